@@ -99,6 +99,7 @@ def _analyse(params: dict[str, Any], folder: Path, seen: list[Finished]) -> Flee
             retry_failed=params["retry_failed"],
             force=params["force"],
             watch=watch,
+            say=lambda text: None if params["quiet"] else say(text, err=True),
             **fleet_keywords(params),
         )
 

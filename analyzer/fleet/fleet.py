@@ -22,6 +22,7 @@ from analyzer.fleet.writing import write_fleet
 from analyzer.option_table import OPTIONS, PRICINGS, FleetOptions
 from analyzer.pipeline.environment import versions
 from analyzer.pipeline.options import require_keywords
+from analyzer.progress import StageProgress
 from analyzer.record.fleet import Fleet, FleetEnvironment, FleetModel
 
 DEFAULT_TIMEOUT_S = 900.0
@@ -107,6 +108,7 @@ def analyze_fleet(
     retry_failed: bool = False,
     force: bool = False,
     watch: Watch = lambda _: None,
+    say: StageProgress = lambda _: None,
     **options: Unpack[FleetOptions],
 ) -> Fleet:
     """Analyses many models: a record and a page of each, one table of all; what is finished is not done again.
@@ -120,6 +122,7 @@ def analyze_fleet(
         retry_failed: Whether models that failed before are tried again.
         force: Whether files in ``output`` that are not ours may be replaced.
         watch: Told of each task that is finished.
+        say: Told what there is to know once, as where a cluster's dashboard is.
         **options: Long options with underscores (``batch=[1, 64], gpu="t4,l4"``), for all models; ``run=True``
             measures where the devices are. A manifest gives options by model.
 
@@ -135,7 +138,7 @@ def analyze_fleet(
     asked = jobs_of(entries, _by_option(options), machine=machine)
     store = Store(Path(output), force=force)
     store.check([one.decide.task for one in asked])
-    with _executor(on, jobs, timeout) as executor:
+    with _executor(on, jobs, timeout, say, measures=measures) as executor:
         measured = [job for one in asked for job in _measurements(one, executor)] if measures else []
         progress = _Progress(watch=watch, total=len(asked) + len(measured))
 
@@ -173,7 +176,9 @@ def _run(
 
 
 @contextmanager
-def _executor(on: str, jobs: int | None, timeout_s: float) -> Iterator[Executor]:
+def _executor(
+    on: str, jobs: int | None, timeout_s: float, say: StageProgress, *, measures: bool
+) -> Iterator[Executor]:
     if jobs is not None and jobs < 1:
         raise UsageError(f"--jobs {jobs}: must be at least 1.")
     if not 0 < timeout_s < 1e7:
@@ -184,7 +189,7 @@ def _executor(on: str, jobs: int | None, timeout_s: float) -> Iterator[Executor]
         # Here: Ray is an extra.
         from analyzer.fleet.cluster import RayCluster
 
-        executor = RayCluster(on, jobs=jobs, timeout_s=timeout_s)
+        executor = RayCluster(on, jobs=jobs, timeout_s=timeout_s, say=say, measures=measures)
     try:
         yield executor
     finally:
