@@ -10,7 +10,7 @@ from analyzer.errors import UsageError
 
 _CLIENT = "ray://"
 _CONNECT_S = 5.0
-# RFC 9113: what a client says first, with an empty SETTINGS frame; the server's own SETTINGS (type 4) come back.
+# RFC 9113: what a client says first, with an empty SETTINGS frame; the server's own (type 4) come back.
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 _HEADER, _TYPE, _SETTINGS = 9, 3, 4
 
@@ -45,7 +45,7 @@ def address_of(text: str, named_by: str) -> Address:
     host, _, port = text.removeprefix(_CLIENT).rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 2**16 or "/" in host:
         raise UsageError(
-            f"{named_by} {text}: is no place where a fleet can be worked on.",
+            f"{named_by} {text} is no place where a fleet can be worked on.",
             hint="It is local, ray, HOST:PORT of a cluster of Ray, or ray://HOST:PORT of its client server.",
         )
     return Address(text=text, host=host.strip("[]"), port=int(port), named_by=named_by)

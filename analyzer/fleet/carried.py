@@ -1,8 +1,8 @@
-"""The working folder on another machine: whether it is seen there, else a copy in which every path reads the same.
+"""The working folder on another machine: whether it is seen there, else a copy in which paths read the same.
 
-A record shows paths relative to their repository, and a repository is known by its ``.git``, which is not carried.
-So a node lays the copy out below a folder that stands for the repository, with an empty ``.git`` wherever there is
-one here; what still names the copy's own place is told as ours.
+A record shows paths relative to their repository, and a repository is known by its ``.git``, which is not
+carried. So a node lays the copy out below a folder that stands for the repository, with an empty ``.git``
+wherever there is one here; what still names the copy's own place is told as ours.
 """
 
 from __future__ import annotations

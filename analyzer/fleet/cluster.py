@@ -1,8 +1,8 @@
 """Ray: a cluster that is there, or one of this machine alone; the only module that knows Ray.
 
-A task is one model. Ray places it by what it needs (a core and memory; for a measurement the whole of a machine
-that has the device) and gives it to another machine where one is lost. Inside of the task the same slot works on
-it as on one machine alone, so that rows and messages are the same.
+A task is one model. Ray places it by what it needs (a core and memory; for a measurement the whole of a
+machine that has the device) and gives it to another machine where one is lost. Inside of the task the same slot
+works on it as on one machine alone, so that rows and messages are the same.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import re
+import secrets
 import shutil
 import signal
 import tempfile
@@ -61,6 +62,7 @@ _STORE_BYTES = 256 * 2**20
 # A socket's path has 107 bytes; Ray's own part of it takes 70 (session, date, process, name).
 _LONGEST_FOLDER = 36
 
+_TOKEN_VARIABLES = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 _INSTALL_HINT = "pip install 'onnx-analyzer[ray]'"
 _SAME_HINT = (
     f"Install the same on all machines: pip install 'onnx-analyzer[ray]=={__version__}', and the same PyTorch."
@@ -165,7 +167,7 @@ class RayCluster:
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome]]:
         """Works on models and yields each as it is finished.
 
-        What ran out of memory beside others is tried once more with a machine of its own; what measures has one.
+        What ran out of memory beside others is tried once more on a machine of its own; what measures has one.
 
         Raises:
             UsageError: The cluster cannot get at their files, or is gone.
@@ -350,8 +352,8 @@ class RayCluster:
         if names:
             raise UsageError(
                 f"These files were not carried to the cluster: {first_few(names)}.",
-                hint=".gitignore or .rayignore leaves them out; RAY_RUNTIME_ENV_IGNORE_GITIGNORE=1 carries what "
-                "Git ignores.",
+                hint=".gitignore or .rayignore leaves them out; with RAY_RUNTIME_ENV_IGNORE_GITIGNORE=1 the "
+                "former counts no more.",
             )
 
     def _facts_of_nodes(self) -> Mapping[str, NodeFacts]:
@@ -453,12 +455,18 @@ class _Connection:
         if self._joined:  # by a program that uses Ray itself
             self.told = "the cluster of this process"
             return
+        self._options: dict[str, Any] = {}
         if self._address is None:
-            self._address = _there_already()
+            self._address = _named_by_variable()
+        if self._address is not None:
+            self._options = {"address": self._address.text}
+        else:
+            # Ray looks it up itself, and for that one alone uses the token of this machine.
+            self._address = _started_before()
         if self._address is not None:
             self.told = self._address.text
             require_answer(self._address)
-            self._begin(address=self._address.text)
+            self._begin(**self._options)
         else:
             self.told = "this machine"
             self.started = True
@@ -489,8 +497,10 @@ class _Connection:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _start(self, cores: int) -> None:
-        # No word to its makers, unless the user has said otherwise.
+        # No word to its makers, and no token in the user's home, unless the user has said otherwise.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        if not any(name in os.environ for name in _TOKEN_VARIABLES):
+            os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
         base = tempfile.gettempdir()
         self._folder = tempfile.mkdtemp(
             prefix="analyze-ray-", dir=base if len(base) < _LONGEST_FOLDER - 20 else "/tmp"
@@ -511,17 +521,19 @@ class _Connection:
         """
         try:
             # Its warnings are for programmers.
-            with _same_sigterm(), warnings.catch_warnings():
+            with _same_sigterm(), _quiet(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 context = self.ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
         except Exception as error:
             self.close()
-            raise _refused(self.told, str(error)) from error
+            raise _refused(self.told, _all_of(error)) from error
         url = getattr(context, "dashboard_url", None)
         self.dashboard = "" if not url else url if "://" in url else f"http://{url}"
 
 
 def _imported(on: str) -> Any:
+    # Read when Ray is imported, 20 by default, a second each: what does not answer thrice will not.
+    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "3")
     try:
         import ray
 
@@ -534,14 +546,17 @@ def _imported(on: str) -> Any:
     return ray
 
 
-def _there_already() -> Address | None:
-    """The cluster that RAY_ADDRESS names, else that which ``ray start`` began on this machine; None for none."""
+def _named_by_variable() -> Address | None:
+    """The cluster that RAY_ADDRESS names; None for none."""
     named = os.environ.get("RAY_ADDRESS", "")
-    if named == "local":
+    return None if named in ("", "auto", "local") else address_of(named, "RAY_ADDRESS")
+
+
+def _started_before() -> Address | None:
+    """The cluster that ``ray start`` began on this machine; None for none."""
+    if os.environ.get("RAY_ADDRESS") == "local":
         return None
-    if named and named != "auto":
-        return address_of(named, "RAY_ADDRESS")
-    from ray._private.utils import read_ray_address  # what ray.init() reads itself, and nothing else tells
+    from ray._private.utils import read_ray_address  # what ray.init() reads, and nothing else tells
 
     text = read_ray_address()
     address = address_of(text, "ray start") if text else None
@@ -550,6 +565,11 @@ def _there_already() -> Address | None:
 
 def _refused(where: str, text: str) -> UsageError:
     """What Ray says where it cannot be connected or started, as one sentence."""
+    if "AuthenticationError" in text or "Unauthenticated" in text:
+        return UsageError(
+            f"The cluster at {where} wants its token.",
+            hint="With it in RAY_AUTH_TOKEN or ~/.ray/auth_token: RAY_AUTH_MODE=token.",
+        )
     versions = re.findall(r"(Ray|Python): (\S+)", text)
     if len(versions) >= 4:
         (_, ray), (_, python), (_, our_ray), (_, our_python) = versions[:4]
@@ -560,15 +580,14 @@ def _refused(where: str, text: str) -> UsageError:
         )
     if "exceeds the maximum size" in text:
         sizes = re.findall(r"[\d.]+ ?MiB", text)
-        limit = f" the {sizes[1]}" if len(sizes) > 1 else ""
+        limit = f" {sizes[1]}" if len(sizes) > 1 else " less"
         return UsageError(
-            f"The working folder is too large to be carried to the cluster: {sizes[0] if sizes else 'its files'} "
-            f"packed are more than{limit} that Ray takes.",
+            f"The working folder is too large to be carried to the cluster: packed it has "
+            f"{sizes[0] if sizes else 'more'}, and Ray takes{limit}.",
             hint=_LEAVE_OUT_HINT,
         )
-    return UsageError(
-        f"Ray at {where} cannot be used: {text.strip().partition(chr(10))[0]}", hint="`ray status` says more."
-    )
+    first = text.strip().partition("\n")[0].rstrip(".")
+    return UsageError(f"Ray at {where} cannot be used: {first}.", hint="`ray status` says more.")
 
 
 @contextlib.contextmanager
@@ -582,6 +601,19 @@ def _same_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Ray's C++ parts write to standard error whatever they are told, until they are connected."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # there may be none
+            kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+            stack.callback(os.close, kept)
+            stack.callback(os.dup2, kept, 2)
+            os.dup2(nothing, 2)
+            os.close(nothing)
+        yield
 
 
 def _task(work: Work) -> Callable[..., Any]:
@@ -646,6 +678,15 @@ def _fault(job: Job, error: Any) -> Outcome:
         raise UsageError(f"{cause}", hint=_SAME_HINT) from error
     message = f"This is a fault of analyze itself: {type(cause).__name__}: {_line(cause)}"
     return failed(job, FleetFailure(kind="fault", message=message, hint="Please report it."))
+
+
+def _all_of(error: BaseException | None) -> str:
+    """What an error and those behind it say."""
+    texts = []
+    while error is not None:
+        texts.append(f"{error}")
+        error = error.__cause__ or error.__context__
+    return "\n".join(texts)
 
 
 def _line(error: BaseException) -> str:

@@ -12,7 +12,7 @@ from analyzer.devices.detection import this_machine
 from analyzer.fleet.job import Job, Outcome
 from analyzer.fleet.slot import Slot
 
-# What an export of a large model takes beside what processes share, and what a model takes that is a graph already.
+# What an export of a large model takes beside what processes share; what a model does that is a graph already.
 _BYTES_PER_JOB = 1.5 * 2**30
 _BYTES_PER_GRAPH = 0.5 * 2**30
 # What only Python models need, and every question.

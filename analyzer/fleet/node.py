@@ -108,7 +108,7 @@ def lacking(paths: Sequence[str], told: Carried) -> list[str]:
 
 
 def _working_copy(told: Carried) -> str:
-    """The folder here that stands for the carried one, of which the working folder of this process is a copy."""
+    """The folder here that stands for the carried one; the working folder of this process is a copy of that."""
     return lay_out(_started_in(), told)
 
 

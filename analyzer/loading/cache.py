@@ -151,7 +151,7 @@ def packed_entry(entry_key: str) -> bytes:
 
 
 def unpack_entry(entry_key: str, content: bytes) -> None:
-    """Keeps an entry that another machine made, where there is none: ``find`` trusts it no more than its own."""
+    """Keeps an entry that another machine made, where there is none; ``find`` trusts it no more than others."""
     folder = cache_folder()
     if os.path.basename(entry_key) != entry_key or not content or (folder / entry_key).exists():
         return
