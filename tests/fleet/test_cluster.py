@@ -44,7 +44,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module", autouse=True)
 def _token_of_our_own() -> Iterator[None]:
-    """Nobody else on this machine gets into the cluster; Ray reads this when it is imported, by whichever test."""
+    """Lets nobody else here into the cluster; Ray reads it when it is imported, by whichever test."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_MODE", "token")
         patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
@@ -58,7 +58,10 @@ def cluster(_token_of_our_own: None) -> Iterator[Any]:
     """A cluster of two cores, begun as somebody else would, that this process is not connected to."""
     from ray.cluster_utils import Cluster
 
-    started = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    # Of 3 s each, five in a row, by default: a node that is lost is not missed for longer than this.
+    quick = {"health_check_period_ms": 300, "health_check_timeout_ms": 900, "health_check_failure_threshold": 2}
+    options = {"num_cpus": 2, "include_dashboard": False, "_system_config": quick}
+    started = Cluster(initialize_head=True, head_node_args=options)
     yield started
     started.shutdown()
 
@@ -109,14 +112,14 @@ def test_records_and_failures_are_those_of_this_machine(cluster: Any, zoo: Path)
     for name, text in {"raises": RAISES, "killed": KILLED, "hangs": HANGS}.items():
         (zoo / f"{name}.py").write_text(text)
     said: list[str] = []
-    fleet, _ = run(cluster.address, batch="1,64", gpu="t4", timeout=10.0, say=said.append)
+    fleet, _ = run(cluster.address, batch="1,64", gpu="t4", timeout=8.0, say=said.append)
     require_records_of_models_alone("out")
     failures = {model.name: model.failure for model in fleet.models if model.failure}
     assert failures == {
         "raises": failure_alone("zoo/raises.py"),
         # As tests/fleet/test_running_a_fleet.py has them of this machine.
         "killed": _ended(-signal.SIGKILL),
-        "hangs": _timed_out(10.0),
+        "hangs": _timed_out(8.0),
     }
     assert fleet.environment.where == "ray"
     assert fleet.environment.facts["nodes"] == 1
@@ -176,7 +179,8 @@ def stand_in(seconds: float) -> Any:
         job = job_from_bytes(errand.job)
         time.sleep(seconds)
         there = ray.get_runtime_context()
-        log = f"{there.get_node_id()} {there.get_assigned_resources()['CPU']} {os.environ.get('CUDA_VISIBLE_DEVICES')}"
+        cores, gpu = there.get_assigned_resources()["CPU"], os.environ.get("CUDA_VISIBLE_DEVICES")
+        log = f"{there.get_node_id()} {cores} {gpu}"
         return outcome_to_bytes(Outcome(model=FleetModel(name=job.name, reference=job.reference), log=log)), {}
 
     return work
@@ -213,7 +217,7 @@ def test_a_measurement_has_a_machine_with_its_device_for_itself(cluster: Any, zo
         assert executor.devices == ("t4",)
         logs = [outcome.log for _, outcome in executor.run(jobs(3, device="t4"))]
         assert logs == [f"{node.node_id} 3.0 0"] * 3  # all its cores, and its GPU
-        ((job, outcome),) = executor.run(jobs(1, device="h100"))
+        ((_, outcome),) = executor.run(jobs(1, device="h100"))
         assert outcome.model.failure.message == "No machine that has h100 is left in the cluster."
     finally:
         executor.close()
@@ -370,7 +374,8 @@ def test_another_ray_or_python_is_refused_in_one_sentence() -> None:
     error = fleet_cluster._refused("head:6379", str(said.value))
     python = ".".join(map(str, sys.version_info[:3]))
     assert error.message == (
-        f"The cluster at head:6379 has Ray 2.40.0 and Python 3.12.1; here are Ray {ray.__version__} and Python {python}."
+        "The cluster at head:6379 has Ray 2.40.0 and Python 3.12.1; "
+        f"here are Ray {ray.__version__} and Python {python}."
     )
 
 
