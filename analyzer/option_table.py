@@ -130,7 +130,7 @@ OPTIONS: tuple[Option, ...] = (
             "apply": f"GPU that the session is for. [this machine's, else {DEFAULT_GPU}]",
             "capacity": "GPU(s) whose instances are looked at; none for CPUs alone. [all that are rented]",
             "check": "Target GPU(s), each held against the budgets; `all` of the catalogue; `none`: CPU only.",
-            "fleet": f"Target GPU(s): columns of the table; `all` of the catalogue. [{DEFAULT_GPU}]",
+            "fleet": f"Target GPU(s), a column each; or `all`. [this machine's, else {DEFAULT_GPU}]",
             "generate": f"Target GPU(s) of the catalogue; with several those are compared. [{DEFAULT_GPU}]",
             "render": "Decide for these GPUs of the catalogue, or `all`, instead of the record's.",
         },

@@ -8,6 +8,7 @@ by nobody. Nothing rests on a clock, nor on the number of a process, which anoth
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import shutil
@@ -28,13 +29,14 @@ with contextlib.suppress(ImportError):  # Windows
     _LOCKS = fcntl
 
 _PREFIX = "onnx-analyzer-"
-# The number of the process, and eight characters of the module tempfile. A file being written is hidden.
+# The number of the process, and eight characters of the module tempfile. What is being written is hidden.
 _FOLDER_NAME = re.compile(rf"{_PREFIX}(\d+)-[a-z0-9_]{{8}}")
-_FILE_NAME = re.compile(rf"\.{_PREFIX}(\d+)-[a-z0-9_]{{8}}")
+_HIDDEN_NAME = re.compile(rf"\.{_PREFIX}(\d+)-[a-z0-9_]{{8}}")
 # Where the modules and libraries of a process look for the folder of temporary files.
 _VARIABLES = ("TMPDIR",) if os.name == "posix" else ("TEMP", "TMP")
 # One is made anew where another run took it for a leftover in the moment before it was locked.
 _ATTEMPTS = 100
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG})
 # Of the folders that this process now puts all temporary things into, by both names where one is a link.
 _IN_USE: set[str] = set()
 
@@ -50,8 +52,8 @@ def run_folder() -> Iterator[Path]:
     """
     try:
         base = Path(tempfile.gettempdir())
-        _remove_dead_folders(base)
-        folder, lock = _new_folder(base)
+        _remove_dead_folders(base, _FOLDER_NAME)
+        folder, lock = _new_folder(base, _PREFIX)
     except OSError as error:
         raise OutputError(
             f"No temporary folder can be made: {error.strerror or error}.",
@@ -96,6 +98,34 @@ def temporary_things_in_one_folder() -> Iterator[None]:
 def in_run_folder(text: str) -> bool:
     """Whether a path lies in the folder that this process puts all temporary things into."""
     return any(text == folder or text.startswith(folder + os.sep) for folder in _IN_USE)
+
+
+@contextmanager
+def folder_aside(around: Path) -> Iterator[Path]:
+    """A new hidden folder to write into before it is moved to its place; removed where it was not moved.
+
+    What dead runs were writing beside it is removed first.
+
+    Args:
+        around: The folder that it is made in, as a folder is moved in one step within a file system alone.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    remove_dead_asides(around)
+    folder, lock = _new_folder(around, f".{_PREFIX}")
+    try:
+        yield folder
+    finally:
+        # By what is open: in its place it is nobody's to remove.
+        if _is_still(str(folder), lock):
+            _remove_folder(folder, lock)
+        _release(lock)
+
+
+def remove_dead_asides(around: Path) -> None:
+    """Removes hidden folders that dead runs of the same user were writing in a folder."""
+    _remove_dead_folders(around, _HIDDEN_NAME)
 
 
 class FileToBe:
@@ -150,7 +180,7 @@ class FileToBe:
 
 def remove_dead_files(folder: Path) -> None:
     """Removes files that dead runs of the same user were writing in a folder."""
-    for path in _named(folder, _FILE_NAME):
+    for path in _named(folder, _HIDDEN_NAME):
         with _if_dead(path, stat.S_ISREG) as lock, contextlib.suppress(OSError):
             if lock is not None:
                 path.unlink()
@@ -158,11 +188,26 @@ def remove_dead_files(folder: Path) -> None:
 
 def is_being_written(path: Path) -> bool:
     """Whether a file is one that a run is writing aside, or was when it died."""
-    return _FILE_NAME.fullmatch(path.name) is not None
+    return _HIDDEN_NAME.fullmatch(path.name) is not None
 
 
-def _remove_dead_folders(base: Path) -> None:
-    for path in _named(base, _FOLDER_NAME):
+def is_about_writing(error: OSError, folder: Path) -> bool:
+    """Whether what failed while files were made in a folder is the folder's fault, not that of what is read."""
+    named = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else ""
+    # Where there is no room, copying names what it copies.
+    return not named or error.errno in _NO_ROOM or Path(named).is_relative_to(folder)
+
+
+def umask() -> int:
+    """The rights that new files of this process do not get."""
+    # Python can only ask for it by setting it.
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _remove_dead_folders(base: Path, pattern: re.Pattern[str]) -> None:
+    for path in _named(base, pattern):
         with _if_dead(path, stat.S_ISDIR) as lock:
             if lock is not None:
                 _remove_folder(path, lock)
@@ -180,9 +225,9 @@ def _named(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
 _NO_LOCK = -1
 
 
-def _new_folder(base: Path) -> tuple[Path, int]:
+def _new_folder(base: Path, prefix: str) -> tuple[Path, int]:
     for _ in range(_ATTEMPTS):
-        name = tempfile.mkdtemp(dir=base, prefix=f"{_PREFIX}{os.getpid()}-")
+        name = tempfile.mkdtemp(dir=base, prefix=f"{prefix}{os.getpid()}-")
         if _LOCKS is None:
             return Path(name), _NO_LOCK
         try:
@@ -253,7 +298,7 @@ def _runs(path: Path) -> bool:
     """Whether the process whose number a name holds exists, or another one that got the number since."""
     import psutil
 
-    named = _FOLDER_NAME.fullmatch(path.name) or _FILE_NAME.fullmatch(path.name)
+    named = _FOLDER_NAME.fullmatch(path.name) or _HIDDEN_NAME.fullmatch(path.name)
     return named is None or psutil.pid_exists(int(named[1]))
 
 

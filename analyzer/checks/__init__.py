@@ -15,7 +15,7 @@ from analyzer.checks import (  # noqa: F401
     placement,
     timing,
 )
-from analyzer.checks.evaluation import Judgement, fails, judge, run
+from analyzer.checks.evaluation import Judgement, fails, judge, judge_failure, run
 from analyzer.checks.registry import FAMILIES, CheckRule, find, rules
 
-__all__ = ["FAMILIES", "CheckRule", "Judgement", "fails", "find", "judge", "rules", "run"]
+__all__ = ["FAMILIES", "CheckRule", "Judgement", "fails", "find", "judge", "judge_failure", "rules", "run"]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from analyzer.checks.registry import CheckRule, Diagnostic, Subject, require_known, rules
+from analyzer.checks.registry import CheckRule, Diagnostic, Subject, find, require_known, rules
 from analyzer.checks.settings import SEVERITIES, CheckSettings, Ignore, Severity
 from analyzer.errors import UsageError
 from analyzer.record.analysis import SCHEMA_VERSION, Analysis, Finding, IgnoredFinding, OperatorResult
@@ -61,6 +61,16 @@ def judge(
             else:
                 ignored.append(IgnoredFinding(finding=finding, reason=entry.reason))
     return Judgement(findings=tuple(findings), ignored=tuple(ignored))
+
+
+def judge_failure(message: str, fix: str, settings: CheckSettings) -> Judgement:
+    """The finding of a fleet's model that has no record."""
+    rule = find("A703")
+    finding = _finding(rule, Diagnostic(message=message, fix=fix), settings)
+    entry = _ignored_by(rule.code, None, settings.ignore)
+    if entry is None:
+        return Judgement(findings=(finding,))
+    return Judgement(findings=(), ignored=(IgnoredFinding(finding=finding, reason=entry.reason),))
 
 
 def fails(findings: Iterable[Finding], settings: CheckSettings) -> tuple[Finding, ...]:

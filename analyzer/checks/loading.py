@@ -65,6 +65,28 @@ def answers_differ(subject: Subject) -> Iterator[Diagnostic]:
         )
 
 
+@rule("A703", "model-not-analysed", "error")
+def model_not_analysed(_subject: Subject) -> Iterator[Diagnostic]:
+    """A model of a fleet could not be analysed.
+
+    What:
+        `analyze fleet` has no record of the model: it could not be read, built or exported, took too long, or
+        its process ended. Only a check of a fleet (`analyze check DIR/fleet.json`) can find it; of a single
+        model it is an error of the command itself, with status 2.
+
+    Why:
+        What cannot be analysed cannot be judged: that it was passed over would look like that it passed.
+
+    Fix:
+        Do what the message's hint says, then `analyze fleet` with the same arguments and `--retry-failed`.
+
+    Example:
+        A package that the model's file imports is not installed on the runner.
+    """
+    # Whoever has an analysis was analysed: the fleet's own rows say what was not.
+    yield from ()
+
+
 def _disagreements(measurement: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     # The record keeps what a measurement says as free rows: whatever is not one of ours is passed over.
     rows = measurement.get("agreement", ())

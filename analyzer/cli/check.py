@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from analyzer.checks.settings import CheckSettings
     from analyzer.option_table import Option
     from analyzer.record.analysis import Analysis
+    from analyzer.record.fleet import Fleet
     from analyzer.record.invocation import Invocation
     from analyzer.record.output_files import Target
 
@@ -32,9 +34,9 @@ DEFAULT_BASELINE = "analyzer-baseline.json"
 def command(ctx: click.Context, /, **_: Any) -> None:
     """Check what would run on the CPU of a GPU server, without a GPU, and fail on what must not be.
 
-    MODEL is model.py, model.py:Name, package.module:Name, model.onnx, model.pt2 or a saved REPORT.json. Exit
-    status: 0 fine, 1 findings that fail, 2 could not run, 3 a fault of the program. Budgets stand in
-    [tool.analyzer.check] of pyproject.toml.
+    MODEL is model.py, model.py:Name, package.module:Name, model.onnx, model.pt2, a saved REPORT.json, or the
+    fleet.json of `analyze fleet`, all of whose models are judged. Exit status: 0 fine, 1 findings that fail, 2
+    could not run, 3 a fault of the program. Budgets stand in [tool.analyzer.check] of pyproject.toml.
     """
     from analyzer.checks import fails, judge
     from analyzer.checks.evaluation import require_codes
@@ -47,6 +49,12 @@ def command(ctx: click.Context, /, **_: Any) -> None:
     targets = chosen_targets(ctx.params["format"], ctx.params["output"], stem, force=force)
     # All that can be wrong with the options is said before a model is loaded, which may take minutes.
     require_codes(settings)
+    fleet = fleet_at(model)
+    if fleet is not None:
+        refuse_analysis_options(ctx)
+        if judge_fleet(ctx, fleet, settings, targets):
+            ctx.exit(EXIT_FAILED)
+        return
     new_baseline = baseline_target(settings.baseline, force=force) if ctx.params["update_baseline"] else None
     baseline = load_baseline(settings.baseline) if new_baseline is None else None
     analysis = read_or_analyse(ctx, model)
@@ -61,6 +69,24 @@ def command(ctx: click.Context, /, **_: Any) -> None:
             say(f"baseline written to {new_baseline.path}", err=True)
     if failing:
         ctx.exit(EXIT_FAILED)
+
+
+def judge_fleet(ctx: click.Context, fleet: Fleet, settings: CheckSettings, targets: tuple[Target, ...]) -> bool:
+    """Judges every model of a fleet, publishes what was found, and says whether the check fails."""
+    from analyzer.cli.check_fleet import checked_fleet
+    from analyzer.record.output_files import write_all
+    from analyzer.report.fleet.check import fleet_markdown, render_fleet
+
+    if ctx.params["update_baseline"] or settings.baseline is not None:
+        raise UsageError(
+            "a baseline is the record of one model, and this is a fleet",
+            hint="`analyze fleet --compare OLD` says what changed",
+        )
+    told = checked_fleet(fleet, Path(ctx.params["model"]), settings, [target.format.name for target in targets])
+    texts = {target: render_fleet(told, target.format.name) for target in targets}
+    write_all(texts, force=ctx.params["force"])
+    show(texts, lambda: fleet_markdown(told))
+    return bool(told.failing)
 
 
 def settings_start(model: str) -> tuple[Path, str]:
@@ -107,13 +133,7 @@ def gate_settings(params: dict[str, Any], start: Path) -> CheckSettings:
 def read_or_analyse(ctx: click.Context, model: str) -> Analysis:
     """The analysis: a saved report as it is, or a model analysed without executing it."""
     if model.endswith(".json"):
-        # Settings of pyproject.toml are for models of the folder, and are passed over; what is typed is meant.
-        typed = [option.name for option in taken_by("check") if is_analysis(option) and _is_typed(ctx, option)]
-        if typed:
-            raise UsageError(
-                f"--{typed[0]} changes nothing about a saved report",
-                hint=f"check the model itself, or drop --{typed[0]}",
-            )
+        refuse_analysis_options(ctx)
         from analyzer.record import load_report
 
         return load_report(model)
@@ -131,6 +151,24 @@ def read_or_analyse(ctx: click.Context, model: str) -> Analysis:
     with temporary_things_in_one_folder(), reading_process(), progress(quiet=params["quiet"]) as on_progress:
         analysis = analyze(model, progress=on_progress, **options)
     return replace(analysis, invocation=_with_gate_options(analysis.invocation, model, params))
+
+
+def refuse_analysis_options(ctx: click.Context) -> None:
+    """Refuse what would have to be asked before: a saved report holds one answer."""
+    # Settings of pyproject.toml are for models of the folder, and are passed over; what is typed is meant.
+    typed = [option.name for option in taken_by("check") if is_analysis(option) and _is_typed(ctx, option)]
+    if typed:
+        raise UsageError(
+            f"--{typed[0]} changes nothing about a saved report",
+            hint=f"check the model itself, or drop --{typed[0]}",
+        )
+
+
+def fleet_at(model: str) -> Fleet | None:
+    """The fleet that a file holds; None of a model and of one model's record."""
+    from analyzer.record.fleet_json import holds_fleet, load_fleet
+
+    return load_fleet(model) if model.endswith(".json") and holds_fleet(model) else None
 
 
 def _is_typed(ctx: click.Context, option: Option) -> bool:
@@ -224,14 +262,20 @@ def publish(analysis: Analysis, targets: tuple[Target, ...], fail_on: str, *, fo
     Workflow commands are printed even where they go to a file as well: GitHub reads them from the log alone.
     """
     from analyzer.record.output_files import write_all
+    from analyzer.report.github import summary
 
     texts = {target: render(analysis, target.format.name, fail_on) for target in targets}
     write_all(texts, force=force)
+    show(texts, lambda: summary(analysis, fail_on=fail_on))
+
+
+def show(texts: Mapping[Target, str], summary: Callable[[], str]) -> None:
+    """Print what goes to standard output; ``summary`` gives a job's summary page where one is asked for."""
     for target, text in texts.items():
         if target.path is None or target.format.name == "github":
             click.echo(text, nl=False)
         if target.format.name == "github":
-            append_summary(analysis, fail_on)
+            append_summary(summary)
 
 
 def render(analysis: Analysis, name: str, fail_on: str) -> str:
@@ -248,17 +292,15 @@ def render(analysis: Analysis, name: str, fail_on: str) -> str:
     return report.render(analysis, name)
 
 
-def append_summary(analysis: Analysis, fail_on: str) -> None:
+def append_summary(summary: Callable[[], str]) -> None:
     """Add the job summary where GitHub Actions asks for one."""
-    from analyzer.report.github import summary
-
     path = os.environ.get("GITHUB_STEP_SUMMARY")
     if not path:
         return
     try:
         # Appended: GitHub gives one file to a job's step, which other tools of it write to as well.
         with open(path, "a", encoding="utf-8") as file:
-            file.write(summary(analysis, fail_on=fail_on))
+            file.write(summary())
     except OSError as error:
         raise OutputError(
             f"the job summary cannot be written: {error}", hint="unset GITHUB_STEP_SUMMARY"

@@ -42,7 +42,7 @@ def command(ctx: click.Context, /, **_: Any) -> int:
     before = _old(params["compare"])
     seen: list[Finished] = []
     try:
-        fleet = _analyse(params, folder, seen)
+        fleet = _analyse(params, folder, seen, before)
     except KeyboardInterrupt as error:
         if not seen:
             raise
@@ -53,8 +53,6 @@ def command(ctx: click.Context, /, **_: Any) -> int:
         )
         return EXIT_TERMINATED if isinstance(error, Terminated) else EXIT_INTERRUPTED
     _print(fleet, folder, quiet=params["quiet"])
-    if before is not None:
-        _print_changes(before, fleet)
     if params["open"]:
         from analyzer.fleet.writing import INDEX_FILE
 
@@ -80,7 +78,7 @@ def _old(given: str | None) -> Fleet | None:
     return load_fleet(given) if given else None
 
 
-def _analyse(params: dict[str, Any], folder: Path, seen: list[Finished]) -> Fleet:
+def _analyse(params: dict[str, Any], folder: Path, seen: list[Finished], before: Fleet | None) -> Fleet:
     from analyzer.fleet.fleet import DEFAULT_TIMEOUT_S, analyze_fleet
 
     with _progress(quiet=params["quiet"], verbose=params["verbose"]) as show:
@@ -97,6 +95,7 @@ def _analyse(params: dict[str, Any], folder: Path, seen: list[Finished]) -> Flee
             jobs=params["jobs"],
             timeout=DEFAULT_TIMEOUT_S if params["timeout"] is None else params["timeout"],
             retry_failed=params["retry_failed"],
+            compare=before,
             force=params["force"],
             watch=watch,
             say=lambda text: None if params["quiet"] else say(text, err=True),
@@ -175,12 +174,15 @@ def _say_line(finished: Finished, *, verbose: bool) -> None:
 
 
 def _print(fleet: Fleet, folder: Path, *, quiet: bool) -> None:
-    from analyzer.fleet.writing import INDEX_FILE
-    from analyzer.record.fleet_json import FLEET_FILE
+    from analyzer.fleet.writing import fleet_targets
 
-    for name in (INDEX_FILE, FLEET_FILE):
-        say(str(folder / name))
+    if not quiet:
+        from rich.console import Console
 
+        from analyzer.report.fleet.text import print_fleet
 
-def _print_changes(before: Fleet, fleet: Fleet) -> None:
-    raise NotImplementedError
+        print_fleet(fleet, Console())
+        for sentence in fleet.changes:
+            say(sentence)
+    for target in fleet_targets(folder):
+        say(str(target.path))

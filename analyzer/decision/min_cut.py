@@ -209,3 +209,8 @@ def _arc_costs(costs: PlacementCosts) -> Floats:
     bound = np.array([0 if side is None else 1 if side else -1 for side in costs.bound], dtype=np.int64)
     on_gpu, on_cpu = np.where(bound < 0, never, costs.gpu), np.where(bound > 0, never, costs.cpu)
     return np.concatenate([on_gpu, on_cpu, costs.to_gpu, costs.to_cpu, [never]])
+
+
+def import_solver() -> None:
+    """Imports what a cut is solved by, for a process that others are forked from."""
+    import scipy.sparse.csgraph  # noqa: F401

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from analyzer import __version__
 from analyzer.devices import catalogue
 from analyzer.devices.detection import Machine
+from analyzer.devices.instances import Instance
 from analyzer.errors import DeviceError
+from analyzer.fleet.bias import MeasuredPair, biases_of, corrected
+from analyzer.fleet.consolidation import consolidation_of
 from analyzer.fleet.entry import Entry
+from analyzer.fleet.moves import moves_of
 from analyzer.fleet.row import cheapest_of
+from analyzer.fleet.sentences import sentences_of
 from analyzer.option_table import Pricing
 from analyzer.record.analysis import Tool
-from analyzer.record.fleet import Fleet, FleetCell, FleetDevice, FleetEnvironment, FleetModel
+from analyzer.record.fleet import DeviceBias, Fleet, FleetCell, FleetDevice, FleetEnvironment, FleetModel
 
 
 def fleet_of(
@@ -22,6 +27,7 @@ def fleet_of(
     *,
     left: int,
     pricing: Pricing,
+    offers: Sequence[Instance],
     machine: Machine,
     environment: FleetEnvironment,
 ) -> Fleet:
@@ -29,19 +35,34 @@ def fleet_of(
 
     Args:
         rows: Finished models and what the manifest says of them.
-        measured: By model's name, its rows with one device measured each.
+        measured: By model's name, its rows with one device measured each; with a failure where that was not
+            possible.
         left: How many models are not done yet.
         pricing: The way of paying that all dollars are by.
+        offers: What can be rented, in that way.
         machine: Whose CPU "this machine's" is.
         environment: Where and when.
+
+    Raises:
+        UsageError: Where a model runs today is not among the offers.
     """
-    models = tuple(
-        _with_measured(_told(entry, row), measured.get(entry.name, ()))
+    predicted = [
+        _told(entry, row)
         for entry, row in sorted(rows, key=lambda pair: (pair[0].name.casefold(), pair[0].name))
-    )
+    ]
+    biases = biases_of(pair for row in predicted for pair in _pairs(row, measured.get(row.name, ())))
+    by_device = {bias.device: bias for bias in biases}
+    models = tuple(_with_measured(row, measured.get(row.name, ()), by_device) for row in predicted)
+    devices = _devices(models, machine)
+    moves = moves_of(models, offers)
+    consolidation = consolidation_of(models, offers)
     return Fleet(
         models=models,
-        devices=_devices(models, machine),
+        devices=devices,
+        sentences=sentences_of(models, devices, moves=moves, consolidation=consolidation, biases=biases),
+        moves=moves,
+        consolidation=consolidation,
+        biases=biases,
         left=left,
         pricing=pricing,
         environment=environment,
@@ -62,15 +83,33 @@ def _told(entry: Entry, row: FleetModel) -> FleetModel:
     )
 
 
-def _with_measured(row: FleetModel, measured: Iterable[FleetModel]) -> FleetModel:
-    """A row with measured cells in place of predicted ones of the same device and batch."""
-    found: dict[tuple[str, int | None], FleetCell] = {}
-    for other in measured:
-        found |= {(cell.device, cell.batch): cell for cell in other.cells if cell.origin != "predicted"}
-    if not found:
-        return row
-    cells = tuple(found.get((cell.device, cell.batch), cell) for cell in row.cells)
-    return replace(row, cells=cells, cheapest=cheapest_of(cells))
+def _measured_cells(measured: Iterable[FleetModel]) -> dict[tuple[str, int | None], FleetCell]:
+    """Cells of devices that stood there, by device and batch."""
+    return {
+        (cell.device, cell.batch): cell for row in measured for cell in row.cells if cell.origin != "predicted"
+    }
+
+
+def _pairs(row: FleetModel, measured: Iterable[FleetModel]) -> Iterator[MeasuredPair]:
+    found = _measured_cells(measured)
+    for cell in row.cells:
+        other = found.get((cell.device, cell.batch))
+        if other is not None:
+            yield MeasuredPair(model=row.name, predicted=cell, measured=other)
+
+
+def _with_measured(
+    row: FleetModel, measured: Sequence[FleetModel], biases: Mapping[str, DeviceBias]
+) -> FleetModel:
+    """A row with measured cells in place of predicted ones, and the others corrected by what was measured."""
+    found = _measured_cells(measured)
+    cells = tuple(
+        found.get((cell.device, cell.batch))
+        or (corrected(cell, biases[cell.device]) if cell.device in biases else cell)
+        for cell in row.cells
+    )
+    notes = tuple(f"Not measured: {other.failure.message}" for other in measured if other.failure is not None)
+    return replace(row, cells=cells, cheapest=cheapest_of(cells), notes=(*row.notes, *notes))
 
 
 def _devices(models: Iterable[FleetModel], machine: Machine) -> tuple[FleetDevice, ...]:

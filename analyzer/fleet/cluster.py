@@ -30,7 +30,7 @@ from analyzer.errors import UsageError
 from analyzer.fleet.address import Address, address_of, answers, require_answer
 from analyzer.fleet.carried import Carried, carried, files_of, model_path, require_inside, sight
 from analyzer.fleet.job import Job, Outcome, failed, job_to_bytes, outcome_from_bytes
-from analyzer.fleet.local import default_jobs, foreseen_bytes, modules_for
+from analyzer.fleet.local import default_jobs, foreseen_bytes, need_python
 from analyzer.fleet.node import (
     Errand,
     NodeFacts,
@@ -144,7 +144,7 @@ class RayCluster:
         self._sent: dict[Any, _Sent] = {}
         self._exports: dict[str, Any] = {}
         self._shares: Mapping[str, int] = {}
-        self._order = Order(modules=(), timeout_s=timeout_s)
+        self._order = Order(python=False, timeout_s=timeout_s)
         self._ahead, self._looked = 1, -_LOOK_AGAIN_S
         self._connection = _Connection(on, jobs)
         self._ray = self._connection.ray
@@ -314,9 +314,9 @@ class RayCluster:
     def _prepared(self, jobs: Sequence[Job]) -> Order:
         """What all jobs are worked on with; where machines do not see their files, these are carried first."""
         self._shares = {node.id: max(1, int(node.cpus)) for node in self._nodes()}
-        modules = modules_for(jobs)
+        python = need_python(jobs)
         if self._connection.started:
-            return Order(modules=modules, timeout_s=self._timeout_s)
+            return Order(python=python, timeout_s=self._timeout_s)
         paths = sorted({path for job in jobs for path in files_of(job)})
         told = self._order.carried
         if told is None:
@@ -328,7 +328,7 @@ class RayCluster:
         if told is not None:
             require_inside(jobs, told.folder)
             self._require_carried(paths, told)
-        return Order(modules=modules, timeout_s=self._timeout_s, program=program_facts(), carried=told)
+        return Order(python=python, timeout_s=self._timeout_s, program=program_facts(), carried=told)
 
     def _carry(self, jobs: Sequence[Job]) -> Carried:
         """Has Ray carry the working folder; in a job of Ray's it has done so already."""

@@ -18,6 +18,7 @@ class Entry:
         name: Its own in the fleet; empty for the one that its reports have.
         question: Which command answers; None for what its files say.
         options: By long option, as they are written on the command line, from the manifest.
+        defaults: The same, for those models whose question takes them.
         owner, tags, traffic, today: From the manifest.
         where: What named it, for messages.
     """
@@ -26,6 +27,7 @@ class Entry:
     name: str = ""
     question: FleetQuestion | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     owner: str = ""
     tags: tuple[str, ...] = ()
     traffic: Traffic | None = None

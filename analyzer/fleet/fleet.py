@@ -11,19 +11,23 @@ from pathlib import Path
 from typing import Any, Protocol, Unpack
 
 from analyzer.devices.detection import Machine, this_machine
+from analyzer.devices.instances import Instance
 from analyzer.errors import UsageError
 from analyzer.fleet.build import fleet_of
 from analyzer.fleet.job import Job, Outcome
 from analyzer.fleet.local import LocalPool
 from analyzer.fleet.model_list import models_of
-from analyzer.fleet.question import Asked, jobs_of
+from analyzer.fleet.question import AskedModel, jobs_of
+from analyzer.fleet.renting import instance_of
 from analyzer.fleet.store import Note, Store
-from analyzer.fleet.writing import write_fleet
+from analyzer.fleet.writing import check_fleet_files, write_fleet
 from analyzer.option_table import OPTIONS, PRICINGS, FleetOptions
 from analyzer.pipeline.environment import versions
-from analyzer.pipeline.options import require_keywords
+from analyzer.pipeline.offers import offers_of
+from analyzer.pipeline.options import make_options, require_keywords
 from analyzer.progress import StageProgress
 from analyzer.record.fleet import Fleet, FleetEnvironment, FleetModel
+from analyzer.report.fleet.changes import changes
 
 DEFAULT_TIMEOUT_S = 900.0
 
@@ -106,6 +110,7 @@ def analyze_fleet(
     jobs: int | None = None,
     timeout: float = DEFAULT_TIMEOUT_S,
     retry_failed: bool = False,
+    compare: Fleet | None = None,
     force: bool = False,
     watch: Watch = lambda _: None,
     say: StageProgress = lambda _: None,
@@ -120,6 +125,7 @@ def analyze_fleet(
         jobs: Models at once; None for as many as cores and memory allow.
         timeout: Seconds for each model.
         retry_failed: Whether models that failed before are tried again.
+        compare: An earlier fleet; the new one says what changed since.
         force: Whether files in ``output`` that are not ours may be replaced.
         watch: Told of each task that is finished.
         say: Told what there is to know once, as where a cluster's dashboard is.
@@ -135,15 +141,22 @@ def analyze_fleet(
     entries = models_of([os.fspath(model) for model in named])
     machine = this_machine()
     measures = bool(options.get("run"))
+    offers = _offers(options)
+    for entry in entries:
+        if entry.today is not None:
+            instance_of(entry.today, offers)  # what nobody rents out is said before any work
     asked = jobs_of(entries, _by_option(options), machine=machine)
     store = Store(Path(output), force=force)
     store.check([one.decide.task for one in asked])
+    check_fleet_files(store.folder, force=force)
     with _executor(on, jobs, timeout, say, measures=measures) as executor:
         measured = [job for one in asked for job in _measurements(one, executor)] if measures else []
         progress = _Progress(watch=watch, total=len(asked) + len(measured))
 
         def written() -> Fleet:
-            fleet = _fleet(asked, measured, progress, executor, machine, options)
+            fleet = _fleet(asked, measured, progress, executor, machine, options, offers)
+            if compare is not None:
+                fleet = replace(fleet, changes=changes(compare, fleet))
             write_fleet(fleet, store.folder, force=force)
             return fleet
 
@@ -196,7 +209,7 @@ def _executor(
         executor.close()
 
 
-def _measurements(asked: Asked, executor: Executor) -> Iterator[Job]:
+def _measurements(asked: AskedModel, executor: Executor) -> Iterator[Job]:
     """A job for each device of a model's question that stands where jobs are worked on."""
     job = asked.decide
     targets = job.keywords.get("gpu")
@@ -232,13 +245,21 @@ def _by_option(options: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
+def _offers(options: FleetOptions) -> tuple[Instance, ...]:
+    """What can be rented, as the options for all models ask for it."""
+    names = ("prices", "pricing", "region")
+    given: Any = {name: value for name, value in options.items() if name in names}
+    return offers_of(make_options(**given)).instances
+
+
 def _fleet(
-    asked: Sequence[Asked],
+    asked: Sequence[AskedModel],
     measured: Sequence[Job],
     progress: _Progress,
     executor: Executor,
     machine: Machine,
     options: FleetOptions,
+    offers: Sequence[Instance],
 ) -> Fleet:
     rows = [
         (one.entry, progress.notes[one.decide.task].model) for one in asked if one.decide.task in progress.notes
@@ -246,7 +267,7 @@ def _fleet(
     by_model: dict[str, list[FleetModel]] = {}
     for job in measured:
         note = progress.notes.get(job.task)
-        if note is not None and note.model.failure is None:
+        if note is not None:
             by_model.setdefault(job.name, []).append(note.model)
     pricing = next((way for way in PRICINGS if way == options.get("pricing")), PRICINGS[0])
     return fleet_of(
@@ -254,6 +275,7 @@ def _fleet(
         by_model,
         left=len(asked) - len(rows),
         pricing=pricing,
+        offers=offers,
         machine=machine,
         environment=FleetEnvironment(
             where=executor.where,

@@ -10,35 +10,11 @@ from typing import Any
 
 from analyzer.devices.detection import this_machine
 from analyzer.fleet.job import Job, Outcome
-from analyzer.fleet.slot import Slot
+from analyzer.fleet.slot import WorkSlot
 
 # What an export of a large model takes beside what processes share; what a model does that is a graph already.
 _BYTES_PER_JOB = 1.5 * 2**30
 _BYTES_PER_GRAPH = 0.5 * 2**30
-# What only Python models need, and every question.
-_EXPORT_MODULES = (
-    "torch",
-    "torch.onnx",
-    "torch.export",
-    "onnxscript",
-    "networkx",
-    "sympy",
-    "analyzer.loading.torch_private",
-    "analyzer.loading.torch_export.export",
-)
-_MODULES = (
-    "onnx",
-    "onnx_ir",
-    "onnx.inliner",
-    "onnx.shape_inference",
-    "scipy.sparse.csgraph",
-    "scipy.optimize",
-    "scipy.special",
-    "jinja2",
-    "analyzer.api",
-    "analyzer.loading.reading_process",
-    "analyzer.report.html",
-)
 
 
 class LocalPool:
@@ -56,7 +32,7 @@ class LocalPool:
         self.jobs = jobs or default_jobs()
         self.facts = {"jobs": self.jobs}
         self._timeout_s = timeout_s
-        self._slots: list[Slot] = []
+        self._slots: list[WorkSlot] = []
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome]]:
         """Works on models and yields each as it is finished.
@@ -88,12 +64,12 @@ class LocalPool:
     def _run(self, jobs: Sequence[Job], at_once: int) -> Iterator[tuple[Job, Outcome]]:
         if not jobs:
             return
-        modules = modules_for(jobs)
+        python = need_python(jobs)
         # Each its share; a measurement foresees its own need.
         share = 0 if jobs[0].device else int(available_bytes() / at_once)
-        slots = [Slot(modules, memory=share) for _ in range(min(at_once, len(jobs)))]
+        slots = [WorkSlot(python=python, memory=share) for _ in range(min(at_once, len(jobs)))]
         self._slots += slots
-        free: SimpleQueue[Slot] = SimpleQueue()
+        free: SimpleQueue[WorkSlot] = SimpleQueue()
         for slot in slots:
             free.put(slot)
 
@@ -117,10 +93,9 @@ class LocalPool:
             pool.shutdown()
 
 
-def modules_for(jobs: Sequence[Job]) -> tuple[str, ...]:
-    """What processes for these models import before the first of them."""
-    has_python = any(_is_python(job) for job in jobs)
-    return (*_EXPORT_MODULES, *_MODULES) if has_python else _MODULES
+def need_python(jobs: Sequence[Job]) -> bool:
+    """Whether one of these models is Python."""
+    return any(_is_python(job) for job in jobs)
 
 
 def foreseen_bytes(job: Job) -> int:

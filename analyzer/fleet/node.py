@@ -16,7 +16,7 @@ from analyzer import __version__
 from analyzer.fleet.carried import Carried, lay_out, moved, moved_back, sight
 from analyzer.fleet.job import job_from_bytes, outcome_to_bytes
 from analyzer.fleet.local import available_bytes
-from analyzer.fleet.slot import Slot
+from analyzer.fleet.slot import WorkSlot
 from analyzer.loading.cache import package_versions, packed_entry, unpack_entry
 
 # An export of more is made again rather than sent.
@@ -50,13 +50,13 @@ class Order:
     """What all models of a run are worked on with.
 
     Attributes:
-        modules: Imported before the first of them.
+        python: Whether some of them are Python.
         timeout_s: Seconds for each.
         program: ``program_facts()`` of who asks; empty where it is the same machine.
         carried: Of which folder a node has a copy; None where it has the folder itself.
     """
 
-    modules: tuple[str, ...]
+    python: bool
     timeout_s: float
     program: Mapping[str, str] = field(default_factory=dict)
     carried: Carried | None = None
@@ -157,7 +157,7 @@ def work_on_node(errand: Errand, order: Order) -> tuple[bytes, Mapping[str, byte
         unpack_entry(key, content)
     # A measurement foresees its own need.
     at_once = 0 if job.device else errand.at_once
-    slot = _slot(order.modules, at_once, carried=order.carried is not None)
+    slot = _slot(at_once, python=order.python, carried=order.carried is not None)
     outcome = slot.run(job, timeout_s=order.timeout_s)
     entries = {key: packed_entry(key) for key in outcome.exports} if errand.returns_exports else {}
     if order.carried is not None:
@@ -177,27 +177,27 @@ def _require_like(errand: Errand, order: Order) -> None:
 class _Kept:
     """The slot of this process, which outlives a model."""
 
-    slot: Slot | None = None
+    slot: WorkSlot | None = None
     key: tuple[object, ...] = ()
 
 
-def _slot(modules: tuple[str, ...], at_once: int, *, carried: bool) -> Slot:
+def _slot(at_once: int, *, python: bool, carried: bool) -> WorkSlot:
     """The slot of this process, another one where it was begun for another use.
 
     Args:
-        modules: What it imports first.
         at_once: How many share the memory; 0 for no limit.
+        python: Whether models are Python.
         carried: Whether the working folder of this process is a copy of another one.
     """
     # An engine gives each task its GPUs by a variable, which the slot's processes have from their beginning.
-    key = (modules, at_once, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    key = (python, at_once, os.environ.get("CUDA_VISIBLE_DEVICES"))
     if _Kept.slot is None or _Kept.key != key:
         if _Kept.slot is not None:
             _Kept.slot.close()
         else:
             atexit.register(_close)
         _restore_environment(carried=carried)
-        _Kept.slot = Slot(modules, memory=int(available_bytes() / at_once) if at_once else 0)
+        _Kept.slot = WorkSlot(python=python, memory=int(available_bytes() / at_once) if at_once else 0)
         _Kept.key = key
     return _Kept.slot
 

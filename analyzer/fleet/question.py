@@ -19,7 +19,7 @@ from analyzer.record.fleet import FleetQuestion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class AskedModel:
     """A model with its jobs.
 
     Attributes:
@@ -33,7 +33,7 @@ class Asked:
 
 def jobs_of(
     entries: Sequence[Entry], options: Mapping[str, Any], *, machine: Machine | None = None
-) -> tuple[Asked, ...]:
+) -> tuple[AskedModel, ...]:
     """A job for each model.
 
     Args:
@@ -59,7 +59,7 @@ def jobs_of(
     return asked
 
 
-def _asked(entry: Entry, options: Mapping[str, Any], machine: Machine) -> Asked:
+def _asked(entry: Entry, options: Mapping[str, Any], machine: Machine) -> AskedModel:
     question = entry.question or "run"
     for name in entry.options:
         if name not in _names(question):
@@ -68,14 +68,14 @@ def _asked(entry: Entry, options: Mapping[str, Any], machine: Machine) -> Asked:
                 hint=f"`analyze {_command(question)}` has no --{name}.",
             )
     settings = read_settings(_start(entry)).options
-    values: dict[str, Any] = {**settings, **entry.options, **options}
+    values: dict[str, Any] = {**settings, **entry.defaults, **entry.options, **options}
     taken = {name: value for name, value in values.items() if name in _names(question)}
     taken.pop("run", None)
     if "no-run" in _names(question):
         taken["no-run"] = True
     keywords = _plain(given_keywords(taken, _command(question)))
     _check(question, keywords)
-    return Asked(
+    return AskedModel(
         entry=entry,
         decide=Job(
             name=entry.name,

@@ -59,10 +59,12 @@ def _sentence(analysis: Analysis) -> str:
 
 def _cells(analysis: Analysis) -> tuple[tuple[FleetCell, ...], int | None]:
     """All cells, and the index of the one that the record calls the best."""
+    invocation = analysis.invocation
+    chosen = invocation is not None and "gpu" in invocation.options
     if analysis.capacity is not None:
-        return _served(analysis.capacity)
+        return _served(analysis.capacity, chosen)
     if analysis.generation is not None:
-        return _generated(analysis.generation)
+        return _generated(analysis.generation, chosen)
     ranking = analysis.ranking
     if ranking is None:
         return (), None
@@ -89,21 +91,22 @@ def _dearer(one: RankedCandidate, other: RankedCandidate) -> bool:
     return (one.usd_per_million or math.inf) > (other.usd_per_million or math.inf)
 
 
-def _served(told: CapacityResult) -> tuple[tuple[FleetCell, ...], int | None]:
-    """The cheapest instances of each device."""
+def _served(told: CapacityResult, chosen: bool) -> tuple[tuple[FleetCell, ...], int | None]:
+    """The cheapest instances of each device; ``chosen``: whether somebody named the GPUs."""
     first: dict[str, CapacityOption] = {}
     for option in told.options:  # by dollars, those that keep the limit first
         first.setdefault(option.device, option)
     best = next((index for index, option in enumerate(first.values()) if option.feasible), None)
-    return tuple(_served_by(option, told) for option in first.values()), best
+    return tuple(_served_by(option, told, chosen) for option in first.values()), best
 
 
-def _served_by(option: CapacityOption, told: CapacityResult) -> FleetCell:
+def _served_by(option: CapacityOption, told: CapacityResult, chosen: bool) -> FleetCell:
     return FleetCell(
         device=option.device,
         kind=option.kind,
         batch=option.max_batch,
         precision=option.precision,
+        named=chosen and option.kind == "gpu",
         meets=option.feasible,
         latency_s=capacity_words.latency(told, option),
         origin=option.origin,
@@ -120,13 +123,15 @@ def _served_by(option: CapacityOption, told: CapacityResult) -> FleetCell:
     )
 
 
-def _generated(told: GenerationResult) -> tuple[tuple[FleetCell, ...], int | None]:
-    """Each device at the batch that was asked for."""
-    cells = tuple(_generated_by(option, told.batch) for option in told.devices)
+def _generated(told: GenerationResult, chosen: bool) -> tuple[tuple[FleetCell, ...], int | None]:
+    """Each device at the batch that was asked for; ``chosen``: whether somebody named the GPUs."""
+    cells = tuple(
+        _generated_by(option, told.batch, chosen or option.device == told.device) for option in told.devices
+    )
     return cells, told.cheapest
 
 
-def _generated_by(option: GenerationOption, batch: int) -> FleetCell:
+def _generated_by(option: GenerationOption, batch: int, named: bool) -> FleetCell:
     times, dollars = option.times, option.usd_per_million_tokens
     low, high = times.request_low_s / times.request_s, times.request_high_s / times.request_s
     return FleetCell(
@@ -135,6 +140,7 @@ def _generated_by(option: GenerationOption, batch: int) -> FleetCell:
         batch=batch,
         plan=f"{option.gpus} GPUs" if option.gpus > 1 else option.kind,
         precision=option.weights,
+        named=named or option.kind == "cpu",
         fits=option.fits,
         meets=option.meets_limits,
         latency_s=times.request_s,

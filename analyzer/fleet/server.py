@@ -1,4 +1,4 @@
-"""``python -m analyzer.fleet.server BYTES NAME...``: imports once, then forks a process for each model.
+"""``python -m analyzer.fleet.server BYTES onnx|python``: imports once, then forks a process for each model.
 
 What is heavy to import (PyTorch first of all) is imported here, before the first model; each model has a
 process of its own, a copy of this one, so that none meets what another left behind. Jobs come on standard
@@ -13,7 +13,6 @@ import signal
 import struct
 import sys
 from contextlib import suppress
-from importlib import import_module
 from typing import BinaryIO
 
 import msgspec
@@ -25,6 +24,10 @@ from analyzer.isolation.child import SELDOM, die_first_when_memory_ends, die_wit
 _LENGTH = struct.Struct("<Q")
 # Bytes of what a model's code prints that are kept.
 LOG_BYTES = 8192
+
+
+# The first message: from now on a model's time counts.
+READY = b"ready"
 
 
 def send(stream: BinaryIO, content: bytes) -> None:
@@ -43,24 +46,23 @@ def receive(stream: BinaryIO) -> bytes | None:
     return content if len(content) == length else None
 
 
-def main(memory: int, names: list[str]) -> None:
+def main(memory: int, *, python: bool) -> None:
     """Serves jobs until standard input ends.
 
     Args:
         memory: Bytes of its own that a model's process may have; 0 for no limit.
-        names: Modules to import before.
+        python: Whether models are Python, whose export needs PyTorch.
     """
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal: the driver ends us
     requests, answers = _streams()
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its C++ parts warn on standard error
-    for name in names:
-        # By name: what a model needs is imported before the fork, whatever room it belongs to; what cannot be
-        # imported fails where it is needed, with the message of that place.
-        with suppress(ImportError):
-            import_module(name)
+    # What cannot be imported fails where it is needed, with the message of that place.
+    with suppress(ImportError):
+        _import_before_the_first(python=python)
     gc.collect()
     gc.freeze()  # nothing of it is garbage, and looking at it would copy its memory
+    send(answers, READY)
     while (content := receive(requests)) is not None:
         send(answers, _answer_apart(content, memory) if hasattr(os, "fork") else _answer_here(content))
 
@@ -73,6 +75,18 @@ def _streams() -> tuple[BinaryIO, BinaryIO]:
     os.close(nothing)
     os.dup2(2, 1)
     return requests, answers
+
+
+def _import_before_the_first(*, python: bool) -> None:
+    import onnx_ir  # noqa: F401
+
+    from analyzer.decision.min_cut import import_solver
+    from analyzer.loading import torch_private
+    from analyzer.report import html  # noqa: F401
+
+    import_solver()
+    if python:
+        torch_private.import_exporter()
 
 
 def _answer_here(content: bytes) -> bytes:
@@ -119,4 +133,4 @@ def _outcome(content: bytes) -> bytes:
 
 if __name__ == "__main__":
     sys.dont_write_bytecode = True  # a model's folder stays as it is
-    main(int(sys.argv[1]), sys.argv[2:])
+    main(int(sys.argv[1]), python=sys.argv[2] == "python")

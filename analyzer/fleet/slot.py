@@ -11,7 +11,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -26,20 +25,20 @@ from analyzer.text import without_controls
 _ATTEMPTS = 2
 
 
-class Slot:
+class WorkSlot:
     """A server of processes (``fleet.server``), begun at the first job and again after each end of it.
 
     Args:
-        modules: What it imports before the first job.
+        python: Whether models are Python, for which it imports PyTorch before the first.
         memory: Bytes that a model's process may have; 0 for no limit.
     """
 
-    def __init__(self, modules: Sequence[str] = (), *, memory: int = 0) -> None:
-        self._modules = tuple(modules)
+    def __init__(self, *, python: bool, memory: int = 0) -> None:
+        self._python = python
         self._memory = memory
         self._server: subprocess.Popen[bytes] | None = None
         self._log: BinaryIO | None = None
-        self._closed = False
+        self._closed = self._busy = False
         self._lock = threading.Lock()
 
     def run(self, job: Job, *, timeout_s: float) -> Outcome:
@@ -54,16 +53,19 @@ class Slot:
             failure = outcome.model.failure
             if failure is None or failure.kind != "killed" or attempt + 1 == _ATTEMPTS or self._closed:
                 break
+        with self._lock:
+            self._busy = False
+            if self._closed:
+                self._tidy()
         return outcome
 
     def close(self) -> None:
         """Ends the server and what runs in it; the job at hand comes to nothing."""
         with self._lock:
             self._closed = True
-            self._end()
-            if self._log is not None:
-                self._log.close()
-                self._log = None
+            # A thread that waits for an answer sees its end, and tidies up: a stream that is closed under it
+            # would have it wait for ever.
+            self._kill() if self._busy else self._tidy()
 
     def _once(self, job: Job, timeout_s: float) -> Outcome:
         start = time.perf_counter()
@@ -80,26 +82,30 @@ class Slot:
         with self._lock:
             if self._closed:
                 return -signal.SIGTERM, b""
-            server = self._begun()
+            self._busy = True
+            before, server = self._server, self._begun()
         assert server.stdin is not None
         assert server.stdout is not None
         assert self._log is not None
         self._log.seek(0)
         self._log.truncate()
         try:
+            if server is not before:
+                # Importing is nobody's time; a server that ends over it leaves nothing to read.
+                receive(cast("BinaryIO", server.stdout))
             send(cast("BinaryIO", server.stdin), job_to_bytes(job))
             if not _readable(server.stdout, timeout_s):
-                self._kill()
+                self._end()
                 return None, b""
             message = receive(cast("BinaryIO", server.stdout))
         except OSError:  # the server itself is gone
             message = None
         if message is None:
             status = server.wait()
-            self._kill()
+            self._end()
             return status or -signal.SIGKILL, b""
         if not hasattr(os, "fork"):
-            self._kill()  # each model has an interpreter of its own there
+            self._end()  # each model has an interpreter of its own there
         found: list[Any] = msgspec.msgpack.decode(message)
         return found[0], found[1]
 
@@ -111,7 +117,10 @@ class Slot:
             self._log = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115 - as long as the server
             # -P: a file of the working folder must not stand in for a module.
             self._server = subprocess.Popen(
-                [sys.executable, "-P", "-m", "analyzer.fleet.server", str(self._memory), *self._modules],
+                [
+                    *(sys.executable, "-P", "-m", "analyzer.fleet.server"),
+                    *(str(self._memory), "python" if self._python else "onnx"),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,
@@ -120,22 +129,31 @@ class Slot:
             )
         return self._server
 
-    def _kill(self) -> None:
-        with self._lock:
-            self._end()
+    def _tidy(self) -> None:
+        self._end()
+        if self._log is not None:
+            self._log.close()
+            self._log = None
 
     def _end(self) -> None:
+        """Ends the server; of the thread that uses it, or where none does."""
+        self._kill()
         server, self._server = self._server, None
         if server is None:
+            return
+        for stream in (server.stdin, server.stdout):
+            with contextlib.suppress(OSError):
+                assert stream is not None
+                stream.close()
+
+    def _kill(self) -> None:
+        server = self._server
+        if server is None or server.poll() is not None:  # its number may be another's by now
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             # The whole session: the model's process, and those that it began.
             os.killpg(server.pid, signal.SIGKILL) if hasattr(os, "killpg") else server.kill()
         server.wait()
-        for stream in (server.stdin, server.stdout):
-            with contextlib.suppress(OSError):
-                assert stream is not None
-                stream.close()
 
     def _printed(self) -> str:
         """The end of what the model's code printed."""

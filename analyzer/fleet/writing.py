@@ -1,26 +1,53 @@
-"""The fleet's own files: ``fleet.json``, ``fleet.csv``, ``index.html``; ``fleet.parquet`` where pyarrow is."""
+"""The fleet's own files: ``fleet.json``, ``.csv``, ``.md``, ``index.html``; ``.parquet`` where pyarrow is."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from analyzer.errors import OutputError
 from analyzer.record.fleet import Fleet
-from analyzer.record.fleet_json import FLEET_FILE, fleet_to_json
-from analyzer.record.formats import Format, marked_by
-from analyzer.record.output_files import Target, write_all
+from analyzer.record.fleet_json import FLEET_FILE
+from analyzer.record.formats import HTML_MARK, Format, marked_by
+from analyzer.record.output_files import Target, check_writable, write_all
+from analyzer.report.fleet import parquet
 
-_RECORD = Format(
-    name="json",
-    extension=".json",
-    writer="analyzer.record.fleet_json:fleet_to_json",
-    mark=marked_by(r'\A\{\s*"schema_version":\s*\d+,\s*"tool":\s*\{\s*"name":\s*"analyze"'),
-)
 INDEX_FILE = "index.html"
+_PARQUET_FILE = "fleet.parquet"
+_FORMATS = (
+    Format(
+        name="json",
+        extension=FLEET_FILE,
+        writer="analyzer.record.fleet_json:fleet_to_json",
+        mark=marked_by(r'\A\{\s*"schema_version":\s*\d+,\s*"tool":\s*\{\s*"name":\s*"analyze"'),
+    ),
+    Format(
+        name="csv",
+        extension="fleet.csv",
+        writer="analyzer.report.fleet.csv_table:render",
+        mark=marked_by(r"\Amodel,owner,tags,question,device,"),
+    ),
+    Format(
+        name="markdown",
+        extension="fleet.md",
+        writer="analyzer.report.fleet.markdown:render",
+        mark=marked_by(r"\A## Fleet: "),
+    ),
+    Format(name="html", extension=INDEX_FILE, writer="analyzer.report.fleet.page:render", mark=HTML_MARK),
+)
 
 
-def fleet_targets(folder: Path) -> dict[str, Target]:
-    """The files by name."""
-    return {FLEET_FILE: Target(format=_RECORD, path=folder / FLEET_FILE)}
+def fleet_targets(folder: Path) -> tuple[Target, ...]:
+    """Where each of them goes."""
+    return tuple(Target(format=form, path=folder / form.extension) for form in _FORMATS)
+
+
+def check_fleet_files(folder: Path, *, force: bool = False) -> None:
+    """Says what cannot be written before any work is done.
+
+    Raises:
+        OutputError: A file there is not ours, or the folder cannot be written.
+    """
+    check_writable(fleet_targets(folder), force=force)
 
 
 def write_fleet(fleet: Fleet, folder: Path, *, force: bool = False) -> None:
@@ -29,5 +56,8 @@ def write_fleet(fleet: Fleet, folder: Path, *, force: bool = False) -> None:
     Raises:
         OutputError: One cannot be written.
     """
-    targets = fleet_targets(folder)
-    write_all({targets[FLEET_FILE]: fleet_to_json(fleet)}, force=force)
+    write_all({target: target.format.write(fleet) for target in fleet_targets(folder)}, force=force)
+    try:
+        parquet.write(fleet, folder / _PARQUET_FILE)
+    except OSError as error:
+        raise OutputError(f"{folder / _PARQUET_FILE} cannot be written: {error.strerror or error}.") from error

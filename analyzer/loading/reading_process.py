@@ -15,12 +15,13 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analyzer.errors import ModelError
+from analyzer.errors import ModelError, OutputError
 from analyzer.isolation import whereabouts
 from analyzer.isolation.child import Handlers, serve
 from analyzer.isolation.limits import Limits
 from analyzer.isolation.process import READING
 from analyzer.loading.reader import KEPT_MODELS
+from analyzer.run_folder import is_about_writing
 
 if TYPE_CHECKING:
     import onnx
@@ -145,7 +146,8 @@ def _write_file(path: bytes, opset: int | None, sizes: Mapping[str, int], folder
     from analyzer.loading.runnable_files import write_file
 
     whereabouts.now_at("writing a model that can be run")
-    write_file(Path(os.fsdecode(path)), opset, sizes, Path(os.fsdecode(folder)))
+    with _writing(folder) as place:
+        write_file(Path(os.fsdecode(path)), opset, sizes, place)
 
 
 def _write_program(path: bytes, proto: bytes, sizes: Mapping[str, int], folder: bytes) -> None:
@@ -159,7 +161,23 @@ def _write_program(path: bytes, proto: bytes, sizes: Mapping[str, int], folder: 
     program = read_program(parse_reference(os.fsdecode(path)))
     model = onnx.ModelProto()
     model.ParseFromString(proto)
-    write_model(model, sizes, {**program.state_dict, **program.constants}, Path(os.fsdecode(folder)))
+    with _writing(folder) as place:
+        write_model(model, sizes, {**program.state_dict, **program.constants}, place)
+
+
+@contextmanager
+def _writing(folder: bytes) -> Iterator[Path]:
+    """Tells what cannot be written from what cannot be read: both are an OSError."""
+    place = Path(os.fsdecode(folder))
+    try:
+        yield place
+    except OSError as error:
+        reason = error.strerror or error
+        if is_about_writing(error, place):
+            raise OutputError(
+                f"{place} cannot be written: {reason}.", hint="Choose a folder with more room."
+            ) from error
+        raise ModelError(f"{os.fsdecode(error.filename)} cannot be read: {reason}.") from error
 
 
 HANDLERS: Handlers = {

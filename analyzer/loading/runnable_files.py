@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from analyzer.errors import MeasurementError
 from analyzer.loading.from_onnx import bound_proto, convert, default_opset, name_nodes
+from analyzer.run_folder import is_about_writing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -111,6 +112,8 @@ def _link(source: Path, target: Path) -> None:
         except OSError:
             shutil.copyfile(source, target)
     except OSError as error:
+        if is_about_writing(error, target.parent):
+            raise
         raise MeasurementError(f"The weights file {source} cannot be read: {error.strerror}.") from error
 
 

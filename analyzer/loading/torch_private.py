@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -622,3 +622,14 @@ def at_opset(model: onnx_ir.Model, opset: int) -> onnx_ir.Model:
         apis: Any = vars(_lazy_import)["onnxscript_apis"]  # a module that is imported when it is asked
         convert: Callable[[onnx_ir.Model, int], onnx_ir.Model] = apis.convert_version
     return convert(model, opset)
+
+
+def import_exporter() -> None:
+    """Imports what an export needs, for a process that others are forked from."""
+    import torch.export
+    import torch.onnx
+
+    # What an export imports of these on its way takes a second: a release that moves them costs that alone.
+    with suppress(ImportError):
+        import torch._functorch.partitioners
+        import torch.onnx._internal.exporter._core  # noqa: F401

@@ -2,8 +2,8 @@
 
 SPEC names tasks, done one after the other; results go into ``partial.json`` beside it as soon as they are
 there. ``level_one`` saves what ONNX Runtime's level 1 makes of a model, ``numbers`` compares the outputs of two
-models, ``later_tokens`` asks whether earlier rows of an output read the last token, ``placement`` asks a
-session what it recorded, ``time`` times it.
+models, ``overflow`` looks for tensors that a type cannot hold, ``later_tokens`` asks whether earlier rows of an
+output read the last token, ``placement`` asks a session what it recorded, ``time`` times it.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from analyzer.measurement.on_cpu import caller, outputs_of
 from analyzer.measurement.output_agreement import Agreement, agreement, agreement_in_noise
 from analyzer.measurement.session import WEIGHTS_APART, SessionSettings, create, explained
 from analyzer.measurement.statistics import median
+from analyzer.measurement.tensor_ranges import beyond, with_ranges
 from analyzer.measurement.varied_inputs import later_changed, varied
 
 RECORD = "session.record_ep_graph_assignment_info"
@@ -88,7 +89,10 @@ def _without_weights(optimized: Path) -> Iterator[None]:
 
 def _settings(side: Mapping[str, Any]) -> SessionSettings:
     return SessionSettings(
-        provider=side["provider"], cuda=side.get("cuda"), entries=dict(side.get("entries") or {})
+        provider=side["provider"],
+        cuda=side.get("cuda"),
+        entries=dict(side.get("entries") or {}),
+        threads=side.get("threads") or 0,
     )
 
 
@@ -138,6 +142,26 @@ def _later_tokens(task: Mapping[str, Any]) -> dict[str, Any]:
     return {"causal": agreement({name: before}, {name: after}).agrees}
 
 
+def _overflow(task: Mapping[str, Any]) -> dict[str, Any]:
+    """Tensors that reach beyond what their type holds, on several inputs."""
+    import onnx
+
+    given = tensor_files.load_tensors(Path(task["feeds"]))
+    path = Path(task["applied"]["model"])
+    # Beside the model, where its weights are.
+    measured = path.with_name(f"ranges-of-{path.name}")
+    try:
+        onnx.save(with_ranges(onnx.load(str(path), load_external_data=False), task["tensors"]), str(measured))
+        session = create(measured, _settings(task["applied"]))
+    finally:
+        measured.unlink(missing_ok=True)
+    reached: dict[str, float] = {}
+    for feeds in (given, *(varied(given, _SEED + number) for number in range(1, task["sets"]))):
+        for name, size in beyond(_run(session, feeds), task["limit"]).items():
+            reached[name] = max(size, reached.get(name, 0.0))
+    return {"reached": reached}
+
+
 def _distance(row: Mapping[str, Any]) -> float:
     return (0.0 if row["agrees"] else 1e30) + (row["max_absolute"] or 0.0)
 
@@ -174,12 +198,12 @@ def _placement(task: Mapping[str, Any]) -> dict[str, Any]:
 def _time(task: Mapping[str, Any]) -> dict[str, Any]:
     """The median of a run: host to host as a plan counts it, or with state on the session's device."""
     feeds = tensor_files.load_tensors(Path(task["feeds"]))
-    side, in_place = task["applied"], task.get("in_place") or {}
+    side, in_place = task["applied"], task.get("in_place")
     settings = _settings(side)
     session = create(Path(side["model"]), settings)
     call = (
         bind_session(session, feeds, settings.provider, in_place=in_place).call
-        if in_place
+        if in_place is not None
         else caller(session, feeds)
     )
     budget = Budget(seconds=float(task["budget_s"]))
@@ -191,6 +215,7 @@ TASKS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "level_one": _level_one,
     "numbers": _numbers,
     "later_tokens": _later_tokens,
+    "overflow": _overflow,
     "placement": _placement,
     "time": _time,
 }

@@ -29,12 +29,14 @@ class SessionSide:
         provider: ``cpu``, or ``cuda`` for [CUDA, CPU].
         entries: Of the session's configuration.
         cuda: Options of CUDA's provider.
+        threads: Intra-op threads, 0 for ONNX Runtime's default.
     """
 
     model: Path
     provider: str = "cpu"
     entries: Mapping[str, str] = field(default_factory=dict)
     cuda: Mapping[str, str] = field(default_factory=dict)
+    threads: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -43,6 +45,7 @@ class SessionSide:
             "provider": self.provider,
             "entries": dict(self.entries),
             "cuda": dict(self.cuda),
+            "threads": self.threads,
         }
 
 

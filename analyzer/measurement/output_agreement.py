@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analyzer.measurement.tensor_files import onnx_type
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 TOLERANCES: Mapping[str, float] = MappingProxyType(
     {"float64": 1e-6, "float32": 1e-3, "tf32": 2e-2, "float16": 5e-2, "bfloat16": 0.2}
 )
-_EIGHT_BIT = 0.25  # float8 has 2 or 3 bits of mantissa
+# float8 has 2 or 3 bits of mantissa; of noise that LEAST_SQNR_DB allows the peaks are about as high.
+_EIGHT_BIT = 0.25
 # Of a model in int8: noise of a tenth of the output by root mean squares (20 log10(10)). One rounding to 8 bits
 # leaves some 50 dB over a full range (6.02 a bit); each layer adds noise, and outliers stretch the range.
 LEAST_SQNR_DB = 20.0
@@ -168,7 +169,7 @@ def _arrays(name: str, expected: Array, got: Array, precision: str | None) -> Ou
         return _exact(name, dtype, expected, got)
     # The coarser of both types, and of the arithmetic: a float16 result cannot agree better than float16 can
     # say.
-    tolerance = max(_tolerance(dtype), _tolerance(onnx_type(got)), _tolerance(precision) if precision else 0.0)
+    tolerance = max(allowed(dtype, precision).share, _tolerance(onnx_type(got)))
     a, b = (
         np.asarray(array).astype(np.complex128 if array.dtype.kind == "c" else np.float64)
         for array in (expected, got)
@@ -213,18 +214,37 @@ def _exact(name: str, dtype: str, expected: Array, got: Array) -> OutputAgreemen
     gap = None if different else 0.0
     if different and numeric:
         gap = float(np.max(np.abs(expected.astype(np.float64) - got.astype(np.float64))))
-    # A quantized value may fall on the other side of a rounding boundary.
-    allowed = 1.0 if dtype in ("int8", "uint8") else 0.0
-    agrees = gap is not None and gap <= allowed
+    most = allowed(dtype).least
+    agrees = gap is not None and gap <= most
     return OutputAgreement(
         name=name,
         dtype=dtype,
         max_absolute=gap,
         max_relative=None,
-        tolerance=allowed,
+        tolerance=most,
         agrees=agrees,
         why="" if agrees else f"{different} of {expected.size} elements differ",
     )
+
+
+class Allowed(NamedTuple):
+    """What one output may be off by: a share of the largest magnitude that is right, and ``least`` besides."""
+
+    share: float
+    least: float
+
+
+def allowed(dtype: str, precision: str | None = None) -> Allowed:
+    """What an output of a type may be off by.
+
+    Args:
+        dtype: ONNX's name of the element type.
+        precision: As of ``agreement``.
+    """
+    if dtype.startswith(("int", "uint", "bool", "string")):
+        # A quantized value may fall on the other side of a rounding boundary.
+        return Allowed(0.0, 1.0 if dtype in ("int8", "uint8") else 0.0)
+    return Allowed(max(_tolerance(dtype), _tolerance(precision) if precision else 0.0), 0.0)
 
 
 def _tolerance(dtype: str) -> float:

@@ -8,6 +8,7 @@ sequence is stored as ``name[0]``, ``name[1]``, ..., its length is in ``__types_
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -166,7 +167,13 @@ def from_ortvalue(value: Any) -> Value:
     # ``numpy()`` refuses these types; the memory is the value's, so it is copied before the value goes.
     raw = (ctypes.c_char * value.tensor_size_in_bytes()).from_address(value.data_ptr())
     kind = np.dtype(getattr(ml_dtypes, _EXTENDED[name]))
-    return np.frombuffer(bytes(raw), dtype=kind).reshape(value.shape())
+    stored = np.frombuffer(bytes(raw), dtype=np.uint8)
+    bits = DTYPES[name].bits or 8
+    if bits < 8:  # several to a byte there, the first in the lowest bits; one to a byte here
+        parts = stored[:, None] >> np.arange(0, 8, bits, dtype=np.uint8) & 2**bits - 1
+        stored = parts.reshape(-1)[: math.prod(value.shape())]
+    values: Array = stored.view(kind).reshape(value.shape())
+    return values
 
 
 def is_plain(array: object) -> bool:

@@ -181,6 +181,7 @@ class Move:
         instance, count, usd_per_month: There.
         saved_usd_per_month: The difference.
         certain: Whether the dearer end of the 90 % interval still saves.
+        today_kind: Whether it runs on a machine with a GPU now.
     """
 
     model: str
@@ -193,6 +194,7 @@ class Move:
     usd_per_month: Amount
     saved_usd_per_month: Amount
     certain: bool
+    today_kind: Literal["cpu", "gpu"] = "cpu"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +209,7 @@ class PackedModel:
         memory_bytes: What it holds there.
         latency_s: Percentile of its limit with all that share the instance, waiting included; None where it
             has no limit.
+        position: On which of the instance's GPUs it is, from 0; those on one share it.
     """
 
     model: str
@@ -215,6 +218,7 @@ class PackedModel:
     rate: Amount
     memory_bytes: Count
     latency_s: Amount | None = None
+    position: Count = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,6 +264,7 @@ class DeviceBias:
         device: Its slug.
         models: How many were measured.
         ratio, low, high: Measured over predicted time in the middle, with its 90 % interval.
+        spread: Standard deviation of the ratio's logarithm from model to model; 0 of one model.
     """
 
     device: str
@@ -267,6 +272,7 @@ class DeviceBias:
     ratio: Amount
     low: Amount
     high: Amount
+    spread: Amount = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,6 +299,7 @@ class Fleet:
         consolidation: None where no model has traffic.
         biases: Of measured devices.
         left: Models that are not done yet: it was interrupted.
+        changes: What changed since the fleet that it was compared with, in sentences.
         pricing: The way of paying that all dollars are by.
         environment: Where and when; per model how long it took (``seconds``), which were kept from before.
     """
@@ -304,6 +311,7 @@ class Fleet:
     consolidation: Consolidation | None = None
     biases: tuple[DeviceBias, ...] = ()
     left: Count = 0
+    changes: tuple[str, ...] = ()
     pricing: Pricing = "on-demand"
     environment: FleetEnvironment = field(default_factory=FleetEnvironment)
     tool: Tool

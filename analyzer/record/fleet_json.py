@@ -61,6 +61,17 @@ def load_fleet(path: str | os.PathLike[str]) -> Fleet:
     return fleet_from_dict(values, name=file_name)
 
 
+def holds_fleet(path: str | os.PathLike[str]) -> bool:
+    """Whether a file holds a fleet; False as well where it cannot be read, which its reader says."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        # A model's record is large, and is not read twice for a word that it does not hold.
+        return b'"models"' in content and is_fleet(json.loads(content))
+    except (OSError, ValueError, RecursionError):
+        return False
+
+
 def is_fleet(values: object) -> bool:
     """Whether what a JSON file holds is a fleet and not one model's record."""
     return isinstance(values, Mapping) and "models" in values and "operators" not in values

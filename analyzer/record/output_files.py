@@ -10,7 +10,7 @@ from pathlib import Path
 
 from analyzer.errors import OutputError
 from analyzer.record.formats import Format
-from analyzer.run_folder import FileToBe, remove_dead_files
+from analyzer.run_folder import FileToBe, remove_dead_files, umask
 
 STANDARD_OUTPUT = "-"
 
@@ -145,7 +145,7 @@ def write_all(contents: Mapping[Target, str], *, force: bool = False) -> None:
                 with path.open("w", encoding="utf-8", newline="\n") as stream:
                     stream.write(text)
             # A file that is being written is its owner's alone; a report gets the rights of any other new file.
-            mode = 0o666 & ~_umask()
+            mode = 0o666 & ~umask()
             for place, file in files.items():
                 file.move_to(place, mode=mode)
     except (OSError, ValueError) as error:
@@ -186,10 +186,3 @@ def _cannot_be_written(error: OSError | ValueError, path: Path | None = None) ->
         f"{name} cannot be written: {getattr(error, 'strerror', None) or error}.",
         hint="Choose another --output.",
     )
-
-
-def _umask() -> int:
-    # Python can only ask for it by setting it.
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

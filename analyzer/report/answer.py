@@ -33,6 +33,7 @@ class OptionTable:
         chosen: The row that the record is about.
         mark: What the page writes beside the name of that row.
         pale: Rows that are no answer, told for the sake of their reason.
+        links: Where the first cell of each row leads on the page; empty where it leads nowhere.
         lead: A sentence or two on how to read it.
     """
 
@@ -47,6 +48,7 @@ class OptionTable:
     chosen: int | None = None
     mark: str = "as asked"
     pale: tuple[int, ...] = ()
+    links: tuple[str, ...] = ()
     lead: str = ""
 
 
@@ -55,7 +57,7 @@ def first_rows(sheet: OptionTable, most: int) -> OptionTable:
     if len(sheet.rows) <= most:
         return sheet
     title = f"{sheet.title}, the first {most} of {len(sheet.rows)}"
-    cut = {name: getattr(sheet, name)[:most] for name in ("rows", "sort", "beside")}
+    cut = {name: getattr(sheet, name)[:most] for name in ("rows", "sort", "beside", "links")}
     return replace(sheet, title=title, **cut)
 
 

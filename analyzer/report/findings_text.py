@@ -48,7 +48,11 @@ def place_of(finding: Finding, analysis: Analysis) -> FindingPlace:
 
 def model_file(analysis: Analysis) -> str:
     """The model's file without the name after the colon."""
-    source = analysis.model.source
+    return file_of(analysis.model.source)
+
+
+def file_of(source: str) -> str:
+    """The file that a reference names, without the name after the colon."""
     # The colon of a Windows drive has a path after it, which no model's name is.
     head, colon, tail = source.rpartition(":")
     return head if colon and head and not any(char in tail for char in "/\\.") else source

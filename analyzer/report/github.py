@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from analyzer.record.analysis import Analysis, Finding
 from analyzer.report.findings_text import (
+    FindingPlace,
     by_severity,
     cost_of,
     place_of,
@@ -22,15 +25,22 @@ SHOWN = 10
 
 def render(analysis: Analysis) -> str:
     """One workflow command for each finding, the gravest first, and a last line in plain text."""
-    findings = by_severity(analysis.findings)
-    lines = [_command(finding, analysis) for finding in findings]
+    placed = [(finding, place_of(finding, analysis)) for finding in analysis.findings]
+    return commands_of(placed, subject_line(analysis))
+
+
+def commands_of(placed: Sequence[tuple[Finding, FindingPlace]], subject: str) -> str:
+    """The commands of findings with their places, and a last line that says what was checked."""
+    place = {id(finding): where for finding, where in placed}
+    findings = by_severity(finding for finding, _ in placed)
+    lines = [_command(finding, place[id(finding)]) for finding in findings]
     for severity in _COMMANDS:
         hidden = sum(finding.severity == severity for finding in findings) - SHOWN
         if hidden > 0:
             lines.append(
                 f"{hidden} more of severity {severity} are in the log; GitHub annotates {SHOWN} of a kind"
             )
-    lines.append(f"{tally(findings)} ({_data(subject_line(analysis))})")
+    lines.append(f"{tally(findings)} ({_data(subject)})")
     return "\n".join(lines) + "\n"
 
 
@@ -39,8 +49,7 @@ def summary(analysis: Analysis, *, fail_on: str = "error") -> str:
     return render_markdown(analysis, fail_on=fail_on)
 
 
-def _command(finding: Finding, analysis: Analysis) -> str:
-    place = place_of(finding, analysis)
+def _command(finding: Finding, place: FindingPlace) -> str:
     properties = {"file": place.file}
     if place.line is not None:
         properties["line"] = str(place.line)

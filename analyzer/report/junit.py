@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
 from analyzer.checks import fails, rules
@@ -17,9 +18,14 @@ def render(analysis: Analysis, *, fail_on: str = "error") -> str:
     A finding of severity ``fail_on`` or graver is a failure; a lesser one is a passed case whose output holds
     the finding; what the settings set aside is skipped, with the reason.
     """
+    return document_of(analysis.tool.name, [suite_of(analysis, analysis.model.name, fail_on=fail_on)])
+
+
+def suite_of(analysis: Analysis, name: str, *, fail_on: str) -> ET.Element:
+    """The suite of a model that is called ``name``."""
     # By identity: two findings of one rule may be equal word for word, and each is a case.
     failing = set(map(id, fails(analysis.findings, CheckSettings(fail_on=fail_on))))
-    suite = ET.Element("testsuite", name=_xml(f"{analysis.tool.name} check {analysis.model.name}"))
+    suite = ET.Element("testsuite", name=xml_text(f"{analysis.tool.name} check {name}"))
     known = [rule.code for rule in rules()]
     found = {
         *(finding.code for finding in analysis.findings),
@@ -36,25 +42,35 @@ def render(analysis: Analysis, *, fail_on: str = "error") -> str:
             case = _case(code, finding, analysis)
             body = _body(finding, analysis)
             if id(finding) in failing:
-                failure = ET.SubElement(case, "failure", type=_xml(code), message=_xml(finding.message))
+                failure = ET.SubElement(case, "failure", type=xml_text(code), message=xml_text(finding.message))
                 failure.text = body
             else:
                 ET.SubElement(case, "system-out").text = body
             suite.append(case)
         for entry in ignored:
             case = _case(code, entry.finding, analysis)
-            ET.SubElement(case, "skipped", message=_xml(entry.reason or "ignored"))
+            ET.SubElement(case, "skipped", message=xml_text(entry.reason or "ignored"))
             suite.append(case)
+    return counted(suite)
+
+
+def counted(suite: ET.Element) -> ET.Element:
+    """A suite with how many cases it has of each outcome."""
+    # An error is a test that broke; a model that cannot be analysed ends the command with status 2 instead.
+    counts = {"tests": len(suite), "failures": len(suite.findall("testcase/failure")), "errors": 0}
+    counts["skipped"] = len(suite.findall("testcase/skipped"))
+    suite.attrib.update({key: str(value) for key, value in counts.items()})
+    return suite
+
+
+def document_of(tool: str, suites: Sequence[ET.Element]) -> str:
+    """The whole file."""
     counts = {
-        "tests": str(len(suite)),
-        "failures": str(len(suite.findall("testcase/failure"))),
-        # An error is a test that broke; a model that cannot be analysed ends the command with status 2 instead.
-        "errors": "0",
-        "skipped": str(len(suite.findall("testcase/skipped"))),
+        key: str(sum(int(suite.attrib[key]) for suite in suites))
+        for key in ("tests", "failures", "errors", "skipped")
     }
-    suite.attrib.update(counts)
-    root = ET.Element("testsuites", {"name": _xml(analysis.tool.name), **counts})
-    root.append(suite)
+    root = ET.Element("testsuites", {"name": xml_text(tool), **counts})
+    root.extend(suites)
     ET.indent(root)
     # For text ("unicode") ElementTree writes no declaration of its own.
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + loggable(ET.tostring(root, encoding="unicode")) + "\n"
@@ -66,12 +82,12 @@ def _case(code: str, finding: Finding | None, analysis: Analysis) -> ET.Element:
     if finding is not None and finding.device:
         where = f" [{finding.device}]"
     attributes = {
-        "classname": _xml(f"analyzer.{analysis.model.name}"),
-        "name": _xml(f"{rule_label(code)}{where}"),
+        "classname": xml_text(f"analyzer.{analysis.model.name}"),
+        "name": xml_text(f"{rule_label(code)}{where}"),
     }
     if finding is not None:
         place = place_of(finding, analysis)
-        attributes["file"] = _xml(place.file)
+        attributes["file"] = xml_text(place.file)
         if place.line is not None:
             attributes["line"] = str(place.line)
     return ET.Element("testcase", attributes)
@@ -86,10 +102,10 @@ def _body(finding: Finding, analysis: Analysis) -> str:
         f"fix: {finding.fix}",
         subject_line(analysis),
     ]
-    return _xml("\n".join(line for line in lines if line))
+    return xml_text("\n".join(line for line in lines if line))
 
 
-def _xml(text: str) -> str:
+def xml_text(text: str) -> str:
     """Text with the characters that XML 1.0 forbids replaced (section 2.2 of the standard)."""
     # Beside what `loggable` replaces: U+FFFE and U+FFFF, which are no characters.
     return "".join(char if _allowed(ord(char)) else "\N{REPLACEMENT CHARACTER}" for char in text)

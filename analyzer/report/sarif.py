@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 from urllib.parse import quote
 
 from analyzer.checks import FAMILIES, CheckRule, rules
-from analyzer.record.analysis import Analysis, Finding
+from analyzer.record.analysis import Analysis, Finding, Tool
 from analyzer.report.escaping import ascii_json
 from analyzer.report.findings_text import operator_of, place_of
 
@@ -23,29 +24,44 @@ def render(analysis: Analysis) -> str:
     Paths are relative to the repository (``%SRCROOT%``). A finding without a line of its own stands at line 1
     of the model's file, since code scanning drops results without a place.
     """
+    properties = {
+        "model": analysis.model.name,
+        "digest": analysis.model.digest,
+        "opset": analysis.model.opset,
+    }
+    return log_of(analysis.tool, analysis.model.name, results_of(analysis), properties)
+
+
+def results_of(analysis: Analysis) -> list[dict[str, Any]]:
+    """A result for each finding, and for each that the settings set aside."""
     results = [_result(finding, analysis) for finding in analysis.findings]
     for ignored in analysis.ignored:
-        # "external": set aside in a file of settings; "inSource" would be a comment beside the line.
-        suppression = {"kind": "external", "status": "accepted", "justification": ignored.reason or "ignored"}
-        results.append(_result(ignored.finding, analysis) | {"suppressions": [suppression]})
+        results.append(_result(ignored.finding, analysis) | suppressed(ignored.reason))
+    return results
+
+
+def suppressed(reason: str) -> dict[str, Any]:
+    """What a result that is set aside has besides."""
+    # "external": set aside in a file of settings; "inSource" would be a comment beside the line.
+    return {"suppressions": [{"kind": "external", "status": "accepted", "justification": reason or "ignored"}]}
+
+
+def log_of(tool: Tool, name: str, results: list[dict[str, Any]], properties: dict[str, Any]) -> str:
+    """A log with one run of these results; ``name`` is what was checked."""
     run = {
-        "tool": {"driver": _driver(analysis)},
-        "automationDetails": {"id": f"{analysis.tool.name}/{analysis.model.name}"},
+        "tool": {"driver": _driver(tool)},
+        "automationDetails": {"id": f"{tool.name}/{name}"},
         "invocations": [{"executionSuccessful": True}],
         "results": results,
-        "properties": {
-            "model": analysis.model.name,
-            "digest": analysis.model.digest,
-            "opset": analysis.model.opset,
-        },
+        "properties": properties,
     }
     return ascii_json({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
 
 
-def _driver(analysis: Analysis) -> dict[str, Any]:
+def _driver(tool: Tool) -> dict[str, Any]:
     return {
-        "name": analysis.tool.name,
-        "version": analysis.tool.version,
+        "name": tool.name,
+        "version": tool.version,
         "rules": [_descriptor(rule) for rule in rules()],
     }
 
@@ -64,6 +80,11 @@ def _descriptor(rule: CheckRule) -> dict[str, Any]:
 
 
 def _result(finding: Finding, analysis: Analysis) -> dict[str, Any]:
+    return result_of(finding, _location(finding, analysis), _fingerprint(finding, analysis))
+
+
+def result_of(finding: Finding, location: dict[str, Any], fingerprint: str) -> dict[str, Any]:
+    """A finding as a result."""
     # An index into the driver's rules, in their order there; of a rule that this version does not know none.
     codes = [rule.code for rule in rules()]
     index = {"ruleIndex": codes.index(finding.code)} if finding.code in codes else {}
@@ -74,8 +95,8 @@ def _result(finding: Finding, analysis: Analysis) -> dict[str, Any]:
         **index,
         "level": finding.severity,
         "message": {"text": f"{finding.message}. Fix: {finding.fix}."},
-        "locations": [_location(finding, analysis)],
-        "partialFingerprints": {"operator/v1": _fingerprint(finding, analysis)},
+        "locations": [location],
+        "partialFingerprints": {"operator/v1": fingerprint},
         "properties": properties | {key: value for key, value in figures.items() if value is not None},
     }
 
@@ -86,9 +107,7 @@ def _location(finding: Finding, analysis: Analysis) -> dict[str, Any]:
     region: dict[str, Any] = {"startLine": max(place.line or 1, 1)}
     if place.code:
         region["snippet"] = {"text": place.code}
-    location: dict[str, Any] = {
-        "physicalLocation": {"artifactLocation": _artifact(place.file), "region": region},
-    }
+    location = location_of(place.file, region)
     operator = operator_of(finding, analysis)
     if operator is not None:
         qualified = f"{operator.module}.{operator.name}" if operator.module else operator.name
@@ -96,6 +115,11 @@ def _location(finding: Finding, analysis: Analysis) -> dict[str, Any]:
             {"name": operator.name, "fullyQualifiedName": qualified, "kind": "member"}
         ]
     return location
+
+
+def location_of(file: str, region: dict[str, Any]) -> dict[str, Any]:
+    """A place in a file."""
+    return {"physicalLocation": {"artifactLocation": _artifact(file), "region": region}}
 
 
 def _artifact(file: str) -> dict[str, str]:
@@ -125,5 +149,10 @@ def _fingerprint(finding: Finding, analysis: Analysis) -> str:
     if operator is not None:
         # Neither index nor line: an edit above would make every finding below it a new one.
         parts += [operator.module, operator.op_type, place_of(finding, analysis).code]
+    return fingerprint_of(parts)
+
+
+def fingerprint_of(parts: Iterable[str]) -> str:
+    """What tells a result from all others, by words that stay as they are."""
     # A path of bytes that are no UTF-8 reaches here as surrogates; a strict encoding would stop at them.
     return sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]

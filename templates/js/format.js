@@ -37,6 +37,7 @@ const figures = (() => {
     number: (value) => digits(value),
     whole: (value) => whole(value).toLocaleString("en-US"),
     seconds: (value) => (value >= 1e3 ? `${whole(value).toLocaleString("en-US")} s` : withPrefix(value, "s")),
+    joules: (value) => withPrefix(value, "J"),
     bytes: (value) => withPrefix(value, "B"),
     flops: (value) => withPrefix(value, "FLOP"),
     rate: (value) => withPrefix(value, "FLOP/s"),

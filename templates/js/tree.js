@@ -76,8 +76,8 @@ report.tree = (() => {
       rowFormatter: (row) => row.getElement().classList.toggle("chosen-module", row.getData().number === chosen),
     });
     grid.on("tableBuilt", () => {
-      table.accessible(document.getElementById("tree"), "Modules");
-      table.resizes(grid, document.getElementById("tree"));
+      grids.accessible(document.getElementById("tree"), "Modules");
+      grids.resizes(grid, document.getElementById("tree"));
     });
     grid.on("rowClick", (_, row) => {
       const number = row.getData().number;

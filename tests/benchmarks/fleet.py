@@ -3,9 +3,10 @@
     python tests/benchmarks/fleet.py [--gpus 30] [--jobs N]
 
 The models are the samples, some of them at other sizes (their constants replaced), and the light topologies
-that come with onnx. A bare export is `torch.onnx.export` of a model that is built already, in one process for all, imports
-not counted; of an ONNX file it is nothing. Models whose weights no memory holds are built on the meta device
-for it. Then `analyze fleet --no-cache` from nothing, the same again, and again with one model changed.
+that come with onnx. A bare export is `torch.onnx.export` of a model that is built already, in one process for
+all, imports not counted; of an ONNX file it is nothing. Models whose weights no memory holds are built on the
+meta device for it. Then `analyze fleet --no-cache` from nothing, the same again, and once more with one model
+changed.
 """
 
 from __future__ import annotations
@@ -75,14 +76,15 @@ for name in sys.argv[2:]:
     module = importlib.import_module(name)
     large = name.startswith(("llama_7b", "gpt3"))
     with torch.device("meta" if large else "cpu"):
-        build = getattr(module, "build_model", None)
-        if build is None:
-            (build,) = (c for c in vars(module).values() if isinstance(c, type) and c.__module__ == name
-                        and issubclass(c, torch.nn.Module))
-        model = build().eval()
+        build = getattr(module, "build_model", None) or getattr(module, "model", None)
+        if build is None:  # a function of tensors
+            whole = torch.nn.Module()
+            whole.forward = getattr(module, name.partition("_")[0])
+            build = whole
+        model = build.eval() if isinstance(build, torch.nn.Module) else build().eval()
         inputs = module.example_inputs(1)
     start = time.perf_counter()
-    torch.onnx.export(model, inputs, dynamo=True, verbose=False)
+    torch.onnx.export(model, inputs, dynamo=True, verbose=False, optimize=not large)
     seconds[name] = time.perf_counter() - start
     del model
 print("RESULT" + json.dumps(seconds))

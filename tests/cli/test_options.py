@@ -17,6 +17,7 @@ from analyzer.option_table import (
     ApplyOptions,
     CapacityOptions,
     Command,
+    FleetOptions,
     GenerateOptions,
     RecordOptions,
     in_settings,
@@ -67,7 +68,7 @@ def parameters(command: str) -> dict[str, click.Option]:
     return {long_option(item): item for item in found if isinstance(item, click.Option)}
 
 
-@pytest.mark.parametrize("command", ["run", "check", "render", "generate", "capacity", "apply"])
+@pytest.mark.parametrize("command", ["run", "check", "render", "generate", "capacity", "apply", "fleet"])
 def test_a_command_takes_what_the_table_says_in_its_order(command: Command) -> None:
     assert list(parameters(command)) == [option.name for option in taken_by(command)]
 
@@ -176,3 +177,10 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     command_line.main(["--help"], standalone_mode=False)
     text = capsys.readouterr().out
     assert all(f"  {name} " in text for name in COMMANDS)
+
+
+def test_the_keywords_of_a_fleet_are_its_long_options_with_underscores() -> None:
+    where_and_how = {"on", "jobs", "timeout", "retry-failed", "compare", "fail-on"}
+    named = NO_KEYWORD | where_and_how
+    fleet = {option.keyword for option in taken_by("fleet") if option.name not in named}
+    assert set(FleetOptions.__annotations__) == fleet

@@ -112,14 +112,14 @@ def test_records_and_failures_are_those_of_this_machine(cluster: Any, zoo: Path)
     for name, text in {"raises": RAISES, "killed": KILLED, "hangs": HANGS}.items():
         (zoo / f"{name}.py").write_text(text)
     said: list[str] = []
-    fleet, _ = run(cluster.address, batch="1,64", gpu="t4", timeout=8.0, say=said.append)
+    fleet, _ = run(cluster.address, batch="1,64", gpu="t4", timeout=4.0, say=said.append)
     require_records_of_models_alone("out")
     failures = {model.name: model.failure for model in fleet.models if model.failure}
     assert failures == {
         "raises": failure_alone("zoo/raises.py"),
         # As tests/fleet/test_running_a_fleet.py has them of this machine.
         "killed": _ended(-signal.SIGKILL),
-        "hangs": _timed_out(8.0),
+        "hangs": _timed_out(4.0),
     }
     assert fleet.environment.where == "ray"
     assert fleet.environment.facts["nodes"] == 1
@@ -283,7 +283,7 @@ def test_an_export_that_another_node_made_is_not_made_again(
     zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = Job(name="net", reference="zoo/net.py", folder=os.getcwd(), keywords={"run": False, "gpu": "t4"})
-    order = Order(modules=(), timeout_s=60.0)
+    order = Order(python=True, timeout_s=60.0)
 
     def on_a_node(name: str, **errand: Any) -> tuple[Outcome, Mapping[str, bytes]]:
         monkeypatch.setenv("ANALYZER_CACHE_DIR", str(tmp_path / name))

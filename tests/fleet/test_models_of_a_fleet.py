@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -134,11 +135,44 @@ precision = "fp16"
         "search",
         ("prod", "cpu"),
     )
-    assert ranker.options == {"batch": "8", "gpu": "t4", "input": ["x=B,4"]}
+    assert ranker.options == {"batch": "8", "input": ["x=B,4"]}
+    assert ranker.defaults == {"batch": "1,64", "gpu": "t4"}
     assert ranker.traffic == Traffic(rate=50, limit_s=0.08, percentile=95)
     assert ranker.today == Today(instance="g5.xlarge", count=2)
     assert (other.reference, other.name, other.owner) == ("zoo/deep/b.onnx", "b", "platform")
-    assert other.options == {"batch": "1,64", "gpu": "t4", "precision": "fp16"}
+    assert other.options == {"precision": "fp16"}
+    first, second = (asked.decide.keywords for asked in jobs_of([ranker, other], {}))
+    assert first == {"batch": "8", "gpu": "t4", "input": ["x=B,4"], "run": False}
+    assert second == {"batch": "1,64", "gpu": "t4", "precision": "fp16", "run": False}
+
+
+def test_defaults_are_for_the_models_whose_question_takes_them(zoo: Path) -> None:
+    (zoo / "writer").mkdir()
+    (zoo / "writer" / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    path = manifest(
+        zoo,
+        '[defaults]\noptions = { precision = "fp16", prompt = 64 }\n[[model]]\nreference = "a.onnx"\n'
+        '[[model]]\nreference = "writer"\n',
+    )
+    first, second = (asked.decide.keywords for asked in jobs_of(models_of([str(path)]), {}))
+    assert first == {"precision": "fp16", "run": False}
+    assert second == {"prompt": 64, "run": False}
+    path = manifest(zoo, '[[model]]\nreference = "a.onnx"\nprompt = 8\n')
+    with pytest.raises(UsageError, match="`prompt` says nothing about a"):
+        jobs_of(models_of([str(path)]), {})
+
+
+def test_the_manifest_of_the_readme_can_be_read(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    (example,) = (block for block in re.findall(r"```toml\n(.*?)```", text, re.S) if "[[model]]" in block)
+    ranker, zoo, assistant = read_manifest(manifest(tmp_path, example))
+    assert (ranker.owner, ranker.traffic, ranker.today.count) == (
+        "search",
+        Traffic(rate=200, limit_s=0.05, percentile=99),
+        2,
+    )
+    assert zoo.options == {"precision": "fp16"}
+    assert assistant.options == {"prompt": 512, "tpot": "40ms"}
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,11 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnxruntime as ort
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from onnx import TensorProto, helper
 
 from analyzer.errors import InputError
 from analyzer.measurement.tensor_files import (
@@ -114,6 +116,22 @@ def test_an_array_in_another_order_keeps_its_values() -> None:
 def test_types_below_a_byte_cannot_be_bound() -> None:
     with pytest.raises(InputError, match="int4"):
         to_ortvalue(np.array([1], ml_dtypes.int4))
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    # An odd number of them: of the last byte half is nobody's.
+    [(TensorProto.INT4, [-8, -1, 0, 3, 7]), (TensorProto.UINT4, [0, 15, 1, 14, 8])],
+)
+def test_what_a_session_gives_in_4_bits_is_unpacked(kind: int, values: list[int]) -> None:
+    x = helper.make_tensor_value_info("x", TensorProto.INT32, [5])
+    y = helper.make_tensor_value_info("y", kind, [5])
+    graph = helper.make_graph([helper.make_node("Cast", ["x"], ["y"], to=kind)], "g", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    given = ort.OrtValue.ortvalue_from_numpy(np.array(values, dtype=np.int32))
+    (narrow,) = session.run_with_ort_values(None, {"x": given})
+    np.testing.assert_array_equal(np.asarray(from_ortvalue(narrow)).astype(np.int32), values)
 
 
 @given(st.sampled_from(["float", "float16", "bfloat16", "int64", "bool", "uint8", "double"]), st.integers(0, 5))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +18,17 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from analyzer.api import analyze, apply_plan
-from analyzer.errors import OutputError, RecordError, UsageError
+from analyzer.errors import (
+    AnalyzerError,
+    InputError,
+    MeasurementError,
+    ModelError,
+    OutputError,
+    RecordError,
+    UsageError,
+)
+from analyzer.loading import reading_process, runnable_files
+from analyzer.loading.runnable_files import write_file
 from analyzer.measurement.applied_session import SessionSide, verify
 from analyzer.ort.annotations import KEY, ON_CPU, annotate
 from analyzer.pipeline.apply import verification
@@ -110,21 +124,249 @@ def test_the_program_runs_from_an_empty_folder_with_onnxruntime_and_numpy_alone(
     assert "the last of 2 runs took" in done.stdout
     assert "numbers: y is off by 0" in done.stdout
     assert not any(empty.iterdir())
-    program = (tmp_path / "out" / "run.py").read_text()
-    assert len(program.splitlines()) < 60
-    assert "analyzer" not in program
+    text = (tmp_path / "out" / "run.py").read_text()
+    assert len(text.splitlines()) < 60
+    assert "analyzer" not in text
+
+
+def program(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", str(folder / "run.py"), "--runs", "2", "--verify", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def said_by_program(folder: Path, *arguments: str) -> str:
-    command = [sys.executable, "-P", str(folder / "run.py"), "--runs", "2", "--verify", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    done = program(folder, *arguments)
+    assert (done.returncode, done.stderr.count("Traceback")) == (0, 0)
+    return done.stdout
+
+
+def told(folder: Path, **changes: Any) -> dict[str, Any]:
+    """What ``apply.json`` says, after changes."""
+    said: dict[str, Any] = json.loads((folder / "apply.json").read_text()) | changes
+    (folder / "apply.json").write_text(json.dumps(said))
+    return said
+
+
+def of_nodes(
+    path: Path,
+    nodes: list[onnx.NodeProto],
+    inputs: Mapping[str, tuple[int, list[int]]],
+    outputs: Mapping[str, tuple[int, list[int]]],
+    constants: tuple[onnx.TensorProto, ...] = (),
+) -> Path:
+    taken, given = (
+        [helper.make_tensor_value_info(name, *of) for name, of in side.items()] for side in (inputs, outputs)
+    )
+    graph = helper.make_graph(nodes, "small", taken, given, constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
+    return path
+
+
+def test_the_program_ends_with_1_where_a_node_is_elsewhere_than_planned(model: Path, tmp_path: Path) -> None:
+    applied(model, tmp_path / "out", plan="cpu")
+    nodes = told(tmp_path / "out")["nodes"]
+    told(tmp_path / "out", nodes={**nodes, "sine": "CUDA"})
+    done = program(tmp_path / "out")
+    assert done.returncode == 1
+    assert "1 of 4 nodes are not as planned: ['sine']" in done.stdout
+
+
+def test_the_program_ends_with_1_where_numbers_are_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANALYZER_CACHE_DIR", str(tmp_path / "cache"))
+    nodes = [
+        helper.make_node("RandomNormalLike", ["x"], ["r"], name="noise"),
+        helper.make_node("Sin", ["r"], ["y"], name="sine"),
+    ]
+    kind = (TensorProto.FLOAT, [4, 4])
+    drawn = of_nodes(tmp_path / "drawn.onnx", nodes, {"x": kind}, {"y": kind})
+    done = applied(drawn, tmp_path / "out", plan="cpu")
+    # Drawn anew by each session: what is said of them is that they are not compared.
+    assert done.tolerances == {}
+    assert any("draws random" in note for note in done.notes)
+    said_by_program(tmp_path / "out")
+    told(tmp_path / "out", tolerances={"y": [1e-3, 0.0]})
+    assert program(tmp_path / "out").returncode == 1
+
+
+def test_the_program_compares_each_type_by_its_own_tolerance_and_no_number_with_no_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANALYZER_CACHE_DIR", str(tmp_path / "cache"))
+    nodes = [
+        # Below 0 a logarithm is not a number, of 0 it is infinite.
+        helper.make_node("Relu", ["x"], ["positive"], name="relu"),
+        helper.make_node("Log", ["positive"], ["infinite"], name="log"),
+        helper.make_node("Log", ["x"], ["none"], name="none"),
+        helper.make_node("ArgMax", ["x"], ["best"], name="best", axis=1),
+        helper.make_node("Cast", ["x"], ["half"], name="half", to=TensorProto.FLOAT16),
+        helper.make_node("Less", ["x", "positive"], ["below"], name="below"),
+        helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["eighth"], name="eighth"),
+    ]
+    zero = helper.make_tensor("zero", TensorProto.INT8, [], [0])
+    scale = helper.make_tensor("scale", TensorProto.FLOAT, [], [0.1])
+    outputs = {
+        "infinite": (TensorProto.FLOAT, [4, 4]),
+        "none": (TensorProto.FLOAT, [4, 4]),
+        "best": (TensorProto.INT64, [4, 1]),
+        "half": (TensorProto.FLOAT16, [4, 4]),
+        "below": (TensorProto.BOOL, [4, 4]),
+        "eighth": (TensorProto.INT8, [4, 4]),
+    }
+    path = of_nodes(tmp_path / "m.onnx", nodes, {"x": (TensorProto.FLOAT, [4, 4])}, outputs, (zero, scale))
+    done = applied(path, tmp_path / "out", plan="cpu", precision="fp32")
+    # Of whole numbers none may differ, of those in 8 bits by one: a rounding may fall to the other side.
+    assert {name: tuple(allowed) for name, allowed in done.tolerances.items()} == {
+        "infinite": (1e-3, 0.0),
+        "none": (1e-3, 0.0),
+        "best": (0.0, 0.0),
+        "half": (5e-2, 0.0),
+        "below": (0.0, 0.0),
+        "eighth": (0.0, 1.0),
+    }
+    assert said_by_program(tmp_path / "out").count("numbers: ") == len(outputs)
+
+
+@pytest.mark.parametrize(("precision", "share"), [("fp32", 1e-3), (None, 2e-2)])
+def test_numbers_of_a_gpu_that_rounds_to_tf32_may_be_off_by_what_tf32_is(
+    model: Path, tmp_path: Path, precision: str | None, share: float
+) -> None:
+    done = applied(model, tmp_path / "out", plan="gpu", precision=precision)
+    assert {name: tuple(allowed) for name, allowed in done.tolerances.items()} == {"y": (share, 0.0)}
+
+
+@pytest.mark.parametrize(
+    "kind", [TensorProto.FLOAT8E4M3FN, TensorProto.INT4, TensorProto.UINT4], ids=["fp8", "int4", "uint4"]
+)
+def test_outputs_that_numpy_has_no_type_for_are_compared_here_and_named_as_not_compared_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: int
+) -> None:
+    monkeypatch.setenv("ANALYZER_CACHE_DIR", str(tmp_path / "cache"))
+    nodes = [
+        helper.make_node("Sin", ["x"], ["s"], name="sine"),
+        helper.make_node("QuantizeLinear", ["s", "scale", "zero"], ["y"], name="narrow"),
+    ]
+    constants = (
+        helper.make_tensor("zero", kind, [], [0]),
+        helper.make_tensor("scale", TensorProto.FLOAT, [], [0.1]),
+    )
+    both = {"s": (TensorProto.FLOAT, [3, 5]), "y": (kind, [3, 5])}
+    path = of_nodes(tmp_path / "m.onnx", nodes, {"x": (TensorProto.FLOAT, [3, 5])}, both, constants)
+    done = applied(path, tmp_path / "out", plan="cpu")
+    assert done.verified.numbers is True
+    assert [row["output"] for row in done.differences] == ["s", "y"]
+    assert [note for note in done.notes if "does not compare y (" in note]
+    assert "numbers: s is off by 0" in (said := said_by_program(tmp_path / "out"))
+    assert "numbers: y" not in said
+
+
+def test_inputs_of_less_than_8_bits_are_refused_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANALYZER_CACHE_DIR", str(tmp_path / "cache"))
+    scale = helper.make_tensor("scale", TensorProto.FLOAT, [], [0.1])
+    nodes = [helper.make_node("DequantizeLinear", ["x", "scale"], ["y"], name="widen")]
+    inputs, outputs = {"x": (TensorProto.INT4, [4, 4])}, {"y": (TensorProto.FLOAT, [4, 4])}
+    path = of_nodes(tmp_path / "m.onnx", nodes, inputs, outputs, (scale,))
+    with pytest.raises(InputError, match="The input x is int4"):
+        applied(path, tmp_path / "out", plan="cpu")
+    assert not (tmp_path / "out").exists()
+
+
+def grown_step(path: Path) -> Path:
+    """A step that appends to its past, beside a state of one size."""
+    nodes = [
+        helper.make_node("Concat", ["past_key", "x"], ["present_key"], name="append", axis=1),
+        helper.make_node("Add", ["past_h", "x"], ["present_h"], name="add"),
+        helper.make_node("ReduceSum", ["present_key"], ["y"], name="sum"),
+    ]
+    row, kind = [2, 1, 64], TensorProto.FLOAT
+    return of_nodes(
+        path,
+        nodes,
+        {"x": (kind, row), "past_key": (kind, [2, 7, 64]), "past_h": (kind, row)},
+        {"y": (kind, [1, 1, 1]), "present_key": (kind, [2, 8, 64]), "present_h": (kind, row)},
+    )
+
+
+def test_a_cache_that_grows_is_left_out_of_the_state_with_a_word(model: Path, tmp_path: Path) -> None:
+    done = applied(grown_step(model), tmp_path / "out", plan="cpu")
+    assert dict(done.state) == {"past_h": "present_h"}
+    note = next(note for note in told(tmp_path / "out")["notes"] if "`state`" in note)
+    # 2 x 7 x 64 float32.
+    assert "past_key [2, 7, 64], next present_key [2, 8, 64]." in note
+    assert "3.58 kB" in note
+    assert f"note: {note}" in list(summary(done))
+    said_by_program(tmp_path / "out")
+
+
+def test_a_step_whose_state_stays_gets_no_word(model: Path, tmp_path: Path) -> None:
+    kind = (TensorProto.FLOAT, [2, 8])
+    nodes = [
+        helper.make_node("Add", ["past_h", "x"], ["present_h"], name="add"),
+        helper.make_node("Tanh", ["present_h"], ["y"], name="tanh"),
+    ]
+    of_nodes(model, nodes, {"x": kind, "past_h": kind}, {"y": kind, "present_h": kind})
+    done = applied(model, tmp_path / "out", plan="cpu")
+    assert dict(done.state) == {"past_h": "present_h"}
+    assert not done.notes
+
+
+@pytest.mark.parametrize(("threads", "cpu", "here"), [(None, None, 0), (1, None, 1), (3, "epyc-9654", 0)])
+def test_the_number_of_threads_is_the_sessions_and_that_of_another_cpu_no_matter_here(
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    threads: int | None,
+    cpu: str | None,
+    here: int,
+) -> None:
+    asked: list[int] = []
+
+    def noted(tasks: list[dict[str, Any]], *arguments: Any) -> Any:
+        asked.extend(task["applied"]["threads"] for task in tasks)
+        return verify(tasks, *arguments)
+
+    monkeypatch.setattr(verification, "verify", noted)
+    applied(model, tmp_path / "out", plan="cpu", threads=threads, cpu=cpu)
+    session = json.loads((tmp_path / "out" / "session.json").read_text())
+    assert session["intra_op_num_threads"] == (threads or 0)
+    assert set(asked) == {here}
+
+
+def test_the_program_makes_its_sessions_with_the_threads_that_the_plan_was_made_for(
+    model: Path, tmp_path: Path
+) -> None:
+    applied(model, tmp_path / "out", plan="cpu", threads=1)
+    # What ONNX Runtime is told, by a stand-in for it that the program imports first.
+    (tmp_path / "onnxruntime.py").write_text(
+        "class SessionOptions:\n"
+        "    def __setattr__(self, name, value):\n"
+        "        print(name, value)\n"
+        "        raise SystemExit\n"
+        "def get_available_providers():\n"
+        "    return ['CPUExecutionProvider']\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "out" / "run.py")],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["intra_op_num_threads", "1"]
+
+
+def test_the_threads_of_a_record_are_those_of_its_session(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "net.json").write_text(to_json(analyze(model, gpu="l4", run=False, threads=1)))
+    applied(tmp_path / "net.json", tmp_path / "out", plan="cpu", gpu=None)
+    assert json.loads((tmp_path / "out" / "session.json").read_text())["intra_op_num_threads"] == 1
 
 
 def test_the_program_of_a_plan_of_the_cpu_verifies_its_placement_without_cuda(
     model: Path, tmp_path: Path
 ) -> None:
     applied(model, tmp_path / "out", plan="cpu")
-    assert "placement: 0 of 4 nodes are not where the plan has them" in said_by_program(tmp_path / "out")
+    assert "placement: 0 of 4 nodes are not as planned" in said_by_program(tmp_path / "out")
 
 
 @pytest.mark.parametrize("kept", [TensorProto.FLOAT, TensorProto.BFLOAT16])
@@ -383,6 +625,102 @@ def test_a_folder_that_is_there_is_written_from_inside_since_it_may_be_a_mount(t
     assert (tmp_path / "link").is_symlink()
 
 
+KILLED = """
+import sys, time
+from pathlib import Path
+from analyzer.pipeline.apply.folder import folder_to_be
+with folder_to_be(Path(sys.argv[1])) as aside:
+    (aside / "weights.bin").write_bytes(bytes(1000))
+    print("ready", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no such signal there")
+@pytest.mark.parametrize("there", [False, True], ids=["a new folder", "a folder that is there"])
+def test_what_a_killed_run_was_writing_goes_with_the_next_and_what_another_writes_stays(
+    model: Path, tmp_path: Path, there: bool
+) -> None:
+    place = tmp_path / "parent" / "out"
+    (place if there else place.parent).mkdir(parents=True)
+    command = [sys.executable, "-c", KILLED, str(place)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        running.stdout.readline()
+        running.kill()
+    left = next(place.parent.rglob("weights.bin")).parent
+    assert left.name.startswith(".onnx-analyzer-")
+    with folder_to_be(place.parent / "other") as aside:
+        applied(model, place, plan="cpu")
+        assert aside.exists()
+    assert not left.exists()
+    assert {path.name for path in place.iterdir()} == FILES
+    assert {path.name for path in place.parent.iterdir()} == {"out", "other"}
+
+
+@pytest.mark.parametrize(
+    ("number", "named", "error", "message"),
+    [
+        (errno.EACCES, "theirs.data", ModelError, r"theirs\.data cannot be read: "),
+        (errno.ENOENT, "theirs.data", ModelError, r"theirs\.data cannot be read: "),
+        # Of a copy the system names the source, though it is the target that has no room.
+        (errno.ENOSPC, "theirs.data", OutputError, r"out cannot be written: "),
+        (errno.EACCES, None, OutputError, r"out cannot be written: "),
+        (errno.EACCES, "aside", OutputError, r"out cannot be written: "),
+    ],
+)
+def test_an_error_of_the_system_names_the_file_that_it_is_about(
+    tmp_path: Path, number: int, named: str | None, error: type[AnalyzerError], message: str
+) -> None:
+    def fail() -> None:
+        with folder_to_be(tmp_path / "out") as aside:
+            path = aside / "weights.bin" if named == "aside" else named and tmp_path / named
+            raise OSError(number, os.strerror(number), *([str(path)] if path else []))
+
+    with pytest.raises(error, match=message):
+        fail()
+    assert not list(tmp_path.iterdir())
+
+
+def test_weights_that_cannot_be_read_are_named_and_not_the_folder_that_is_written(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    onnx.save(network(), model, save_as_external_data=True, size_threshold=0, location="net.data")
+
+    # Tests run as root, too, whom no file's rights hold up.
+    def refused(*paths: object, **_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), *map(str, paths[:1]))
+
+    monkeypatch.setattr(os, "link", refused)
+    monkeypatch.setattr(shutil, "copyfile", refused)
+    with pytest.raises(MeasurementError, match=r"net\.data cannot be read: Permission denied"):
+        write_file(model, None, {}, tmp_path / "aside")
+
+
+@pytest.mark.parametrize(
+    ("number", "named", "error", "message"),
+    [
+        (errno.ENOSPC, "net.onnx", OutputError, "aside cannot be written: No space left"),
+        (errno.EACCES, "net.onnx", ModelError, "net.onnx cannot be read: Permission denied"),
+    ],
+)
+def test_the_process_that_writes_the_model_says_which_side_failed(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    named: str,
+    error: type[AnalyzerError],
+    message: str,
+) -> None:
+    def fail(path: Path, *_: object) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(runnable_files, "write_file", fail)
+    write = reading_process.HANDLERS["write_file"]
+    with pytest.raises(error, match=message):
+        write(os.fsencode(tmp_path / named), None, {}, os.fsencode(tmp_path / "aside"))
+
+
 def test_what_an_earlier_plan_left_goes_and_what_is_not_its_own_stays(model: Path, tmp_path: Path) -> None:
     place = tmp_path / "out"
     named = ["apply.json", "original.json", "weights.bin", "notes.txt", "../net.onnx"]
@@ -396,9 +734,11 @@ def test_what_an_earlier_plan_left_goes_and_what_is_not_its_own_stays(model: Pat
     assert set(json.loads((place / "apply.json").read_text())["files"]) == FILES
 
 
-@pytest.mark.parametrize("in_place", [{}, {"past": "present"}], ids=["host to host", "state stays"])
+@pytest.mark.parametrize(
+    "in_place", [None, {}, {"past": "present"}], ids=["host to host", "state grows", "state stays"]
+)
 def test_a_session_is_timed_with_its_state_where_it_lies(
-    tmp_path: Path, in_place: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, in_place: dict[str, str] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     shape = [1, 8]

@@ -250,6 +250,45 @@ def test_half_precision_keeps_the_types_of_inputs_and_outputs_and_the_blocked_op
     assert 0 < np.abs(got - expected).max() < 8 * 2**-11 * np.abs(expected).max()
 
 
+def test_half_precision_that_overflows_on_a_gpu_is_not_written_though_the_cpu_gives_the_right_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # A hidden value of some 100,000, which the second product leaves out: in float16 infinity times 0.
+    model, out = perceptron(tmp_path / "p.onnx", huge=1e5), tmp_path / "out"
+    first, second = weights(64, 48), weights(48, 16, seed=2)
+    first[:, 0] *= 1e5
+    second[0] = 0.0
+    x = np.random.default_rng(0).standard_normal((8, 64)).astype(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        hidden = np.maximum(x @ first, 0).astype(np.float16)
+        assert np.isinf(hidden).any()
+        assert np.isnan(hidden @ second.astype(np.float16)).any()
+    assert apply(model, out, "--precision", "fp16", "--plan", "gpu") == 1
+    said = capsys.readouterr().err
+    assert "first gives " in said
+    assert "float16 ends at 65,504" in said
+    assert not out.exists()
+
+
+def test_a_mask_that_is_infinite_on_purpose_is_no_overflow(tmp_path: Path) -> None:
+    model = saved(
+        tmp_path / "m.onnx",
+        [
+            helper.make_node("MatMul", ["x", "w"], ["scores"], name="scores"),
+            helper.make_node("Where", ["mask", "scores", "never"], ["masked"], name="masking"),
+            helper.make_node("Softmax", ["masked"], ["y"], name="softmax"),
+        ],
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [8, 64]),
+            helper.make_tensor_value_info("mask", TensorProto.BOOL, [8, 48]),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [8, 48])],
+        {"w": weights(64, 48), "never": np.array(-np.inf, dtype=np.float32)},
+    )
+    assert apply(model, tmp_path / "out", "--precision", "fp16", "--plan", "gpu") == 0
+    assert told(tmp_path / "out")["verified"]["numbers"] is True
+
+
 def test_half_weights_are_the_float_ones_rounded(tmp_path: Path) -> None:
     model, out = perceptron(tmp_path / "p.onnx"), tmp_path / "out"
     assert apply(model, out, "--precision", "fp16", "--plan", "gpu") == 0
@@ -352,6 +391,53 @@ def test_a_record_in_half_is_applied_with_the_conversion_that_it_predicted(
     assert [fix["name"] for fix in content["fixes"]] == ["fp16"]
     assert content["precision"] == "fp16"
     assert (content["cpu"], content["gpu"]) == ("epyc-9654", "l4")
+
+
+ASKED = (
+    "--threads",
+    "1",
+    "--onnxruntime",
+    "1.27",
+    "--utilisation",
+    "0.5",
+    "--runs",
+    "9",
+    "--time-budget",
+    "2s",
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "gpu", "cpu", "threads"),
+    [
+        ({}, "t4", "epyc-9654", 1),
+        # None is what was not given.
+        ({"gpu": None, "cpu": None}, "t4", "epyc-9654", 1),
+        ({"gpu": "a10g"}, "a10g", "epyc-9654", 1),
+        # Threads were counted against the record's own CPU.
+        ({"cpu": "xeon-platinum-8375c"}, "t4", "xeon-platinum-8375c", None),
+    ],
+)
+def test_the_model_behind_the_fixes_of_a_record_is_asked_what_the_record_was(
+    given: dict[str, Any],
+    gpu: str,
+    cpu: str,
+    threads: int | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model, record, out = perceptron(tmp_path / "p.onnx"), tmp_path / "p.json", tmp_path / "out"
+    asked = [str(model), "--no-run", "--quiet", "--cpu", "epyc-9654", "--gpu", "t4", *ASKED]
+    assert run_command_line([*asked, "--precision", "fp16", "--format", "json", "--output", str(record)]) == 0
+    done = apply_plan(str(record), output=out, plan="gpu", run=False, **given)
+    assert (done.gpu, done.cpu, done.onnxruntime) == (gpu, cpu, "1.27.0")
+    for name in ("original.json", "record.json"):
+        content = json.loads((out / name).read_text("utf-8"))
+        kept = content["kept"]["asked"]
+        assert (content["devices"]["gpu"]["slug"], content["devices"]["cpu"]["slug"]) == (gpu, cpu), name
+        assert (kept["threads"], kept["utilisation"], content["onnxruntime"]) == (threads, 0.5, "1.27.0"), name
+    assert json.loads((out / "session.json").read_text("utf-8"))["intra_op_num_threads"] == (threads or 0)
 
 
 def test_a_record_in_int8_says_that_the_model_itself_is_needed(

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 from analyzer.decision.decision_input import DecisionInput
 from analyzer.decision.plans import plan_all
-from analyzer.errors import MeasurementError, MemoryForeseenError, ModelError, UsageError
-from analyzer.graph import Graph
+from analyzer.errors import InputError, MeasurementError, MemoryForeseenError, ModelError, UsageError
+from analyzer.graph import DTYPES, Graph, Tensor
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.weights import Runnable, materialise
 from analyzer.measurement.applied_session import SessionSide, level_one, recorded_nodes
@@ -85,7 +85,12 @@ def apply_plan(
     """
     require_keywords("apply_plan", given, ApplyOptions.__annotations__)
     question = make_question(given, Path(output), force=force)
-    of_model = {name: value for name, value in given.items() if name in AnalyzeOptions.__annotations__}
+    # None is left out: of a record that is what was asked then, of a model the default.
+    of_model = {
+        name: value
+        for name, value in given.items()
+        if name in AnalyzeOptions.__annotations__ and value is not None
+    }
     opsets: tuple[OpsetCost, ...] = ()
     by_release: tuple[ReleasePlacement, ...] = ()
     if is_record(model) and inputs is not None:
@@ -105,7 +110,7 @@ def apply_plan(
     if not question.changes_model:
         return applied(analysis, basis, question, progress, opsets=opsets, by_release=by_release)
     assert basis.loaded is not None
-    _foresee_memory(basis.loaded, basis.prepared.graph)
+    _foresee(basis.loaded, basis.prepared.graph)
     with run_folder() as folder:
         fixes = apply_fixes(analysis, basis, question, folder, progress)
         if fixes.fixed is not None:
@@ -174,7 +179,7 @@ def applied(
     fixed = None if fixes is None else fixes.fixed
     asked = _asked(analysis, basis)
     plan = _plan_of(question, analysis, pinned=bool(asked.pins))
-    _foresee_memory(loaded, asked.graph)
+    _foresee(loaded, asked.graph)
     with folder_to_be(question.folder) as aside:
         progress("writing the model", None)
         # Without the user's own model, whose weights would stay in memory beside those of the sessions.
@@ -183,6 +188,7 @@ def applied(
         given = runnable if fixed is None else fixed.original
         save_tensors(feeds, given.feeds, types=given.feed_types)
         told = _told(asked, plan, runnable, progress)
+        threads, state = basis.predictor.options.threads or 0, _state(asked.graph)
         annotated = frozenset(asked.graph.nodes[index].name for index in told.session.annotated)
         if annotated:
             _annotate(runnable.model_path, annotated)
@@ -191,6 +197,8 @@ def applied(
             provider="cuda" if told.uses_gpu else "cpu",
             entries=SETTINGS if annotated else {},
             cuda={"use_tf32": "0"} if basis.predictor.options.precision == "fp32" and told.uses_gpu else {},
+            # Those of another CPU would only get in each other's way here.
+            threads=threads if asked.cpu_is_this_machine else 0,
         )
         latency = told.session.plan.latency
         result = Applied(
@@ -211,8 +219,9 @@ def applied(
             high_s=latency.high_s,
             onnxruntime=registry(release_of(asked)).version,
             by_release=by_release,
-            state=_state(asked),
-            notes=(*(() if fixes is None else fixes.notes), *_notes(plan, told)),
+            state=state,
+            bits={name: DTYPES[kind].onnx for name, kind in given.feed_types.items()},
+            notes=(*(() if fixes is None else fixes.notes), *_notes(plan, told), *_growing(asked.graph, state)),
             fixes=() if fixed is None else fixed.fixes,
             opsets=opsets,
         )
@@ -231,18 +240,26 @@ def applied(
         if fixes is not None and fixed is not None:
             (aside / ORIGINAL_RECORD).write_text(to_json(fixes.before), encoding="utf-8")
             fixed.release()
-        _write(aside, result, side, analysis)
+        _write(aside, result, side, analysis, threads=threads)
     return result
 
 
-def _foresee_memory(loaded: Loaded, graph: Graph) -> None:
-    """Refuses a model whose weights would not fit, before any of them is made.
+def _foresee(loaded: Loaded, graph: Graph) -> None:
+    """Refuses a model that nothing could be run of, or whose weights would not fit, before any of them is made.
 
     Raises:
+        InputError: An input of a type that ONNX Runtime takes no values of.
         MemoryForeseenError: With both figures.
     """
     import psutil
 
+    for tensor in graph.inputs:
+        if tensor.dtype.bits is not None and tensor.dtype.bits < 8:
+            raise InputError(
+                f"The input {tensor.name} is {tensor.dtype.name}: ONNX Runtime's Python interface takes no "
+                "values of less than 8 bits, so that a session could be neither run nor verified.",
+                hint="Let the model take 8 bits and cast inside.",
+            )
     needed, available = graph.parameter_bytes, psutil.virtual_memory().available
     # The weights of a file are never read as a whole.
     if loaded.exporter != "onnx" and loaded.live is None and needed > available:
@@ -252,8 +269,8 @@ def _foresee_memory(loaded: Loaded, graph: Graph) -> None:
         )
 
 
-def _write(folder: Path, result: Applied, side: SessionSide, analysis: Analysis) -> None:
-    """The files beside the model."""
+def _write(folder: Path, result: Applied, side: SessionSide, analysis: Analysis, *, threads: int) -> None:
+    """The files beside the model; ``threads`` are those that the plan was made for, 0 for the default."""
     on_gpu = side.provider == "cuda"
     write_json(
         folder / SESSION,
@@ -261,6 +278,7 @@ def _write(folder: Path, result: Applied, side: SessionSide, analysis: Analysis)
             "providers": [*(["CUDAExecutionProvider"] if on_gpu else []), "CPUExecutionProvider"],
             "provider_options": [*([dict(side.cuda)] if on_gpu else []), {}],
             "session_config": dict(side.entries),
+            "intra_op_num_threads": threads,
         },
     )
     (folder / RECORD).write_text(to_json(analysis), encoding="utf-8")
@@ -394,14 +412,39 @@ def _where(asked: DecisionInput, *, uses_gpu: bool) -> str:
     return f"{asked.gpu.name} beside {cpu}" if uses_gpu and asked.gpu is not None else cpu
 
 
-def _state(asked: DecisionInput) -> dict[str, str]:
+def _state(graph: Graph) -> dict[str, str]:
     """What the next run reads where this one wrote it; both must have one shape."""
-    tensors = asked.graph.tensors
+    tensors = graph.tensors
     return {
         past: present
-        for past, present in asked.graph.carried.items()
+        for past, present in graph.carried.items()
         if past in tensors and present in tensors and tensors[past].shape == tensors[present].shape
     }
+
+
+def _growing(graph: Graph, state: Mapping[str, str]) -> Iterator[str]:
+    """A word on what is carried from run to run in another shape each time."""
+    tensors = graph.tensors
+    left = [
+        (tensors[past], tensors[present])
+        for past, present in graph.carried.items()
+        if past not in state and past in tensors and present in tensors
+    ]
+    if not left:
+        return
+    past, present = left[0]
+    more = f" and {len(left) - 1:,} more" if len(left) > 1 else ""
+    size = sum(one.nbytes or 0 for one, _ in left)
+    yield (
+        f"Not in `state`, since a run makes it longer: {_sized(past)}, next {_sized(present)}{more}. "
+        f"The model is written for one length, and run.py reads the same {byte_count(size)} in every run. "
+        "The latency counts none of it as copied; a program that takes it to the host and back copies all of "
+        "it each run, which --no-state counts."
+    )
+
+
+def _sized(tensor: Tensor) -> str:
+    return f"{tensor.name} [{', '.join('?' if size is None else str(size) for size in tensor.shape or ())}]"
 
 
 def _notes(plan: PlanName, told: _Told) -> tuple[str, ...]:

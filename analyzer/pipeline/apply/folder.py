@@ -7,14 +7,14 @@ import json
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from analyzer.errors import OutputError
+from analyzer.errors import ModelError, OutputError
 from analyzer.pipeline.apply.question import ORIGINAL_RECORD, RESULT
+from analyzer.run_folder import folder_aside, is_about_writing, remove_dead_asides, umask
 
 # Whatever an apply.json names: no other file is ever taken away.
 _OURS = re.compile(rf"{re.escape(ORIGINAL_RECORD)}|weights(-\d+)?\.bin")
@@ -25,32 +25,37 @@ def folder_to_be(place: Path) -> Iterator[Path]:
     """A folder aside; what is in it at the end is the place's, whole, and nothing is where the block fails.
 
     A place that is there keeps its own files but those of the same names, and those that an earlier plan left
-    and this one does not have.
+    and this one does not have. What runs that were killed were writing beside it is removed.
 
     Raises:
         OutputError: It cannot be written.
+        ModelError: A file of somebody else, such as the model's, cannot be read any more.
     """
     # A link's or a mount's folder may be of another file system than the one around it, or alone be writable.
     there = place.is_dir()
     around = place if there else place.parent
+    remove_dead_asides(place.parent)
     try:
         around.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(dir=around, prefix=f".{place.name}-"))
+        with folder_aside(around) as aside:
+            try:
+                yield aside
+            except OutputError as error:  # where another process wrote
+                message = error.message.replace(str(aside), str(place))
+                raise OutputError(message, hint=error.hint) from error
+            except OSError as error:
+                if is_about_writing(error, aside):
+                    raise
+                raise ModelError(f"{error.filename} cannot be read: {error.strerror or error}.") from error
+            _own(aside)
+            if there:
+                _put(aside, place)
+            else:
+                aside.chmod(0o777 & ~umask())
+                # At once: of two that write the same folder, one is told that it is no longer empty.
+                os.rename(aside, place)
     except OSError as error:
         raise _unwritable(place, error) from error
-    try:
-        yield aside
-        _own(aside)
-        if there:
-            _put(aside, place)
-        else:
-            aside.chmod(0o777 & ~_umask())
-            # At once: of two that write the same folder, one is told that it is no longer empty.
-            os.rename(aside, place)
-    except OSError as error:
-        raise _unwritable(place, error) from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _own(aside: Path) -> None:
@@ -61,7 +66,7 @@ def _own(aside: Path) -> None:
             own = path.with_name(f"{path.name}.copy")
             shutil.copyfile(path, own)
             os.replace(own, path)
-        os.chmod(path, 0o666 & ~_umask())
+        os.chmod(path, 0o666 & ~umask())
 
 
 def _put(aside: Path, place: Path) -> None:
@@ -94,12 +99,6 @@ def _left_over(place: Path) -> set[str]:
         return {name for name in written if _OURS.fullmatch(name) and os.path.lexists(place / name)}
     except (OSError, ValueError, TypeError, LookupError):
         return set()
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _unwritable(place: Path, error: OSError) -> OutputError:

@@ -72,6 +72,9 @@ class Applied:
         onnxruntime: The release whose rules placed it.
         state: Output by the input whose next value it is, where both have one shape.
         differences: The largest difference of each output, and what is allowed.
+        tolerances: By output, what it may be off by where the plan runs: a share of the largest magnitude that
+            is right, and an absolute difference; without those that NumPy cannot hold or the model draws.
+        bits: By input of a type that NumPy lacks, ONNX's number of it.
         measured_s: The median of a run, host to host, or with the state on the device; None without a GPU.
         notes: What to know, in sentences.
         fixes: What was done to the model before.
@@ -98,6 +101,8 @@ class Applied:
     verified: Verified = Verified()
     state: Mapping[str, str] = field(default_factory=dict)
     differences: tuple[Mapping[str, Any], ...] = ()
+    tolerances: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    bits: Mapping[str, int] = field(default_factory=dict)
     measured_s: float | None = None
     notes: tuple[str, ...] = ()
     fixes: tuple[AppliedFix, ...] = ()
@@ -127,6 +132,8 @@ class Applied:
                 "reasons": dict(verified.reasons),
             },
             "differences": [dict(row) for row in self.differences],
+            "tolerances": {name: list(allowed) for name, allowed in self.tolerances.items()},
+            "bits": dict(self.bits),
             "copies": self.copies,
             "annotated": self.annotated,
             "state": dict(self.state),

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from analyzer.conversion import integer_form
 from analyzer.decision.decision_input import DecisionInput
 from analyzer.measurement.applied_session import SessionSide, verify
+from analyzer.measurement.output_agreement import allowed
 from analyzer.operators import draws_random_numbers
 from analyzer.pipeline.apply.fixes.bench import OutputTerms
 from analyzer.pipeline.apply.result import Applied, Verified
 from analyzer.pipeline.measure import installed_release, minor
-from analyzer.pipeline.target_devices import gpu_of_this_machine
+from analyzer.pipeline.target_devices import gpu_of_this_machine, model_precision
 from analyzer.progress import Progress
-from analyzer.text import plural
+from analyzer.text import first_few, plural
 from analyzer.units import seconds
 
 # Inputs that are compared, the model's own among them.
 _INPUT_SETS = 3
+# Types that NumPy has, and computes with.
+_COMPARED = frozenset({"bool", "float16", "float32", "float64"}) | {
+    f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
+}
 _TIMED_S = 5.0
 _THERE = "`python run.py --verify` compares it on a machine with a GPU."
 
@@ -66,7 +72,7 @@ def verified(attempt: Attempt, progress: Progress) -> Applied:
             "applied": runs.as_json(),
             "feeds": str(attempt.feeds),
             "sets": _INPUT_SETS,
-            "precision": "tf32" if runs.provider == "cuda" and "use_tf32" not in runs.cuda else None,
+            "precision": _arithmetic(attempt) if runs.provider == "cuda" else None,
             **(attempt.terms.as_json() if attempt.terms is not None else {}),
         },
     ]
@@ -81,7 +87,8 @@ def verified(attempt: Attempt, progress: Progress) -> Applied:
                 "kind": "time",
                 "applied": side.as_json(),
                 "feeds": str(attempt.feeds),
-                "in_place": dict(attempt.result.state),
+                # A cache that grows lies there, too, though no two runs share its memory.
+                "in_place": dict(attempt.result.state) if attempt.asked.graph.carried else None,
                 "budget_s": _TIMED_S,
             }
         )
@@ -100,12 +107,47 @@ def verified(attempt: Attempt, progress: Progress) -> Applied:
     else:
         placement = _placement(attempt.result, found["placement"], reasons)
     measured, in_time = _time(attempt, found.get("time"), reasons, here_is_gpu=here is not None)
+    tolerances = _tolerances(attempt)
     return replace(
         attempt.result,
         verified=Verified(placement=placement, numbers=numbers, time=in_time, reasons=reasons),
         differences=differences,
         measured_s=measured,
+        tolerances=tolerances,
+        notes=(*attempt.result.notes, *_not_compared(attempt, tolerances)),
     )
+
+
+def _arithmetic(attempt: Attempt) -> str | None:
+    """What a GPU rounds to where it is coarser than the types of the outputs say: a key of ``TOLERANCES``."""
+    if attempt.side.provider != "cuda":
+        return None
+    if integer_form(attempt.asked.graph) is not None:
+        return "int8"
+    half = {"fp16": "float16", "bf16": "bfloat16"}.get(model_precision(attempt.asked.graph))
+    return half or (None if "use_tf32" in attempt.side.cuda else "tf32")
+
+
+def _tolerances(attempt: Attempt) -> dict[str, tuple[float, float]]:
+    """What each output may be off by between the plan's session and one of the same model on the CPU."""
+    graph = attempt.asked.graph
+    if any(map(draws_random_numbers, graph.nodes)):
+        return {}
+    return {
+        output.name: allowed(output.dtype.name, _arithmetic(attempt))
+        for output in graph.outputs
+        if output.dtype.name in _COMPARED
+    }
+
+
+def _not_compared(attempt: Attempt, tolerances: Mapping[str, object]) -> Iterator[str]:
+    """What ``run.py --verify`` cannot judge."""
+    left = [output for output in attempt.asked.graph.outputs if output.name not in tolerances]
+    if left and not tolerances and any(map(draws_random_numbers, attempt.asked.graph.nodes)):
+        yield "run.py --verify compares no numbers: the model draws random ones."
+    elif left:
+        names = first_few(f"{output.name} ({output.dtype.name})" for output in left)
+        yield f"run.py --verify does not compare {names}: NumPy has no such type to compute with."
 
 
 def _numbers(

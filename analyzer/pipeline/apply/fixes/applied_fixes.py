@@ -61,6 +61,8 @@ def options_behind_fixes(before: Analysis, given: Mapping[str, Any], fixed: Fixe
                 if option.kind == "repeated"
                 else values[0]
             )
+    if "cpu" in given:
+        options.pop("threads", None)  # they were counted against the record's own CPU
     options |= given
     for name in ("runs", "threads", "utilisation"):
         if isinstance(options.get(name), str):

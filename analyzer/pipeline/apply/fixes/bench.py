@@ -11,6 +11,7 @@ from typing import Any
 from analyzer.conversion.node_origins import keep_origins
 from analyzer.decision.plans import plan_all
 from analyzer.errors import MeasurementError
+from analyzer.graph import Graph
 from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference
@@ -24,6 +25,7 @@ from analyzer.progress import Progress
 
 # Inputs that are compared, the model's own among them.
 _INPUT_SETS = 3
+LARGEST_FLOAT16 = 65504.0  # (2 - 2^-10) * 2^15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +162,34 @@ class Bench:
         outputs = [_row(row) for row in found["outputs"]]
         wrong = [f"{row['name']}: {row['why']}" for row in found["outputs"] if not row["agrees"]]
         return {"agrees": not wrong, "why": "; ".join(wrong), "outputs": outputs}
+
+    def overflow(self, path: Path, graph: Graph) -> Mapping[str, float]:
+        """By tensor in float16 of the main graph the magnitude that it reaches, where float16 ends before.
+
+        Raises:
+            MeasurementError: The model cannot be run.
+        """
+        tensors = [
+            tensor.name
+            for node in graph.nodes
+            for tensor in node.present_outputs
+            if tensor.dtype.name == "float16" and not tensor.constant and tensor.elements
+        ]
+        if not tensors:
+            return {}
+        task = {
+            "kind": "overflow",
+            "applied": SessionSide(model=path).as_json(),
+            "feeds": str(self.feeds),
+            "sets": _INPUT_SETS,
+            "tensors": tensors,
+            "limit": LARGEST_FLOAT16,
+        }
+        found = verify([task], self.progress)["overflow"]
+        if "trouble" in found:
+            raise MeasurementError(found["trouble"])
+        reached: Mapping[str, float] = found["reached"]
+        return reached
 
 
 def _row(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from analyzer.graph import Graph
 from analyzer.ort.execution import Placement
 from analyzer.ort.kernels import registry
 from analyzer.ort.simplify import simplify
-from analyzer.pipeline.apply.fixes.bench import Bench, NotApplied, Stage
+from analyzer.pipeline.apply.fixes.bench import LARGEST_FLOAT16, Bench, NotApplied, Stage
 from analyzer.pipeline.apply.fixes.fixed import FixedStage
 from analyzer.pipeline.target_devices import model_precision
 from analyzer.text import plural
@@ -41,6 +41,13 @@ def in_half(stage: Stage, bench: Bench) -> FixedStage | NotApplied:
     numbers = bench.numbers(path, terms)
     if not numbers["agrees"]:
         return NotApplied(why=f"float16 changes what it computes ({numbers['why']})", disagrees=True)
+    # The CPU rounds to float16 at few places, and would not show what is infinite on a GPU.
+    reached = bench.overflow(path, fixed.prepared.graph)
+    if reached:
+        tensor = max(reached, key=reached.__getitem__)
+        name = fixed.prepared.graph.nodes[fixed.prepared.graph.producer[tensor]].name
+        why = f"{name} gives {reached[tensor]:.3g}, where float16 ends at {LARGEST_FLOAT16:,.0f}"
+        return NotApplied(why=why, disagrees=True)
     kept = f" but {plural(len(blocked), 'operator')} in float32" if blocked else ""
     what = f"Weights and arithmetic in float16{kept}; inputs and outputs keep their types."
     return FixedStage(stage=fixed, what=what, numbers=numbers, blocked=blocked)

@@ -1,0 +1,100 @@
+"""Reporting: a fleet as one flat table, a row for each cell, for CSV and Parquet alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any, Literal
+
+from analyzer.record.fleet import Fleet, FleetCell, FleetModel
+from analyzer.report.fleet import words
+
+FlatKind = Literal["text", "whole", "real", "truth"]
+
+_CELL = tuple(item.name for item in fields(FleetCell))
+_KINDS: Mapping[str, FlatKind] = {
+    **dict.fromkeys(
+        ("batch", "memory_bytes", "count", "parameters", "errors", "warnings", "today_count"), "whole"
+    ),
+    **dict.fromkeys(("named", "runs", "fits", "meets", "best", "cheapest", "move", "move_certain"), "truth"),
+    **dict.fromkeys(
+        (
+            "rate",
+            "limit_s",
+            "percentile",
+            "saved_usd_per_month",
+            "usd_per_million",
+            "usd_per_month",
+            "usd_per_hour",
+        ),
+        "real",
+    ),
+    **dict.fromkeys(("latency_s", "low_s", "high_s", "ttft_s", "tpot_s", "tokens_per_s", "energy_j"), "real"),
+    **dict.fromkeys(
+        ("usd_low_per_million", "usd_high_per_million", "usd_low_per_month", "usd_high_per_month"), "real"
+    ),
+}
+# Names first, then the cell, then what is the model's.
+COLUMNS = (
+    *("model", "owner", "tags", "question", "device", "device_name"),
+    *(name for name in _CELL if name != "device"),
+    *("usd_per_million_of", "best", "cheapest", "move", "saved_usd_per_month", "move_certain"),
+    *("verdict", "sentence", "reference", "parameters", "digest", "rate", "limit_s", "percentile"),
+    *("today_instance", "today_count", "errors", "warnings", "failure", "message", "hint", "notes"),
+)
+_OF = {False: "inferences", True: "output tokens"}
+
+
+def kind(column: str) -> FlatKind:
+    """What a column holds."""
+    return _KINDS.get(column, "text")
+
+
+def rows(fleet: Fleet) -> Iterator[Mapping[str, Any]]:
+    """A row for each cell, by ``COLUMNS``; a model without cells has one row, with none of a cell's values."""
+    names = {device.slug: device.name for device in fleet.devices}
+    moves = {move.model: move for move in fleet.moves}
+    for model in fleet.models:
+        own = _of_model(model)
+        move = moves.get(model.name)
+        for index, cell in enumerate(model.cells):
+            moved = move if move is not None and move.cell == index else None
+            yield {
+                **own,
+                **{name: getattr(cell, name) for name in _CELL},
+                "device_name": names.get(cell.device, cell.device),
+                "usd_per_million_of": _OF[words.generates(model, cell)],
+                "best": index == model.best,
+                "cheapest": index == model.cheapest,
+                "move": moved is not None,
+                "saved_usd_per_month": moved.saved_usd_per_month if moved else None,
+                "move_certain": moved.certain if moved else None,
+            }
+        if not model.cells:
+            yield {**dict.fromkeys(COLUMNS), **own}
+
+
+def _of_model(model: FleetModel) -> dict[str, Any]:
+    traffic, today, failure = model.traffic, model.today, model.failure
+    return {
+        "model": model.name,
+        "owner": model.owner,
+        "tags": "; ".join(model.tags),
+        "question": model.question,
+        "verdict": "" if failure else words.VERDICTS.get(model.device, model.device),
+        "sentence": model.sentence,
+        "reference": model.reference,
+        "parameters": model.parameters,
+        "digest": model.digest,
+        "rate": traffic.rate if traffic else None,
+        "limit_s": traffic.limit_s if traffic else None,
+        "percentile": traffic.percentile if traffic else None,
+        "today_instance": today.instance if today else "",
+        "today_count": today.count if today else None,
+        "errors": model.errors,
+        "warnings": model.warnings,
+        "failure": failure.kind if failure else "",
+        "message": failure.message if failure else "",
+        "hint": failure.hint if failure else "",
+        "notes": "; ".join(model.notes),
+    }

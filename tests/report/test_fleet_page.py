@@ -1,0 +1,310 @@
+"""What is told of a fleet: the page's view and data, the tables, a terminal, Markdown, CSV and Parquet."""
+
+import base64
+import csv
+import gzip
+import io
+import json
+import re
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import fleet_factory as factory
+import pytest
+from rich.console import Console
+
+from analyzer.record.fleet import Fleet, FleetCell
+from analyzer.report.fleet import csv_table, flat, markdown, page, parquet, sheets, text, words
+
+# As test_texts_of_strangers.py has it: what steers a terminal, and what commands a CI server.
+FORBIDDEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+COMMAND = re.compile(r"(?m)^\s*::error::|##\w*\[")
+
+
+def carried(shown: str) -> dict[str, Any]:
+    """The data that a page carries packed."""
+    (packed,) = re.findall(r'data-gzip="application/json"[^>]*>([^<]*)<', shown)
+    return json.loads(gzip.decompress(base64.b64decode(packed)))
+
+
+def printed(fleet: Fleet, width: int = 80) -> str:
+    out = io.StringIO()
+    text.print_fleet(fleet, Console(file=out, width=width))
+    return out.getvalue()
+
+
+def records(fleet: Fleet) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(csv_table.render(fleet))))
+
+
+def test_the_page_begins_with_the_answer_then_moves_models_failures_and_shared_machines() -> None:
+    shown = page.render(factory.fleet())
+    order = [
+        "1 of 5 models pays",
+        'id="moves"',
+        'id="models"',
+        'id="failed"',
+        'id="shared"',
+        'id="biases"',
+        'id="method"',
+    ]
+    places = [shown.index(part) for part in order]
+    assert places == sorted(places)
+
+
+def test_the_same_fleet_gives_the_same_bytes() -> None:
+    assert page.render(factory.fleet()) == page.render(factory.fleet())
+
+
+def test_a_fleet_without_sentences_is_counted() -> None:
+    assert words.answer(factory.fleet(sentences=())) == ("5 models on 4 devices, 1 failed.",)
+
+
+def test_what_a_fleet_lacks_has_no_section() -> None:
+    bare = factory.fleet(models=(factory.classifier(),), moves=(), consolidation=None, biases=())
+    shown = page.render(bare)
+    for name in ("moves", "failed", "shared", "biases"):
+        assert f'id="{name}"' not in shown
+        assert f'href="#{name}"' not in shown
+    assert page.render(factory.fleet(models=(), devices=(), moves=(), consolidation=None))
+
+
+def test_every_dollar_says_what_it_is_for() -> None:
+    rows = {row[0]: row for row in sheets.models(factory.fleet()).rows}
+    assert rows["resnet50"][4] == "$0.200 /M inferences"
+    assert rows["llama"][4] == "$5.00 /M tokens"
+    assert rows["ranker"][4] == "$1,800 /month"
+
+
+def test_times_of_a_model_that_generates_have_their_names_and_a_service_its_percentile() -> None:
+    rows = {row[0]: row for row in sheets.models(factory.fleet()).rows}
+    assert rows["llama"][3] == "TTFT 180 ms, TPOT 12.5 ms"
+    assert rows["ranker"][3] == "38.0 ms (p99)"
+    assert rows["resnet50"][2:4] == ("L4, batch 64", "60.0 ms")
+
+
+def test_a_model_that_failed_or_has_no_answer_says_so() -> None:
+    rows = {row[0]: row for row in sheets.models(factory.fleet()).rows}
+    assert rows["broken"][1] == "failed"
+    assert rows["broken"][5] == "timed out: It took longer than 60 s."
+    assert rows["slow"][5] == "no device keeps its limits"
+    assert rows["resnet50"][5].startswith("best of its own record: A100 SXM4 80GB, batch 64; 1 error")
+
+
+def test_only_a_model_with_a_record_leads_to_its_page() -> None:
+    shown = page.render(factory.fleet())
+    assert 'href="./resnet50.html"' in shown
+    assert "broken.html" not in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [
+        ("a b", "./a%20b.html"),
+        ("javascript:alert(1)", "./javascript%3Aalert%281%29.html"),
+        ("../x", "./..%2Fx.html"),
+        ("a#b?c", "./a%23b%3Fc.html"),
+        ("ä", "./%C3%A4.html"),
+    ],
+)
+def test_a_name_is_a_file_beside_the_page_and_nothing_else(name: str, address: str) -> None:
+    assert words.page_of(name) == address
+
+
+def test_the_page_carries_each_cell_once_and_equal_columns_as_one_value() -> None:
+    fleet = factory.fleet()
+    data = carried(page.render(fleet))
+    cells = [cell for model in fleet.models for cell in model.cells]
+    assert sum(data["models"]["size"]) == len(cells) == len(data["cells"]["latency_s"])
+    assert data["cells"]["origin"] == {"all": "predicted"}
+    assert data["cells"]["runs"] == {"all": True}
+    assert [data["devices"][at]["slug"] for at in data["cells"]["device"]] == [cell.device for cell in cells]
+
+
+def test_a_device_that_is_no_column_is_shown_all_the_same() -> None:
+    stray = replace(factory.classifier(), cells=(factory.cell("h100", 1, 0.1, 1.0),), best=0, cheapest=0)
+    data = carried(page.render(factory.fleet(models=(stray,), moves=(), consolidation=None)))
+    assert data["devices"][-1] == {"slug": "h100", "name": "h100", "kind": "gpu", "named": True}
+
+
+def test_moves_say_where_to_what_is_saved_and_whether_it_is_certain() -> None:
+    unsure = replace(factory.fleet().moves[0], certain=False)
+    sheet = sheets.moves(factory.fleet(moves=(unsure,)))
+    assert sheet.rows[0] == (
+        "resnet50", "2 x g5.xlarge", "$1,468", "1 x l4.large", "$968", "$500", "no: within the 90 % interval",
+    )  # fmt: skip
+    assert sheet.beside[0][3] == "L4, batch 64, GPU"
+
+
+def test_shared_machines_stand_beside_apart_today_and_the_least_possible() -> None:
+    packed = replace(factory.fleet().consolidation, today_usd_per_month=3000.0)
+    assert words.consolidated(factory.fleet(consolidation=packed)) == (
+        "2 models on 2 instances: $1,168 a month, against $2,768 with instances of its own for each model and "
+        "$3,000 today.",
+        "No packing costs less than $1,100 a month.",
+    )
+    (machine,) = sheets.shared(factory.fleet())
+    assert (machine.title, machine.dollars) == ("2 x l4.large (AWS)", "$1,168 a month")
+    assert [(one.name, one.share, one.latency) for one in machine.models] == [
+        ("ranker", "45 %", "p99 40.0 ms, limit 50.0 ms"),
+        ("resnet50", "30 %", "p99 150 ms, limit 200 ms"),
+    ]
+
+
+def test_of_many_failures_the_later_ones_are_folded_up() -> None:
+    many = tuple(factory.failing(f"broken-{at:02}") for at in range(30))
+    view = page.build(factory.fleet(models=many, moves=(), consolidation=None))
+    assert (len(view["failures"]), len(view["more_failures"])) == (20, 10)
+    assert page.render(factory.fleet(models=many, moves=(), consolidation=None)).count("Raise --timeout.") == 30
+
+
+def test_the_page_of_a_fleet_compiles_nothing_and_asks_nobody() -> None:
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', page.render(factory.fleet()))
+    assert "unsafe-eval" not in policy
+    assert policy.startswith("default-src 'none'")
+
+
+def test_the_csv_has_a_row_for_each_cell_and_one_for_a_model_without() -> None:
+    rows = records(factory.fleet())
+    # Of the classifier, the generator, the service and the slow one; the last is the one that failed.
+    assert len(rows) == 8 + 3 + 3 + 2 + 1
+    assert list(rows[0])[:6] == ["model", "owner", "tags", "question", "device", "device_name"]
+    (chosen,) = [row for row in rows if row["model"] == "resnet50" and row["cheapest"] == "True"]
+    assert (chosen["device"], chosen["batch"], chosen["usd_per_million"]) == ("l4", "64", "0.2")
+    assert (chosen["usd_per_million_of"], chosen["move"], chosen["saved_usd_per_month"]) == (
+        "inferences", "True", "500.0",
+    )  # fmt: skip
+    assert {row["usd_per_million_of"] for row in rows if row["model"] == "llama"} == {"output tokens"}
+    (broken,) = [row for row in rows if row["model"] == "broken"]
+    assert (broken["failure"], broken["hint"], broken["device"]) == ("timeout", "Raise --timeout.", "")
+
+
+def test_the_csv_holds_every_field_of_a_cell() -> None:
+    assert {item.name for item in fields(FleetCell)} <= set(flat.COLUMNS)
+    assert len(set(flat.COLUMNS)) == len(flat.COLUMNS)
+
+
+def test_without_pyarrow_no_parquet_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert parquet.write(factory.fleet(), tmp_path / "fleet.parquet") is False
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_parquet_holds_the_rows_of_the_csv_with_their_types(tmp_path: Path) -> None:
+    reader = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    assert parquet.write(factory.fleet(), tmp_path / "fleet.parquet") is True
+    assert [path.name for path in tmp_path.iterdir()] == ["fleet.parquet"]
+    table = reader.read_table(tmp_path / "fleet.parquet")
+    assert tuple(table.column_names) == flat.COLUMNS
+    rows = table.to_pylist()
+    told = records(factory.fleet())
+    assert [row["model"] for row in rows] == [row["model"] for row in told]
+    (chosen,) = [row for row in rows if row["model"] == "resnet50" and row["cheapest"]]
+    assert (chosen["batch"], chosen["latency_s"], chosen["fits"]) == (64, 0.06, True)
+    assert chosen["usd_per_month"] is None
+
+
+def test_parquet_takes_any_text(tmp_path: Path) -> None:
+    reader = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    assert parquet.write(factory.hostile("half \udcff"), tmp_path / "fleet.parquet")
+    assert "half \\udcff" in reader.read_table(tmp_path / "fleet.parquet").column("sentence").to_pylist()
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 160])
+def test_a_terminals_width_is_kept(width: int) -> None:
+    fleet = factory.large(models=60, devices=6)
+    lines = printed(fleet, width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert "… and 30 more models: the page has all." in lines
+
+
+def test_a_terminal_of_80_columns_shows_every_figure_whole() -> None:
+    shown = printed(factory.fleet())
+    for part in ("TTFT 180 ms", "$5.00 /M tok.", "38.0 ms (p99)", "$1,800 /month", "$0.200 /M inf.", "$500"):
+        assert part in shown
+    assert "/M tok.: per million output tokens" in shown
+    assert "broken: timed out: It took longer than 60 s. Raise --timeout." in shown
+
+
+def test_a_long_name_keeps_both_ends() -> None:
+    assert text.middle_cut("encoder-of-team-7-large", 11) == "encod…large"
+    assert text.middle_cut("encoder", 7) == "encoder"
+
+
+def test_of_many_models_a_terminal_shows_what_moves_then_what_failed() -> None:
+    many = tuple(replace(factory.classifier(), name=f"model-{at:02}") for at in range(40))
+    fleet = factory.fleet(
+        models=(*many, factory.failing("zz")),
+        moves=(replace(factory.fleet().moves[0], model="model-39"),),
+        consolidation=None,
+    )
+    assert [model.name for model in text.most_wanted(fleet, 3)] == ["model-39", "zz", "model-00"]
+
+
+def test_markdown_has_the_answer_the_moves_and_every_model() -> None:
+    shown = markdown.render(factory.fleet())
+    assert shown.startswith("## Fleet: 5 models on 4 devices\n\n- 1 of 5 models pays for a GPU")
+    assert "| resnet50 | GPU | L4, batch 64 | 60.0 ms | \\$0.200 /M inferences |" in shown
+    assert "- **broken** timed out: It took longer than 60 s. Raise --timeout." in shown
+
+
+def test_a_thousand_models_fit_a_comment_of_a_pull_request() -> None:
+    shown = markdown.render(factory.large(models=1000, devices=4))
+    assert len(shown) < 65536
+    assert "The page has 800 more." in shown
+
+
+WRITERS: dict[str, Any] = {
+    "page": page.render,
+    "csv": csv_table.render,
+    "markdown": markdown.render,
+    "terminal": printed,
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_no_text_of_a_fleet_steers_a_terminal_commands_a_server_or_becomes_markup(name: str) -> None:
+    shown = WRITERS[name](factory.hostile(factory.HOSTILE))
+    assert not FORBIDDEN.search(shown)
+    assert not COMMAND.search(shown)
+    if name in ("page", "markdown"):
+        assert "<img" not in shown
+    if name == "page":
+        assert factory.HOSTILE in carried(shown)["models"]["sentence"]["of"]
+
+
+def test_a_spreadsheet_takes_no_text_of_a_fleet_for_a_formula() -> None:
+    for row in csv.reader(io.StringIO(csv_table.render(factory.hostile("=1+1")))):
+        assert not any(value.startswith("=") for value in row)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_half_a_character_is_written_in_every_format(name: str) -> None:
+    WRITERS[name](factory.hostile("m\udcff")).encode()
+
+
+def test_what_is_not_done_yet_is_told_everywhere() -> None:
+    fleet = factory.fleet(left=12)
+    said = "12 models are not done yet: the same command goes on."
+    assert said in page.render(fleet)
+    assert said in printed(fleet)
+    assert said in markdown.render(fleet)
+    assert words.left(factory.fleet(left=1)).startswith("1 model is not done yet")
+
+
+def test_devices_of_the_price_list_are_counted_apart() -> None:
+    listed = replace(factory.DEVICES[3], slug="xeon", name="Xeon", named=False)
+    view = page.build(factory.fleet(devices=(*factory.DEVICES, listed)))
+    assert view["title"] == "Fleet: 5 models on 4 devices"
+    assert view["tiles"][1].note == "3 GPUs, 1 CPU, and 1 CPU of the price list"
+
+
+def test_a_service_is_told_by_the_percentile_that_it_was_asked_for() -> None:
+    asked = replace(factory.service(), traffic=None, options={"rate": ("500",), "p95": ("50ms",)})
+    assert words.percentile(asked) == "p95"
+    assert words.percentile(replace(asked, options={})) == ""
+    assert words.percentile(factory.classifier()) == "p99"
