@@ -25,12 +25,12 @@ from fleet_models import GOOD, HANGS, KILLED, RAISES, write_onnx
 from analyzer import analyze, analyze_fleet
 from analyzer.errors import AnalyzerError, UsageError
 from analyzer.fleet import cluster as fleet_cluster
-from analyzer.fleet import node as fleet_node
 from analyzer.fleet.cluster import RayCluster
 from analyzer.fleet.fleet import Finished
-from analyzer.fleet.job import Job, Outcome, job_from_bytes, job_to_bytes, outcome_from_bytes, outcome_to_bytes
+from analyzer.fleet.job import Job, Outcome, job_from_bytes, outcome_to_bytes
 from analyzer.fleet.node import Errand, NodeFacts, Order, OtherNodeError, program_facts, require_same_program
 from analyzer.fleet.slot import _ended, _timed_out
+from analyzer.loading import cache
 from analyzer.record.fleet import Fleet, FleetFailure, FleetModel
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,36 +129,6 @@ def test_records_and_failures_are_those_of_this_machine(cluster: Any, zoo: Path)
     assert all(finished.kept for finished in seen)
 
 
-KILLS_THE_WORKER_ONCE = """
-import pathlib
-import psutil
-import torch
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        been = pathlib.Path({marker!r})
-        if not been.exists():
-            been.touch()
-            # Its parent is the slot's server, whose parent is Ray's worker.
-            psutil.Process().parent().parent().kill()
-
-    def forward(self, x):
-        return x + 1
-
-def example_inputs(batch):
-    return torch.zeros(batch, 8)
-"""
-
-
-def test_a_worker_that_is_killed_loses_nothing(cluster: Any, zoo: Path, tmp_path: Path) -> None:
-    marker = tmp_path / "been"
-    (zoo / "deadly.py").write_text(KILLS_THE_WORKER_ONCE.format(marker=str(marker)))
-    fleet, _ = run(cluster.address, "zoo/deadly.py", "zoo/net1.onnx", "zoo/net2.onnx", gpu="t4")
-    assert marker.exists()
-    assert [model.failure for model in fleet.models] == [None, None, None]
-
-
 def jobs(count: int, device: str = "") -> list[Job]:
     return [
         Job(name=f"m{number}", reference="none:m", folder=os.getcwd(), device=device) for number in range(count)
@@ -174,8 +144,6 @@ def stand_in(seconds: float) -> Any:
 
         import ray
 
-        from analyzer.fleet.job import Outcome
-
         job = job_from_bytes(errand.job)
         time.sleep(seconds)
         there = ray.get_runtime_context()
@@ -184,6 +152,32 @@ def stand_in(seconds: float) -> Any:
         return outcome_to_bytes(Outcome(model=FleetModel(name=job.name, reference=job.reference), log=log)), {}
 
     return work
+
+
+def test_a_worker_that_is_killed_loses_nothing(cluster: Any, zoo: Path, tmp_path: Path) -> None:
+    def work(errand: Errand, order: Order) -> tuple[bytes, Mapping[str, bytes]]:
+        import os
+        import signal
+
+        from analyzer.fleet.job import job_from_bytes, outcome_to_bytes
+        from analyzer.record.fleet import FleetModel
+
+        job = job_from_bytes(errand.job)
+        if job.name == "m1":
+            # Twice in the middle of it, as the system does where memory ends.
+            for marker in (tmp_path / "once", tmp_path / "twice"):
+                if not marker.exists():
+                    marker.touch()
+                    os.kill(os.getpid(), signal.SIGKILL)
+        return outcome_to_bytes(Outcome(model=FleetModel(name=job.name, reference=job.reference))), {}
+
+    executor = RayCluster(cluster.address, timeout_s=60.0, work=work)
+    try:
+        done = {job.name: outcome.model.failure for job, outcome in executor.run(jobs(4))}
+    finally:
+        executor.close()
+    assert (tmp_path / "twice").exists()
+    assert done == dict.fromkeys(("m0", "m1", "m2", "m3"))
 
 
 def test_a_node_that_is_lost_loses_nothing(cluster: Any, zoo: Path) -> None:
@@ -226,7 +220,7 @@ def test_a_measurement_has_a_machine_with_its_device_for_itself(cluster: Any, zo
 
 def test_what_ran_out_of_memory_is_tried_once_more_alone(cluster: Any, zoo: Path) -> None:
     def work(errand: Errand, order: Order) -> tuple[bytes, Mapping[str, bytes]]:
-        from analyzer.fleet.job import Outcome, failed
+        from analyzer.fleet.job import failed
         from analyzer.fleet.work import OUT_OF_MEMORY
 
         job = job_from_bytes(errand.job)
@@ -274,35 +268,29 @@ def test_what_cannot_be_carried_is_said_before_any_work(
 
 
 def test_a_measurement_on_the_cluster_is_in_the_row(cluster: Any, zoo: Path) -> None:
-    fleet, seen = run(cluster.address, "zoo/net1.onnx", gpu="t4", run=True, time_budget="1s")
-    assert [finished.task for finished in seen] == ["net1", "net1@this-cpu"]
+    fleet, seen = run(cluster.address, "zoo/net.py", gpu="t4", run=True, time_budget="1s")
+    assert [finished.task for finished in seen] == ["net", "net@this-cpu"]
     assert {cell.origin for cell in fleet.models[0].cells if cell.device == "this-cpu"} == {"measured"}
 
 
 def test_an_export_that_another_node_made_is_not_made_again(
     zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = Job(name="net", reference="zoo/net.py", folder=os.getcwd(), keywords={"run": False, "gpu": "t4"})
-    order = Order(python=True, timeout_s=60.0)
+    from analyzer.loading.torch_export import export
 
-    def on_a_node(name: str, **errand: Any) -> tuple[Outcome, Mapping[str, bytes]]:
-        monkeypatch.setenv("ANALYZER_CACHE_DIR", str(tmp_path / name))
-        try:
-            content, entries = fleet_node.work_on_node(Errand(job=job_to_bytes(job), **errand), order)
-            return outcome_from_bytes(content), entries
-        finally:
-            fleet_node._close()
-            monkeypatch.setattr(fleet_node._Kept, "slot", None)
-
-    first, entries = on_a_node("first", returns_exports=True)
-    assert len(entries) == len(first.exports) >= 1
-    second, none = on_a_node("second", exports=entries)
-    assert none == {}
-    assert without_environment(second.record) == without_environment(first.record)
-    for key, content in entries.items():
-        kept = tmp_path / "second" / "exports" / key
-        assert kept.read_bytes() == content
-    assert {path.name for path in (tmp_path / "second" / "exports").iterdir()} == set(entries)
+    before = set(cache.entries_used())
+    monkeypatch.setenv("ANALYZER_CACHE_DIR", str(tmp_path / "first"))
+    first = analyze("zoo/net.py", run=False, gpu="t4").render("json")
+    made = {key: cache.packed_entry(key) for key in cache.entries_used() if key not in before}
+    assert len(made) == 1
+    monkeypatch.setenv("ANALYZER_CACHE_DIR", str(tmp_path / "second"))
+    monkeypatch.setattr(export, "export_model", lambda *_: pytest.fail("exported anew"))
+    for key, content in made.items():
+        cache.unpack_entry(key, content)
+    second = analyze("zoo/net.py", run=False, gpu="t4").render("json")
+    assert without_environment(second) == without_environment(first)
+    cache.unpack_entry("../outside", b"an entry")
+    assert not (tmp_path / "second" / "outside").exists()
 
 
 def free_port() -> int:
