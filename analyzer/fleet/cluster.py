@@ -493,8 +493,14 @@ class _Connection:
             return
         with contextlib.suppress(Exception), _same_sigterm():
             self.ray.shutdown()
+            self._tell_deaths(True)
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _tell_deaths(self, yes: bool) -> None:
+        """Whether Ray prints on standard output how workers and machines died; rows say what matters of it."""
+        # As Ray's own debugger does; no option says so (log_to_driver is about what tasks print).
+        self.ray._private.worker._worker_logs_enabled = yes  # noqa: SLF001
 
     def _start(self, cores: int) -> None:
         # No word to its makers, and no token in the user's home, unless the user has said otherwise.
@@ -527,13 +533,15 @@ class _Connection:
         except Exception as error:
             self.close()
             raise _refused(self.told, _all_of(error)) from error
+        self._tell_deaths(False)
         url = getattr(context, "dashboard_url", None)
         self.dashboard = "" if not url else url if "://" in url else f"http://{url}"
 
 
 def _imported(on: str) -> Any:
-    # Read when Ray is imported, 20 by default, a second each: what does not answer thrice will not.
+    # Read when Ray is imported; 20 tries, a second each, and a minute by default.
     os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "3")
+    os.environ.setdefault("RAY_gcs_server_request_timeout_seconds", "10")
     try:
         import ray
 
@@ -587,7 +595,10 @@ def _refused(where: str, text: str) -> UsageError:
             hint=_LEAVE_OUT_HINT,
         )
     first = text.strip().partition("\n")[0].rstrip(".")
-    return UsageError(f"Ray at {where} cannot be used: {first}.", hint="`ray status` says more.")
+    return UsageError(
+        f"Ray at {where} cannot be used: {first}.",
+        hint="HOST:PORT is for a machine of the cluster; from elsewhere it is ray://HOST:10001.",
+    )
 
 
 @contextlib.contextmanager

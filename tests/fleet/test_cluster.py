@@ -53,6 +53,13 @@ def _token_of_our_own() -> Iterator[None]:
         yield
 
 
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
 @pytest.fixture(scope="module")
 def cluster(_token_of_our_own: None) -> Iterator[Any]:
     """A cluster of two cores, begun as somebody else would, that this process is not connected to."""
@@ -61,7 +68,10 @@ def cluster(_token_of_our_own: None) -> Iterator[Any]:
     # Of 3 s each, five in a row, by default: a node that is lost is not missed for longer than this.
     quick = {"health_check_period_ms": 300, "health_check_timeout_ms": 900, "health_check_failure_threshold": 2}
     options = {"num_cpus": 2, "include_dashboard": False, "_system_config": quick}
+    if find_spec("grpc") is not None:
+        options["ray_client_server_port"] = free_port()
     started = Cluster(initialize_head=True, head_node_args=options)
+    started.client_port = options.get("ray_client_server_port")
     yield started
     started.shutdown()
 
@@ -267,6 +277,14 @@ def test_what_cannot_be_carried_is_said_before_any_work(
     assert not Path("out/net1.json").exists()
 
 
+def test_a_process_outside_of_the_cluster_is_its_client(cluster: Any, zoo: Path) -> None:
+    pytest.importorskip("grpc")
+    (zoo / "broken.onnx").write_bytes(b"no model")
+    fleet, _ = run(f"ray://127.0.0.1:{cluster.client_port}", "zoo/net2.onnx", "zoo/broken.onnx", gpu="t4")
+    assert {model.name: model.failure is None for model in fleet.models} == {"net2": True, "broken": False}
+
+
+@pytest.mark.slow
 def test_a_measurement_on_the_cluster_is_in_the_row(cluster: Any, zoo: Path) -> None:
     fleet, seen = run(cluster.address, "zoo/net.py", gpu="t4", run=True, time_budget="1s")
     assert [finished.task for finished in seen] == ["net", "net@this-cpu"]
@@ -291,13 +309,6 @@ def test_an_export_that_another_node_made_is_not_made_again(
     assert without_environment(second) == without_environment(first)
     cache.unpack_entry("../outside", b"an entry")
     assert not (tmp_path / "second" / "outside").exists()
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://127.0.0.1:{}"])
