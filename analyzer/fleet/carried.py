@@ -24,7 +24,6 @@ from analyzer.text import first_few
 
 # Beside those that Ray leaves out itself (ray_constants.RAY_RUNTIME_ENV_DEFAULT_EXCLUDES).
 _NOT_LOOKED_INTO = frozenset((".git", ".venv", "venv", "__pycache__", "node_modules"))
-_LAYOUT_SUFFIX = "-as-it-was"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +156,9 @@ def lay_out(copy: str, told: Carried) -> str:
     Returns:
         The folder to work in.
     """
-    top = copy.rstrip(os.sep) + _LAYOUT_SUFFIX
+    # The same files may have been carried from elsewhere.
+    place_of_it = "\0".join((told.below, *told.repositories)).encode("utf-8", "surrogateescape")
+    top = f"{copy.rstrip(os.sep)}-{hashlib.sha256(place_of_it).hexdigest()[:12]}"
     below = told.below or os.curdir
     if not os.path.isdir(top):
         building = f"{top}.{os.getpid()}"
