@@ -101,6 +101,7 @@ def _analyse(params: dict[str, Any], folder: Path, seen: list[Finished], before:
             compare=before,
             force=params["force"],
             watch=watch,
+            say=lambda text: None if params["quiet"] else say(text, err=True),
             **fleet_keywords(params),
         )
 
