@@ -25,6 +25,7 @@ from analyzer.option_table import OPTIONS, PRICINGS, FleetOptions
 from analyzer.pipeline.environment import versions
 from analyzer.pipeline.offers import offers_of
 from analyzer.pipeline.options import make_options, require_keywords
+from analyzer.progress import StageProgress
 from analyzer.record.fleet import Fleet, FleetEnvironment, FleetModel
 from analyzer.report.fleet.changes import changes
 
@@ -112,6 +113,7 @@ def analyze_fleet(
     compare: Fleet | None = None,
     force: bool = False,
     watch: Watch = lambda _: None,
+    say: StageProgress = lambda _: None,
     **options: Unpack[FleetOptions],
 ) -> Fleet:
     """Analyses many models: a record and a page of each, one table of all; what is finished is not done again.
@@ -126,6 +128,7 @@ def analyze_fleet(
         compare: An earlier fleet; the new one says what changed since.
         force: Whether files in ``output`` that are not ours may be replaced.
         watch: Told of each task that is finished.
+        say: Told what there is to know once, as where a cluster's dashboard is.
         **options: Long options with underscores (``batch=[1, 64], gpu="t4,l4"``), for all models; ``run=True``
             measures where the devices are. A manifest gives options by model.
 
@@ -147,7 +150,7 @@ def analyze_fleet(
     store = Store(Path(output), force=force)
     store.check([one.decide.task for one in asked])
     check_fleet_files(store.folder, force=force)
-    with _executor(on, jobs, timeout) as executor:
+    with _executor(on, jobs, timeout, say, measures=measures) as executor:
         measured = [job for one in asked for job in _measurements(one, executor)] if measures else []
         progress = _Progress(watch=watch, total=len(asked) + len(measured))
 
@@ -187,7 +190,9 @@ def _run(
 
 
 @contextmanager
-def _executor(on: str, jobs: int | None, timeout_s: float) -> Iterator[Executor]:
+def _executor(
+    on: str, jobs: int | None, timeout_s: float, say: StageProgress, *, measures: bool
+) -> Iterator[Executor]:
     if jobs is not None and jobs < 1:
         raise UsageError(f"--jobs {jobs}: must be at least 1.")
     if not 0 < timeout_s < 1e7:
@@ -198,7 +203,7 @@ def _executor(on: str, jobs: int | None, timeout_s: float) -> Iterator[Executor]
         # Here: Ray is an extra.
         from analyzer.fleet.cluster import RayCluster
 
-        executor = RayCluster(on, jobs=jobs, timeout_s=timeout_s)
+        executor = RayCluster(on, jobs=jobs, timeout_s=timeout_s, say=say, measures=measures)
     try:
         yield executor
     finally:

@@ -52,6 +52,7 @@ class Outcome:
         dependencies: What it was made from.
         seconds: How long it took.
         log: The end of what the model's code printed where it failed.
+        exports: Keys of the entries of the cache of exports that it made or used.
     """
 
     model: FleetModel
@@ -60,6 +61,7 @@ class Outcome:
     dependencies: Dependencies = field(default_factory=Dependencies)
     seconds: float = 0.0
     log: str = ""
+    exports: tuple[str, ...] = ()
 
 
 def job_to_bytes(job: Job) -> bytes:

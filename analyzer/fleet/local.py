@@ -12,8 +12,9 @@ from analyzer.devices.detection import this_machine
 from analyzer.fleet.job import Job, Outcome, is_python
 from analyzer.fleet.slot import WorkSlot
 
-# What an export of a large model takes beside what processes share.
+# What an export of a large model takes beside what processes share; what a model does that is a graph already.
 _BYTES_PER_JOB = 1.5 * 2**30
+_BYTES_PER_GRAPH = 0.5 * 2**30
 
 
 class LocalPool:
@@ -65,7 +66,7 @@ class LocalPool:
             return
         python = need_python(jobs)
         # Each its share; a measurement foresees its own need.
-        share = 0 if jobs[0].device else int(_available_bytes() / at_once)
+        share = 0 if jobs[0].device else int(available_bytes() / at_once)
         slots = [WorkSlot(python=python, memory=share) for _ in range(min(at_once, len(jobs)))]
         self._slots += slots
         free: SimpleQueue[WorkSlot] = SimpleQueue()
@@ -97,13 +98,19 @@ def need_python(jobs: Sequence[Job]) -> bool:
     return any(is_python(job) for job in jobs)
 
 
+def foreseen_bytes(job: Job) -> int:
+    """What a model's process may take."""
+    return int(_BYTES_PER_JOB if is_python(job) else _BYTES_PER_GRAPH)
+
+
 def default_jobs() -> int:
     """As many as this process has cores, and its machine memory for."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores, int(_available_bytes() / _BYTES_PER_JOB)))
+    return max(1, min(cores, int(available_bytes() / _BYTES_PER_JOB)))
 
 
-def _available_bytes() -> int:
+def available_bytes() -> int:
+    """What this machine has left."""
     import psutil
 
     return int(psutil.virtual_memory().available)

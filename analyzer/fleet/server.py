@@ -26,6 +26,10 @@ _LENGTH = struct.Struct("<Q")
 LOG_BYTES = 8192
 
 
+# The first message: from now on a model's time counts.
+READY = b"ready"
+
+
 def send(stream: BinaryIO, content: bytes) -> None:
     """Writes a message: its length, then itself."""
     stream.write(_LENGTH.pack(len(content)) + content)
@@ -58,6 +62,7 @@ def main(memory: int, *, python: bool) -> None:
         _import_before_the_first(python=python)
     gc.collect()
     gc.freeze()  # nothing of it is garbage, and looking at it would copy its memory
+    send(answers, READY)
     while (content := receive(requests)) is not None:
         send(answers, _answer_apart(content, memory) if hasattr(os, "fork") else _answer_here(content))
 

@@ -171,7 +171,7 @@ class Store:
 
 def key_of(job: Job) -> str:
     """The hash of what is asked and of the program that answers; the model stands in the dependencies."""
-    digest = hashlib.sha256(_digest_of_the_program().encode())
+    digest = hashlib.sha256(program_digest().encode())
     digest.update(job_to_bytes(job))
     digest.update(json.dumps([_FORMAT, package_versions(), _files_named(job.keywords)]).encode())
     return digest.hexdigest()
@@ -189,7 +189,7 @@ def _files_named(keywords: Mapping[str, Any]) -> list[str | None]:
 
 
 @lru_cache(maxsize=1)
-def _digest_of_the_program() -> str:
+def program_digest() -> str:
     """A hash of this package with its data, so that another version never takes an old answer for its own."""
     digest = hashlib.sha256()
     root = Path(__file__).resolve().parent.parent

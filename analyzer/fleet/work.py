@@ -57,6 +57,7 @@ def work(job: Job) -> Outcome:
             page=analysis.render("html"),
             dependencies=_read(job, recorded),
             seconds=time.perf_counter() - start,
+            exports=_exports(),
         )
     gc.collect()  # what filled the memory is gone before anything more is asked for
     return Outcome(
@@ -105,6 +106,12 @@ def _analysis(job: Job) -> Analysis:
     }
     analysis: Analysis = answers[job.question](job.reference, **job.keywords)
     return analysis
+
+
+def _exports() -> tuple[str, ...]:
+    from analyzer.loading.cache import entries_used
+
+    return entries_used()
 
 
 def _read(job: Job, recorded: list[Dependencies]) -> Dependencies:

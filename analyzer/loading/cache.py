@@ -25,6 +25,8 @@ _FORMAT = 3
 # Exports hold no weights: GPT-3's takes 3 MB.
 _LIMIT_BYTES = 512 * 2**20
 _PACKAGES = ("torch", "onnx", "onnxscript", "onnx-ir")
+# By this process, in their order.
+_USED: list[str] = []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +114,7 @@ def find(entry_key: str) -> CacheEntry | None:
     except (OSError, ValueError, KeyError, TypeError, RecursionError):  # msgspec's error is a ValueError
         return None
     _mark_used(path)
+    _USED.append(entry_key)
     count_as_read(dependencies)
     return CacheEntry(proto=proto, facts=stored["facts"], dependencies=dependencies)
 
@@ -129,7 +132,34 @@ def keep(entry_key: str, entry: CacheEntry) -> None:
         with FileToBe(folder) as file:
             file.write(header.encode() + b"\n" + entry.proto)
             file.move_to(folder / entry_key)
+        _USED.append(entry_key)
         _make_room(folder)
+
+
+def entries_used() -> tuple[str, ...]:
+    """Keys of the entries that this process has found or kept."""
+    return tuple(dict.fromkeys(_USED))
+
+
+def packed_entry(entry_key: str) -> bytes:
+    """An entry as it may travel to the cache of another machine; empty where it is gone."""
+    try:
+        with open_file(cache_folder() / entry_key, largest=_LIMIT_BYTES) as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def unpack_entry(entry_key: str, content: bytes) -> None:
+    """Keeps an entry that another machine made, where there is none; ``find`` trusts it no more than others."""
+    folder = cache_folder()
+    if os.path.basename(entry_key) != entry_key or not content or (folder / entry_key).exists():
+        return
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileToBe(folder) as file:
+            file.write(content)
+            file.move_to(folder / entry_key)
 
 
 def _digest(facts: Mapping[str, Any], dependencies: Mapping[str, Any], proto: bytes) -> str:

@@ -1,0 +1,225 @@
+"""What a machine of a cluster does: says what it is and what it sees, and works on one model at a time.
+
+Nothing here knows who sent it: a cluster's engine calls these functions in processes that live for many models.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from analyzer import __version__
+from analyzer.fleet.carried import Carried, lay_out, moved, moved_back, sight
+from analyzer.fleet.job import job_from_bytes, outcome_to_bytes
+from analyzer.fleet.local import available_bytes
+from analyzer.fleet.slot import WorkSlot
+from analyzer.loading.cache import package_versions, packed_entry, unpack_entry
+
+# An export of more is made again rather than sent.
+_LARGEST_SENT = 64 * 2**20
+
+
+class OtherNodeError(Exception):
+    """A machine whose answers would not be this one's: another program, or other files.
+
+    Args:
+        message: What is different there.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """What a machine is.
+
+    Attributes:
+        program: ``program_facts()`` there.
+        gpu, cpu: Slugs of its first GPU (empty for none) and its CPU.
+    """
+
+    program: Mapping[str, str]
+    gpu: str
+    cpu: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What all models of a run are worked on with.
+
+    Attributes:
+        python: Whether some of them are Python.
+        timeout_s: Seconds for each.
+        program: ``program_facts()`` of who asks; empty where it is the same machine.
+        carried: Of which folder a node has a copy; None where it has the folder itself.
+    """
+
+    python: bool
+    timeout_s: float
+    program: Mapping[str, str] = field(default_factory=dict)
+    carried: Carried | None = None
+
+
+@lru_cache(maxsize=1)
+def program_facts() -> Mapping[str, str]:
+    """What decides whether two machines give the same bytes, most telling first."""
+    from analyzer.fleet.store import program_digest
+
+    return {
+        "onnx-analyzer": __version__,
+        "Python": platform.python_version(),
+        **dict(package_versions()),
+        "the program's files": program_digest(),
+    }
+
+
+def require_same_program(ours: Mapping[str, str], theirs: Mapping[str, str], node: str) -> None:
+    """Says what a node has another version of.
+
+    Raises:
+        OtherNodeError: There is something.
+    """
+    for name, version in ours.items():
+        other = theirs.get(name, "")
+        if other == version:
+            continue
+        if name == "the program's files":
+            raise OtherNodeError(f"{node} has onnx-analyzer {__version__} of other files than this machine.")
+        raise OtherNodeError(f"{node} has {name} {other or 'not installed'}; this machine has {version}.")
+
+
+def node_facts() -> NodeFacts:
+    """What this machine is."""
+    from analyzer.devices.detection import this_machine
+
+    machine = this_machine()
+    return NodeFacts(
+        program=program_facts(), gpu=machine.gpu.slug if machine.gpu is not None else "", cpu=machine.cpu.slug
+    )
+
+
+def lacking(paths: Sequence[str], told: Carried) -> list[str]:
+    """Which of these files of the carried folder did not come here, relative to it."""
+    here = _working_copy(told)
+    names = (os.path.relpath(path, told.folder) for path in paths)
+    return sorted(name for name in names if not os.path.exists(os.path.join(here, name)))
+
+
+def _working_copy(told: Carried) -> str:
+    """The folder here that stands for the carried one; the working folder of this process is a copy of that."""
+    return lay_out(_started_in(), told)
+
+
+@lru_cache(maxsize=1)
+def _started_in() -> str:
+    return os.getcwd()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errand:
+    """A model that is sent to a machine.
+
+    Attributes:
+        job: As bytes.
+        path: The model's file; empty of a model in a module.
+        sight: Of that file where who asks looked at it; empty where that need not be compared.
+        at_once: How many models share the machine at most.
+        exports: Entries of the cache of exports that others made of the model, by key.
+        returns_exports: Whether those that it makes or uses are wanted.
+    """
+
+    job: bytes
+    path: str = ""
+    sight: str = ""
+    at_once: int = 1
+    exports: Mapping[str, bytes] = field(default_factory=dict)
+    returns_exports: bool = False
+
+
+def work_on_node(errand: Errand, order: Order) -> tuple[bytes, Mapping[str, bytes]]:
+    """Works on a model in a process of its own.
+
+    Returns:
+        The outcome as bytes, and entries of the cache of exports by key.
+
+    Raises:
+        OtherNodeError: This machine's answer would be another one.
+    """
+    _require_like(errand, order)
+    job = job_from_bytes(errand.job)
+    here = ""
+    if order.carried is not None:
+        here = _working_copy(order.carried)
+        job = moved(job, order.carried, here)
+    for key, content in errand.exports.items():
+        unpack_entry(key, content)
+    # A measurement foresees its own need.
+    at_once = 0 if job.device else errand.at_once
+    slot = _slot(at_once, python=order.python, carried=order.carried is not None)
+    outcome = slot.run(job, timeout_s=order.timeout_s)
+    entries = {key: packed_entry(key) for key in outcome.exports} if errand.returns_exports else {}
+    if order.carried is not None:
+        outcome = moved_back(outcome, order.carried, here)
+    sent = {key: content for key, content in entries.items() if 0 < len(content) <= _LARGEST_SENT}
+    return outcome_to_bytes(outcome), sent
+
+
+def _require_like(errand: Errand, order: Order) -> None:
+    """Machines that join while others work were not asked before."""
+    if order.program:
+        require_same_program(order.program, program_facts(), platform.node())
+    if errand.sight and sight((errand.path,)) != errand.sight:
+        raise OtherNodeError(f"{platform.node()} does not have {errand.path} as it is here.")
+
+
+class _Kept:
+    """The slot of this process, which outlives a model."""
+
+    slot: WorkSlot | None = None
+    key: tuple[object, ...] = ()
+
+
+def _slot(at_once: int, *, python: bool, carried: bool) -> WorkSlot:
+    """The slot of this process, another one where it was begun for another use.
+
+    Args:
+        at_once: How many share the memory; 0 for no limit.
+        python: Whether models are Python.
+        carried: Whether the working folder of this process is a copy of another one.
+    """
+    # An engine gives each task its GPUs by a variable, which the slot's processes have from their beginning.
+    key = (python, at_once, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    if _Kept.slot is None or _Kept.key != key:
+        if _Kept.slot is not None:
+            _Kept.slot.close()
+        else:
+            atexit.register(_close)
+        _restore_environment(carried=carried)
+        _Kept.slot = WorkSlot(python=python, memory=int(available_bytes() / at_once) if at_once else 0)
+        _Kept.key = key
+    return _Kept.slot
+
+
+def _close() -> None:
+    if _Kept.slot is not None:
+        _Kept.slot.close()
+
+
+def _restore_environment(*, carried: bool) -> None:
+    """Takes away what an engine gives its own processes, and a process of ``analyze MODEL`` has not."""
+    import psutil
+
+    began = psutil.Process().environ()
+    # Ray sets it to the CPUs of the task.
+    if "OMP_NUM_THREADS" not in began:
+        os.environ.pop("OMP_NUM_THREADS", None)
+    if not carried:
+        return
+    # The copy is put on the path of modules, where its files would stand in for libraries'.
+    copy = os.path.realpath(_started_in())
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    kept = [path for path in paths if os.path.realpath(path) != copy]
+    if kept != paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join(kept)
