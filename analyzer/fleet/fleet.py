@@ -143,7 +143,7 @@ def analyze_fleet(
     measures = bool(options.get("run"))
     asked = jobs_of(entries, _by_option(options), machine=machine)
     paying = _paying(options, asked)
-    offers = offers_of(make_options(**paying)).instances
+    offers = _offers(paying)
     for entry in entries:
         if entry.today is not None:
             instance_of(entry.today, offers)  # what nobody rents out is said before any work
@@ -253,6 +253,11 @@ def _paying(options: FleetOptions, asked: Sequence[AskedModel]) -> FleetOptions:
     if any(one.decide.keywords.get(name) != first[name] for one in asked for name in names):
         first = {name: value for name, value in options.items() if name in names}
     return cast("FleetOptions", {name: value for name, value in first.items() if value is not None})
+
+
+def _offers(paying: FleetOptions) -> tuple[Instance, ...]:
+    given: Any = paying
+    return offers_of(make_options(**given)).instances
 
 
 def _fleet(

@@ -64,10 +64,11 @@ class LocalPool:
     def _run(self, jobs: Sequence[Job], at_once: int) -> Iterator[tuple[Job, Outcome]]:
         if not jobs:
             return
+        at_once = min(at_once, len(jobs))  # more have nothing to do, and their shares of the memory go to waste
         python = need_python(jobs)
         # Each its share; a measurement foresees its own need.
         share = 0 if jobs[0].device else int(available_bytes() / at_once)
-        slots = [WorkSlot(python=python, memory=share) for _ in range(min(at_once, len(jobs)))]
+        slots = [WorkSlot(python=python, memory=share) for _ in range(at_once)]
         self._slots += slots
         free: SimpleQueue[WorkSlot] = SimpleQueue()
         for slot in slots:

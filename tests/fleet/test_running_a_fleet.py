@@ -126,6 +126,11 @@ def test_dollars_are_told_by_the_way_of_paying_that_the_settings_name(zoo: Path)
     assert fleet.pricing == "spot"
 
 
+def test_more_jobs_than_models_leave_each_model_its_share_of_the_memory(zoo: Path) -> None:
+    fleet, _ = run("zoo/net1.onnx", jobs=5000)
+    assert row(fleet, "net1").failure is None
+
+
 def test_another_question_is_answered_anew(zoo: Path) -> None:
     run(batch=1)
     _, seen = run(batch=2)
