@@ -143,7 +143,7 @@ class RayCluster:
         self._work = work
         self._sent: dict[Any, _Sent] = {}
         self._exports: dict[str, Any] = {}
-        self._shares: Mapping[str, int] = {}
+        self._shares: Mapping[str, tuple[int, int]] = {}
         self._order = Order(python=False, timeout_s=timeout_s)
         self._ahead, self._looked = 1, -_LOOK_AGAIN_S
         self._connection = _Connection(on, jobs)
@@ -273,7 +273,7 @@ class RayCluster:
             sight=sight((path,)) if path and not started and self._order.carried is None else "",
             returns_exports=wanted,
         )
-        shares = {} if node else self._shares
+        shares = {node: (1, self._shares.get(node, (1, 0))[1])} if node else self._shares
         exports = self._exports.get(job.name) if job.device else None
         # In a list it is no argument that must be there: an export that was lost is made again.
         arguments = (errand, self._order, shares, [] if exports is None else [exports])
@@ -313,7 +313,7 @@ class RayCluster:
 
     def _prepared(self, jobs: Sequence[Job]) -> Order:
         """What all jobs are worked on with; where machines do not see their files, these are carried first."""
-        self._shares = {node.id: max(1, int(node.cpus)) for node in self._nodes()}
+        self._shares = {node.id: (int(node.cpus), node.memory) for node in self._nodes()}
         python = need_python(jobs)
         if self._connection.started:
             return Order(python=python, timeout_s=self._timeout_s)
@@ -630,11 +630,15 @@ def _quiet() -> Iterator[None]:
 def _task(work: Work) -> Callable[..., Any]:
     """The function of a task, made anew wherever it is used: it travels by value."""
 
-    def task(errand: Errand, order: Order, shares: Mapping[str, int], exports: Sequence[Any]) -> Any:
+    def task(
+        errand: Errand, order: Order, shares: Mapping[str, tuple[int, int]], exports: Sequence[Any]
+    ) -> Any:
         import ray
 
+        # A machine that joined later is not among them.
         node = ray.get_runtime_context().get_node_id()
-        errand = replace(errand, at_once=shares.get(node, os.cpu_count() or 1) if shares else 1)
+        at_once, memory = shares.get(node, (os.cpu_count() or 1, 0))
+        errand = replace(errand, at_once=at_once, memory=memory)
         if exports:
             with contextlib.suppress(ray.exceptions.RayError):
                 errand = replace(errand, exports=ray.get(exports[0]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import os
 import platform
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -126,6 +127,7 @@ class Errand:
         path: The model's file; empty of a model in a module.
         sight: Of that file where who asks looked at it; empty where that need not be compared.
         at_once: How many models share the machine at most.
+        memory: Bytes that they may have together; 0 for what the machine has left.
         exports: Entries of the cache of exports that others made of the model, by key.
         returns_exports: Whether those that it makes or uses are wanted.
     """
@@ -134,6 +136,7 @@ class Errand:
     path: str = ""
     sight: str = ""
     at_once: int = 1
+    memory: int = 0
     exports: Mapping[str, bytes] = field(default_factory=dict)
     returns_exports: bool = False
 
@@ -157,7 +160,7 @@ def work_on_node(errand: Errand, order: Order) -> tuple[bytes, Mapping[str, byte
         unpack_entry(key, content)
     # A measurement foresees its own need.
     at_once = 0 if job.device else errand.at_once
-    slot = _slot(at_once, python=order.python, carried=order.carried is not None)
+    slot = _slot(at_once, errand.memory, python=order.python, carried=order.carried is not None)
     outcome = slot.run(job, timeout_s=order.timeout_s)
     entries = {key: packed_entry(key) for key in outcome.exports} if errand.returns_exports else {}
     if order.carried is not None:
@@ -181,11 +184,12 @@ class _Kept:
     key: tuple[object, ...] = ()
 
 
-def _slot(at_once: int, *, python: bool, carried: bool) -> WorkSlot:
+def _slot(at_once: int, memory: int, *, python: bool, carried: bool) -> WorkSlot:
     """The slot of this process, another one where it was begun for another use.
 
     Args:
         at_once: How many share the memory; 0 for no limit.
+        memory: What they may have together; 0 for what is left.
         python: Whether models are Python.
         carried: Whether the working folder of this process is a copy of another one.
     """
@@ -197,7 +201,8 @@ def _slot(at_once: int, *, python: bool, carried: bool) -> WorkSlot:
         else:
             atexit.register(_close)
         _restore_environment(carried=carried)
-        _Kept.slot = WorkSlot(python=python, memory=int(available_bytes() / at_once) if at_once else 0)
+        left = min(available_bytes(), memory or sys.maxsize)
+        _Kept.slot = WorkSlot(python=python, memory=int(left / at_once) if at_once else 0)
         _Kept.key = key
     return _Kept.slot
 

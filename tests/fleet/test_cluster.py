@@ -228,6 +228,30 @@ def test_a_measurement_has_a_machine_with_its_device_for_itself(cluster: Any, zo
         cluster.remove_node(node, allow_graceful=False)
 
 
+def test_what_is_stopped_half_way_ends_on_every_node(cluster: Any, zoo: Path) -> None:
+    (zoo / "hangs.py").write_text(HANGS)
+    asked = [
+        Job(name=name, reference=f"zoo/{name}", folder=os.getcwd(), keywords={"run": False, "gpu": "t4"})
+        for name in ("hangs.py", "net1.onnx")
+    ]
+    executor = RayCluster(cluster.address, timeout_s=60.0)
+    work = executor.run(asked)
+    job, outcome = next(work)
+    assert (job.name, outcome.model.failure) == ("net1.onnx", None)
+    working = [process for process in psutil.Process().children(recursive=True) if _is_of_a_slot(process)]
+    assert len(working) >= 2  # the server, and the model's process that hangs
+    executor.close()
+    _, alive = psutil.wait_procs(working, timeout=20)
+    assert not alive
+
+
+def _is_of_a_slot(process: psutil.Process) -> bool:
+    try:
+        return "analyzer.fleet.server" in process.cmdline()
+    except psutil.Error:
+        return False
+
+
 def test_what_ran_out_of_memory_is_tried_once_more_alone(cluster: Any, zoo: Path) -> None:
     def work(errand: Errand, order: Order) -> tuple[bytes, Mapping[str, bytes]]:
         from analyzer.fleet.job import failed
