@@ -22,10 +22,11 @@ from analyzer.loading.cache import package_versions, packed_entry, unpack_entry
 
 # An export of more is made again rather than sent.
 _LARGEST_SENT = 64 * 2**20
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 class OtherNodeError(Exception):
-    """A machine whose answers would not be this one's: another program, or other files.
+    """A machine whose answers would not be this one's: it has another program, or other files.
 
     Args:
         message: What is different there.
@@ -92,9 +93,15 @@ def require_same_program(ours: Mapping[str, str], theirs: Mapping[str, str], nod
 
 
 def node_facts() -> NodeFacts:
-    """What this machine is."""
+    """What this machine is, also where an engine hides its GPUs from a task that asked for none."""
+    import psutil
+
     from analyzer.devices.detection import this_machine
 
+    began = psutil.Process().environ().get(_VISIBLE)
+    if os.environ.get(_VISIBLE) == "" and began != "":
+        os.environ.pop(_VISIBLE)
+        os.environ |= {} if began is None else {_VISIBLE: began}
     machine = this_machine()
     return NodeFacts(
         program=program_facts(), gpu=machine.gpu.slug if machine.gpu is not None else "", cpu=machine.cpu.slug
@@ -194,7 +201,7 @@ def _slot(at_once: int, memory: int, *, python: bool, carried: bool) -> WorkSlot
         carried: Whether the working folder of this process is a copy of another one.
     """
     # An engine gives each task its GPUs by a variable, which the slot's processes have from their beginning.
-    key = (python, at_once, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    key = (python, at_once, os.environ.get(_VISIBLE))
     if _Kept.slot is None or _Kept.key != key:
         if _Kept.slot is not None:
             _Kept.slot.close()
