@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from analyzer.errors import UsageError
+from analyzer.errors import ModelError, UsageError
 from analyzer.fleet.job import Job, Outcome
 from analyzer.loading.dependencies import Dependencies
 from analyzer.loading.model_reference import parse_reference
@@ -101,7 +101,10 @@ def model_path(job: Job) -> str | None:
     whole = os.path.normpath(os.path.join(job.folder, job.reference))
     if os.path.exists(whole):
         return whole
-    path = parse_reference(job.reference).path
+    try:
+        path = parse_reference(job.reference).path
+    except ModelError:  # it was there before: its row will say so
+        return None
     return None if path is None else os.path.normpath(os.path.join(job.folder, path))
 
 

@@ -70,6 +70,7 @@ _SAME_HINT = (
 _LEAVE_OUT_HINT = (
     "A file .rayignore says what to leave out (as .gitignore does); or work in a folder that all nodes share."
 )
+_HERE = "this machine"
 _AGAIN_HINT = "What is finished is kept: the same command goes on with the rest."
 _LOST = FleetFailure(
     kind="killed",
@@ -102,11 +103,15 @@ class _Sent:
         job: Of which model.
         node: The machine that it has for itself; empty where it shares one.
         exports: A reference to what it will have exported; None where nobody needs that.
+        errand: What it was sent with.
+        options: Of Ray.
     """
 
     job: Job
     node: str = ""
     exports: Any = None
+    errand: Errand
+    options: Mapping[str, Any]
 
 
 class RayCluster:
@@ -143,7 +148,7 @@ class RayCluster:
         self._work = work
         self._sent: dict[Any, _Sent] = {}
         self._exports: dict[str, Any] = {}
-        self._shares: Mapping[str, int] = {}
+        self._shares: Mapping[str, tuple[int, int]] = {}
         self._order = Order(python=False, timeout_s=timeout_s)
         self._ahead, self._looked = 1, -_LOOK_AGAIN_S
         self._connection = _Connection(on, jobs)
@@ -185,7 +190,8 @@ class RayCluster:
                 yield job, outcome
         yield from self._alone(again, _roomiest)
         yield from self._alone([job for job in jobs if job.device], self._measured)
-        self.facts = self._facts()
+        with contextlib.suppress(Exception):  # the answer is there, whatever has become of the cluster
+            self.facts = self._facts()
 
     def close(self) -> None:
         """Ends what runs, and the cluster where it was started here."""
@@ -231,11 +237,12 @@ class RayCluster:
             for node in nodes:
                 queue = waiting.get(devices[node.id]) if node.id in devices else None
                 if queue and node.id not in taken:
+                    job = queue.popleft()
                     self._send(
-                        queue.popleft(),
+                        job,
                         node=node.id,
-                        num_cpus=node.cpus,
-                        num_gpus=min(1, node.gpus),
+                        num_cpus=int(node.cpus),
+                        num_gpus=min(1, node.gpus) if job.device else 0,
                         max_retries=0,
                         scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
                     )
@@ -273,13 +280,13 @@ class RayCluster:
             sight=sight((path,)) if path and not started and self._order.carried is None else "",
             returns_exports=wanted,
         )
-        shares = {} if node else self._shares
+        shares = {node: (1, self._shares.get(node, (1, 0))[1])} if node else self._shares
         exports = self._exports.get(job.name) if job.device else None
         # In a list it is no argument that must be there: an export that was lost is made again.
         arguments = (errand, self._order, shares, [] if exports is None else [exports])
         sent = self._task.options(num_returns=2 if wanted else 1, **options).remote(*arguments)
         outcome, made = sent if wanted else (sent, None)
-        self._sent[outcome] = _Sent(job=job, node=node, exports=made)
+        self._sent[outcome] = _Sent(job=job, node=node, exports=made, errand=errand, options=options)
 
     def _next(self) -> tuple[Job, Outcome | None]:
         """The next job that is finished; without an outcome where it was lost.
@@ -294,6 +301,11 @@ class RayCluster:
             sent = self._sent.pop(reference)
             outcome = outcome_from_bytes(self._ray.get(reference))
         except exceptions.RayTaskError as error:
+            errand = sent.errand
+            if errand.sight and sight((errand.path,)) != errand.sight:
+                # Somebody wrote to it in between.
+                self._send(sent.job, node=sent.node, **sent.options)
+                return self._next()
             return sent.job, _fault(sent.job, error)
         except exceptions.OutOfMemoryError:
             return sent.job, failed(sent.job, OUT_OF_MEMORY)
@@ -313,7 +325,7 @@ class RayCluster:
 
     def _prepared(self, jobs: Sequence[Job]) -> Order:
         """What all jobs are worked on with; where machines do not see their files, these are carried first."""
-        self._shares = {node.id: max(1, int(node.cpus)) for node in self._nodes()}
+        self._shares = {node.id: (int(node.cpus), node.memory) for node in self._nodes()}
         python = need_python(jobs)
         if self._connection.started:
             return Order(python=python, timeout_s=self._timeout_s)
@@ -362,12 +374,15 @@ class RayCluster:
         Raises:
             UsageError: One has another version of the program, or none.
         """
-        found: Mapping[str, NodeFacts] = self._asked(_node_facts())
+        found: dict[str, NodeFacts] = dict(self._asked(_node_facts()))
+        for node in self._nodes():
+            if node.id in found and not node.gpus:  # not ours to use
+                found[node.id] = replace(found[node.id], gpu="")
         if not self._connection.started:
             names = {node.id: node.name for node in self._nodes()}
-            for node, facts in found.items():
+            for name, facts in found.items():
                 try:
-                    require_same_program(program_facts(), facts.program, names.get(node, node))
+                    require_same_program(program_facts(), facts.program, names.get(name, name))
                 except OtherNodeError as error:
                     raise UsageError(f"{error}", hint=_SAME_HINT) from error
         return found
@@ -468,7 +483,7 @@ class _Connection:
             require_answer(self._address)
             self._begin(**self._options)
         else:
-            self.told = "this machine"
+            self.told = _HERE
             self.started = True
             self._start(jobs or default_jobs())
 
@@ -595,6 +610,8 @@ def _refused(where: str, text: str) -> UsageError:
             hint=_LEAVE_OUT_HINT,
         )
     first = text.strip().partition("\n")[0].rstrip(".")
+    if where == _HERE:
+        return UsageError(f"Ray cannot be started here: {first}.", hint="`ray start --head` says more.")
     return UsageError(
         f"Ray at {where} cannot be used: {first}.",
         hint="HOST:PORT is for a machine of the cluster; from elsewhere it is ray://HOST:10001.",
@@ -630,11 +647,15 @@ def _quiet() -> Iterator[None]:
 def _task(work: Work) -> Callable[..., Any]:
     """The function of a task, made anew wherever it is used: it travels by value."""
 
-    def task(errand: Errand, order: Order, shares: Mapping[str, int], exports: Sequence[Any]) -> Any:
+    def task(
+        errand: Errand, order: Order, shares: Mapping[str, tuple[int, int]], exports: Sequence[Any]
+    ) -> Any:
         import ray
 
+        # A machine that joined later is not among them.
         node = ray.get_runtime_context().get_node_id()
-        errand = replace(errand, at_once=shares.get(node, os.cpu_count() or 1) if shares else 1)
+        at_once, memory = shares.get(node, (os.cpu_count() or 1, 0))
+        errand = replace(errand, at_once=at_once, memory=memory)
         if exports:
             with contextlib.suppress(ray.exceptions.RayError):
                 errand = replace(errand, exports=ray.get(exports[0]))

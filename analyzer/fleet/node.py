@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import os
 import platform
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -21,10 +22,11 @@ from analyzer.loading.cache import package_versions, packed_entry, unpack_entry
 
 # An export of more is made again rather than sent.
 _LARGEST_SENT = 64 * 2**20
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 class OtherNodeError(Exception):
-    """A machine whose answers would not be this one's: another program, or other files.
+    """A machine whose answers would not be this one's: it has another program, or other files.
 
     Args:
         message: What is different there.
@@ -91,9 +93,15 @@ def require_same_program(ours: Mapping[str, str], theirs: Mapping[str, str], nod
 
 
 def node_facts() -> NodeFacts:
-    """What this machine is."""
+    """What this machine is, also where an engine hides its GPUs from a task that asked for none."""
+    import psutil
+
     from analyzer.devices.detection import this_machine
 
+    began = psutil.Process().environ().get(_VISIBLE)
+    if os.environ.get(_VISIBLE) == "" and began != "":
+        os.environ.pop(_VISIBLE)
+        os.environ |= {} if began is None else {_VISIBLE: began}
     machine = this_machine()
     return NodeFacts(
         program=program_facts(), gpu=machine.gpu.slug if machine.gpu is not None else "", cpu=machine.cpu.slug
@@ -126,6 +134,7 @@ class Errand:
         path: The model's file; empty of a model in a module.
         sight: Of that file where who asks looked at it; empty where that need not be compared.
         at_once: How many models share the machine at most.
+        memory: Bytes that they may have together; 0 for what the machine has left.
         exports: Entries of the cache of exports that others made of the model, by key.
         returns_exports: Whether those that it makes or uses are wanted.
     """
@@ -134,6 +143,7 @@ class Errand:
     path: str = ""
     sight: str = ""
     at_once: int = 1
+    memory: int = 0
     exports: Mapping[str, bytes] = field(default_factory=dict)
     returns_exports: bool = False
 
@@ -157,7 +167,7 @@ def work_on_node(errand: Errand, order: Order) -> tuple[bytes, Mapping[str, byte
         unpack_entry(key, content)
     # A measurement foresees its own need.
     at_once = 0 if job.device else errand.at_once
-    slot = _slot(at_once, python=order.python, carried=order.carried is not None)
+    slot = _slot(at_once, errand.memory, python=order.python, carried=order.carried is not None)
     outcome = slot.run(job, timeout_s=order.timeout_s)
     entries = {key: packed_entry(key) for key in outcome.exports} if errand.returns_exports else {}
     if order.carried is not None:
@@ -181,23 +191,25 @@ class _Kept:
     key: tuple[object, ...] = ()
 
 
-def _slot(at_once: int, *, python: bool, carried: bool) -> WorkSlot:
+def _slot(at_once: int, memory: int, *, python: bool, carried: bool) -> WorkSlot:
     """The slot of this process, another one where it was begun for another use.
 
     Args:
         at_once: How many share the memory; 0 for no limit.
+        memory: What they may have together; 0 for what is left.
         python: Whether models are Python.
         carried: Whether the working folder of this process is a copy of another one.
     """
     # An engine gives each task its GPUs by a variable, which the slot's processes have from their beginning.
-    key = (python, at_once, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    key = (python, at_once, os.environ.get(_VISIBLE))
     if _Kept.slot is None or _Kept.key != key:
         if _Kept.slot is not None:
             _Kept.slot.close()
         else:
             atexit.register(_close)
         _restore_environment(carried=carried)
-        _Kept.slot = WorkSlot(python=python, memory=int(available_bytes() / at_once) if at_once else 0)
+        left = min(available_bytes(), memory or sys.maxsize)
+        _Kept.slot = WorkSlot(python=python, memory=int(left / at_once) if at_once else 0)
         _Kept.key = key
     return _Kept.slot
 

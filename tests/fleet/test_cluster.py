@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import itertools
 import json
 import os
 import secrets
@@ -13,7 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from fleet_models import GOOD, HANGS, KILLED, RAISES, write_onnx
 from analyzer import analyze, analyze_fleet
 from analyzer.errors import AnalyzerError, UsageError
 from analyzer.fleet import cluster as fleet_cluster
+from analyzer.fleet.carried import sight
 from analyzer.fleet.cluster import RayCluster
 from analyzer.fleet.fleet import Finished
 from analyzer.fleet.job import Job, Outcome, job_from_bytes, outcome_to_bytes
@@ -226,6 +228,63 @@ def test_a_measurement_has_a_machine_with_its_device_for_itself(cluster: Any, zo
     finally:
         executor.close()
         cluster.remove_node(node, allow_graceful=False)
+
+
+def test_a_node_with_other_files_stops_all_but_not_where_they_were_changed_meanwhile(
+    cluster: Any, zoo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(errand: Errand, order: Order) -> tuple[bytes, Mapping[str, bytes]]:
+        from analyzer.fleet.carried import sight
+        from analyzer.fleet.job import Outcome, job_from_bytes, outcome_to_bytes
+        from analyzer.fleet.node import OtherNodeError
+        from analyzer.record.fleet import FleetModel
+
+        if sight((errand.path,)) != errand.sight:
+            raise OtherNodeError("node7 does not have it as it is here.")
+        job = job_from_bytes(errand.job)
+        return outcome_to_bytes(Outcome(model=FleetModel(name=job.name, reference=job.reference))), {}
+
+    def finished(sights: Iterator[str]) -> list[Job]:
+        """What is finished where this machine sees these first, and then what is there."""
+
+        def seen(paths: Iterable[str], *, neighbours: bool = False) -> str:
+            return sight(paths, neighbours=True) if neighbours else next(sights, "") or sight(paths)
+
+        monkeypatch.setattr(fleet_cluster, "sight", seen)
+        executor = RayCluster(cluster.address, timeout_s=60.0, work=work)
+        try:
+            job = Job(name="net1", reference="zoo/net1.onnx", folder=os.getcwd())
+            return [job for job, _ in executor.run([job])]
+        finally:
+            executor.close()
+
+    assert [job.name for job in finished(iter(["before it was changed"]))] == ["net1"]
+    with pytest.raises(UsageError, match="node7 does not have it as it is here"):
+        finished(itertools.repeat("what no node has"))
+
+
+def test_what_is_stopped_half_way_ends_on_every_node(cluster: Any, zoo: Path) -> None:
+    (zoo / "hangs.py").write_text(HANGS)
+    asked = [
+        Job(name=name, reference=f"zoo/{name}", folder=os.getcwd(), keywords={"run": False, "gpu": "t4"})
+        for name in ("hangs.py", "net1.onnx")
+    ]
+    executor = RayCluster(cluster.address, timeout_s=60.0)
+    work = executor.run(asked)
+    job, outcome = next(work)
+    assert (job.name, outcome.model.failure) == ("net1.onnx", None)
+    working = [process for process in psutil.Process().children(recursive=True) if _is_of_a_slot(process)]
+    assert len(working) >= 2  # the server, and the model's process that hangs
+    executor.close()
+    _, alive = psutil.wait_procs(working, timeout=20)
+    assert not alive
+
+
+def _is_of_a_slot(process: psutil.Process) -> bool:
+    try:
+        return "analyzer.fleet.server" in process.cmdline()
+    except psutil.Error:
+        return False
 
 
 def test_what_ran_out_of_memory_is_tried_once_more_alone(cluster: Any, zoo: Path) -> None:
