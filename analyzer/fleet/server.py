@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+import select
 import signal
 import struct
 import sys
@@ -22,6 +23,8 @@ from analyzer.fleet.work import work
 from analyzer.isolation.child import SELDOM, die_first_when_memory_ends, die_with_parent
 
 _LENGTH = struct.Struct("<Q")
+# Between looks at whether a model's process is still there.
+_LOOK_EVERY_S = 0.2
 # Bytes of what a model's code prints that are kept.
 LOG_BYTES = 8192
 
@@ -112,10 +115,21 @@ def _answer_apart(content: bytes, memory: int) -> bytes:
         finally:
             os._exit(status)  # nothing of the server's is to be flushed or tidied here
     os.close(theirs)
+    outcome, ended = None, 0
     with os.fdopen(ours, "rb") as answer:
-        outcome = receive(answer)
-    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    return msgspec.msgpack.encode([status, outcome or b""])
+        # A process that the model began may hold the pipe open for longer than the model's own lives.
+        while not ended and not _can_be_read(answer, _LOOK_EVERY_S):
+            ended, code = os.waitpid(pid, os.WNOHANG)
+        if not ended or _can_be_read(answer, 0.0):
+            outcome = receive(answer)
+    if not ended:
+        _, code = os.waitpid(pid, 0)
+    return msgspec.msgpack.encode([os.waitstatus_to_exitcode(code), outcome or b""])
+
+
+def _can_be_read(stream: BinaryIO, within_s: float) -> bool:
+    """Whether there is something to read, or its end, within this time."""
+    return bool(select.select([stream], [], [], within_s)[0])
 
 
 def _limit_memory(memory: int) -> None:

@@ -56,6 +56,7 @@ def example_inputs(batch):
 """
 HANGS = _FORWARD.format(statement="time.sleep(1000)")
 KILLED = _FORWARD.format(statement="os.kill(os.getpid(), 9)")
+FORKS = _FORWARD.format(statement="os.fork() == 0 and time.sleep(30); os.kill(os.getpid(), 9)")
 EXITS = _FORWARD.format(statement="os._exit(3)")
 EATS = """
 import torch

@@ -15,7 +15,7 @@ import jsonschema
 import numpy as np
 import psutil
 import pytest
-from fleet_models import EATS, EXITS, GOOD, HANGS, KILLED, RAISES, write_onnx
+from fleet_models import EATS, EXITS, FORKS, GOOD, HANGS, KILLED, RAISES, write_onnx
 
 from analyzer import analyze, analyze_fleet
 from analyzer.errors import OutputError, UsageError
@@ -149,7 +149,7 @@ def test_files_that_were_taken_away_are_made_again(zoo: Path) -> None:
 def test_what_raises_hangs_ends_its_process_or_wants_all_memory_is_a_row_and_the_rest_goes_on(
     zoo: Path,
 ) -> None:
-    texts = {"raises": RAISES, "hangs": HANGS, "killed": KILLED, "exits": EXITS, "eats": EATS}
+    texts = {"raises": RAISES, "hangs": HANGS, "killed": KILLED, "forks": FORKS, "exits": EXITS, "eats": EATS}
     for name, text in texts.items():
         (zoo / f"{name}.py").write_text(text)
     (zoo / "broken.onnx").write_bytes(b"no model")
@@ -160,6 +160,7 @@ def test_what_raises_hangs_ends_its_process_or_wants_all_memory_is_a_row_and_the
         "broken": "error",
         "hangs": "timeout",
         "killed": "killed",
+        "forks": "killed",
         "exits": "killed",
         "eats": "memory",
     }
@@ -172,7 +173,7 @@ def test_what_raises_hangs_ends_its_process_or_wants_all_memory_is_a_row_and_the
     # Failures are kept as well, until they change or are asked for again.
     _, seen = run(timeout=8.0)
     assert all(finished.kept for finished in seen)
-    for name in ("hangs", "killed", "exits", "eats"):
+    for name in ("hangs", "killed", "forks", "exits", "eats"):
         (zoo / f"{name}.py").unlink()
     (zoo / "raises.py").write_text(GOOD)
     (zoo / "layers.py").write_text("WIDTH = 4\n")
