@@ -353,6 +353,14 @@ class Graph:
         return written
 
     @cached_property
+    def initializer_bytes(self) -> Mapping[str, int]:
+        """Bytes of all initializers, by type."""
+        kept: dict[str, int] = {}
+        for tensor in self.initializers:
+            kept[tensor.dtype.name] = kept.get(tensor.dtype.name, 0) + (tensor.nbytes or 0)
+        return kept
+
+    @cached_property
     def parameter_bytes(self) -> int:
         """Bytes of all initializers."""
         return sum(tensor.nbytes or 0 for tensor in self.initializers)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +14,7 @@ import click
 from analyzer.cli import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_TERMINATED, Terminated, say
 from analyzer.cli.options import fleet_keywords, options_of
 from analyzer.errors import UsageError
+from analyzer.text import loggable
 
 if TYPE_CHECKING:
     from analyzer.fleet.fleet import Finished, Watch
@@ -106,48 +109,52 @@ def _analyse(params: dict[str, Any], folder: Path, seen: list[Finished], before:
 @contextmanager
 def _progress(*, quiet: bool, verbose: bool) -> Iterator[Watch]:
     """What is done, failed and left, and when it should end; without a terminal a line for each model."""
-    import sys
-
     if quiet:
         yield lambda _: None
     elif sys.stderr is None or not sys.stderr.isatty():
-        yield lambda finished: _say_line(finished, verbose=verbose)
+        yield lambda finished: say("\n".join(_lines(finished, verbose=verbose)), err=True)
     else:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[rest]}"),
-        )
-        with Progress(*columns, console=Console(stderr=True), transient=True) as display:
-            task = display.add_task("models", total=None, rest="")
-            end = _End()
-
-            def show(finished: Finished) -> None:
-                failed = f", {finished.failed} failed" if finished.failed else ""
-                display.update(
-                    task,
-                    total=finished.total,
-                    completed=finished.done,
-                    description=f"models{failed}",
-                    rest=end.told(finished),
-                )
-                if finished.model.failure is not None or verbose:
-                    _say_line(finished, verbose=verbose)
-
+        with _bar(verbose=verbose) as show:
             yield show
+
+
+@contextmanager
+def _bar(*, verbose: bool) -> Iterator[Watch]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[rest]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as display:
+        task = display.add_task("models", total=None, rest="")
+        end = _End()
+
+        def show(finished: Finished) -> None:
+            failed = f", {finished.failed} failed" if finished.failed else ""
+            display.update(
+                task,
+                total=finished.total,
+                completed=finished.done,
+                description=f"models{failed}",
+                rest=end.told(finished),
+            )
+            if finished.model.failure is not None or verbose:
+                # By the display itself, which would draw over what others print.
+                lines = "\n".join(_lines(finished, verbose=verbose))
+                display.console.print(loggable(lines), markup=False, highlight=False)
+
+        yield show
 
 
 class _End:
     """When all should be done, from the rate so far; what was kept from before takes no time."""
 
     def __init__(self) -> None:
-        import time
-
         self._clock = time.monotonic
         self._start = self._clock()
         self._kept = 0
@@ -164,13 +171,13 @@ class _End:
         return f"about {hours}:{minutes:02}:{rest:02} left"
 
 
-def _say_line(finished: Finished, *, verbose: bool) -> None:
+def _lines(finished: Finished, *, verbose: bool) -> Iterator[str]:
     model, failure = finished.model, finished.model.failure
     what = f"{failure.kind}: {failure.message}" if failure is not None else model.device
     spent = "kept" if finished.kept else f"{finished.seconds:.1f} s"
-    say(f"[{finished.done}/{finished.total}] {finished.task}: {what} ({spent})", err=True)
+    yield f"[{finished.done}/{finished.total}] {finished.task}: {what} ({spent})"
     if verbose and failure is not None and failure.hint:
-        say(f"    {failure.hint}", err=True)
+        yield f"    {failure.hint}"
 
 
 def _print(fleet: Fleet, folder: Path, *, quiet: bool) -> None:

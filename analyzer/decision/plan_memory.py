@@ -5,12 +5,16 @@ from __future__ import annotations
 from analyzer.decision.decision_input import DecisionInput
 from analyzer.devices.device import Device
 from analyzer.memory import fit
-from analyzer.precision import bytes_at, is_full, narrowed
+from analyzer.precision import is_full, narrowed
 
 
 def weight_bytes(question: DecisionInput) -> int:
     """All weights on a GPU, at the question's precision."""
-    return sum(bytes_at(tensor, question.precision) or 0 for tensor in question.graph.initializers)
+    # By type: an element has four bytes, so that no tensor's own rounding is lost. It is asked for each plan.
+    return sum(
+        narrowed(nbytes, question.precision) if dtype == "float32" else nbytes
+        for dtype, nbytes in question.graph.initializer_bytes.items()
+    )
 
 
 def cpu_weight_bytes(question: DecisionInput) -> int:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol, Unpack
+from typing import Any, Protocol, Unpack, cast
 
 from analyzer.devices.detection import Machine, this_machine
 from analyzer.devices.instances import Instance
@@ -141,11 +141,12 @@ def analyze_fleet(
     entries = models_of([os.fspath(model) for model in named])
     machine = this_machine()
     measures = bool(options.get("run"))
-    offers = _offers(options)
+    asked = jobs_of(entries, _by_option(options), machine=machine)
+    paying = _paying(options, asked)
+    offers = _offers(paying)
     for entry in entries:
         if entry.today is not None:
             instance_of(entry.today, offers)  # what nobody rents out is said before any work
-    asked = jobs_of(entries, _by_option(options), machine=machine)
     store = Store(Path(output), force=force)
     store.check([one.decide.task for one in asked])
     check_fleet_files(store.folder, force=force)
@@ -154,7 +155,7 @@ def analyze_fleet(
         progress = _Progress(watch=watch, total=len(asked) + len(measured))
 
         def written() -> Fleet:
-            fleet = _fleet(asked, measured, progress, executor, machine, options, offers)
+            fleet = _fleet(asked, measured, progress, executor, machine, paying, offers)
             if compare is not None:
                 fleet = replace(fleet, changes=changes(compare, fleet))
             write_fleet(fleet, store.folder, force=force)
@@ -245,10 +246,17 @@ def _by_option(options: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _offers(options: FleetOptions) -> tuple[Instance, ...]:
-    """What can be rented, as the options for all models ask for it."""
+def _paying(options: FleetOptions, asked: Sequence[AskedModel]) -> FleetOptions:
+    """How machines are paid: as each model is asked (settings say it too); where they differ, as was typed."""
     names = ("prices", "pricing", "region")
-    given: Any = {name: value for name, value in options.items() if name in names}
+    first: dict[str, Any] = {name: asked[0].decide.keywords.get(name) for name in names}
+    if any(one.decide.keywords.get(name) != first[name] for one in asked for name in names):
+        first = {name: value for name, value in options.items() if name in names}
+    return cast("FleetOptions", {name: value for name, value in first.items() if value is not None})
+
+
+def _offers(paying: FleetOptions) -> tuple[Instance, ...]:
+    given: Any = paying
     return offers_of(make_options(**given)).instances
 
 
@@ -258,7 +266,7 @@ def _fleet(
     progress: _Progress,
     executor: Executor,
     machine: Machine,
-    options: FleetOptions,
+    paying: FleetOptions,
     offers: Sequence[Instance],
 ) -> Fleet:
     rows = [
@@ -269,7 +277,7 @@ def _fleet(
         note = progress.notes.get(job.task)
         if note is not None:
             by_model.setdefault(job.name, []).append(note.model)
-    pricing = next((way for way in PRICINGS if way == options.get("pricing")), PRICINGS[0])
+    pricing = next((way for way in PRICINGS if way == paying.get("pricing")), PRICINGS[0])
     return fleet_of(
         rows,
         by_model,

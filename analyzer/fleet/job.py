@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -96,9 +97,15 @@ def failed(job: Job, failure: FleetFailure, *, seconds: float = 0.0, log: str = 
     )
 
 
+def is_python(job: Job) -> bool:
+    """Whether the model is code or a saved program, which PyTorch reads; no graph, no configuration."""
+    return not job.reference.lower().endswith((".onnx", ".json")) and not os.path.isdir(
+        os.path.join(job.folder, job.reference)
+    )
+
+
 def own_files(job: Job) -> Dependencies:
     """The model's file (of a folder: its configuration) and the Python files beside it, as they are now."""
-    import os
     from pathlib import Path
 
     from analyzer.loading.dependencies import file_digest

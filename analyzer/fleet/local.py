@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from analyzer.devices.detection import this_machine
-from analyzer.fleet.job import Job, Outcome
+from analyzer.fleet.job import Job, Outcome, is_python
 from analyzer.fleet.slot import WorkSlot
 
 # What an export of a large model takes beside what processes share; what a model does that is a graph already.
@@ -64,10 +64,11 @@ class LocalPool:
     def _run(self, jobs: Sequence[Job], at_once: int) -> Iterator[tuple[Job, Outcome]]:
         if not jobs:
             return
+        at_once = min(at_once, len(jobs))  # more have nothing to do, and their shares of the memory go to waste
         python = need_python(jobs)
         # Each its share; a measurement foresees its own need.
         share = 0 if jobs[0].device else int(available_bytes() / at_once)
-        slots = [WorkSlot(python=python, memory=share) for _ in range(min(at_once, len(jobs)))]
+        slots = [WorkSlot(python=python, memory=share) for _ in range(at_once)]
         self._slots += slots
         free: SimpleQueue[WorkSlot] = SimpleQueue()
         for slot in slots:
@@ -95,18 +96,12 @@ class LocalPool:
 
 def need_python(jobs: Sequence[Job]) -> bool:
     """Whether one of these models is Python."""
-    return any(_is_python(job) for job in jobs)
+    return any(is_python(job) for job in jobs)
 
 
 def foreseen_bytes(job: Job) -> int:
     """What a model's process may take."""
-    return int(_BYTES_PER_JOB if _is_python(job) else _BYTES_PER_GRAPH)
-
-
-def _is_python(job: Job) -> bool:
-    return not job.reference.lower().endswith((".onnx", ".json")) and not os.path.isdir(
-        os.path.join(job.folder, job.reference)
-    )
+    return int(_BYTES_PER_JOB if is_python(job) else _BYTES_PER_GRAPH)
 
 
 def default_jobs() -> int:

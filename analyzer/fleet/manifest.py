@@ -84,17 +84,20 @@ class _Reader:
         if not isinstance(reference, str) or not reference.strip():
             raise self._fault(start, "reference", "is missing", 'for example reference = "model.py"')
         inputs = model.get("inputs", [])
+        above = self._header("defaults", 0)
         own = self._options(model, _OWN_KEYS, start)
         if inputs:
             own = {**own, **self._checked({"input": inputs}, start, "inputs")}
         return Entry(
             reference=self._reference(reference),
             name=self._text(model, "name", start),
-            question=self._question(model.get("question", defaults.get("question")), start),
+            question=self._question(model["question"], start)
+            if "question" in model
+            else self._question(defaults.get("question"), above),
             options=own,
             defaults=options,
-            owner=self._text(model, "owner", start) or self._text(defaults, "owner", start),
-            tags=self._tags(model if "tags" in model else defaults, start),
+            owner=self._text(model, "owner", start) or self._text(defaults, "owner", above),
+            tags=self._tags(model, start) if "tags" in model else self._tags(defaults, above),
             traffic=self._traffic(model.get("traffic"), start),
             today=self._today(model.get("today"), start),
             where=f"{self._path}:{start + 1}",

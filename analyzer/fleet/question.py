@@ -52,9 +52,7 @@ def jobs_of(
         if not any(name in _names(command) for command in commands):
             raise UsageError(
                 f"--{name} says nothing about these models.",
-                hint=f"They are asked by `analyze {_command(sorted(commands)[0])}`.".replace(
-                    " run`", " MODEL`"
-                ),
+                hint=f"They are asked by `{_spelled(sorted(commands)[0])}`.",
             )
     return asked
 
@@ -65,7 +63,7 @@ def _asked(entry: Entry, options: Mapping[str, Any], machine: Machine) -> AskedM
         if name not in _names(question):
             raise UsageError(
                 f"{entry.where}: `{name}` says nothing about {entry.name}.",
-                hint=f"`analyze {_command(question)}` has no --{name}.",
+                hint=f"`{_spelled(question)}` has no --{name}.",
             )
     settings = read_settings(_start(entry)).options
     values: dict[str, Any] = {**settings, **entry.defaults, **entry.options, **options}
@@ -119,6 +117,11 @@ def _start(entry: Entry) -> Path:
 
 def _command(question: FleetQuestion) -> Command:
     return question
+
+
+def _spelled(question: FleetQuestion) -> str:
+    """The command as it is typed: the one that analyses has no name of its own."""
+    return "analyze MODEL" if question == "run" else f"analyze {question}"
 
 
 def _names(question: FleetQuestion) -> frozenset[str]:

@@ -23,6 +23,8 @@ from analyzer.text import without_controls
 
 # A process that was killed is tried again: another one's hunger for memory may have been why.
 _ATTEMPTS = 2
+# So often a server may end under a model before that is the model's fault.
+_SERVERS = 6
 
 
 class WorkSlot:
@@ -48,10 +50,15 @@ class WorkSlot:
             job: The model and its question.
             timeout_s: Seconds after which its process is ended.
         """
-        for attempt in range(_ATTEMPTS):
+        attempts = servers = 0
+        while True:
             outcome = self._once(job, timeout_s)
             failure = outcome.model.failure
-            if failure is None or failure.kind != "killed" or attempt + 1 == _ATTEMPTS or self._closed:
+            # Its own process ended, or the server and with it any process.
+            attempts += self._server is not None
+            servers += self._server is None
+            exhausted = attempts >= _ATTEMPTS or servers >= _SERVERS
+            if failure is None or failure.kind != "killed" or exhausted or self._closed:
                 break
         with self._lock:
             self._busy = False

@@ -6,11 +6,11 @@ import gc
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from analyzer.errors import AnalyzerError
-from analyzer.fleet.job import Job, Outcome, own_files
+from analyzer.fleet.job import Job, Outcome, is_python, own_files
 from analyzer.fleet.row import row_of
 from analyzer.loading.dependencies import Dependencies, recording
 from analyzer.record.analysis import Analysis
@@ -33,7 +33,7 @@ def work(job: Job) -> Outcome:
     recorded: list[Dependencies] = []
     try:
         # Around the question alone: what the run makes for itself is no part of the model.
-        with _surroundings(job), recording(job.folder) as recorded:
+        with _surroundings(job), recording(_first_on_the_import_path(job)) as recorded:
             analysis = _analysis(job)
     except AnalyzerError as error:
         memory = any(text in error.message for text in _OUT_OF_MEMORY)
@@ -82,6 +82,18 @@ def _surroundings(job: Job) -> Iterator[None]:
 
     with standing_for(job.machine), temporary_things_in_one_folder(), reading_process():
         yield
+
+
+def _first_on_the_import_path(job: Job) -> str:
+    """The folder in which a new file could stand in for a module that the model imports; empty of a graph."""
+    if not is_python(job):
+        return ""
+    from analyzer.loading.model_reference import parse_reference
+    from analyzer.loading.python.user_module import home_folder
+
+    with suppress(AnalyzerError):  # what has gone since it was named is told where it is read
+        return home_folder(parse_reference(job.reference))
+    return job.folder
 
 
 def _analysis(job: Job) -> Analysis:

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
+from importlib.machinery import all_suffixes
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -65,9 +66,12 @@ class Dependencies:
         # A new file json.py beside the model would be imported in place of the library's, though no file that
         # was read has changed.
         try:
-            local = {name.partition(".")[0] for name in os.listdir(self.home)} if self.home else set()
+            names = os.listdir(self.home) if self.home else []
         except OSError:
             return True
+        # A package (a folder) or a file that can be imported: html.onnx stands in for nothing.
+        suffixes = tuple(all_suffixes())
+        local = {name.partition(".")[0] for name in names if "." not in name or name.endswith(suffixes)}
         return not local.isdisjoint(self.imports)
 
 

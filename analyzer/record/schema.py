@@ -1,4 +1,4 @@
-"""The record's JSON Schema, made from the dataclasses: ``python -m analyzer.record.schema`` writes it anew.
+"""The records' JSON Schemas, made from the dataclasses: ``python -m analyzer.record.schema`` writes them anew.
 
 It says what a reader may rely on: keys, types, units by the key's name, values that are never negative. What
 lies between two places (an index of an operator that is there, tables of one length) is checked on reading.
@@ -14,8 +14,10 @@ from typing import Any
 import msgspec
 
 from analyzer.record.analysis import SCHEMA_VERSION, Analysis
+from analyzer.record.fleet import FLEET_SCHEMA_VERSION, Fleet
 
 PATH = Path(__file__).with_name("record.schema.json")
+FLEET_PATH = Path(__file__).with_name("fleet.schema.json")
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _TITLE = "Record of analyze"
 _UNITS = (
@@ -26,24 +28,34 @@ _UNITS = (
 
 def schema() -> dict[str, Any]:
     """The JSON Schema of a record, as plain values."""
-    (top,), parts = msgspec.json.schema_components([Analysis], ref_template="#/$defs/{name}")
-    # Sorted: msgspec gives them in the order in which it meets the types, which an added field changes.
-    parts = {name: _tidy(part) for name, part in sorted(parts.items())}
-    # A default makes a key optional to msgspec; every record that was ever written has this one.
-    parts["Analysis"]["properties"]["schema_version"] = {"const": SCHEMA_VERSION}
-    parts["Analysis"]["required"].append("schema_version")
-    return {"$schema": _DIALECT, "title": _TITLE, "description": _UNITS, **top, "$defs": parts}
+    return _schema_of(Analysis, SCHEMA_VERSION, _TITLE)
 
 
-def text() -> str:
-    """The schema as the file in the tree holds it."""
-    return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
+def fleet_schema() -> dict[str, Any]:
+    """The JSON Schema of a fleet's record (``fleet.json``), as plain values."""
+    return _schema_of(Fleet, FLEET_SCHEMA_VERSION, "Record of analyze fleet")
+
+
+def text(content: dict[str, Any] | None = None) -> str:
+    """A schema, by default that of a record, as the file in the tree holds it."""
+    return json.dumps(content or schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 def main() -> None:
-    """Writes the file."""
-    PATH.write_text(text(), encoding="utf-8")
-    print(PATH)
+    """Writes the files."""
+    for path, content in ((PATH, schema()), (FLEET_PATH, fleet_schema())):
+        path.write_text(text(content), encoding="utf-8")
+        print(path)
+
+
+def _schema_of(kind: type, version: int, title: str) -> dict[str, Any]:
+    (top,), parts = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
+    # Sorted: msgspec gives them in the order in which it meets the types, which an added field changes.
+    parts = {name: _tidy(part) for name, part in sorted(parts.items())}
+    # A default makes a key optional to msgspec; every record that was ever written has this one.
+    parts[kind.__name__]["properties"]["schema_version"] = {"const": version}
+    parts[kind.__name__]["required"].append("schema_version")
+    return {"$schema": _DIALECT, "title": title, "description": _UNITS, **top, "$defs": parts}
 
 
 def _tidy(part: Any) -> Any:

@@ -189,6 +189,7 @@ def test_the_manifest_of_the_readme_can_be_read(tmp_path: Path) -> None:
         ('[[model]]\nreference = "a.onnx"\nquestion = "train"\n', 3, "question"),
         ('[[model]]\nreference = "a.onnx"\noutput = "x"\n', 3, "output"),
         ('[[model]]\nreference = "a.onnx"\ntags = "x"\n', 3, "tags"),
+        ('[defaults]\nowner = 1\n[[model]]\nreference = "a.onnx"\n', 2, "owner"),
     ],
 )
 def test_what_is_wrong_in_a_manifest_is_told_with_its_line(zoo: Path, text: str, line: int, words: str) -> None:

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import psutil
 import pytest
@@ -21,6 +22,7 @@ from analyzer.errors import OutputError, UsageError
 from analyzer.fleet.fleet import Finished
 from analyzer.record.fleet import Fleet, FleetModel
 from analyzer.record.fleet_json import load_fleet
+from analyzer.record.schema import FLEET_PATH
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -72,6 +74,8 @@ def test_a_row_has_a_cell_for_each_device_and_batch_and_the_cheapest_marked(zoo:
     assert model.cells[model.cheapest].usd_per_million == min(usable)
     assert [device.slug for device in fleet.devices[:2]] in (["t4", "l4"], ["l4", "t4"])
     assert load_fleet("out") == fleet
+    schema = json.loads(FLEET_PATH.read_text())
+    jsonschema.Draft202012Validator(schema).validate(json.loads(Path("out/fleet.json").read_text()))
 
 
 def test_the_same_again_does_nothing_and_a_changed_model_alone_is_done_again(zoo: Path) -> None:
@@ -95,6 +99,36 @@ def test_a_change_of_what_a_model_imports_has_it_done_again(zoo: Path) -> None:
     second, seen = run()
     assert [finished.task for finished in seen if not finished.kept] == ["net"]
     assert (row(first, "net").parameters, row(second, "net").parameters) == (8 * 4 + 4, 8 * 16 + 16)
+
+
+def test_a_new_file_that_stands_in_for_an_import_has_it_done_again(zoo: Path) -> None:
+    (zoo / "net.py").write_text("import mailcap\n" + GOOD)  # of the standard library; nothing of ours has it
+    (zoo / "layers.py").write_text("WIDTH = 4\n")
+    run("zoo/net.py")
+    (zoo / "mailcap.py").write_text("raise RuntimeError('another')\n")
+    fleet, _ = run("zoo/net.py")
+    failure = row(fleet, "net").failure
+    assert failure is not None
+    assert "another" in failure.message
+
+
+def test_a_graph_imports_nothing_that_a_file_or_folder_could_stand_in_for(zoo: Path) -> None:
+    (zoo / "net1.onnx").rename(zoo / "html.onnx")
+    Path("onnx").mkdir()
+    run()
+    _, seen = run()
+    assert all(finished.kept for finished in seen)
+
+
+def test_dollars_are_told_by_the_way_of_paying_that_the_settings_name(zoo: Path) -> None:
+    Path("pyproject.toml").write_text('[tool.analyzer]\npricing = "spot"\n')
+    fleet, _ = run("zoo/net1.onnx", gpu="t4")
+    assert fleet.pricing == "spot"
+
+
+def test_more_jobs_than_models_leave_each_model_its_share_of_the_memory(zoo: Path) -> None:
+    fleet, _ = run("zoo/net1.onnx", jobs=5000)
+    assert row(fleet, "net1").failure is None
 
 
 def test_another_question_is_answered_anew(zoo: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from analyzer.record.schema import PATH, text
+from analyzer.record.schema import FLEET_PATH, PATH, fleet_schema, text
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +22,12 @@ def validator(published: dict[str, Any]) -> jsonschema.Draft202012Validator:
 
 def test_the_published_schema_is_up_to_date(published: dict[str, Any]) -> None:
     assert published == json.loads(text()), "python -m analyzer.record.schema writes it anew"
+
+
+def test_the_published_schema_of_a_fleet_is_up_to_date_and_a_json_schema() -> None:
+    found = json.loads(FLEET_PATH.read_text(encoding="utf-8"))
+    assert found == json.loads(text(fleet_schema())), "python -m analyzer.record.schema writes it anew"
+    jsonschema.Draft202012Validator.check_schema(found)
 
 
 def test_the_published_schema_is_a_json_schema(published: dict[str, Any]) -> None:
