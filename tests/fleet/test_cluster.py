@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -455,11 +455,13 @@ def test_a_node_with_another_program_is_refused(change: dict[str, str], message:
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_a_cluster_that_was_started_here_and_keeps_what_is_finished(zoo: Path) -> None:
+def test_ctrl_c_ends_a_cluster_that_was_started_here_and_keeps_what_is_finished(
+    zoo: Path, interruptible: Callable[[Sequence[str]], list[str]]
+) -> None:
     (zoo / "hangs.py").write_text(HANGS)
     command = [sys.executable, "-m", "analyzer", "fleet", "zoo", "--output", "out", "--on", "ray"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_ADDRESS": "local", "TMPDIR": "/tmp"}
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as driver:
+    with subprocess.Popen(interruptible(command), env=environment, stderr=subprocess.PIPE, text=True) as driver:
         assert driver.stderr is not None
         lines = [driver.stderr.readline() for _ in range(3)]
         children = psutil.Process(driver.pid).children(recursive=True)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -224,14 +225,16 @@ def environment() -> dict[str, str]:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no such signals there")
-def test_a_driver_that_is_killed_at_any_moment_loses_nothing_that_is_finished(zoo: Path) -> None:
+def test_a_driver_that_is_killed_at_any_moment_loses_nothing_that_is_finished(
+    zoo: Path, interruptible: Callable[[Sequence[str]], list[str]]
+) -> None:
     for number in range(4, 13):
         write_onnx(zoo / f"net{number}.onnx", width=number)
     generator = np.random.default_rng(5)
     finished: dict[str, int] = {}
     for number in range(6):
         stop = signal.SIGKILL if number % 2 else signal.SIGINT
-        with subprocess.Popen(command(), env=environment(), stderr=subprocess.PIPE) as driver:
+        with subprocess.Popen(interruptible(command()), env=environment(), stderr=subprocess.PIPE) as driver:
             assert driver.stderr is not None
             driver.stderr.readline()  # it is on its way
             time.sleep(generator.uniform(0.0, 0.6))
@@ -252,9 +255,13 @@ def test_a_driver_that_is_killed_at_any_moment_loses_nothing_that_is_finished(zo
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no such signals there")
-def test_an_interrupted_fleet_says_how_far_it_is_and_writes_what_is_finished(zoo: Path) -> None:
+def test_an_interrupted_fleet_says_how_far_it_is_and_writes_what_is_finished(
+    zoo: Path, interruptible: Callable[[Sequence[str]], list[str]]
+) -> None:
     (zoo / "hangs.py").write_text(HANGS)
-    with subprocess.Popen(command(), env=environment(), stderr=subprocess.PIPE, text=True) as driver:
+    with subprocess.Popen(
+        interruptible(command()), env=environment(), stderr=subprocess.PIPE, text=True
+    ) as driver:
         assert driver.stderr is not None
         for _ in range(3):
             driver.stderr.readline()
