@@ -151,7 +151,8 @@ def analyze_fleet(
     store.check([one.decide.task for one in asked])
     check_fleet_files(store.folder, force=force)
     with _executor(on, jobs, timeout, say, measures=measures) as executor:
-        measured = [job for one in asked for job in _measurements(one, executor)] if measures else []
+        devices = executor.devices if measures else ()
+        measured = [job for one in asked for job in _measurements(one, devices)]
         progress = _Progress(watch=watch, total=len(asked) + len(measured))
 
         def written() -> Fleet:
@@ -210,12 +211,12 @@ def _executor(
         executor.close()
 
 
-def _measurements(asked: AskedModel, executor: Executor) -> Iterator[Job]:
+def _measurements(asked: AskedModel, devices: Sequence[str]) -> Iterator[Job]:
     """A job for each device of a model's question that stands where jobs are worked on."""
     job = asked.decide
     targets = job.keywords.get("gpu")
     names = targets.split(",") if isinstance(targets, str) else targets
-    for device in executor.devices:
+    for device in devices:
         keywords = {name: value for name, value in job.keywords.items() if name != "run"}
         if names is not None and _is_gpu(device):
             if device not in map(str.lower, names):

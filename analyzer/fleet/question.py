@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from analyzer.checks.settings import read_settings
-from analyzer.devices.detection import Machine, this_machine
+from analyzer.devices.detection import Machine, standing_for, this_machine
 from analyzer.errors import UsageError
 from analyzer.fleet.entry import Entry
 from analyzer.fleet.job import Job
 from analyzer.loading.model_reference import parse_reference
-from analyzer.option_table import Command, given_keywords, is_analysis, taken_by
+from analyzer.option_table import given_keywords, is_analysis, taken_by
 from analyzer.record.fleet import FleetQuestion
 
 
@@ -46,7 +46,8 @@ def jobs_of(
         UsageError: An option that no model of the fleet takes, or a value that cannot be right.
     """
     here = machine or this_machine()
-    asked = tuple(_asked(entry, options, here) for entry in entries)
+    with standing_for(here):  # each model's options are checked, and the machine is asked about itself once
+        asked = tuple(_asked(entry, options, here) for entry in entries)
     commands = {one.decide.question for one in asked}
     for name in options:
         if not any(name in _names(command) for command in commands):
@@ -71,7 +72,7 @@ def _asked(entry: Entry, options: Mapping[str, Any], machine: Machine) -> AskedM
     taken.pop("run", None)
     if "no-run" in _names(question):
         taken["no-run"] = True
-    keywords = _plain(given_keywords(taken, _command(question)))
+    keywords = _plain(given_keywords(taken, question))
     _check(question, keywords)
     return AskedModel(
         entry=entry,
@@ -115,14 +116,10 @@ def _start(entry: Entry) -> Path:
     return parse_reference(entry.reference).path or Path.cwd()
 
 
-def _command(question: FleetQuestion) -> Command:
-    return question
-
-
 def _spelled(question: FleetQuestion) -> str:
     """The command as it is typed: the one that analyses has no name of its own."""
     return "analyze MODEL" if question == "run" else f"analyze {question}"
 
 
 def _names(question: FleetQuestion) -> frozenset[str]:
-    return frozenset(option.name for option in taken_by(_command(question)) if is_analysis(option))
+    return frozenset(option.name for option in taken_by(question) if is_analysis(option))
