@@ -13,9 +13,28 @@ from typing import Any
 LARGEST_BYTES = 2**20
 # The tables of other tools are a few deep; what walks through values may be recursive.
 _DEEPEST = 50
+_ENDING = ".toml"
 _TOO_DEEP = "its values are nested too deeply"
 # Keys of over 100 parts: Python's reader takes a time that grows with the square of their number.
 _LONG_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){100}""")
+
+
+def split_entry(text: str) -> tuple[str, str]:
+    """``FILE.toml`` and ``FILE.toml:NAME`` as the file and the name; the name is empty where none is given.
+
+    A text without ``.toml`` is all file.
+    """
+    # The last one: folders may be called so too.
+    position = text.lower().rfind(_ENDING)
+    if position < 0:
+        return text, ""
+    position += len(_ENDING)
+    return text[:position], text[position:].removeprefix(":")
+
+
+def is_toml(text: str) -> bool:
+    """Whether a device is named by a file of the user's own."""
+    return _ENDING in text.lower()
 
 
 def read_toml(path: Path) -> dict[str, Any]:

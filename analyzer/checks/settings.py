@@ -25,7 +25,7 @@ from analyzer.errors import UsageError
 from analyzer.option_table import OPTIONS, in_settings
 from analyzer.record.output_files import STANDARD_OUTPUT
 from analyzer.text import is_duration, latency_limit, nearest, share
-from analyzer.toml_file import read_toml
+from analyzer.toml_file import is_toml, read_toml, split_entry
 
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
@@ -303,7 +303,12 @@ RUN_OPTIONS: Mapping[str, _Kind] = MappingProxyType(
 
 
 def read_options(
-    table: Mapping[str, Any], path: Path, location: str, extra: tuple[str, ...] = ()
+    table: Mapping[str, Any],
+    path: Path,
+    location: str,
+    extra: tuple[str, ...] = (),
+    *,
+    without: tuple[str, ...] = (),
 ) -> Mapping[str, Any]:
     """Options as a TOML table has them, by long option, as they are written on the command line.
 
@@ -312,6 +317,7 @@ def read_options(
         path: Its file: paths in it start and stay in that file's folder.
         location: The table, as messages name it.
         extra: Further keys that it may have.
+        without: Options that it may not have; the caller says why where one is there.
 
     Raises:
         UsageError: An unknown key, or a value that cannot be right.
@@ -320,7 +326,7 @@ def read_options(
     for key, value in table.items():
         kind = RUN_OPTIONS.get(key)
         if kind is None:
-            raise _unknown_key(location, key, (*RUN_OPTIONS, *extra))
+            raise _unknown_key(location, key, {*RUN_OPTIONS, *extra}.difference(without))
         if not kind.accepts(value):
             # Wrong types are refused here: Click would say so of an option that nobody typed.
             raise UsageError(
@@ -350,12 +356,10 @@ def _with_paths_inside(key: str, value: Any, path: Path, where: str) -> Any:
 
 def _device(name: str, path: Path, where: str) -> str:
     """A device of the catalogue as it is, FILE.toml or FILE.toml:NAME with its path."""
-    ending = ".toml"
-    if ending not in name.lower():
+    if not is_toml(name):
         return name
-    # Split as devices/catalogue.py splits it.
-    position = name.lower().rindex(ending) + len(ending)
-    return _shown(_inside(name[:position], path, where)) + name[position:]
+    file, entry = split_entry(name)
+    return _shown(_inside(file, path, where)) + (f":{entry}" if entry else "")
 
 
 def _inside(value: str, path: Path, where: str) -> Path:

@@ -16,6 +16,7 @@ from analyzer.devices.price_lists import areas, listed_prices
 from analyzer.devices.toml_entries import entries, read_toml, table_of, to_device, to_instance
 from analyzer.errors import DeviceError
 from analyzer.option_table import PRICINGS, Pricing
+from analyzer.toml_file import is_toml, split_entry
 
 FOLDER = Path(__file__).parent
 FILES: Mapping[DeviceKind, str] = {"gpu": "gpus.toml", "cpu": "cpus.toml"}
@@ -57,7 +58,7 @@ def device(name: str) -> Device:
     Raises:
         DeviceError: Nobody knows it; the hint names the nearest ones.
     """
-    if ".toml" in name.lower():
+    if is_toml(name):
         return _from_file(name)
     key = name.strip().lower().replace(" ", "-").replace("_", "-")
     for kind in FILES:
@@ -80,7 +81,7 @@ def device_of_kind(name: str, kind: DeviceKind) -> Device:
         DeviceError: Nobody knows it, or it is the other kind.
     """
     found = device(name)
-    if found.kind != kind and ".toml" not in name.lower():
+    if found.kind != kind and not is_toml(name):
         other = found.kind
         raise DeviceError(
             f"--{kind} {name}: the {found.name} is a {other.upper()}.",
@@ -376,8 +377,8 @@ def _nearest_names(name: str, names: Iterable[str]) -> str:
 
 
 def _from_file(name: str) -> Device:
-    position = name.lower().rindex(".toml") + len(".toml")
-    path, slug = Path(name[:position]), name[position:].removeprefix(":")
+    file, slug = split_entry(name)
+    path = Path(file)
     tables = read_toml(path)
     # A user's file may use the catalogue's links without repeating them.
     tables["links"] = {**_tables("gpu")["links"], **table_of(tables, "links", str(path))}

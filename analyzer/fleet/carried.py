@@ -21,6 +21,7 @@ from analyzer.loading.dependencies import Dependencies
 from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.python.source_lines import repository_root
 from analyzer.text import first_few
+from analyzer.toml_file import split_entry
 
 # Beside those that Ray leaves out itself (ray_constants.RAY_RUNTIME_ENV_DEFAULT_EXCLUDES).
 _NOT_LOOKED_INTO = frozenset((".git", ".venv", "venv", "__pycache__", "node_modules"))
@@ -90,8 +91,7 @@ def files_of(job: Job) -> Iterator[str]:
     if path is not None:
         yield path
     for text in _texts(job.keywords):
-        name = text[: text.lower().rfind(".toml") + 5] if ".toml" in text.lower() else text
-        whole = os.path.join(job.folder, name)
+        whole = os.path.join(job.folder, split_entry(text)[0])
         if os.path.isfile(whole):
             yield os.path.normpath(whole)
 

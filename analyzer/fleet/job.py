@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,6 +95,17 @@ def failed(job: Job, failure: FleetFailure, *, seconds: float = 0.0, log: str = 
         seconds=seconds,
         log=log,
     )
+
+
+def without_lack_of_memory(
+    finished: Iterable[tuple[Job, Outcome]], again: list[Job]
+) -> Iterator[tuple[Job, Outcome]]:
+    """What is finished, but for what ran out of memory beside others: that is put into ``again``."""
+    for job, outcome in finished:
+        if outcome.model.failure is not None and outcome.model.failure.kind == "memory":
+            again.append(job)
+        else:
+            yield job, outcome
 
 
 def is_python(job: Job) -> bool:

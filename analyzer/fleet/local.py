@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from analyzer.devices.detection import this_machine
-from analyzer.fleet.job import Job, Outcome, is_python
+from analyzer.fleet.job import Job, Outcome, is_python, without_lack_of_memory
 from analyzer.fleet.slot import WorkSlot
 
 # What an export of a large model takes beside what processes share; what a model does that is a graph already.
@@ -40,13 +40,10 @@ class LocalPool:
         What ran out of memory beside others is tried once more alone; what measures runs alone.
         """
         together = [job for job in jobs if not job.device]
-        again = []
-        for job, outcome in self._run(together, self.jobs):
-            failure = outcome.model.failure
-            if failure is not None and failure.kind == "memory" and self.jobs > 1 and len(together) > 1:
-                again.append(job)
-            else:
-                yield job, outcome
+        again: list[Job] = []
+        finished = self._run(together, self.jobs)
+        shared = self.jobs > 1 and len(together) > 1
+        yield from without_lack_of_memory(finished, again) if shared else finished
         yield from self._run(again, 1)
         yield from self._run([job for job in jobs if job.device], 1)
 

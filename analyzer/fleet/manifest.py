@@ -87,7 +87,7 @@ class _Reader:
         above = self._header("defaults", 0)
         own = self._options(model, _OWN_KEYS, start)
         if inputs:
-            own = {**own, **self._checked({"input": inputs}, start, "inputs")}
+            own = {**own, **self._checked({"input": inputs}, start, _OWN_KEYS, key="inputs")}
         return Entry(
             reference=self._reference(reference),
             name=self._text(model, "name", start),
@@ -116,18 +116,21 @@ class _Reader:
         if not isinstance(inner, dict):
             raise self._fault(start, "options", "must be a table", 'write options = { gpu = "l4" }')
         beside = {key: value for key, value in table.items() if key == "batch" or key not in own}
-        return self._checked({**beside, **inner}, start, "")
+        return self._checked({**beside, **inner}, start, own)
 
-    def _checked(self, table: Mapping[str, Any], start: int, key: str) -> Mapping[str, Any]:
+    def _checked(
+        self, table: Mapping[str, Any], start: int, own: tuple[str, ...], *, key: str = ""
+    ) -> Mapping[str, Any]:
         for name, value in table.items():
             line = self._line(key or name, start)
             if name in _NOT_BY_MODEL:
                 raise self._fault(start, name, "is for all models", f"give --{name} on the command line")
             try:
-                read_options({name: value}, self._path, f"{self._path}:{line + 1}:", _OWN_KEYS)
+                location = f"{self._path}:{line + 1}:"
+                read_options({name: value}, self._path, location, own, without=_NOT_BY_MODEL)
             except AnalyzerError as error:
                 raise UsageError(error.message, hint=error.hint) from error
-        return read_options(table, self._path, str(self._path), _OWN_KEYS)
+        return read_options(table, self._path, str(self._path))
 
     def _question(self, value: object, start: int) -> FleetQuestion | None:
         if value is None:

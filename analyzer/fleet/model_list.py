@@ -114,7 +114,7 @@ def _defines_a_model(path: str) -> bool:
 
 def _is_a_model(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.FunctionDef):
-        return statement.name == "build_model"
+        return statement.name in ("build_model", "example_inputs")
     if isinstance(statement, ast.ClassDef):
         return any(ast.unparse(base).split(".")[-1].endswith("Module") for base in statement.bases)
     targets: Iterable[ast.expr] = ()

@@ -10,11 +10,11 @@ from typing import Any, cast
 
 from analyzer.checks.settings import read_settings
 from analyzer.devices.detection import Machine, standing_for, this_machine
-from analyzer.errors import UsageError
+from analyzer.errors import AnalyzerError, UsageError
 from analyzer.fleet.entry import Entry
 from analyzer.fleet.job import Job
 from analyzer.loading.model_reference import parse_reference
-from analyzer.option_table import given_keywords, is_analysis, taken_by
+from analyzer.option_table import CapacityOptions, given_keywords, is_analysis, taken_by
 from analyzer.record.fleet import FleetQuestion
 
 
@@ -73,7 +73,7 @@ def _asked(entry: Entry, options: Mapping[str, Any], machine: Machine) -> AskedM
     if "no-run" in _names(question):
         taken["no-run"] = True
     keywords = _plain(given_keywords(taken, question))
-    _check(question, keywords)
+    _check(entry, question, keywords)
     return AskedModel(
         entry=entry,
         decide=Job(
@@ -91,13 +91,19 @@ def _asked(entry: Entry, options: Mapping[str, Any], machine: Machine) -> AskedM
 _OF_ALL = ("batch", "gpu", "cpu", "prices", "pricing", "region", "threads", "runs", "time_budget")
 
 
-def _check(question: FleetQuestion, keywords: Mapping[str, Any]) -> None:
+def _check(entry: Entry, question: FleetQuestion, keywords: Mapping[str, Any]) -> None:
     """Says what cannot be right of options, and which device nobody knows, before a model is read."""
+    from analyzer.pipeline.capacity.plan import check_service
     from analyzer.pipeline.options import make_options
     from analyzer.pipeline.target_devices import find_targets
 
     known = {name: value for name, value in keywords.items() if question == "run" or name in _OF_ALL}
     find_targets(make_options(**cast("Any", known)))
+    if question == "capacity":
+        try:
+            check_service(entry.reference, cast("CapacityOptions", keywords))
+        except AnalyzerError as error:
+            raise UsageError(f"{entry.where}: {error.message}", hint=error.hint) from error
 
 
 def _plain(keywords: Mapping[str, Any]) -> dict[str, Any]:

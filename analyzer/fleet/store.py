@@ -27,6 +27,7 @@ from analyzer.record.fleet import FleetModel
 from analyzer.record.formats import find
 from analyzer.record.output_files import Target, check_writable, write_all
 from analyzer.run_folder import FileToBe, remove_dead_files
+from analyzer.toml_file import split_entry
 
 NOTES_FOLDER = ".analyze-fleet"
 LOGS_FOLDER = "logs"
@@ -184,7 +185,7 @@ def _files_named(keywords: Mapping[str, Any]) -> list[str | None]:
     texts = [str(keywords.get(name) or "") for name in ("prices", "arrivals", "cpu")]
     gpus = keywords.get("gpu") or ()
     texts += gpus.split(",") if isinstance(gpus, str) else list(gpus)
-    files = [text[: text.lower().rfind(".toml") + 5] if ".toml" in text.lower() else text for text in texts]
+    files = [split_entry(text)[0] for text in texts]
     return [file_digest(name) for name in files if name and os.path.isfile(name)]
 
 

@@ -126,6 +126,7 @@ def write_all(contents: Mapping[Target, str], *, force: bool = False) -> None:
     """
     streams: dict[Path, str] = {}
     files: dict[Path, FileToBe] = {}
+    at_work: Path | None = None  # an error of a full disk names no file
     try:
         with ExitStack() as stack:
             for report, text in contents.items():
@@ -134,7 +135,7 @@ def write_all(contents: Mapping[Target, str], *, force: bool = False) -> None:
                 if is_stream(report.path):
                     streams[report.path] = text
                     continue
-                place = _place_of(report.path, report.format, force=force)
+                at_work = place = _place_of(report.path, report.format, force=force)
                 place.parent.mkdir(parents=True, exist_ok=True)
                 remove_dead_files(place.parent)
                 files[place] = stack.enter_context(FileToBe(place.parent))
@@ -142,14 +143,16 @@ def write_all(contents: Mapping[Target, str], *, force: bool = False) -> None:
                 files[place].write(text.encode("utf-8"))
             # What has gone into a pipe cannot be taken back: after all files were made, before any is moved.
             for path, text in streams.items():
+                at_work = path
                 with path.open("w", encoding="utf-8", newline="\n") as stream:
                     stream.write(text)
             # A file that is being written is its owner's alone; a report gets the rights of any other new file.
             mode = 0o666 & ~umask()
             for place, file in files.items():
+                at_work = place
                 file.move_to(place, mode=mode)
     except (OSError, ValueError) as error:
-        raise _cannot_be_written(error) from error
+        raise _cannot_be_written(error, at_work) from error
 
 
 def _place_of(path: Path, form: Format, *, force: bool) -> Path:

@@ -26,6 +26,7 @@ from fleet_models import GOOD, HANGS, KILLED, RAISES, write_onnx
 from analyzer import analyze, analyze_fleet
 from analyzer.errors import AnalyzerError, UsageError
 from analyzer.fleet import cluster as fleet_cluster
+from analyzer.fleet import connection as fleet_connection
 from analyzer.fleet.carried import sight
 from analyzer.fleet.cluster import RayCluster
 from analyzer.fleet.fleet import Finished
@@ -431,7 +432,7 @@ def test_another_ray_or_python_is_refused_in_one_sentence() -> None:
 
     with pytest.raises(RuntimeError) as said:
         check_version_info({"ray_version": "2.40.0", "python_version": "3.12.1"}, "a node")
-    error = fleet_cluster._refused("head:6379", str(said.value))
+    error = fleet_connection._refused("head:6379", str(said.value))
     python = ".".join(map(str, sys.version_info[:3]))
     assert error.message == (
         "The cluster at head:6379 has Ray 2.40.0 and Python 3.12.1; "

@@ -49,7 +49,8 @@ def test_of_python_files_in_a_folder_those_that_define_a_model_are_taken(zoo: Pa
     (zoo / "broken.py").write_text("class (\n")
     (zoo / ".venv").mkdir()
     (zoo / ".venv" / "inside.py").write_text("model = 1\n")
-    assert names("zoo") == ["a", "built", "b", "made", "net"]
+    (zoo / "sums.py").write_text("def total(x):\n    return x.sum()\ndef example_inputs():\n    ...\n")
+    assert names("zoo") == ["a", "built", "b", "made", "net", "sums"]
 
 
 def test_a_pattern_stands_for_the_files_that_fit(zoo: Path) -> None:
@@ -199,6 +200,49 @@ def test_what_is_wrong_in_a_manifest_is_told_with_its_line(zoo: Path, text: str,
     assert f"{path}:{line}:" in refused.value.message
     assert words in refused.value.message
     assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("table", "refused"), [("[defaults]\nfoo = 1\n[[model]]", "output name"), ("[[model]]\nfoo = 1", "output")]
+)
+def test_what_a_table_knows_is_told_once_each_and_without_what_it_refuses(
+    zoo: Path, table: str, refused: str
+) -> None:
+    with pytest.raises(UsageError) as told:
+        read_manifest(manifest(zoo, f'{table}\nreference = "a.onnx"\n'))
+    known = (told.value.hint or "").removeprefix("it knows: ").split(", ")
+    assert "batch" in known
+    assert "gpu" in known
+    assert len(known) == len(set(known))
+    assert not set(known) & set(refused.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("rate = 50", "A limit of latency is missing"),
+        ('p99 = "50ms"', "--rate is missing"),
+        ('rate = 50\np99 = "50ms"\ntpot = "20ms"', "--tpot is of models that generate"),
+    ],
+)
+def test_a_service_without_limit_or_rate_is_refused_before_any_work(
+    zoo: Path, options: str, words: str
+) -> None:
+    path = manifest(zoo, f'[[model]]\nreference = "a.onnx"\nquestion = "capacity"\n{options}\n')
+    with pytest.raises(UsageError, match=words) as told:
+        jobs_of(models_of([str(path)]), {})
+    assert f"{path}:1:" in told.value.message
+    path = manifest(zoo, '[[model]]\nreference = "a.onnx"\nquestion = "capacity"\nrate = 50\np99 = "50ms"\n')
+    (asked,) = jobs_of(models_of([str(path)]), {})
+    assert asked.decide.question == "capacity"
+
+
+def test_a_service_that_generates_wants_its_own_limit(zoo: Path) -> None:
+    (zoo / "writer").mkdir()
+    (zoo / "writer" / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    path = manifest(zoo, '[[model]]\nreference = "writer"\nquestion = "capacity"\nrate = 5\n')
+    with pytest.raises(UsageError, match="time to the first token is missing"):
+        jobs_of(models_of([str(path)]), {})
 
 
 def test_the_command_line_goes_before_the_manifest_and_the_manifest_before_the_settings(zoo: Path) -> None:

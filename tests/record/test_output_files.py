@@ -1,5 +1,6 @@
 """A file that is not ours is never replaced, and every report of ours is known again."""
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -11,6 +12,7 @@ from analyzer.errors import OutputError
 from analyzer.record.analysis import Analysis
 from analyzer.record.formats import FORMATS, find
 from analyzer.record.output_files import Target, check_writable, is_ours, write_all
+from analyzer.run_folder import FileToBe
 
 ALIEN = {
     "html": "<!doctype html>\n<html><head><title>Home</title></head></html>\n",
@@ -33,6 +35,20 @@ def record(inference_text: str, tmp_path_factory: pytest.TempPathFactory) -> Pat
     path = tmp_path_factory.mktemp("record") / "mlp.json"
     path.write_text(inference_text, encoding="utf-8")
     return path
+
+
+def test_a_full_disk_is_told_with_the_file_that_found_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(self: FileToBe, content: bytes) -> None:
+        if b"large" in content:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(FileToBe, "write", write)
+    texts = {target(tmp_path / "a.json"): "small", target(tmp_path / "b.json"): "large"}
+    with pytest.raises(OutputError, match=r"b\.json cannot be written: No space left on device"):
+        write_all(texts)
+    assert not list(tmp_path.glob("*.json"))
 
 
 @pytest.mark.parametrize("name", list(FORMATS))

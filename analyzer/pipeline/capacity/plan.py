@@ -52,12 +52,7 @@ def plan(model: Any, inputs: Any, given: CapacityOptions, analyse: Analyse, prog
         )
     if record is None and (given.get("ttft") is not None or generates):
         return _of_generation(model, inputs, given, show, progress)
-    of_generation = next((name for name in _OF_GENERATION if given.get(name) is not None), None)
-    if of_generation is not None:
-        raise UsageError(
-            f"--{of_generation.replace('_', '-')} is of models that generate.",
-            hint="Limit their first token, like --ttft 500ms; leave it out for single inferences.",
-        )
+    _require_single(given)
     whole = given if record is None else with_earlier(record, given)
     arrivals = str(whole.get("arrivals") or POISSON_NAME)
     question = make_question(whole, shown=show(arrivals))
@@ -89,6 +84,32 @@ def plan(model: Any, inputs: Any, given: CapacityOptions, analyse: Analyse, prog
         ),
     )
     return replace(planned, findings=find_findings(planned))
+
+
+def check_service(model: str, given: CapacityOptions) -> None:
+    """Says what ``plan`` would refuse of its options alone, before a model is read.
+
+    Args:
+        model: A file, folder or module.
+        given: As of ``plan``.
+
+    Raises:
+        UsageError: No limit, no rate, or a value that cannot be right.
+    """
+    if given.get("ttft") is not None or is_generating(model):
+        generation_traffic(given, (1, 1), shown="")
+        return
+    _require_single(given)
+    make_question(given)
+
+
+def _require_single(given: CapacityOptions) -> None:
+    of_generation = next((name for name in _OF_GENERATION if given.get(name) is not None), None)
+    if of_generation is not None:
+        raise UsageError(
+            f"--{of_generation.replace('_', '-')} is of models that generate.",
+            hint="Limit their first token, like --ttft 500ms; leave it out for single inferences.",
+        )
 
 
 def _of_generation(
