@@ -85,7 +85,7 @@ def corrected(cell: FleetCell, bias: DeviceBias) -> FleetCell:
     """A predicted cell with what was measured of others on its device; any other cell as it is.
 
     Times, and the dollars and joules that follow from them, are multiplied by the ratio; their interval is
-    that of c and o together. Whether a limit is kept is left as the record says.
+    that of c and o together. Whether a limit is kept then is for the caller to say.
     """
     served = cell.count is not None  # its latency is a queue's, which does not go with the time of a run
     if cell.origin != "predicted" or cell.device != bias.device or not cell.latency_s or served:

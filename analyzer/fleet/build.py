@@ -14,7 +14,7 @@ from analyzer.fleet.bias import MeasuredPair, biases_of, corrected
 from analyzer.fleet.consolidation import consolidation_of
 from analyzer.fleet.entry import Entry
 from analyzer.fleet.moves import moves_of
-from analyzer.fleet.row import cheapest_of
+from analyzer.fleet.row import cheapest_of, judged_anew
 from analyzer.fleet.sentences import sentences_of
 from analyzer.option_table import Pricing
 from analyzer.record.analysis import Tool
@@ -105,7 +105,7 @@ def _with_measured(
     found = _measured_cells(measured)
     cells = tuple(
         found.get((cell.device, cell.batch))
-        or (corrected(cell, biases[cell.device]) if cell.device in biases else cell)
+        or (judged_anew(row, corrected(cell, biases[cell.device])) if cell.device in biases else cell)
         for cell in row.cells
     )
     notes = tuple(f"Not measured: {other.failure.message}" for other in measured if other.failure is not None)

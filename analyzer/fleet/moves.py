@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from analyzer.devices.instances import Instance
-from analyzer.errors import UsageError
 from analyzer.fleet.renting import demand_of, device_key, instance_of, rentable, usable
+from analyzer.fleet.row import limit_of
 from analyzer.record.fleet import FleetCell, FleetModel, Move, Traffic
 from analyzer.serving.packing import Packing, alone
-from analyzer.text import latency_limit
 from analyzer.units import HOURS_PER_MONTH
 
 
@@ -124,7 +123,7 @@ def _usd(packing: Packing) -> float:
 def _one_for_one(model: FleetModel, today: Instance, offers: Sequence[Instance]) -> _Place | None:
     """The cheapest instance that does for one of today's."""
     assert model.today is not None
-    limit_s = _limit(model)
+    limit_s = limit_of(model, "slo") if model.question == "run" else None
     now = _cell_today(model, today)
     best: _Place | None = None
     for index, cell in enumerate(model.cells):
@@ -150,15 +149,6 @@ def _one_for_one(model: FleetModel, today: Instance, offers: Sequence[Instance])
                 cell=index, instance=name, count=model.today.count, usd_per_month=usd, certain=certain
             )
     return best
-
-
-def _limit(model: FleetModel) -> float | None:
-    """The limit that ``meets`` is about; None where there is none, or it is of another kind."""
-    words = model.options.get("slo", ())
-    try:
-        return latency_limit(words[0], where="--slo") if words and model.question == "run" else None
-    except UsageError:
-        return None
 
 
 def _cell_today(model: FleetModel, today: Instance) -> FleetCell | None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
+from analyzer.errors import UsageError
 from analyzer.fleet.job import Job
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import CapacityOption, CapacityResult
@@ -12,6 +14,7 @@ from analyzer.record.fleet import FleetCell, FleetModel
 from analyzer.record.generation import GenerationOption, GenerationResult
 from analyzer.record.ranking import RankedCandidate
 from analyzer.report import capacity_words, generation_words, summary
+from analyzer.text import latency_limit
 
 
 def row_of(job: Job, analysis: Analysis) -> FleetModel:
@@ -47,6 +50,29 @@ def cheapest_of(cells: tuple[FleetCell, ...]) -> int | None:
 
     index = min(range(len(cells)), key=dollars, default=None)
     return None if index is None or dollars(index) == math.inf else index
+
+
+def limit_of(model: FleetModel, option: str) -> float | None:
+    """Seconds that an option of a row's question limits (``slo``, ``ttft``, ``tpot``); None for none."""
+    words = model.options.get(option, ())
+    try:
+        return latency_limit(words[0], where=f"--{option}") if words else None
+    except UsageError:  # what an older version took
+        return None
+
+
+def judged_anew(model: FleetModel, cell: FleetCell) -> FleetCell:
+    """A cell whose times were corrected: whether it keeps its limits follows from the times that it shows."""
+    if cell.meets is None:
+        return cell
+    if model.question == "run":
+        pairs = [(cell.latency_s, limit_of(model, "slo"))]
+    elif model.question == "generate":
+        pairs = [(cell.ttft_s, limit_of(model, "ttft")), (cell.tpot_s, limit_of(model, "tpot"))]
+    else:  # a queue's times are not corrected
+        return cell
+    known = [time_s <= limit_s for time_s, limit_s in pairs if time_s is not None and limit_s is not None]
+    return replace(cell, meets=all(known)) if known else cell
 
 
 def _sentence(analysis: Analysis) -> str:

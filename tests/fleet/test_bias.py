@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from analyzer.fleet.bias import MeasuredPair, biases_of, corrected
-from analyzer.record.fleet import DeviceBias, FleetCell
+from analyzer.fleet.row import judged_anew
+from analyzer.record.fleet import DeviceBias, FleetCell, FleetModel
 
 TO_90 = 1.6448536269514722
 
@@ -121,3 +122,24 @@ def test_devices_have_biases_of_their_own() -> None:
         measured=FleetCell(device="a100", kind="gpu", batch=1, latency_s=1.0, origin="measured"),
     )
     assert [bias.device for bias in biases_of([pair("a", 2.0), other])] == ["a100", "l4"]
+
+
+@pytest.mark.parametrize(
+    ("question", "limits", "meets"),
+    [
+        ("run", {"slo": ("15ms",)}, False),
+        ("run", {"slo": ("30ms",)}, True),
+        ("generate", {"ttft": ("1s",), "tpot": ("15ms",)}, False),
+        ("generate", {"ttft": ("1s",), "tpot": ("30ms",)}, True),
+        ("capacity", {"p99": ("15ms",)}, True),
+    ],
+)
+def test_limits_are_judged_by_the_corrected_times(
+    question: Any, limits: dict[str, tuple[str, ...]], meets: bool
+) -> None:
+    twice = DeviceBias(device="l4", models=30, ratio=2.0, low=1.9, high=2.1, spread=0.1)
+    row = FleetModel(name="m", reference="m.py", question=question, options=limits)
+    generates = {"ttft_s": 0.1, "tpot_s": 0.010} if question == "generate" else {}
+    cell = corrected(predicted(meets=True, **generates), twice)
+    assert judged_anew(row, cell).meets is meets
+    assert judged_anew(row, corrected(predicted(**generates), twice)).meets is None
