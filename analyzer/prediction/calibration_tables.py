@@ -13,11 +13,17 @@ Points = tuple[Floats, Floats] | None
 
 
 class Tables:
-    """A calibration's keys sorted into arrays, once for each calibration."""
+    """A calibration's keys sorted into arrays, once for each calibration.
+
+    Attributes:
+        elements: Seconds an element by operator and threads, as far as they were asked for.
+    """
 
     def __init__(self, values: Mapping[str, float]) -> None:
         self._values = values
         self._found: dict[tuple[str, int], Points] = {}
+        self._curves: dict[int, tuple[Floats, Floats]] = {}
+        self.elements: dict[tuple[str, int], float] = {}
 
     def points(self, family: str, threads: int) -> Points:
         """Logarithms of (m, n, k) and of FLOP/s."""
@@ -36,6 +42,11 @@ class Tables:
 
     def curve(self, threads: int) -> tuple[Floats, Floats]:
         """Logarithms of bytes and of bytes per second."""
+        if threads not in self._curves:
+            self._curves[threads] = self._curve(threads)
+        return self._curves[threads]
+
+    def _curve(self, threads: int) -> tuple[Floats, Floats]:
         points = self._sorted(("copy", threads), re.compile(rf"copy\.t{threads}\.(\d+)$"), None)
         if points is None:
             return np.zeros(1), np.log(np.full(1, 1e10))

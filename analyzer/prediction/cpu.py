@@ -7,7 +7,7 @@ bytes, whichever is longer; weights that the caches cannot keep are read from me
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,7 @@ from analyzer.prediction.equivalent_loops import LIKE
 from analyzer.prediction.features import LOOP, VOTES
 from analyzer.prediction.integer_kernels import FAMILIES, UNPACKED
 from analyzer.prediction.reference_core import gain, reference_ceilings
-from analyzer.prediction.work_item import FLOAT_BYTES, PRODUCTS, Kind
+from analyzer.prediction.work_item import FLOAT_BYTES, IS_PRODUCT, Kind, among
 from analyzer.prediction.workload import Workload
 
 # A session's call on the reference core (``call`` in reference_core.toml: 1.74 us), where none was measured.
@@ -141,7 +141,7 @@ def widths(work: Workload, at: Ceilings) -> Floats:
     less_sure = less_sure[work.op] | (work.kind == Kind.TREE) if len(work.ops) else less_sure
     known = np.where(less_sure, at.width * _LESS_SURE, at.width)
     if at.modelled:
-        known = np.where(np.isin(work.kind, [int(kind) for kind in PRODUCTS]), known, known * _UNSCALED)
+        known = np.where(IS_PRODUCT[work.kind], known, known * _UNSCALED)
     return np.where(has_body(work), LOOP_WIDTH, known)
 
 
@@ -164,13 +164,13 @@ _CLASSICAL = frozenset({"Scaler", "Imputer", "Binarizer", "OneHotEncoder", "ZipM
 
 def operator_times(work: Workload, at: Ceilings) -> tuple[Floats, Bools]:
     """Seconds of each piece, and whether computing (not memory) limits it."""
-    product = np.isin(work.kind, [int(kind) for kind in PRODUCTS])
+    product = IS_PRODUCT[work.kind]
     each = at.precision.element_bytes / FLOAT_BYTES
     held = np.array([_TEMPORARIES.get(op, 0.0) for op in work.ops])[work.op]
     moved = (work["read"] + work["written"] * (1.0 + held)) * each + work["fixed"]
     computing = np.zeros(len(work.kind))
     for kinds, rule in _RULES:
-        chosen = np.flatnonzero(np.isin(work.kind, [int(kind) for kind in kinds]))
+        chosen = np.flatnonzero(kinds[work.kind])
         if chosen.size:
             computing[chosen] = rule(work, chosen, at)
     if at.precision.asked == "fp64":
@@ -192,10 +192,15 @@ def operator_times(work: Workload, at: Ceilings) -> tuple[Floats, Bools]:
     pointwise = (work.kind == Kind.CONV) & (work["taps"] == 1)
     hidden = np.where(pointwise, 0.5 * np.minimum(computing, memory), 0.0)
     # Weights that are unpacked to floats are read ahead meanwhile.
-    unpacking = np.isin(np.array(work.ops)[work.op], UNPACKED) & product
+    unpacking = _whether(work, UNPACKED)[work.op] & product
     hidden = np.where(unpacking, np.minimum(computing, memory), hidden)
     times = np.where(product, computing + memory - hidden, np.maximum(computing, memory))
     return times * work["repeats"], computing > memory
+
+
+def _whether(work: Workload, names: Collection[str]) -> Bools:
+    """By index of an operator type, whether it is one of these."""
+    return np.array([op in names for op in work.ops], dtype=np.bool_)
 
 
 def _read_share(at: Ceilings) -> float:
@@ -265,7 +270,7 @@ def _vector(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Floa
     # What ran on one thread at the size of the probe uses more when it is much larger; but what was long enough
     # for threads, and still ran on one, does so at any size.
     grows = (amount > 4 * _PROBE) & (one * _PROBE < _SURELY_PARALLEL_S)
-    grows &= ~np.isin(np.array(work.ops)[work.op[chosen]], _ON_ONE_THREAD)
+    grows &= ~_whether(work, _ON_ONE_THREAD)[work.op[chosen]]
     together = np.where(grows, np.minimum(together, 1.15 * alone / at.threads), together)
     seconds: Floats = (
         alone if at.modelled else np.where(alone < _PARALLEL_S, alone, np.minimum(alone, together))
@@ -290,6 +295,14 @@ _FAMILIES = ("elementwise.{}.t{{T}}", "move.{}.t{{T}}", "reduce.{}.t{{T}}.inner"
 
 
 def _element_s(op: str, at: Ceilings, threads: int) -> float:
+    """Seconds an element of an operator, looked up once for each calibration."""
+    known = tables(at.values).elements
+    if (op, threads) not in known:
+        known[op, threads] = _found_element_s(op, at, threads)
+    return known[op, threads]
+
+
+def _found_element_s(op: str, at: Ceilings, threads: int) -> float:
     for name in (op, LIKE.get(op, op)):
         for family in _FAMILIES:
             value = at.of(family.format(name), threads)
@@ -494,9 +507,9 @@ def _step_of_tree(at: Ceilings, threads: int, steps: Floats) -> Floats | None:
 
 _RECURRENT = ("LSTM", "GRU", "RNN")
 _RULES = (
-    ((Kind.VECTOR, Kind.REDUCE, Kind.NORM, Kind.SOFTMAX, Kind.MOVE, Kind.POOL), _vector),
-    ((Kind.MATMUL,), _product),
-    ((Kind.CONV, Kind.DEPTHWISE), _convolution),
-    ((Kind.RECURRENT,), _recurrence),
-    ((Kind.TREE,), _tree),
+    (among((Kind.VECTOR, Kind.REDUCE, Kind.NORM, Kind.SOFTMAX, Kind.MOVE, Kind.POOL)), _vector),
+    (among((Kind.MATMUL,)), _product),
+    (among((Kind.CONV, Kind.DEPTHWISE)), _convolution),
+    (among((Kind.RECURRENT,)), _recurrence),
+    (among((Kind.TREE,)), _tree),
 )

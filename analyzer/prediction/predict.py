@@ -22,7 +22,7 @@ from analyzer.prediction.gpu.constants import LAUNCH_WIDTH
 from analyzer.prediction.gpu.kernels import chosen_by_library, kernel_times, least_times, widths
 from analyzer.prediction.gpu.launch import CALL_S, HOST_WIDTH, REPLAY_S, Overheads, launch_of
 from analyzer.prediction.layout_changes import LayoutCopies
-from analyzer.prediction.work_item import Kind
+from analyzer.prediction.work_item import Kind, among
 from analyzer.prediction.workload import OperatorPieces, Workload, joined, workload
 
 BOUNDS: tuple[Bound, ...] = ("compute", "memory", "overhead")
@@ -246,11 +246,14 @@ def _host_width(device: Device, host: Device | None) -> float:
     return HOST_WIDTH if device.kind == "cpu" else launch_of(device, host).width
 
 
+_CONVOLUTIONS = among((Kind.CONV, Kind.DEPTHWISE))
+
+
 def host_times(work: Workload, gpu_device: Device, host: Device | None) -> Floats:
     """Seconds that the host needs for each group's nodes."""
     each = launch_of(gpu_device, host)
     piece = np.where(chosen_by_library(work), each.product_s, each.node_s)
-    piece = np.where(np.isin(work.kind, (Kind.CONV, Kind.DEPTHWISE)), each.convolution_s, piece)
+    piece = np.where(_CONVOLUTIONS[work.kind], each.convolution_s, piece)
     # A group is one node, launched as its dearest piece is; of a loop each piece of the body is one, each trip.
     node = np.full(work.groups, each.node_s)
     np.maximum.at(node, work.group, piece)

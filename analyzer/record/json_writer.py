@@ -35,10 +35,29 @@ def plain(value: Any) -> Any:
 
     Not msgspec's: it would leave tuples as they are, and write 1e-05 as 1e-5, so that records changed.
     """
-    if dataclasses.is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    kind = type(value)
+    if kind in _LEAVES:  # nearly all values of a record
+        return value
+    names = _fields_of(kind)
+    if names:
+        return {name: plain(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
         return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, (tuple, list)):
         return [plain(entry) for entry in value]
     return value
+
+
+_LEAVES = frozenset((str, int, float, bool, type(None)))
+
+
+_FIELDS: dict[type, tuple[str, ...]] = {}
+
+
+def _fields_of(kind: type[Any]) -> tuple[str, ...]:
+    """Names of a dataclass's fields; none of any other type."""
+    known = _FIELDS.get(kind)
+    if known is None:
+        fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+        known = _FIELDS[kind] = tuple(field.name for field in fields)
+    return known
