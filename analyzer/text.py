@@ -114,6 +114,14 @@ def first_few(words: Iterable[str], most: int = 3) -> str:
     return f"{', '.join(every[:most])} and {rest:,} more" if rest > 0 else listed(every)
 
 
+def middle_cut(text: str, limit: int) -> str:
+    """A text of at most this many characters; both ends stay, which tell one name from the next."""
+    if len(text) <= limit:
+        return text
+    kept = max(limit - 1, 0)
+    return f"{text[: kept - kept // 2]}…{text[len(text) - kept // 2 :]}"
+
+
 def without_controls(text: str) -> str:
     """Text that steers no terminal; line feeds and tabs stay."""
     # A mark and not a blank: a reader sees that something was there.

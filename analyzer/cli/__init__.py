@@ -7,6 +7,7 @@ import io
 import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from importlib import import_module
 from types import FrameType
@@ -39,6 +40,8 @@ COMMANDS = {
     "rules": "The CI rules: what, why, how to fix.",
 }
 DEFAULT = "run"
+# By then what was in the signal's way has ended.
+_AGAIN_S = 0.05
 
 
 # A KeyboardInterrupt, so that it goes past every ``except Exception``, as Ctrl-C does.
@@ -54,6 +57,18 @@ def clean_up_on_sigterm() -> None:
         raise Terminated
 
     signal.signal(signal.SIGTERM, end)
+    sys.unraisablehook = _asked_again
+
+
+def _asked_again(raised: sys.UnraisableHookArgs) -> None:
+    """A signal that came while a finaliser or a callback ran is lost with it: it comes again soon."""
+    numbers = {Terminated: signal.SIGTERM, KeyboardInterrupt: signal.SIGINT}
+    if raised.exc_type in numbers:
+        again = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), numbers[raised.exc_type]))
+        again.daemon = True
+        again.start()
+    else:
+        sys.__unraisablehook__(raised)
 
 
 class CommandLine(click.Group):

@@ -9,13 +9,13 @@ import click
 @click.argument("operators", nargs=-1, metavar="[OPERATOR]...")
 @click.option("--domain", help="List one domain only, e.g. com.microsoft.")
 def command(operators: tuple[str, ...], domain: str | None) -> None:
-    r"""List the cost rules with formula and basis, or explain each OPERATOR.
+    """List the cost rules with formula and basis, or explain each OPERATOR.
 
     \b
     analyze ops                      all rules, by family
     analyze ops Conv                 the rules for Conv in every domain
     analyze ops com.microsoft::MoE   one rule
-    """
+    """  # noqa: D301 - Click wants the escape, not a backslash
     from analyzer.costs import explain
 
     if operators:

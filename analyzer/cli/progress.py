@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -58,22 +59,25 @@ def progress(*, quiet: bool) -> Iterator[Progress]:
         yield NoProgress()
         return
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        SpinnerColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
+    from rich.progress import ProgressColumn as Column
+    from rich.text import Text
+
+    class Left(Column):
+        """What is left where that can be told; alone the time that has passed would be taken for it."""
+
+        max_refresh = 0.5
+
+        def render(self, task: Task) -> Text:
+            seconds = None if task.total is None or not task.completed else task.time_remaining
+            return Text("" if seconds is None else f"about {timedelta(seconds=round(seconds))} left")
 
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
         TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        Left(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as display:
         yield TerminalProgress(display)

@@ -16,6 +16,24 @@ STANDARD_OUTPUT = "-"
 
 # What is read of a file to tell whether it is ours: a mark stands at its beginning or at its end.
 _BEGINNING, _END = 2**16, 2**12
+# What nobody calls a folder.
+_OF_FILES = frozenset(
+    (
+        ".html",
+        ".htm",
+        ".json",
+        ".md",
+        ".csv",
+        ".xml",
+        ".sarif",
+        ".txt",
+        ".pdf",
+        ".png",
+        ".svg",
+        ".xlsx",
+        ".docx",
+    )
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +57,7 @@ def targets(formats: Sequence[Format], output: str | None, stem: str, default: P
         default: The folder where nothing was given.
 
     Raises:
-        OutputError: Several formats for standard output.
+        OutputError: Several formats for standard output, or for what is named as one file.
     """
     if output == STANDARD_OUTPUT:
         if len(formats) > 1:
@@ -47,11 +65,26 @@ def targets(formats: Sequence[Format], output: str | None, stem: str, default: P
                 "Several formats cannot share standard output.", hint="Give one --format with --output -."
             )
         return (Target(format=formats[0], path=None),)
+    if output and len(formats) > 1:
+        _require_no_file(output, formats)
     folder = Path(output) if output else default
     # A trailing slash is gone once it is a Path: it is looked for in the text.
     if output and len(formats) == 1 and not output.endswith(("/", os.sep)) and not os.path.isdir(folder):
         return (Target(format=formats[0], path=folder),)
     return tuple(Target(format=known, path=folder / f"{stem}{known.extension}") for known in formats)
+
+
+def _require_no_file(output: str, formats: Sequence[Format]) -> None:
+    """Refuses to make a folder called ``report.pdf``, which nobody meant."""
+    suffix = os.path.splitext(output)[1].lower()
+    if suffix in _OF_FILES and not os.path.isdir(output):
+        names = [known.name for known in formats]
+        one = next((known for known in formats if known.extension.endswith(suffix)), formats[0])
+        name = f"{os.path.splitext(output)[0]}{one.extension}"
+        raise OutputError(
+            f"{output} names one file, and {' and '.join(names)} are written.",
+            hint=f"One of them: --format {one.name} --output {name}. A folder's name ends in a slash.",
+        )
 
 
 def check_writable(reports: Iterable[Target], *, force: bool = False) -> None:

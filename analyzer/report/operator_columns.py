@@ -8,7 +8,7 @@ from typing import Any
 from analyzer.checks.phrases import source_location
 from analyzer.record.analysis import Analysis, OperatorResult, TensorInfo
 from analyzer.report.charts.chart import coded, compact
-from analyzer.report.summary import Time, best_plan, time_in_plan
+from analyzer.report.summary import Time, best_plan, bound_of, operator_word, time_in_plan
 
 # Characters: enough to tell what is meant; a list of indices may have thousands.
 _ATTRIBUTE_LIMIT = 160
@@ -27,8 +27,8 @@ def columns(analysis: Analysis, module_of_operator: Sequence[int]) -> dict[str, 
     return {
         **_texts(operators),
         **_figures(operators),
-        **_times("cpu", [operator.cpu for operator in operators]),
-        **_times("gpu", [operator.gpu for operator in operators]),
+        **_times("cpu", [(operator, operator.cpu) for operator in operators]),
+        **_times("gpu", [(operator, operator.gpu) for operator in operators]),
         "best": [compact(time_s) for time_s in best],
         "share": [compact(time_s / total_s) if time_s is not None and total_s else None for time_s in best],
         "module_number": list(module_of_operator),
@@ -88,6 +88,7 @@ def _texts(operators: Sequence[OperatorResult]) -> dict[str, Any]:
         "note": coded(operator.note for operator in operators),
         "placement": coded(operator.placement for operator in operators),
         "verdict": coded(operator.verdict.device for operator in operators),
+        "verdict_word": coded(operator_word(operator.verdict) for operator in operators),
         "reason": coded(operator.verdict.reason for operator in operators),
         "explanation": coded(operator.verdict.explanation for operator in operators),
         "placed_on": coded(operator.gpu.placed_on if operator.gpu else "" for operator in operators),
@@ -107,13 +108,14 @@ def _figures(operators: Sequence[OperatorResult]) -> dict[str, Any]:
     }
 
 
-def _times(side: str, times: Sequence[Time | None]) -> dict[str, Any]:
+def _times(side: str, pairs: Sequence[tuple[OperatorResult, Time | None]]) -> dict[str, Any]:
+    times = [time for _, time in pairs]
     return {
         f"{side}": [compact(time.time_s) if time else None for time in times],
         f"{side}_low": [compact(time.low_s) if time else None for time in times],
         f"{side}_high": [compact(time.high_s) if time else None for time in times],
         f"{side}_origin": coded((time.origin if time and time.time_s is not None else "") for time in times),
-        f"{side}_bound": coded((time.bound or "" if time else "") for time in times),
+        f"{side}_bound": coded(bound_of(operator, time) for operator, time in pairs),
     }
 
 

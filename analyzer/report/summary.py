@@ -13,6 +13,7 @@ from analyzer.record.analysis import (
     DeviceInfo,
     GpuTime,
     OperatorResult,
+    OperatorVerdict,
     PlanResult,
     TensorInfo,
 )
@@ -62,6 +63,24 @@ PLAN_TITLES = {"cpu": "CPU", "gpu": "GPU", "hybrid": "Best plan"}
 _SPLIT = "Split"
 _NO_MACHINE_CODE = "It cannot run: ONNX Runtime's release wheel has no machine code for this GPU."
 VERDICT_WORDS = {"cpu": "CPU", "gpu": "GPU", "hybrid": "CPU and GPU", "either": "Either"}
+_DEVICES = {"cpu": "CPU", "gpu": "GPU", "either": "either"}
+# Why an operator's verdict is another than its two times say, by ``decision.operator_verdicts.REASONS``.
+_ASIDES = {
+    "transfer-bound": "copies",
+    "data-on-gpu": "neighbours",
+    "gpu-memory": "no room",
+    "energy": "energy",
+    "fused": "neighbours",
+    "pinned": "pinned",
+    "no-session": "no session",
+    "shape-arithmetic": "shapes",
+    "no-cuda-kernel": "no kernel",
+    "no-kernel-for-opset": "no kernel",
+    "no-kernel-for-type": "no kernel",
+    "capability": "no kernel",
+}
+# What runs nowhere, or in no time, or in a time that nobody knows, is on neither.
+_NOWHERE = {"folded": "folded", "free": "free", "unknown": "not known"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,9 +128,23 @@ class TopOperator:
     share_text: str
     bound: str
     placement: str
+    device: str
     verdict: str
     speedup: str
     explanation: str
+
+
+def bound_of(operator: OperatorResult, time: Time | None) -> str:
+    """What limits an operator on one side; nothing limits what does not run."""
+    return "" if time is None or operator.verdict.reason == "folded" else time.bound or ""
+
+
+def operator_word(verdict: OperatorVerdict) -> str:
+    """``GPU``, ``CPU (no room)``, ``folded``: the verdict on an operator; its row cannot contradict it."""
+    if verdict.reason in _NOWHERE:
+        return _NOWHERE[verdict.reason]
+    device, aside = _DEVICES[verdict.device], _ASIDES.get(verdict.reason)
+    return f"{device} ({aside})" if aside else device
 
 
 def best_plan(analysis: Analysis) -> PlanResult | None:
@@ -162,9 +195,10 @@ def _top_operator(operator: OperatorResult, total_s: float) -> TopOperator:
         gpu_origin=operator.gpu.origin if operator.gpu and operator.gpu.time_s is not None else "",
         share=of_total,
         share_text=share(of_total),
-        bound=time.bound or "",
+        bound=bound_of(operator, time),
         placement=operator.placement,
-        verdict=operator.verdict.device,
+        device=operator.verdict.device,
+        verdict=operator_word(operator.verdict),
         speedup=factor(operator.verdict.speedup),
         explanation=operator.verdict.explanation or operator.verdict.reason,
     )

@@ -21,7 +21,7 @@ from analyzer.report import (
 from analyzer.report.ranking import table as ranking_table
 from analyzer.report.ranking import words as ranking_words
 from analyzer.report.summary import MARKS, PlanCard, TopOperator, sign, signed
-from analyzer.text import loggable, plural
+from analyzer.text import loggable, middle_cut, plural
 from analyzer.units import byte_count, count, flop_count
 
 if TYPE_CHECKING:
@@ -36,8 +36,10 @@ if TYPE_CHECKING:
 WIDTH = 100
 # Cells of a bar. Eight eighths each (U+2588 to U+258F) make 64 steps, so that 2 % is still a stroke.
 _BAR = 8
-# Columns that the figures of the rich table take, and what must be left to show modules too.
-_FIGURES, _ROOM_FOR_MODULES, _ROOM_FOR_ORIGINS = 54, 24, 88
+# The fewest columns that show an operator, a module, and those of a terminal with room for origins in words.
+_FEWEST_OF_NAMES, _FEWEST_OF_MODULES, _ROOM_FOR_ORIGINS = 12, 8, 88
+# Of the table of plans, what goes first where there is no room for all.
+_DROPPED_FIRST = ("Energy", "Per s", "Memory", "90 % interval")
 # The least of a device's name that still tells which it is.
 _FEWEST = 16
 # Of an answer's figures: behind a longer one, which is a name, no column is kept.
@@ -281,7 +283,9 @@ def _top(analysis: Analysis) -> str:
         )
         for operator in operators
     ]
-    lines = table(head, rows, right=(3, 4, 5), widest={0: 22, 1: 22})
+    # Modules give way to verdicts that are longer than their heading.
+    verdicts = max(map(len, (head[-1], *(operator.verdict for operator in operators))))
+    lines = table(head, rows, right=(3, 4, 5), widest={0: 22, 1: 22 - verdicts + len(head[-1])})
     return "\n".join([f"The operators that take most of {summary.whose_time(analysis)}", *lines])
 
 
@@ -342,6 +346,13 @@ def table(
         ).rstrip()
         for row in cells
     ]
+
+
+def _module_cut(path: str, limit: int) -> str:
+    # The beginning says where, the last name what: gate and up projections differ there alone.
+    last = path.rpartition(".")[2]
+    room = limit - len(last) - 1
+    return path if len(path) <= limit else f"{path[:room]}…{last}" if room > 0 else middle_cut(last, limit)
 
 
 def _cut(text: str, limit: int | None) -> str:
@@ -457,25 +468,41 @@ def _print_run(analysis: Analysis, console: Console) -> None:
     console.print("  ".join(f"{mark.sign} {mark.name}" for mark in MARKS.values()), style="dim")
 
 
+def _widest(title: str, cells: Iterable[str]) -> int:
+    """Columns that a rich table needs for these cells and the blanks before the next."""
+    return max(map(len, (title, *cells))) + 2
+
+
 def _rich_plans(cards: Sequence[PlanCard], width: int) -> Table:
     from rich import box
     from rich.table import Table
 
     grid = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-    grid.add_column("Plan", no_wrap=True)
-    for title in ("Latency", "90 % interval", "Per s", "Memory", "$/million", "Energy"):
-        grid.add_column(title, justify="right", no_wrap=True)
     # On a narrow terminal the sign alone tells the origin; the legend below says what it means.
     narrow = width < _ROOM_FOR_ORIGINS
-    grid.add_column("" if narrow else "Origin", no_wrap=True)
-    for card in cards:
-        memory = card.memory if card.fits else f"[red]{card.memory}!![/red]"
-        money = summary.marked(card.dollars, card.dollars_origin)
-        power = summary.marked(card.energy, card.energy_origin)
-        figures = (card.latency, card.interval, card.throughput, memory, money, power)
-        style = "bold" if card.chosen else ""
-        origin = sign(card.origin) if narrow else f"{sign(card.origin)} {card.origin}"
-        grid.add_row(card.title, *figures, origin, style=style)
+    columns = {
+        "Plan": [card.title for card in cards],
+        "Latency": [card.latency for card in cards],
+        "90 % interval": [card.interval for card in cards],
+        "Per s": [card.throughput for card in cards],
+        "Memory": [card.memory if card.fits else f"{card.memory}!!" for card in cards],
+        "$/million": [summary.marked(card.dollars, card.dollars_origin) for card in cards],
+        "Energy": [summary.marked(card.energy, card.energy_origin) for card in cards],
+        "" if narrow else "Origin": [
+            sign(card.origin) if narrow else f"{sign(card.origin)} {card.origin}" for card in cards
+        ],
+    }
+    for title in _DROPPED_FIRST:  # a figure that is cut is none
+        if sum(_widest(name, cells) for name, cells in columns.items()) <= width + 1:
+            break
+        del columns[title]
+    for title in columns:
+        left = title in ("Plan", "", "Origin")
+        grid.add_column(title, justify="left" if left else "right", no_wrap=True)
+    for index, card in enumerate(cards):
+        row = [cells[index] for cells in columns.values()]
+        row = [f"[red]{cell}[/red]" if cell.endswith("!!") else cell for cell in row]
+        grid.add_row(*row, style="bold" if card.chosen else "")
     if any(not card.fits for card in cards):
         grid.caption = "!! does not fit into the device's memory"
     return grid
@@ -493,32 +520,38 @@ def _rich_top(operators: Sequence[TopOperator], width: int, time: str) -> Table:
         title_justify="left",
         padding=(0, 1, 0, 0),
         show_edge=False,
-        expand=True,
     )
     # Figures stay whole; what is left goes to the operator and its module.
-    room = width - _FIGURES
-    grid.add_column("Operator", width=max(room // 2, 12), no_wrap=True, overflow="ellipsis")
-    if room >= _ROOM_FOR_MODULES:
-        grid.add_column("Module", ratio=1, no_wrap=True, overflow="ellipsis")
-    grid.add_column("Share", no_wrap=True)
-    for side in ("CPU", "GPU"):
-        grid.add_column(side, justify="right", no_wrap=True)
-    grid.add_column("Ratio", justify="right", no_wrap=True)
-    grid.add_column("Verdict", no_wrap=True)
-    for operator in operators:
-        module = (
-            (escape(clean(operator.module or operator.code or operator.where)),)
-            if room >= _ROOM_FOR_MODULES
-            else ()
-        )
+    names = [clean(f"{operator.op_type} #{operator.index}") for operator in operators]
+    figures = {
+        "Share": [f"{bar(operator.share, 6)} {operator.share_text:>5}" for operator in operators],
+        "CPU": [f"{operator.cpu} {sign(operator.cpu_origin) or ' '}" for operator in operators],
+        "GPU": [f"{operator.gpu} {sign(operator.gpu_origin) or ' '}" for operator in operators],
+        "Ratio": [operator.speedup for operator in operators],
+        "Verdict": [operator.verdict for operator in operators],
+    }
+
+    def room() -> int:
+        return width + 1 - sum(_widest(name, cells) for name, cells in figures.items())
+
+    if room() < _FEWEST_OF_NAMES + _FEWEST_OF_MODULES + 4:  # names tell more than bars
+        figures["Share"] = [operator.share_text for operator in operators]
+    for title in ("Ratio", "Share"):
+        if room() < _FEWEST_OF_NAMES + 2:
+            del figures[title]
+    of_names = min(max(map(len, names)), max(room() - _FEWEST_OF_MODULES - 4, _FEWEST_OF_NAMES))
+    of_modules = room() - of_names - 4
+    grid.add_column("Operator", width=of_names, no_wrap=True)
+    if of_modules >= _FEWEST_OF_MODULES:
+        grid.add_column("Module", width=of_modules, no_wrap=True)
+    for title in figures:
+        grid.add_column(title, justify="left" if title == "Verdict" else "right", no_wrap=True)
+    for index, (operator, name) in enumerate(zip(operators, names, strict=True)):
+        module = clean(operator.module or operator.code or operator.where)
         grid.add_row(
-            escape(clean(f"{operator.op_type} #{operator.index}")),
-            *module,
-            f"{bar(operator.share, 6)} {operator.share_text:>5}",
-            f"{operator.cpu} {sign(operator.cpu_origin) or ' '}",
-            f"{operator.gpu} {sign(operator.gpu_origin) or ' '}",
-            operator.speedup,
-            operator.verdict,
-            style={"cpu": "cyan", "gpu": "yellow"}.get(operator.verdict, ""),
+            escape(middle_cut(name, of_names)),
+            *((escape(_module_cut(module, of_modules)),) if of_modules >= _FEWEST_OF_MODULES else ()),
+            *(cells[index] for cells in figures.values()),
+            style={"cpu": "cyan", "gpu": "yellow"}.get(operator.device, ""),
         )
     return grid

@@ -3,10 +3,10 @@
 const table = (() => {
   const { data, operators, groups, element } = report;
   const byId = (id) => document.getElementById(id);
-  const NAMES = { cpu: "CPU", gpu: "GPU", either: "either", hybrid: "CPU + GPU" };
+  const NAMES = { cpu: "CPU", gpu: "GPU", either: "either", hybrid: "CPU and GPU" };
   const narrow = matchMedia("(max-width: 700px)").matches;
 
-  const chip = (device) => element("span", { className: `chip chip-${device}`, textContent: NAMES[device] || device });
+  const chip = (device, text) => element("span", { className: `chip chip-${device}`, textContent: text || NAMES[device] || device });
   const two = (first, second, className = "") => {
     const cell = element("span", { className: `two ${className}` });
     cell.append(first, element("small", { textContent: second, title: second }));
@@ -44,7 +44,7 @@ const table = (() => {
   };
   const verdictCell = (cell) => {
     const row = cell.getData();
-    return two(chip(row.verdict), row.speedup === null ? "" : `${figures.figure(row.speedup, "factor")} on GPU`);
+    return two(chip(row.verdict, row.verdict_word), row.speedup === null ? "" : `${figures.figure(row.speedup, "factor")} on GPU`);
   };
   const reasonCell = (cell) => {
     const row = cell.getData();
@@ -67,7 +67,7 @@ const table = (() => {
     ...(data.has_gpu ? [{ title: "GPU time", field: "gpu", width: 140, formatter: timeCell("gpu"), ...number }] : []),
     { title: "Share", field: "share", width: 78, formatter: kind("percent"), ...number },
     { title: "Runs on", field: "placement", width: 92, formatter: (cell) => chip(cell.getValue()) },
-    { title: "Verdict", field: "verdict", width: 104, formatter: verdictCell },
+    { title: "Verdict", field: "verdict", width: 138, formatter: verdictCell },
     { title: "Bound", field: "bound", width: 98 },
     { title: "Source line", field: "code", width: 240, formatter: sourceCell },
     { title: "Reason", field: "reason", width: 240, formatter: reasonCell },
@@ -185,7 +185,7 @@ const table = (() => {
       ["Bytes", `${figures.figure(row.bytes_read, "count")} read, ${figures.figure(row.bytes_written, "count")} written`], ["FLOPs per byte", figures.figure(row.intensity, "number")],
       ["CPU", time("cpu")], ["GPU", time("gpu")], ["CUDA session", row.placed_on && `${row.placed_on}: ${row.why}`],
       ["In the CPU session", run(row.group_cpu)], ["In the CUDA session", run(row.group_gpu)],
-      ["Best plan", NAMES[row.placement]], ["Verdict", `${NAMES[row.verdict]} ${figures.figure(row.speedup, "factor")}: ${row.explanation || row.reason}`],
+      ["Best plan", NAMES[row.placement]], ["Verdict", `${row.verdict_word} ${figures.figure(row.speedup, "factor")}: ${row.explanation || row.reason}`],
     ].filter(([, value]) => value);
     const close = element("button", { type: "button", className: "button", textContent: "Close" });
     close.addEventListener("click", () => report.select(index, "detail"));

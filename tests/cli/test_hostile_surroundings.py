@@ -101,6 +101,35 @@ def test_a_signal_while_the_model_runs_leaves_no_child_folder_or_report(
     assert not children_that_read(temporary)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="no such signals there")
+@pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_that_comes_in_a_finaliser_still_ends_the_program(name: str, status: int) -> None:
+    # Python prints what a finaliser raises and goes on: the signal would be lost.
+    program = f"""
+import os, signal, sys, time
+from analyzer.cli import Terminated, clean_up_on_sigterm
+
+class Ends:
+    def __del__(self):
+        os.kill(os.getpid(), signal.{name})
+        for _ in range(1000):
+            pass
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+clean_up_on_sigterm()
+try:
+    Ends()
+    time.sleep(60)
+except Terminated:
+    sys.exit(143)
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ended.returncode == status
+    assert ended.stderr == ""
+
+
 def children_that_read(folder: Path) -> list[str]:
     import psutil
 

@@ -35,3 +35,13 @@ def test_ops_names_the_nearest_of_an_unknown_operator() -> None:
     result = CliRunner().invoke(command, ["MatMull"])
     assert isinstance(result.exception, UsageError)
     assert "MatMul" in result.exception.hint
+
+
+def test_help_shows_no_escape_of_the_program_that_lays_it_out() -> None:
+    from analyzer.cli import COMMANDS, command_line
+
+    for name in COMMANDS:
+        shown = CliRunner().invoke(command_line, [name, "--help"])
+        assert shown.exit_code == 0
+        assert "\\b" not in shown.output
+        assert "\b" not in shown.output

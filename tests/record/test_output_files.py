@@ -11,7 +11,7 @@ from analyzer.cli import run_command_line
 from analyzer.errors import OutputError
 from analyzer.record.analysis import Analysis
 from analyzer.record.formats import FORMATS, find
-from analyzer.record.output_files import Target, check_writable, is_ours, write_all
+from analyzer.record.output_files import Target, check_writable, is_ours, targets, write_all
 from analyzer.run_folder import FileToBe
 
 ALIEN = {
@@ -35,6 +35,25 @@ def record(inference_text: str, tmp_path_factory: pytest.TempPathFactory) -> Pat
     path = tmp_path_factory.mktemp("record") / "mlp.json"
     path.write_text(inference_text, encoding="utf-8")
     return path
+
+
+@pytest.mark.parametrize(
+    ("name", "better"),
+    [("x.pdf", "--format html --output x.html"), ("x.JSON", "--format json --output x.json")],
+)
+def test_several_reports_make_no_folder_that_is_called_like_a_file(
+    tmp_path: Path, name: str, better: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    both = [find("html"), find("json")]
+    with pytest.raises(OutputError, match="names one file, and html and json are written") as refused:
+        targets(both, name, "net", Path("reports"))
+    assert better in (refused.value.hint or "")
+    for folder in (f"{name}/", "v1.2", "results.d"):
+        places = [target.path for target in targets(both, folder, "net", Path("reports"))]
+        assert places == [Path(folder) / "net.html", Path(folder) / "net.json"]
+    (tmp_path / name).mkdir()  # it is there, and so it is meant
+    assert len(targets(both, name, "net", Path("reports"))) == 2
 
 
 def test_a_full_disk_is_told_with_the_file_that_found_no_room(

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from analyzer.record.fleet import Fleet, FleetCell
 from analyzer.report.fleet import csv_table, flat, markdown, page, parquet, sheets, text, words
+from analyzer.text import middle_cut
 
 # As test_texts_of_strangers.py has it: what steers a terminal, and what commands a CI server.
 FORBIDDEN = re.compile(
@@ -231,8 +232,8 @@ def test_a_terminal_of_80_columns_shows_every_figure_whole() -> None:
 
 
 def test_a_long_name_keeps_both_ends() -> None:
-    assert text.middle_cut("encoder-of-team-7-large", 11) == "encod…large"
-    assert text.middle_cut("encoder", 7) == "encoder"
+    assert middle_cut("encoder-of-team-7-large", 11) == "encod…large"
+    assert middle_cut("encoder", 7) == "encoder"
 
 
 def test_of_many_models_a_terminal_shows_what_moves_then_what_failed() -> None:

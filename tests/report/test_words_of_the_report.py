@@ -13,7 +13,7 @@ from rich.console import Console
 
 from analyzer.errors import UsageError
 from analyzer.record.analysis import Analysis
-from analyzer.report import FORMATS, find, render, summary, text
+from analyzer.report import FORMATS, find, operator_columns, render, summary, text
 
 
 def test_every_format_is_found_by_its_name_and_has_an_extension_of_its_own() -> None:
@@ -49,6 +49,60 @@ def test_the_terminal_shows_verdict_then_plans_then_operators() -> None:
     assert "90 % interval 3.2x to 5.1x" in said
     # The last line is a command, which is copied whole.
     assert max(map(len, said.splitlines()[:-1])) <= 100
+
+
+@pytest.mark.parametrize(
+    ("device", "reason", "word"),
+    [
+        ("gpu", "compute-bound", "GPU"),
+        ("cpu", "launch-bound", "CPU"),
+        ("either", "within-error", "either"),
+        ("cpu", "gpu-memory", "CPU (no room)"),
+        ("gpu", "data-on-gpu", "GPU (neighbours)"),
+        ("cpu", "transfer-bound", "CPU (copies)"),
+        ("cpu", "no-cuda-kernel", "CPU (no kernel)"),
+        ("either", "folded", "folded"),
+        ("either", "free", "free"),
+    ],
+)
+def test_a_verdict_is_worded_so_that_the_times_beside_it_do_not_contradict_it(
+    device: Any, reason: str, word: str
+) -> None:
+    analysis = factory.analysis(2)
+    verdict = replace(analysis.operators[0].verdict, device=device, reason=reason, speedup=183.0)
+    operators = (replace(analysis.operators[0], verdict=verdict), *analysis.operators[1:])
+    changed = replace(analysis, operators=operators)
+    row = next(line for line in text.render(changed).splitlines() if line.startswith("Conv #0"))
+    assert row.endswith(f" {word}")
+    row = next(line for line in render(changed, "markdown").splitlines() if line.startswith("| Conv 0 |"))
+    assert row.endswith(f"| {word} |")
+    told = operator_columns.columns(changed, [0, 0])
+    words = told["verdict_word"]
+    bounds = told["cpu_bound"]
+    assert words["of"][words["at"][0]] == word
+    assert (bounds["of"][bounds["at"][0]] == "") == (reason == "folded")
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_narrow_terminal_shows_fewer_columns_and_no_figure_cut(width: int) -> None:
+    analysis = factory.analysis(4)
+    deep = tuple(
+        replace(operator, module=f"model.layers.{operator.index}.mlp.experts.{side}_projection")
+        for operator, side in zip(analysis.operators, ("gate", "up", "gate", "up"), strict=True)
+    )
+    shown = io.StringIO()
+    text.print_summary(replace(analysis, operators=deep), Console(file=shown, width=width, color_system=None))
+    lines = shown.getvalue().splitlines()
+    plans = next(line for line in lines if line.startswith("Plan "))
+    assert "$/million" in plans
+    assert max(map(len, lines[:-1])) <= width
+    first = next(at for at, line in enumerate(lines) if line.startswith("Where the best plan")) + 3
+    rows = lines[first : first + 4]
+    for time in ("4.00 ms ●", "300 µs ○", "200 µs ○", "100 µs ○"):
+        assert any(time in row for row in rows)
+    if width > 60:
+        assert [bool(re.search(r"up_\S*on", row)) for row in rows] == [True, False, True, False]
+        assert [bool(re.search(r"gate\S*on", row)) for row in rows] == [False, True, False, True]
 
 
 def test_the_ten_operators_are_those_that_take_most_of_the_best_plan() -> None:

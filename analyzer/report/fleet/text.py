@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from analyzer.record.fleet import Fleet, FleetModel
 from analyzer.report.fleet import sheets, words
 from analyzer.report.text import clean
+from analyzer.text import middle_cut
 from analyzer.units import UNKNOWN, dollars, seconds
 
 if TYPE_CHECKING:
@@ -168,14 +169,6 @@ def most_wanted(fleet: Fleet, most: int) -> tuple[FleetModel, ...]:
         return (1, 0) if model.failure is not None else (2, 0)
 
     return tuple(sorted(fleet.models, key=order)[:most])
-
-
-def middle_cut(text: str, limit: int) -> str:
-    """A text of at most this many characters: both ends tell one model from the next."""
-    if len(text) <= limit:
-        return text
-    kept = limit - 1
-    return f"{text[: kept - kept // 2]}…{text[len(text) - kept // 2 :]}"
 
 
 def _end_cut(text: str, limit: int) -> str:

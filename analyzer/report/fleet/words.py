@@ -12,7 +12,7 @@ from analyzer.report.summary import span
 from analyzer.text import listed, plural
 from analyzer.units import UNKNOWN, digits, dollars, seconds, with_prefix
 
-PLANS: Mapping[str, str] = {"cpu": "CPU", "gpu": "GPU", "hybrid": "CPU + GPU"}
+PLANS: Mapping[str, str] = {"cpu": "CPU", "gpu": "GPU", "hybrid": "CPU and GPU"}
 VERDICTS: Mapping[str, str] = {**PLANS, "either": "either"}
 FAILURES: Mapping[str, str] = {
     "error": "error",
@@ -135,7 +135,7 @@ def interval(cell: FleetCell) -> str:
 
 
 def plan(cell: FleetCell) -> str:
-    """What runs it: ``GPU``, ``CPU + GPU``, ``2 GPUs``."""
+    """What runs it: ``GPU``, ``CPU and GPU``, ``2 GPUs``."""
     return PLANS.get(cell.plan, cell.plan)
 
 
