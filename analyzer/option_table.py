@@ -68,6 +68,7 @@ class Option(NamedTuple):
         switch: Whether it is written ``--name/--no-name``.
         helps: The help of single commands, where it is another.
         defaults: What a command takes where nothing is given.
+        spellings: Other names that people type on the command line.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Option(NamedTuple):
     switch: bool = False
     helps: Mapping[Command, str] = _NOWHERE
     defaults: Mapping[Command, str] = _NOWHERE
+    spellings: tuple[str, ...] = ()
 
     @property
     def keyword(self) -> str:
@@ -102,6 +104,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         name="batch",
         kind="whole_list",
+        spellings=("batch-size",),
         metavar="N[,N...]",
         help="Batch size(s); the report is about the first, all are measured.",
         commands=_MEASURING,
@@ -313,6 +316,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         name="utilisation",
         kind="number",
+        spellings=("utilization",),
         metavar="U",
         help="Share of rented time in use, for prices. [1]",
         commands=_DECIDING,

@@ -232,8 +232,8 @@ def settings_defaults(ctx: click.Context, start: Any, *, check: bool = False) ->
 
 def long_option(parameter: click.Parameter) -> str:
     """The name of an option as users write it, without dashes; an argument's own name."""
-    longest = max((name for name in parameter.opts if name.startswith("--")), key=len, default="")
-    return longest.removeprefix("--") or parameter.name or ""
+    first = next((name for name in parameter.opts if name.startswith("--")), "")
+    return first.removeprefix("--") or parameter.name or ""
 
 
 def _as_written(value: Any, parameter: click.Parameter) -> Any:

@@ -40,6 +40,7 @@ def _option(option: Option, command: Command) -> Callable[[CommandFunction], Com
     # in `pipeline/options.py`, for the Python interface as well.
     return click.option(
         name,
+        *(f"--{spelling}" for spelling in option.spellings),
         type=_type(option),
         is_flag=option.is_flag,
         multiple=option.kind == "repeated",

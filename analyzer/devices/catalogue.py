@@ -70,6 +70,11 @@ def device(name: str) -> Device:
         slug = _slugs_by_words(kind).get(_telling_words(key))
         if slug is not None:
             return _load(kind, slug)
+    for kind in FILES:
+        # "rtx4090", "a100 80 gb": with or without hyphens.
+        slug = _slugs_by_letters(kind).get(_letters(key))
+        if slug is not None:
+            return _load(kind, slug)
     names = (*_names("gpu"), *_names("cpu"))
     raise DeviceError(f"No device is called {name!r}.", hint=_nearest_names(key, names))
 
@@ -351,6 +356,19 @@ def _slugs_by_words(kind: DeviceKind) -> dict[frozenset[str], str]:
     for name, slug in _names(kind).items():
         slugs_by_words.setdefault(_telling_words(name), set()).add(slug)
     return {words: next(iter(slugs)) for words, slugs in slugs_by_words.items() if len(slugs) == 1 and words}
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name)
+
+
+@cache
+def _slugs_by_letters(kind: DeviceKind) -> dict[str, str]:
+    """Slugs by the letters and figures of their names; names of the same are left out."""
+    slugs: dict[str, set[str]] = {}
+    for name, slug in _names(kind).items():
+        slugs.setdefault(_letters(name), set()).add(slug)
+    return {letters: next(iter(found)) for letters, found in slugs.items() if len(found) == 1 and letters}
 
 
 @cache

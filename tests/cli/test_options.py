@@ -4,9 +4,11 @@ from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from analyzer.checks.settings import RUN_OPTIONS
 from analyzer.cli import COMMANDS, command_line, long_option
+from analyzer.cli.options import keywords
 from analyzer.devices import catalogue
 from analyzer.errors import UsageError
 from analyzer.loading.loaded import DEFAULT_OPSET
@@ -105,6 +107,21 @@ def test_the_keywords_of_an_applied_plan_are_its_long_options_with_underscores()
 def test_a_record_is_decided_anew_by_the_options_of_render() -> None:
     render = {option.keyword for option in taken_by("render") if option.name not in NO_KEYWORD}
     assert set(RecordOptions.__annotations__) == render
+
+
+def test_other_spellings_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[AnalyzeOptions] = []
+
+    def analyse(params: dict[str, Any]) -> None:
+        seen.append(keywords(params, "run"))
+        raise UsageError("Asked, and that is all.")
+
+    monkeypatch.setattr("analyzer.cli.run.analyse", analyse)
+    for words in (("--batch", "4", "--utilisation", "0.5"), ("--batch-size", "4", "--utilization", "0.5")):
+        result = CliRunner().invoke(command_line, ["run", __file__, *words])
+        assert isinstance(result.exception, UsageError)
+    assert seen[0] == seen[1]
+    assert seen[0]["batch"] == "4"
 
 
 def test_no_option_stands_twice() -> None:

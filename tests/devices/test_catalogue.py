@@ -123,6 +123,19 @@ def test_a_device_of_the_contract_is_found_by_its_slug(slug: str) -> None:
     assert catalogue.device(slug).slug == slug
 
 
+@pytest.mark.parametrize(
+    ("typed", "slug"),
+    [
+        ("rtx4090", "rtx-4090"),
+        ("A100 80 GB", "a100-80gb-sxm"),
+        ("h100pcie", "h100-80gb-pcie"),
+        ("l40s", "l40s"),
+    ],
+)
+def test_names_are_found_with_hyphens_elsewhere_or_none(typed: str, slug: str) -> None:
+    assert catalogue.device(typed).slug == slug
+
+
 def test_names_are_found_in_any_case_and_by_alias() -> None:
     assert catalogue.device("A100").slug == "a100-80gb-sxm"
     assert catalogue.device("H100").slug == "h100-80gb-sxm"
