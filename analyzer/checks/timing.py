@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from analyzer.checks.phrases import by_source_line, bytes_moved, operator_label, operators, total
@@ -71,7 +72,8 @@ def launch_bound(subject: Subject) -> Iterator[Diagnostic]:
 
     What:
         On the GPU the time of these operators is the fixed cost of a kernel launch; the work itself is
-        hidden in it. Only places that take 5 % of the CUDA session's latency or more are listed.
+        hidden in it. Only places that take 5 % of the CUDA session's latency or more count; all of them are
+        one finding, at the place that takes most.
 
     Why:
         A launch costs microseconds whatever it launches, so a GPU that is ten times faster gains nothing
@@ -89,18 +91,28 @@ def launch_bound(subject: Subject) -> Iterator[Diagnostic]:
     if plan is None:
         return
     bound = [op for op in subject.analysis.operators if op.gpu and op.gpu.bound == "overhead" and _on_gpu(op)]
-    for group in by_source_line(bound):
-        time = total(_gpu_s(op) for op in group)
-        if time is None or time < LAUNCH_SHARE * plan.latency_s:
-            continue
-        yield Diagnostic(
-            operator=group[0],
-            message=f"{_group_label(group)} {'is' if len(group) == 1 else 'are'} launch-bound: "
-            f"{seconds(time)}, {share(time / plan.latency_s)} of the CUDA session's {seconds(plan.latency_s)}",
-            fix="raise the batch, fuse operators, or use CUDA graphs (enable_cuda_graph)",
-            seconds=time,
-            bytes=bytes_moved(group),
-        )
+    timed = [(total(_gpu_s(op) for op in group), group) for group in by_source_line(bound)]
+    places = [(time, group) for time, group in timed if time and time >= LAUNCH_SHARE * plan.latency_s]
+    if not places:
+        return
+    # One finding, as one thing mends them all.
+    places.sort(key=lambda place: -place[0])
+    every = [op for _, group in places for op in group]
+    time = math.fsum(time for time, _ in places)
+    if len(places) == 1:
+        subject_text, most = f"{_group_label(every)} {'is' if len(every) == 1 else 'are'}", ""
+    else:
+        subject_text = f"{len(every)} operators of {len(places)} lines are"
+        named = first_few([f"{_group_label(group)} ({seconds(time)})" for time, group in places])
+        most = f"; most of it: {named}"
+    yield Diagnostic(
+        operator=places[0][1][0],
+        message=f"{subject_text} launch-bound: {seconds(time)}, {share(time / plan.latency_s)} of the CUDA "
+        f"session's {seconds(plan.latency_s)}{most}",
+        fix="raise the batch, fuse operators, or use CUDA graphs (enable_cuda_graph)",
+        seconds=time,
+        bytes=bytes_moved(every),
+    )
 
 
 @rule("A203", "faster-on-cpu", "warning")

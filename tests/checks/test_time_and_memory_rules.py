@@ -4,7 +4,7 @@ from typing import Any
 from checks_factory import analysis, operator, plan, stem, tensor
 
 from analyzer.checks import run
-from analyzer.record.analysis import Analysis, Where
+from analyzer.record.analysis import Analysis, OperatorResult, Where
 
 
 def found(code: str, toy: Analysis) -> list[Any]:
@@ -68,6 +68,20 @@ def test_launch_bound_operators_of_one_line_are_one_note_with_their_share() -> N
     assert "4 Relu operators" in finding.message
     assert "20 %" in finding.message  # 4 x 0.1 ms of 2 ms.
     assert abs(finding.seconds - 4e-4) < 1e-12
+
+
+def test_launch_bound_operators_of_several_lines_are_one_note_at_the_line_that_takes_most() -> None:
+    def on_line(number: int, gpu_s: float) -> OperatorResult:
+        line = Where(file="m.py", line=number, code="x = f(x)")
+        return operator("Relu", [f"a{number}"], [f"a{number + 1}"], gpu_s=gpu_s, bound="overhead", source=line)
+
+    toy = analysis(*map(on_line, range(5), (1e-4, 2e-4, 5e-4, 3e-4, 5e-5)), gpu_s=2e-3)
+    (finding,) = found("A202", toy)
+    assert finding.operator == 2
+    # The fifth takes 2.5 % of 2 ms, which is not worth a word: 1.1 ms are left, 55 %.
+    assert "4 operators of 4 lines are launch-bound: 1.10 ms, 55 %" in finding.message
+    assert finding.message.index("500 µs") < finding.message.index("300 µs") < finding.message.index("200 µs")
+    assert abs(finding.seconds - 1.1e-3) < 1e-12
 
 
 def test_launch_bound_operators_that_hardly_matter_are_not_listed() -> None:
