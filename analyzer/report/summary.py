@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -217,6 +218,25 @@ def sentence(analysis: Analysis) -> str:
     if verdict.device == "either":
         return f"Either will do: {devices.cpu.name} and {gpu} are too close to call."
     return f"Run it on {place[verdict.device]}."
+
+
+def measure_again(analysis: Analysis) -> str:
+    """What goes before an answer that other processes have spoilt; empty where they have not."""
+    measured = analysis.environment.measurement.get("cpu")
+    busy = isinstance(measured, Mapping) and measured.get("busy") is True
+    low, high = analysis.verdict.low, analysis.verdict.high
+    if not busy or not low or not high:
+        return ""
+    # What is clear in spite of them is.
+    if low > 1 or high < 1:
+        return "" if high <= _STILL_CLEAR * low else _MEASURE_AGAIN
+    return _MEASURE_AGAIN
+
+
+_STILL_CLEAR = 10.0  # times, from one end of a speed-up's interval to the other
+_MEASURE_AGAIN = (
+    "Measure again on a quiet machine: other processes took part of this one's time, and the answer is rough."
+)
 
 
 def confidence(analysis: Analysis) -> str:

@@ -52,6 +52,27 @@ def test_the_terminal_shows_verdict_then_plans_then_operators() -> None:
 
 
 @pytest.mark.parametrize(
+    ("busy", "low", "high", "again"),
+    [
+        (True, 0.74, 166.0, True),  # CPU or GPU: nobody can tell
+        (True, 1.2, 40.0, True),
+        (True, 3.2, 5.1, False),  # the GPU, whatever ran beside it
+        (False, 0.74, 166.0, False),
+    ],
+)
+def test_of_a_busy_machine_the_first_words_are_to_measure_again(
+    busy: bool, low: float, high: float, again: bool
+) -> None:
+    analysis = factory.analysis(4)
+    measured = replace(analysis.environment, measurement={"cpu": {"busy": busy}})
+    verdict = replace(analysis.verdict, speedup=2.4, low=low, high=high)
+    shown = replace(analysis, environment=measured, verdict=verdict)
+    first = text.render(shown).split("\n\n")[1]
+    assert first.startswith("Measure again on a quiet machine") is again
+    assert ("Measure again on a quiet machine" in render(shown, "html")) is again
+
+
+@pytest.mark.parametrize(
     ("device", "reason", "word"),
     [
         ("gpu", "compute-bound", "GPU"),

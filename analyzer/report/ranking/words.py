@@ -22,8 +22,10 @@ def leads(analysis: Analysis) -> bool:
 def sentence(analysis: Analysis) -> str:
     """The answer: the ranking's where several devices or batches were asked about, else the verdict's."""
     if analysis.ranking is not None and leads(analysis):
-        return analysis.ranking.sentence
-    return summary.sentence(analysis)
+        answer = analysis.ranking.sentence
+    else:
+        answer = summary.sentence(analysis)
+    return " ".join(filter(None, (summary.measure_again(analysis), answer)))
 
 
 def word(analysis: Analysis) -> str:
