@@ -16,7 +16,7 @@ from analyzer.isolation.child import SELDOM
 from analyzer.isolation.process import READING
 from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
-from analyzer.loading.model_reference import parse_reference
+from analyzer.loading.model_reference import parse_reference, with_arguments
 from analyzer.loading.reading_process import HANDLERS
 from analyzer.option_table import (
     AnalyzeOptions,
@@ -299,7 +299,7 @@ def _load(model: Model, inputs: Any, options: Options, progress: Progress) -> Lo
                 "inputs= goes with a module; a file brings its own.", hint="Use input= or example_inputs."
             )
         return load(
-            parse_reference(os.fspath(model)),
+            with_arguments(parse_reference(os.fspath(model)), options.arguments),
             batch=options.batch,
             specs=options.inputs,
             opset=options.opset,
@@ -308,6 +308,8 @@ def _load(model: Model, inputs: Any, options: Options, progress: Progress) -> Lo
             training=options.training,
             limits=options.limits,
         )
+    if options.arguments:
+        raise UsageError("arg= says how a model is built, and this one is built already.")
     # No cache: an object in memory has no file whose content could be the key.
     from analyzer.loading.from_object import load_live
 

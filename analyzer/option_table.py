@@ -124,6 +124,13 @@ OPTIONS: tuple[Option, ...] = (
         commands=_MODEL_READING,
     ),
     Option(
+        name="arg",
+        kind="repeated",  # a list holds commas
+        metavar="NAME=VALUE",
+        help="Argument of the class or function that builds the model: a literal, else text; repeatable.",
+        commands=(*_MODEL_READING, "generate", "fleet"),
+    ),
+    Option(
         name="gpu",
         kind="names",
         metavar="NAME[,NAME...]",
@@ -723,6 +730,7 @@ class AnalyzeOptions(RecordOptions, total=False):
 
     batch: int | str | Sequence[int] | None
     input: str | Sequence[str]
+    arg: str | Sequence[str]
     state: bool | str | Sequence[str]
     opset: int | str | None
     onnxruntime: str | None
@@ -741,6 +749,7 @@ class GenerateOptions(TypedDict, total=False):
     """Keywords of ``analyze_generation()``: the long options of ``analyze generate`` with underscores."""
 
     batch: int | str | Sequence[int] | None
+    arg: str | Sequence[str]
     gpu: str | Sequence[str] | None
     cpu: str | None
     run: bool
@@ -767,6 +776,7 @@ class CapacityOptions(TypedDict, total=False):
 
     batch: int | str | Sequence[int] | None
     input: str | Sequence[str]
+    arg: str | Sequence[str]
     gpu: str | Sequence[str] | None
     cpu: str | None
     precision: str | None
@@ -820,6 +830,7 @@ class ApplyOptions(TypedDict, total=False):
 
     batch: int | str | Sequence[int] | None
     input: str | Sequence[str]
+    arg: str | Sequence[str]
     gpu: str | Sequence[str] | None
     cpu: str | None
     precision: str | None

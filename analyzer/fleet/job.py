@@ -120,10 +120,10 @@ def own_files(job: Job) -> Dependencies:
     from pathlib import Path
 
     from analyzer.loading.dependencies import file_digest
+    from analyzer.loading.model_reference import split_path
 
-    start = Path(job.folder) / job.reference.partition(".py:")[0]
-    if job.reference.partition(".py:")[1]:
-        start = start.with_name(start.name + ".py")
+    # Of a module its dotted name, which is no file.
+    start = Path(job.folder) / (split_path(job.reference)[0] or job.reference)
     if start.is_dir():
         files = sorted(start.glob("*.json"))
     elif start.suffix == ".py":

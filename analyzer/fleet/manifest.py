@@ -15,6 +15,7 @@ from typing import Any, get_args
 from analyzer.checks.settings import read_options
 from analyzer.errors import AnalyzerError, UsageError
 from analyzer.fleet.entry import Entry
+from analyzer.loading.model_reference import split_path
 from analyzer.record.fleet import FleetQuestion, Today, Traffic
 from analyzer.text import latency_limit, nearest
 from analyzer.toml_file import read_toml
@@ -105,10 +106,11 @@ class _Reader:
 
     def _reference(self, text: str) -> str:
         """As the command line would have it, started in the working folder: paths begin at the manifest."""
-        if ":" in text and not re.search(r"\.py:[\w.]+$", text):
+        path, name = split_path(text)
+        if not path:
             return text  # package.module:Name
-        path = os.path.join(self._path.parent, text)
-        return os.path.normpath(path) if os.path.isabs(text) else os.path.relpath(path)
+        whole = os.path.join(self._path.parent, path)
+        return (os.path.normpath(whole) if os.path.isabs(path) else os.path.relpath(whole)) + name
 
     def _options(self, table: Mapping[str, Any], own: tuple[str, ...], start: int) -> Mapping[str, Any]:
         """Options of a table: under ``options`` or beside the table's own keys."""

@@ -14,7 +14,7 @@ from analyzer.errors import ModelError, UsageError
 from analyzer.fleet.entry import Entry
 from analyzer.fleet.manifest import read_manifest
 from analyzer.generation.sources import is_configuration, is_genai
-from analyzer.loading.model_reference import parse_reference
+from analyzer.loading.model_reference import parse_reference, split_path
 from analyzer.text import first_few
 
 _SUFFIXES = (".onnx", ".pt2", ".py")
@@ -59,7 +59,7 @@ def _expanded(entry: Entry) -> Iterator[Entry]:
                 f"{text} holds no model.",
                 hint="Looked for: .onnx, .pt2, .py with a model in it, folders with config.json.",
             )
-    elif glob.has_magic(text) and not os.path.exists(text):
+    elif glob.has_magic(split_path(text)[0]) and not os.path.exists(text):
         found = sorted(path for path in glob.glob(text, recursive=True) if _may_be_model(path))
         if not found:
             raise ModelError(f"{text} fits no model.", hint="Quote it if the shell should leave it alone.")

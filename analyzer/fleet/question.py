@@ -88,7 +88,7 @@ def _asked(entry: Entry, options: Mapping[str, Any], machine: Machine) -> AskedM
 
 
 # Options of all questions that are checked alike.
-_OF_ALL = ("batch", "gpu", "cpu", "prices", "pricing", "region", "threads", "runs", "time_budget")
+_OF_ALL = ("arg", "batch", "gpu", "cpu", "prices", "pricing", "region", "threads", "runs", "time_budget")
 
 
 def _check(entry: Entry, question: FleetQuestion, keywords: Mapping[str, Any]) -> None:

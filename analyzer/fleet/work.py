@@ -135,6 +135,8 @@ def _read(job: Job, recorded: list[Dependencies]) -> Dependencies:
 
 def _model_file(job: Job) -> Dependencies:
     """The model's file: another process reads it where it is an ONNX graph or a saved program."""
+    from analyzer.loading.model_reference import split_path
+
     files = own_files(job).files
-    reference = os.path.abspath(os.path.join(job.folder, job.reference))
+    reference = os.path.abspath(os.path.join(job.folder, split_path(job.reference)[0]))
     return Dependencies(files={path: digest for path, digest in files.items() if path == reference})

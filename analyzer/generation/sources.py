@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,7 +32,7 @@ from analyzer.loading.decoder_export import (
     python_model,
 )
 from analyzer.loading.load import load
-from analyzer.loading.model_reference import Reference, parse_reference
+from analyzer.loading.model_reference import Reference, names_python, parse_reference
 from analyzer.loading.python.user_model import UserModel
 from analyzer.progress import StageProgress
 
@@ -70,9 +69,7 @@ def is_genai(text: str) -> bool:
 
 def is_python(text: str) -> bool:
     """Whether MODEL is model.py, model.py:Name or package.module:Name."""
-    if os.path.exists(text) and not text.endswith(".py"):
-        return False
-    return bool(re.search(r"\.py(:[\w.]+)?$", text) or re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", text))
+    return (text.endswith(".py") or not os.path.exists(text)) and names_python(text)
 
 
 def from_genai(path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> OpenedModel:

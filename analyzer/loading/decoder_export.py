@@ -80,7 +80,7 @@ def _key(reference: Reference) -> str:
     source = str(reference.path.resolve()) if reference.path else reference.module or ""
     # No input of `analyze` is spelt so: a step with named sizes is another export than the model as it is.
     return export_cache.key(
-        source=source, name=reference.name, opset=DEFAULT_OPSET, specs=("a step of generation",), batch=None
+        source=source, name=reference.called, opset=DEFAULT_OPSET, specs=("a step of generation",), batch=None
     )
 
 

@@ -93,7 +93,7 @@ def _load_python(
     texts = [spec.text for spec in specs] + ["--training"] * training
 
     def key(fixed: int | None) -> str:
-        return export_cache.key(source=source, name=reference.name, opset=opset, specs=texts, batch=fixed)
+        return export_cache.key(source=source, name=reference.called, opset=opset, specs=texts, batch=fixed)
 
     if use_cache:
         # First the export for any batch, then the one for this batch alone; 0 stands for the inputs' own.

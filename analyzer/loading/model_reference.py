@@ -2,19 +2,47 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from analyzer.errors import ModelError
+from analyzer.errors import ModelError, UsageError
 
 ReferenceKind = Literal["python", "onnx", "pt2", "record"]
 
 _SUFFIXES: dict[str, ReferenceKind] = {".py": "python", ".onnx": "onnx", ".pt2": "pt2", ".json": "record"}
-_NAMED_FILE = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_][\w.]*)")
-_NAMED_MODULE = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_][\w.]*)")
+# A name, and behind it what it is called with. As few as fit before it: an argument may hold ".py:" too.
+_NAME = r":(?P<name>[A-Za-z_][\w.]*)(?:\((?P<arguments>.*)\))?"
+_NAMED_FILE = re.compile(rf"(?P<file>.+?\.py){_NAME}", re.DOTALL)
+_NAMED_MODULE = re.compile(rf"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*){_NAME}", re.DOTALL)
+_KINDS = "A model is model.py, model.py:Name, package.module:Name, model.onnx or model.pt2."
+# Python's compiler takes memory by the length of what it reads, which may come with a stranger's settings.
+_LONGEST_LITERAL = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Argument:
+    """What a class or a function that builds a model is called with.
+
+    Attributes:
+        name: Of its parameter; None for one by its position.
+        literal: Its value, as Python writes it.
+    """
+
+    name: str | None
+    literal: str
+
+    @property
+    def value(self) -> Any:
+        """The value itself."""
+        return ast.literal_eval(self.literal)
+
+    def __str__(self) -> str:
+        return self.literal if self.name is None else f"{self.name}={self.literal}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +55,7 @@ class Reference:
         path: The file; None for a module given by its dotted name.
         module: Dotted module name; None for a file.
         name: The name after the colon, None where there is none.
+        arguments: What the named class or function is called with to build the model.
     """
 
     text: str
@@ -34,6 +63,14 @@ class Reference:
     path: Path | None = None
     module: str | None = None
     name: str | None = None
+    arguments: tuple[Argument, ...] = ()
+
+    @property
+    def called(self) -> str | None:
+        """What is behind the colon, with its arguments: ``Net(hidden=512)``."""
+        if not self.arguments:
+            return self.name
+        return f"{self.name or ''}({', '.join(map(str, self.arguments))})"
 
     @property
     def stem(self) -> str:
@@ -53,21 +90,131 @@ def parse_reference(text: str) -> Reference:
     # Before the suffix: "model.py:Net.inner" ends in no suffix that is known. A Windows drive ("C:\\x.py") has
     # its colon before the suffix and so is no name.
     if match := _NAMED_FILE.fullmatch(text):
-        return Reference(text=text, kind="python", path=_existing(match["file"]), name=match["name"])
+        arguments = _arguments(text, match["arguments"])
+        path = _existing(match["file"])
+        return Reference(text=text, kind="python", path=path, name=match["name"], arguments=arguments)
     path = Path(text)
     if path.suffix.lower() in _SUFFIXES:
         return Reference(text=text, kind=_SUFFIXES[path.suffix.lower()], path=_existing(text))
     if match := _NAMED_MODULE.fullmatch(text):
-        return Reference(text=text, kind="python", module=match["module"], name=match["name"])
+        arguments = _arguments(text, match["arguments"])
+        return Reference(
+            text=text, kind="python", module=match["module"], name=match["name"], arguments=arguments
+        )
     if path.is_dir():
         raise _folder(text)
     if path.exists():
-        raise ModelError(
-            f"{text} is of no kind that can be read.",
-            hint="A model is model.py, model.py:Name, package.module:Name, model.onnx or model.pt2.",
-        )
+        raise ModelError(f"{text} is of no kind that can be read.", hint=_KINDS)
     _existing(text)
     raise AssertionError("unreachable: a missing file raises")
+
+
+def names_python(text: str) -> bool:
+    """Whether MODEL is model.py, model.py:Name or package.module:Name, be it there or not."""
+    return text.endswith(".py") or bool(_NAMED_FILE.fullmatch(text) or _NAMED_MODULE.fullmatch(text))
+
+
+def split_path(text: str) -> tuple[str, str]:
+    """The path that MODEL begins with, be it there or not, and the rest, which names what is in it.
+
+    Of a module's dotted name the path is empty.
+    """
+    if match := _NAMED_FILE.fullmatch(text):
+        return match["file"], text[match.end("file") :]
+    is_module = Path(text).suffix.lower() not in _SUFFIXES and _NAMED_MODULE.fullmatch(text)
+    return ("", text) if is_module else (text, "")
+
+
+def parse_argument(text: str) -> Argument:
+    """Reads one ``--arg NAME=VALUE``: a literal of Python, else a text.
+
+    Raises:
+        UsageError: It has no name, or its value is almost a literal.
+    """
+    name, equals, value = text.partition("=")
+    name, value = name.strip(), value.strip()
+    if not equals or not name.isidentifier():
+        raise UsageError(f"--arg {text}: expected NAME=VALUE.", hint="For example --arg hidden=512.")
+    # As a text it would count as true.
+    meant = {"true": "True", "false": "False", "none": "None", "null": "None"}.get(value.lower(), value)
+    if value != meant:
+        raise UsageError(
+            f"--arg {text}: Python writes {meant}.",
+            hint=f"--arg {name}={meant}; for the text: --arg {name}='\"{value}\"'.",
+        )
+    try:
+        return Argument(name=name, literal=_literal(value))
+    except ValueError:
+        return Argument(name=name, literal=repr(value))
+
+
+def with_arguments(reference: Reference, arguments: Iterable[Argument]) -> Reference:
+    """The reference with what ``--arg`` gives beside what stands in parentheses.
+
+    Raises:
+        UsageError: An argument is given twice, or there is no code that takes one.
+    """
+    arguments = tuple(arguments)
+    if not arguments:
+        return reference
+    if reference.kind != "python":
+        raise UsageError(
+            f"--arg {arguments[0]}: {reference.text} is no Python code that builds a model.",
+            hint="Arguments go to a class or a function of a .py file or of a module.",
+        )
+    merged = (*reference.arguments, *arguments)
+    _require_once(reference.text, merged)
+    return replace(reference, arguments=merged)
+
+
+def _arguments(text: str, inside: str | None) -> tuple[Argument, ...]:
+    """What stands in the parentheses of MODEL."""
+    if not inside or not inside.strip():
+        return ()
+    hint = 'Numbers, texts in quotes, lists, True and None can stand there: "model.py:Net(hidden=512)".'
+    if len(inside) > _LONGEST_LITERAL:
+        raise ModelError(f"{text[:80]}...: the arguments are too long.", hint=hint)
+    try:
+        # A line of its own: what only ends in a comment still ends.
+        call = ast.parse(f"f({inside}\n)", mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ModelError(f"{text}: ({inside}) are no arguments as Python writes them.", hint=hint) from error
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):  # "a)(b"
+        raise ModelError(f"{text}: ({inside}) are no arguments as Python writes them.", hint=hint)
+    found = []
+    for name, node in [(None, item) for item in call.args] + [(item.arg, item.value) for item in call.keywords]:
+        written = ast.unparse(node)
+        if isinstance(node, ast.Starred) or (name is None and node not in call.args):
+            raise ModelError(f"{text}: an argument with a star cannot stand here.", hint=hint)
+        try:
+            found.append(Argument(name=name, literal=_literal(written)))
+        except ValueError as error:
+            raise ModelError(f"{text}: {written} is no literal.", hint=hint) from error
+    _require_once(text, found)
+    return tuple(found)
+
+
+def _literal(text: str) -> str:
+    """A literal as Python writes it.
+
+    Raises:
+        ValueError: The text is none.
+    """
+    if len(text) > _LONGEST_LITERAL:
+        raise ValueError("too long")
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+        ast.literal_eval(tree)
+        return ast.unparse(tree)
+    except (SyntaxError, TypeError, RecursionError, MemoryError) as error:  # TypeError: {[]: 1}
+        raise ValueError("no literal") from error
+
+
+def _require_once(text: str, arguments: Iterable[Argument]) -> None:
+    names = [item.name for item in arguments if item.name is not None]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"{text}: the argument {twice} is given twice.")
 
 
 def _existing(text: str) -> Path:
@@ -95,4 +242,4 @@ def _nearest(path: Path) -> str:
     close = difflib.get_close_matches(path.name, names, n=1)
     if close:
         return f"Did you mean {folder / close[0]}?"
-    return "A model is model.py, model.py:Name, package.module:Name, model.onnx or model.pt2."
+    return _KINDS

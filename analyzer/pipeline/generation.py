@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from analyzer.checks import run as find_findings
+from analyzer.errors import UsageError
 from analyzer.generation.answer import request_of, setting_of
 from analyzer.generation.model import GeneratingModel
 from analyzer.generation.question import Question, make_question
@@ -24,7 +25,7 @@ from analyzer.generation.sources import (
     no_way,
 )
 from analyzer.generation.times import Runner, timed
-from analyzer.loading.model_reference import parse_reference
+from analyzer.loading.model_reference import parse_reference, split_path, with_arguments
 from analyzer.option_table import ALL_GPUS, AnalyzeOptions, GenerateOptions
 from analyzer.pipeline import environment
 from analyzer.pipeline.generation_measure import MeasuredRequest, measure_request
@@ -38,6 +39,7 @@ from analyzer.record.invocation import Invocation, written
 from analyzer.text import latency_limit
 
 _ASKED_OF_ANY = (
+    "arg",
     "batch",
     "gpu",
     "cpu",
@@ -150,13 +152,18 @@ def _source(model: Any, inputs: Any, options: Options, progress: Progress) -> Op
             return from_module(model, inputs, lambda stage: progress(stage, None))
         raise no_way(type(model).__name__)
     text = os.fspath(model)
+    if options.arguments and not is_python(text):
+        raise UsageError(
+            f"--arg {options.arguments[0]}: {text} is no Python code that builds a model.",
+            hint="Arguments go to a class or a function of a .py file or of a module.",
+        )
     if is_genai(text):
         return from_genai(text, limits=options.limits)
     if text.lower().endswith(".onnx"):
         return from_graph(text, limits=options.limits)
     if is_python(text):
         return from_python(
-            parse_reference(text),
+            with_arguments(parse_reference(text), options.arguments),
             lambda stage: progress(stage, None),
             use_cache=options.cache,
             limits=options.limits,
@@ -166,9 +173,15 @@ def _source(model: Any, inputs: Any, options: Options, progress: Progress) -> Op
     raise no_way(text)
 
 
+def _shown(text: str) -> str:
+    """MODEL, its path as reports show it."""
+    path, name = split_path(text)
+    return path_shower()(path or name) + (name if path else "")
+
+
 def _named(model: Any, source: OpenedModel) -> Named:
     named = os.fspath(model) if isinstance(model, (str, os.PathLike)) else None
-    shown = path_shower()(named) if named is not None else f"{type(model).__name__} in memory"
+    shown = _shown(named) if named is not None else f"{type(model).__name__} in memory"
     return Named(name=source.name, source=shown, notes=source.notes)
 
 
@@ -177,7 +190,7 @@ def _invocation(model: Any, given: GenerateOptions, targets: Targets) -> Invocat
     show = path_shower()
     return Invocation(
         command="generate",
-        model=show(named) if named is not None else None,
+        model=_shown(named) if named is not None else None,
         options=written("generate", given, show),
         stand_ins={} if targets.default_gpu is None else {"gpu": (targets.default_gpu,)},
     )

@@ -12,7 +12,7 @@ from typing import Unpack
 from analyzer.decision.decision_input import OBJECTIVES, Objective
 from analyzer.errors import UsageError
 from analyzer.isolation.limits import DEFAULT_LIMITS, Limits, parse_limits
-from analyzer.loading.model_reference import parse_reference
+from analyzer.loading.model_reference import Argument, parse_argument, parse_reference
 from analyzer.loading.python.example_inputs import InputSpec, parse_input
 from analyzer.loading.python.source_lines import repository_root, shown_path
 from analyzer.option_table import (
@@ -37,6 +37,7 @@ class Options:
     Attributes:
         batches: Batch sizes; empty for the inputs' own. The first is the report's.
         inputs: ``--input`` options.
+        arguments: ``--arg`` options.
         gpus: Target GPUs; None for this machine's or the default one, empty for ``none``.
         cpu: Target CPU; None for this machine.
         precision: None for the model's own.
@@ -60,6 +61,7 @@ class Options:
 
     batches: tuple[int, ...] = ()
     inputs: tuple[InputSpec, ...] = ()
+    arguments: tuple[Argument, ...] = ()
     gpus: tuple[str, ...] | None = None
     cpu: str | None = None
     precision: str | None = None
@@ -101,12 +103,13 @@ def make_options(**given: Unpack[AnalyzeOptions]) -> Options:
     precision, prices = given.get("precision"), given.get("prices")
     budget, slo = given.get("time_budget"), given.get("slo")
     utilisation, limits = given.get("utilisation"), given.get("limit") or ()
-    release = given.get("onnxruntime")
+    release, arguments = given.get("onnxruntime"), given.get("arg") or ()
     return Options(
         training=given.get("training", False),
         dataset_size=_positive(given.get("dataset_size"), "--dataset-size", _MOST_EXAMPLES),
         batches=_batches(given.get("batch")),
         inputs=tuple(map(_input, [inputs] if isinstance(inputs, str) else inputs)),
+        arguments=tuple(map(parse_argument, [arguments] if isinstance(arguments, str) else arguments)),
         gpus=_gpus(given.get("gpu")),
         cpu=given.get("cpu"),
         precision=_precision(precision, training=given.get("training", False)) if precision else None,
@@ -230,7 +233,7 @@ def _model_name(text: str) -> str:
     reference = parse_reference(text)
     if reference.path is None:
         return text
-    return shown_path(reference.path) + (f":{reference.name}" if reference.name else "")
+    return shown_path(reference.path) + (f":{reference.called}" if reference.name else "")
 
 
 def path_shower(model: str | None = None) -> Callable[[str], str]:

@@ -40,6 +40,7 @@ NOT_THE_AUTHORS = {"force", "limit", "open"}
 GIVEN: dict[str, Any] = {
     "batch": [8, 1],
     "input": "x=B,3:float32",
+    "arg": "hidden=512",
     "gpu": "t4",
     "cpu": "epyc-9654",
     "precision": "fp16",

@@ -24,10 +24,10 @@ MODEL = """
     from torch import nn
 
     class Net(nn.Module):
-        def __init__(self):
+        def __init__(self, hidden=32):
             super().__init__()
-            self.first = nn.Linear(64, 32)
-            self.second = nn.Linear(32, 8)
+            self.first = nn.Linear(64, hidden)
+            self.second = nn.Linear(hidden, 8)
 
         def forward(self, x):
             return self.second(torch.relu(self.first(x)))
@@ -35,8 +35,8 @@ MODEL = """
     class Other(Net):
         pass
 
-    def build_model():
-        return Net()
+    def build_model(hidden=32, note=""):
+        return Net(hidden)
 
     def example_inputs(batch=4):
         return torch.randn(batch, 64)
@@ -145,15 +145,18 @@ def same_command_and_answer(page: Path, record: dict[str, Any], into: Path) -> N
         ["--pricing", "spot", "--region", "us-central1,asia", "--gpu", "l4"],
         ["--input", "x=B,64:float32", "--batch", "16", "--gpu", "none"],
         ["--training", "--dataset-size", "1000", "--batch", "8"],
+        ["--arg", "hidden=48", "--arg", "note=a text"],
     ],
-    ids=["nothing", "limit", "batches", "pins", "prices", "spot", "inputs", "training"],
+    ids=["nothing", "limit", "batches", "pins", "prices", "spot", "inputs", "training", "arguments"],
 )
 def test_the_command_of_a_page_gives_the_same_record(folder: Path, options: list[str]) -> None:
     page, record = run(["net.py", *options, "--no-run"], folder / "one")
     same_command_and_answer(page, record, folder / "two")
 
 
-@pytest.mark.parametrize("name", ["net.py:Other", "./net.py", "models/net.py"])
+@pytest.mark.parametrize(
+    "name", ["net.py:Other", "./net.py", "models/net.py", "net.py:Net(hidden=48)", "models/net.py:Net(48)"]
+)
 def test_the_model_is_named_so_that_it_is_found_again(folder: Path, name: str) -> None:
     (folder / "models").mkdir()
     shutil.copy("net.py", "models/net.py")

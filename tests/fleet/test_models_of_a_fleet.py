@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fleet_models import write_onnx
 
 from analyzer.errors import AnalyzerError, ModelError, UsageError
+from analyzer.fleet.carried import model_path
+from analyzer.fleet.job import own_files
 from analyzer.fleet.manifest import read_manifest
 from analyzer.fleet.model_list import models_of
 from analyzer.fleet.question import jobs_of
+from analyzer.fleet.store import key_of
 from analyzer.record.fleet import Today, Traffic
 
 
@@ -55,6 +59,21 @@ def test_of_python_files_in_a_folder_those_that_define_a_model_are_taken(zoo: Pa
 
 def test_a_pattern_stands_for_the_files_that_fit(zoo: Path) -> None:
     assert names("zoo/**/*.onnx") == ["a", "b"]
+
+
+def test_a_model_with_arguments_is_no_pattern_and_its_path_begins_at_the_manifest(zoo: Path) -> None:
+    (zoo / "net.py").write_text("")
+    assert names("zoo/net.py:Net(sizes=[1, 2])") == ["net-Net"]
+    text = '[[model]]\nreference = "net.py:Net(sizes=[1, 2], path=\'a/../b\')"\narg = ["depth=3"]\n'
+    (entry,) = read_manifest(manifest(zoo, text))
+    assert entry.reference == "zoo/net.py:Net(sizes=[1, 2], path='a/../b')"
+    (asked,) = jobs_of(models_of([str(zoo / "fleet.toml")]), {})
+    assert asked.decide.keywords["arg"] == ["depth=3"]
+    own = {str(Path(path).name) for path in own_files(asked.decide).files}
+    assert own == {"net.py"}
+    assert model_path(asked.decide) == str(zoo / "net.py")
+    other = replace(asked.decide, keywords={**asked.decide.keywords, "arg": ["depth=4"]})
+    assert key_of(other) != key_of(asked.decide)
 
 
 def test_a_folder_with_a_configuration_is_one_model_that_generates(zoo: Path) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import InputError, ModelError
 from analyzer.loading.model_reference import Reference
+from analyzer.loading.python.construction import called_with, fits, require_fitting, required_by
 from analyzer.loading.python.source_lines import construction_lines
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, unscripted
 from analyzer.loading.python.user_module import executed, home_folder, importable
@@ -177,18 +178,9 @@ def _models_defined(module: ModuleType) -> str | None:
     return f"It defines {', '.join(names)}." if names else None
 
 
-def _required(callable_: Callable[..., object]) -> list[str]:
-    try:
-        parameters = inspect.signature(callable_).parameters.values()
-    except (TypeError, ValueError):
-        return []
-    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [item.name for item in parameters if item.default is item.empty and item.kind not in kinds]
-
-
 def _only_candidate(reference: Reference, module: ModuleType) -> tuple[str, object]:
     classes = _classes(module)
-    ready = [item for item in classes if not _required(item)]
+    ready = [item for item in classes if fits(item, reference.arguments)]
     if len(ready) > 1:
         names = ", ".join(item.__name__ for item in ready)
         raise ModelError(
@@ -198,11 +190,7 @@ def _only_candidate(reference: Reference, module: ModuleType) -> tuple[str, obje
     if ready:
         return ready[0].__name__, ready[0]
     if classes:
-        item = classes[-1]
-        raise ModelError(
-            f"{reference.text}: {item.__name__} needs arguments ({', '.join(_required(item))}).",
-            hint="Add a function build_model() that returns the model.",
-        )
+        return classes[-1].__name__, classes[-1]  # whose arguments are told
     functions = _functions(module)
     if len(functions) == 1:
         return functions[0].__name__, functions[0]
@@ -226,23 +214,23 @@ def _build(reference: Reference, name: str, candidate: Any) -> tuple[Module, boo
     import torch
 
     if isinstance(candidate, torch.nn.Module):
+        if reference.arguments:
+            raise ModelError(
+                f"{reference.text}: {name} is built already and takes no arguments.",
+                hint="Name the class or the function that builds it.",
+            )
         return candidate, False
     if not callable(candidate):
         raise ModelError(
             f"{reference.text}: {name} is a {type(candidate).__name__}, not a model.",
             hint="A model is an nn.Module, a class, a function that builds one, or a function of tensors.",
         )
-    required = _required(candidate)
     if inspect.isclass(candidate):
         if not issubclass(candidate, torch.nn.Module):
             raise ModelError(f"{reference.text}: the class {name} is not an nn.Module.")
-        if required:
-            raise ModelError(
-                f"{reference.text}: {name} needs arguments ({', '.join(required)}).",
-                hint="Add a function build_model() that returns the model.",
-            )
-    elif required and name != "build_model":
+    elif required_by(candidate) and name != "build_model" and not reference.arguments:
         return function_module(candidate), True
+    require_fitting(reference, name, candidate)
     return _built(reference, name, candidate), False
 
 
@@ -250,7 +238,7 @@ def _built(reference: Reference, name: str, builder: Callable[[], object]) -> Mo
     import torch
 
     try:
-        model = builder()
+        model = called_with(builder, reference.arguments)
     except (Exception, SystemExit) as error:
         raise user_failure(error, f"{reference.text}: {name}() raises") from error
     if not isinstance(model, torch.nn.Module):
@@ -288,7 +276,7 @@ def call_example_inputs(user: UserModel, batch: int | None, *, meta: bool) -> Tr
         if not meta:
             torch.manual_seed(1)  # random inputs are the same in every run, and others than the weights
         try:
-            required = _required(offered)
+            required = required_by(offered)
             if batch is None:
                 return offered(DEFAULT_BATCH) if required else offered()
             return offered(batch) if inspect.signature(offered).parameters else offered()

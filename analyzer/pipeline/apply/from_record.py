@@ -10,7 +10,7 @@ from typing import Any, cast
 from analyzer.errors import ModelError, RecordError, UsageError
 from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
-from analyzer.loading.model_reference import parse_reference
+from analyzer.loading.model_reference import parse_reference, with_arguments
 from analyzer.option_table import AnalyzeOptions
 from analyzer.pipeline.basis import AnalysisBasis
 from analyzer.pipeline.build_record import digest
@@ -24,7 +24,7 @@ from analyzer.record.analysis import Analysis
 # What of the question says how the model is loaded.
 _LOADING = ("input", "limit", "cache")
 # What of it says how the plan was made, which is there already.
-_ANALYSED = ("onnxruntime", "state", "threads", "runs", "time_budget")
+_ANALYSED = ("arg", "onnxruntime", "state", "threads", "runs", "time_budget")
 
 
 def is_record(model: object) -> bool:
@@ -111,9 +111,11 @@ def _model_of(analysis: Analysis, given: Mapping[str, Any], progress: Progress) 
         ) from error
     asked = analysis.invocation.options if analysis.invocation is not None else {}
     loading = {name: value for name, value in given.items() if name in _LOADING}
-    options = make_options(**cast(AnalyzeOptions, {"input": asked.get("input", ()), **loading}))
+    options = make_options(
+        **cast(AnalyzeOptions, {"input": asked.get("input", ()), "arg": asked.get("arg", ()), **loading})
+    )
     loaded = load(
-        reference,
+        with_arguments(reference, options.arguments),
         batch=analysis.model.batch,
         specs=options.inputs,
         opset=analysis.model.opset,

@@ -1,0 +1,105 @@
+"""What a user's class or builder function is called with: which parameters it has, and which arguments fit."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+
+from analyzer.errors import ModelError
+from analyzer.loading.model_reference import Argument, Reference
+from analyzer.text import first_few, nearest, plural
+
+_OF_ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_UNKNOWN = "has no argument "
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def parameters_of(builder: Callable[..., object]) -> list[inspect.Parameter]:
+    """The parameters that have names; none of what Python cannot look into."""
+    return [item for item in _all_parameters(builder) or () if item.kind not in _OF_ANY]
+
+
+def required_by(builder: Callable[..., object]) -> list[str]:
+    """Names of the parameters that have no default."""
+    return [item.name for item in parameters_of(builder) if item.default is item.empty]
+
+
+def called_with(builder: Callable[..., object], arguments: Sequence[Argument]) -> object:
+    """What it gives, called with these arguments."""
+    positional = [item.value for item in arguments if item.name is None]
+    return builder(*positional, **{item.name: item.value for item in arguments if item.name is not None})
+
+
+def fits(builder: Callable[..., object], arguments: Sequence[Argument]) -> bool:
+    """Whether it can be called with these arguments."""
+    return not _fault(builder, arguments)[0]
+
+
+def require_fitting(reference: Reference, name: str, builder: Callable[..., object]) -> None:
+    """Says which argument is missing, or not known.
+
+    Raises:
+        ModelError: It cannot be called with the reference's arguments.
+    """
+    fault, missing = _fault(builder, reference.arguments)
+    if not fault:
+        return
+    where = f"{reference.text}: {name} {fault}."
+    if missing:
+        raise ModelError(where, hint=_how_to_give(reference, name, builder, missing))
+    known = ", ".join(map(_shown, parameters_of(builder)))
+    unknown = fault.removeprefix(_UNKNOWN) if fault.startswith(_UNKNOWN) else ""
+    close = nearest(unknown, [item.name for item in parameters_of(builder)]) if unknown else None
+    takes = f"It takes {known}." if known else "It takes none."
+    raise ModelError(where, hint=f"Did you mean {close}? {takes}" if close else takes)
+
+
+def _fault(builder: Callable[..., object], arguments: Sequence[Argument]) -> tuple[str, list[str]]:
+    """Why a call cannot be, as what follows the builder's name, and which arguments it lacks."""
+    parameters = _all_parameters(builder)
+    if parameters is None:  # it says itself what is wrong
+        return "", []
+    kinds = [item.kind for item in parameters]
+    by_position = [item.name for item in parameters if item.kind in _POSITIONAL]
+    by_name = [item.name for item in parameters if item.kind is not inspect.Parameter.POSITIONAL_ONLY]
+    given = [item.name for item in arguments if item.name is not None]
+    count = sum(item.name is None for item in arguments)
+    if count > len(by_position) and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        return f"takes {plural(len(by_position), 'argument')} by position, not {count}", []
+    unknown = [name for name in given if name not in by_name]
+    if unknown and inspect.Parameter.VAR_KEYWORD not in kinds:
+        return f"{_UNKNOWN}{unknown[0]}", []
+    if twice := [name for name in given if name in by_position[:count]]:
+        return f"is given {twice[0]} twice, by position and by name", []
+    there = {*given, *by_position[:count]}
+    if missing := [name for name in required_by(builder) if name not in there]:
+        return f"needs arguments ({', '.join(missing)})", missing
+    return "", []
+
+
+def _how_to_give(
+    reference: Reference, name: str, builder: Callable[..., object], missing: Sequence[str]
+) -> str:
+    text = reference.text.partition("(")[0] if reference.arguments else reference.text
+    target = text if reference.name is not None else f"{text}:{name}"
+    written = [*map(str, reference.arguments), *(f"{item}=..." for item in missing)]
+    options = " ".join(f"--arg {item}=..." for item in missing)
+    hint = f'Give {options}, or write "{target}({", ".join(written)})"'
+    if name != "build_model":
+        hint += ", or add a function build_model() that returns the model"
+    defaults = [_shown(item) for item in parameters_of(builder) if item.default is not item.empty]
+    return f"{hint}." + (f" The others have defaults: {first_few(defaults, 6)}." if defaults else "")
+
+
+def _shown(parameter: inspect.Parameter) -> str:
+    if parameter.default is parameter.empty:
+        return parameter.name
+    value = repr(parameter.default)
+    return f"{parameter.name}={value if len(value) <= 40 else '...'}"
+
+
+def _all_parameters(builder: Callable[..., object]) -> list[inspect.Parameter] | None:
+    try:
+        return list(inspect.signature(builder).parameters.values())
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,211 @@
+"""What a class or a function that builds the model is called with: in parentheses, or by ``--arg``."""
+
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analyzer.errors import ModelError, UsageError
+from analyzer.loading.load import load
+from analyzer.loading.model_reference import (
+    Argument,
+    parse_argument,
+    parse_reference,
+    split_path,
+    with_arguments,
+)
+from analyzer.loading.python.user_model import UserModel, load_user_model
+
+HEAD = """
+import torch
+from torch import nn
+"""
+NET = """
+    class Block(nn.Linear):
+        def __init__(self, width): super().__init__(width, width)
+    class Net(nn.Linear):
+        def __init__(self, hidden, *, bias=True): super().__init__(4, hidden, bias=bias)
+"""
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Callable[..., UserModel]:
+    def build(code: str, behind: str = "", *given: str) -> UserModel:
+        path = tmp_path / "net.py"
+        path.write_text(HEAD + textwrap.dedent(code))
+        reference = parse_reference(f"{path}:{behind}" if behind else str(path))
+        return load_user_model(with_arguments(reference, map(parse_argument, given)), meta=True)
+
+    return build
+
+
+@pytest.fixture
+def named(tmp_path: Path) -> Callable[[str], Any]:
+    (tmp_path / "net.py").write_text("")
+    return lambda behind: parse_reference(f"{tmp_path / 'net.py'}:{behind}")
+
+
+def test_arguments_in_parentheses_are_literals_by_position_and_by_name(named: Callable[[str], Any]) -> None:
+    reference = named('Net.of(512, sizes=[1, 2], act="a.py:b()", scale=-.5, flag=True)')
+    assert (reference.name, reference.stem) == ("Net.of", "net-Net.of")
+    assert [(item.name, item.value) for item in reference.arguments] == [
+        (None, 512),
+        ("sizes", [1, 2]),
+        ("act", "a.py:b()"),
+        ("scale", -0.5),
+        ("flag", True),
+    ]
+    module = parse_reference("package.module:Net(hidden=512)")
+    assert (module.module, module.name, module.stem) == ("package.module", "Net", "module-Net")
+    assert module.arguments == (Argument(name="hidden", literal="512"),)
+
+
+def test_empty_parentheses_are_none(named: Callable[[str], Any]) -> None:
+    assert named("Net()").arguments == named("Net").arguments == ()
+
+
+@pytest.mark.parametrize(
+    ("behind", "told"),
+    [
+        ("Net(width)", "width is no literal"),
+        ("Net(n=2**9)", r"2 \*\* 9 is no literal"),
+        ("Net(__import__('os').getpid())", "is no literal"),
+        ("Net(*[1])", "a star"),
+        ("Net(**{'n': 1})", "a star"),
+        ("Net(1, )(2)", "no arguments as Python writes them"),
+        ("Net(n=)", "no arguments as Python writes them"),
+        ("Net(" + "[" * 900 + ")", "no arguments as Python writes them"),
+        ("Net('" + "x" * 20_000 + "')", "too long"),
+    ],
+)
+def test_what_is_no_literal_is_an_error_and_is_not_executed(
+    named: Callable[[str], Any], behind: str, told: str
+) -> None:
+    with pytest.raises(ModelError, match=told) as caught:
+        named(behind)
+    assert "hidden=512" in (caught.value.hint or "")
+
+
+def test_an_option_is_a_literal_or_else_text() -> None:
+    given = ("hidden=512", "sizes=[1, 2]", "act=relu", "path=a b=c", "off=False", "quoted='1'", "empty=")
+    assert [parse_argument(text).value for text in given] == [512, [1, 2], "relu", "a b=c", False, "1", ""]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"), [("hidden", "NAME=VALUE"), ("2x=3", "NAME=VALUE"), ("a=false", "False")]
+)
+def test_an_option_without_a_name_or_with_almost_a_literal_is_refused(text: str, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        parse_argument(text)
+
+
+def test_an_argument_in_parentheses_and_as_an_option_is_given_twice(named: Callable[[str], Any]) -> None:
+    with pytest.raises(UsageError, match="hidden is given twice"):
+        with_arguments(named("Net(hidden=1)"), [parse_argument("hidden=2")])
+    with pytest.raises(UsageError, match="hidden is given twice"):
+        named("Net(hidden=1, hidden=2)")
+
+
+def test_a_graph_takes_no_arguments(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"")
+    with pytest.raises(UsageError, match=r"no Python code that builds a model"):
+        with_arguments(parse_reference(str(tmp_path / "model.onnx")), [parse_argument("hidden=2")])
+
+
+@pytest.mark.parametrize(("behind", "given"), [("Net(7)", ()), ("Net(hidden=7)", ()), ("Net", ("hidden=7",))])
+def test_a_class_is_built_with_its_arguments(
+    built: Callable[..., UserModel], behind: str, given: tuple[str, ...]
+) -> None:
+    assert built(NET, behind, *given).model.out_features == 7
+
+
+def test_of_several_classes_the_one_that_the_arguments_fit_is_taken(built: Callable[..., UserModel]) -> None:
+    assert built(NET, "", "hidden=7", "bias=False").name == "Net"
+
+
+def test_a_builder_is_called_with_its_arguments(built: Callable[..., UserModel]) -> None:
+    code = "def build_model(depth): return nn.Sequential(*(nn.Linear(2, 2) for _ in range(depth)))"
+    assert len(list(built(code, "build_model(depth=3)").model.children())) == 3
+    assert len(list(built(code, "", "depth=4").model.children())) == 4
+    with pytest.raises(ModelError, match=r"build_model needs arguments \(depth\)") as caught:
+        built(code)
+    assert "--arg depth=..." in (caught.value.hint or "")
+
+
+def test_a_function_with_arguments_builds_and_without_is_the_model(built: Callable[..., UserModel]) -> None:
+    code = "def make(width): return nn.Linear(width, width)"
+    assert built(code, "make(width=3)").model.in_features == 3
+    assert built(code, "make").is_function
+
+
+def test_a_missing_argument_names_both_ways_to_give_it_and_the_defaults_of_the_others(
+    built: Callable[..., UserModel],
+) -> None:
+    with pytest.raises(ModelError, match=r"Net needs arguments \(hidden\)") as caught:
+        built(NET, "Net(bias=False)")
+    hint = caught.value.hint or ""
+    assert "--arg hidden=..." in hint
+    assert 'net.py:Net(bias=False, hidden=...)"' in hint
+    assert "bias=True" in hint
+    assert "build_model()" in hint
+
+
+@pytest.mark.parametrize(
+    ("behind", "told", "hint"),
+    [
+        ("Net(hiden=3)", "Net has no argument hiden", "Did you mean hidden"),
+        ("Net(3, 4)", "takes 1 argument by position, not 2", "It takes hidden, bias=True"),
+        ("Net(3, hidden=4)", "given hidden twice", "It takes hidden"),
+    ],
+)
+def test_an_argument_that_does_not_fit_says_what_fits(
+    built: Callable[..., UserModel], behind: str, told: str, hint: str
+) -> None:
+    with pytest.raises(ModelError, match=told) as caught:
+        built(NET, behind)
+    assert hint in (caught.value.hint or "")
+
+
+def test_a_model_that_is_built_takes_no_arguments(built: Callable[..., UserModel]) -> None:
+    with pytest.raises(ModelError, match="model is built already"):
+        built("model = nn.Linear(2, 2)", "", "hidden=3")
+
+
+def test_a_class_of_any_arguments_gets_them(built: Callable[..., UserModel]) -> None:
+    code = """
+        class Net(nn.Linear):
+            def __init__(self, *sizes, **others): super().__init__(*sizes, **others)
+    """
+    assert built(code, "Net(3, 5, bias=False)").model.out_features == 5
+
+
+def test_an_export_is_kept_by_its_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANALYZER_CACHE_DIR", str(tmp_path / "cache"))
+    path = tmp_path / "net.py"
+    path.write_text(HEAD + textwrap.dedent(NET))
+
+    def parameters(behind: str, *given: str) -> tuple[int | None, bool]:
+        found = load(with_arguments(parse_reference(f"{path}:{behind}"), map(parse_argument, given)))
+        return found.parameters, found.cached
+
+    # A matrix of 4 x hidden, and a bias of hidden.
+    assert parameters("Net(hidden=3)") == (4 * 3 + 3, False)
+    assert parameters("Net(hidden=5)") == (4 * 5 + 5, False)
+    assert parameters("Net", "hidden=5") == (4 * 5 + 5, True)
+    assert parameters("Net(hidden=3)") == (4 * 3 + 3, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("zoo/net.py", ("zoo/net.py", "")),
+        ("zoo/net.py:Net(path='x.py:y')", ("zoo/net.py", ":Net(path='x.py:y')")),
+        ("package.module:Net(a=[1])", ("", "package.module:Net(a=[1])")),
+        ("zoo/model.onnx", ("zoo/model.onnx", "")),
+        ("C:\\zoo\\net.py", ("C:\\zoo\\net.py", "")),
+    ],
+)
+def test_a_reference_begins_with_its_path(text: str, parts: tuple[str, str]) -> None:
+    assert split_path(text) == parts
