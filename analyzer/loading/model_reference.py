@@ -104,6 +104,11 @@ def parse_reference(text: str) -> Reference:
     if path.is_dir():
         raise _folder(text)
     if path.exists():
+        from analyzer.loading.weight_file import weight_file  # here: no other model needs it
+
+        found = weight_file(path) if path.is_file() else None
+        if found is not None:
+            raise ModelError(f"{text} {found.what}.", hint=found.hint)
         raise ModelError(f"{text} is of no kind that can be read.", hint=_KINDS)
     _existing(text)
     raise AssertionError("unreachable: a missing file raises")
