@@ -24,7 +24,8 @@ from analyzer.run_folder import FileToBe, is_being_written, remove_dead_files
 _FORMAT = 3
 # Exports hold no weights: GPT-3's takes 3 MB.
 _LIMIT_BYTES = 512 * 2**20
-_PACKAGES = ("torch", "onnx", "onnxscript", "onnx-ir")
+# The last three build models by their names or configurations.
+_PACKAGES = ("torch", "onnx", "onnxscript", "onnx-ir", "timm", "torchvision", "transformers")
 # By this process, in their order.
 _USED: list[str] = []
 

@@ -1,4 +1,4 @@
-"""What a file of weights or a pickled model is (.pt, .pth, .bin, .ckpt, .safetensors), and what to name instead.
+"""What a file of weights or of a whole model is (.pt, .pth, .bin, .ckpt, .safetensors), and what to name.
 
 Nothing of it is executed: a pickle's operations are read one by one, which names its classes and calls none.
 """

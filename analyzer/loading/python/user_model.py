@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from analyzer.errors import InputError, ModelError
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.construction import called_with, fits, require_fitting, required_by
+from analyzer.loading.python.model_libraries import inputs_of_library, library_builder
 from analyzer.loading.python.source_lines import construction_lines
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, unscripted
 from analyzer.loading.python.user_module import executed, home_folder, importable
@@ -95,6 +96,10 @@ def load_user_model(reference: Reference, *, meta: bool) -> UserModel:
             model, is_function = _build(reference, name, candidate)
         model = unwrapped(model)
         model.eval()
+    offered = inputs_of_library(reference, model)
+    if offered is not None:  # beside the library's own module, which stays as it is
+        module = ModuleType(module.__name__)
+        module.example_inputs = offered  # type: ignore[attr-defined]  # what a user's file would define
     return UserModel(model=model, name=name, module=module, meta=meta, is_function=is_function)
 
 
@@ -124,7 +129,7 @@ def unwrapped(model: Module) -> Module:
 
 def _choose_candidate(reference: Reference, module: ModuleType) -> tuple[str, object]:
     if reference.name is not None:
-        return reference.name, _named(reference, module)
+        return reference.name, library_builder(reference, module) or _named(reference, module)
     if callable(getattr(module, "build_model", None)):
         return "build_model", module.build_model
     if getattr(module, "model", None) is not None:  # `model = None` is no model

@@ -16,6 +16,7 @@ from types import ModuleType
 from analyzer.errors import AnalyzerError, ModelError
 from analyzer.loading.dependencies import is_library
 from analyzer.loading.model_reference import Reference
+from analyzer.loading.python.model_libraries import LIBRARIES
 from analyzer.loading.python.source_lines import line_text, shown_path
 
 # What urllib, requests and huggingface_hub say of a machine without a network.
@@ -117,6 +118,11 @@ def _import_module(reference: Reference) -> ModuleType:
     try:
         return importlib.import_module(reference.module)
     except ModuleNotFoundError as error:
+        library = LIBRARIES.get(reference.module)
+        if library is not None and error.name == reference.module:
+            raise ModelError(
+                f"{reference.text}: {error.name} is not installed.", hint=f"pip install {library.install}"
+            ) from error
         if error.name and reference.module.startswith(error.name):
             raise ModelError(
                 f"No module named {reference.module}.",
