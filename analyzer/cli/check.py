@@ -14,6 +14,7 @@ import click
 from analyzer.cli import EXIT_FAILED, say, settings_defaults
 from analyzer.cli.options import keywords, options_of
 from analyzer.errors import OutputError, RecordError, UsageError
+from analyzer.loading.configuration_file import is_record
 from analyzer.option_table import is_analysis, taken_by
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def settings_start(model: str) -> tuple[Path, str]:
     """The file or folder from which settings are looked for, and the stem of the result's file names."""
     from analyzer.loading.model_reference import parse_reference
 
-    if model.endswith(".json"):
+    if is_record(model):
         return Path(model), Path(model).stem
     reference = parse_reference(model)
     return reference.path or Path.cwd(), reference.stem
@@ -132,7 +133,7 @@ def gate_settings(params: dict[str, Any], start: Path) -> CheckSettings:
 
 def read_or_analyse(ctx: click.Context, model: str) -> Analysis:
     """The analysis: a saved report as it is, or a model analysed without executing it."""
-    if model.endswith(".json"):
+    if is_record(model):
         refuse_analysis_options(ctx)
         from analyzer.record import load_report
 
@@ -168,7 +169,7 @@ def fleet_at(model: str) -> Fleet | None:
     """The fleet that a file holds; None of a model and of one model's record."""
     from analyzer.record.fleet_json import holds_fleet, load_fleet
 
-    return load_fleet(model) if model.endswith(".json") and holds_fleet(model) else None
+    return load_fleet(model) if is_record(model) and holds_fleet(model) else None
 
 
 def _is_typed(ctx: click.Context, option: Option) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from analyzer.devices.detection import Machine
+from analyzer.loading.configuration_file import CONFIG_NAME
 from analyzer.loading.dependencies import Dependencies
 from analyzer.record.fleet import FleetFailure, FleetModel, FleetQuestion
 
@@ -109,7 +110,11 @@ def without_lack_of_memory(
 
 
 def is_python(job: Job) -> bool:
-    """Whether the model is code or a saved program, which PyTorch reads; no graph, no configuration."""
+    """Whether PyTorch builds or reads the model; of a graph, and of one that generates by its shape, it does not."""
+    if os.path.basename(job.reference) == CONFIG_NAME or os.path.isfile(
+        os.path.join(job.folder, job.reference, CONFIG_NAME)
+    ):
+        return job.question != "generate"  # else its shape is read, and nothing is built
     return not job.reference.lower().endswith((".onnx", ".json")) and not os.path.isdir(
         os.path.join(job.folder, job.reference)
     )

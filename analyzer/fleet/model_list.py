@@ -13,7 +13,7 @@ from pathlib import Path
 from analyzer.errors import ModelError, UsageError
 from analyzer.fleet.entry import Entry
 from analyzer.fleet.manifest import read_manifest
-from analyzer.generation.sources import is_configuration, is_genai
+from analyzer.generation.sources import is_configuration, is_genai, is_generating
 from analyzer.loading.model_reference import parse_reference, split_path
 from analyzer.text import first_few
 
@@ -134,7 +134,7 @@ def _named(entry: Entry) -> Entry:
         if not path.exists():
             raise ModelError(f"No such file: {text}.")
         stem = (path if path.is_dir() else path.parent).resolve().name
-        question = question or "generate"
+        question = question or ("generate" if is_generating(text) else "run")
     elif text.lower().endswith(".json"):
         raise UsageError(f"{text} is a saved report, not a model.", hint="A fleet analyses models themselves.")
     else:

@@ -9,18 +9,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from analyzer.errors import UsageError
-from analyzer.generation.configurations.hugging_face import (
-    CONFIG_NAME,
-    architecture_of,
-    read_config,
-    stored_weights,
-)
+from analyzer.generation.configurations.hugging_face import architecture_of, generates, stored_weights
 from analyzer.generation.configured_model import ConfiguredModel
 from analyzer.generation.graphs.genai import GENAI_NAME, genai_decoder
 from analyzer.generation.graphs.graph_model import GraphModel, exported_model, graph_model
 from analyzer.generation.model import GeneratingModel
 from analyzer.generation.steps.step_sizes import Weights
 from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
+from analyzer.loading.configuration_file import CONFIG_NAME, read_config
 from analyzer.loading.decoder_export import (
     cached_decoder,
     configuration_of,
@@ -59,6 +55,18 @@ class OpenedModel:
 def is_configuration(text: str) -> bool:
     """Whether MODEL is a folder, or a ``config.json``."""
     return os.path.isdir(text) or os.path.basename(text) == CONFIG_NAME
+
+
+def is_generating(text: str) -> bool:
+    """Whether MODEL can only be one that generates: such a configuration of Hugging Face, or one of GenAI."""
+    if is_genai(text):
+        return True
+    if not is_configuration(text):
+        return False
+    try:
+        return generates(read_config(text))
+    except UsageError:  # said where it is read for good
+        return True
 
 
 def is_genai(text: str) -> bool:

@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from analyzer.errors import ModelError, UsageError
+from analyzer.loading.configuration_file import CONFIG_NAME, is_record
 
-ReferenceKind = Literal["python", "onnx", "pt2", "record"]
+ReferenceKind = Literal["python", "onnx", "pt2", "record", "configuration"]
 
 _SUFFIXES: dict[str, ReferenceKind] = {".py": "python", ".onnx": "onnx", ".pt2": "pt2", ".json": "record"}
 # A name, and behind it what it is called with. As few as fit before it: an argument may hold ".py:" too.
 _NAME = r":(?P<name>[A-Za-z_][\w.]*)(?:\((?P<arguments>.*)\))?"
 _NAMED_FILE = re.compile(rf"(?P<file>.+?\.py){_NAME}", re.DOTALL)
 _NAMED_MODULE = re.compile(rf"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*){_NAME}", re.DOTALL)
-_KINDS = "A model is model.py, model.py:Name, package.module:Name, model.onnx or model.pt2."
+_KINDS = "A model is model.py, model.py:Name, package.module:Name, model.onnx, model.pt2 or config.json."
 # Python's compiler takes memory by the length of what it reads, which may come with a stranger's settings.
 _LONGEST_LITERAL = 10_000
 
@@ -51,7 +52,8 @@ class Reference:
 
     Attributes:
         text: As the user wrote it.
-        kind: ``python``, ``onnx``, ``pt2`` or ``record`` (a saved report).
+        kind: ``python``, ``onnx``, ``pt2``, ``record`` (a saved report) or ``configuration`` (a ``config.json``
+            of Hugging Face; ``path`` is that file).
         path: The file; None for a module given by its dotted name.
         module: Dotted module name; None for a file.
         name: The name after the colon, None where there is none.
@@ -75,6 +77,8 @@ class Reference:
     @property
     def stem(self) -> str:
         """A short name for reports: ``resnet50`` or ``resnet50-Small``."""
+        if self.kind == "configuration" and self.path is not None:
+            return self.path.resolve().parent.name or "model"
         base = self.path.stem if self.path else (self.module or "model").rsplit(".", 1)[-1]
         return f"{base}-{self.name}" if self.name else base
 
@@ -94,6 +98,9 @@ def parse_reference(text: str) -> Reference:
         path = _existing(match["file"])
         return Reference(text=text, kind="python", path=path, name=match["name"], arguments=arguments)
     path = Path(text)
+    if (path.name == CONFIG_NAME and not is_record(text)) or (path.is_dir() and (path / CONFIG_NAME).is_file()):
+        file = path / CONFIG_NAME if path.is_dir() else _existing(text)
+        return Reference(text=text, kind="configuration", path=file)
     if path.suffix.lower() in _SUFFIXES:
         return Reference(text=text, kind=_SUFFIXES[path.suffix.lower()], path=_existing(text))
     if match := _NAMED_MODULE.fullmatch(text):
@@ -232,12 +239,12 @@ def _existing(text: str) -> Path:
 
 
 def _folder(text: str) -> ModelError:
-    generates = (Path(text) / "config.json").is_file()
+    genai = (Path(text) / "genai_config.json").is_file()
     return ModelError(
         f"{text} is a folder, not a model.",
         hint=f"Of a model that generates: analyze generate {text}."
-        if generates
-        else "Name a file in it: model.py, model.onnx.",
+        if genai
+        else f"Name a file in it: model.py, model.onnx, {CONFIG_NAME}.",
     )
 
 

@@ -24,6 +24,7 @@ from analyzer.generation.sources import (
     is_python,
     no_way,
 )
+from analyzer.generation.sources import is_generating as names_generating
 from analyzer.generation.times import Runner, timed
 from analyzer.loading.model_reference import parse_reference, split_path, with_arguments
 from analyzer.option_table import ALL_GPUS, AnalyzeOptions, GenerateOptions
@@ -108,9 +109,9 @@ def generation_with_basis(
 
 
 def is_generating(model: Any) -> bool:
-    """Whether MODEL can only be one that generates: a configuration of Hugging Face, or of GenAI."""
+    """Whether MODEL, if it is named by a text, can only be one that generates."""
     text = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
-    return bool(text) and (is_genai(text) or is_configuration(text))
+    return bool(text) and names_generating(text)
 
 
 def _question(given: GenerateOptions, options: Options) -> Question:

@@ -31,10 +31,10 @@ from transformers.cache_utils import DynamicSlidingWindowLayer
 
 from analyzer.errors import UsageError
 from analyzer.generation.architecture import Attention, Experts, LatentAttention, StateSpace
-from analyzer.generation.configurations import hugging_face
 from analyzer.generation.configurations.families import FAMILIES, TEXT_PARTS
-from analyzer.generation.configurations.hugging_face import architecture_of, read_config, stored_weights
+from analyzer.generation.configurations.hugging_face import architecture_of, stored_weights
 from analyzer.generation.weights import cache_elements, layer_parameters, parameters, state_elements
+from analyzer.loading.configuration_file import LARGEST_BYTES, PIP_LINE, read_config
 
 DEEPSEEK = {
     "q_lora_rank": 1536,
@@ -448,7 +448,7 @@ def test_without_transformers_missing_sizes_are_named_and_its_pip_line_is_given(
 
 def test_the_pip_line_names_this_distribution() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))["project"]
-    assert f"'{project['name']}[transformers]'" in hugging_face.PIP_LINE
+    assert f"'{project['name']}[transformers]'" in PIP_LINE
     assert "transformers" in project["optional-dependencies"]
 
 
@@ -569,7 +569,7 @@ def test_a_broken_file_is_one_message(tmp_path: Path, content: bytes, said: str)
 def test_a_file_beyond_the_limit_is_not_read(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     with file.open("wb") as stream:
-        stream.truncate(hugging_face.LARGEST_BYTES + 1)
+        stream.truncate(LARGEST_BYTES + 1)
     assert "larger than" in unread(file).message
 
 

@@ -1,7 +1,7 @@
 """Models by their names in timm and torchvision.
 
 Neither library is installed where these tests run: modules of the same names stand in for them, with the
-functions and signatures of timm/models/_factory.py (1.0) and torchvision/models/_api.py (0.24) that are used. They show
+functions and signatures of timm/models/_factory.py (1.0) and torchvision/models/_api.py (0.24). They show
 that these are called as they should be, not that the libraries' own models export.
 """
 

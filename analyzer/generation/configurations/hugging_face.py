@@ -1,30 +1,21 @@
-"""A published model's ``config.json`` as an `Architecture`: read as data, nothing that it names is run."""
+"""A published model's ``config.json`` as an `Architecture`; nothing that it names is run."""
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 import re
-import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from analyzer.errors import UsageError
 from analyzer.generation.architecture import Architecture
 from analyzer.generation.configurations.families import FAMILIES, TEXT_PARTS, Family
 from analyzer.generation.configurations.values import Values, refusal
+from analyzer.loading.configuration_file import CONFIG_NAME, PIP_LINE, class_of, names_generation
 from analyzer.text import listed, nearest, printable
 
-CONFIG_NAME = "config.json"
-# The longest that were published list a few thousand values.
-LARGEST_BYTES = 10 * 2**20
-PIP_LINE = "pip install 'onnx-analyzer[transformers]'"
-
-_WHAT_IT_IS = f"a model as Hugging Face keeps it is a folder with a {CONFIG_NAME}: give the folder or that file"
 _DTYPES = ("bfloat16", "float16", "float32")
 # What says nothing of the shape, or has a class of transformers look further than at the values.
 _NO_DEFAULT_NEEDS = frozenset(
@@ -34,53 +25,6 @@ _NO_DEFAULT_NEEDS = frozenset(
 # (transformers/utils/quantization_config.py).
 _WIDTHS = {"mxfp4": "int4", "fp8": "fp8", "fbgemm_fp8": "fp8", "eetq": "int8"}
 _BY_BITS = {4: "int4", 8: "int8"}
-
-
-def read_config(path: str | os.PathLike[str]) -> Mapping[str, Any]:
-    """What a model's configuration says.
-
-    Args:
-        path: A folder with ``config.json``, or such a file.
-
-    Raises:
-        UsageError: There is none, or it holds no JSON object.
-    """
-    file = Path(path)
-    try:
-        if file.is_dir():
-            file /= CONFIG_NAME
-            if not file.exists():
-                raise refusal(f"{path} is a folder without a {CONFIG_NAME}", hint=_WHAT_IT_IS)
-        content = _content(file)
-        values = json.loads(content.decode("utf-8-sig"))
-    except FileNotFoundError as error:
-        raise refusal(f"no such file or folder: {path}", hint=_WHAT_IT_IS) from error
-    except json.JSONDecodeError as error:
-        raise refusal(f"{file} is no valid JSON: {error}", hint="the file may be cut: fetch it anew") from error
-    except RecursionError as error:
-        raise refusal(f"{file} is nested too deeply for a configuration", hint=_WHAT_IT_IS) from error
-    except UnicodeDecodeError as error:
-        raise refusal(f"{file} is no text in UTF-8", hint=_WHAT_IT_IS) from error
-    except (
-        OSError,
-        ValueError,
-    ) as error:  # ValueError: a number of over 4,300 digits, a path with a null character
-        raise refusal(f"{file} cannot be read: {error}", hint=_WHAT_IT_IS) from error
-    if not isinstance(values, dict):
-        raise refusal(f"{file} holds no JSON object", hint=_WHAT_IT_IS)
-    return values
-
-
-def _content(file: Path) -> bytes:
-    # What is no file may never end, and a pipe be waited for.
-    handle = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    with os.fdopen(handle, "rb") as stream:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise ValueError("it is no file")
-        content = stream.read(LARGEST_BYTES + 1)
-    if len(content) > LARGEST_BYTES:
-        raise ValueError(f"it is larger than {LARGEST_BYTES:,} bytes")
-    return content
 
 
 def architecture_of(config: Mapping[str, Any], *, name: str) -> Architecture:
@@ -107,6 +51,14 @@ def architecture_of(config: Mapping[str, Any], *, name: str) -> Architecture:
     return replace(
         family.build(values), name=name, family=kind, dtype=_dtype(part, config, family.dtype), notes=notes
     )
+
+
+def generates(config: Mapping[str, Any]) -> bool:
+    """Whether a configuration is of a model that generates: by the class that it names, else by its family."""
+    name = class_of(config)
+    if name is not None and not name.endswith("Model"):
+        return names_generation(config)
+    return _text_part(config)[0] in FAMILIES if isinstance(config.get("model_type"), str) else True
 
 
 def _text_part(config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any], tuple[str, ...]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.errors import UsageError
-from analyzer.generation.configurations.hugging_face import read_config
+from analyzer.loading.configuration_file import read_config
 
 GENAI_NAME = "genai_config.json"
 _WHAT_IT_IS = "onnxruntime_genai.models.builder writes the folder: give it whole."

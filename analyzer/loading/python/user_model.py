@@ -16,9 +16,10 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from analyzer.errors import InputError, ModelError
+from analyzer.errors import AnalyzerError, InputError, ModelError
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.construction import called_with, fits, require_fitting, required_by
+from analyzer.loading.python.hugging_face import configured
 from analyzer.loading.python.model_libraries import inputs_of_library, library_builder
 from analyzer.loading.python.source_lines import construction_lines
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, unscripted
@@ -91,8 +92,12 @@ def load_user_model(reference: Reference, *, meta: bool) -> UserModel:
                 warnings.simplefilter("ignore")
             else:
                 torch.manual_seed(0)  # random weights are the same in every run
-            module = executed(reference)
-            name, candidate = _choose_candidate(reference, module)
+            if reference.kind == "configuration":
+                module = configured(reference)
+                name, candidate = module.__name__, module.model
+            else:
+                module = executed(reference)
+                name, candidate = _choose_candidate(reference, module)
             model, is_function = _build(reference, name, candidate)
         model = unwrapped(model)
         model.eval()
@@ -285,6 +290,8 @@ def call_example_inputs(user: UserModel, batch: int | None, *, meta: bool) -> Tr
             if batch is None:
                 return offered(DEFAULT_BATCH) if required else offered()
             return offered(batch) if inspect.signature(offered).parameters else offered()
+        except AnalyzerError:  # of those that are made here
+            raise
         except Exception as error:
             raise user_failure(error, "example_inputs raises", InputError) from error
 

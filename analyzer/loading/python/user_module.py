@@ -33,24 +33,35 @@ NO_CUDA = re.compile(
 
 
 def home_folder(reference: Reference) -> str:
-    """The folder that comes first on the import path: the file's own, or the working folder for a module."""
+    """The folder that comes first on the import path: the file's own, or the working folder for a module.
+
+    Empty of a configuration, whose folder's code is not run.
+    """
+    if reference.kind == "configuration":
+        return ""
     return str(reference.path.resolve().parent) if reference.path else os.getcwd()
 
 
 @contextmanager
 def importable(folder: str) -> Iterator[None]:
-    """Puts a folder first on the import path, and forgets its modules before, so that edits are seen."""
+    """Puts a folder first on the import path, and forgets its modules before, so that edits are seen.
+
+    Args:
+        folder: It; empty for none.
+    """
     # A tuple: a module's __getattr__ may import others while we look at it.
     for name, module in tuple(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if getattr(module, _MARK, False) and isinstance(file, str):
             del sys.modules[name]
     before = set(sys.modules)
-    sys.path.insert(0, folder)
+    first = [folder] if folder else []
+    sys.path[:0] = first
     try:
         yield
     finally:
-        sys.path.remove(folder)
+        for name in first:
+            sys.path.remove(name)
         for name in set(sys.modules) - before:
             module = sys.modules[name]
             file = getattr(module, "__file__", None)

@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import Any, cast
 
 from analyzer.errors import ModelError, RecordError, UsageError
+from analyzer.generation.sources import is_configuration
+from analyzer.loading.configuration_file import is_record as is_saved_report
 from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference, with_arguments
@@ -31,15 +33,15 @@ def is_record(model: object) -> bool:
     """Whether MODEL is a saved record or one in memory.
 
     Raises:
-        UsageError: It is the configuration of a model that generates, which has no weights.
+        UsageError: It is a configuration, which has no weights.
     """
-    if is_generating(model):
+    named = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
+    if is_generating(model) or (is_configuration(named) and not is_saved_report(named)):
         raise UsageError(
             "A configuration says how a model is built, and has no weights to be run.",
             hint="Apply the model itself: an .onnx or .py file, one step of it at a time.",
         )
-    named = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
-    return isinstance(model, Analysis) or str(named).endswith(".json")
+    return isinstance(model, Analysis) or is_saved_report(named)
 
 
 def analysed_record(model: Any, given: Mapping[str, Any], progress: Progress) -> tuple[Analysis, AnalysisBasis]:

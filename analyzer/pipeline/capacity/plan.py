@@ -10,6 +10,7 @@ from typing import Any, cast
 from analyzer.checks import run as find_findings
 from analyzer.devices import catalogue
 from analyzer.errors import RecordError, UsageError
+from analyzer.loading.configuration_file import is_record
 from analyzer.option_table import AnalyzeOptions, CapacityOptions, GenerateOptions, RecordOptions
 from analyzer.pipeline.basis import Analyse, AnalysisBasis
 from analyzer.pipeline.capacity.earlier_question import earlier_cpus, earlier_gpus, with_earlier
@@ -41,9 +42,9 @@ def plan(model: Any, inputs: Any, given: CapacityOptions, analyse: Analyse, prog
     require_keywords("plan_capacity", given, CapacityOptions.__annotations__)
     named = os.fspath(model) if isinstance(model, (str, os.PathLike)) else None
     generates = is_generating(model)  # its configuration is JSON too
-    show = path_shower(None if named is None or generates or named.endswith(".json") else named)
+    show = path_shower(None if named is None or generates or is_record(named) else named)
     record = None
-    if isinstance(model, Analysis) or (named is not None and named.endswith(".json") and not generates):
+    if isinstance(model, Analysis) or (named is not None and is_record(named) and not generates):
         record = model if named is None else load_report(named)
     if record is not None and record.generation is not None:
         raise RecordError(

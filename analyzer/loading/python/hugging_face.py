@@ -1,0 +1,229 @@
+"""``config.json`` of a model that infers in one pass -> a model of transformers, and its inputs.
+
+Of the folder nothing but that file is read, as data: no weights, and no code (``auto_map``) is run.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from inspect import signature
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from analyzer.errors import InputError, ModelError
+from analyzer.loading.configuration_file import PIP_LINE, class_of, names_generation, read_config
+from analyzer.loading.model_reference import Reference
+from analyzer.text import printable
+
+if TYPE_CHECKING:
+    import torch
+
+# What says nothing of the shape, and keys by which transformers would fetch code or trained weights.
+_LEFT_OUT = frozenset(
+    {
+        "architectures",
+        "attn_implementation",
+        "auto_map",
+        "dtype",
+        "experts_implementation",
+        "model_type",
+        "quantization_config",
+        "torch_dtype",
+        "transformers_version",
+        "use_kernels",
+        "use_pretrained_backbone",
+    }
+)
+# A usual length; models of sentences take 128 to 512.
+_TOKENS = 128
+_DTYPES = ("float16", "bfloat16")
+
+
+def configured(reference: Reference) -> ModuleType:
+    """A module with the ``model`` that a configuration describes, with random weights, and ``example_inputs``.
+
+    Args:
+        reference: Of a configuration; the default device is where the model is built.
+
+    Raises:
+        ModelError: transformers is missing, or does not know the model, or it generates.
+        UsageError: The file cannot be read.
+    """
+    assert reference.path is not None
+    values = read_config(reference.path)
+    if names_generation(values):
+        raise ModelError(
+            f"{reference.text} describes a model that generates ({printable(class_of(values) or '')}).",
+            hint=f"Of a model that generates: analyze generate {reference.text}. One pass alone needs a .py file "
+            "with build_model().",
+        )
+    model = _built(reference, values)
+    module = ModuleType(type(model).__name__)
+    module.__file__ = str(reference.path)
+    module.model = model  # type: ignore[attr-defined]  # what a user's file would define
+    offered = _example_inputs(reference, model)
+    if offered is not None:
+        module.example_inputs = offered  # type: ignore[attr-defined]  # as above
+    return module
+
+
+def _built(reference: Reference, values: Mapping[str, Any]) -> Any:
+    try:
+        import transformers
+    except ImportError as error:
+        raise ModelError(
+            f"{reference.text}: transformers builds the model of a configuration, and is not installed.",
+            hint=PIP_LINE,
+        ) from error
+    import torch
+
+    kind, name = values.get("model_type"), class_of(values)
+    named = getattr(transformers, name, None) if name else None
+    if kind not in transformers.CONFIG_MAPPING or (
+        name and not (isinstance(named, type) and issubclass(named, transformers.PreTrainedModel))
+    ):
+        raise _unknown(reference, kind, name, "auto_map" in values)
+    try:
+        with _silent():
+            config = transformers.CONFIG_MAPPING[kind](**_plain(values, transformers.CONFIG_MAPPING[kind]))
+            if hasattr(config, "use_cache"):
+                config.use_cache = False
+            model = named(config) if named is not None else transformers.AutoModel.from_config(config)
+    except Exception as error:  # whatever its classes say of values that they do not take
+        reason = " ".join(printable(str(error)).split())[:300]
+        raise ModelError(
+            f"{reference.text}: transformers builds no {printable(name or str(kind))} of it: "
+            f"{type(error).__name__}: {reason}",
+            hint="Compare it with the config.json that the model was published with.",
+        ) from error
+    dtype = values.get("dtype", values.get("torch_dtype"))
+    return model.to(getattr(torch, dtype)) if dtype in _DTYPES else model
+
+
+def _unknown(reference: Reference, kind: object, name: str | None, has_code: bool) -> ModelError:
+    what = printable(name or str(kind))
+    if has_code:
+        return ModelError(
+            f"{reference.text}: {what} is code of the folder itself (`auto_map`), which is never run.",
+            hint="Export it where you trust it (torch.onnx.export, torch.export.save), or name a .py file.",
+        )
+    return ModelError(
+        f"{reference.text}: the installed transformers knows no {what} ({printable(str(kind))}).",
+        hint="A newer release may; or name a .py file with build_model().",
+    )
+
+
+def _plain(values: Mapping[str, Any], kept: type | None) -> dict[str, Any]:
+    """The values that say what shape the model has, those of its parts too."""
+    # Any other key becomes an attribute of the object: none may hide one of its methods.
+    return {
+        key: _plain(value, None) | _kind(value) if isinstance(value, Mapping) else value
+        for key, value in values.items()
+        if not key.startswith("_") and key not in _LEFT_OUT and not callable(getattr(kept, key, None))
+    }
+
+
+def _kind(part: Mapping[str, Any]) -> dict[str, Any]:
+    # A part's family is told beside its values, not around them.
+    return {"model_type": part["model_type"]} if isinstance(part.get("model_type"), str) else {}
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Its warnings are of weights that were not loaded, and of ids of tokens."""
+    logger = logging.getLogger("transformers")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+Inputs = dict[str, "torch.Tensor"]
+
+
+def _example_inputs(reference: Reference, model: Any) -> Callable[[int], Inputs] | None:
+    """Inputs by the model's main one; None where its first layers must tell their sizes."""
+    config, taken = model.config, signature(model.forward).parameters
+    main = model.main_input_name
+    vision = getattr(config, "vision_config", config)
+    is_pair = main == "input_ids" and "pixel_values" in taken and vision is not config
+    image = _image(vision) if main == "pixel_values" or is_pair else None
+    if main == "pixel_values" and image is None:
+        return None
+
+    def example_inputs(batch: int = 1) -> Inputs:
+        import torch
+
+        found: Inputs = {}
+        if main == "input_ids":
+            found |= _tokens(model, batch)
+        if image is not None:
+            found["pixel_values"] = torch.randn((batch, *image)).to(model.dtype)
+        if main in ("input_values", "input_features"):
+            found[main] = torch.randn((batch, *_sound(reference, config, main))).to(model.dtype)
+        if not found:
+            raise InputError(
+                f"{reference.text}: nothing says what {main} of {type(model).__name__} looks like.",
+                hint=f"Give its shape: --input {main}=B,...",
+            )
+        return found
+
+    return example_inputs
+
+
+def _tokens(model: Any, batch: int) -> Inputs:
+    import torch
+
+    config, taken = model.config, signature(model.forward).parameters
+    text = getattr(config, "text_config", config)
+    longest = _size(text, "max_position_embeddings") or _TOKENS
+    shape = (batch, min(_TOKENS, longest))
+    ids = torch.randint(0, _size(text, "vocab_size") or 2, shape)
+    found = {"input_ids": ids}
+    if "attention_mask" in taken:
+        found["attention_mask"] = torch.ones(shape, dtype=torch.int64)
+    if getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in taken:
+        found["decoder_input_ids"] = ids
+    return found
+
+
+def _image(config: Any) -> tuple[int, ...] | None:
+    """Frames where there are some, channels, height, width; None where the configuration says no size."""
+    size = getattr(config, "image_size", None)
+    if isinstance(size, Mapping):
+        size = (size.get("height"), size.get("width"))
+    sides = (size, size) if isinstance(size, int) else size
+    if (
+        not isinstance(sides, (list, tuple))
+        or len(sides) != 2
+        or not all(isinstance(side, int) for side in sides)
+    ):
+        return None
+    frames = _size(config, "num_frames")
+    return (*([frames] if frames else []), _size(config, "num_channels") or 3, *sides)
+
+
+def _sound(reference: Reference, config: Any, main: str) -> tuple[int, ...]:
+    """Spectrograms whose sizes are told: of the audio spectrogram transformer, and of Whisper's encoder."""
+    bins = _size(config, "num_mel_bins")
+    frames = _size(config, "max_length")
+    if main == "input_values" and bins and frames:
+        return frames, bins
+    positions = _size(config, "max_source_positions")
+    if main == "input_features" and bins and positions:
+        return bins, 2 * positions  # its second convolution has a stride of 2
+    raise InputError(
+        f"{reference.text}: the configuration does not say how long {main} is.",
+        hint=f"Give its shape: --input {main}=B,16000"
+        if main == "input_values"
+        else f"Give its shape: --input {main}=B,...",
+    )
+
+
+def _size(config: Any, name: str) -> int | None:
+    value = getattr(config, name, None)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
