@@ -25,7 +25,8 @@ DEFAULT_FOLDER = Path("reports")
 def command(ctx: click.Context, /, **_: Any) -> None:
     """Profile a model, decide between CPU and GPU, and write a report.
 
-    MODEL is model.py, model.py:Name, package.module:Name, model.onnx or model.pt2.
+    MODEL is model.py, model.py:Name, package.module:Name, "model.py:Net(hidden=512)", model.onnx, model.pt2, a
+    folder with Hugging Face's config.json, timm:NAME or torchvision:NAME.
     """
     from analyzer.loading.model_reference import parse_reference
     from analyzer.record.output_files import check_writable

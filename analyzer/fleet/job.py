@@ -110,7 +110,7 @@ def without_lack_of_memory(
 
 
 def is_python(job: Job) -> bool:
-    """Whether PyTorch builds or reads the model; of a graph, and of one that generates by its shape, it does not."""
+    """Whether PyTorch builds or reads the model: no graph, and no configuration of one that generates."""
     if os.path.basename(job.reference) == CONFIG_NAME or os.path.isfile(
         os.path.join(job.folder, job.reference, CONFIG_NAME)
     ):

@@ -88,7 +88,7 @@ def test_an_analysis_saves_and_loads(proto: onnx.ModelProto, tmp_path: Path) -> 
         ({"time-budget": 3}, "did you mean time_budget"),
         ({"no_run": True}, "write run=False"),
         ({"no_cache": True}, "write cache=False"),
-        ({"xyzzy": 3}, "it takes batch, cache, check, cpu"),
+        ({"xyzzy": 3}, "it takes arg, batch, cache, check, cpu"),
     ],
 )
 def test_an_unknown_option_is_a_type_error_that_names_the_nearest(

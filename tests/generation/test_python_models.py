@@ -10,7 +10,7 @@ import pytest
 
 from analyzer import analyze, analyze_generation
 from analyzer.costs import count
-from analyzer.errors import AnalyzerError, ModelError
+from analyzer.errors import AnalyzerError, ModelError, UsageError
 from analyzer.generation.sources import from_module, from_python
 from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
 from analyzer.loading.model_reference import parse_reference
@@ -171,3 +171,23 @@ def test_the_largest_samples_generate_by_their_configuration(name: str, token: i
     assert found.parameters == {"llama_7b": 6_738_415_616, "gpt3_175b": 174_604_259_328}[name]
     layers = found.architecture.layers
     assert sum(2 * layer.mixer.key_heads * layer.mixer.size for layer in layers) * 2 == token
+
+
+def test_a_model_is_built_with_its_arguments_and_asked_again_with_them(tmp_path: Path) -> None:
+    code = MODEL.replace("def __init__(self):", "def __init__(self, layers):").replace(
+        "self.head =", "self.more = nn.Linear(layers, 1, bias=False)\n        self.head ="
+    )
+    path = written(tmp_path, code + INPUTS)
+    asked: dict[str, Any] = {"run": False, "gpu": "a100", "cpu": "epyc-9654", "prompt": 20, "cache": False}
+    analysis = analyze_generation(path, arg="layers=3", **asked)
+    assert analysis.invocation is not None
+    assert analysis.invocation.options["arg"] == ("layers=3",)
+    behind = analyze_generation(f"{path}:Tiny(layers=3)", **asked)
+    assert behind.model.parameters == analysis.model.parameters
+    assert behind.invocation is not None
+    assert str(behind.invocation.model).endswith("tiny.py:Tiny(layers=3)")
+    with pytest.raises(ModelError, match=r"Tiny needs arguments \(layers\)"):
+        analyze_generation(path, **asked)
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(UsageError, match="no Python code that builds"):
+        analyze_generation(tmp_path, arg="layers=3", **asked)

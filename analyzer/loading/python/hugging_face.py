@@ -56,8 +56,8 @@ def configured(reference: Reference) -> ModuleType:
     if names_generation(values):
         raise ModelError(
             f"{reference.text} describes a model that generates ({printable(class_of(values) or '')}).",
-            hint=f"Of a model that generates: analyze generate {reference.text}. One pass alone needs a .py file "
-            "with build_model().",
+            hint=f"Of a model that generates: analyze generate {reference.text}. One pass alone needs a "
+            ".py file with build_model().",
         )
     model = _built(reference, values)
     module = ModuleType(type(model).__name__)
