@@ -60,6 +60,10 @@ _DECIDED = r"decided for (?:latency|throughput|cost|energy)"
 _GENERATED = r"[\d,]+ tokens in, [\d,]+ out, batch \d+"
 
 
+# No format of a file: what a notebook shows of an analysis that is the value of its cell.
+NOTEBOOK = Format(
+    name="notebook", extension="", writer="analyzer.report.notebook:render", mark=marked_by(r"\A(?!)")
+)
 # In the order in which messages list them. No two share an extension: several may go to one folder.
 _ALL = (
     Format(
