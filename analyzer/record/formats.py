@@ -99,13 +99,13 @@ _ALL = (
     Format(
         name="junit",
         extension=".xml",
-        writer="analyzer.report.junit:render",
+        writer="analyzer.report.ci.junit:render",
         mark=marked_by(r'\A<\?xml .*\?>\s*<testsuites name="analyze"'),
     ),
     Format(
         name="sarif",
         extension=".sarif",
-        writer="analyzer.report.sarif:render",
+        writer="analyzer.report.ci.sarif:render",
         mark=marked_by(
             r'\A\{\s*"\$schema":.*,\s*"version":.*,\s*"runs":\s*\[\s*\{\s*"tool":\s*\{\s*"driver":\s*\{\s*"name":\s*"analyze"'
         ),
@@ -113,7 +113,7 @@ _ALL = (
     Format(
         name="github",
         extension=".github.txt",
-        writer="analyzer.report.github:render",
+        writer="analyzer.report.ci.github:render",
         mark=marked_by(_CHECKED),
     ),
 )
