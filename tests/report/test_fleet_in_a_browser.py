@@ -320,6 +320,7 @@ def test_of_a_thousand_models_on_thirty_devices_a_screenful_is_made(visit: Any) 
     assert re.fullmatch(r"team-\d+-model-0777", page.evaluate(NAMES)[0])
     assert seen.errors == []
 
+
 def test_cpus_of_the_price_list_are_shown_where_one_is_the_cheapest_or_asked_for(visit: Any) -> None:
     listed = tuple(
         replace(factory.DEVICES[3], slug=slug, name=slug, named=False) for slug in ("xeon", "seldom")
