@@ -192,6 +192,19 @@ def test_what_cannot_be_asked_is_one_error(tmp_path: Path, options: dict[str, An
         planned(tmp_path, TWO_LAYERS, gpu="h200", **options)
 
 
+def test_traffic_that_cannot_be_right_is_refused_before_the_model_is_looked_at(tmp_path: Path) -> None:
+    stages: list[str] = []
+    with pytest.raises(UsageError, match="--rate is missing"):
+        plan_capacity(
+            folder(tmp_path, TWO_LAYERS),
+            gpu="h200",
+            ttft="1s",
+            progress=lambda stage, _share: stages.append(stage),
+            **USUAL,
+        )
+    assert stages == []
+
+
 @pytest.mark.parametrize("rows", ["0,1\n1,2\n", "0,a,b\n1,2,3\n", "0,1,0\n1,2,0\n"])
 def test_a_trace_without_tokens_is_an_error(tmp_path: Path, rows: str) -> None:
     trace = tmp_path / "trace.csv"
