@@ -340,7 +340,7 @@ def test_nodes_without_the_folder_get_a_copy_in_which_paths_read_the_same_and_me
     (zoo / "net1.onnx").unlink()
     for name, text in {"raises": RAISES, "killed": KILLED}.items():
         (zoo / f"{name}.py").write_text(text)
-    options = {"batch": "1,64", "gpu": "t4", "run": True, "time_budget": "0.3s", "jobs": 1}
+    options: dict[str, Any] = {"batch": "1,64", "gpu": "t4", "run": True, "time_budget": "0.3s", "jobs": 1}
     fleet, seen = run(cluster.address, **options)
     require_records_of_models_alone("net.py", "net2.onnx", time_budget="0.3s")
     assert {model.name: model.failure for model in fleet.models if model.failure} == {

@@ -41,7 +41,7 @@ def zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*models: str, jobs: int = 1, **options: Any) -> tuple[Fleet, list[Finished]]:
-    """A fleet, one model at a time unless a test is about several: each place at once imports everything anew."""
+    """A fleet, one model at a time unless a test is about several: each place imports everything anew."""
     seen: list[Finished] = []
     fleet = analyze_fleet(list(models) or ["zoo"], output="out", jobs=jobs, watch=seen.append, **options)
     return fleet, seen

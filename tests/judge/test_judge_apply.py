@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _sessions_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What applying asks sessions of the CPU's provider is no subject here; a child for each imports for a second."""
+    """What sessions of the CPU's provider tell is no subject here; a child for each imports for a second."""
 
     def done(_module: str, asked: Any, _folder: Path, **_: Any) -> dict[str, Any]:
         tasks = asked["tasks"]
-        return {task["kind"]: applied_child._attempted(applied_child.TASKS[task["kind"]], task) for task in tasks}
+        return {
+            task["kind"]: applied_child._attempted(applied_child.TASKS[task["kind"]], task) for task in tasks
+        }
 
     monkeypatch.setattr(applied_session, "run_task", done)
 

@@ -56,8 +56,10 @@ def test_the_ceilings_of_the_cpu_are_a_part_of_their_own(
 
 
 def test_what_the_time_does_not_suffice_for_is_named(tmp_path: Path) -> None:
-    done, record = run(tmp_path, "--minutes", "0", "--samples", "linear,mlp")
+    # What the machine is, is told whatever the time; it imports PyTorch.
+    done, record = run(tmp_path, "--minutes", "0", "--samples", "linear,mlp", "--skip", "machine")
     assert record["complete"] is False
-    assert record["left_out"] == ["linear: export", "mlp: export", "no silent fall-back", "CPU ceilings"]
+    parts = ["machine", "linear: export", "mlp: export", "no silent fall-back", "CPU ceilings"]
+    assert record["left_out"] == parts
     assert "left out" in done.stdout
     assert done.returncode == 0, done.stdout  # nothing that was checked does not hold
