@@ -13,7 +13,8 @@ from analyzer.loading import cache as export_cache
 from analyzer.loading import reader
 from analyzer.loading.loaded import DEFAULT_OPSET, Loaded, check_opset
 from analyzer.loading.model_reference import Reference
-from analyzer.loading.python.example_inputs import ExampleInputs, InputSpec, resolve_inputs
+from analyzer.loading.python.example_inputs import ExampleInputs, resolve_inputs
+from analyzer.loading.python.input_spec import InputSpec
 from analyzer.loading.python.parameter_sizes import parameter_sizes
 from analyzer.progress import StageProgress
 from analyzer.record.quantities import Count

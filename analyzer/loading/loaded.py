@@ -12,7 +12,7 @@ from analyzer.graph import Graph
 from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading import reader
 from analyzer.loading.model_reference import Reference
-from analyzer.loading.python.example_inputs import InputSpec
+from analyzer.loading.python.input_spec import InputSpec
 from analyzer.loading.state_pairs import corrected
 from analyzer.loading.step_interface import Step, step_of
 

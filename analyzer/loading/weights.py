@@ -15,6 +15,7 @@ from analyzer.loading import reader
 from analyzer.loading.from_onnx import default_opset, fed_inputs
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.python.example_inputs import flatten, resolve_inputs, tensor_names
+from analyzer.loading.python.input_spec import InputSpec, drawn_values
 from analyzer.loading.python.output_containers import tensors_in_containers
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, plain_transformers
 from analyzer.loading.runnable_files import MODEL_FILE, numpy_array, write_bound, write_model
@@ -138,7 +139,7 @@ def _from_reading_process(loaded: Loaded, batch: int | None, folder: Path) -> Ru
         reader.write_program(path, loaded.proto, sizes, folder, loaded.limits)
     else:
         reader.write_file(path, default_opset(loaded.proto), sizes, folder, loaded.limits)
-    return _with_random_feeds(folder / MODEL_FILE, loaded.graph(batch))
+    return _with_random_feeds(folder / MODEL_FILE, loaded.graph(batch), loaded.specs)
 
 
 def _from_proto(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
@@ -147,7 +148,7 @@ def _from_proto(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
     proto = onnx.ModelProto()
     proto.CopyFrom(loaded.live)  # the caller's model stays as it is
     write_bound(proto, default_opset(loaded.proto), loaded.bound_to(batch), folder, home=None)
-    return _with_random_feeds(folder / MODEL_FILE, loaded.graph(batch))
+    return _with_random_feeds(folder / MODEL_FILE, loaded.graph(batch), loaded.specs)
 
 
 def _tensors_still_taken(known: list[str], names: list[str], tensors: list[Tensor]) -> list[Tensor]:
@@ -172,13 +173,17 @@ def _feeds_and_types(names: Iterable[str], tensors: list[Tensor]) -> tuple[dict[
     return feeds, types
 
 
-def _with_random_feeds(path: Path, graph: Graph) -> Runnable:
+def _with_random_feeds(path: Path, graph: Graph, specs: Iterable[InputSpec]) -> Runnable:
     types = {tensor.name: "bfloat16" for tensor in graph.inputs if tensor.dtype.name == "bfloat16"}
-    return Runnable(model_path=path, feeds=random_feeds(graph), feed_types=types)
+    return Runnable(model_path=path, feeds=random_feeds(graph, specs), feed_types=types)
 
 
-def random_feeds(graph: Graph) -> dict[str, Array]:
+def random_feeds(graph: Graph, specs: Iterable[InputSpec] = ()) -> dict[str, Array]:
     """Random inputs: standard normal floats, true booleans, integers valid in every table they index.
+
+    Args:
+        graph: Whose inputs are wanted.
+        specs: ``--input`` options; what says values is filled with those.
 
     Raises:
         InputError: An input is no tensor of numbers, or has an open shape.
@@ -186,6 +191,7 @@ def random_feeds(graph: Graph) -> dict[str, Array]:
     import numpy as np
 
     generator = np.random.default_rng(0)  # the same inputs in every run
+    said = {spec.name: spec for spec in specs if spec.values is not None}
     feeds: dict[str, Array] = {}
     for tensor in graph.inputs:
         if tensor.elements is None or tensor.dtype.bits is None:
@@ -195,16 +201,23 @@ def random_feeds(graph: Graph) -> dict[str, Array]:
             width = {64: np.float64, 32: np.float32, 16: np.float16}.get(tensor.dtype.bits)
             if width is None:
                 raise InputError(f"No values can be made for the input {tensor.name} ({tensor.dtype.name}).")
-            values = generator.standard_normal(shape)
+            spec = said.get(tensor.name)
+            values = (
+                generator.standard_normal(shape) if spec is None else drawn_values(spec, shape, whole=False)
+            )
             if tensor.dtype.name == "bfloat16":  # the upper half of a float32
                 feeds[tensor.name] = (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
             else:
                 feeds[tensor.name] = values.astype(width)
+        elif tensor.name in said:
+            drawn = drawn_values(said[tensor.name], shape, whole=True)
+            feeds[tensor.name] = drawn.astype(tensor.dtype.name)
         elif tensor.dtype.name == "bool":
             feeds[tensor.name] = np.ones(shape, dtype=bool)
         else:
             limit = min(rows_indexed(graph, tensor.name), 127)  # 127: the largest int8
-            feeds[tensor.name] = generator.integers(0, max(limit, 1), shape).astype(tensor.dtype.name)
+            drawn = generator.integers(0, max(limit, 1), shape)
+            feeds[tensor.name] = drawn.astype(tensor.dtype.name)
     return feeds
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
-from analyzer.errors import InputError, UsageError
-from analyzer.graph import DTYPES
+from analyzer.errors import InputError
 from analyzer.loading.python.input_containers import register_containers
+from analyzer.loading.python.input_spec import InputSpec, drawn_values
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import DEFAULT_BATCH, UserModel, call_example_inputs
 from analyzer.loading.torch_private import leaves_with_steps, tree_leaves, tree_map
@@ -24,30 +23,11 @@ if TYPE_CHECKING:
 
 InputsOrigin = Literal["given", "file", "inferred"]
 
-_SPEC = re.compile(r"(?P<name>[^=]+)=(?P<shape>[^:]*)(?::(?P<dtype>\w+))?")
 # Image sizes and sequence lengths to try where the layers leave them open, most usual first.
 _IMAGE_SIZES = (224, 32, 28, 64, 96, 128, 256, 299, 16, 8)
 _SEQUENCE_LENGTHS = (128, 32, 16000)
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _POSITIONAL_ONLY = (inspect.Parameter.POSITIONAL_ONLY, *_VARIADIC)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputSpec:
-    """One ``--input NAME=SHAPE[:DTYPE]``; None in ``shape`` stands for the batch (``B``)."""
-
-    name: str
-    shape: tuple[int | None, ...]
-    dtype: str = "float32"
-
-    def sizes(self, batch: int) -> tuple[int, ...]:
-        """The shape at this batch."""
-        return tuple(batch if size is None else size for size in self.shape)
-
-    @property
-    def text(self) -> str:
-        """As the user would write it."""
-        return f"{self.name}={','.join('B' if size is None else str(size) for size in self.shape)}:{self.dtype}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,32 +48,6 @@ class ExampleInputs:
     batch_axes: Mapping[int, tuple[int, ...]]
     origin: InputsOrigin
     axis_names: Mapping[int, Mapping[int, str]] = field(default_factory=dict)
-
-
-def parse_input(text: str) -> InputSpec:
-    """Reads one ``--input``.
-
-    Raises:
-        UsageError: It is not NAME=SHAPE[:DTYPE], or the type is no ONNX tensor type.
-    """
-    match = _SPEC.fullmatch(text.strip())
-    hint = "Write NAME=SHAPE[:DTYPE], for example --input x=B,3,224,224:float32, with B for the batch."
-    if match is None:
-        raise UsageError(f"--input {text}: not NAME=SHAPE[:DTYPE].", hint=hint)
-    dtype = match["dtype"] or "float32"
-    if dtype not in DTYPES or dtype in ("undefined", "string"):
-        known = ", ".join(name for name in DTYPES if name not in ("undefined", "string"))
-        raise UsageError(f"--input {text}: no such type as {dtype}.", hint=f"One of {known}.")
-    sizes: list[int | None] = []
-    # "1,3,224,224" or "1x3x224x224"; nothing at all is a scalar.
-    for part in filter(None, (item.strip() for item in re.split(r"[,x]", match["shape"]))):
-        if part in ("B", "b"):
-            sizes.append(None)
-        elif part.isdigit():  # 0 is a size: an empty cache
-            sizes.append(int(part))
-        else:
-            raise UsageError(f"--input {text}: {part!r} is not a size.", hint=hint)
-    return InputSpec(name=match["name"].strip(), shape=tuple(sizes), dtype=dtype)
 
 
 def resolve_inputs(
@@ -339,7 +293,7 @@ def _from_specs(user: UserModel, specs: Sequence[InputSpec], batch: int, *, meta
             f"{user.name} also needs {', '.join(missing)}.", hint=f"Add --input {missing[0]}=B,...:float32."
         )
     ordered = sorted(specs, key=lambda spec: known.index(spec.name) if spec.name in known else len(known))
-    tensors = {spec.name: make_tensor(spec.sizes(batch), spec.dtype, meta=meta) for spec in ordered}
+    tensors = {spec.name: make_tensor(spec, batch, meta=meta) for spec in ordered}
     axes = {
         position: tuple(axis for axis, size in enumerate(spec.shape) if size is None)
         for position, spec in enumerate(ordered)
@@ -355,17 +309,19 @@ def _from_specs(user: UserModel, specs: Sequence[InputSpec], batch: int, *, meta
     )
 
 
-def make_tensor(sizes: tuple[int, ...], dtype: str, *, meta: bool) -> Tensor:
-    """Random values: standard normal floats, true booleans, integers 0 or 1 (valid in any table)."""
+def make_tensor(spec: InputSpec, batch: int, *, meta: bool) -> Tensor:
+    """Values as they are said; else normal floats, true booleans, integers 0 or 1 (valid in any table)."""
     import torch
 
-    torch_dtype = getattr(torch, dtype)
+    sizes, dtype = spec.sizes(batch), getattr(torch, spec.dtype)
     with torch.device("meta") if meta else nullcontext():
-        if torch_dtype.is_floating_point or torch_dtype.is_complex:
-            return torch.randn(sizes).to(torch_dtype)
-        if torch_dtype is torch.bool:
+        if spec.values is not None and not meta:
+            return torch.from_numpy(drawn_values(spec, sizes, whole=not dtype.is_floating_point)).to(dtype)
+        if dtype.is_floating_point or dtype.is_complex:
+            return torch.randn(sizes).to(dtype)
+        if dtype is torch.bool:
             return torch.ones(sizes, dtype=torch.bool)
-        return torch.randint(0, 2, sizes, dtype=torch_dtype)
+        return torch.randint(0, 2, sizes, dtype=dtype)
 
 
 def _inferred(user: UserModel, batch: int, *, meta: bool) -> ExampleInputs:
@@ -383,7 +339,7 @@ def _inferred(user: UserModel, batch: int, *, meta: bool) -> ExampleInputs:
     specs = [replace(spec, name=parameters[0].name) for spec in candidates]
     problems = []
     for spec in specs:
-        tensor = make_tensor(spec.sizes(batch), spec.dtype, meta=meta)
+        tensor = make_tensor(spec, batch, meta=meta)
         problems.append(_call_failure(user, tensor))
         if not problems[-1]:
             axes = {0: tuple(axis for axis, size in enumerate(spec.shape) if size is None)}
