@@ -137,6 +137,7 @@ def _from_module(
         static_batch=exported.static_batch,
         batch_range=exported.batch_range,
         inputs_origin=example.origin,
+        guessed=tuple(spec.text for spec in example.guessed),
         exporter=exported.exporter,
         notes=exported.notes,
         specs=tuple(specs),

@@ -123,6 +123,7 @@ _FACTS = (
     "symbol",
     "static_batch",
     "inputs_origin",
+    "guessed",
     "exporter",
     "parameters",
     "parameter_bytes",
@@ -138,6 +139,7 @@ class _StoredFacts:
     symbol: str
     static_batch: Count | None
     inputs_origin: str
+    guessed: tuple[str, ...]
     exporter: str
     parameters: Count | None
     parameter_bytes: Count | None
@@ -237,6 +239,7 @@ def _export_python(
         static_batch=exported.static_batch,
         batch_range=exported.batch_range,
         inputs_origin=inputs.origin,
+        guessed=tuple(spec.text for spec in inputs.guessed),
         exporter=exported.exporter,
         notes=exported.notes,
         specs=specs,

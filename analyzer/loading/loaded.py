@@ -38,6 +38,7 @@ class Loaded:
         static_batch: The batch that the graph is fixed to, None where it is symbolic.
         batch_range: Smallest and largest batch the graph is right for.
         inputs_origin: ``given``, ``file``, ``inferred`` or ``model``.
+        guessed: The inputs that were inferred, as ``--input`` takes them.
         exporter: ``torch.export``, ``torchscript``, ``pt2`` or ``onnx``.
         notes: What the report should say.
         cached: Whether the export came from the cache.
@@ -64,6 +65,7 @@ class Loaded:
     static_batch: int | None = None
     batch_range: tuple[int, int | None] = (1, None)
     inputs_origin: str = "model"
+    guessed: tuple[str, ...] = ()
     exporter: str = "onnx"
     notes: tuple[str, ...] = ()
     cached: bool = False

@@ -22,9 +22,9 @@ from analyzer.loading.runnable_files import MODEL_FILE, numpy_array, write_bound
 
 if TYPE_CHECKING:
     import numpy as np
-    from torch import Tensor
+    import torch
 
-    from analyzer.graph import Graph
+    from analyzer.graph import Graph, Tensor
     from analyzer.loading.python.example_inputs import ExampleInputs
     from analyzer.loading.python.user_model import UserModel
     from analyzer.loading.step_interface import Step
@@ -151,14 +151,16 @@ def _from_proto(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
     return _with_random_feeds(folder / MODEL_FILE, loaded.graph(batch), loaded.specs)
 
 
-def _tensors_still_taken(known: list[str], names: list[str], tensors: list[Tensor]) -> list[Tensor]:
+def _tensors_still_taken(known: list[str], names: list[str], tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     """The tensors that the graph still takes: TorchScript drops those that became constants."""
     if len(names) >= len(tensors) or not set(names) <= set(known):
         return tensors
     return [tensors[known.index(name)] for name in names]
 
 
-def _feeds_and_types(names: Iterable[str], tensors: list[Tensor]) -> tuple[dict[str, Array], dict[str, str]]:
+def _feeds_and_types(
+    names: Iterable[str], tensors: list[torch.Tensor]
+) -> tuple[dict[str, Array], dict[str, str]]:
     listed = list(names)
     if len(listed) != len(tensors):
         raise InputError(
@@ -215,10 +217,77 @@ def random_feeds(graph: Graph, specs: Iterable[InputSpec] = ()) -> dict[str, Arr
         elif tensor.dtype.name == "bool":
             feeds[tensor.name] = np.ones(shape, dtype=bool)
         else:
-            limit = min(rows_indexed(graph, tensor.name), 127)  # 127: the largest int8
-            drawn = generator.integers(0, max(limit, 1), shape)
+            drawn = generator.integers(0, _largest_drawn(graph, tensor.name) + 1, shape)
             feeds[tensor.name] = drawn.astype(tensor.dtype.name)
     return feeds
+
+
+def deciding_values(loaded: Loaded, graph: Graph) -> tuple[str, ...]:
+    """What was put into inputs of whole numbers that decide how much is computed and that nobody gave."""
+    if loaded.step is not None or (loaded.inputs_origin == "file" and loaded.exporter != "pt2"):
+        return ()
+    said = {spec.name for spec in loaded.specs if spec.values is not None}
+    notes = []
+    for tensor in graph.inputs:
+        whole = not tensor.dtype.is_float and tensor.dtype.bits is not None and tensor.dtype.name != "bool"
+        if tensor.name in said or tensor.name in graph.carried or not whole or not _decides(graph, tensor):
+            continue
+        is_drawn_here = loaded.exporter in ("onnx", "pt2")  # see random_feeds; else see make_tensor
+        largest = _largest_drawn(graph, tensor.name) if is_drawn_here else 1
+        values = {0: "0", 1: "0 or 1"}.get(largest, f"0 to {largest}")
+        notes.append(
+            f"Input {tensor.name} decides sizes or steps, and was filled with {values} "
+            f"(--input {tensor.name}=...:{tensor.dtype.name}=LOW..HIGH says others)."
+        )
+    return tuple(notes)
+
+
+# By operator, the operands whose values decide how large its results are or how often its body runs.
+_DECIDING: Mapping[str, tuple[int, ...]] = {
+    "Compress": (1,),
+    "ConstantOfShape": (0,),
+    "Expand": (1,),
+    "GRU": (4,),
+    "If": (0,),
+    "LSTM": (4,),
+    "Loop": (0, 1),
+    "NonZero": (0,),
+    "Pad": (1,),
+    "RNN": (4,),
+    "Range": (0, 1, 2),
+    "Reshape": (1,),
+    "Resize": (3,),
+    "Slice": (1, 2, 3, 4),
+    "Split": (1,),
+    "Tile": (1,),
+    "TopK": (1,),
+    "Unique": (0,),
+}
+
+
+def _decides(graph: Graph, start: Tensor) -> bool:
+    """Whether a tensor's values come to an operand that decides, never through floats."""
+    waiting, seen = [start.name], {start.name}
+    while waiting:
+        name = waiting.pop()
+        for index in graph.consumers.get(name, ()):
+            node = graph.nodes[index]
+            for position in _DECIDING.get(node.op_type, ()):
+                operand = node.input(position)
+                if operand is not None and operand.name == name:
+                    return True
+            if node.op_type in ("Shape", "Size"):  # of any values the same
+                continue
+            for output in node.present_outputs:
+                if not output.dtype.is_float and output.name not in seen:
+                    seen.add(output.name)
+                    waiting.append(output.name)
+    return False
+
+
+def _largest_drawn(graph: Graph, name: str) -> int:
+    """The largest whole number that an input is filled with: a valid row of what it indexes, and an int8."""
+    return max(min(rows_indexed(graph, name), 127), 1) - 1
 
 
 def rows_indexed(graph: Graph, name: str) -> int:

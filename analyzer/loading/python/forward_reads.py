@@ -225,7 +225,7 @@ def told_inputs(model: Module, names: Iterable[str]) -> tuple[ToldInput, ...]:
     listed = list(names)
     found: dict[str, list[Taken]] = {name: [] for name in listed}
     values = {name: _Value(frozenset({_Alias(name)})) for name in listed}
-    reader = _Reader(found)
+    reader = _SourceReader(found)
     forward = model.forward
     if inspect.ismethod(forward):
         reader.call(forward.__func__, (_Value(module=model),), values)
@@ -248,7 +248,7 @@ def _told(name: str, found: Sequence[Taken]) -> ToldInput:
 
 
 @dataclass(slots=True)
-class _Reader:
+class _SourceReader:
     found: dict[str, list[Taken]]
     calls: int = 0
     depth: int = 0
@@ -266,7 +266,7 @@ class _Reader:
         parameters = [*definition.args.posonlyargs, *definition.args.args]
         names: _Names = dict(zip((item.arg for item in parameters), args, strict=False))
         names |= keywords
-        body = _Body(self, names, getattr(inspect.unwrap(function), "__globals__", {}))
+        body = _FunctionBody(self, names, getattr(inspect.unwrap(function), "__globals__", {}))
         self.depth += 1
         body.statements(definition.body)
         self.depth -= 1
@@ -308,10 +308,10 @@ class _Reader:
 
 
 @dataclass(slots=True)
-class _Body:
+class _FunctionBody:
     """The statements of one function, with what its names hold."""
 
-    reader: _Reader
+    reader: _SourceReader
     names: _Names
     globals: Mapping[str, object]
     returned: _Value = field(default=_NOTHING)

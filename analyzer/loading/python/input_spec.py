@@ -32,8 +32,6 @@ _HINT = (
     "--input ids=B,128:int64=0..29999, with B for the batch."
 )
 
-Number = int | float
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputSpec:
@@ -49,7 +47,7 @@ class InputSpec:
     name: str
     shape: tuple[int | None, ...]
     dtype: str = "float32"
-    values: tuple[Number, Number] | None = None
+    values: tuple[float, float] | None = None
 
     def sizes(self, batch: int) -> tuple[int, ...]:
         """The shape at this batch."""
@@ -96,9 +94,9 @@ def parse_input(text: str) -> InputSpec:
     return InputSpec(name=name, shape=tuple(sizes), dtype=dtype, values=values)
 
 
-def _parse_values(text: str, written: str, dtype: str) -> tuple[Number, Number]:
+def _parse_values(text: str, written: str, dtype: str) -> tuple[float, float]:
     low_text, dots, high_text = written.partition("..")
-    numbers: list[Number] = []
+    numbers: list[float] = []
     for part in (low_text, high_text if dots else low_text):
         if not _NUMBER.fullmatch(part.strip()):
             raise UsageError(f"--input {text}: {written!r} is no number and no range LOW..HIGH.", hint=_HINT)
@@ -115,11 +113,11 @@ def _parse_values(text: str, written: str, dtype: str) -> tuple[Number, Number]:
     return low, high
 
 
-def values_problem(values: tuple[Number, Number], dtype: str) -> tuple[str, str] | None:
+def values_problem(values: tuple[float, float], dtype: str) -> tuple[str, str] | None:
     """Why a type cannot hold these values, and a hint; None where it can."""
     if dtype == "bool":
-        lowest: Number = 0
-        highest: Number = 1
+        lowest: float = 0
+        highest: float = 1
     elif match := _INTEGER.fullmatch(dtype):
         unsigned, bits = bool(match[1]), int(match[2])
         lowest, highest = (0, 2**bits - 1) if unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)

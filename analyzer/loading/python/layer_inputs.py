@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch.nn import Module
 
-Sizes = tuple[int | None, ...]
+TriedSizes = tuple[int | None, ...]
 
 # Image sizes and sequence lengths to try where the layers leave them open, most usual first.
 _IMAGE_SIZES = (224, 32, 28, 64, 96, 128, 256, 299, 16, 8)
@@ -30,7 +30,7 @@ class Taken:
     """
 
     dtype: str
-    shapes: tuple[Sizes, ...] = ()
+    shapes: tuple[TriedSizes, ...] = ()
     values: tuple[int, ...] = ()
     strength: int = 2
 
@@ -41,7 +41,7 @@ LENGTHS = Taken(dtype="int64", shapes=((None,),) * len(_TOKENS), values=_TOKENS,
 INDICES = Taken(dtype="int64", shapes=(*((None, size) for size in _TOKENS), (None,)), strength=3)
 
 
-def shapes_taken_by(layer: Module) -> tuple[list[Sizes], str]:
+def shapes_taken_by(layer: Module) -> tuple[list[TriedSizes], str]:
     """Shapes of the first argument that a layer would take, most usual first, and its type; none if open."""
     from torch import nn
 
@@ -80,7 +80,7 @@ def arguments_taken_by(layer: Module) -> Mapping[str, Taken]:
 
     dtype = _weights_type(layer) or "float32"
 
-    def floats(*shapes: Sizes) -> Taken:
+    def floats(*shapes: TriedSizes) -> Taken:
         return Taken(dtype=dtype, shapes=shapes)
 
     if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)):
@@ -140,5 +140,5 @@ def _transformer_arguments(layer: Module) -> Mapping[str, Taken]:
     return {"tgt": sequence(width), "memory": sequence(width)}
 
 
-def _sequence(width: int, *, batch_first: bool) -> Sizes:
+def _sequence(width: int, *, batch_first: bool) -> TriedSizes:
     return (None, 128, width) if batch_first else (128, None, width)
