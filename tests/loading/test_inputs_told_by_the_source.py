@@ -103,6 +103,11 @@ def model_with(parameters: str, body: str, load: Callable[..., Any]) -> Any:
         ("return self.table.masked_fill(x, 0.0)", "x=B,...:bool"),
         ("return torch.where(x, self.table, 0.0)", "x=B,...:bool"),
         ("return self.table * x", "x=B,...:float32"),
+        ("return self.table.masked_fill(x[:, None] == 0, 0.0)", "x=B,...:int64"),
+        ("h = x.abs()\nreturn self.lstm(self.table, (h, h))", "x=1,B,4:float32"),
+        # A tuple of two tensors.
+        ("return self.lstm(self.table, x)", "x=B,...:float32"),
+        ("return " + " + ".join(["x"] * 500), "x=B,...:float32"),
         # A result of a layer is no input any more, whatever reads it.
         ("x = self.conv(x)\nreturn self.words(x)", "x=B,3,224,224:float32"),
         # An index is surer than the arithmetic on it.

@@ -11,6 +11,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import zip_longest
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 _INDEX = Taken(dtype="int64", strength=3)
 _MASK = Taken(dtype="bool")
+# Of the mask of a tokenizer; what is compared may have any type.
+_COMPARED = Taken(dtype="int64", strength=0)
 _ARITHMETIC = Taken(dtype="float32", strength=1)
 
 # By function, the operand that must be whole numbers, and its keyword; a method's first operand is its tensor.
@@ -179,14 +182,19 @@ class _Alias:
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """What is known of an expression: inputs that it holds, whether it is floats, the module that it is."""
+    """What is known of an expression: inputs that it holds, whether it is floats, the module that it is.
+
+    ``several`` is whether it is a tuple or a list that stands in the source.
+    """
 
     aliases: frozenset[_Alias] = frozenset()
     floats: bool = False
     module: Module | None = None
+    several: bool = False
 
     def joined(self, other: _Value) -> _Value:
-        return _Value(self.aliases | other.aliases, self.floats or other.floats, self.module or other.module)
+        floats, several = self.floats or other.floats, self.several or other.several
+        return _Value(self.aliases | other.aliases, floats, self.module or other.module, several)
 
     def moved(self) -> _Value:
         return replace(self, aliases=frozenset(replace(item, shaped=False) for item in self.aliases))
@@ -227,10 +235,11 @@ def told_inputs(model: Module, names: Iterable[str]) -> tuple[ToldInput, ...]:
     values = {name: _Value(frozenset({_Alias(name)})) for name in listed}
     reader = _SourceReader(found)
     forward = model.forward
-    if inspect.ismethod(forward):
-        reader.call(forward.__func__, (_Value(module=model),), values)
-    else:
-        reader.call(forward, (), values)
+    with suppress(RecursionError):  # an expression of a thousand terms: what was read before it holds
+        if inspect.ismethod(forward):
+            reader.call(forward.__func__, (_Value(module=model),), values)
+        else:
+            reader.call(forward, (), values)
     return tuple(_told(name, found[name]) for name in listed)
 
 
@@ -297,7 +306,9 @@ class _SourceReader:
         taken = arguments_taken_by(module)
         by_name = {**dict(zip(taken, args, strict=False)), **keywords}
         for name, value in by_name.items():
-            if name in taken:
+            # The two states of an LSTM: under one name they are a tuple, which no tensor can be.
+            is_pair = name == "hx" and isinstance(module, (nn.LSTM, nn.LSTMCell))
+            if name in taken and (value.several or not is_pair):
                 self.read(value, taken[name])
         if isinstance(module, (nn.Identity, nn.Flatten, nn.Unflatten, nn.Dropout)):
             return args[0] if args else _NOTHING
@@ -408,7 +419,10 @@ class _FunctionBody:
             case ast.IfExp():
                 return parts[1].joined(parts[2])
             case ast.Tuple() | ast.List():
-                return reduce(_Value.joined, parts, _NOTHING)
+                return replace(reduce(_Value.joined, parts, _NOTHING), module=None, several=True)
+            case ast.Compare(ops=[ast.Eq() | ast.NotEq()], comparators=[ast.Constant(value=int())]):
+                self.reader.read(parts[0], _COMPARED)
+                return _NOTHING
             case ast.NamedExpr(target=ast.Name(id=name)):
                 self.names[name] = parts[1]
                 return parts[1]

@@ -89,7 +89,8 @@ def arguments_taken_by(layer: Module) -> Mapping[str, Taken]:
         states = layer.num_layers * (2 if layer.bidirectional else 1)
         return {
             "input": floats(_sequence(layer.input_size, batch_first=layer.batch_first)),
-            "hx": floats((states, None, layer.hidden_size)),
+            # With a projection the two states of an LSTM differ.
+            "hx": floats() if layer.proj_size else floats((states, None, layer.hidden_size)),
         }
     if isinstance(layer, (nn.LSTMCell, nn.GRUCell, nn.RNNCell)):
         return {"input": floats((None, layer.input_size)), "hx": floats((None, layer.hidden_size))}
@@ -118,7 +119,7 @@ def _transformer_arguments(layer: Module) -> Mapping[str, Taken]:
     if isinstance(layer, nn.Transformer):
         first = layer.encoder
     if isinstance(first, (nn.TransformerEncoder, nn.TransformerDecoder)):
-        first = first.layers[0]
+        first = next(iter(first.layers), layer)
     attention = getattr(first, "self_attn", first)
     if not isinstance(attention, nn.MultiheadAttention):
         return {}
