@@ -36,6 +36,7 @@ COMMANDS = {
     "apply": "The plan as a session: annotated model, settings, program, proof.",
     "fleet": "Many models on many devices, on this machine or a Ray cluster: one index page.",
     "calibrate": "Measure this machine's ceilings and keep them.",
+    "doctor": "What this machine has, what works on it, what to do about the rest.",
     "ops": "The cost rules: formula, basis, what is covered.",
     "rules": "The CI rules: what, why, how to fix.",
 }

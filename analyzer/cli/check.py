@@ -262,7 +262,7 @@ def publish(analysis: Analysis, targets: tuple[Target, ...], fail_on: str, *, fo
     Workflow commands are printed even where they go to a file as well: GitHub reads them from the log alone.
     """
     from analyzer.record.output_files import write_all
-    from analyzer.report.github import summary
+    from analyzer.report.ci.github import summary
 
     texts = {target: render(analysis, target.format.name, fail_on) for target in targets}
     write_all(texts, force=force)
@@ -281,7 +281,8 @@ def show(texts: Mapping[Target, str], summary: Callable[[], str]) -> None:
 def render(analysis: Analysis, name: str, fail_on: str) -> str:
     """The findings in this format; formats that are about the whole analysis come from the registry."""
     from analyzer import report
-    from analyzer.report import findings_text, junit
+    from analyzer.report import findings_text
+    from analyzer.report.ci import junit
 
     if name == "text":
         return findings_text.render_text(analysis, fail_on=fail_on)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from types import ModuleType
 
 
@@ -55,3 +56,35 @@ def handle(nvml: ModuleType, device_id: int = 0) -> object:
 def text(value: str | bytes) -> str:
     """What the driver answered; older releases of nvidia-ml-py give bytes."""
     return value.decode() if isinstance(value, bytes) else value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverFacts:
+    """What the driver says of itself.
+
+    Attributes:
+        version: Its release, ``570.86.10``.
+        cuda: The newest CUDA that it runs, ``12.8``.
+        gpus: Names of all GPUs that it sees, those that CUDA_VISIBLE_DEVICES hides among them.
+    """
+
+    version: str
+    cuda: str
+    gpus: tuple[str, ...]
+
+
+def driver_facts() -> DriverFacts | str:
+    """What the driver says of itself, or why it says nothing."""
+    import pynvml
+
+    try:
+        with driver() as nvml:
+            cuda = nvml.nvmlSystemGetCudaDriverVersion()
+            handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+            return DriverFacts(
+                version=text(nvml.nvmlSystemGetDriverVersion()),
+                cuda=f"{cuda // 1000}.{cuda % 1000 // 10}",  # 12080 is 12.8
+                gpus=tuple(text(nvml.nvmlDeviceGetName(gpu)) for gpu in handles),
+            )
+    except pynvml.NVMLError as error:
+        return f"{error}"

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from analyzer.record.capacity import CapacityResult
+from analyzer.record.formats import NOTEBOOK
 from analyzer.record.formats import find as find_format
 from analyzer.record.formats import render as render_format
 from analyzer.record.generation import GenerationResult
@@ -23,6 +24,7 @@ from analyzer.record.invocation import Invocation
 from analyzer.record.json_writer import to_dict
 
 # "as" is how a type checker learns that a name is meant to be imported from here (mypy's no_implicit_reexport).
+from analyzer.record.operator_rows import columns
 from analyzer.record.outcome import CostRow as CostRow
 from analyzer.record.outcome import PlanResult as PlanResult
 from analyzer.record.outcome import PrecisionResult as PrecisionResult
@@ -433,6 +435,23 @@ class Analysis:
     def to_dict(self) -> dict[str, Any]:
         """The JSON record as plain values."""
         return to_dict(self)
+
+    def operators_frame(self) -> Any:
+        """The operators, a row each: a ``pandas.DataFrame`` where pandas is installed, else a dict of columns.
+
+        Columns are the record's keys, nested ones joined by an underscore (``cpu_time_s``, ``verdict_device``);
+        times in seconds, sizes in bytes, None (in a frame NaN) for what is not known.
+        """
+        found = columns(self.operators)
+        try:
+            import pandas
+        except ImportError:
+            return found
+        return pandas.DataFrame(found)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows of it: the answer, the plans, the operators that matter."""
+        return NOTEBOOK.write(self)
 
     def render(self, format: str = "html") -> str:  # noqa: A002 - the option's own name
         """A report in one of ``record.formats``.

@@ -60,6 +60,10 @@ _DECIDED = r"decided for (?:latency|throughput|cost|energy)"
 _GENERATED = r"[\d,]+ tokens in, [\d,]+ out, batch \d+"
 
 
+# No format of a file: what a notebook shows of an analysis that is the value of its cell.
+NOTEBOOK = Format(
+    name="notebook", extension="", writer="analyzer.report.notebook:render", mark=marked_by(r"\A(?!)")
+)
 # In the order in which messages list them. No two share an extension: several may go to one folder.
 _ALL = (
     Format(
@@ -95,13 +99,13 @@ _ALL = (
     Format(
         name="junit",
         extension=".xml",
-        writer="analyzer.report.junit:render",
+        writer="analyzer.report.ci.junit:render",
         mark=marked_by(r'\A<\?xml .*\?>\s*<testsuites name="analyze"'),
     ),
     Format(
         name="sarif",
         extension=".sarif",
-        writer="analyzer.report.sarif:render",
+        writer="analyzer.report.ci.sarif:render",
         mark=marked_by(
             r'\A\{\s*"\$schema":.*,\s*"version":.*,\s*"runs":\s*\[\s*\{\s*"tool":\s*\{\s*"driver":\s*\{\s*"name":\s*"analyze"'
         ),
@@ -109,7 +113,7 @@ _ALL = (
     Format(
         name="github",
         extension=".github.txt",
-        writer="analyzer.report.github:render",
+        writer="analyzer.report.ci.github:render",
         mark=marked_by(_CHECKED),
     ),
 )

@@ -8,7 +8,7 @@ from typing import Any
 from analyzer.checks.phrases import source_location
 from analyzer.record.analysis import Analysis, OperatorResult, TensorInfo
 from analyzer.report.charts.chart import coded, compact
-from analyzer.report.summary import Time, best_plan, bound_of, operator_word, time_in_plan
+from analyzer.report.summary import Time, best_plan, bound_of, operator_words, time_in_plan
 
 # Characters: enough to tell what is meant; a list of indices may have thousands.
 _ATTRIBUTE_LIMIT = 160
@@ -88,7 +88,8 @@ def _texts(operators: Sequence[OperatorResult]) -> dict[str, Any]:
         "note": coded(operator.note for operator in operators),
         "placement": coded(operator.placement for operator in operators),
         "verdict": coded(operator.verdict.device for operator in operators),
-        "verdict_word": coded(operator_word(operator.verdict) for operator in operators),
+        "verdict_word": coded(operator_words(operator.verdict)[0] for operator in operators),
+        "verdict_aside": coded(operator_words(operator.verdict)[1] for operator in operators),
         "reason": coded(operator.verdict.reason for operator in operators),
         "explanation": coded(operator.verdict.explanation for operator in operators),
         "placed_on": coded(operator.gpu.placed_on if operator.gpu else "" for operator in operators),

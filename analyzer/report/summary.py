@@ -131,6 +131,7 @@ class TopOperator:
     placement: str
     device: str
     verdict: str
+    verdict_parts: tuple[str, str]
     speedup: str
     explanation: str
 
@@ -142,10 +143,15 @@ def bound_of(operator: OperatorResult, time: Time | None) -> str:
 
 def operator_word(verdict: OperatorVerdict) -> str:
     """``GPU``, ``CPU (no room)``, ``folded``: the verdict on an operator; its row cannot contradict it."""
-    if verdict.reason in _NOWHERE:
-        return _NOWHERE[verdict.reason]
-    device, aside = _DEVICES[verdict.device], _ASIDES.get(verdict.reason)
+    device, aside = operator_words(verdict)
     return f"{device} ({aside})" if aside else device
+
+
+def operator_words(verdict: OperatorVerdict) -> tuple[str, str]:
+    """The same in two parts: the device, or that it runs nowhere; and why in spite of the times, or empty."""
+    if verdict.reason in _NOWHERE:
+        return _NOWHERE[verdict.reason], ""
+    return _DEVICES[verdict.device], _ASIDES.get(verdict.reason, "")
 
 
 def best_plan(analysis: Analysis) -> PlanResult | None:
@@ -200,6 +206,7 @@ def _top_operator(operator: OperatorResult, total_s: float) -> TopOperator:
         placement=operator.placement,
         device=operator.verdict.device,
         verdict=operator_word(operator.verdict),
+        verdict_parts=operator_words(operator.verdict),
         speedup=factor(operator.verdict.speedup),
         explanation=operator.verdict.explanation or operator.verdict.reason,
     )

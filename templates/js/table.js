@@ -44,7 +44,8 @@ const table = (() => {
   };
   const verdictCell = (cell) => {
     const row = cell.getData();
-    return two(chip(row.verdict, row.verdict_word), row.speedup === null ? "" : `${figures.figure(row.speedup, "factor")} on GPU`);
+    const ratio = row.speedup === null ? "" : `${figures.figure(row.speedup, "factor")} on GPU`;
+    return two(chip(row.verdict, row.verdict_word), [ratio, row.verdict_aside].filter(Boolean).join(", "));
   };
   const reasonCell = (cell) => {
     const row = cell.getData();
@@ -67,7 +68,7 @@ const table = (() => {
     ...(data.has_gpu ? [{ title: "GPU time", field: "gpu", width: 140, formatter: timeCell("gpu"), ...number }] : []),
     { title: "Share", field: "share", width: 78, formatter: kind("percent"), ...number },
     { title: "Runs on", field: "placement", width: 92, formatter: (cell) => chip(cell.getValue()) },
-    { title: "Verdict", field: "verdict", width: 138, formatter: verdictCell },
+    { title: "Verdict", field: "verdict", width: 160, formatter: verdictCell },
     { title: "Bound", field: "bound", width: 98 },
     { title: "Source line", field: "code", width: 240, formatter: sourceCell },
     { title: "Reason", field: "reason", width: 240, formatter: reasonCell },
@@ -185,7 +186,7 @@ const table = (() => {
       ["Bytes", `${figures.figure(row.bytes_read, "count")} read, ${figures.figure(row.bytes_written, "count")} written`], ["FLOPs per byte", figures.figure(row.intensity, "number")],
       ["CPU", time("cpu")], ["GPU", time("gpu")], ["CUDA session", row.placed_on && `${row.placed_on}: ${row.why}`],
       ["In the CPU session", run(row.group_cpu)], ["In the CUDA session", run(row.group_gpu)],
-      ["Best plan", NAMES[row.placement]], ["Verdict", `${row.verdict_word} ${figures.figure(row.speedup, "factor")}: ${row.explanation || row.reason}`],
+      ["Best plan", NAMES[row.placement]], ["Verdict", `${row.verdict_word}${row.verdict_aside && ` (${row.verdict_aside})`} ${figures.figure(row.speedup, "factor")}: ${row.explanation || row.reason}`],
     ].filter(([, value]) => value);
     const close = element("button", { type: "button", className: "button", textContent: "Close" });
     close.addEventListener("click", () => report.select(index, "detail"));

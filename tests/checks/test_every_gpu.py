@@ -14,7 +14,8 @@ from analyzer.checks import run
 from analyzer.checks.device_answers import device_answers
 from analyzer.checks.settings import CheckSettings
 from analyzer.record.analysis import Alternative, Analysis
-from analyzer.report import findings_text, junit, sarif
+from analyzer.report import findings_text
+from analyzer.report.ci import junit, sarif
 
 RELU = operator("Relu", ["x"], ["y"])
 

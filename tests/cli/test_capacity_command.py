@@ -17,13 +17,14 @@ from analyzer.cli import run_command_line
 from analyzer.record import load_report
 from analyzer.record.invocation import command_line
 
-FEW = ["--gpu", "l4", "--cpu", "epyc-9654"]
+# One instance of each.
+FEW = ["--gpu", "h200", "--cpu", "altra-q64-30"]
 ASKED = ["--rate", "1000", "--p99", "50ms"]
 PRICES = """
 [[instances]]
 provider = "Ours"
 name = "box"
-gpu = "l4"
+gpu = "h200"
 gpu_count = 1
 usd_per_hour = 0.01
 price_date = "2026-01-01"
@@ -100,11 +101,6 @@ def test_the_answer_is_printed_with_instance_number_and_dollars(
     assert f"${option['usd_per_month']:,.0f}" in out
 
 
-def test_two_runs_give_the_same_record(folder: Path) -> None:
-    words = ["net.onnx", "--no-run", *FEW, *ASKED]
-    assert answer(run(*words, into="one/")) == answer(run(*words, into="two/"))
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -134,7 +130,7 @@ def test_a_record_of_a_model_is_planned_for_and_names_its_command(folder: Path) 
 
 def test_the_settings_ask_what_is_not_typed(folder: Path) -> None:
     (folder / "pyproject.toml").write_text(
-        "[tool.analyzer]\ngpu = 'l4'\ncpu = 'epyc-9654'\nno-run = true\n"
+        "[tool.analyzer]\ngpu = 'h200'\ncpu = 'altra-q64-30'\nno-run = true\n"
         "rate = 1000\np99 = '50ms'\nheadroom = 0.25\nspare = 1\nmax-batch = 4\nmax-delay = '0.5ms'\n"
         "growth = 2\narrivals = 'poisson'\n"
     )

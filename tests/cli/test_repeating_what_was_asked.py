@@ -202,7 +202,7 @@ def test_the_command_of_a_check_finds_the_same(folder: Path, options: list[str])
 
 
 def test_the_command_of_a_run_measures_and_decides_the_same_question(folder: Path) -> None:
-    options = ["--runs", "3", "--threads", "1", "--slo", "50ms", "--batch", "8,2"]
+    options = ["--runs", "3", "--threads", "1", "--slo", "50ms", "--batch", "8,2", "--gpu", "t4"]
     page, record = run(["net.py", *options], folder / "one")
     page_again, repeated = again(page, folder / "two")
     for one in (record, repeated):
@@ -214,9 +214,11 @@ def test_the_command_of_a_run_measures_and_decides_the_same_question(folder: Pat
 
 
 def test_the_command_of_a_check_that_runs_is_a_check_that_runs(folder: Path) -> None:
-    page, record = run(["check", "net.py", "--run", "--runs", "3"], folder / "one")
-    _, repeated = again(page, folder / "two")
-    assert record["plans"][0]["origin"] == repeated["plans"][0]["origin"] == "measured"
+    typed = ["check", "net.py", "--gpu", "t4", "--run", "--runs", "3"]
+    page, record = run(typed, folder / "one")
+    assert record["plans"][0]["origin"] == "measured"
+    # Word for word what was typed, and that measured.
+    assert sorted(shlex.split(printed(page))) == sorted(["analyze", *typed])
 
 
 def test_a_rendered_record_is_repeated_with_what_render_was_asked(folder: Path) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 import psutil
 import pytest
-from fleet_models import GOOD, HANGS, KILLED, RAISES, write_onnx
+from fleet_models import GOOD, KILLED, RAISES, write_onnx
 
 from analyzer import analyze, analyze_fleet
 from analyzer.errors import AnalyzerError, UsageError
@@ -35,6 +35,7 @@ from analyzer.fleet.node import Errand, NodeFacts, Order, OtherNodeError, progra
 from analyzer.fleet.slot import _ended, _timed_out
 from analyzer.loading import cache
 from analyzer.record.fleet import Fleet, FleetFailure, FleetModel
+from analyzer.record.fleet_json import load_fleet
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [
@@ -65,7 +66,7 @@ def free_port() -> int:
 
 @pytest.fixture(scope="module")
 def cluster(_token_of_our_own: None) -> Iterator[Any]:
-    """A cluster of two cores, begun as somebody else would, that this process is not connected to."""
+    """A cluster of two cores, begun as somebody else would."""
     from ray.cluster_utils import Cluster
 
     # Of 3 s each, five in a row, by default: a node that is lost is not missed for longer than this.
@@ -76,7 +77,32 @@ def cluster(_token_of_our_own: None) -> Iterator[Any]:
     started = Cluster(initialize_head=True, head_node_args=options)
     started.client_port = options.get("ray_client_server_port")
     yield started
+    _disconnect()
     started.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def _no_connection_of_another_test(request: pytest.FixtureRequest) -> None:
+    if "joined" not in request.fixturenames:
+        _disconnect()
+
+
+def _disconnect() -> None:
+    if (ray := sys.modules.get("ray")) is not None:
+        ray.shutdown()
+
+
+@pytest.fixture
+def joined(cluster: Any) -> Any:
+    """The cluster, with this process connected to it as a program is that uses Ray itself.
+
+    Workers belong to a connection and take a second each to begin: tests of what becomes of tasks share both.
+    """
+    import ray
+
+    if not ray.is_initialized():
+        fleet_connection.Connection(cluster.address, None)
+    return cluster
 
 
 @pytest.fixture
@@ -105,10 +131,10 @@ def without_environment(text: str) -> dict[str, Any]:
     return record
 
 
-def require_records_of_models_alone(folder: str) -> None:
-    for model in ("net.py", "net2.onnx"):
-        alone = analyze(f"zoo/{model}", batch="1,64", gpu="t4", run=False).render("json")
-        there = Path(folder, model.partition(".")[0] + ".json").read_text()
+def require_records_of_models_alone(*models: str, **options: Any) -> None:
+    for model in models:
+        alone = analyze(f"zoo/{model}", batch="1,64", gpu="t4", run=False, **options).render("json")
+        there = Path("out", model.partition(".")[0] + ".json").read_text()
         assert without_environment(there) == without_environment(alone)
         assert list(without_environment(there)) == list(without_environment(alone))
 
@@ -120,28 +146,24 @@ def failure_alone(model: str) -> FleetFailure:
     return FleetFailure(kind="error", message=caught.value.message, hint=caught.value.hint or "")
 
 
-@pytest.mark.slow
 def test_records_and_failures_are_those_of_this_machine(cluster: Any, zoo: Path) -> None:
-    for name, text in {"raises": RAISES, "killed": KILLED}.items():
-        (zoo / f"{name}.py").write_text(text)
+    # Graphs alone: of Python models, whose server imports PyTorch, where the folder is carried (below).
+    (zoo / "net.py").unlink()
+    (zoo / "broken.onnx").write_bytes(b"no model")
     said: list[str] = []
     fleet, _ = run(cluster.address, batch="1,64", gpu="t4", say=said.append)
-    require_records_of_models_alone("out")
+    require_records_of_models_alone("net2.onnx")
     failures = {model.name: model.failure for model in fleet.models if model.failure}
-    assert failures == {
-        "raises": failure_alone("zoo/raises.py"),
-        # As tests/fleet/test_running_a_fleet.py has them of this machine.
-        "killed": _ended(-signal.SIGKILL),
-    }
+    assert failures == {"broken": failure_alone("zoo/broken.onnx")}
     assert fleet.environment.where == "ray"
     assert fleet.environment.facts["nodes"] == 1
     assert said == []  # this cluster has no dashboard
     # What is finished is finished, wherever it was.
     _, seen = run("local", batch="1,64", gpu="t4")
     assert all(finished.kept for finished in seen)
-    (zoo / "hangs.py").write_text(HANGS)
-    fleet, _ = run(cluster.address, "zoo/hangs.py", output="late", gpu="t4", timeout=2.0)
-    assert [model.failure for model in fleet.models] == [_timed_out(2.0)]
+    # No model is answered in a millisecond.
+    fleet, _ = run(cluster.address, "zoo/net1.onnx", output="late", gpu="t4", timeout=0.001)
+    assert [model.failure for model in fleet.models] == [_timed_out(0.001)]
 
 
 def jobs(count: int, device: str = "") -> list[Job]:
@@ -169,7 +191,7 @@ def stand_in(seconds: float) -> Any:
     return work
 
 
-def test_a_worker_that_is_killed_loses_nothing(cluster: Any, zoo: Path, tmp_path: Path) -> None:
+def test_a_worker_that_is_killed_loses_nothing(joined: Any, zoo: Path, tmp_path: Path) -> None:
     def work(errand: Errand, order: Order) -> tuple[bytes, Mapping[str, bytes]]:
         import os
         import signal
@@ -186,7 +208,7 @@ def test_a_worker_that_is_killed_loses_nothing(cluster: Any, zoo: Path, tmp_path
                     os.kill(os.getpid(), signal.SIGKILL)
         return outcome_to_bytes(Outcome(model=FleetModel(name=job.name, reference=job.reference))), {}
 
-    executor = RayCluster(cluster.address, timeout_s=60.0, work=work)
+    executor = RayCluster(joined.address, timeout_s=60.0, work=work)
     try:
         done = {job.name: outcome.model.failure for job, outcome in executor.run(jobs(4))}
     finally:
@@ -195,9 +217,9 @@ def test_a_worker_that_is_killed_loses_nothing(cluster: Any, zoo: Path, tmp_path
     assert done == dict.fromkeys(("m0", "m1", "m2", "m3"))
 
 
-def test_a_node_that_is_lost_loses_nothing(cluster: Any, zoo: Path) -> None:
-    node = cluster.add_node(num_cpus=2)
-    executor = RayCluster(cluster.address, timeout_s=60.0, work=stand_in(0.3))
+def test_a_node_that_is_lost_loses_nothing(joined: Any, zoo: Path) -> None:
+    node = joined.add_node(num_cpus=2)
+    executor = RayCluster(joined.address, timeout_s=60.0, work=stand_in(0.3))
     try:
         done: Counter[str] = Counter()
         places = set()
@@ -206,7 +228,7 @@ def test_a_node_that_is_lost_loses_nothing(cluster: Any, zoo: Path) -> None:
             done[job.name] += 1
             places.add(outcome.log.split()[0])
             if node is not None and len(places) == 2:
-                cluster.remove_node(node, allow_graceful=False)
+                joined.remove_node(node, allow_graceful=False)
                 node = None
     finally:
         executor.close()
@@ -214,9 +236,9 @@ def test_a_node_that_is_lost_loses_nothing(cluster: Any, zoo: Path) -> None:
     assert done == Counter(f"m{number}" for number in range(30))
 
 
-def test_a_measurement_has_a_machine_with_its_device_for_itself(cluster: Any, zoo: Path) -> None:
-    node = cluster.add_node(num_cpus=3, num_gpus=1)
-    executor = RayCluster(cluster.address, timeout_s=60.0, work=stand_in(0.1))
+def test_a_measurement_has_a_machine_with_its_device_for_itself(joined: Any, zoo: Path) -> None:
+    node = joined.add_node(num_cpus=3, num_gpus=1)
+    executor = RayCluster(joined.address, timeout_s=60.0, work=stand_in(0.1))
     try:
         facts = {
             name: NodeFacts(program={}, gpu="t4" if name == node.node_id else "", cpu="x")
@@ -230,11 +252,11 @@ def test_a_measurement_has_a_machine_with_its_device_for_itself(cluster: Any, zo
         assert outcome.model.failure.message == "No machine that has h100 is left in the cluster."
     finally:
         executor.close()
-        cluster.remove_node(node, allow_graceful=False)
+        joined.remove_node(node, allow_graceful=False)
 
 
 def test_a_node_with_other_files_stops_all_but_not_where_they_were_changed_meanwhile(
-    cluster: Any, zoo: Path, monkeypatch: pytest.MonkeyPatch
+    joined: Any, zoo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def work(errand: Errand, order: Order) -> tuple[bytes, Mapping[str, bytes]]:
         from analyzer.fleet.carried import sight
@@ -254,7 +276,7 @@ def test_a_node_with_other_files_stops_all_but_not_where_they_were_changed_meanw
             return sight(paths, neighbours=True) if neighbours else next(sights, "") or sight(paths)
 
         monkeypatch.setattr(fleet_cluster, "sight", seen)
-        executor = RayCluster(cluster.address, timeout_s=60.0, work=work)
+        executor = RayCluster(joined.address, timeout_s=60.0, work=work)
         try:
             job = Job(name="net1", reference="zoo/net1.onnx", folder=os.getcwd())
             return [job for job, _ in executor.run([job])]
@@ -266,8 +288,28 @@ def test_a_node_with_other_files_stops_all_but_not_where_they_were_changed_meanw
         finished(itertools.repeat("what no node has"))
 
 
-def test_what_is_stopped_half_way_ends_on_every_node(cluster: Any, zoo: Path) -> None:
-    (zoo / "hangs.py").write_text(HANGS)
+def test_what_ran_out_of_memory_is_tried_once_more_alone(joined: Any, zoo: Path) -> None:
+    def work(errand: Errand, order: Order) -> tuple[bytes, Mapping[str, bytes]]:
+        from analyzer.fleet.job import failed
+        from analyzer.fleet.work import OUT_OF_MEMORY
+
+        job = job_from_bytes(errand.job)
+        fine = Outcome(model=FleetModel(name=job.name, reference=job.reference))
+        return outcome_to_bytes(failed(job, OUT_OF_MEMORY) if errand.at_once > 1 else fine), {}
+
+    executor = RayCluster(joined.address, timeout_s=60.0, work=work)
+    try:
+        assert [outcome.model.failure for _, outcome in executor.run(jobs(3))] == [None] * 3
+    finally:
+        executor.close()
+
+
+def test_what_is_stopped_half_way_ends_on_every_node(
+    cluster: Any, zoo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It hangs before anything is exported: servers need not import for that ahead.
+    monkeypatch.setattr(fleet_cluster, "need_python", lambda _: False)
+    (zoo / "hangs.py").write_text("import time\ntime.sleep(1000)\n")
     asked = [
         Job(name=name, reference=f"zoo/{name}", folder=os.getcwd(), keywords={"run": False, "gpu": "t4"})
         for name in ("hangs.py", "net1.onnx")
@@ -290,33 +332,29 @@ def _is_of_a_slot(process: psutil.Process) -> bool:
         return False
 
 
-def test_what_ran_out_of_memory_is_tried_once_more_alone(cluster: Any, zoo: Path) -> None:
-    def work(errand: Errand, order: Order) -> tuple[bytes, Mapping[str, bytes]]:
-        from analyzer.fleet.job import failed
-        from analyzer.fleet.work import OUT_OF_MEMORY
-
-        job = job_from_bytes(errand.job)
-        fine = Outcome(model=FleetModel(name=job.name, reference=job.reference))
-        return outcome_to_bytes(failed(job, OUT_OF_MEMORY) if errand.at_once > 1 else fine), {}
-
-    executor = RayCluster(cluster.address, timeout_s=60.0, work=work)
-    try:
-        assert [outcome.model.failure for _, outcome in executor.run(jobs(3))] == [None] * 3
-    finally:
-        executor.close()
-
-
-def test_nodes_without_the_folder_get_a_copy_in_which_paths_read_the_same(
+def test_nodes_without_the_folder_get_a_copy_in_which_paths_read_the_same_and_measure_what_is_in_it(
     cluster: Any, zoo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As if the times of files differed on each machine, which is how one tells that a folder is not shared.
     monkeypatch.setattr(fleet_cluster, "sight", lambda *_, **__: secrets.token_hex(4))
-    (zoo / "raises.py").write_text(RAISES)
-    fleet, _ = run(cluster.address, batch="1,64", gpu="t4")
-    require_records_of_models_alone("out")
-    assert [model.failure for model in fleet.models if model.failure] == [failure_alone("zoo/raises.py")]
+    (zoo / "net1.onnx").unlink()
+    for name, text in {"raises": RAISES, "killed": KILLED}.items():
+        (zoo / f"{name}.py").write_text(text)
+    options: dict[str, Any] = {"batch": "1,64", "gpu": "t4", "run": True, "time_budget": "0.3s", "jobs": 1}
+    fleet, seen = run(cluster.address, **options)
+    require_records_of_models_alone("net.py", "net2.onnx", time_budget="0.3s")
+    assert {model.name: model.failure for model in fleet.models if model.failure} == {
+        "raises": failure_alone("zoo/raises.py"),
+        # As tests/fleet/test_running_a_fleet.py has them of this machine.
+        "killed": _ended(-signal.SIGKILL),
+    }
+    # What could be analysed is measured there, and that is in its row.
+    assert [finished.task for finished in seen[4:]] == ["net@this-cpu", "net2@this-cpu"]
+    for name in ("net", "net2"):
+        cells = next(model.cells for model in fleet.models if model.name == name)
+        assert {cell.origin for cell in cells if cell.device == "this-cpu"} == {"measured"}
     # What it was made from is known by our paths: nothing is done again.
-    _, seen = run("local", batch="1,64", gpu="t4")
+    _, seen = run("local", **options)
     assert all(finished.kept for finished in seen)
 
 
@@ -344,13 +382,6 @@ def test_a_process_outside_of_the_cluster_is_its_client(cluster: Any, zoo: Path)
     (zoo / "broken.onnx").write_bytes(b"no model")
     fleet, _ = run(f"ray://127.0.0.1:{cluster.client_port}", "zoo/net2.onnx", "zoo/broken.onnx", gpu="t4")
     assert {model.name: model.failure is None for model in fleet.models} == {"net2": True, "broken": False}
-
-
-@pytest.mark.slow
-def test_a_measurement_on_the_cluster_is_in_the_row(cluster: Any, zoo: Path) -> None:
-    fleet, seen = run(cluster.address, "zoo/net.py", gpu="t4", run=True, time_budget="1s")
-    assert [finished.task for finished in seen] == ["net", "net@this-cpu"]
-    assert {cell.origin for cell in fleet.models[0].cells if cell.device == "this-cpu"} == {"measured"}
 
 
 def test_an_export_that_another_node_made_is_not_made_again(
@@ -459,7 +490,9 @@ def test_a_node_with_another_program_is_refused(change: dict[str, str], message:
 def test_ctrl_c_ends_a_cluster_that_was_started_here_and_keeps_what_is_finished(
     zoo: Path, interruptible: Callable[[Sequence[str]], list[str]]
 ) -> None:
-    (zoo / "hangs.py").write_text(HANGS)
+    (zoo / "net.py").unlink()
+    for number in range(3, 31):
+        write_onnx(zoo / f"net{number}.onnx", width=number)
     command = [sys.executable, "-m", "analyzer", "fleet", "zoo", "--output", "out", "--on", "ray"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_ADDRESS": "local", "TMPDIR": "/tmp"}
     with subprocess.Popen(interruptible(command), env=environment, stderr=subprocess.PIPE, text=True) as driver:
@@ -469,8 +502,15 @@ def test_ctrl_c_ends_a_cluster_that_was_started_here_and_keeps_what_is_finished(
         driver.send_signal(signal.SIGINT)
         told = driver.stderr.read()
     assert driver.returncode == 130, (lines, told)
-    assert told == "interrupted; 3 of 4 are finished and kept: the same command goes on with the rest\n"
+    fleet = load_fleet("out")
+    assert len(fleet.models) + fleet.left == 30
+    assert len(fleet.models) >= 3
+    # The signal may come after a model was kept, and before that was told.
+    assert told in {
+        f"interrupted; {count} of 30 are finished and kept: the same command goes on with the rest\n"
+        for count in (len(fleet.models), len(fleet.models) - 1)
+    }
     assert len(children) > 4  # of Ray and of ours
     _, alive = psutil.wait_procs(children, timeout=20)
     assert not alive
-    assert len(json.loads(Path("out/fleet.json").read_text())["models"]) == 3
+    assert fleet.left > 0

@@ -221,9 +221,21 @@ def family(pid: int) -> list[psutil.Process]:
 def held_by(pid: int) -> int:
     """Bytes of memory that a process and all that it started hold now."""
     held = 0
-    for process in family(pid):
+    for process in _members(pid):
         try:
             held += process.memory_info().rss
         except psutil.Error:
             continue
     return held
+
+
+def _members(pid: int) -> list[psutil.Process]:
+    """As ``family``; where the system lists a process's children, without a look at every other process."""
+    numbers = [pid]
+    try:
+        for one in numbers:
+            for task in Path(f"/proc/{one}/task").iterdir():
+                numbers += map(int, (task / "children").read_text().split())
+        return [psutil.Process(number) for number in numbers]
+    except (OSError, psutil.NoSuchProcess):
+        return family(pid)

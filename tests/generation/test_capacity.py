@@ -17,14 +17,16 @@ from analyzer.generation.request import Request
 from analyzer.record import from_dict, to_dict
 from analyzer.record.capacity import CapacityOption, CapacityResult
 
-# A GPU that is here would stand beside those that are named.
+# A GPU that is here would stand beside those that are named. Of this CPU there is one instance.
 USUAL: dict[str, Any] = {
     "run": False,
-    "cpu": "epyc-9654",
+    "cpu": "altra-q64-30",
     "prompt": 512,
     "output_tokens": 64,
     "launch": "graph",
 }
+# Where neither memory nor seconds are the matter: a step of 32 layers takes ten times as long to predict.
+TWO_LAYERS: dict[str, Any] = {**LLAMA_2_7B, "num_hidden_layers": 2}
 
 
 def planned(path: Path, config: dict[str, Any], **options: Any) -> CapacityResult:
@@ -38,10 +40,10 @@ def on(found: CapacityResult, device: str, *, width: int = 1) -> CapacityOption:
 
 
 def test_at_a_light_load_a_request_takes_what_it_takes_alone(tmp_path: Path) -> None:
-    found = planned(tmp_path, LLAMA_2_7B, gpu="a100-80gb-sxm", rate=0.01, ttft="2s")
-    alone = analyze_generation(tmp_path / "model", gpu="a100-80gb-sxm", **USUAL).generation
+    found = planned(tmp_path, LLAMA_2_7B, gpu="rtx-a6000", rate=0.01, ttft="2s")
+    alone = analyze_generation(tmp_path / "model", gpu="rtx-a6000", **USUAL).generation
     assert alone is not None
-    option = on(found, "a100-80gb-sxm")
+    option = on(found, "rtx-a6000")
     assert option.p50_s == pytest.approx(alone.ttft_s, rel=0.02)
     assert option.tpot_p50_s == pytest.approx(alone.tpot_s, rel=0.02)
     # Sequences that run, by Little: so many come, and each stays for its tokens.
@@ -57,7 +59,7 @@ def test_the_cache_limits_how_many_run_at_once(tmp_path: Path) -> None:
 
 
 def test_a_gpu_that_nobody_rents_out_is_named_beside_dollars(tmp_path: Path) -> None:
-    found = planned(tmp_path, LLAMA_2_7B, gpu="l4,rtx-4090", rate=0.1, ttft="5s")
+    found = planned(tmp_path, TWO_LAYERS, gpu="h200,rtx-4090", rate=0.1, ttft="5s")
     assert on(found, "rtx-4090").feasible
     assert any(note.startswith("No price of") and "4090 is known" in note for note in found.notes)
 
@@ -155,10 +157,10 @@ def test_a_model_too_large_for_one_card_is_shared_by_those_of_an_instance(tmp_pa
 
 
 def test_the_record_can_be_written_and_read(tmp_path: Path) -> None:
-    model = folder(tmp_path, LLAMA_2_7B)
-    analysis = plan_capacity(model, gpu="l4,t4", rate=1, ttft="2s", **USUAL)
+    model = folder(tmp_path, TWO_LAYERS)
+    analysis = plan_capacity(model, gpu="h200", rate=1, ttft="2s", **USUAL)
     assert from_dict(to_dict(analysis)) == analysis
-    assert plan_capacity(model, gpu="l4,t4", rate=1, ttft="2s", **USUAL).capacity == analysis.capacity
+    assert plan_capacity(model, gpu="h200", rate=1, ttft="2s", **USUAL).capacity == analysis.capacity
     with pytest.raises(RecordError, match="generates"):
         plan_capacity(analysis, rate=1, ttft="2s")
 
@@ -166,7 +168,7 @@ def test_the_record_can_be_written_and_read(tmp_path: Path) -> None:
 def test_lengths_come_from_a_trace(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("arrival_s,input_tokens,output_tokens\n0,100,10\n1,300,30\n2,200,20\n4,0,5\n")
-    found = planned(tmp_path / "model", LLAMA_2_7B, gpu="l4", ttft="2s", arrivals=trace, prompt=None)
+    found = planned(tmp_path / "model", TWO_LAYERS, gpu="h200", ttft="2s", arrivals=trace, prompt=None)
     # Three intervals in four seconds; what has no prompt is no request that takes time.
     assert found.rate_per_s == pytest.approx(3 / 4)
     assert (found.prompt_tokens, found.output_tokens) == (200, 20)
@@ -187,7 +189,20 @@ def test_lengths_come_from_a_trace(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_asked_is_one_error(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        planned(tmp_path, LLAMA_2_7B, gpu="a100", **options)
+        planned(tmp_path, TWO_LAYERS, gpu="h200", **options)
+
+
+def test_traffic_that_cannot_be_right_is_refused_before_the_model_is_looked_at(tmp_path: Path) -> None:
+    stages: list[str] = []
+    with pytest.raises(UsageError, match="--rate is missing"):
+        plan_capacity(
+            folder(tmp_path, TWO_LAYERS),
+            gpu="h200",
+            ttft="1s",
+            progress=lambda stage, _share: stages.append(stage),
+            **USUAL,
+        )
+    assert stages == []
 
 
 @pytest.mark.parametrize("rows", ["0,1\n1,2\n", "0,a,b\n1,2,3\n", "0,1,0\n1,2,0\n"])
@@ -195,4 +210,4 @@ def test_a_trace_without_tokens_is_an_error(tmp_path: Path, rows: str) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text(rows)
     with pytest.raises(UsageError, match="tokens"):
-        planned(tmp_path / "model", LLAMA_2_7B, gpu="l4", ttft="2s", arrivals=trace)
+        planned(tmp_path / "model", TWO_LAYERS, gpu="h200", ttft="2s", arrivals=trace)

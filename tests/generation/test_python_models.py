@@ -50,12 +50,17 @@ def source(path: Path) -> Any:
     return from_python(parse_reference(str(path)))
 
 
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The file's model, exported once."""
+    return source(written(tmp_path_factory.mktemp("tiny"), MODEL + INPUTS)).model
+
+
 @pytest.mark.parametrize(("batch", "tokens", "context"), [(1, 1, 30), (3, 1, 9), (2, 7, 7), (2, 4, 12)])
 def test_a_module_with_a_cache_is_exported_once_and_bound_to_every_step(
-    tmp_path: Path, batch: int, tokens: int, context: int
+    tiny: Any, batch: int, tokens: int, context: int
 ) -> None:
-    model = source(written(tmp_path, MODEL + INPUTS)).model
-    graph = model.whole_step(StepSizes(batch=batch, tokens=tokens, context=context), StepTypes())
+    graph = tiny.whole_step(StepSizes(batch=batch, tokens=tokens, context=context), StepTypes())
     # A new token goes through both products, and meets all keys twice: scores, and what they weigh.
     row = WIDTH * WIDTH + WIDTH * VOCABULARY + 2 * context * WIDTH
     assert sum(cost.macs or 0 for cost in count(graph).costs) == batch * tokens * row
@@ -134,7 +139,7 @@ def test_a_file_with_a_configuration_needs_no_cache_of_its_own(tmp_path: Path) -
     assert answer.model_context == 256
 
 
-def test_a_module_in_memory_is_what_its_file_is(tmp_path: Path) -> None:
+def test_a_module_in_memory_is_what_its_file_is(tiny: Any) -> None:
     import torch
 
     names: dict[str, Any] = {}
@@ -142,8 +147,8 @@ def test_a_module_in_memory_is_what_its_file_is(tmp_path: Path) -> None:
     module = names["Tiny"]().train()
     sizes = StepSizes(batch=2, tokens=1, context=12)
     graphs = [
-        found.model.whole_step(sizes, StepTypes())
-        for found in (from_module(module, names["example_inputs"]), source(written(tmp_path, MODEL + INPUTS)))
+        found.whole_step(sizes, StepTypes())
+        for found in (from_module(module, names["example_inputs"]).model, tiny)
     ]
     first, second = (
         [(node.op_type, [t.shape for t in node.present_outputs]) for node in g.nodes] for g in graphs
@@ -154,10 +159,10 @@ def test_a_module_in_memory_is_what_its_file_is(tmp_path: Path) -> None:
 
 
 def test_the_sample_that_writes_has_keys_and_values_of_six_layers() -> None:
-    found = source(SAMPLES / "generate.py").model
-    assert found.parameters == 30_339_456
     request: dict[str, Any] = {"run": False, "gpu": "a100", "prompt": 64, "output_tokens": 8}
-    answer = analyze_generation(SAMPLES / "generate.py", **request).generation
+    analysis = analyze_generation(SAMPLES / "generate.py", **request)
+    assert analysis.model.parameters == 30_339_456
+    answer = analysis.generation
     assert answer.kv_bytes_per_token == 6 * 2 * 384 * 4
     assert answer.model_context == 1024  # rows of its table of positions
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import onnx
 import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812  # as everybody writes it
+
+from analyzer.loading.torch_private import translations_gathered_once
 
 Built = tuple[nn.Module, tuple[torch.Tensor, ...]]
 
@@ -155,6 +159,18 @@ MODELS: dict[str, Callable[[], Built]] = {
 }
 
 
+def exported(name: str, opset: int, *, half: bool = False, symbolic: bool = False) -> onnx.ModelProto:
+    """One of ``MODELS``, exported once for all tests of the session, also those of other workers."""
+    kind = f"{'-half' * half}{'-symbolic' * symbolic}"
+    path = Path(os.environ["ANALYZER_CACHE_DIR"]).with_name("small-models") / f"{name}-{opset}{kind}.onnx"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_suffix(f".{os.getpid()}")
+        aside.write_bytes(export(MODELS[name](), opset, half=half, symbolic=symbolic).SerializeToString())
+        aside.replace(path)
+    return onnx.load(path)
+
+
 def export(built: Built, opset: int, *, half: bool = False, symbolic: bool = False) -> onnx.ModelProto:
     """Exports a model with its weights; every node gets a name of its own."""
     model, inputs = built
@@ -163,7 +179,7 @@ def export(built: Built, opset: int, *, half: bool = False, symbolic: bool = Fal
         model = model.half()
         inputs = tuple(x.half() if x.is_floating_point() else x for x in inputs)
     dynamic: Any = tuple({0: "batch"} for _ in inputs) if symbolic else None
-    with warnings.catch_warnings(), torch.no_grad():
+    with warnings.catch_warnings(), torch.no_grad(), translations_gathered_once():
         warnings.simplefilter("ignore")
         logging.getLogger("torch.onnx").setLevel(logging.ERROR)
         program = torch.onnx.export(

@@ -14,10 +14,24 @@ import pytest
 from analyzer.api import apply_plan
 from analyzer.errors import UsageError
 from analyzer.loading.onnx_graph.build import to_graph
+from analyzer.measurement import applied_child, applied_session
 from analyzer.ort.placement import place
 
 if TYPE_CHECKING:
     from court import Judge, Ruling
+
+
+@pytest.fixture(autouse=True)
+def _sessions_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What sessions of the CPU's provider tell is no subject here; a child for each imports for a second."""
+
+    def done(_module: str, asked: Any, _folder: Path, **_: Any) -> dict[str, Any]:
+        tasks = asked["tasks"]
+        return {
+            task["kind"]: applied_child._attempted(applied_child.TASKS[task["kind"]], task) for task in tasks
+        }
+
+    monkeypatch.setattr(applied_session, "run_task", done)
 
 
 def differences(folder: Path, ruling: Ruling) -> list[str]:
@@ -47,13 +61,13 @@ def test_random_pins_are_kept_by_the_real_provider_with_as_many_copies_as_said(
     small_models = pytest.importorskip("small_models")
     if half and name in ("encoder", "decoder", "recurrent"):
         pytest.skip("their inputs are whole numbers; the benchmark has such models in 16 bits")
-    model = small_models.export(small_models.MODELS[name](), 23, half=half)
+    model = small_models.exported(name, 23, half=half)
     graph = to_graph(model)
     placed = zip(graph.nodes, place(graph).nodes, strict=True)
     kinds = sorted({node.op_type for node, at in placed if at.provider == "cuda" and at.why == "cuda-kernel"})
     generator = random.Random(name)
-    folders = []
-    for number in range(6):
+    held, copied = 0, False
+    for number in range(8):
         # Small models are the CPU's: what is not pinned there is pinned to the GPU.
         chosen = generator.sample(kinds, generator.choice((1, 1, 2)))
         pins = [*(f"{kind}=gpu" for kind in kinds), *(f"{kind}=cpu" for kind in chosen)]
@@ -61,10 +75,12 @@ def test_random_pins_are_kept_by_the_real_provider_with_as_many_copies_as_said(
         # Two may run as one fused operator, or have no kernel in 16 bits: such pins are refused.
         with suppress(UsageError):
             assert differences(folder, applied(judge, model, folder, pin=pins)) == []
-            folders.append(folder)
-    said = [json.loads((folder / "apply.json").read_text()) for folder in folders]
+            said = json.loads((folder / "apply.json").read_text())
+            held, copied = held + 1, copied or bool(said["copies"] and said["annotated"])
+        if held >= 3 and (copied or half):
+            break
     # Of what has no kernel in 16 bits on the CPU little can be held there.
-    assert half or any(one["copies"] and one["annotated"] for one in said)
+    assert copied or half
 
 
 @pytest.mark.parametrize("plan", ["cpu", "gpu", "hybrid"])
@@ -73,6 +89,6 @@ def test_each_plan_of_a_model_with_operators_that_cuda_lacks_is_as_said(
     judge: Judge, name: str, plan: str, tmp_path: Path
 ) -> None:
     small_models = pytest.importorskip("small_models")
-    model = small_models.export(small_models.MODELS[name](), 23)
+    model = small_models.exported(name, 23)
     ruling = applied(judge, model, tmp_path / "out", plan=plan)
     assert differences(tmp_path / "out", ruling) == []

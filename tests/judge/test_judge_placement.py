@@ -31,7 +31,7 @@ def test_every_node_and_copy_of_a_small_model_is_as_the_real_provider_has_it(
     judge: Judge, name: str, opset: int
 ) -> None:
     small_models = pytest.importorskip("small_models")
-    model = small_models.export(small_models.MODELS[name](), opset)
+    model = small_models.exported(name, opset)
     found = agreement.compare(to_graph(model), judge.rule(model))
     assert found.nodes > 5
     assert found.differences == ()
@@ -42,7 +42,7 @@ def test_shape_arithmetic_of_a_symbolic_batch_goes_where_the_real_provider_puts_
     judge: Judge, name: str
 ) -> None:
     small_models = pytest.importorskip("small_models")
-    model = small_models.export(small_models.MODELS[name](), 20, symbolic=True)
+    model = small_models.exported(name, 20, symbolic=True)
     symbols = to_graph(model).open_dimensions
     graphs = (to_graph(model, bindings=dict.fromkeys(symbols, size)) for size in (5, 7))
     ruling = judge.rule(model)
@@ -54,7 +54,7 @@ def test_shape_arithmetic_of_a_symbolic_batch_goes_where_the_real_provider_puts_
 @pytest.mark.parametrize("name", ["residual", "mobile"])
 def test_half_precision_models_are_placed_as_the_real_provider_does(judge: Judge, name: str) -> None:
     small_models = pytest.importorskip("small_models")
-    model = small_models.export(small_models.MODELS[name](), 23, half=True)
+    model = small_models.exported(name, 23, half=True)
     ruling = judge.rule(model)
     found = agreement.compare(to_graph(model), ruling)
     assert "cpu" in ruling.assigned.values()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from analyzer import analyze, plan_capacity
 from analyzer.devices import catalogue
 from analyzer.errors import AnalyzerError, DeviceError, UsageError
+from analyzer.pipeline.capacity.sizing import gpus_asked
 from analyzer.record import from_dict, to_dict, to_json
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import CapacityOption, CapacityResult
@@ -23,6 +24,9 @@ from analyzer.serving import ServiceCurve, highest_rate
 RATE, LIMIT_S = 3e6, 0.001
 # One GPU and one CPU, which are rented as instances of several sizes: the whole list takes ten times as long.
 FEW: dict[str, Any] = {"gpu": "l4", "cpu": "epyc-9654"}
+# One instance of each kind, where sizes and dollars are not the matter; single requests without delay.
+TWO: dict[str, Any] = {"gpu": "h200", "cpu": "altra-q64-30"}
+SINGLE: dict[str, Any] = {"max_batch": 1, "max_delay": 0}
 # Of an option without an answer these are told, and nothing else.
 NAMES = {
     *("provider", "instance", "region", "device", "kind", "precision", "feasible", "reason"),
@@ -77,6 +81,11 @@ def planned(wide_model: onnx.ModelProto) -> Analysis:
 @pytest.fixture(scope="module")
 def needy(wide_model: onnx.ModelProto) -> Analysis:
     return asked(wide_model, headroom="20%", growth=2, spare=1)
+
+
+@pytest.fixture(scope="module")
+def two(wide_model: onnx.ModelProto) -> Analysis:
+    return asked(wide_model, **TWO)
 
 
 @pytest.mark.parametrize(("name", "times", "headroom", "spare"), [("planned", 1, 0.0, 0), ("needy", 2, 0.2, 1)])
@@ -137,7 +146,7 @@ def test_what_cannot_keep_the_limit_has_a_reason_and_no_figure(wide_model: onnx.
 
 def test_nothing_that_keeps_the_limit_is_no_best(wide_model: onnx.ModelProto) -> None:
     # The delay is waited out at so low a rate.
-    found = capacity(asked(wide_model, rate=10, max_batch=8, max_delay="2ms"))
+    found = capacity(asked(wide_model, rate=10, max_batch=8, max_delay="2ms", **TWO))
     assert found.best is None
     assert found.traffic == ()
     assert all("wait up to 2.00 ms for their batch to fill" in option.reason for option in found.options)
@@ -178,36 +187,39 @@ def test_twice_the_limit_never_costs_more(wide_model: onnx.ModelProto, planned: 
 
 
 def test_growth_is_the_rate_times_as_much(wide_model: onnx.ModelProto) -> None:
-    grown, doubled = asked(wide_model, growth=2, rate=RATE), asked(wide_model, rate=2 * RATE)
+    grown, doubled = asked(wide_model, growth=2, rate=RATE, **TWO), asked(wide_model, rate=2 * RATE, **TWO)
     assert capacity(grown).options == capacity(doubled).options
     assert (capacity(grown).rate_per_s, capacity(grown).growth) == (RATE, 2)
 
 
-def test_the_mean_and_the_median_take_no_more_than_the_99th_percentile(wide_model: onnx.ModelProto) -> None:
-    p99 = by_instance(asked(wide_model))
+def test_the_mean_and_the_median_take_no_more_than_the_99th_percentile(
+    wide_model: onnx.ModelProto, two: Analysis
+) -> None:
+    p99 = by_instance(two)
     for limit in ("p50", "mean"):
-        other = asked(wide_model, p99=None, **{limit: LIMIT_S})
+        other = asked(wide_model, p99=None, **{limit: LIMIT_S}, **TWO)
+        assert feasible(other)
         assert capacity(other).percentile == (50 if limit == "p50" else None)
         for option in feasible(other):
             tight = p99[option.provider, option.instance]
             assert not tight.feasible or option.count <= tight.count
 
 
-def test_a_record_gives_the_plan_of_its_model(
-    wide_model: onnx.ModelProto, planned: Analysis, tmp_path: Path
+def test_a_record_gives_the_plan_of_its_model_in_memory_and_as_a_file(
+    wide_model: onnx.ModelProto, two: Analysis, tmp_path: Path
 ) -> None:
-    record = analyze(wide_model, run=False, gpu="l4", cpu="epyc-9654")
-    assert capacity(asked(record)) == capacity(planned)
+    record = analyze(wide_model, run=False, **TWO)
+    assert capacity(asked(record, **TWO)) == capacity(two)
     (path,) = (one for one in record.save(tmp_path) if one.suffix == ".json")
-    assert capacity(asked(str(path))) == capacity(planned)
+    assert capacity(asked(str(path), **TWO)) == capacity(two)
 
 
 def test_a_record_of_another_gpu_and_of_the_cpu_alone_gives_it_too(
-    wide_model: onnx.ModelProto, planned: Analysis
+    wide_model: onnx.ModelProto, two: Analysis
 ) -> None:
     for gpu in ("t4", "none"):
-        record = analyze(wide_model, run=False, gpu=gpu, cpu="epyc-9654")
-        assert capacity(asked(record)).options == capacity(planned).options
+        record = analyze(wide_model, run=False, gpu=gpu, cpu=TWO["cpu"])
+        assert capacity(asked(record, **TWO)).options == capacity(two).options
 
 
 def test_the_same_question_twice_gives_the_same_bytes(wide_model: onnx.ModelProto, planned: Analysis) -> None:
@@ -216,22 +228,27 @@ def test_the_same_question_twice_gives_the_same_bytes(wide_model: onnx.ModelProt
     assert to_json(from_dict(to_dict(planned))) == to_json(planned)
 
 
-def test_named_gpus_stand_beside_the_cpus_and_none_leaves_those_alone(wide_model: onnx.ModelProto) -> None:
+def test_named_gpus_stand_beside_the_cpus_and_none_leaves_those_alone(tiny_model: onnx.ModelProto) -> None:
     def devices(gpu: str | None) -> set[str]:
-        found = asked(wide_model, gpu=gpu, rate=1000, max_batch=1, max_delay=0)
+        found = asked(tiny_model, gpu=gpu, cpu=TWO["cpu"], rate=1000, **SINGLE)
         return {option.device for option in capacity(found).options}
 
-    assert devices("none") == {"epyc-9654"}
-    assert devices("l4,t4") == {"epyc-9654", "l4", "t4"}
+    assert devices("none") == {"altra-q64-30"}
+    assert devices("h200,rtx-a6000") == {"altra-q64-30", "h200", "rtx-a6000"}
     rented = {one.gpu for one in catalogue.instances() if one.gpu is not None and one.gpu_count >= 1}
-    assert devices(None) == {"epyc-9654"} | rented
-    assert devices("all") == {"epyc-9654"} | {gpu.slug for gpu in catalogue.gpus()}
+    assert devices(None) == {"altra-q64-30"} | rented
+
+
+def test_all_gpus_are_those_of_the_catalogue_whether_they_are_rented_or_not() -> None:
+    instances = catalogue.instances()
+    assert gpus_asked(instances, None, ["all"]) == tuple(catalogue.gpus())
+    assert {gpu.slug for gpu in gpus_asked(instances, None, None)} < {gpu.slug for gpu in catalogue.gpus()}
 
 
 def test_a_gpu_that_nobody_rents_out_is_an_option_without_dollars_behind_those_with(
-    wide_model: onnx.ModelProto,
+    wide_model: onnx.ModelProto, two: Analysis
 ) -> None:
-    found = asked(wide_model, gpu="rtx-3080-10gb")
+    found = asked(wide_model, gpu="rtx-3080-10gb", cpu=TWO["cpu"])
     options = feasible(found)
     (own,) = [option for option in options if option.device == "rtx-3080-10gb"]
     assert own is options[-1]
@@ -239,11 +256,12 @@ def test_a_gpu_that_nobody_rents_out_is_an_option_without_dollars_behind_those_w
     assert own.count == math.ceil(RATE / own.highest_rate_per_s)
     note = "No price of NVIDIA GeForce RTX 3080 10GB is known: it stands behind all that has one."
     assert note in capacity(found).notes
-    assert not any("No price" in one for one in capacity(asked(wide_model, gpu="l4")).notes)
+    assert not any("No price" in one for one in capacity(two).notes)
 
 
-def test_every_cpu_of_the_price_list_is_looked_at_where_none_is_named(wide_model: onnx.ModelProto) -> None:
-    found = capacity(asked(wide_model, gpu="none", cpu=None, rate=1000, max_batch=4, max_delay=0))
+def test_every_cpu_of_the_price_list_is_looked_at_where_none_is_named() -> None:
+    # Of a model of one batch an instance has few times to predict.
+    found = capacity(asked(fixed_model(), gpu="none", cpu=None, rate=1, **SINGLE))
     expected = {
         (one.provider, one.name)
         for one in catalogue.instances()
@@ -256,7 +274,7 @@ def test_every_cpu_of_the_price_list_is_looked_at_where_none_is_named(wide_model
 def test_prices_of_ones_own_are_options(wide_model: onnx.ModelProto, tmp_path: Path) -> None:
     path = tmp_path / "ours.toml"
     path.write_text(PRICES)
-    found = asked(wide_model, prices=path)
+    found = asked(wide_model, prices=path, gpu="l4", cpu=TWO["cpu"])
     own = {option.instance: option for option in feasible(found) if option.provider == "Ours"}
     assert set(own) == {"box", "two boxes"}
     assert own["box"].usd_per_month == pytest.approx(own["box"].count * 7.30)
@@ -264,25 +282,26 @@ def test_prices_of_ones_own_are_options(wide_model: onnx.ModelProto, tmp_path: P
     assert capacity(found).options[0].provider == "Ours"
 
 
-def test_another_way_of_paying_or_region_changes_dollars_and_no_rate(
-    wide_model: onnx.ModelProto, planned: Analysis
-) -> None:
-    usual = by_instance(planned)
-    for changed in (asked(wide_model, pricing="spot"), asked(wide_model, region="europe")):
+def test_another_way_of_paying_or_region_changes_dollars_and_no_rate(wide_model: onnx.ModelProto) -> None:
+    common: dict[str, Any] = {"gpu": "l4", "cpu": TWO["cpu"], **SINGLE}
+    usual = by_instance(asked(wide_model, **common))
+    spot = asked(wide_model, pricing="spot", **common)
+    assert capacity(spot).pricing == "spot"
+    for changed in (spot, asked(wide_model, region="europe", **common)):
+        assert feasible(changed)
         for key, option in by_instance(changed).items():
             assert option.highest_rate_per_s == usual[key].highest_rate_per_s
             assert option.usd_per_hour != usual[key].usd_per_hour
-    assert capacity(asked(wide_model, pricing="spot")).pricing == "spot"
 
 
 def test_a_batching_that_is_given_is_the_options_own(wide_model: onnx.ModelProto) -> None:
-    found = asked(wide_model, max_batch=8, max_delay="0.1ms")
+    found = asked(wide_model, max_batch=8, max_delay="0.1ms", **TWO)
     assert (capacity(found).max_batch, capacity(found).max_delay_s) == (8, pytest.approx(1e-4))
     assert feasible(found)
     for option in feasible(found):
         assert option.max_batch == 8
         assert option.max_delay_s == pytest.approx(1e-4)
-    assert {option.max_delay_s for option in feasible(asked(wide_model, max_delay=0))} == {0.0}
+    assert {option.max_delay_s for option in feasible(asked(wide_model, max_delay=0, **TWO))} == {0.0}
 
 
 def test_a_trace_has_a_rate_of_its_own_or_is_played_at_another(
@@ -291,13 +310,13 @@ def test_a_trace_has_a_rate_of_its_own_or_is_played_at_another(
     path = tmp_path / "trace.csv"
     arrivals_s = np.cumsum(np.random.default_rng(0).exponential(1 / 40_000, 20_000))
     path.write_text("\n".join(f"{at:.7f}" for at in arrivals_s))
-    own = asked(wide_model, rate=None, arrivals=path, max_delay=0)
+    own = asked(wide_model, rate=None, arrivals=path, **SINGLE, **TWO)
     assert capacity(own).rate_per_s == pytest.approx(40_000, rel=0.03)
     # A trace of Poisson arrivals asks for what Poisson arrivals do.
-    played = by_instance(asked(wide_model, arrivals=path, max_delay=0))
-    for key, option in by_instance(asked(wide_model, max_delay=0)).items():
+    played = by_instance(asked(wide_model, arrivals=path, max_delay=0, **TWO))
+    for key, option in by_instance(asked(wide_model, max_delay=0, **TWO)).items():
         assert played[key].highest_rate_per_s == pytest.approx(option.highest_rate_per_s, rel=0.15)
-    assert played[key].p99_s <= LIMIT_S
+        assert played[key].p99_s <= LIMIT_S
 
 
 def fixed_model() -> onnx.ModelProto:
@@ -311,13 +330,12 @@ def fixed_model() -> onnx.ModelProto:
 
 
 def test_a_model_of_one_fixed_batch_is_served_in_such_batches() -> None:
-    found = asked(fixed_model(), rate=1000)
+    found = asked(fixed_model(), rate=1000, **TWO)
     assert feasible(found)
     assert {option.max_batch for option in feasible(found)} <= {1, 2, 3}
     assert {tuple(point.batch for point in one.service) for one in capacity(found).instances} == {(3,)}
-    assert (
-        capacity(asked(analyze(fixed_model(), run=False, **FEW), rate=1000)).options == capacity(found).options
-    )
+    record = analyze(fixed_model(), run=False, **TWO)
+    assert capacity(asked(record, rate=1000, **TWO)).options == capacity(found).options
 
 
 def branching_model() -> onnx.ModelProto:
@@ -341,7 +359,7 @@ def branching_model() -> onnx.ModelProto:
 
 
 def test_a_model_with_a_branch_is_planned_for() -> None:
-    assert feasible(asked(branching_model(), rate=1000))
+    assert feasible(asked(branching_model(), rate=1000, **SINGLE, **TWO))
 
 
 @pytest.mark.parametrize(
@@ -350,7 +368,7 @@ def test_a_model_with_a_branch_is_planned_for() -> None:
 def test_options_name_the_precision_of_their_times(
     wide_model: onnx.ModelProto, planned: Analysis, precision: str, on_gpu: str, on_cpu: str
 ) -> None:
-    found = asked(wide_model, precision=precision)
+    found = asked(wide_model, precision=precision, **SINGLE, **TWO)
     assert {(option.kind, option.precision) for option in feasible(found)} == {("gpu", on_gpu), ("cpu", on_cpu)}
     assert {(option.kind, option.precision) for option in feasible(planned)} == {
         ("gpu", "tf32"),
@@ -381,10 +399,10 @@ def test_a_model_that_no_gpu_has_room_for_says_so(tmp_path: Path) -> None:
                if option.kind == "cpu")  # fmt: skip
 
 
-def test_a_step_of_training_serves_nobody(wide_model: onnx.ModelProto) -> None:
-    record = analyze(Path(__file__).parents[2] / "samples" / "mlp.py", training=True, run=False, **FEW)
+def test_a_step_of_training_serves_nobody(two: Analysis) -> None:
+    step = replace(two, model=replace(two.model, training=True), capacity=None)
     with pytest.raises(UsageError, match="training step serves no requests"):
-        asked(record)
+        asked(step)
 
 
 @pytest.mark.parametrize(

@@ -40,9 +40,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def planned(folder: Path) -> Analysis:
-    """Beside a T4 the instances of one CPU alone are looked at."""
+    """One GPU and one CPU, of each of which there is one instance."""
     asked: Any = {"headroom": "20%", "spare": 1, "growth": 1.5, "max_delay": "0s"}
-    return plan_capacity(folder / "m.onnx", rate=RATE, p99="5ms", gpu="t4", cpu="epyc-9654", run=False, **asked)
+    return plan_capacity(
+        folder / "m.onnx", rate=RATE, p99="5ms", gpu="h200", cpu="altra-q64-30", run=False, **asked
+    )
 
 
 @pytest.fixture
@@ -67,7 +69,7 @@ def test_another_rate_keeps_the_rest_of_the_question_and_the_instances(planned: 
     kept = ("percentile", "limit_s", "arrivals", "headroom", "growth", "spare", "max_batch", "max_delay_s")
     assert [getattr(after, name) for name in kept] == [getattr(before, name) for name in kept]
     assert looked_at(again) == looked_at(planned)
-    assert {one.device for one in after.options if one.kind == "gpu"} == {"t4"}
+    assert {one.device for one in after.options if one.kind == "gpu"} == {"h200"}
     # What one instance takes hangs on no rate; their number is the rate's, with growth and headroom, over it.
     takes = {(one.provider, one.instance): one.highest_rate_per_s for one in before.options}
     for one in after.options:
@@ -88,10 +90,10 @@ def test_another_limit_takes_the_place_of_the_earlier_one(planned: Analysis) -> 
 
 
 def test_other_devices_and_all_of_them_can_be_asked_about(planned: Analysis) -> None:
-    other = plan_capacity(planned, gpu="l4")
-    assert {device for _, _, device in looked_at(other)} == {"l4", "epyc-9654"}
+    other = plan_capacity(planned, gpu="rtx-a6000")
+    assert {device for _, _, device in looked_at(other)} == {"rtx-a6000", "altra-q64-30"}
     none = plan_capacity(planned, gpu="none")
-    assert {device for _, _, device in looked_at(none)} == {"epyc-9654"}
+    assert {device for _, _, device in looked_at(none)} == {"altra-q64-30"}
     # And the next question is about those.
     assert looked_at(plan_capacity(none, rate=1)) == looked_at(none)
 
@@ -108,14 +110,14 @@ def test_the_line_that_repeats_it_has_the_whole_question(record: Path) -> None:
     assert first.invocation is not None
     line = command_line(first.invocation)
     assert "--p99 0.005s" in line
-    assert "--gpu t4 --cpu epyc-9654" in line
+    assert "--gpu h200 --cpu altra-q64-30" in line
     words = shlex.split(line)[1:]
     assert run_command_line([*words, "--format", "json", "--output", "e.json", "--quiet"]) == 0
     assert load_report("e.json").capacity == first.capacity
 
 
 def test_settings_for_models_of_the_folder_do_not_change_a_record(record: Path) -> None:
-    Path("pyproject.toml").write_text('[tool.analyzer]\nbatch = 8\ngpu = "l4"\nrate = 1\n')
+    Path("pyproject.toml").write_text('[tool.analyzer]\nbatch = 8\ngpu = "rtx-a6000"\nrate = 1\n')
     assert run_command_line(["capacity", "c.json", "--format", "json", "--output", "d.json", "--quiet"]) == 0
     assert load_report("d.json").capacity == load_report("c.json").capacity
 
@@ -184,7 +186,7 @@ def test_a_model_and_its_own_record_have_no_budget_of_a_service(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    plain = analyze(folder / "m.onnx", run=False, cpu="epyc-9654", gpu="t4")
+    plain = analyze(folder / "m.onnx", run=False, cpu="altra-q64-30", gpu="h200")
     Path("m.json").write_text(plain.render("json"), encoding="utf-8")
     for checked in (str(folder / "m.onnx"), "m.json"):
         assert run_command_line(["check", checked, "--min-rate", "500"]) == 2

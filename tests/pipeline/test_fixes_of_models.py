@@ -134,52 +134,56 @@ def types_of(out: Path) -> Counter[str]:
     return Counter(node.op_type for node in graph.node)
 
 
-def test_logits_are_those_of_the_last_token_that_numpy_computes(tmp_path: Path) -> None:
-    model, out = language_model(tmp_path / "lm.onnx"), tmp_path / "out"
-    assert apply(model, out, "--fix", "last-logits", "--plan", "cpu") == 0
+@pytest.fixture(scope="module")
+def last_logits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a language model, ``lm.onnx``, and ``out``: the same with the last token's logits alone."""
+    folder = tmp_path_factory.mktemp("logits")
+    model = language_model(folder / "lm.onnx")
+    with pytest.MonkeyPatch.context() as patch:
+        # Its record names the model from there.
+        patch.chdir(folder)
+        assert apply(model, folder / "out", "--fix", "last-logits", "--plan", "cpu") == 0
+    return folder
+
+
+def test_logits_are_those_of_the_last_token_that_numpy_computes(last_logits: Path) -> None:
     tokens = np.random.default_rng(9).integers(0, VOCABULARY, (2, TOKENS))
-    constants = {item.name: numpy_helper.to_array(item) for item in onnx.load(str(model)).graph.initializer}
+    stored = onnx.load(str(last_logits / "lm.onnx")).graph.initializer
+    constants = {item.name: numpy_helper.to_array(item) for item in stored}
     mixed = constants["words"][tokens].astype(np.float64).cumsum(axis=1)[:, -1:]
     expected = mixed @ constants["head"].astype(np.float64) + constants["bias"]
-    got = run(out / "model.onnx", {"tokens": tokens})
+    got = run(last_logits / "out" / "model.onnx", {"tokens": tokens})
     assert got.shape == (2, 1, VOCABULARY)
     np.testing.assert_allclose(got, expected, rtol=0, atol=1e-4 * np.abs(expected).max())
 
 
 def test_the_record_behind_a_fix_has_fewer_flops_and_compare_reads_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    last_logits: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model, out = language_model(tmp_path / "lm.onnx"), tmp_path / "out"
-    assert apply(model, out, "--fix", "last-logits", "--plan", "cpu") == 0
+    out = last_logits / "out"
     before, after = (json.loads((out / name).read_text("utf-8")) for name in ("original.json", "record.json"))
     # One row of the product in place of all: 2 sequences, 2 FLOPs a multiply-accumulate.
     product = 2 * 2 * WIDTH * VOCABULARY
     heads = [next(o for o in r["operators"] if o["name"] == "head") for r in (before, after)]
     assert [head["flops"] for head in heads] == [TOKENS * product, product]
     assert Path(after["model"]["source"]).parts[-2:] == ("out", "model.onnx")
-    capsys.readouterr()
     assert run_command_line(["compare", str(out / "original.json"), str(out / "record.json")]) == 0
     assert "record is fastest" in capsys.readouterr().out
 
 
-def test_the_record_of_a_fixed_model_is_applied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    model, out = language_model(tmp_path / "lm.onnx"), tmp_path / "out"
-    assert apply(model, out, "--fix", "last-logits", "--plan", "cpu") == 0
-    again = tmp_path / "again"
-    assert (
-        run_command_line(
-            ["apply", str(out / "record.json"), "--output", str(again), "--plan", "cpu", "--no-run", "--quiet"]
-        )
-        == 0
-    )
+def test_the_record_of_a_fixed_model_is_applied_again(
+    last_logits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(last_logits)
+    out, again = last_logits / "out", tmp_path / "again"
+    asked = ["--output", str(again), "--plan", "cpu", "--no-run", "--quiet"]
+    assert run_command_line(["apply", str(out / "record.json"), *asked]) == 0
     assert told(again)["verified"]["numbers"] is True
     assert types_of(again) == types_of(out)
 
 
-def test_a_new_node_has_a_name_of_its_own_and_the_line_of_what_it_stands_before(tmp_path: Path) -> None:
-    model, out = language_model(tmp_path / "lm.onnx"), tmp_path / "out"
-    assert apply(model, out, "--fix", "last-logits", "--plan", "cpu") == 0
+def test_a_new_node_has_a_name_of_its_own_and_the_line_of_what_it_stands_before(last_logits: Path) -> None:
+    out = last_logits / "out"
     record = json.loads((out / "record.json").read_text("utf-8"))
     new = [operator for operator in record["operators"] if operator["op_type"] == "Gather"][-1]
     assert new["source"] == {"file": "lm.py", "line": 7, "code": "head(x)"}
@@ -289,12 +293,22 @@ def test_a_mask_that_is_infinite_on_purpose_is_no_overflow(tmp_path: Path) -> No
     assert told(tmp_path / "out")["verified"]["numbers"] is True
 
 
-def test_half_weights_are_the_float_ones_rounded(tmp_path: Path) -> None:
-    model, out = perceptron(tmp_path / "p.onnx"), tmp_path / "out"
-    assert apply(model, out, "--precision", "fp16", "--plan", "gpu") == 0
+@pytest.fixture(scope="module")
+def half(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with ``home``, a perceptron whose weights lie beside it, and ``out``: the same in half."""
+    folder = tmp_path_factory.mktemp("half")
+    home = folder / "home"
+    home.mkdir()
+    proto = onnx.load(str(perceptron(folder / "p.onnx")))
+    onnx.save(proto, home / "p.onnx", save_as_external_data=True, location="p.data", size_threshold=100)
+    assert apply(home / "p.onnx", folder / "out", "--precision", "fp16", "--plan", "gpu") == 0
+    return folder
+
+
+def test_half_weights_are_the_float_ones_rounded(half: Path) -> None:
     before, after = (
-        {item.name: numpy_helper.to_array(item) for item in onnx.load(str(path)).graph.initializer}
-        for path in (model, out / "model.onnx")
+        {item.name: numpy_helper.to_array(item) for item in onnx.load(str(half / path)).graph.initializer}
+        for path in ("p.onnx", "out/model.onnx")
     )
     for name in ("first", "second"):
         # float16 has no smaller positive value than 2^-24, below which the converter does not round to 0.
@@ -302,22 +316,28 @@ def test_half_weights_are_the_float_ones_rounded(tmp_path: Path) -> None:
         np.testing.assert_array_equal(after[name][~tiny], before[name].astype(np.float16)[~tiny])
 
 
-def test_weights_beside_the_users_model_stay_as_they_are(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    home.mkdir()
-    proto = onnx.load(str(perceptron(tmp_path / "p.onnx")))
-    onnx.save(proto, home / "p.onnx", save_as_external_data=True, location="p.data", size_threshold=100)
-    content = (home / "p.data").read_bytes()
-    out = tmp_path / "out"
-    assert apply(home / "p.onnx", out, "--precision", "fp16", "--plan", "gpu") == 0
-    assert (home / "p.data").read_bytes() == content
-    assert os.stat(home / "p.data").st_nlink == 1
-    assert {path.stat().st_nlink for path in out.iterdir()} == {1}
+def test_weights_beside_the_users_model_stay_as_they_are(half: Path) -> None:
+    before, after = (
+        {item.name: numpy_helper.to_array(item) for item in onnx.load(str(half / path)).graph.initializer}
+        for path in ("p.onnx", "home/p.onnx")
+    )
+    assert before.keys() == after.keys()
+    for name, value in before.items():
+        np.testing.assert_array_equal(after[name], value)
+    assert os.stat(half / "home" / "p.data").st_nlink == 1
+    assert {path.stat().st_nlink for path in (half / "out").iterdir()} == {1}
 
 
-def test_int8_is_told_with_its_signal_over_noise(tmp_path: Path) -> None:
-    model, out = perceptron(tmp_path / "p.onnx"), tmp_path / "out"
-    assert apply(model, out, "--precision", "int8", "--plan", "cpu") == 0
+@pytest.fixture(scope="module")
+def quantised(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a perceptron, ``p.onnx``, and ``out``: the same in integers of 8 bits."""
+    folder = tmp_path_factory.mktemp("quantised")
+    assert apply(perceptron(folder / "p.onnx"), folder / "out", "--precision", "int8", "--plan", "cpu") == 0
+    return folder
+
+
+def test_int8_is_told_with_its_signal_over_noise(quantised: Path) -> None:
+    model, out = quantised / "p.onnx", quantised / "out"
     fix = told(out)["fixes"][0]
     counts = types_of(out)
     assert counts["QuantizeLinear"] > 0
@@ -330,16 +350,12 @@ def test_int8_is_told_with_its_signal_over_noise(tmp_path: Path) -> None:
     assert 20 <= fix["numbers"]["outputs"][0]["sqnr_db"] <= ratio + 1e-6
 
 
-def test_int8_that_drowns_the_output_in_noise_is_not_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_int8_that_drowns_the_output_in_noise_is_not_written(tmp_path: Path) -> None:
     # One scale for all hidden values: beside one of 10,000 times the others' size those are all zero.
     model, out = perceptron(tmp_path / "p.onnx", huge=1e4), tmp_path / "out"
-    assert apply(model, out, "--precision", "int8", "--plan", "cpu") == 1
-    assert "20 dB are needed" in capsys.readouterr().err
-    assert not out.exists()
-    with pytest.raises(DisagreementError):
+    with pytest.raises(DisagreementError, match="20 dB are needed"):
         apply_plan(str(model), output=out, precision="int8", plan="cpu", run=False, cpu="epyc-9654")
+    assert not out.exists()
 
 
 @pytest.mark.parametrize(
@@ -361,18 +377,18 @@ def test_what_does_not_apply_is_one_error(
     assert not out.exists()
 
 
-def test_a_model_that_is_in_half_already_stays_as_it_is(tmp_path: Path) -> None:
-    model, half, out = perceptron(tmp_path / "p.onnx"), tmp_path / "half", tmp_path / "out"
-    assert apply(model, half, "--precision", "fp16", "--plan", "gpu") == 0
-    assert apply(half / "model.onnx", out, "--precision", "fp16", "--plan", "gpu") == 0
+def test_a_model_that_is_in_half_already_stays_as_it_is(half: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert apply(half / "out" / "model.onnx", out, "--precision", "fp16", "--plan", "gpu") == 0
     assert told(out)["fixes"] == []
-    assert types_of(out) == types_of(half)
+    assert types_of(out) == types_of(half / "out")
 
 
-def test_a_quantised_model_is_not_converted_to_half(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model, small, out = perceptron(tmp_path / "p.onnx"), tmp_path / "small", tmp_path / "out"
-    assert apply(model, small, "--precision", "int8", "--plan", "cpu") == 0
-    assert apply(small / "model.onnx", out, "--precision", "fp16", "--plan", "gpu") == 2
+def test_a_quantised_model_is_not_converted_to_half(
+    quantised: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert apply(quantised / "out" / "model.onnx", out, "--precision", "fp16", "--plan", "gpu") == 2
     assert "quantised already" in capsys.readouterr().err
 
 
@@ -410,9 +426,8 @@ ASKED = (
 @pytest.mark.parametrize(
     ("given", "gpu", "cpu", "threads"),
     [
-        ({}, "t4", "epyc-9654", 1),
-        # None is what was not given.
-        ({"gpu": None, "cpu": None}, "t4", "epyc-9654", 1),
+        # None is what was not given, as what is left out.
+        ({"gpu": None}, "t4", "epyc-9654", 1),
         ({"gpu": "a10g"}, "a10g", "epyc-9654", 1),
         # Threads were counted against the record's own CPU.
         ({"cpu": "xeon-platinum-8375c"}, "t4", "xeon-platinum-8375c", None),

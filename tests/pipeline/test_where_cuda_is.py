@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
 
 from analyzer.measurement.ceilings.on_cuda import has_cuda
@@ -35,6 +37,35 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return standins.build_driver(standins.build(tmp_path_factory.mktemp("standins")))
 
 
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A perceptron, as a graph: where a model comes from is no matter here, and PyTorch takes seconds.
+
+    Its weights are larger than the memory of the test that has it end.
+    """
+    tensors = {
+        "first.weight": np.full((1024, 512), 1e-2, np.float32),
+        "first.bias": np.zeros(512, np.float32),
+        "second.weight": np.full((512, 10), 1e-2, np.float32),
+        "second.bias": np.zeros(10, np.float32),
+    }
+    nodes = [
+        onnx.helper.make_node("Gemm", ["x", "first.weight", "first.bias"], ["hidden"], "first"),
+        onnx.helper.make_node("Relu", ["hidden"], ["active"], "active"),
+        onnx.helper.make_node("Gemm", ["active", "second.weight", "second.bias"], ["y"], "second"),
+    ]
+    sides = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["N", width])
+        for name, width in (("x", 1024), ("y", 10))
+    ]
+    weights = [onnx.numpy_helper.from_array(value, name) for name, value in tensors.items()]
+    graph = onnx.helper.make_graph(nodes, "perceptron", sides[:1], sides[1:], weights)
+    path = tmp_path_factory.mktemp("model") / "perceptron.onnx"
+    opset = onnx.helper.make_opsetid("", 20)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=10), path)
+    return str(path)
+
+
 def analyze(libraries: Path, folder: Path, *arguments: str, **environment: str) -> dict[str, Any]:
     output = folder / "report.json"
     command = [sys.executable, "-m", "analyzer", *arguments, "--format", "json", "--output", str(output)]
@@ -52,8 +83,8 @@ def analyze(libraries: Path, folder: Path, *arguments: str, **environment: str) 
 
 
 @pytest.fixture(scope="module")
-def record(libraries: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return analyze(libraries, tmp_path_factory.mktemp("gpu"), "samples/mlp.py")
+def record(libraries: Path, model: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return analyze(libraries, tmp_path_factory.mktemp("gpu"), model, "--batch", "64")
 
 
 def test_the_gpu_of_the_machine_is_the_target_and_is_measured(record: dict[str, Any]) -> None:
@@ -82,9 +113,11 @@ def test_wrong_answers_are_a_finding(record: dict[str, Any]) -> None:
     assert any(finding["code"] == "A702" for finding in record["findings"])
 
 
-def test_memory_that_ends_leaves_a_report_that_names_a_batch(libraries: Path, tmp_path: Path) -> None:
+def test_memory_that_ends_leaves_a_report_that_names_a_batch(
+    libraries: Path, model: str, tmp_path: Path
+) -> None:
     """The card says it has 80 GB, the runtime has 1 MB: the estimate is no help, half the batch is named."""
-    record = analyze(libraries, tmp_path, "samples/mlp.py", "--batch", "64", STANDIN_MEMORY="1000000")
+    record = analyze(libraries, tmp_path, model, "--batch", "64", STANDIN_MEMORY="1000000")
     said = json.dumps(record["environment"])
     assert "Not measured on CUDA, predicted instead: out of memory" in said
     assert "use --batch 32" in said

@@ -13,7 +13,8 @@ from sarif_structure import SARIF
 
 from analyzer.checks import rules
 from analyzer.record.analysis import Analysis, Finding, IgnoredFinding, Where
-from analyzer.report import findings_text, github, junit, markdown, sarif
+from analyzer.report import findings_text, markdown
+from analyzer.report.ci import github, junit, sarif
 
 POOL = Finding(
     code="A101",

@@ -98,9 +98,10 @@ def test_a_verdict_is_worded_so_that_the_times_beside_it_do_not_contradict_it(
     row = next(line for line in render(changed, "markdown").splitlines() if line.startswith("| Conv 0 |"))
     assert row.endswith(f"| {word} |")
     told = operator_columns.columns(changed, [0, 0])
-    words = told["verdict_word"]
+    words, asides = told["verdict_word"], told["verdict_aside"]
     bounds = told["cpu_bound"]
-    assert words["of"][words["at"][0]] == word
+    assert words["of"][words["at"][0]] == word.partition(" (")[0]
+    assert asides["of"][asides["at"][0]] == word.partition(" (")[2].rstrip(")")
     assert (bounds["of"][bounds["at"][0]] == "") == (reason == "folded")
 
 

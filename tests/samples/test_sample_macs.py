@@ -12,13 +12,16 @@ import pytest
 ATEN_CONVOLUTIONS = {"aten.convolution", "aten._convolution", "aten.cudnn_convolution"}
 ONNX_CONVOLUTIONS = {"Conv", "ConvTranspose"}
 WHOLE = [
-    *("linear", "mlp", "batch_matmul", "conv", "attention", "resnet50", "mobilenet_v2", "unet", "lstm"),
+    *("linear", "mlp", "batch_matmul", "conv", "attention", "resnet50", "unet"),
     *("recommender", "preprocessing"),
 ]
-# All their layers are equal, and many export in a minute: fewer of them, each as wide as it is.
+# Where all layers or steps are equal, fewer of them, each as wide as it is: they would export in a minute.
 SHORTER = {
-    **dict.fromkeys(("vit_b16", "bert_base", "llama_7b"), "LAYERS = 4"),
-    **dict.fromkeys(("gpt2", "gpt3_175b"), "SIZE = dataclasses.replace(whole.SIZE, layers=4)"),
+    **dict.fromkeys(("vit_b16", "bert_base", "llama_7b"), "whole.LAYERS = 2"),
+    **dict.fromkeys(("gpt2", "gpt3_175b"), "whole.SIZE = dataclasses.replace(whole.SIZE, layers=2)"),
+    # Each kind of block: without widening, with and without a residual, with and without a stride.
+    "mobilenet_v2": "whole.STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 320, 1, 1))",
+    "lstm": "example_inputs = lambda batch=16: (torch.randn(batch, 4, 128),)",
 }
 
 
@@ -50,15 +53,15 @@ def by_us(loaded: Any, batch: int | None) -> tuple[int, int]:
 def path_of(
     samples_folder: Path, sample: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], Path]:
-    """The file of a sample; of a deep one, a file that makes it with fewer layers."""
+    """The file of a sample; of a deep one, a file that makes it with fewer layers or steps."""
 
     def path(name: str) -> Path:
         if name not in SHORTER:
             return samples_folder / f"{name}.py"
         short = tmp_path / f"short_{name}.py"
         short.write_text(
-            f"import dataclasses\nimport {name} as whole\nwhole.{SHORTER[name]}\n"
-            "build_model, example_inputs = whole.build_model, whole.example_inputs\n"
+            f"import dataclasses\nimport torch\nimport {name} as whole\n"
+            f"build_model, example_inputs = whole.build_model, whole.example_inputs\n{SHORTER[name]}\n"
         )
         monkeypatch.syspath_prepend(str(tmp_path))
         return short

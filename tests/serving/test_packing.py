@@ -120,8 +120,10 @@ def _whole(demand: ServiceDemand, kind: MachineKind) -> bool:
     return carries([demand], kind) or not carries([replace(demand, rate_per_s=1e-9)], kind)
 
 
-@pytest.mark.parametrize(("models", "devices"), [(3, 2), (8, 4), (30, 6)])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("models", "devices", "seed"),
+    [*((3, 2, seed) for seed in range(3)), *((8, 4, seed) for seed in range(3)), (30, 6, 0)],
+)
 def test_the_bound_is_below_the_packing_and_that_below_machines_of_their_own(
     models: int, devices: int, seed: int
 ) -> None:
@@ -129,7 +131,7 @@ def test_the_bound_is_below_the_packing_and_that_below_machines_of_their_own(
     assert 0 < found.least_usd_per_hour <= found.usd_per_hour <= found.apart_usd_per_hour
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_twice_the_traffic_never_costs_less(seed: int) -> None:
     costs, bounds, apart = [], [], []
     for scale in (0.25, 1.0, 4.0, 16.0):
@@ -153,7 +155,7 @@ def test_a_further_kind_of_machine_lowers_the_bound_and_no_lower_price_raises_it
     assert halved.usd_per_hour == pytest.approx(all_kinds.usd_per_hour / 2, rel=1e-6)
 
 
-@pytest.mark.parametrize(("models", "devices"), [(8, 4), (40, 6)])
+@pytest.mark.parametrize(("models", "devices"), [(8, 4), (25, 6)])
 def test_every_request_is_carried_once_and_every_device_holds_what_it_carries(
     models: int, devices: int
 ) -> None:
@@ -181,7 +183,7 @@ def test_every_request_is_carried_once_and_every_device_holds_what_it_carries(
 
 
 def test_the_same_question_has_the_same_answer() -> None:
-    assert pack(*fleet(30, 5, 7)) == pack(*fleet(30, 5, 7))
+    assert pack(*fleet(12, 4, 7)) == pack(*fleet(12, 4, 7))
 
 
 def simulated(
@@ -303,7 +305,7 @@ def test_what_no_machine_carries_is_left_out_with_its_reason() -> None:
     assert found.usd_per_hour == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_each_alone_costs_together_what_all_apart_do(seed: int) -> None:
     demands, kinds = fleet(12, 4, seed, scale=5.0)
     each = sum(alone(demand, kinds).usd_per_hour for demand in demands)

@@ -11,7 +11,9 @@ import pytest
 from analyzer.serving import ServiceCurve, highest_rate, simulate
 from analyzer.serving.arrivals import Trace
 from analyzer.serving.closed_forms import single_requests
+from analyzer.serving.highest_rate import highest_rates
 from analyzer.serving.load import Percentile
+from analyzer.serving.queue import make_queue
 from analyzer.serving.search import Demand, Server, Sizing, needed, sizings
 
 # A batch costs 3 ms and 1 ms a request: 250/s one by one, nearly 1000/s in large batches.
@@ -49,17 +51,18 @@ def test_the_count_is_rate_and_headroom_over_the_highest_rate_rounded_up(
     assert needed(rate, highest, headroom) == count
 
 
-@pytest.mark.parametrize("percentile", [50, 99, None])
-@pytest.mark.parametrize("limit_s", [0.02, 0.05, 0.2])
+# Each percentile and the mean, each of a short, a middle and a long limit, and the usual percentile twice.
+@pytest.mark.parametrize(("percentile", "limit_s"), [(50, 0.2), (99, 0.02), (99, 0.05), (None, 0.05)])
 def test_no_batching_that_was_not_chosen_lets_clearly_more_through(
     percentile: Percentile | None, limit_s: float
 ) -> None:
     found = sized(replace(DEMAND, limit_s=limit_s, percentile=percentile))
-    rates = [
-        highest_rate(CURVE, limit_s, percentile=percentile, max_batch=most, max_delay_s=delay_s)
-        for most in (1, 2, 4, 8, 16, 32, 64, 128, 256)
+    queues = [make_queue(CURVE, servers=1, max_batch=1, max_delay_s=0.0)] + [
+        make_queue(CURVE, servers=1, max_batch=most, max_delay_s=delay_s)
+        for most in (2, 4, 8, 16, 32, 64, 128, 256)
         for delay_s in (0.0, limit_s / 10, limit_s / 4)
     ]
+    rates = [rate.rate_per_s for rate in highest_rates(queues, limit_s, percentile)]
     assert found.highest_rate_per_s >= 0.94 * max(rates)
 
 
@@ -105,9 +108,25 @@ def test_the_load_at_the_count_is_what_a_longer_look_has() -> None:
     assert found.load.mean_batch == pytest.approx(seen.mean_batch, rel=0.05)
 
 
-@pytest.mark.parametrize("rate", [40.0, 900.0, 5000.0, 77_777.0, 1e6])
-@pytest.mark.parametrize("percentile", [50, 99, None])
-@pytest.mark.parametrize("limit_s", [0.0045, 0.009, 0.05])
+# Each percentile, and the mean, with each limit; each of them with light traffic and with heavy.
+@pytest.mark.parametrize(
+    ("percentile", "limit_s", "rate"),
+    [
+        (50, 0.0045, 40.0),
+        (50, 0.009, 5000.0),
+        (50, 0.05, 1e6),
+        (99, 0.0045, 900.0),
+        (99, 0.0045, 77_777.0),
+        (99, 0.009, 40.0),
+        (99, 0.009, 1e6),
+        (99, 0.05, 5000.0),
+        (99, 0.05, 77_777.0),
+        (None, 0.0045, 1e6),
+        (None, 0.009, 40.0),
+        (None, 0.009, 77_777.0),
+        (None, 0.05, 900.0),
+    ],
+)
 def test_a_count_keeps_the_limit_whatever_it_is(
     rate: float, percentile: Percentile | None, limit_s: float
 ) -> None:
@@ -180,7 +199,7 @@ def test_the_rates_by_limit_rise_and_hold_the_one_that_was_asked_for() -> None:
     assert rates == sorted(rates)
     asked = next(row for row in found.within if row.limit_s == 0.05)
     assert (asked.rate_per_s, asked.max_batch) == (found.highest_rate_per_s, found.max_batch)
-    for row in found.within:
+    for row in (*found.within[::3], asked):
         own = highest_rate(CURVE, row.limit_s, max_batch=row.max_batch, max_delay_s=row.max_delay_s)
         # Few requests are looked at for limits that nobody asked about; of a light load few of them are slow.
         tolerance = 0.3 if own > 0.2 * asked.rate_per_s else 1.0

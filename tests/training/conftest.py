@@ -83,7 +83,7 @@ SOURCES = {
                 return self.head(states[:, -1])
 
         def example_inputs(batch=3):
-            return (torch.randn(batch, 4, 5),)
+            return (torch.randn(batch, 2, 5),)
         """,
     "upward": """
         class Up(nn.Module):

@@ -28,8 +28,13 @@ def run(model_file: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
     return make
 
 
-def test_a_step_holds_the_inference_verdict_of_the_same_batch_and_devices(run: Any) -> None:
+def test_a_step_holds_the_verdict_of_inference_in_every_report_and_hands_it_on(
+    run: Any, tmp_path: Path
+) -> None:
     inference = run("--batch", "8")
+    # Files beside it that are no records are passed over.
+    (tmp_path / "reports" / "two.json").write_text('{"source": "' + inference["model"]["source"] + '"')
+    (tmp_path / "reports" / "three.json").write_text("[]")
     step = run("--batch", "8", "--training")["training"]
     held = step["inference"]
     assert held["file"] == "mlp.json"
@@ -39,46 +44,6 @@ def test_a_step_holds_the_inference_verdict_of_the_same_batch_and_devices(run: A
         assert plan.items() <= known.items()
     assert step["inference_note"] == ""
 
-
-def test_a_step_written_over_the_record_of_inference_hands_its_verdict_on(run: Any) -> None:
-    run("--batch", "8")
-    first = run("--batch", "8", "--training")
-    second = run("--batch", "8", "--training")
-    assert second["training"]["inference"] == first["training"]["inference"]
-
-
-@pytest.mark.parametrize(
-    "options",
-    [("--batch", "4"), ("--batch", "8", "--gpu", "a100"), ("--batch", "8", "--precision", "fp32")],
-    ids=["another batch", "another GPU", "another precision"],
-)
-def test_what_cannot_be_compared_is_left_out_and_the_command_told(options: Any, run: Any) -> None:
-    run(*options)
-    step = run("--batch", "8", "--training")["training"]
-    assert step["inference"] is None
-    assert "analyze" in step["inference_note"]
-    assert "--batch 8 --gpu l4" in step["inference_note"]
-
-
-def test_the_command_that_is_told_makes_the_record(run: Any, tmp_path: Path) -> None:
-    note = run("--batch", "8", "--training")["training"]["inference_note"]
-    command = note.partition("`")[2].partition("`")[0].split()
-    assert command[0] == "analyze"
-    assert run_command_line([*command[1:], "--no-run", "--quiet", "--output", "reports/"]) == 0
-    assert run("--batch", "8", "--training")["training"]["inference"]["batch"] == 8
-
-
-def test_files_that_are_no_records_are_passed_over(run: Any, tmp_path: Path) -> None:
-    record = run("--batch", "8", into="one.json")
-    (tmp_path / "two.json").write_text('{"source": "' + record["model"]["source"] + '"')
-    (tmp_path / "three.json").write_text("[]")
-    step = run("--batch", "8", "--training", into="step.json")["training"]
-    assert step["inference"]["file"] == "one.json"
-
-
-def test_every_report_shows_both_side_by_side(run: Any, tmp_path: Path) -> None:
-    inference = run("--batch", "8")
-    run("--batch", "8", "--training")
     analysis = load_report(tmp_path / "reports" / "mlp.json")
     for form in ("html", "text", "markdown"):
         shown = analysis.render(form)
@@ -86,3 +51,19 @@ def test_every_report_shows_both_side_by_side(run: Any, tmp_path: Path) -> None:
         assert "Step over inference" in shown
     assert inference["verdict"]["sentence"].split(":")[0] in analysis.render("text").replace("\n", " ")
     assert analysis.render("html") == analysis.render("html")
+
+    # It was written over the record of inference: the next step has the verdict of this one.
+    assert run("--batch", "8", "--training")["training"]["inference"] == held
+
+
+def test_what_cannot_be_compared_is_left_out_and_the_command_told_makes_a_record_that_can(run: Any) -> None:
+    others = [("--batch", "4"), ("--batch", "8", "--gpu", "a100"), ("--batch", "8", "--precision", "fp32")]
+    for number, options in enumerate(others):
+        run(*options, into=f"reports/{number}.json")
+    step = run("--batch", "8", "--training")["training"]
+    assert step["inference"] is None
+    assert "--batch 8 --gpu l4" in step["inference_note"]
+    command = step["inference_note"].partition("`")[2].partition("`")[0].split()
+    assert command[0] == "analyze"
+    assert run_command_line([*command[1:], "--no-run", "--quiet", "--output", "reports/"]) == 0
+    assert run("--batch", "8", "--training")["training"]["inference"]["batch"] == 8

@@ -51,6 +51,7 @@ def plan(model: Any, inputs: Any, given: CapacityOptions, analyse: Analyse, prog
             hint="`analyze capacity MODEL` with --ttft and --tpot takes seconds.",
         )
     if record is None and (given.get("ttft") is not None or generates):
+        generation_traffic(given, (1, 1), shown="")  # what is wrong in it is said before seconds are spent
         return _of_generation(model, inputs, given, show, progress)
     _require_single(given)
     whole = given if record is None else with_earlier(record, given)
@@ -98,9 +99,9 @@ def check_service(model: str, given: CapacityOptions) -> None:
     """
     if given.get("ttft") is not None or is_generating(model):
         generation_traffic(given, (1, 1), shown="")
-        return
-    _require_single(given)
-    make_question(given)
+    else:
+        _require_single(given)
+        make_question(given)
 
 
 def _require_single(given: CapacityOptions) -> None:

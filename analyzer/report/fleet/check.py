@@ -11,7 +11,7 @@ from analyzer.checks import Judgement, fails
 from analyzer.checks.settings import CheckSettings
 from analyzer.record.analysis import Analysis, Finding, Tool
 from analyzer.record.fleet import FleetModel
-from analyzer.report import github, junit, sarif
+from analyzer.report.ci import github, junit, sarif
 from analyzer.report.escaping import escape, printable
 from analyzer.report.findings_text import (
     FindingPlace,

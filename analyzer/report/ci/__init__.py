@@ -1,0 +1,1 @@
+"""What CI servers read of findings: annotations, JUnit, SARIF."""

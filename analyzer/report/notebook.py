@@ -1,0 +1,50 @@
+"""Reporting: what a notebook shows of an analysis, without scripts: notebooks that are not trusted run none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from analyzer.record.analysis import Analysis
+from analyzer.report import capacity_words, generation_words, summary
+from analyzer.report.answer import AnswerFigure
+from analyzer.report.html import environment
+from analyzer.report.ranking import words as ranking_words
+from analyzer.report.summary import MARKS, sign
+
+
+def render(analysis: Analysis) -> str:
+    """A fragment of HTML: the answer, its figures or the plans, and the operators that matter."""
+    return environment().get_template("notebook.html.j2").render(_told(analysis))
+
+
+def _told(analysis: Analysis) -> dict[str, Any]:
+    subject, answer, figures = _answer(analysis)
+    return {
+        "title": analysis.model.name,
+        "subject": subject,
+        "answer": answer,
+        "figures": figures,
+        "sure": " ".join(filter(None, (summary.confidence(analysis), summary.crossover(analysis)))),
+        "because": summary.reasons(analysis),
+        "plans": summary.plan_cards(analysis),
+        "operators": () if figures else summary.top_operators(analysis),
+        "whose_time": summary.whose_time(analysis),
+        "sign": sign,
+        "marks": MARKS.values(),
+        "missing": summary.missing(analysis),
+    }
+
+
+def _answer(analysis: Analysis) -> tuple[str, str, tuple[AnswerFigure, ...]]:
+    """What was asked, the answer and, of a service or a model that generates, its figures."""
+    if analysis.capacity is not None:
+        told = analysis.capacity
+        return capacity_words.subject(told), capacity_words.sentence(told), tuple(capacity_words.figures(told))
+    if analysis.generation is not None:
+        generation = analysis.generation
+        return (
+            generation_words.subject(generation),
+            generation_words.sentence(analysis, generation),
+            tuple(generation_words.figures(generation)),
+        )
+    return summary.subject(analysis), ranking_words.sentence(analysis), ()
