@@ -174,6 +174,22 @@ def test_inputs_that_are_all_told_are_inferred(
     assert shapes == [3, 3]
 
 
+def test_a_single_input_that_does_not_fit_is_offered_as_its_reader_takes_it(load: Callable[..., Any]) -> None:
+    # The first layer in the order of definition is an embedding, which reads positions and not the input.
+    user = load("""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.places, self.fc = nn.Embedding(4, 8), nn.Linear(12, 8)
+            def forward(self, x):
+                return self.fc(x)[:, None] + self.places(torch.arange(4)) + self.missing
+        def build_model(): return Net()
+    """)
+    with pytest.raises(InputError, match="do not fit") as caught:
+        resolve_inputs(user, [], None, meta=False)
+    assert caught.value.hint == "Give the right shape, for example --input x=B,12:float32."
+
+
 def test_lengths_of_sequences_are_as_long_as_the_sequences(load: Callable[..., Any]) -> None:
     user = model_with(
         "x, lengths",

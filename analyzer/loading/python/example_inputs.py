@@ -344,25 +344,37 @@ def _inferred(user: UserModel, batch: int, *, meta: bool) -> ExampleInputs:
     parameters_taken = [item for item in forward_parameters(user) if item.kind not in _VARIADIC]
     # A model that can do with none of its inputs (text or embeddings, one of both) usually means the first.
     parameters = [item for item in parameters_taken if item.default is item.empty] or parameters_taken[:1]
-    told = told_inputs(user.model, [item.name for item in parameters])
     trials: list[tuple[InputSpec, ...]] = []
-    if len(parameters) == 1:  # the first layers tell more of one input than its readers do
-        trials += [(replace(spec, name=parameters[0].name),) for spec in _candidates(user.model)]
+    problems: list[str] = []
+
+    def fitting(further: Sequence[tuple[InputSpec, ...]]) -> ExampleInputs | None:
+        for specs in further:
+            trials.append(specs)
+            inputs = _called_with(user, specs, batch, "inferred", meta=meta)
+            problems.append(_call_failure(user, inputs))
+            if not problems[-1]:
+                return inputs
+        return None
+
+    # Of one input the first layers tell enough, and are asked in less time than the source.
+    if len(parameters) == 1:
+        name = parameters[0].name
+        inputs = fitting([(replace(spec, name=name),) for spec in _candidates(user.model)])
+        if inputs is not None:
+            return inputs
+    told = told_inputs(user.model, [item.name for item in parameters])
     if told and all(item.specs for item in told):
-        trials += _combinations([item.specs for item in told])
+        inputs = fitting(_combinations([item.specs for item in told]))
+        if inputs is not None:
+            return inputs
     if not trials:
         line = " ".join(f"--input {item.text}" for item in told) or "--input x=B,...:float32"
         raise InputError(
             f"The inputs of {user.name} cannot be told from its layers.",
             hint=f"Add example_inputs(batch) to the file, or give {line}.",
         )
-    problems = []
-    for specs in trials:
-        inputs = _called_with(user, specs, batch, "inferred", meta=meta)
-        problems.append(_call_failure(user, inputs))
-        if not problems[-1]:
-            return inputs
-    line = " ".join(f"--input {spec.text}" for spec in trials[0])
+    texts = [item.text for item in told] if all(item.specs for item in told) else [trials[0][0].text]
+    line = " ".join(f"--input {text}" for text in texts)
     raise InputError(
         f"Inputs inferred from the first layers of {user.name} do not fit: {problems[0]}",
         hint=f"Give the right shape{'s' if len(told) > 1 else ''}, for example {line}.",

@@ -19,153 +19,25 @@ from types import FunctionType
 from typing import TYPE_CHECKING
 
 from analyzer.loading.python.input_spec import InputSpec
-from analyzer.loading.python.layer_inputs import INDICES, LENGTHS, Taken, arguments_taken_by
+from analyzer.loading.python.layer_inputs import Taken, arguments_taken_by
+from analyzer.loading.python.tensor_functions import (
+    ARITHMETIC,
+    CASTS,
+    COMPARED,
+    ELEMENTS,
+    FLOAT_ELEMENTS,
+    FLOAT_FUNCTIONS,
+    INDEX,
+    INDEXED,
+    MASK,
+    MASKED,
+    MOVED,
+    SAME,
+)
 
 if TYPE_CHECKING:
     from torch.nn import Module
 
-_INDEX = Taken(dtype="int64", strength=3)
-_MASK = Taken(dtype="bool")
-# Of the mask of a tokenizer; what is compared may have any type.
-_COMPARED = Taken(dtype="int64", strength=0)
-_ARITHMETIC = Taken(dtype="float32", strength=1)
-
-# By function, the operand that must be whole numbers, and its keyword; a method's first operand is its tensor.
-_INDEXED: Mapping[str, tuple[int, str, Taken]] = {
-    "embedding": (0, "input", INDICES),
-    "embedding_bag": (0, "input", INDICES),
-    "one_hot": (0, "tensor", INDICES),
-    "gather": (2, "index", _INDEX),
-    "index_select": (2, "index", _INDEX),
-    "index_add": (2, "index", _INDEX),
-    "scatter": (2, "index", _INDEX),
-    "scatter_add": (2, "index", _INDEX),
-    "take": (1, "index", _INDEX),
-    "take_along_dim": (1, "indices", _INDEX),
-    "cross_entropy": (1, "target", _INDEX),
-    "nll_loss": (1, "target", _INDEX),
-    "pack_padded_sequence": (1, "lengths", LENGTHS),
-}
-_MASKED: Mapping[str, tuple[int, str]] = {
-    "masked_fill": (1, "mask"),
-    "masked_fill_": (1, "mask"),
-    "masked_select": (1, "mask"),
-    "masked_scatter": (1, "mask"),
-}
-# Element by element: the result has the type and shape of what is read.
-_FLOAT_ELEMENTS = frozenset(
-    (
-        "cos",
-        "dropout",
-        "exp",
-        "gelu",
-        "leaky_relu",
-        "log",
-        "normalize",
-        "relu",
-        "sigmoid",
-        "silu",
-        "sin",
-        "softmax",
-        "log_softmax",
-        "sqrt",
-        "tanh",
-    )
-)
-_FLOAT_FUNCTIONS = frozenset(
-    (
-        "adaptive_avg_pool2d",
-        "addmm",
-        "avg_pool2d",
-        "baddbmm",
-        "bmm",
-        "cdist",
-        "conv1d",
-        "conv2d",
-        "conv3d",
-        "cosine_similarity",
-        "einsum",
-        "grid_sample",
-        "interpolate",
-        "layer_norm",
-        "linear",
-        "matmul",
-        "max_pool2d",
-        "mean",
-        "mm",
-        "mse_loss",
-        "scaled_dot_product_attention",
-        "std",
-        "var",
-    )
-)
-_ELEMENTS = frozenset(
-    (
-        "abs",
-        "add",
-        "clamp",
-        "div",
-        "masked_fill",
-        "mul",
-        "neg",
-        "sub",
-    )
-)
-_SAME = frozenset(
-    (
-        "clone",
-        "contiguous",
-        "cpu",
-        "cuda",
-        "detach",
-        "flatten",
-        "pack_padded_sequence",
-        "requires_grad_",
-        "reshape",
-        "to",
-        "view",
-    )
-)
-_CASTS = frozenset(
-    (
-        "bool",
-        "double",
-        "float",
-        "half",
-        "int",
-        "long",
-        "type",
-        "type_as",
-    )
-)
-_MOVED = frozenset(
-    (
-        "broadcast_to",
-        "cat",
-        "chunk",
-        "concat",
-        "concatenate",
-        "expand",
-        "expand_as",
-        "flip",
-        "movedim",
-        "narrow",
-        "pad",
-        "permute",
-        "repeat",
-        "repeat_interleave",
-        "roll",
-        "select",
-        "split",
-        "squeeze",
-        "stack",
-        "swapaxes",
-        "t",
-        "transpose",
-        "unbind",
-        "unsqueeze",
-    )
-)
 _DTYPE_NAMED = re.compile(r"\b(dtype|float\d*|double|half|bfloat16|u?int\d*|long|bool)\b")
 # Far above any model's depth and size: for code that calls itself.
 _DEEPEST, _MOST_CALLS = 12, 400
@@ -261,6 +133,7 @@ class _SourceReader:
     found: dict[str, list[Taken]]
     calls: int = 0
     depth: int = 0
+    definitions: dict[int, ast.FunctionDef | None] = field(default_factory=dict)
 
     def call(
         self, function: Callable[..., object], args: Sequence[_Value], keywords: Mapping[str, _Value]
@@ -269,7 +142,10 @@ class _SourceReader:
         self.calls += 1
         if self.depth >= _DEEPEST or self.calls > _MOST_CALLS:
             return _NOTHING
-        definition = _definition(function)
+        key = id(function)  # what a class calls forward need not be hashable
+        if key not in self.definitions:
+            self.definitions[key] = _definition(function)
+        definition = self.definitions[key]
         if definition is None:
             return _NOTHING
         parameters = [*definition.args.posonlyargs, *definition.args.args]
@@ -313,7 +189,7 @@ class _SourceReader:
         if isinstance(module, (nn.Identity, nn.Flatten, nn.Unflatten, nn.Dropout)):
             return args[0] if args else _NOTHING
         if kind == "torch.nn.modules.activation" and not taken and args:
-            self.read(args[0], _ARITHMETIC)
+            self.read(args[0], ARITHMETIC)
             return args[0]
         return _FLOATS
 
@@ -405,7 +281,7 @@ class _FunctionBody:
             case ast.UnaryOp(op=op, operand=operand):
                 value = self.value(operand)
                 if isinstance(op, ast.Invert):
-                    self.reader.read(value, _MASK)
+                    self.reader.read(value, MASK)
                 return _NOTHING if isinstance(op, ast.Not) else value
             case ast.Call():
                 return self.call(node)
@@ -421,7 +297,7 @@ class _FunctionBody:
             case ast.Tuple() | ast.List():
                 return replace(reduce(_Value.joined, parts, _NOTHING), module=None, several=True)
             case ast.Compare(ops=[ast.Eq() | ast.NotEq()], comparators=[ast.Constant(value=int())]):
-                self.reader.read(parts[0], _COMPARED)
+                self.reader.read(parts[0], COMPARED)
                 return _NOTHING
             case ast.NamedExpr(target=ast.Name(id=name)):
                 self.names[name] = parts[1]
@@ -448,15 +324,15 @@ class _FunctionBody:
             value = self.value(part)
             # x[mask] is no look-up, and both are written alike.
             rows = frozenset(alias for alias in value.aliases if "mask" not in alias.name)
-            self.reader.read(_Value(rows), _INDEX)
+            self.reader.read(_Value(rows), INDEX)
         return owner.moved()
 
     def arithmetic(self, left: _Value, op: ast.operator, right: _Value) -> _Value:
         if isinstance(op, ast.MatMult):
-            self.reader.read(left.joined(right), _ARITHMETIC)
+            self.reader.read(left.joined(right), ARITHMETIC)
             return _FLOATS
         if left.floats or right.floats:
-            self.reader.read(left.joined(right), _ARITHMETIC)
+            self.reader.read(left.joined(right), ARITHMETIC)
         return _Value(left.aliases | right.aliases, left.floats or right.floats)
 
     def call(self, node: ast.Call) -> _Value:
@@ -512,24 +388,24 @@ class _FunctionBody:
         def operand(position: int, keyword: str) -> _Value:
             return operands[position] if position < len(operands) else keywords.get(keyword, _NOTHING)
 
-        if name in _INDEXED:
-            position, keyword, taken = _INDEXED[name]
+        if name in INDEXED:
+            position, keyword, taken = INDEXED[name]
             read(operand(position, keyword), taken)
-        if name in _MASKED:
-            read(operand(*_MASKED[name]), _MASK)
+        if name in MASKED:
+            read(operand(*MASKED[name]), MASK)
         if name == "where":
-            read(operand(1 if is_method else 0, "condition"), _MASK)
+            read(operand(1 if is_method else 0, "condition"), MASK)
             others = [value for index, value in enumerate(operands) if index != (1 if is_method else 0)]
             return _Value(frozenset(alias for value in others for alias in value.moved().aliases))
-        if name in _FLOAT_FUNCTIONS or name in _FLOAT_ELEMENTS:
+        if name in FLOAT_FUNCTIONS or name in FLOAT_ELEMENTS:
             for value in operands:
-                read(value, _ARITHMETIC)
-            return first if name in _FLOAT_ELEMENTS else _FLOATS
-        if name in _CASTS or (name == "to" and _DTYPE_NAMED.search(_arguments_text(node))):
+                read(value, ARITHMETIC)
+            return first if name in FLOAT_ELEMENTS else _FLOATS
+        if name in CASTS or (name == "to" and _DTYPE_NAMED.search(_arguments_text(node))):
             return first.cast()
-        if name in _SAME or name in _ELEMENTS:
+        if name in SAME or name in ELEMENTS:
             return first
-        return first.moved() if name in _MOVED else _NOTHING
+        return first.moved() if name in MOVED else _NOTHING
 
 
 def _children(module: Module) -> dict[str, Module]:
