@@ -119,8 +119,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         name="input",
         kind="repeated",  # a shape holds commas
-        metavar="NAME=SHAPE[:DTYPE]",
-        help="One input, B for the batch; repeatable.",
+        metavar="NAME=SHAPE[:DTYPE][=VALUES]",
+        help="One input, B for the batch; values as =64 or =0..29999; repeatable.",
         commands=_MODEL_READING,
     ),
     Option(

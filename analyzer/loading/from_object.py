@@ -12,7 +12,8 @@ from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading import reader
 from analyzer.loading.load import export_any_batch
 from analyzer.loading.loaded import DEFAULT_OPSET, Loaded, check_opset
-from analyzer.loading.python.example_inputs import InputSpec, resolve_inputs
+from analyzer.loading.python.example_inputs import resolve_inputs
+from analyzer.loading.python.input_spec import InputSpec
 from analyzer.loading.torch_private import tree_map
 from analyzer.progress import StageProgress
 
@@ -136,6 +137,7 @@ def _from_module(
         static_batch=exported.static_batch,
         batch_range=exported.batch_range,
         inputs_origin=example.origin,
+        guessed=tuple(spec.text for spec in example.guessed),
         exporter=exported.exporter,
         notes=exported.notes,
         specs=tuple(specs),

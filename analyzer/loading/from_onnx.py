@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from analyzer.errors import InputError, UsageError
+from analyzer.graph import DTYPES_BY_NUMBER, UNDEFINED
 from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading import reader
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import Reference
-from analyzer.loading.python.example_inputs import InputSpec
+from analyzer.loading.python.input_spec import InputSpec, values_problem
 from analyzer.loading.python.source_lines import shown_path
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def from_proto(
     name_nodes(proto)
     open_negative_sizes(proto)  # before names are asked for: -1 would be a size
     notes += _one_batch(proto, specs)
-    bindings = _bindings(proto, specs)
+    bindings = given_sizes(proto, specs)
     symbol, fixed = batch_dimension(proto)
     if batch is not None and not symbol and fixed is not None and batch != fixed:
         raise InputError(
@@ -183,8 +184,13 @@ def _one_batch(proto: onnx.ModelProto, specs: Sequence[InputSpec]) -> tuple[str,
     return (f"The first axis of {names} has no name: it is taken for the batch, {symbol}.",)
 
 
-def _bindings(proto: onnx.ModelProto, specs: Sequence[InputSpec]) -> dict[str, int]:
-    """Sizes of symbolic dimensions that ``--input`` gives."""
+def given_sizes(proto: onnx.ModelProto, specs: Sequence[InputSpec]) -> dict[str, int]:
+    """Sizes of symbolic dimensions that ``--input`` gives.
+
+    Raises:
+        InputError: The model has no such input, or declares another shape of it or a type that cannot hold the
+            values.
+    """
     inputs = {value.name: value for value in fed_inputs(proto)}
     bindings: dict[str, int] = {}
     for spec in specs:
@@ -194,7 +200,19 @@ def _bindings(proto: onnx.ModelProto, specs: Sequence[InputSpec]) -> dict[str, i
                 hint=f"It takes {', '.join(inputs)}.",
             )
         _bind(inputs[spec.name], spec, bindings)
+        _check_values(inputs[spec.name], spec)
     return bindings
+
+
+def _check_values(value: onnx.ValueInfoProto, spec: InputSpec) -> None:
+    declared = DTYPES_BY_NUMBER.get(value.type.tensor_type.elem_type, UNDEFINED).name
+    # What the option leaves out is float32: the type that counts is the file's.
+    problem = values_problem(spec.values, declared) if spec.values is not None else None
+    if problem:
+        raise InputError(
+            f"--input {spec.text}: the model declares {spec.name} as {declared}, and {problem[0]}",
+            hint=problem[1],
+        )
 
 
 def _bind(value: onnx.ValueInfoProto, spec: InputSpec, bindings: dict[str, int]) -> None:

@@ -12,7 +12,7 @@ from analyzer.isolation.limits import Limits
 from analyzer.loading import reader
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import Reference
-from analyzer.loading.python.example_inputs import InputSpec
+from analyzer.loading.python.input_spec import InputSpec
 from analyzer.loading.python.parameter_sizes import parameter_sizes
 from analyzer.loading.python.source_lines import repository_root, shown_path
 from analyzer.loading.torch_export.silence import quiet_exporter
@@ -65,26 +65,35 @@ def load_pt2(
 
     Raises:
         ModelError: The file cannot be read, or takes more than the limits.
-        InputError: ``--input`` was given, or the program's batch is fixed to another size.
+        InputError: ``--input`` does not fit the program, or its batch is fixed to another size.
     """
-    if specs:
-        raise InputError(
-            "A .pt2 file holds its own inputs.", hint="Leave --input out; --batch binds a symbolic batch."
-        )
+    from analyzer.loading.from_onnx import given_sizes
+
     assert reference.path is not None
     proto, facts = reader.saved_program(
         reference.path, text=reference.text, batch=batch, opset=opset, limits=limits
     )
+    bindings = given_sizes(proto, specs)
     low, high = facts.pop("batch_range")
+    size = bindings.get(facts["symbol"])
+    if size is not None and batch is None:
+        if not low <= size <= (high or _LARGEST_BATCH):
+            raise InputError(
+                _outside(reference, size, low, high),
+                hint="Write B for the batch, and give --batch in that range.",
+            )
+        facts["batch"] = size
     return Loaded(
         reference=reference,
         name=reference.stem,
         source=shown_path(str(reference.path)),
         proto=proto,
         batch_range=(low, high),
-        inputs_origin="file",
+        inputs_origin="given" if specs else "file",
         exporter="pt2",
         notes=tuple(facts.pop("notes")),
+        specs=tuple(specs),
+        bindings=bindings,
         limits=limits,
         **facts,
     )
@@ -117,9 +126,8 @@ def program_facts(
         )
     low, high = export.batch_bounds(program)
     if batch is not None and symbol and not (low <= batch and (high is None or batch <= high)):
-        span = f"from {low} to {high}" if high else f"from {low} on"
         raise InputError(
-            f"{reference.text} was exported for batches {span}, not {batch}.",
+            _outside(reference, batch, low, high),
             hint="Give a --batch in that range, or export it with a wider torch.export.Dim.",
         )
     parameters, parameter_bytes = parameter_sizes({id(item): item for item in program.parameters()}.values())
@@ -133,6 +141,11 @@ def program_facts(
         "parameter_bytes": parameter_bytes,
     }
     return proto, facts
+
+
+def _outside(reference: Reference, batch: int, low: int, high: int | None) -> str:
+    span = f"from {low} to {high}" if high else f"from {low} on"
+    return f"{reference.text} was exported for batches {span}, not {batch}."
 
 
 def _beside(reference: Reference) -> Callable[[str], bool]:

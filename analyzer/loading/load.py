@@ -13,7 +13,8 @@ from analyzer.loading import cache as export_cache
 from analyzer.loading import reader
 from analyzer.loading.loaded import DEFAULT_OPSET, Loaded, check_opset
 from analyzer.loading.model_reference import Reference
-from analyzer.loading.python.example_inputs import ExampleInputs, InputSpec, resolve_inputs
+from analyzer.loading.python.example_inputs import ExampleInputs, resolve_inputs
+from analyzer.loading.python.input_spec import InputSpec
 from analyzer.loading.python.parameter_sizes import parameter_sizes
 from analyzer.progress import StageProgress
 from analyzer.record.quantities import Count
@@ -122,6 +123,7 @@ _FACTS = (
     "symbol",
     "static_batch",
     "inputs_origin",
+    "guessed",
     "exporter",
     "parameters",
     "parameter_bytes",
@@ -137,6 +139,7 @@ class _StoredFacts:
     symbol: str
     static_batch: Count | None
     inputs_origin: str
+    guessed: tuple[str, ...]
     exporter: str
     parameters: Count | None
     parameter_bytes: Count | None
@@ -236,6 +239,7 @@ def _export_python(
         static_batch=exported.static_batch,
         batch_range=exported.batch_range,
         inputs_origin=inputs.origin,
+        guessed=tuple(spec.text for spec in inputs.guessed),
         exporter=exported.exporter,
         notes=exported.notes,
         specs=specs,

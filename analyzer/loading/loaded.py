@@ -12,7 +12,7 @@ from analyzer.graph import Graph
 from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading import reader
 from analyzer.loading.model_reference import Reference
-from analyzer.loading.python.example_inputs import InputSpec
+from analyzer.loading.python.input_spec import InputSpec
 from analyzer.loading.state_pairs import corrected
 from analyzer.loading.step_interface import Step, step_of
 
@@ -38,6 +38,7 @@ class Loaded:
         static_batch: The batch that the graph is fixed to, None where it is symbolic.
         batch_range: Smallest and largest batch the graph is right for.
         inputs_origin: ``given``, ``file``, ``inferred`` or ``model``.
+        guessed: The inputs that were inferred, as ``--input`` takes them.
         exporter: ``torch.export``, ``torchscript``, ``pt2`` or ``onnx``.
         notes: What the report should say.
         cached: Whether the export came from the cache.
@@ -64,6 +65,7 @@ class Loaded:
     static_batch: int | None = None
     batch_range: tuple[int, int | None] = (1, None)
     inputs_origin: str = "model"
+    guessed: tuple[str, ...] = ()
     exporter: str = "onnx"
     notes: tuple[str, ...] = ()
     cached: bool = False

@@ -15,15 +15,16 @@ from analyzer.loading import reader
 from analyzer.loading.from_onnx import default_opset, fed_inputs
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.python.example_inputs import flatten, resolve_inputs, tensor_names
+from analyzer.loading.python.input_spec import InputSpec, drawn_values
 from analyzer.loading.python.output_containers import tensors_in_containers
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, plain_transformers
 from analyzer.loading.runnable_files import MODEL_FILE, numpy_array, write_bound, write_model
 
 if TYPE_CHECKING:
     import numpy as np
-    from torch import Tensor
+    import torch
 
-    from analyzer.graph import Graph
+    from analyzer.graph import Graph, Tensor
     from analyzer.loading.python.example_inputs import ExampleInputs
     from analyzer.loading.python.user_model import UserModel
     from analyzer.loading.step_interface import Step
@@ -138,7 +139,7 @@ def _from_reading_process(loaded: Loaded, batch: int | None, folder: Path) -> Ru
         reader.write_program(path, loaded.proto, sizes, folder, loaded.limits)
     else:
         reader.write_file(path, default_opset(loaded.proto), sizes, folder, loaded.limits)
-    return _with_random_feeds(folder / MODEL_FILE, loaded.graph(batch))
+    return _with_random_feeds(folder / MODEL_FILE, loaded.graph(batch), loaded.specs)
 
 
 def _from_proto(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
@@ -147,17 +148,19 @@ def _from_proto(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
     proto = onnx.ModelProto()
     proto.CopyFrom(loaded.live)  # the caller's model stays as it is
     write_bound(proto, default_opset(loaded.proto), loaded.bound_to(batch), folder, home=None)
-    return _with_random_feeds(folder / MODEL_FILE, loaded.graph(batch))
+    return _with_random_feeds(folder / MODEL_FILE, loaded.graph(batch), loaded.specs)
 
 
-def _tensors_still_taken(known: list[str], names: list[str], tensors: list[Tensor]) -> list[Tensor]:
+def _tensors_still_taken(known: list[str], names: list[str], tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     """The tensors that the graph still takes: TorchScript drops those that became constants."""
     if len(names) >= len(tensors) or not set(names) <= set(known):
         return tensors
     return [tensors[known.index(name)] for name in names]
 
 
-def _feeds_and_types(names: Iterable[str], tensors: list[Tensor]) -> tuple[dict[str, Array], dict[str, str]]:
+def _feeds_and_types(
+    names: Iterable[str], tensors: list[torch.Tensor]
+) -> tuple[dict[str, Array], dict[str, str]]:
     listed = list(names)
     if len(listed) != len(tensors):
         raise InputError(
@@ -172,13 +175,17 @@ def _feeds_and_types(names: Iterable[str], tensors: list[Tensor]) -> tuple[dict[
     return feeds, types
 
 
-def _with_random_feeds(path: Path, graph: Graph) -> Runnable:
+def _with_random_feeds(path: Path, graph: Graph, specs: Iterable[InputSpec]) -> Runnable:
     types = {tensor.name: "bfloat16" for tensor in graph.inputs if tensor.dtype.name == "bfloat16"}
-    return Runnable(model_path=path, feeds=random_feeds(graph), feed_types=types)
+    return Runnable(model_path=path, feeds=random_feeds(graph, specs), feed_types=types)
 
 
-def random_feeds(graph: Graph) -> dict[str, Array]:
+def random_feeds(graph: Graph, specs: Iterable[InputSpec] = ()) -> dict[str, Array]:
     """Random inputs: standard normal floats, true booleans, integers valid in every table they index.
+
+    Args:
+        graph: Whose inputs are wanted.
+        specs: ``--input`` options; what says values is filled with those.
 
     Raises:
         InputError: An input is no tensor of numbers, or has an open shape.
@@ -186,6 +193,7 @@ def random_feeds(graph: Graph) -> dict[str, Array]:
     import numpy as np
 
     generator = np.random.default_rng(0)  # the same inputs in every run
+    said = {spec.name: spec for spec in specs if spec.values is not None}
     feeds: dict[str, Array] = {}
     for tensor in graph.inputs:
         if tensor.elements is None or tensor.dtype.bits is None:
@@ -195,17 +203,91 @@ def random_feeds(graph: Graph) -> dict[str, Array]:
             width = {64: np.float64, 32: np.float32, 16: np.float16}.get(tensor.dtype.bits)
             if width is None:
                 raise InputError(f"No values can be made for the input {tensor.name} ({tensor.dtype.name}).")
-            values = generator.standard_normal(shape)
+            spec = said.get(tensor.name)
+            values = (
+                generator.standard_normal(shape) if spec is None else drawn_values(spec, shape, whole=False)
+            )
             if tensor.dtype.name == "bfloat16":  # the upper half of a float32
                 feeds[tensor.name] = (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
             else:
                 feeds[tensor.name] = values.astype(width)
+        elif tensor.name in said:
+            drawn = drawn_values(said[tensor.name], shape, whole=True)
+            feeds[tensor.name] = drawn.astype(tensor.dtype.name)
         elif tensor.dtype.name == "bool":
             feeds[tensor.name] = np.ones(shape, dtype=bool)
         else:
-            limit = min(rows_indexed(graph, tensor.name), 127)  # 127: the largest int8
-            feeds[tensor.name] = generator.integers(0, max(limit, 1), shape).astype(tensor.dtype.name)
+            drawn = generator.integers(0, _largest_drawn(graph, tensor.name) + 1, shape)
+            feeds[tensor.name] = drawn.astype(tensor.dtype.name)
     return feeds
+
+
+def deciding_values(loaded: Loaded, graph: Graph) -> tuple[str, ...]:
+    """What was put into inputs of whole numbers that decide how much is computed and that nobody gave."""
+    if loaded.step is not None or (loaded.inputs_origin == "file" and loaded.exporter != "pt2"):
+        return ()
+    said = {spec.name for spec in loaded.specs if spec.values is not None}
+    notes = []
+    for tensor in graph.inputs:
+        whole = not tensor.dtype.is_float and tensor.dtype.bits is not None and tensor.dtype.name != "bool"
+        if tensor.name in said or tensor.name in graph.carried or not whole or not _decides(graph, tensor):
+            continue
+        is_drawn_here = loaded.exporter in ("onnx", "pt2")  # see random_feeds; else see make_tensor
+        largest = _largest_drawn(graph, tensor.name) if is_drawn_here else 1
+        values = {0: "0", 1: "0 or 1"}.get(largest, f"0 to {largest}")
+        notes.append(
+            f"Input {tensor.name} decides sizes or steps, and was filled with {values} "
+            f"(--input {tensor.name}=...:{tensor.dtype.name}=LOW..HIGH says others)."
+        )
+    return tuple(notes)
+
+
+# By operator, the operands whose values decide how large its results are or how often its body runs.
+_DECIDING: Mapping[str, tuple[int, ...]] = {
+    "Compress": (1,),
+    "ConstantOfShape": (0,),
+    "Expand": (1,),
+    "GRU": (4,),
+    "If": (0,),
+    "LSTM": (4,),
+    "Loop": (0, 1),
+    "NonZero": (0,),
+    "Pad": (1,),
+    "RNN": (4,),
+    "Range": (0, 1, 2),
+    "Reshape": (1,),
+    "Resize": (3,),
+    "Slice": (1, 2, 3, 4),
+    "Split": (1,),
+    "Tile": (1,),
+    "TopK": (1,),
+    "Unique": (0,),
+}
+
+
+def _decides(graph: Graph, start: Tensor) -> bool:
+    """Whether a tensor's values come to an operand that decides, never through floats."""
+    waiting, seen = [start.name], {start.name}
+    while waiting:
+        name = waiting.pop()
+        for index in graph.consumers.get(name, ()):
+            node = graph.nodes[index]
+            for position in _DECIDING.get(node.op_type, ()):
+                operand = node.input(position)
+                if operand is not None and operand.name == name:
+                    return True
+            if node.op_type in ("Shape", "Size"):  # of any values the same
+                continue
+            for output in node.present_outputs:
+                if not output.dtype.is_float and output.name not in seen:
+                    seen.add(output.name)
+                    waiting.append(output.name)
+    return False
+
+
+def _largest_drawn(graph: Graph, name: str) -> int:
+    """The largest whole number that an input is filled with: a valid row of what it indexes, and an int8."""
+    return max(min(rows_indexed(graph, name), 127), 1) - 1
 
 
 def rows_indexed(graph: Graph, name: str) -> int:

@@ -164,7 +164,7 @@ _EXPLANATIONS: tuple[tuple[str, str, str], ...] = (
     (
         r"Non-zero status code returned while running (\S+) node\. Name:'([^']*)' Status Message: (.*)",
         "{0} (node {1}) failed: {2}",
-        "check the inputs with --input; indices and shapes must fit the model",
+        "check the inputs with --input NAME=SHAPE:DTYPE=LOW..HIGH; indices and shapes must fit the model",
     ),
 )
 

@@ -49,11 +49,15 @@ def later_changed(given: Mapping[str, Any], tokens: int) -> dict[str, Any]:
         if value.dtype.kind not in "fiu":
             continue
         other = value.copy()
+        last = value[:, -1]
+        low, high = value.min(), value.max()
+        # What a value was allowed to be it still is: between the least and the largest. Where all are one value
+        # nothing says what else is allowed; 0 and 1 of a mask change places.
         if value.dtype.kind == "f":
-            other[:, -1] = -other[:, -1] + 1
+            other[:, -1] = low + high - last if low < high else 1 - last
         else:
-            # What an index was allowed to be it still is, and 0 and 1 of a mask change places.
-            other[:, -1] = (other[:, -1] + 1) % max(2, int(np.max(value)) + 1)
+            first, final = (int(low), int(high)) if low < high else (0, max(1, int(high)))
+            other[:, -1] = first + (last.astype(np.int64) - first + 1) % (final - first + 1)
         changed[name] = other
         found = True
     return changed if found else {}

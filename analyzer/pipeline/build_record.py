@@ -107,6 +107,7 @@ def model_info(loaded: Loaded, graph: Graph, precision: str, *, converted: bool)
         outputs=tuple(map(tensor_info, graph.outputs)),
         training=loaded.step is not None,
         inputs_origin=loaded.inputs_origin,
+        guessed_inputs=loaded.guessed,
         exporter=loaded.exporter,
         assumed_sizes=dict(graph.open_dimensions),
         state=state_info(graph) if loaded.step is None else (),

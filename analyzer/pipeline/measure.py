@@ -13,7 +13,7 @@ from analyzer.devices.calibration import load_calibration
 from analyzer.errors import AnalyzerError, MemoryEndedError, MemoryForeseenError
 from analyzer.graph import Graph
 from analyzer.loading.loaded import Loaded
-from analyzer.loading.weights import Runnable, materialise
+from analyzer.loading.weights import Runnable, deciding_values, materialise
 from analyzer.measurement.child_process import measure
 from analyzer.measurement.gpu_memory import free_bytes
 from analyzer.measurement.noise.machine_load import default_threads
@@ -170,7 +170,7 @@ def measure_batch(
         except AnalyzerError as error:
             return Measured(messages=(f"The model was not run: {in_one_text(error)}",))
         save_tensors(folder / "feeds.npz", runnable.feeds, types=runnable.feed_types)
-        measured = Measured()
+        measured = Measured(messages=deciding_values(loaded, graph))
         if cpu:
             measured = _run_session(measured, graph, options, folder, "cpu", progress)
         if cuda:

@@ -13,7 +13,7 @@ from analyzer.decision.decision_input import OBJECTIVES, Objective
 from analyzer.errors import UsageError
 from analyzer.isolation.limits import DEFAULT_LIMITS, Limits, parse_limits
 from analyzer.loading.model_reference import Argument, parse_argument, parse_reference
-from analyzer.loading.python.example_inputs import InputSpec, parse_input
+from analyzer.loading.python.input_spec import InputSpec, parse_input
 from analyzer.loading.python.source_lines import repository_root, shown_path
 from analyzer.option_table import (
     DEFAULT_TIME_BUDGET_S,

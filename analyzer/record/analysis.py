@@ -82,6 +82,7 @@ class ModelInfo:
 
     ``inputs_origin`` is ``given``, ``file`` or ``inferred``; ``exporter`` is ``torch.export``,
     ``torchscript``, ``onnx`` or ``pt2``; ``weights`` is ``none`` where they were never allocated.
+    ``guessed_inputs`` are those that were inferred, as ``--input`` takes them.
     ``assumed_sizes`` are the sizes that were taken for dimensions of the inputs which nothing binds, by name.
     ``state`` is what a model of inference hands on from run to run; none of it is copied.
     """
@@ -98,6 +99,7 @@ class ModelInfo:
     training: bool
     outputs: tuple[TensorInfo, ...] = ()
     inputs_origin: str = ""
+    guessed_inputs: tuple[str, ...] = ()
     exporter: str = ""
     notes: tuple[str, ...] = ()
     assumed_sizes: Mapping[str, Count] = field(default_factory=dict)

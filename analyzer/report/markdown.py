@@ -74,6 +74,7 @@ def _heading(analysis: Analysis) -> str:
         summary.confidence(analysis),
         summary.crossover(analysis),
         summary.open_sizes(analysis),
+        summary.guessed_inputs(analysis),
         summary.state(analysis),
         price_words.statement(analysis) if analysis.generation is None else "",
     )

@@ -60,6 +60,7 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "best_by": ranking_table.best_by(analysis),
         "confidence": summary.confidence(analysis),
         "open_sizes": summary.open_sizes(analysis),
+        "guessed_inputs": summary.guessed_inputs(analysis),
         "state": summary.state(analysis),
         "prices": price_words.statement(analysis),
         "subject": summary.subject(analysis),

@@ -445,6 +445,14 @@ def open_sizes(analysis: Analysis) -> str:
     return " ".join(said)
 
 
+def guessed_inputs(analysis: Analysis) -> str:
+    """Which inputs nobody gave, in a sentence; empty where somebody did."""
+    guessed = analysis.model.guessed_inputs
+    if not guessed:
+        return ""
+    return f"Inputs guessed from what reads them: {', '.join(guessed)} (--input says others)."
+
+
 def state(analysis: Analysis) -> str:
     """Which inputs were taken for state, in a sentence; empty where none was."""
     names = [pair.input for pair in analysis.model.state]

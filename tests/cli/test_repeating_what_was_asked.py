@@ -143,7 +143,7 @@ def same_command_and_answer(page: Path, record: dict[str, Any], into: Path) -> N
         ["--pin", "fir*=cpu", "--pin", "second=gpu", "--precision", "fp32", "--threads", "1"],
         ["--prices", "our prices.toml", "--objective", "cost", "--gpu", "l4"],
         ["--pricing", "spot", "--region", "us-central1,asia", "--gpu", "l4"],
-        ["--input", "x=B,64:float32", "--batch", "16", "--gpu", "none"],
+        ["--input", "x=B,64:float32=-0.5..0.5", "--batch", "16", "--gpu", "none"],
         ["--training", "--dataset-size", "1000", "--batch", "8"],
         ["--arg", "hidden=48", "--arg", "note=a text"],
     ],

@@ -196,6 +196,8 @@ def test_options_can_stand_in_pyproject(model: Path, tmp_path: Path) -> None:
         (["net.py", "--format", "pdf"], "pdf"),
         (["net.py", "--input", "x"], "--input x"),
         (["net.py", "--input", "y=B,64"], "takes no input y"),
+        (["net.py", "--input", "x=B,64=2..1"], "ends with 1, below its start"),
+        (["net.py", "--input", "x=B,64:uint8=300"], "uint8 cannot hold 300"),
         (["net.py", "--input", "x=B,63"], r"\[4, 63\]|\[1, 63\]"),
         (["net.py", "--pin", "first"], "first"),
         (["net.py:Missing"], "there is no Missing"),

@@ -18,6 +18,7 @@ MODULE = b"# Holds no model: where the entry is refused, that is said.\n"
 
 FACTS: dict[str, Any] = {
     "name": "model", "source": "model.py", "symbol": "batch", "static_batch": None, "inputs_origin": "file",
+    "guessed": [],
     "exporter": "torch.export", "parameters": 20, "parameter_bytes": 80, "batch_range": [1, None], "notes": [],
     "default_batch": 1,
 }  # fmt: skip

@@ -9,7 +9,8 @@ import pytest
 
 from analyzer.errors import InputError, ModelError
 from analyzer.loading.model_reference import parse_reference
-from analyzer.loading.python.example_inputs import parse_input, resolve_inputs
+from analyzer.loading.python.example_inputs import resolve_inputs
+from analyzer.loading.python.input_spec import parse_input
 from analyzer.loading.python.user_model import load_user_model
 
 HEAD = """

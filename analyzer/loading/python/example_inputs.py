@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice, product
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
-from analyzer.errors import InputError, UsageError
-from analyzer.graph import DTYPES
+from analyzer.errors import InputError
+from analyzer.loading.python.forward_reads import told_inputs
 from analyzer.loading.python.input_containers import register_containers
+from analyzer.loading.python.input_spec import InputSpec, drawn_values
+from analyzer.loading.python.layer_inputs import shapes_taken_by
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import DEFAULT_BATCH, UserModel, call_example_inputs
 from analyzer.loading.torch_private import leaves_with_steps, tree_leaves, tree_map
@@ -24,30 +26,10 @@ if TYPE_CHECKING:
 
 InputsOrigin = Literal["given", "file", "inferred"]
 
-_SPEC = re.compile(r"(?P<name>[^=]+)=(?P<shape>[^:]*)(?::(?P<dtype>\w+))?")
-# Image sizes and sequence lengths to try where the layers leave them open, most usual first.
-_IMAGE_SIZES = (224, 32, 28, 64, 96, 128, 256, 299, 16, 8)
-_SEQUENCE_LENGTHS = (128, 32, 16000)
+# Calls to try before inputs count as not to be told.
+_MOST_TRIALS = 24
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _POSITIONAL_ONLY = (inspect.Parameter.POSITIONAL_ONLY, *_VARIADIC)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputSpec:
-    """One ``--input NAME=SHAPE[:DTYPE]``; None in ``shape`` stands for the batch (``B``)."""
-
-    name: str
-    shape: tuple[int | None, ...]
-    dtype: str = "float32"
-
-    def sizes(self, batch: int) -> tuple[int, ...]:
-        """The shape at this batch."""
-        return tuple(batch if size is None else size for size in self.shape)
-
-    @property
-    def text(self) -> str:
-        """As the user would write it."""
-        return f"{self.name}={','.join('B' if size is None else str(size) for size in self.shape)}:{self.dtype}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +42,7 @@ class ExampleInputs:
         batch_axes: By position in the flattened inputs, the axes that follow the batch.
         origin: Who chose them.
         axis_names: By position, the names of axes that vary; empty where all of ``batch_axes`` are the batch.
+        guessed: What was inferred; empty where somebody said what the inputs are.
     """
 
     arguments: tuple[Any, ...]
@@ -68,32 +51,7 @@ class ExampleInputs:
     batch_axes: Mapping[int, tuple[int, ...]]
     origin: InputsOrigin
     axis_names: Mapping[int, Mapping[int, str]] = field(default_factory=dict)
-
-
-def parse_input(text: str) -> InputSpec:
-    """Reads one ``--input``.
-
-    Raises:
-        UsageError: It is not NAME=SHAPE[:DTYPE], or the type is no ONNX tensor type.
-    """
-    match = _SPEC.fullmatch(text.strip())
-    hint = "Write NAME=SHAPE[:DTYPE], for example --input x=B,3,224,224:float32, with B for the batch."
-    if match is None:
-        raise UsageError(f"--input {text}: not NAME=SHAPE[:DTYPE].", hint=hint)
-    dtype = match["dtype"] or "float32"
-    if dtype not in DTYPES or dtype in ("undefined", "string"):
-        known = ", ".join(name for name in DTYPES if name not in ("undefined", "string"))
-        raise UsageError(f"--input {text}: no such type as {dtype}.", hint=f"One of {known}.")
-    sizes: list[int | None] = []
-    # "1,3,224,224" or "1x3x224x224"; nothing at all is a scalar.
-    for part in filter(None, (item.strip() for item in re.split(r"[,x]", match["shape"]))):
-        if part in ("B", "b"):
-            sizes.append(None)
-        elif part.isdigit():  # 0 is a size: an empty cache
-            sizes.append(int(part))
-        else:
-            raise UsageError(f"--input {text}: {part!r} is not a size.", hint=hint)
-    return InputSpec(name=match["name"].strip(), shape=tuple(sizes), dtype=dtype)
+    guessed: tuple[InputSpec, ...] = ()
 
 
 def resolve_inputs(
@@ -335,72 +293,107 @@ def _from_specs(user: UserModel, specs: Sequence[InputSpec], batch: int, *, meta
         and item.name not in {spec.name for spec in specs}
     ]
     if missing:
-        raise InputError(
-            f"{user.name} also needs {', '.join(missing)}.", hint=f"Add --input {missing[0]}=B,...:float32."
-        )
+        line = " ".join(f"--input {item.text}" for item in told_inputs(user.model, missing))
+        raise InputError(f"{user.name} also needs {', '.join(missing)}.", hint=f"Add {line}.")
+    return _called_with(user, specs, batch, "given", meta=meta)
+
+
+def _called_with(
+    user: UserModel, specs: Sequence[InputSpec], batch: int, origin: InputsOrigin, *, meta: bool
+) -> ExampleInputs:
+    """A call with what these say."""
+    parameters = forward_parameters(user)
+    known = [item.name for item in parameters]
     ordered = sorted(specs, key=lambda spec: known.index(spec.name) if spec.name in known else len(known))
-    tensors = {spec.name: make_tensor(spec.sizes(batch), spec.dtype, meta=meta) for spec in ordered}
+    tensors = {spec.name: make_tensor(spec, batch, meta=meta) for spec in ordered}
     axes = {
         position: tuple(axis for axis, size in enumerate(spec.shape) if size is None)
         for position, spec in enumerate(ordered)
         if None in spec.shape
     }
-    prefix = known[: len(ordered)] == [spec.name for spec in ordered]
+    first = parameters[: len(ordered)]
+    by_position = [item.name for item in first] == [spec.name for spec in ordered] and not any(
+        item.kind is item.KEYWORD_ONLY for item in first
+    )
     return ExampleInputs(
-        arguments=tuple(tensors.values()) if prefix else (),
-        keywords={} if prefix else tensors,
+        arguments=tuple(tensors.values()) if by_position else (),
+        keywords={} if by_position else tensors,
         batch=batch,
         batch_axes=axes,
-        origin="given",
+        origin=origin,
+        guessed=tuple(ordered) if origin == "inferred" else (),
     )
 
 
-def make_tensor(sizes: tuple[int, ...], dtype: str, *, meta: bool) -> Tensor:
-    """Random values: standard normal floats, true booleans, integers 0 or 1 (valid in any table)."""
+def make_tensor(spec: InputSpec, batch: int, *, meta: bool) -> Tensor:
+    """Values as they are said; else normal floats, true booleans, integers 0 or 1 (valid in any table)."""
     import torch
 
-    torch_dtype = getattr(torch, dtype)
+    sizes, dtype = spec.sizes(batch), getattr(torch, spec.dtype)
     with torch.device("meta") if meta else nullcontext():
-        if torch_dtype.is_floating_point or torch_dtype.is_complex:
-            return torch.randn(sizes).to(torch_dtype)
-        if torch_dtype is torch.bool:
+        if spec.values is not None and not meta:
+            return torch.from_numpy(drawn_values(spec, sizes, whole=not dtype.is_floating_point)).to(dtype)
+        if dtype.is_floating_point or dtype.is_complex:
+            return torch.randn(sizes).to(dtype)
+        if dtype is torch.bool:
             return torch.ones(sizes, dtype=torch.bool)
-        return torch.randint(0, 2, sizes, dtype=torch_dtype)
+        return torch.randint(0, 2, sizes, dtype=dtype)
 
 
 def _inferred(user: UserModel, batch: int, *, meta: bool) -> ExampleInputs:
     parameters_taken = [item for item in forward_parameters(user) if item.kind not in _VARIADIC]
     # A model that can do with none of its inputs (text or embeddings, one of both) usually means the first.
     parameters = [item for item in parameters_taken if item.default is item.empty] or parameters_taken[:1]
-    candidates = _candidates(user.model)
-    dtype = candidates[0].dtype if candidates else "float32"
-    line = " ".join(f"--input {item.name}=B,...:{dtype}" for item in parameters) or "--input x=B,...:float32"
-    if len(parameters) != 1 or not candidates:
+    trials: list[tuple[InputSpec, ...]] = []
+    problems: list[str] = []
+
+    def fitting(further: Sequence[tuple[InputSpec, ...]]) -> ExampleInputs | None:
+        for specs in further:
+            trials.append(specs)
+            inputs = _called_with(user, specs, batch, "inferred", meta=meta)
+            problems.append(_call_failure(user, inputs))
+            if not problems[-1]:
+                return inputs
+        return None
+
+    # Of one input the first layers tell enough, and are asked in less time than the source.
+    if len(parameters) == 1:
+        name = parameters[0].name
+        inputs = fitting([(replace(spec, name=name),) for spec in _candidates(user.model)])
+        if inputs is not None:
+            return inputs
+    told = told_inputs(user.model, [item.name for item in parameters])
+    if told and all(item.specs for item in told):
+        inputs = fitting(_combinations([item.specs for item in told]))
+        if inputs is not None:
+            return inputs
+    if not trials:
+        line = " ".join(f"--input {item.text}" for item in told) or "--input x=B,...:float32"
         raise InputError(
             f"The inputs of {user.name} cannot be told from its layers.",
             hint=f"Add example_inputs(batch) to the file, or give {line}.",
         )
-    specs = [replace(spec, name=parameters[0].name) for spec in candidates]
-    problems = []
-    for spec in specs:
-        tensor = make_tensor(spec.sizes(batch), spec.dtype, meta=meta)
-        problems.append(_call_failure(user, tensor))
-        if not problems[-1]:
-            axes = {0: tuple(axis for axis, size in enumerate(spec.shape) if size is None)}
-            return ExampleInputs(arguments=(tensor,), batch=batch, batch_axes=axes, origin="inferred")
+    texts = [item.text for item in told] if all(item.specs for item in told) else [trials[0][0].text]
+    line = " ".join(f"--input {text}" for text in texts)
     raise InputError(
         f"Inputs inferred from the first layers of {user.name} do not fit: {problems[0]}",
-        hint=f"Give the right shape, for example --input {specs[0].text}.",
+        hint=f"Give the right shape{'s' if len(told) > 1 else ''}, for example {line}.",
     )
 
 
-def _call_failure(user: UserModel, tensor: Tensor) -> str:
+def _combinations(specs: Sequence[tuple[InputSpec, ...]]) -> list[tuple[InputSpec, ...]]:
+    """What to try for several inputs: first the same choice of each (sequences as long), then any of them."""
+    same = [tuple(each[min(i, len(each) - 1)] for each in specs) for i in range(max(map(len, specs)))]
+    return list(dict.fromkeys((*same, *islice(product(*specs), _MOST_TRIALS))))[:_MOST_TRIALS]
+
+
+def _call_failure(user: UserModel, inputs: ExampleInputs) -> str:
     """Why a forward call fails, empty if it does not."""
     import torch
 
     try:
         with torch.no_grad():
-            user.model(tensor)
+            user.model(*inputs.arguments, **inputs.keywords)
     except Exception as error:
         return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return ""
@@ -410,32 +403,7 @@ def _candidates(model: Module) -> list[InputSpec]:
     """Shapes (None is the batch) and types that the first layer with a say would take; without a name."""
     # modules() goes through parents before children, in the order of definition: mostly that of the calls.
     for layer in model.modules():
-        shapes, dtype = _shapes_taken_by(layer)
+        shapes, dtype = shapes_taken_by(layer)
         if shapes:
             return [InputSpec(name="", shape=shape, dtype=dtype) for shape in shapes]
     return []
-
-
-def _shapes_taken_by(layer: Module) -> tuple[list[tuple[int | None, ...]], str]:
-    from torch import nn
-
-    weight = getattr(layer, "weight", getattr(layer, "weight_ih_l0", getattr(layer, "in_proj_weight", None)))
-    dtype = str(getattr(weight, "dtype", "torch.float32")).removeprefix("torch.")
-    if isinstance(layer, nn.MultiheadAttention):
-        return [(None, 128, layer.embed_dim) if layer.batch_first else (128, None, layer.embed_dim)], dtype
-    if isinstance(layer, nn.Linear):
-        # A vector each, or a sequence of them.
-        return [(None, layer.in_features), (None, 128, layer.in_features)], dtype
-    if isinstance(layer, nn.Conv2d):
-        return [(None, layer.in_channels, size, size) for size in _IMAGE_SIZES], dtype
-    if isinstance(layer, nn.Conv1d):
-        return [(None, layer.in_channels, size) for size in _SEQUENCE_LENGTHS], dtype
-    if isinstance(layer, nn.Conv3d):
-        return [(None, layer.in_channels, 16, size, size) for size in (112, 64, 32)], dtype
-    if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)):
-        return [(None, size) for size in (128, 32, 1)], "int64"
-    if isinstance(layer, (nn.LSTM, nn.GRU, nn.RNN)):
-        return [(None, 32, layer.input_size) if layer.batch_first else (32, None, layer.input_size)], dtype
-    if isinstance(layer, nn.BatchNorm2d):
-        return [(None, layer.num_features, size, size) for size in _IMAGE_SIZES], dtype
-    return [], dtype

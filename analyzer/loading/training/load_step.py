@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from analyzer.errors import AnalyzerError
 from analyzer.loading.model_reference import Reference
-from analyzer.loading.python.example_inputs import ExampleInputs, InputSpec, resolve_inputs
+from analyzer.loading.python.example_inputs import ExampleInputs, resolve_inputs
+from analyzer.loading.python.input_spec import InputSpec
 from analyzer.loading.python.parameter_sizes import parameter_sizes
 from analyzer.loading.python.user_model import UserModel, load_user_model
 from analyzer.loading.torch_export.export import Exported

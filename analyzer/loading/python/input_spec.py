@@ -1,0 +1,156 @@
+"""One ``--input``: the name, shape, type and values of an input."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from analyzer.errors import UsageError
+from analyzer.graph import DTYPES
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+# Python reads no whole number of more than 4,300 digits.
+_NUMBER = re.compile(r"[+-]?(?:\d{1,400}(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
+_SPEC = re.compile(r"(?P<name>[^=]+)=(?P<shape>[^:=]*)(?::(?P<dtype>\w+))?(?:=(?P<values>.*))?")
+_WHOLE = re.compile(r"[+-]?\d+")
+_INTEGER = re.compile(r"(u?)int(\d+)")
+# Largest finite value (IEEE 754; bfloat16 has the exponents of float32 and 7 bits of fraction).
+_LARGEST_FLOAT = {
+    "float16": 65504.0,
+    "bfloat16": (2 - 2**-7) * 2.0**127,
+    "float32": (2 - 2**-23) * 2.0**127,
+    "float64": (2 - 2**-52) * 2.0**1023,
+}
+_FLOATS = ", ".join(_LARGEST_FLOAT)
+_HINT = (
+    "Write NAME=SHAPE[:DTYPE][=VALUE or =LOW..HIGH], for example --input x=B,3,224,224:float32 or "
+    "--input ids=B,128:int64=0..29999, with B for the batch."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputSpec:
+    """One ``--input NAME=SHAPE[:DTYPE][=LOW..HIGH]``.
+
+    Attributes:
+        name: Of the input.
+        shape: Its sizes; None stands for the batch (``B``).
+        dtype: ONNX's name of its type.
+        values: Smallest and largest value, both possible; None where they are not said.
+    """
+
+    name: str
+    shape: tuple[int | None, ...]
+    dtype: str = "float32"
+    values: tuple[float, float] | None = None
+
+    def sizes(self, batch: int) -> tuple[int, ...]:
+        """The shape at this batch."""
+        return tuple(batch if size is None else size for size in self.shape)
+
+    @property
+    def text(self) -> str:
+        """As the user would write it."""
+        sizes = ",".join("B" if size is None else str(size) for size in self.shape)
+        return f"{self.name}={sizes}:{self.dtype}" + ("" if self.values is None else f"={self._values_text}")
+
+    @property
+    def _values_text(self) -> str:
+        assert self.values is not None
+        low, high = self.values
+        return str(low) if low == high else f"{low}..{high}"
+
+
+def parse_input(text: str) -> InputSpec:
+    """Reads one ``--input``.
+
+    Raises:
+        UsageError: It is not NAME=SHAPE[:DTYPE][=VALUES], the type is no ONNX tensor type or cannot hold the
+            values, or the largest value comes first.
+    """
+    match = _SPEC.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"--input {text}: not NAME=SHAPE[:DTYPE][=VALUES].", hint=_HINT)
+    dtype = match["dtype"] or "float32"
+    if dtype not in DTYPES or dtype in ("undefined", "string"):
+        known = ", ".join(name for name in DTYPES if name not in ("undefined", "string"))
+        raise UsageError(f"--input {text}: no such type as {dtype}.", hint=f"One of {known}.")
+    sizes: list[int | None] = []
+    # "1,3,224,224" or "1x3x224x224"; nothing at all is a scalar.
+    for part in filter(None, (item.strip() for item in re.split(r"[,x]", match["shape"]))):
+        if part in ("B", "b"):
+            sizes.append(None)
+        elif part.isdigit():  # 0 is a size: an empty cache
+            sizes.append(int(part))
+        else:
+            raise UsageError(f"--input {text}: {part!r} is not a size.", hint=_HINT)
+    name = match["name"].strip()
+    values = None if match["values"] is None else _parse_values(text, match["values"].strip(), dtype)
+    return InputSpec(name=name, shape=tuple(sizes), dtype=dtype, values=values)
+
+
+def _parse_values(text: str, written: str, dtype: str) -> tuple[float, float]:
+    low_text, dots, high_text = written.partition("..")
+    numbers: list[float] = []
+    for part in (low_text, high_text if dots else low_text):
+        if not _NUMBER.fullmatch(part.strip()):
+            raise UsageError(f"--input {text}: {written!r} is no number and no range LOW..HIGH.", hint=_HINT)
+        numbers.append(int(part) if _WHOLE.fullmatch(part.strip()) else float(part))
+    low, high = numbers
+    if low > high:
+        raise UsageError(
+            f"--input {text}: the range ends with {high_text}, below its start.",
+            hint=f"Write the smaller value first: ={high_text}..{low_text}.",
+        )
+    problem = values_problem((low, high), dtype)
+    if problem:
+        raise UsageError(f"--input {text}: {problem[0]}", hint=problem[1])
+    return low, high
+
+
+def values_problem(values: tuple[float, float], dtype: str) -> tuple[str, str] | None:
+    """Why a type cannot hold these values, and a hint; None where it can."""
+    if dtype == "bool":
+        lowest: float = 0
+        highest: float = 1
+    elif match := _INTEGER.fullmatch(dtype):
+        unsigned, bits = bool(match[1]), int(match[2])
+        lowest, highest = (0, 2**bits - 1) if unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    elif dtype in _LARGEST_FLOAT:
+        highest = _LARGEST_FLOAT[dtype]
+        lowest = -highest
+    else:
+        return f"values cannot be given for {dtype}.", f"Types with values: bool, integers, {_FLOATS}."
+    whole = dtype not in _LARGEST_FLOAT
+    for value in values:
+        if whole and not isinstance(value, int):
+            return f"{dtype} cannot hold {value}.", "Write whole numbers, or a float type: float32."
+        if not lowest <= value <= highest:
+            return f"{dtype} cannot hold {value}.", f"It holds {lowest} to {highest}."
+    return None
+
+
+def drawn_values(spec: InputSpec, shape: tuple[int, ...], *, whole: bool) -> NDArray[np.generic]:
+    """Values of an input that says them, evenly drawn from its range, the same wherever they are asked for.
+
+    Args:
+        spec: With values.
+        shape: The shape wanted.
+        whole: Whether the type holds whole numbers or truth values alone: int64 or uint64 then, else float64.
+    """
+    import numpy as np
+
+    assert spec.values is not None
+    low, high = spec.values
+    # By the name, so that one input's values do not change with the others, nor with the runtime that is fed.
+    generator: Any = np.random.default_rng(zlib.crc32(spec.name.encode()))
+    if whole:
+        kind = np.uint64 if high >= 2**63 else np.int64
+        return np.asarray(generator.integers(low, high, shape, dtype=kind, endpoint=True))
+    part = generator.random(shape)
+    return np.asarray(low * (1 - part) + high * part, dtype=np.float64)
