@@ -15,7 +15,7 @@ from analyzer.fleet.question import jobs_of
 from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference
-from analyzer.loading.python.example_inputs import parse_input
+from analyzer.loading.python.input_spec import parse_input
 
 WIDTH, INNER, LAYERS, HEADS, WORDS = 32, 37, 2, 4, 99
 SIZES = {
