@@ -116,7 +116,8 @@ class CommandLine(click.Group):
 def command_line() -> None:
     """Says whether a PyTorch model belongs on a CPU or a GPU, for which operators, from which batch, and why.
 
-    MODEL is model.py, model.py:Name, package.module:Name, model.onnx or model.pt2.
+    MODEL is model.py, model.py:Name, package.module:Name, model.onnx, model.pt2, timm:NAME, torchvision:NAME or
+    a folder with Hugging Face's config.json.
 
     \b
       analyze model.py --batch 64              measure here, predict an L4, write reports/model.html
