@@ -37,6 +37,24 @@ def is_toml(text: str) -> bool:
     return _ENDING in text.lower()
 
 
+def read_within(path: Path, most_bytes: int) -> bytes:
+    """The content of a file that a stranger may have put there.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is no file, or larger; says which.
+    """
+    # What is no file may never end, and a pipe be waited for.
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise ValueError("it is no file")
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise ValueError(f"it is larger than {most_bytes:,} bytes")
+    return content
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """The parsed file.
 
@@ -44,15 +62,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         OSError: It cannot be read.
         ValueError: It is no TOML, no file, or beyond a limit; says which.
     """
-    # What is no file may never end, and a pipe be waited for.
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    with os.fdopen(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise ValueError("it is no file")
-        content = file.read(LARGEST_BYTES + 1)
-    if len(content) > LARGEST_BYTES:
-        raise ValueError(f"it is larger than {LARGEST_BYTES:,} bytes")
-    text = content.decode("utf-8")
+    text = read_within(path, LARGEST_BYTES).decode("utf-8")
     if _LONG_KEY.search(text):
         raise ValueError(_TOO_DEEP)
     try:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
-import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from analyzer.errors import UsageError
+from analyzer.toml_file import read_within
 
 CONFIG_NAME = "config.json"
 # The longest that were published list a few thousand values.
@@ -38,7 +40,7 @@ def read_config(path: str | os.PathLike[str]) -> Mapping[str, Any]:
             file /= CONFIG_NAME
             if not file.exists():
                 raise UsageError(f"{path} is a folder without a {CONFIG_NAME}.", hint=_WHAT_IT_IS)
-        content = _content(file)
+        content = read_within(file, LARGEST_BYTES)
         values = json.loads(content.decode("utf-8-sig"))
     except FileNotFoundError as error:
         raise UsageError(f"No such file or folder: {path}.", hint=_WHAT_IT_IS) from error
@@ -55,18 +57,6 @@ def read_config(path: str | os.PathLike[str]) -> Mapping[str, Any]:
     if not isinstance(values, dict):
         raise UsageError(f"{file} holds no JSON object.", hint=_WHAT_IT_IS)
     return values
-
-
-def _content(file: Path) -> bytes:
-    # What is no file may never end, and a pipe be waited for.
-    handle = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    with os.fdopen(handle, "rb") as stream:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise ValueError("it is no file")
-        content = stream.read(LARGEST_BYTES + 1)
-    if len(content) > LARGEST_BYTES:
-        raise ValueError(f"it is larger than {LARGEST_BYTES:,} bytes")
-    return content
 
 
 def is_record(text: str) -> bool:
@@ -88,3 +78,15 @@ def class_of(config: Mapping[str, Any]) -> str | None:
 def names_generation(config: Mapping[str, Any]) -> bool:
     """Whether the class that a configuration names generates token by token."""
     return (class_of(config) or "").endswith(_GENERATING)
+
+
+@contextmanager
+def transformers_silent() -> Iterator[None]:
+    """Its warnings are of what does not count here: weights that were not loaded, ids of tokens."""
+    logger = logging.getLogger("transformers")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

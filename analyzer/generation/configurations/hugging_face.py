@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +11,13 @@ from analyzer.errors import UsageError
 from analyzer.generation.architecture import Architecture
 from analyzer.generation.configurations.families import FAMILIES, TEXT_PARTS, Family
 from analyzer.generation.configurations.values import Values, refusal
-from analyzer.loading.configuration_file import CONFIG_NAME, PIP_LINE, class_of, names_generation
+from analyzer.loading.configuration_file import (
+    CONFIG_NAME,
+    PIP_LINE,
+    class_of,
+    names_generation,
+    transformers_silent,
+)
 from analyzer.text import listed, nearest, printable
 
 _DTYPES = ("bfloat16", "float16", "float32")
@@ -140,7 +144,7 @@ def _defaults(values: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
             and key not in _NO_DEFAULT_NEEDS
             and not callable(getattr(kept, key, None))
         }
-        with _silent():
+        with transformers_silent():
             made: Mapping[str, Any] = kept(**plain).to_dict()
     except Exception as error:  # whatever the class says of values that it does not take
         reason = re.sub(r"\s+", " ", printable(str(error))).strip()
@@ -149,18 +153,6 @@ def _defaults(values: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
             hint="compare it with the config.json that the model was published with",
         ) from error
     return made
-
-
-@contextmanager
-def _silent() -> Iterator[None]:
-    """Its warnings are of values that do not count here, such as ids of tokens."""
-    logger = logging.getLogger("transformers")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 def _dtype(part: Mapping[str, Any], config: Mapping[str, Any], default: str) -> str:

@@ -5,15 +5,19 @@ Of the folder nothing but that file is read, as data: no weights, and no code (`
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from inspect import signature
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import InputError, ModelError
-from analyzer.loading.configuration_file import PIP_LINE, class_of, names_generation, read_config
+from analyzer.loading.configuration_file import (
+    PIP_LINE,
+    class_of,
+    names_generation,
+    read_config,
+    transformers_silent,
+)
 from analyzer.loading.model_reference import Reference
 from analyzer.text import printable
 
@@ -86,7 +90,7 @@ def _built(reference: Reference, values: Mapping[str, Any]) -> Any:
     ):
         raise _unknown(reference, kind, name, "auto_map" in values)
     try:
-        with _silent():
+        with transformers_silent():
             config = transformers.CONFIG_MAPPING[kind](**_plain(values, transformers.CONFIG_MAPPING[kind]))
             if hasattr(config, "use_cache"):
                 config.use_cache = False
@@ -128,18 +132,6 @@ def _plain(values: Mapping[str, Any], kept: type | None) -> dict[str, Any]:
 def _kind(part: Mapping[str, Any]) -> dict[str, Any]:
     # A part's family is told beside its values, not around them.
     return {"model_type": part["model_type"]} if isinstance(part.get("model_type"), str) else {}
-
-
-@contextmanager
-def _silent() -> Iterator[None]:
-    """Its warnings are of weights that were not loaded, and of ids of tokens."""
-    logger = logging.getLogger("transformers")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 Inputs = dict[str, "torch.Tensor"]
