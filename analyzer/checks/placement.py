@@ -17,12 +17,15 @@ _WHY = {
     "no-kernel-for-opset": "ONNX Runtime has no CUDA kernel for it at opset {opset}",
     "no-kernel-for-type": "ONNX Runtime has no CUDA kernel for it with {types}",
     "capability": "ONNX Runtime's CUDA kernel refuses these attributes",
+    # It has one itself, and the kernel that it became part of has none.
+    "cuda-kernel": "it runs as one with an operator that has no CUDA kernel",
 }
 _FIX = {
     "no-cuda-kernel": "write it with operators that have a CUDA kernel, or move it to the model's start or end",
     "no-kernel-for-opset": "export at an opset at which it has a CUDA kernel (--opset)",
     "no-kernel-for-type": "cast its inputs to a type that has a CUDA kernel, mostly float32",
     "capability": "change the attributes that the kernel refuses, or write it with other operators",
+    "cuda-kernel": "see to the operator that it runs as one with",
 }
 COPIES = {"to_cpu": "to the CPU", "to_gpu": "to the GPU"}
 

@@ -120,3 +120,17 @@ def test_nothing_is_said_about_placement_without_a_gpu() -> None:
         operators=tuple(replace(op, gpu=None) for op in toy.operators),
     )
     assert run(cpu_only) == ()
+
+
+def test_what_runs_as_one_with_an_operator_on_the_cpu_is_told_so_in_words() -> None:
+    toy = analysis(
+        operator("Sum", ["x"], ["s"], placed_on="cpu", why="no-cuda-kernel"),
+        operator(
+            "Relu", ["s"], ["y"], placed_on="cpu", why="cuda-kernel", detail="part of a kernel on the CPU"
+        ),
+        fused={(0, 1): "FusedSum"},
+    )
+    (relu,) = (finding for finding in run(toy) if finding.code == "A101" and finding.operator == 1)
+    assert "runs as one with an operator that has no CUDA kernel" in relu.message
+    assert "cuda-kernel" not in relu.message
+    assert "see to the operator that it runs as one with" in relu.fix
