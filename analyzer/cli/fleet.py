@@ -13,6 +13,7 @@ import click
 
 from analyzer.cli import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_TERMINATED, Terminated, say
 from analyzer.cli.options import fleet_keywords, options_of
+from analyzer.cli.progress import time_left
 from analyzer.errors import UsageError
 from analyzer.text import loggable
 
@@ -165,10 +166,7 @@ class _End:
         left = finished.total - finished.done
         if not worked or not left:
             return ""
-        seconds = (self._clock() - self._start) / worked * left
-        minutes, rest = divmod(round(seconds), 60)
-        hours, minutes = divmod(minutes, 60)
-        return f"about {hours}:{minutes:02}:{rest:02} left"
+        return time_left((self._clock() - self._start) / worked * left)
 
 
 def _lines(finished: Finished, *, verbose: bool) -> Iterator[str]:

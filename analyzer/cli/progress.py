@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,6 +19,13 @@ _USUAL_DURATIONS = {
     "making weights and inputs": "seconds, longer for large models",
     "comparing with PyTorch": "a few runs' time",
 }
+
+
+def time_left(seconds: float) -> str:
+    """``about 0:01:05 left``."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"about {hours}:{minutes:02}:{rest:02} left"
 
 
 class NoProgress:
@@ -70,7 +76,7 @@ def progress(*, quiet: bool) -> Iterator[Progress]:
 
         def render(self, task: Task) -> Text:
             seconds = None if task.total is None or not task.completed else task.time_remaining
-            return Text("" if seconds is None else f"about {timedelta(seconds=round(seconds))} left")
+            return Text("" if seconds is None else time_left(seconds))
 
     columns = (
         SpinnerColumn(),

@@ -93,13 +93,15 @@ _OF_ALL = ("arg", "batch", "gpu", "cpu", "prices", "pricing", "region", "threads
 
 def _check(entry: Entry, question: FleetQuestion, keywords: Mapping[str, Any]) -> None:
     """Says what cannot be right of options, and which device nobody knows, before a model is read."""
-    from analyzer.pipeline.capacity.plan import check_service
     from analyzer.pipeline.options import make_options
     from analyzer.pipeline.target_devices import find_targets
 
     known = {name: value for name, value in keywords.items() if question == "run" or name in _OF_ALL}
     find_targets(make_options(**cast("Any", known)))
     if question == "capacity":
+        # Here: no other question needs all that sizes a service.
+        from analyzer.pipeline.capacity.plan import check_service
+
         try:
             check_service(entry.reference, cast("CapacityOptions", keywords))
         except AnalyzerError as error:

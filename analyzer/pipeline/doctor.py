@@ -9,20 +9,20 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
 from analyzer import __version__
 from analyzer.devices.calibration import load
 from analyzer.devices.detection import local_gpu, this_cpu
-from analyzer.devices.nvml import driver_facts
+from analyzer.devices.nvml import DriverFacts, driver_facts
 from analyzer.errors import AnalyzerError
 from analyzer.loading.cache import cache_folder
 from analyzer.measurement.child_process import measure
 from analyzer.measurement.request import Measurement, MeasureRequest
 from analyzer.ort.execution import Provider
 from analyzer.ort.releases_data import releases
+from analyzer.pipeline.environment import installed_version
 from analyzer.progress import Progress
 from analyzer.run_folder import run_folder
 from analyzer.text import first_few
@@ -85,7 +85,7 @@ def examine(progress: Progress = lambda _stage, _share: None) -> tuple[MachineCh
         if not isinstance(driver, str) and driver.gpus:
             progress("running a small model on the GPU", None)
             gpu = _run("cuda", folder / "small.onnx")
-    checks += _gpu(gpu)
+    checks += _gpu(driver, gpu)
     return (*checks, *_what_works(cpu, gpu))
 
 
@@ -94,7 +94,7 @@ def _software() -> Iterator[MachineCheck]:
     yield MachineCheck(section="software", name="Python", state="works", found=python)
     yield MachineCheck(section="software", name="analyze", state="works", found=__version__)
     for name in _NEEDED:
-        version = _version(name)
+        version = installed_version(name)
         if version is None:
             hint = "pip install onnx-analyzer"
             yield MachineCheck(section="software", name=name, state="broken", found="not installed", hint=hint)
@@ -108,7 +108,7 @@ def _software() -> Iterator[MachineCheck]:
             yield MachineCheck(section="software", name=name, state="works", found=version)
     yield _runtime()
     for name, (use, install) in _EXTRAS.items():
-        version = _version(name)
+        version = installed_version(name)
         found = version or f"not installed; for {use}"
         yield MachineCheck(
             section="software", name=name, state="works" if version else "absent", found=found,
@@ -118,7 +118,7 @@ def _software() -> Iterator[MachineCheck]:
 
 def _runtime() -> MachineCheck:
     """ONNX Runtime: one of its distributions, in a release whose kernels are known."""
-    installed = {name: version for name in _RUNTIMES if (version := _version(name)) is not None}
+    installed = {name: version for name in _RUNTIMES if (version := installed_version(name)) is not None}
     name = " and ".join(installed) or "onnxruntime"
     if not installed:
         return MachineCheck(
@@ -186,8 +186,7 @@ def _storage() -> Iterator[MachineCheck]:
         )  # fmt: skip
 
 
-def _gpu(ran: Measurement | AnalyzerError | None) -> Iterator[MachineCheck]:
-    driver = driver_facts()
+def _gpu(driver: DriverFacts | str, ran: Measurement | AnalyzerError | None) -> Iterator[MachineCheck]:
     if isinstance(driver, str):
         yield MachineCheck(section="GPU", name="NVIDIA driver", state="absent", found=driver)
         return
@@ -229,7 +228,7 @@ def _gpu(ran: Measurement | AnalyzerError | None) -> Iterator[MachineCheck]:
 def _what_works(
     cpu: Measurement | AnalyzerError, gpu: Measurement | AnalyzerError | None
 ) -> Iterator[MachineCheck]:
-    torch = _version("torch") is not None
+    torch = installed_version("torch") is not None
 
     def can(name: str, state: MachineState, found: str, hint: str = "") -> MachineCheck:
         return MachineCheck(section="what works", name=name, state=state, found=found, hint=hint)
@@ -248,7 +247,7 @@ def _what_works(
         yield can("measuring a GPU", "broken", gpu.message, gpu.hint or "")
     else:
         yield can("measuring a GPU", "works", "latency and operators" if gpu.nodes else "latency alone")
-    ray = _version("ray") is not None
+    ray = installed_version("ray") is not None
     yield can("a fleet on this machine", "works", "")
     yield can("a fleet on a Ray cluster", "works" if ray else "absent", "" if ray else "Ray is not installed")
 
@@ -283,13 +282,6 @@ def _written(path: Path) -> Path:
 def _in_words(field: str) -> str:
     """``bandwidth_bytes_per_s`` -> ``bandwidth``."""
     return field.removesuffix("_per_s").removesuffix("_bytes").removesuffix("_flops").replace("_", " ")
-
-
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _release(version: str) -> tuple[int, ...]:

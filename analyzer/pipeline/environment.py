@@ -47,9 +47,12 @@ def describe(
 def versions() -> dict[str, str]:
     """Versions of what takes part, by package; absent ones are left out."""
     installed = {"analyzer": __version__, "python": platform.python_version()}
-    for name in _PACKAGES:
-        try:
-            installed[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return installed
+    return installed | {name: version for name in _PACKAGES if (version := installed_version(name)) is not None}
+
+
+def installed_version(package: str) -> str | None:
+    """The version of a distribution; None where it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

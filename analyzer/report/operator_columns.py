@@ -73,6 +73,7 @@ def edges(analysis: Analysis) -> list[list[int]]:
 
 
 def _texts(operators: Sequence[OperatorResult]) -> dict[str, Any]:
+    verdicts = [operator_words(operator.verdict) for operator in operators]
     return {
         "name": coded(operator.name for operator in operators),
         "type": coded(operator.op_type for operator in operators),
@@ -88,8 +89,8 @@ def _texts(operators: Sequence[OperatorResult]) -> dict[str, Any]:
         "note": coded(operator.note for operator in operators),
         "placement": coded(operator.placement for operator in operators),
         "verdict": coded(operator.verdict.device for operator in operators),
-        "verdict_word": coded(operator_words(operator.verdict)[0] for operator in operators),
-        "verdict_aside": coded(operator_words(operator.verdict)[1] for operator in operators),
+        "verdict_word": coded(word for word, _ in verdicts),
+        "verdict_aside": coded(aside for _, aside in verdicts),
         "reason": coded(operator.verdict.reason for operator in operators),
         "explanation": coded(operator.verdict.explanation for operator in operators),
         "placed_on": coded(operator.gpu.placed_on if operator.gpu else "" for operator in operators),

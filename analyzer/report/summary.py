@@ -130,10 +130,15 @@ class TopOperator:
     bound: str
     placement: str
     device: str
-    verdict: str
     verdict_parts: tuple[str, str]
     speedup: str
     explanation: str
+
+    @property
+    def verdict(self) -> str:
+        """``GPU``, ``CPU (no room)``, ``folded``: the verdict in one piece; its row cannot contradict it."""
+        word, aside = self.verdict_parts
+        return f"{word} ({aside})" if aside else word
 
 
 def bound_of(operator: OperatorResult, time: Time | None) -> str:
@@ -141,14 +146,8 @@ def bound_of(operator: OperatorResult, time: Time | None) -> str:
     return "" if time is None or operator.verdict.reason == "folded" else time.bound or ""
 
 
-def operator_word(verdict: OperatorVerdict) -> str:
-    """``GPU``, ``CPU (no room)``, ``folded``: the verdict on an operator; its row cannot contradict it."""
-    device, aside = operator_words(verdict)
-    return f"{device} ({aside})" if aside else device
-
-
 def operator_words(verdict: OperatorVerdict) -> tuple[str, str]:
-    """The same in two parts: the device, or that it runs nowhere; and why in spite of the times, or empty."""
+    """The verdict: the device, or that it runs nowhere; and why in spite of the times, or empty."""
     if verdict.reason in _NOWHERE:
         return _NOWHERE[verdict.reason], ""
     return _DEVICES[verdict.device], _ASIDES.get(verdict.reason, "")
@@ -205,7 +204,6 @@ def _top_operator(operator: OperatorResult, total_s: float) -> TopOperator:
         bound=bound_of(operator, time),
         placement=operator.placement,
         device=operator.verdict.device,
-        verdict=operator_word(operator.verdict),
         verdict_parts=operator_words(operator.verdict),
         speedup=factor(operator.verdict.speedup),
         explanation=operator.verdict.explanation or operator.verdict.reason,

@@ -84,12 +84,17 @@ class GenerationTraffic:
     demand: GenerationDemand
 
 
-def generation_traffic(given: CapacityOptions, usual: tuple[int, int], *, shown: str) -> GenerationTraffic:
-    """Checks what a user gave.
+def of_lengths(traffic: GenerationTraffic, prompt_tokens: int, output_tokens: int) -> GenerationTraffic:
+    """The same requests, each of so many tokens in and out."""
+    conversations = Conversations(prompts=np.array([prompt_tokens]), outputs=np.array([output_tokens]))
+    return replace(traffic, demand=replace(traffic.demand, conversations=conversations))
+
+
+def generation_traffic(given: CapacityOptions, *, shown: str) -> GenerationTraffic:
+    """Checks what a user gave; where no trace tells lengths, requests are of one token until ``of_lengths``.
 
     Args:
         given: Keywords of ``plan_capacity()``.
-        usual: Tokens in and out of a request, where no trace tells them.
         shown: How the trace's file is written in reports.
 
     Raises:
@@ -107,7 +112,7 @@ def generation_traffic(given: CapacityOptions, usual: tuple[int, int], *, shown:
             "A limit of the time to the first token is missing.", hint="For example --ttft 500ms --tpot 50ms."
         )
     rate, arrivals = given.get("rate"), given.get("arrivals")
-    conversations = Conversations(prompts=np.array([usual[0]]), outputs=np.array([usual[1]]))
+    conversations = Conversations(prompts=np.array([1]), outputs=np.array([1]))
     if not is_poisson(arrivals):
         own_rate_per_s, conversations = read_conversations(Path(str(arrivals)))
         rate = own_rate_per_s if rate is None else rate

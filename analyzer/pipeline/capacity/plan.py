@@ -14,7 +14,7 @@ from analyzer.loading.configuration_file import is_record
 from analyzer.option_table import AnalyzeOptions, CapacityOptions, GenerateOptions, RecordOptions
 from analyzer.pipeline.basis import Analyse, AnalysisBasis
 from analyzer.pipeline.capacity.earlier_question import earlier_cpus, earlier_gpus, with_earlier
-from analyzer.pipeline.capacity.generation import generation_traffic, with_generation_capacity
+from analyzer.pipeline.capacity.generation import generation_traffic, of_lengths, with_generation_capacity
 from analyzer.pipeline.capacity.question import POISSON_NAME, is_poisson, make_question
 from analyzer.pipeline.capacity.sizing import with_capacity
 from analyzer.pipeline.generation import generation_with_basis, is_generating
@@ -52,7 +52,6 @@ def plan(model: Any, inputs: Any, given: CapacityOptions, analyse: Analyse, prog
             hint="`analyze capacity MODEL` with --ttft and --tpot takes seconds.",
         )
     if record is None and (given.get("ttft") is not None or generates):
-        generation_traffic(given, (1, 1), shown="")  # what is wrong in it is said before seconds are spent
         return _of_generation(model, inputs, given, show, progress)
     _require_single(given)
     whole = given if record is None else with_earlier(record, given)
@@ -99,7 +98,7 @@ def check_service(model: str, given: CapacityOptions) -> None:
         UsageError: No limit, no rate, or a value that cannot be right.
     """
     if given.get("ttft") is not None or is_generating(model):
-        generation_traffic(given, (1, 1), shown="")
+        generation_traffic(given, shown="")
     else:
         _require_single(given)
         make_question(given)
@@ -124,11 +123,14 @@ def _of_generation(
     of_model = {name: value for name, value in of_model.items() if name not in ("ttft", "tpot")}
     if gpus is not None and _are_all(gpus):
         of_model.pop("gpu")
+    arrivals = str(given.get("arrivals") or POISSON_NAME)
+    # What is wrong in it is said before seconds are spent; how long requests are the model says, or a trace.
+    traffic = generation_traffic(given, shown=show(arrivals))
     analysis, basis = generation_with_basis(model, inputs, cast(GenerateOptions, of_model), progress)
     told = analysis.generation
     assert told is not None
-    arrivals = str(given.get("arrivals") or POISSON_NAME)
-    traffic = generation_traffic(given, (told.prompt_tokens, told.output_tokens), shown=show(arrivals))
+    if is_poisson(arrivals):
+        traffic = of_lengths(traffic, told.prompt_tokens, told.output_tokens)
     planned = with_generation_capacity(analysis, basis, traffic, gpus, cpus, progress)
     asked = {**given, "arrivals": None} if is_poisson(arrivals) else given
     planned = replace(
