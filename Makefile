@@ -3,6 +3,7 @@
 # make lint      run the checks that execute no test
 # make fuzz      give the program mutated files for an hour (FUZZ_SECONDS)
 # make coverage  run every test and print which lines none of them reached; the pages go to htmlcov/
+# make release-check   build what is published and try it from a clean environment; TAG=v0.2.0 has to be the version
 # make install   make .venv alone
 
 PYTHON ?= python3
@@ -13,7 +14,11 @@ FUZZ_SECONDS ?= 3600
 # The schemas come with the package; nothing is fetched.
 CHECK_SCHEMA := $(BIN)/check-jsonschema --quiet --builtin-schema vendor
 
-.PHONY: install report test lint fuzz coverage gallery judge bench clean
+# What `release-check` makes: the packages, and the environments that check and try them.
+RELEASE := build/release
+TAG ?= v$(shell sed -n 's/^__version__ = "\(.*\)"$$/\1/p' analyzer/__init__.py)
+
+.PHONY: install report test lint fuzz coverage gallery judge bench release-check clean
 
 install: $(VENV)/.installed
 
@@ -57,6 +62,19 @@ judge: install
 
 bench: install
 	$(BIN)/python tests/benchmarks/floor.py
+
+# All that the release workflow does before it publishes. ANALYZER_REPOSITORY is the address that the packages name.
+release-check:
+	$(PYTHON) .ci/release.py check $(TAG)
+	rm -rf $(RELEASE)
+	$(PYTHON) -m venv $(RELEASE)/tools
+	$(RELEASE)/tools/bin/python -m pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt build twine
+	$(RELEASE)/tools/bin/python -m build --outdir $(RELEASE)/dist
+	$(RELEASE)/tools/bin/python -m twine check --strict $(RELEASE)/dist/*
+	$(PYTHON) .ci/release.py files $(TAG) $(RELEASE)/dist/*.whl
+	$(PYTHON) -m venv $(RELEASE)/clean
+	$(RELEASE)/clean/bin/python -m pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt $(RELEASE)/dist/*.whl
+	$(PYTHON) .ci/try_wheel.py $(RELEASE)/clean/bin/python $(TAG:v%=%)
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .coverage htmlcov tests/output

@@ -1,4 +1,4 @@
-"""The CI workflow: what its schema cannot see. What it runs exists, and it tests what the package promises."""
+"""The workflows: what their schema cannot see. What they run exists, may do little, and tests what is promised."""
 
 import re
 import shlex
@@ -14,9 +14,9 @@ from analyzer.cli import COMMANDS
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
-TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 # Commands that come with the runner's Python, and what stands behind `python -m`.
-KNOWN = {"analyze", "bash", "make", "python"}
+KNOWN = {"analyze", "bash", "gh", "make", "python"}
 MODULES = {"pip", "pytest"}
 
 
@@ -25,7 +25,12 @@ def read(path: Path) -> Any:
 
 
 def steps(path: Path) -> list[dict[str, Any]]:
-    return [step for job in read(path)["jobs"].values() for step in job["steps"]]
+    return [step for job in jobs_of(path) for step in job["steps"]]
+
+
+def jobs_of(path: Path) -> list[dict[str, Any]]:
+    """The jobs that do something themselves; the others call a workflow."""
+    return [job for job in read(path)["jobs"].values() if "uses" not in job]
 
 
 def command_lines(path: Path) -> list[list[str]]:
@@ -35,7 +40,8 @@ def command_lines(path: Path) -> list[list[str]]:
 
 
 def paths_in(words: list[str]) -> list[str]:
-    return [word for word in words if "/" in word and not word.startswith(("-", "http", "reports/"))]
+    made = ("-", "http", "reports/", "build/", "dist/")
+    return [word for word in words if "/" in word and not word.startswith(made)]
 
 
 @pytest.fixture(params=WORKFLOWS, ids=lambda path: path.stem)
@@ -51,24 +57,37 @@ def test_what_a_workflow_makes_or_runs_exists(workflow: Path) -> None:
     for words in command_lines(workflow):
         program, *rest = words
         if program == "make":
-            assert set(rest) <= TARGETS, words
-        elif program == "python":
-            assert rest[0] == "-m", words
+            assert {word for word in rest if "=" not in word} <= TARGETS, words
+        elif program == "python" and rest[0] == "-m":
             assert rest[1] in MODULES, words
+        elif program == "python":
+            assert (ROOT / rest[0]).is_file(), words
         elif program == "analyze":
             assert rest[0] in COMMANDS or (ROOT / rest[0]).is_file(), words
         assert all((ROOT / path).exists() for path in paths_in(rest)), words
 
 
-def test_a_workflow_may_only_read_and_a_newer_push_ends_an_older_run(workflow: Path) -> None:
+def test_a_workflow_may_only_read_but_for_what_publishes(workflow: Path) -> None:
     content = read(workflow)
     assert content["permissions"] == {"contents": "read"}
-    assert all("permissions" not in job for job in content["jobs"].values())
-    assert content["concurrency"]["cancel-in-progress"] is True
+    more = {name: job["permissions"] for name, job in content["jobs"].items() if "permissions" in job}
+    published = {"publish": {"id-token": "write"}, "page": {"contents": "write"}}
+    assert more == (published if workflow.stem == "release" else {})
+
+
+def test_what_may_write_runs_nothing_of_the_repository() -> None:
+    for job in jobs_of(ROOT / ".github/workflows/release.yml"):
+        if "permissions" in job:
+            used = [step.get("uses", "").partition("@")[0] for step in job["steps"]]
+            assert "actions/checkout" not in used
+
+
+def test_a_newer_push_ends_an_older_run_of_the_checks_and_of_nothing_else(workflow: Path) -> None:
+    assert read(workflow)["concurrency"]["cancel-in-progress"] is (workflow.stem == "ci")
 
 
 def test_no_job_may_run_for_ever(workflow: Path) -> None:
-    assert all(0 < job["timeout-minutes"] <= 90 for job in read(workflow)["jobs"].values())
+    assert all(0 < job["timeout-minutes"] <= 90 for job in jobs_of(workflow))
 
 
 def test_a_workflow_never_pastes_an_expression_into_a_script(workflow: Path) -> None:
@@ -82,7 +101,20 @@ def test_the_token_of_a_checkout_is_not_left_on_the_disk(workflow: Path) -> None
 
 
 def test_every_action_names_its_version(workflow: Path) -> None:
-    assert all(re.search(r"@v\d+$", step["uses"]) for step in steps(workflow) if "uses" in step)
+    """The index's own action has a branch for each major version in place of a tag."""
+    for step in steps(workflow):
+        assert "uses" not in step or re.search(r"@(v\d+|release/v\d+)$", step["uses"])
+
+
+def test_a_release_publishes_after_every_check_with_the_address_that_it_runs_at() -> None:
+    jobs = read(ROOT / ".github/workflows/release.yml")["jobs"]
+    assert jobs["checks"]["uses"] == "./.github/workflows/ci.yml"
+    assert "workflow_call" in read(ROOT / ".github/workflows/ci.yml")[True]  # YAML 1.1 reads `on` as true
+    assert jobs["publish"]["needs"] == ["checks", "build"]
+    assert jobs["publish"]["environment"] == "pypi"
+    assert jobs["page"]["needs"] == "publish"
+    assert jobs["build"]["env"]["ANALYZER_REPOSITORY"] == "${{ github.server_url }}/${{ github.repository }}"
+    assert read(ROOT / ".github/workflows/release.yml")[True] == {"push": {"tags": ["v*"]}}
 
 
 def test_ci_runs_the_oldest_and_the_newest_python_that_the_package_names() -> None:
