@@ -2,7 +2,7 @@
 
 The address is one value, which the release gives: ``ANALYZER_REPOSITORY=https://HOST/OWNER/NAME``. With it the
 package has links, and the README's relative ones lead to the files of this version, since a package index shows
-it alone. Without it the package has no links: none is invented. A wheel made from an sdist has those of the sdist.
+it alone. Without it the package has no links, for none is invented. A wheel made from an sdist has its links.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The workflows: what their schema cannot see. What they run exists, may do little, and tests what is promised."""
+"""The workflows: what their schema cannot see. What they run exists, may do little, and tests what it must."""
 
 import re
 import shlex
