@@ -192,7 +192,13 @@ def test_every_input_of_the_action_is_used() -> None:
     assert all(f"inputs.{name}" in text for name in ACTION["inputs"])
 
 
-def test_the_hook_runs_the_check_and_leaves_the_model_to_its_arguments() -> None:
-    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
-    assert hook["entry"] == "analyze check"
-    assert hook["pass_filenames"] is False
+def test_the_hooks_run_the_check_and_leave_the_model_to_their_arguments() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    assert [hook["entry"] for hook in hooks] == ["analyze check"] * 2
+    assert not any(hook["pass_filenames"] for hook in hooks)
+
+
+def test_the_main_hook_runs_where_the_models_own_imports_are() -> None:
+    main, isolated = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    assert (main["id"], main["language"]) == ("analyze-check", "system")
+    assert (isolated["id"], isolated["language"]) == ("analyze-check-isolated", "python")

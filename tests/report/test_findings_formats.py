@@ -3,6 +3,8 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from email.message import Message
+from importlib import metadata
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -102,6 +104,31 @@ def test_sarif_lists_every_rule_with_its_help() -> None:
     driver = json.loads(sarif.render(checked()))["runs"][0]["tool"]["driver"]
     assert [entry["id"] for entry in driver["rules"]] == [rule.code for rule in rules()]
     assert all(entry["help"]["text"] for entry in driver["rules"])
+
+
+def installed_with(monkeypatch: pytest.MonkeyPatch, *links: str) -> None:
+    about = Message()
+    for link in links:
+        about["Project-URL"] = link
+    monkeypatch.setattr(metadata, "metadata", lambda name: {"onnx-analyzer": about}[name])
+
+
+def test_sarif_leads_to_where_the_installed_package_says_that_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed_with(monkeypatch, "Issues, https://code.example/o/n/issues", "Source, https://code.example/o/n")
+    log = json.loads(sarif.render(checked()))
+    assert log["runs"][0]["tool"]["driver"]["informationUri"] == "https://code.example/o/n"
+    jsonschema.validate(log, SARIF)
+
+
+def test_sarif_names_no_address_where_the_package_names_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed_with(monkeypatch)
+    assert "informationUri" not in json.loads(sarif.render(checked()))["runs"][0]["tool"]["driver"]
+
+    def not_installed(name: str) -> Message:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "metadata", not_installed)
+    assert "informationUri" not in json.loads(sarif.render(checked()))["runs"][0]["tool"]["driver"]
 
 
 def test_a_finding_of_the_whole_model_stands_at_the_models_file() -> None:

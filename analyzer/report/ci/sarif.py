@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from hashlib import sha256
+from importlib import metadata
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 from urllib.parse import quote
@@ -59,11 +60,23 @@ def log_of(tool: Tool, name: str, results: list[dict[str, Any]], properties: dic
 
 
 def _driver(tool: Tool) -> dict[str, Any]:
+    where = home_page()
     return {
         "name": tool.name,
         "version": tool.version,
+        **({"informationUri": where} if where else {}),
         "rules": [_descriptor(rule) for rule in rules()],
     }
+
+
+def home_page() -> str | None:
+    """Where the installed package says that it lives; a checkout and a package without links say nothing."""
+    try:
+        links = metadata.metadata("onnx-analyzer").get_all("Project-URL", [])
+    except metadata.PackageNotFoundError:
+        return None
+    named = dict(link.split(", ", 1) for link in links)
+    return named.get("Source")
 
 
 def _descriptor(rule: CheckRule) -> dict[str, Any]:
