@@ -16,7 +16,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 # Commands that come with the runner's Python, and what stands behind `python -m`.
-KNOWN = {"analyze", "bash", "gh", "make", "python"}
+KNOWN = {"analyze", "bash", "gh", "make", "mkdir", "nvidia-smi", "python"}
 MODULES = {"pip", "pytest"}
 
 
@@ -36,7 +36,8 @@ def jobs_of(path: Path) -> list[dict[str, Any]]:
 def command_lines(path: Path) -> list[list[str]]:
     """Every command of every step, as words; a backslash at a line's end goes on with the next."""
     scripts = [step["run"].replace("\\\n", " ") for step in steps(path) if "run" in step]
-    return [shlex.split(line) for script in scripts for line in script.splitlines() if line.strip()]
+    lines = [shlex.split(line) for script in scripts for line in script.splitlines() if line.strip()]
+    return [[words[0].removeprefix(".venv/bin/"), *words[1:]] for words in lines]
 
 
 def paths_in(words: list[str]) -> list[str]:
@@ -132,6 +133,26 @@ def test_ci_runs_everything_on_linux_and_what_needs_no_run_elsewhere() -> None:
     said = [words for words in command_lines(ROOT / ".github/workflows/ci.yml") if words[0] == "analyze"]
     assert ["analyze", "samples/mlp.py", "--no-run", "--quiet"] in said
     assert ["analyze", "check", "samples/mlp.py"] in said
+
+
+def test_a_card_is_measured_by_hand_alone_and_its_record_comes_back_whatever_fails() -> None:
+    path = ROOT / ".github/workflows/gpu.yml"
+    content = read(path)
+    assert list(content[True]) == ["workflow_dispatch"]  # YAML 1.1 reads `on` as true
+    assert content["jobs"]["measure"]["runs-on"] == ["self-hosted", "${{ inputs.runner }}"]
+    *_, last = steps(path)
+    assert (last["if"], last["with"]["path"]) == ("always()", "build/gpu")
+    written = [words[words.index("--output") + 1] for words in command_lines(path) if "--output" in words]
+    assert len(written) == 3
+    assert all(name.startswith("build/gpu/") for name in written)
+
+
+@pytest.mark.parametrize("script", ["cuda.py", "gpu_families.py"])
+def test_the_options_that_a_workflow_gives_to_a_benchmark_exist(script: str) -> None:
+    asked = f"tests/benchmarks/{script}"
+    (words,) = [words for words in command_lines(ROOT / ".github/workflows/gpu.yml") if asked in words]
+    known = re.findall(r'add_argument\("(--[a-z-]+)"', (ROOT / asked).read_text(encoding="utf-8"))
+    assert {word for word in words if word.startswith("--")} <= set(known)
 
 
 def test_make_lint_checks_every_file_that_github_reads() -> None:
