@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from analyzer import prediction
 from analyzer.decision import DecisionInput
 from analyzer.devices.device import Device
 from analyzer.devices.peer_links import GPUS_A_MACHINE, NETWORK, peer_link
+from analyzer.graph import Graph
 from analyzer.loading.loaded import Loaded
 from analyzer.memory import fit
 from analyzer.memory.training_step import StepBytes
@@ -18,6 +20,7 @@ from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.precision import HALF, full_on_cuda
 from analyzer.prediction.data_parallel import OVERLAP, dominates_from, scaled
 from analyzer.prediction.estimate import Estimate, Origin, total
+from analyzer.prediction.parameter_updates import update_totals
 from analyzer.record.analysis import Analysis, PlanResult
 from analyzer.record.training_step import (
     PhaseTotals,
@@ -28,6 +31,7 @@ from analyzer.record.training_step import (
     StepMemory,
     TrainingResult,
 )
+from analyzer.training_operators import implementation_of, is_update
 
 PHASES: tuple[Literal["forward", "backward", "optimizer"], ...] = ("forward", "backward", "optimizer")
 
@@ -61,6 +65,8 @@ def training_result(
         if isinstance(between, PeakAtAnyBatch)
         else None
     )
+    predicted = decision_input.gpu is not None and phases[-1].gpu_origin != "measured"
+    update = _update(prepared.graph, step.optimizer) if predicted else _NO_UPDATE
     error, note = _worst_gradient(analysis.environment.measurement, random=step.random)
     return TrainingResult(
         optimizer=step.optimizer,
@@ -77,7 +83,48 @@ def training_result(
         assumed=tuple(note for note in loaded.notes if "assumed" in note),
         gradient_error=error,
         gradient_note=note,
+        optimizer_kernels=update.kernels,
+        optimizer_launches=update.launches,
+        optimizer_moved_bytes=update.moved,
+        optimizer_note=update.sentence,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Update:
+    """How the optimizer is priced on the GPU: what runs, its launches, the bytes that it moves, in words."""
+
+    kernels: str = ""
+    launches: int | None = None
+    moved: int | None = None
+    sentence: str = ""
+
+
+_NO_UPDATE = _Update()
+_RUNS = {
+    "foreach": "by default (foreach): each of its functions goes over all parameters at once",
+    "fused": "where it is fused: one pass over all parameters",
+    "for-loop": "without foreach: each of its functions, for each parameter by itself",
+}
+
+
+def _update(graph: Graph, optimizer: str) -> _Update:
+    """The optimizer's step on a GPU."""
+    nodes = [node for node in graph.nodes if is_update(node)]
+    parameters = sum((updated.elements or 0) for node in nodes if (updated := node.output(0)) is not None)
+    if not parameters:
+        return _NO_UPDATE
+    found = sorted({implementation_of(node) for node in nodes})
+    kernels, moved = update_totals(graph)
+    launches = round(kernels)
+    told = " and ".join(_RUNS[name] for name in found)
+    sentence = (
+        f"On the GPU {optimizer} is predicted as PyTorch runs it {told}; "
+        f"{launches} {'launch moves' if launches == 1 else 'launches move'} "
+        f"{moved / parameters:.0f} B a parameter in fp32. "
+        "On the CPU, ONNX Runtime runs its definition."
+    )
+    return _Update(kernels=", ".join(found), launches=launches, moved=round(moved), sentence=sentence)
 
 
 def _memory(step: StepBytes) -> StepMemory:

@@ -22,6 +22,7 @@ from analyzer.prediction.gpu.constants import LAUNCH_WIDTH
 from analyzer.prediction.gpu.kernels import chosen_by_library, kernel_times, least_times, widths
 from analyzer.prediction.gpu.launch import CALL_S, HOST_WIDTH, REPLAY_S, Overheads, launch_of
 from analyzer.prediction.layout_changes import LayoutCopies
+from analyzer.prediction.parameter_updates import UPDATE
 from analyzer.prediction.work_item import Kind, among
 from analyzer.prediction.workload import OperatorPieces, Workload, joined, workload
 
@@ -218,10 +219,15 @@ def predict_session(
 
 def looping(work: Workload) -> Bools:
     """Which groups are loops: their bodies' operators are nodes that the host runs, each time again."""
-    loops = np.array([op == LOOP for op in work.ops], dtype=np.bool_)
-    if not loops.any():
+    return _holding(work, LOOP)
+
+
+def _holding(work: Workload, wanted: str) -> Bools:
+    """Which groups hold a piece of this operator."""
+    found = np.array([op == wanted for op in work.ops], dtype=np.bool_)
+    if not found.any():
         return np.zeros(work.groups, dtype=np.bool_)
-    return np.asarray(np.bincount(work.group, weights=loops[work.op], minlength=work.groups) > 0)
+    return np.asarray(np.bincount(work.group, weights=found[work.op], minlength=work.groups) > 0)
 
 
 def session_overhead(work: Workload, device: Device, host: Device | None = None) -> Estimate:
@@ -259,6 +265,8 @@ def host_times(work: Workload, gpu_device: Device, host: Device | None) -> Float
     np.maximum.at(node, work.group, piece)
     in_loop = np.bincount(work.group, weights=piece * work["repeats"], minlength=work.groups)
     launched = np.where(looping(work), in_loop, node) * (work.kernels > 0)
+    # A launch of an optimizer updates many parameters: each has its share.
+    launched = np.where(_holding(work, UPDATE), each.node_s * work.kernels, launched)
     views = (work.kernels == 0) & (np.bincount(work.group, minlength=work.groups) == 0)
     recurrent = np.where(work.kind == Kind.RECURRENT, work["steps"] * work["repeats"], 0.0)
     steps = np.bincount(work.group, weights=recurrent, minlength=work.groups) * (work.kernels > 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from operator import attrgetter
@@ -21,6 +21,7 @@ from analyzer.prediction.channels_last import channels_last_copies
 from analyzer.prediction.cuda_pieces import cuda_pieces_of
 from analyzer.prediction.features import MANY, form_of, pieces_of
 from analyzer.prediction.layout_changes import LayoutCopies, layout_copies
+from analyzer.prediction.parameter_updates import ParameterUpdate, parameter_updates
 from analyzer.prediction.work_item import FLOAT_BYTES, PRODUCTS, Kind, Piece
 
 # Activations that ONNX Runtime's CPU kernels apply after a product, not while they write its output.
@@ -171,8 +172,13 @@ def workload(
         between.setdefault(index, []).append(piece)
     outputs = frozenset(tensor.name for tensor in graph.outputs)
     known: dict[Hashable, list[Piece]] = {}
+    on_gpu = any(_on_cuda(group) for group in groups)
+    updates = parameter_updates(graph) if on_gpu else {}
     for index, group in enumerate(groups):
-        if len(group.members) == 1:  # as most are
+        update = _update_of(group, updates)
+        if update is not None:
+            pieces = list(update.pieces)
+        elif len(group.members) == 1:  # as most are
             pieces = _with_bias(operators.of(group.members[0], cuda=_on_cuda(group)), group)
         else:
             pieces = _fused_pieces(graph, table.costs, group, operators, _inner(graph, group, outputs), known)
@@ -184,20 +190,32 @@ def workload(
         any(_unknown(table.costs[member]) or _is_open(graph.nodes[member]) for member in group.members)
         for group in groups
     ]
-    return from_pieces(all_pieces, owner, _launches(graph, groups), unknown)
+    return from_pieces(all_pieces, owner, _launches(graph, groups, updates), unknown)
+
+
+def _update_of(group: Group, updates: Mapping[int, ParameterUpdate]) -> ParameterUpdate | None:
+    """A parameter's update that the GPU makes."""
+    if not updates or len(group.members) != 1 or not _on_cuda(group):
+        return None
+    return updates.get(group.members[0])
 
 
 def _on_cuda(group: Group) -> bool:
     return group.session == "cuda" and group.provider == "cuda"
 
 
-def _launches(graph: Graph, groups: Sequence[Group]) -> list[float]:
+def _launches(graph: Graph, groups: Sequence[Group], updates: Mapping[int, ParameterUpdate]) -> list[float]:
     """Kernels of each group; what a CUDA session runs on the CPU launches none."""
-    fallen = [group.session == "cuda" and group.provider == "cpu" for group in groups]
-    return [
-        0.0 if cpu else float(group.kernels + sum(_in_bodies(graph.nodes[member]) for member in group.members))
-        for group, cpu in zip(groups, fallen, strict=True)
-    ]
+
+    def of(group: Group) -> float:
+        if group.session == "cuda" and group.provider == "cpu":
+            return 0.0
+        update = _update_of(group, updates)
+        if update is not None:
+            return update.kernels
+        return float(group.kernels + sum(_in_bodies(graph.nodes[member]) for member in group.members))
+
+    return [of(group) for group in groups]
 
 
 def _in_bodies(node: Node) -> int:

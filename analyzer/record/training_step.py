@@ -148,7 +148,10 @@ class TrainingResult:
 
     ``largest_batch`` is the largest that fits the GPU, ``largest_batch_exact`` whether it was looked at itself;
     ``inference`` is the latest comparable record of the same model's inference; where there is none,
-    ``inference_note`` says how to make one.
+    ``inference_note`` says how to make one. ``optimizer_kernels`` is the implementation of PyTorch's optimizer
+    that the GPU's time is predicted for (foreach, fused, for-loop), ``optimizer_launches`` its kernels in a
+    step, ``optimizer_moved_bytes`` the bytes that they move in fp32, ``optimizer_note`` all that in words;
+    empty and null where nothing is predicted.
     """
 
     optimizer: str
@@ -165,3 +168,7 @@ class TrainingResult:
     largest_batch_exact: bool = False
     inference: InferenceSummary | None = None
     inference_note: str = ""
+    optimizer_kernels: str = ""
+    optimizer_launches: Count | None = None
+    optimizer_moved_bytes: Count | None = None
+    optimizer_note: str = ""

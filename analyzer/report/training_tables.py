@@ -38,7 +38,7 @@ def sheets(analysis: Analysis) -> tuple[StepTable, ...]:
 
 
 def statements(analysis: Analysis) -> tuple[str, ...]:
-    """What was assumed, and how far gradients are from PyTorch's."""
+    """What was assumed, how far gradients are from PyTorch's, and what the optimizer's time is of."""
     step = analysis.training
     if step is None:
         return ()
@@ -47,8 +47,8 @@ def statements(analysis: Analysis) -> tuple[str, ...]:
         error = (f"Gradients: relative error {step.gradient_error:.1e} ({step.gradient_note}).",)
     elif step.gradient_note:
         error = (step.gradient_note,)
-    note = (step.inference_note,) if step.inference_note else ()
-    return (*step.assumed, *error, *note)
+    notes = tuple(note for note in (step.optimizer_note, step.inference_note) if note)
+    return (*step.assumed, *error, *notes)
 
 
 def _phases(step: TrainingResult) -> StepTable:

@@ -6,5 +6,16 @@ no runtime has kernels for it. What runs, and what is placed and timed, is its d
 
 from analyzer.training_operators.definition import DOMAIN, OPSET, Definition, DefinitionBuilder, define
 from analyzer.training_operators.registry import definition, is_defined
+from analyzer.training_operators.update_calls import (
+    IMPLEMENTATION,
+    Implementation,
+    Pass,
+    implementation_of,
+    is_update,
+    passes_of,
+)
 
-__all__ = ["DOMAIN", "OPSET", "Definition", "DefinitionBuilder", "define", "definition", "is_defined"]
+__all__ = [
+    "DOMAIN", "IMPLEMENTATION", "OPSET", "Definition", "DefinitionBuilder", "Implementation", "Pass", "define",
+    "definition", "implementation_of", "is_defined", "is_update", "passes_of",
+]  # fmt: skip

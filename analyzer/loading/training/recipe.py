@@ -6,7 +6,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from analyzer.loading.python.example_inputs import ExampleInputs
 from analyzer.loading.python.user_model import UserModel, user_failure
 from analyzer.loading.torch_private import tree_leaves
 from analyzer.loading.training.gradient_failures import needs_values
+from analyzer.training_operators import IMPLEMENTATION, Implementation
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -284,7 +285,7 @@ def find_updates(
     built = _built(offered, [parameter for _, parameter in named])
     names = {id(parameter): name for name, parameter in named}
     updates = {
-        names[id(parameter)]: _update(type(built).__name__, group)
+        names[id(parameter)]: _with_implementation(_update(type(built).__name__, group), group)
         for group in built.param_groups
         for parameter in group["params"]
         if id(parameter) in names
@@ -327,6 +328,15 @@ def _again(offered: Optimizer, parameters: list[Tensor]) -> Optimizer:
     parameters_taken = inspect.signature(type(offered).__init__).parameters
     options = {key: value for key, value in offered.defaults.items() if key in parameters_taken}
     return type(offered)(parameters, **options)
+
+
+def _with_implementation(update: Update, group: Mapping[str, Any]) -> Update:
+    """Names another implementation than foreach, if CUDA runs one; as torch/optim/adam.py chooses it."""
+    fused, foreach = group.get("fused"), group.get("foreach")
+    if update.op_type not in _KNOWN_OPS or foreach or (fused is None and foreach is None):
+        return update
+    chosen: Implementation = "fused" if fused else "for-loop"
+    return replace(update, options={**update.options, IMPLEMENTATION: chosen})
 
 
 # Compact operators that training_operators/optimizer_steps.py defines.
