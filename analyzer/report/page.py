@@ -203,5 +203,5 @@ def _alternative(alternative: Alternative) -> dict[str, str]:
         "gpu": seconds(gpu.latency_s) if gpu else UNKNOWN,
         "best": seconds(best.latency_s) if best else UNKNOWN,
         "origin": gpu.origin if gpu else "",
-        "crossover": count(verdict.crossover_batch),
+        "crossover": summary.crossover_batch(verdict),
     }

@@ -12,7 +12,7 @@ import report_factory as factory
 from rich.console import Console
 
 from analyzer.errors import UsageError
-from analyzer.record.analysis import Analysis
+from analyzer.record.analysis import Analysis, BatchRange
 from analyzer.report import FORMATS, find, operator_columns, render, summary, text
 
 
@@ -147,6 +147,36 @@ def test_a_cpu_that_wins_is_not_reported_as_a_speed_up_below_one() -> None:
     slow = replace(factory.analysis().verdict, device="cpu", speedup=0.5, low=0.4, high=0.8, sentence="")
     said = summary.confidence(replace(factory.analysis(), verdict=slow))
     assert said == "The CPU plan is 2.0x as fast as the GPU plan (90 % interval 1.2x to 2.5x)."
+
+
+def test_the_crossover_is_said_with_what_is_certain_and_what_is_not() -> None:
+    base = factory.analysis()
+    ranges = (
+        BatchRange(first=1, last=1, device="cpu"),
+        BatchRange(first=2, last=7, device="either"),
+        BatchRange(first=8, last=64, device="gpu"),
+    )
+    doubtful = replace(base, verdict=replace(base.verdict, ranges=ranges))
+    assert summary.crossover(doubtful) == (
+        "The CPU wins at batch 1, either may win from 2 to 7 (even odds at 4) and the GPU wins from batch 8 on."
+    )
+    assert summary.crossover_batch(doubtful.verdict) == "4 (2 to 8)"
+    uncertain = replace(doubtful.verdict, ranges=ranges[:2])
+    assert summary.crossover_batch(uncertain) == "4 (from 2)"
+    certain = replace(doubtful.verdict, ranges=(ranges[0], replace(ranges[2], first=2)), crossover_batch=2)
+    assert summary.crossover_batch(certain) == "2"
+
+
+def test_plans_that_run_on_one_machine_share_a_line_about_its_watts() -> None:
+    base = factory.analysis()
+    plans = tuple(
+        replace(plan, energy_of="A (1 to 2 W)" if plan.name == "cpu" else "A (1 to 2 W) and B (3 to 4 W)")
+        for plan in base.plans
+    )
+    said = "Energy counts, idle to full, CPU: A (1 to 2 W); GPU and Best plan: A (1 to 2 W) and B (3 to 4 W)."
+    assert summary.energy_of(replace(base, plans=plans)) == said
+    assert " ".join(render(replace(base, plans=plans), "text").split()).count(said) == 1
+    assert summary.energy_of(base) == ""
 
 
 def test_a_model_that_fits_nowhere_is_not_said_to_be_faster_anywhere() -> None:
