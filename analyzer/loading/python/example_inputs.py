@@ -335,7 +335,7 @@ def make_tensor(spec: InputSpec, batch: int, *, meta: bool) -> Tensor:
     """
     import torch
 
-    # What takes less than a byte has a name in PyTorch at most; the others are float8_e4m3fn and float8_e8m0fnu.
+    # What takes less than a byte has but a name in PyTorch; the others are float8_e4m3fn and float8_e8m0fnu.
     name = re.sub(r"e8m0$", "e8m0fnu", spec.dtype).replace("float8e", "float8_e")
     dtype = None if _PART_OF_A_BYTE.fullmatch(name) else getattr(torch, name, None)
     if dtype is None:
