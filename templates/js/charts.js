@@ -96,7 +96,8 @@ const charts = (() => {
       const index = item && item.mark.role === "mark" && item.datum && item.datum.index;
       if (Number.isInteger(index)) report.select(index, "chart");
     });
-    if (name === "roofline") mark(report.selected());
+    if (name === "by-module") measured();
+    if (name === "roofline" || name === "by-module") mark(report.selected());
     figure.dataset.drawn = "yes";
   }
 
@@ -142,6 +143,21 @@ const charts = (() => {
     }
     const icicle = views.get("by-module");
     if (icicle) await icicle.signal("picked", index === null ? -1 : report.operators[index].module_number).runAsync();
+  }
+
+  // What the widths stand for lives in the address; a measure that this page lacks is left at the usual one.
+  const measure = document.getElementById("measure");
+  const usual = measure && measure.options[0].value;
+  function recall() {
+    const asked = address.get("measure");
+    measure.value = [...measure.options].some((option) => option.value === asked) ? asked : usual;
+    told();
+    measured();
+  }
+  const told = (options) => address.set("measure", measure.value === usual ? null : measure.value, options);
+  function measured() {
+    const view = views.get("by-module");
+    if (view && measure && view.signal("measure") !== measure.value) view.signal("measure", measure.value).runAsync();
   }
 
   function redraw(name) {
@@ -193,8 +209,14 @@ const charts = (() => {
   document.querySelectorAll("[data-chart]").forEach((figure) => keys.walk(figure, cellsOf, (name) => views.get(name)));
   document.querySelectorAll("[data-numbers]").forEach((details) => details.addEventListener("toggle", () => numbers(details)));
   document.querySelectorAll("[data-csv]").forEach((button) => button.addEventListener("click", () => download(button.dataset.csv)));
-  const measure = document.getElementById("measure");
-  if (measure) measure.addEventListener("change", () => views.get("by-module").signal("measure", measure.value).runAsync());
+  if (measure) {
+    measure.addEventListener("change", () => {
+      told({ at: "where" });
+      measured();
+    });
+    address.onChange(recall);
+    recall();
+  }
   const out = document.getElementById("focus-out");
   if (out) out.addEventListener("click", () => keys.whole(views.get("by-module")));
   report.onSelect(mark);

@@ -3,9 +3,12 @@
 (() => {
   charts.begin(graph.begin());
   document.querySelectorAll("[data-select]").forEach((link) => {
-    link.addEventListener("click", () => {
+    link.addEventListener("click", (event) => {
+      // One step of the browser's history: the selection names the section as well.
+      event.preventDefault();
       const index = Number(link.dataset.select);
       if (report.selected() !== index) report.select(index, "link");
+      address.go("operators");
     });
   });
   const links = new Map([...document.querySelectorAll(".top nav a")].map((link) => [link.hash.slice(1), link]));

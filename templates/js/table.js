@@ -108,15 +108,54 @@ const table = (() => {
       groupStartOpen: true,
       groupHeader: groupHead,
     });
-    grid.on("tableBuilt", () => { named(); grids.resizes(grid, byId("table")); tally(); report.table = grid; document.documentElement.dataset.table = "ready"; });
+    grid.on("tableBuilt", () => {
+      named();
+      grids.resizes(grid, byId("table"));
+      tally();
+      grid.on("dataSorted", (sorters) => {
+        const told = sorters.map(({ field, dir }) => `${dir === "desc" ? "-" : ""}${field}`).join(",");
+        address.set("sort", told === "index" ? null : told, HERE);
+      });
+      recall();
+      report.onSelect((index, from) => {
+        // Each step of a walk through a chart would be one of the browser's history as well.
+        const step = from !== "keys" || address.get("op") === null;
+        address.set("op", index === null ? null : report.operatorNames.all[index], { ...HERE, step });
+      });
+      address.onChange(recall);
+      report.table = grid;
+      document.documentElement.dataset.table = "ready";
+    });
     grid.on("dataFiltered", (_, kept) => tally(kept.length));
     grid.on("rowClick", (_, row) => report.select(row.getIndex(), "table"));
     offerTypes();
     byId("filters").addEventListener("input", later);
     byId("filters").addEventListener("submit", (event) => event.preventDefault());
-    byId("filters").addEventListener("reset", () => setTimeout(() => { module = null; report.tree?.clear(); apply(); group(); }));
+    byId("filters").addEventListener("reset", () => setTimeout(() => { module = null; report.tree?.show(null); apply(); group(); }));
     byId("grouping")?.addEventListener("change", group);
     report.onSelect(show);
+  }
+
+  // What the address says is shown; a name or a choice that this page lacks is left at the usual one.
+  function recall() {
+    // Filtering sorts anew, by what was sorted before.
+    const order = address.get("sort") || "";
+    byId("search").value = address.get("q") || "";
+    Object.entries(CHOICES).forEach(([key, [id]]) => pick(byId(id), address.get(key)));
+    if (byId("grouping")) pick(byId("grouping"), address.get("group"));
+    module = report.moduleNames.at(address.get("module"));
+    apply();
+    group();
+    const sorters = order.split(",").map((told) => ({ column: told.replace(/^-/, ""), dir: told.startsWith("-") ? "desc" : "asc" }))
+      .filter(({ column }) => COLUMNS.some(({ field }) => field === column));
+    if (sorters.length || grid.getSorters().length) grid.setSort(sorters.length ? sorters : "index", "asc");
+    const index = report.operatorNames.at(address.get("op"));
+    if (index === null) address.set("op", null);
+    if (index !== report.selected()) report.select(index === null ? report.selected() : index, "address");
+    if (module !== null || index === null) report.tree?.show(module);
+  }
+  function pick(select, value) {
+    select.value = [...select.options].some((option) => option.value === value) ? value : "";
   }
 
   function named() {
@@ -134,6 +173,7 @@ const table = (() => {
   function group() {
     const by = byId("grouping")?.value;
     grid.setGroupBy(by || false);
+    address.set("group", by, HERE);
   }
 
   function offerTypes() {
@@ -143,22 +183,33 @@ const table = (() => {
       byId("filter-type").append(element("option", { value: type, textContent: `${type} (${count})` })));
   }
 
+  const HERE = { at: "operators" };
+  // By its key in the address: the choice and the field that must be what is chosen.
+  const CHOICES = { type: ["filter-type", "type"], on: ["filter-placement", "placement"], bound: ["filter-bound", "bound"], verdict: ["filter-verdict", "verdict"] };
+
   let timer = 0;
   function later() { clearTimeout(timer); timer = setTimeout(apply, 120); }
   function apply() {
     const words = byId("search").value.toLowerCase().split(/\s+/).filter(Boolean);
-    const exact = [["filter-type", "type"], ["filter-placement", "placement"], ["filter-bound", "bound"], ["filter-verdict", "verdict"]]
-      .map(([id, field]) => [field, byId(id).value]).filter(([, value]) => value);
+    const exact = Object.values(CHOICES).map(([id, field]) => [field, byId(id).value]).filter(([, value]) => value);
     const inside = module === null ? null : new Set(report.modules.filter((item) => report.ancestry(item.number).includes(module)).map((item) => item.number));
     grid.setFilter((row) =>
       words.every((word) => row.text.includes(word)) && exact.every(([field, value]) => row[field] === value) && (!inside || inside.has(row.module_number)));
+    address.set("q", byId("search").value.trim(), HERE);
+    Object.entries(CHOICES).forEach(([key, [id]]) => address.set(key, byId(id).value, HERE));
+    address.set("module", moduleKey(), HERE);
   }
+  const moduleKey = () => (module === null ? null : report.moduleNames.all[module]);
   function tally(shown = rows.length) {
     const where = module ? ` in ${report.modules[module].path}` : "";
     byId("found").textContent = `${shown.toLocaleString("en-US")} of ${rows.length.toLocaleString("en-US")} operators${where}`;
   }
 
-  function only(number) { module = number; apply(); }
+  function only(number) {
+    module = number;
+    address.set("module", moduleKey(), { ...HERE, step: true });
+    apply();
+  }
 
   function show(index, from) {
     if (!grid) return;
@@ -196,5 +247,5 @@ const table = (() => {
     );
   }
 
-  return { begin, only, HEIGHT };
+  return { begin, only, HEIGHT, module: () => module };
 })();
