@@ -88,6 +88,8 @@ const charts = (() => {
       scaleFactor: 2,
     });
     const drawing = target.querySelector("svg.marks, canvas.marks");
+    // Paper is light: what a canvas has in the dark colours is turned round there.
+    drawing.classList.toggle("drawn-dark", canvas && getComputedStyle(document.documentElement).colorScheme === "dark");
     named(target, drawing, title, figure.querySelector("figcaption").textContent);
     views.set(name, result.view);
     keys.filters(figure, result.view, cellsOf(name));
@@ -191,24 +193,11 @@ const charts = (() => {
     if (cells.length > shown.length) holder.append(element("p", { textContent: `The first ${shown.length} of ${cells.length} rows; the CSV has all.` }));
   }
 
-  // A cell that a spreadsheet would take for a formula is given as text.
-  const quoted = (cell) => {
-    const text = cell === null || cell === undefined ? "" : String(cell);
-    const safe = typeof cell === "string" && /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
-    return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
-  };
-  function csv(name) {
-    return [data.charts[name].columns.map((column) => column.name), ...cellsOf(name)].map((row) => row.map(quoted).join(",")).join("\r\n");
-  }
-  function download(name) {
-    const link = element("a", { href: URL.createObjectURL(new Blob([csv(name)], { type: "text/csv" })), download: `${data.name}-${name}.csv` });
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-  }
+  const csv = (name) => sheets.csv([data.charts[name].columns.map((column) => column.name), ...cellsOf(name)]);
 
   document.querySelectorAll("[data-chart]").forEach((figure) => keys.walk(figure, cellsOf, (name) => views.get(name)));
   document.querySelectorAll("[data-numbers]").forEach((details) => details.addEventListener("toggle", () => numbers(details)));
-  document.querySelectorAll("[data-csv]").forEach((button) => button.addEventListener("click", () => download(button.dataset.csv)));
+  document.querySelectorAll("[data-csv]").forEach((button) => button.addEventListener("click", () => sheets.download(`${data.name}-${button.dataset.csv}.csv`, csv(button.dataset.csv))));
   if (measure) {
     measure.addEventListener("change", () => {
       told({ at: "where" });

@@ -126,13 +126,17 @@ const table = (() => {
       report.table = grid;
       document.documentElement.dataset.table = "ready";
     });
-    grid.on("dataFiltered", (_, kept) => tally(kept.length));
+    grid.on("dataFiltered", (_, kept) => tally(kept.map((row) => row.getData())));
     grid.on("rowClick", (_, row) => report.select(row.getIndex(), "table"));
     offerTypes();
     byId("filters").addEventListener("input", later);
     byId("filters").addEventListener("submit", (event) => event.preventDefault());
     byId("filters").addEventListener("reset", () => setTimeout(() => { module = null; report.tree?.show(null); apply(); group(); }));
-    byId("grouping")?.addEventListener("change", group);
+    byId("grouping").addEventListener("change", group);
+    byId("rows-csv").addEventListener("click", download);
+    byId("rows-copy").addEventListener("click", copy);
+    document.addEventListener("keydown", slash);
+    byId("search").addEventListener("keydown", leave);
     report.onSelect(show);
   }
 
@@ -142,7 +146,7 @@ const table = (() => {
     const order = address.get("sort") || "";
     byId("search").value = address.get("q") || "";
     Object.entries(CHOICES).forEach(([key, [id]]) => pick(byId(id), address.get(key)));
-    if (byId("grouping")) pick(byId("grouping"), address.get("group"));
+    pick(byId("grouping"), address.get("group"));
     module = report.moduleNames.at(address.get("module"));
     apply();
     group();
@@ -162,16 +166,20 @@ const table = (() => {
     grids.accessible(byId("table"), "Operators");
   }
 
-  function groupHead(value, count) {
+  const amount = (count) => `${count.toLocaleString("en-US")} ${count === 1 ? "operator" : "operators"}`;
+  function groupName(value, count) {
+    const by = byId("grouping").value;
+    if (by === "type" || by === "module") return `${value || "no module"} · ${amount(count)}`;
     const found = groups[value];
-    if (!found) return element("span", { textContent: `Folded away before the run (${count})` });
+    if (!found) return `Folded away before the run · ${amount(count)}`;
     const alone = found.type === "" ? found.name : `${found.type} ${found.name}`;
-    const head = element("span", { textContent: `${alone} · ${found.provider} · ${figures.figure(found.time, "seconds")}` });
-    head.append(sign(found.origin), ` · ${count} of ${found.members}`);
-    return head;
+    return `${alone} · ${found.provider} · ${figures.figure(found.time, "seconds")} ${data.marks[found.origin] || ""} · ${count} of ${found.members}`;
+  }
+  function groupHead(value, count, inside) {
+    return element("span", { className: "group-head" }, `${groupName(value, count)} `, ...sums.parts(inside));
   }
   function group() {
-    const by = byId("grouping")?.value;
+    const by = byId("grouping").value;
     grid.setGroupBy(by || false);
     address.set("group", by, HERE);
   }
@@ -200,9 +208,54 @@ const table = (() => {
     address.set("module", moduleKey(), HERE);
   }
   const moduleKey = () => (module === null ? null : report.moduleNames.all[module]);
-  function tally(shown = rows.length) {
+  function tally(shown = rows) {
     const where = module ? ` in ${report.modules[module].path}` : "";
-    byId("found").textContent = `${shown.toLocaleString("en-US")} of ${rows.length.toLocaleString("en-US")} operators${where}`;
+    byId("found").textContent = `${shown.length.toLocaleString("en-US")} of ${rows.length.toLocaleString("en-US")} operators${where}`;
+    byId("sums").replaceChildren(...(shown.length ? sums.parts(shown) : []));
+    byId("exported").textContent = "";
+  }
+
+  // The rows as filtered and sorted; in parts with a name each where they are grouped.
+  const active = () => grid.getRows("active").map((row) => row.getData());
+  function parts() {
+    if (!byId("grouping").value) return [["", active()]];
+    return grid.getGroups().map((part) => {
+      const inside = part.getRows().map((row) => row.getData());
+      return [`${groupName(part.getKey(), inside.length)} · ${sums.of(inside).map((told) => told.join(" ")).join(" · ")}`, inside];
+    });
+  }
+
+  // Named as `--format csv` names them where they are the same.
+  const EXPORTED = {
+    index: "index", name: "name", op_type: "type", domain: "domain", module: "module", module_class: "class", phase: "phase", source: "file", code: "code",
+    inputs: "inputs", outputs: "outputs", flops: "flops", macs: "macs", bytes_read: "bytes_read", bytes_written: "bytes_written", intensity: "intensity", basis: "basis", note: "note",
+    cpu_time_s: "cpu", cpu_low_s: "cpu_low", cpu_high_s: "cpu_high", cpu_origin: "cpu_origin", cpu_bound: "cpu_bound",
+    gpu_time_s: "gpu", gpu_low_s: "gpu_low", gpu_high_s: "gpu_high", gpu_origin: "gpu_origin", gpu_bound: "gpu_bound", gpu_placed_on: "placed_on", gpu_why: "why",
+    verdict_device: "verdict", verdict_speedup: "speedup", verdict_reason: "reason", verdict_explanation: "explanation", placement: "placement", best_plan_time_s: "best", best_plan_share: "share",
+  };
+  const exported = () => [Object.keys(EXPORTED), ...active().map((row) => Object.values(EXPORTED).map((field) => row[field]))];
+  function download() {
+    const told = exported();
+    sheets.download(`${data.name}-operators.csv`, sheets.csv(told));
+    byId("exported").textContent = `${amount(told.length - 1)} downloaded.`;
+  }
+  async function copy() {
+    const told = exported();
+    const copied = await sheets.copy(sheets.tabbed(told));
+    byId("exported").textContent = copied ? `${amount(told.length - 1)} copied.` : "This browser does not let the page copy: download them.";
+  }
+
+  function slash(event) {
+    if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, [contenteditable]")) return;
+    event.preventDefault();
+    byId("search").focus();
+    byId("search").select();
+  }
+  // The browser's own answer would empty it as well.
+  function leave(event) {
+    if (event.key !== "Escape") return;
+    event.preventDefault();
+    byId("search").blur();
   }
 
   function only(number) {
@@ -247,5 +300,5 @@ const table = (() => {
     );
   }
 
-  return { begin, only, HEIGHT, module: () => module };
+  return { begin, only, parts, range, NAMES, HEIGHT, module: () => module };
 })();
