@@ -31,7 +31,7 @@ const sums = (() => {
   function of(rows) {
     const times = TIMES.map(([title, field, originOf]) => [title, figure(total(rows, field), "seconds", sign(rows, field, originOf))]);
     const best = total(rows, "best");
-    if (whole > 0 && best.any) times.push(["Share of the model", figures.figure(best.sum / whole, "percent")]);
+    if (whole > 0 && best.any) times.push(["Share", figures.figure(best.sum / whole, "percent")]);
     const modelled = rows.some((row) => row.basis === "modelled");
     const mark = modelled && data.marks.modelled ? ` ${data.marks.modelled}` : "";
     return [...times, ...COUNTS.map(([title, field, kind]) => [title, figure(total(rows, field), kind, mark)])];
