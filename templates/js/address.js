@@ -31,6 +31,9 @@ const address = (() => {
     write(step);
   }
 
+  // The end of an address that shows a section with this alone.
+  const link = (name, values) => `#${name}?${new URLSearchParams(values)}`;
+
   // The keyboard goes on from the section, as it does after a link.
   function go(name) {
     const part = name && document.getElementById(name);
@@ -62,5 +65,5 @@ const address = (() => {
     write(false);
   }
 
-  return { get, set, go, onChange: (listener) => listeners.push(listener) };
+  return { get, set, link, go, onChange: (listener) => listeners.push(listener) };
 })();

@@ -3,10 +3,12 @@
 (() => {
   charts.begin(graph.begin());
   document.querySelectorAll("[data-select]").forEach((link) => {
+    const index = Number(link.dataset.select);
+    link.hash = address.link("operators", { op: report.operatorNames.all[index] });
     link.addEventListener("click", (event) => {
-      // One step of the browser's history: the selection names the section as well.
+      if (event.ctrlKey || event.metaKey || event.shiftKey) return; // another tab or window
+      // What is filtered stays as it is.
       event.preventDefault();
-      const index = Number(link.dataset.select);
       if (report.selected() !== index) report.select(index, "link");
       address.go("operators");
     });
