@@ -9,6 +9,7 @@ const sheets = (() => {
   const UNSEEN = /[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs}/gu;
   function cell(value) {
     if (value === null || value === undefined) return "";
+    if (typeof value === "boolean") return value ? "True" : "False"; // as Python writes them into the command's own files
     if (typeof value !== "string") return String(value);
     const text = value.replace(UNSEEN, " ");
     return FORMULA.test(text) ? `'${text}` : text;
