@@ -3,6 +3,7 @@
 const paper = (() => {
   const { data, element } = report;
   const FIGURES = new Set(["#", "CPU", "GPU", "Share", "FLOPs", "Bytes", "FLOP/B"]);
+  const kind = (title) => (FIGURES.has(title) ? "figure" : title === "Runs on" ? "whole" : "");
 
   const signed = (row, side) => `${figures.figure(row[side], "seconds")} ${row[side] === null ? "" : data.marks[row[`${side}_origin`]] || ""}`;
   const count = (row, field, kind) => `${row.basis === "modelled" && row[field] !== null ? "≈ " : ""}${figures.figure(row[field], kind)}`;
@@ -23,12 +24,12 @@ const paper = (() => {
 
   const line = (row) => element("tr", {}, ...COLUMNS.map(([title, told]) => {
     const [first, second] = told(row);
-    return element("td", { className: FIGURES.has(title) ? "figure" : "", textContent: first }, second ? element("small", { textContent: second }) : null);
+    return element("td", { className: kind(title), textContent: first }, second ? element("small", { textContent: second }) : null);
   }));
   const head = (text) => element("tr", { className: "group" }, element("th", { colSpan: COLUMNS.length, scope: "rowgroup", textContent: text }));
 
   function made() {
-    const heads = element("tr", {}, ...COLUMNS.map(([title]) => element("th", { scope: "col", className: FIGURES.has(title) ? "figure" : "", textContent: title })));
+    const heads = element("tr", {}, ...COLUMNS.map(([title]) => element("th", { scope: "col", className: kind(title), textContent: title })));
     const lines = table.parts().flatMap(([text, rows]) => [...(text ? [head(text)] : []), ...rows.map(line)]);
     return element("table", {}, element("thead", {}, heads), element("tbody", {}, ...lines));
   }

@@ -103,6 +103,15 @@ def test_the_report_is_unpacked_and_drawn(visit: Callable[[str], Any]) -> None:
     firefox.execute_script("document.getElementById('graph').scrollIntoView();")
     wait_for(firefox, f"{ready}.graph === 'drawn'")
     assert count(firefox, ".graph-keys button") > 0
+    # A selection goes into the address, and back takes it out again.
+    firefox.execute_script("document.querySelector('[data-select]').click();")
+    wait_for(firefox, "location.hash.startsWith('#operators?op=') && !document.getElementById('detail').hidden")
+    address = firefox.get_url()
+    firefox.go_back()
+    wait_for(firefox, "location.hash === '' && document.getElementById('detail').hidden")
+    firefox.navigate("about:blank")
+    firefox.navigate(address)
+    wait_for(firefox, f"{ready}.table === 'ready' && !document.getElementById('detail').hidden")
 
 
 def test_the_comparison_and_its_graph_are_unpacked_and_drawn(visit: Callable[[str], Any]) -> None:
