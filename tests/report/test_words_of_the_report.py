@@ -13,7 +13,17 @@ from rich.console import Console
 
 from analyzer.errors import UsageError
 from analyzer.record.analysis import Analysis, BatchRange
-from analyzer.report import FORMATS, find, operator_columns, render, summary, text
+from analyzer.report import (
+    FORMATS,
+    brief,
+    capacity_words,
+    find,
+    generation_words,
+    operator_columns,
+    render,
+    summary,
+    text,
+)
 
 
 def test_every_format_is_found_by_its_name_and_has_an_extension_of_its_own() -> None:
@@ -263,6 +273,28 @@ def test_what_is_missing_is_said() -> None:
 def test_totals_with_unknown_operators_read_at_least() -> None:
     assert "at least 12.0 GFLOP" in text.render(factory.without_times())
     assert "at least" not in text.render(factory.analysis())
+
+
+def test_the_summary_to_paste_has_the_answer_of_what_was_asked() -> None:
+    plain, generated, sized = factory.analysis(), factory.generation(), factory.capacity()
+    assert plain.verdict.sentence in brief.render(plain)
+    # Each plan with the ends of its interval, 10 % around it, and dollars.
+    line = "GPU (Imaginary GPU 3000): 20.0 ms (18.0 to 22.0 ms, ◐ mixed), 400 /s, $0.444 per million, 500 MB."
+    assert line in brief.render(plain).splitlines()
+    assert generation_words.sentence(generated, generated.generation) in brief.render(generated)
+    assert "Time to first token: 200 ms ○ (100 to 400 ms)" in brief.render(generated)
+    assert capacity_words.sentence(sized.capacity) in brief.render(sized)
+    # Of these two the plans are one step's and one run's, and no part of the answer.
+    for other in (generated, sized):
+        assert "Why" not in brief.render(other)
+
+
+def test_the_summary_to_paste_says_what_was_guessed_and_what_is_not_known() -> None:
+    blind = factory.without_times()
+    guessed = replace(blind, model=replace(blind.model, guessed_inputs=("x: float32[8,3]",)))
+    points = brief.render(guessed).partition("Assumed or not known:\n")[2].split("\n\n")[0].splitlines()
+    assert points[0] == "- Inputs guessed from what reads them: x: float32[8,3] (--input says others)."
+    assert points[1:] == [f"- {gap}" for gap in summary.missing(blind)]
 
 
 def test_a_bar_is_as_long_as_its_share() -> None:
