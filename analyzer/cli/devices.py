@@ -48,9 +48,10 @@ def _named(name: str, rented: tuple[Instance, ...]) -> str:
     """The device's page; else the instance, else the devices whose names hold the word."""
     from analyzer.devices.catalogue import cpus, device, gpus
     from analyzer.errors import DeviceError
+    from analyzer.toml_file import is_toml
 
     try:
-        return _page(device(name), rented)
+        return _page(device(name), rented, from_own_file=is_toml(name))
     except DeviceError:
         word = name.strip().lower()
         named = [instance for instance in rented if instance.name.lower() == word]
@@ -97,11 +98,10 @@ def _device_row(device: Device) -> str:
     return "  " + "  ".join(column for column in columns if column)
 
 
-def _page(device: Device, rented: tuple[Instance, ...]) -> str:
+def _page(device: Device, rented: tuple[Instance, ...], *, from_own_file: bool) -> str:
     from analyzer.devices.catalogue import aliases, figures
 
     # A file of the user's own gives figures without a source for each: they are shown as they are.
-    from_own_file = device.source.endswith(".toml")
     lines = [f"{device.slug}: {device.name}"]
     names = () if from_own_file else aliases(device.slug)
     if names:
