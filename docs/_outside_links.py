@@ -1,4 +1,4 @@
-"""Links of the pages to documents of the repository outside ``docs/``: on a code host they are files, here too."""
+"""Links of the pages to documents outside ``docs/``: on a code host they lead to files, and here too."""
 
 from __future__ import annotations
 

@@ -33,14 +33,14 @@ def glossary() -> list[tuple[str, str]]:
     return [row for row in rows if row != ("word", "meaning") and not row[0].startswith("-")]
 
 
-@pytest.mark.parametrize("name", (*NAMES, *PAGES))
+@pytest.mark.parametrize("name", [*NAMES, *PAGES])
 def test_every_link_within_the_repository_leads_somewhere(name: str) -> None:
     links = re.findall(r"\]\(([^)#]+)", text_of(name))
     folder = (ROOT / name).parent
     assert [link for link in links if not link.startswith("https://") and not (folder / link).exists()] == []
 
 
-@pytest.mark.parametrize("name", (*NAMES, *PAGES))
+@pytest.mark.parametrize("name", [*NAMES, *PAGES])
 def test_every_file_of_ours_that_a_document_names_exists(name: str) -> None:
     """Paths to modules stand as seen from the repository or from the package."""
     named = re.findall(r"`([\w./-]+/[\w.-]+\.(?:py|toml|json|yml))`", text_of(name))
@@ -50,7 +50,7 @@ def test_every_file_of_ours_that_a_document_names_exists(name: str) -> None:
     ] == []
 
 
-@pytest.mark.parametrize("name", (*NAMES, *PAGES))
+@pytest.mark.parametrize("name", [*NAMES, *PAGES])
 def test_every_make_target_that_a_document_names_exists(name: str) -> None:
     targets = set(re.findall(r"^([a-z]+):", text_of("Makefile"), re.MULTILINE))
     assert set(re.findall(r"(?:^|`)make ([a-z]+)", text_of(name), re.MULTILINE)) <= targets
@@ -130,3 +130,18 @@ def test_what_a_recipe_says_works_as_it_stands(title: str, recipe: str, tmp_path
     ]
     assert shown in said[0]
     assert any(" passed" in text for text in said)
+
+
+def test_the_page_that_explains_reports_has_every_word_and_mark_of_theirs() -> None:
+    from analyzer.decision.operator_verdicts import REASONS
+    from analyzer.record.analysis import OperatorVerdict
+    from analyzer.report.summary import MARKS, operator_words
+
+    explained = text_of("docs/explanation/reading-the-page.md")
+    for mark in MARKS.values():
+        assert f"| {mark.sign} {mark.name} | {mark.meaning} |" in explained
+    words = set(re.findall(r"^\| (?:\w+ \()?([\w ]+)\)? \| ", explained, re.MULTILINE))
+    for reason in REASONS:
+        verdict = OperatorVerdict(device="cpu", speedup=None, reason=reason, explanation="")
+        device, aside = operator_words(verdict)
+        assert {aside or device} <= words | {"CPU"}, reason
