@@ -7,10 +7,12 @@ is written nowhere else, so that a page cannot be out of date.
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
 MARK = re.compile(r"<!-- generated: ([\w ]+) -->")
+# A link of Markdown that climbs.
+OUTSIDE = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)#\s]+)(?:#[^)\s]*)?\)")
 # What a key of the record counts in, by how it ends; the first that fits. The rest are counts and shares.
 UNITS: tuple[tuple[str, str], ...] = (
     (r"flops_per_s", "FLOP/s"),
@@ -43,8 +47,23 @@ def setup(app: Sphinx) -> Mapping[str, Any]:
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
 
 
-def _fill(_app: Sphinx, _page: str, source: list[str]) -> None:
-    source[0] = MARK.sub(lambda mark: _generated(mark[1]), source[0])
+def _fill(app: Sphinx, page: str, source: list[str]) -> None:
+    path = Path(app.env.doc2path(page))
+    if path.suffix == ".md":
+        text = MARK.sub(lambda mark: _generated(mark[1]), source[0])
+        source[0] = OUTSIDE.sub(lambda link: _outside(link, path.parent, Path(app.srcdir)), text)
+
+
+def _outside(link: re.Match[str], folder: Path, docs: Path) -> str:
+    """A link to a file of the repository that is no page: to where the code lives, else a copy in the site."""
+    text, target = " ".join(link[1].split()), (folder / link[2]).resolve()
+    if target.is_relative_to(docs.resolve()) or not target.exists():
+        return link[0]  # Sphinx follows it, or says that it leads nowhere
+    place = target.relative_to(docs.resolve().parent).as_posix()
+    repository = os.environ.get("ANALYZER_REPOSITORY", "").rstrip("/")
+    if repository:
+        return f"[{text}]({repository}/blob/main/{place})"
+    return f"{text} (`{place}`)" if target.is_dir() else f"{{download}}`{text.replace('`', '')} <{link[2]}>`"
 
 
 def _generated(name: str) -> str:
@@ -52,18 +71,34 @@ def _generated(name: str) -> str:
     return "\n".join(GENERATORS[kind](*argument.split()))
 
 
+def commands() -> Iterable[str]:
+    """Every command with its options, by sphinx-click, in the order of ``analyze --help``."""
+    from analyzer.cli import COMMANDS
+
+    for name in COMMANDS:
+        yield f"```{{eval-rst}}\n.. click:: analyzer.cli.{name}:command\n   :prog: analyze {name}\n```\n"
+
+
 def settings() -> Iterable[str]:
     """The keys of the settings file."""
     from analyzer.option_table import OPTIONS
 
-    rows = []
-    for option in OPTIONS:
-        if option.settings:
-            commands = ", ".join(f"`{command}`" for command in option.commands)
-            rows.append(
-                (f"`{option.name}`", f"`[{option.settings}]`", KINDS[option.kind], commands, option.help)
+    of_table = {
+        table: [option for option in OPTIONS if option.settings == table]
+        for table in ("tool.analyzer", "tool.analyzer.check")
+    }
+    for table, found in of_table.items():
+        yield f"\n## `[{table}]`\n"
+        rows = [
+            (
+                f"`{option.name}`",
+                KINDS[option.kind],
+                ", ".join(f"`{command}`" for command in option.commands if table == "tool.analyzer"),
+                option.help,
             )
-    yield from _table(("Key", "Table", "Value", "Commands", "Meaning"), rows)
+            for option in found
+        ]
+        yield from _table(("Key", "Value", "Commands", "Meaning"), rows)
 
 
 # Of `option_table.ValueKind`, as a reader of TOML says it.
@@ -150,6 +185,7 @@ def operators() -> Iterable[str]:
 
 def devices(kind: str) -> Iterable[str]:
     """The catalogue, as ``analyze devices NAME`` has it."""
+    from analyzer.cli.devices import SUSTAINED, figure_text
     from analyzer.devices import catalogue
 
     of_kind = {"gpu": catalogue.gpus, "cpu": catalogue.cpus}[kind]()
@@ -160,25 +196,20 @@ def devices(kind: str) -> Iterable[str]:
         if device.kind == "gpu" and not device.runs_release_wheel:
             yield "ONNX Runtime's release wheel has no machine code for it: predicted for reference only.\n"
         rows = [
-            (f"`{figure.key}`", _value(figure.value), figure.basis) for figure in catalogue.figures(device.slug)
+            (f"`{figure.key}`", figure_text(figure.key, figure.value), figure.basis)
+            for figure in catalogue.figures(device.slug)
         ]
-        rows += [(f"`{key}`", _value(value), "measured elsewhere") for key, value in device.sustained.items()]
+        rows += [
+            (f"`{key}`", figure_text(SUSTAINED[key], value), "measured elsewhere")
+            for key, value in device.sustained.items()
+        ]
         yield from _table(("Figure", "Value", "Basis"), rows)
         if device.link is not None:
-            speed = _value(device.link.bandwidth_bytes_per_s)
-            yield f"\nLink {device.link.name}: {speed} bytes/s ({device.link.source}).\n"
+            speed = figure_text("bandwidth_bytes_per_s", device.link.bandwidth_bytes_per_s)
+            yield f"\nLink {device.link.name}: {speed} ({device.link.source}).\n"
         yield f"\nSources: {device.source}\n"
         if device.notes:
             yield f"\n{device.notes}\n"
-
-
-def _value(value: object) -> str:
-    """A figure of the catalogue, in its file's SI units; large ones with spaces between thousands."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return _cell(str(value))
-    if value == int(value) and abs(value) < 1e16:
-        return f"{int(value):,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
-    return f"{value:g}"
 
 
 def record(which: str) -> Iterable[str]:
@@ -200,10 +231,19 @@ def record(which: str) -> Iterable[str]:
         yield f"{prose}\n"
         rows = []
         for key, value in part["properties"].items():
-            need = "" if key in part.get("required", ()) else "may be left out"
-            meaning = "; ".join(filter(None, (meanings.get(key, ""), need)))
-            rows.append((f"`{key}`", _json_type(value, which), unit_of(key, value), meaning))
+            need = "" if key in part.get("required", ()) else "Not in every record"
+            meaning = meanings.get(key) or _meaning_of_type(value)
+            told = ". ".join(filter(None, (meaning.rstrip("."), need)))
+            rows.append((f"`{key}`", _json_type(value, which), unit_of(key, value), told))
         yield from _table(("Key", "Type", "Unit", "Meaning"), rows)
+
+
+def _meaning_of_type(value: Mapping[str, Any]) -> str:
+    """The first statement of what the key holds, where that is a part of the record."""
+    named = re.search(r"#/\$defs/(\w+)", str(value))
+    if named is None:
+        return ""
+    return re.split("; |: ", SENTENCE.split(_documentation(_record_type(named[1]))[0])[0])[0]
 
 
 def unit_of(key: str, value: Mapping[str, Any]) -> str:
@@ -230,6 +270,9 @@ def _paths(parts: Mapping[str, Any], top: str) -> dict[str, list[str]]:
     return paths
 
 
+SENTENCE = re.compile(r"(?<=[.]) (?=[A-Z`])")
+
+
 def _record_type(name: str) -> type:
     """The dataclass of that name; names are declared once in the package."""
     import analyzer.record as package
@@ -251,10 +294,20 @@ def _documentation(kind: type) -> tuple[str, dict[str, str]]:
     meanings: dict[str, str] = {}
     for entry in re.split(r"\n(?= {4}\S)", section):
         listed, _, meaning = " ".join(entry.split()).partition(": ")
-        for name in listed.split(", "):
-            if name in names:
-                meanings[name] = meaning
-    return prose.strip(), meanings
+        meanings |= {name: meaning for name in listed.split(", ") if name in names}
+    summary, *others = SENTENCE.split(" ".join(prose.split()))
+    rest = [summary]
+    for sentence in others:
+        told = names.intersection(re.findall(r"`(\w+)`", sentence))
+        for name in told:
+            meanings[name] = " ".join(filter(None, (meanings.get(name), sentence)))
+        if not told:
+            rest.append(sentence)
+    for name in names - meanings.keys():
+        clauses = [clause for clause in re.split("[;,] ", summary) if f"`{name}`" in clause]
+        if clauses and ": " not in clauses[0]:
+            meanings[name] = clauses[0]
+    return " ".join(rest), meanings
 
 
 def _json_type(value: Mapping[str, Any], which: str) -> str:
@@ -277,9 +330,13 @@ def _json_type(value: Mapping[str, Any], which: str) -> str:
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterable[str]:
-    yield "| " + " | ".join(head) + " |"
-    yield "|" + "---|" * len(head)
-    for row in rows:
+    """A table of Markdown, without the columns in which nothing stands."""
+    lines = [head, *rows]
+    columns = [column for column in zip(*lines, strict=True) if any(column[1:])]
+    first, *others = zip(*columns, strict=True)
+    yield "| " + " | ".join(first) + " |"
+    yield "|" + "---|" * len(first)
+    for row in others:
         yield "| " + " | ".join(map(_cell, row)) + " |"
     yield ""
 
@@ -289,11 +346,13 @@ def _cell(text: str) -> str:
 
 
 def _paragraphs(text: str) -> str:
-    """A docstring's section as Markdown; indented lines stay code."""
-    return text.replace("``", "`")
+    """A docstring's section as Markdown: settings, which begin with the name of their table, become a block."""
+    parts = text.replace("``", "`").split("\n\n")
+    return "\n\n".join(f"```toml\n{part}\n```" if part.startswith("[") else part for part in parts)
 
 
 GENERATORS: Mapping[str, Callable[..., Iterable[str]]] = {
+    "commands": commands,
     "settings": settings,
     "options": options,
     "rules": rules,

@@ -26,6 +26,8 @@ extensions = [
     "_reference",
 ]
 exclude_patterns = ["_build"]
+# They would make one dash of the two that begin an option.
+smartquotes = False
 nitpicky = True
 # Values of these types are made by the program, not by its users; what they hold stands in the record's pages.
 nitpick_ignore = [
@@ -69,6 +71,8 @@ napoleon_numpy_docstring = False
 html_theme = "furo"
 html_title = "analyze"
 html_static_path: list[str] = []
+# A summary is fetched, which a page that was opened as a file may not do.
+html_show_search_summary = False
 html_copy_source = False
 html_show_sourcelink = False
 # Prompts are shown and not copied, output neither.
