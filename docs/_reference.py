@@ -7,12 +7,10 @@ is written nowhere else, so that a page cannot be out of date.
 from __future__ import annotations
 
 import inspect
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from importlib import import_module
-from pathlib import Path
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +18,6 @@ if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
 MARK = re.compile(r"<!-- generated: ([\w ]+) -->")
-# A link of Markdown that climbs.
-OUTSIDE = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)#\s]+)(?:#[^)\s]*)?\)")
 # What a key of the record counts in, by how it ends; the first that fits. The rest are counts and shares.
 UNITS: tuple[tuple[str, str], ...] = (
     (r"flops_per_s", "FLOP/s"),
@@ -47,23 +43,8 @@ def setup(app: Sphinx) -> Mapping[str, Any]:
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
 
 
-def _fill(app: Sphinx, page: str, source: list[str]) -> None:
-    path = Path(app.env.doc2path(page))
-    if path.suffix == ".md":
-        text = MARK.sub(lambda mark: _generated(mark[1]), source[0])
-        source[0] = OUTSIDE.sub(lambda link: _outside(link, path.parent, Path(app.srcdir)), text)
-
-
-def _outside(link: re.Match[str], folder: Path, docs: Path) -> str:
-    """A link to a file of the repository that is no page: to where the code lives, else a copy in the site."""
-    text, target = " ".join(link[1].split()), (folder / link[2]).resolve()
-    if target.is_relative_to(docs.resolve()) or not target.exists():
-        return link[0]  # Sphinx follows it, or says that it leads nowhere
-    place = target.relative_to(docs.resolve().parent).as_posix()
-    repository = os.environ.get("ANALYZER_REPOSITORY", "").rstrip("/")
-    if repository:
-        return f"[{text}]({repository}/blob/main/{place})"
-    return f"{text} (`{place}`)" if target.is_dir() else f"{{download}}`{text.replace('`', '')} <{link[2]}>`"
+def _fill(_app: Sphinx, _page: str, source: list[str]) -> None:
+    source[0] = MARK.sub(lambda mark: _generated(mark[1]), source[0])
 
 
 def _generated(name: str) -> str:

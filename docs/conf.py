@@ -70,7 +70,8 @@ napoleon_numpy_docstring = False
 
 html_theme = "furo"
 html_title = "analyze"
-html_static_path: list[str] = []
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 # A summary is fetched, which a page that was opened as a file may not do.
 html_show_search_summary = False
 html_copy_source = False
