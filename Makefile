@@ -1,6 +1,7 @@
 # make report    analyse a sample and print where the page is
 # make test      run every check
 # make lint      run the checks that execute no test
+# make docs      build the documentation; its first page is docs/_build/html/index.html
 # make fuzz      give the program mutated files for an hour (FUZZ_SECONDS)
 # make coverage  run every test and print which lines none of them reached; the pages go to htmlcov/
 # make install   make .venv alone
@@ -13,7 +14,7 @@ FUZZ_SECONDS ?= 3600
 # The schemas come with the package; nothing is fetched.
 CHECK_SCHEMA := $(BIN)/check-jsonschema --quiet --builtin-schema vendor
 
-.PHONY: install report test lint fuzz coverage gallery judge bench clean
+.PHONY: install report test lint docs fuzz coverage gallery judge bench clean
 
 install: $(VENV)/.installed
 
@@ -39,6 +40,10 @@ lint: install
 test: lint
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
 
+# Strict: a link that leads nowhere is an error. The tables come from the code, so that all is read anew (-E).
+docs: install
+	$(BIN)/python -P -m sphinx -W --keep-going -n -E -q docs docs/_build/html
+
 # Other files each time; what fails is kept under tests/output/fuzz/failures. `make test` has a minute of it.
 fuzz: install
 	$(BIN)/python tests/fuzz/run.py --seconds $(FUZZ_SECONDS) --jobs $(JOBS)
@@ -59,4 +64,4 @@ bench: install
 	$(BIN)/python tests/benchmarks/floor.py
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .coverage htmlcov tests/output
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .coverage htmlcov tests/output docs/_build
