@@ -1,6 +1,7 @@
 # make report    analyse a sample and print where the page is
 # make test      run every check
 # make lint      run the checks that execute no test
+# make docs      build the documentation; its first page is docs/_build/html/index.html
 # make fuzz      give the program mutated files for an hour (FUZZ_SECONDS)
 # make coverage  run every test and print which lines none of them reached; the pages go to htmlcov/
 # make release-check   build what is published and try it from a clean environment; TAG=v0.2.0 has to be the version
@@ -18,7 +19,7 @@ CHECK_SCHEMA := $(BIN)/check-jsonschema --quiet --builtin-schema vendor
 RELEASE := build/release
 TAG ?= v$(shell sed -n 's/^__version__ = "\(.*\)"$$/\1/p' analyzer/__init__.py)
 
-.PHONY: install report test lint fuzz coverage gallery judge bench release-check clean
+.PHONY: install report test lint docs fuzz coverage gallery judge bench release-check clean
 
 install: $(VENV)/.installed
 
@@ -43,6 +44,10 @@ lint: install
 
 test: lint
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
+
+# Strict: a link that leads nowhere is an error. The tables come from the code, so that all is read anew (-E).
+docs: install
+	$(BIN)/python -P -m sphinx -W --keep-going -n -E -q docs docs/_build/html
 
 # Other files each time; what fails is kept under tests/output/fuzz/failures. `make test` has a minute of it.
 fuzz: install
@@ -77,4 +82,4 @@ release-check:
 	$(PYTHON) .ci/try_wheel.py $(RELEASE)/clean/bin/python $(TAG:v%=%)
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .coverage htmlcov tests/output
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .coverage htmlcov tests/output docs/_build

@@ -48,9 +48,10 @@ def _named(name: str, rented: tuple[Instance, ...]) -> str:
     """The device's page; else the instance, else the devices whose names hold the word."""
     from analyzer.devices.catalogue import cpus, device, gpus
     from analyzer.errors import DeviceError
+    from analyzer.toml_file import is_toml
 
     try:
-        return _page(device(name), rented)
+        return _page(device(name), rented, from_own_file=is_toml(name))
     except DeviceError:
         word = name.strip().lower()
         named = [instance for instance in rented if instance.name.lower() == word]
@@ -97,11 +98,10 @@ def _device_row(device: Device) -> str:
     return "  " + "  ".join(column for column in columns if column)
 
 
-def _page(device: Device, rented: tuple[Instance, ...]) -> str:
+def _page(device: Device, rented: tuple[Instance, ...], *, from_own_file: bool) -> str:
     from analyzer.devices.catalogue import aliases, figures
 
     # A file of the user's own gives figures without a source for each: they are shown as they are.
-    from_own_file = device.source.endswith(".toml")
     lines = [f"{device.slug}: {device.name}"]
     names = () if from_own_file else aliases(device.slug)
     if names:
@@ -115,17 +115,17 @@ def _page(device: Device, rented: tuple[Instance, ...]) -> str:
         lines += [f"  {key:24} {value}" for key, value in device.peak_flops_per_s.items()]
     else:
         lines += [
-            f"  {figure.key:24} {_figure(figure.key, figure.value):>22}  {figure.basis}"
+            f"  {figure.key:24} {figure_text(figure.key, figure.value):>22}  {figure.basis}"
             for figure in figures(device.slug)
         ]
     lines += [
-        f"  measured {key:15} {_figure(_SUSTAINED[key], value):>22}  elsewhere"
+        f"  measured {key:15} {figure_text(SUSTAINED[key], value):>22}  elsewhere"
         for key, value in device.sustained.items()
     ]
     if not from_own_file:
         lines.append(_LEGEND)
     if device.link is not None:
-        speed = _figure("bandwidth_bytes_per_s", device.link.bandwidth_bytes_per_s)
+        speed = figure_text("bandwidth_bytes_per_s", device.link.bandwidth_bytes_per_s)
         lines.append(f"\nLink {device.link.name}: {speed} ({device.link.source})")
     lines.append(f"\nSources: {device.source}")
     if device.notes:
@@ -140,7 +140,7 @@ _LEGEND = (
     "  (read: in the sources below; derived: by a formula from others; assumed: from a sibling;\n"
     "  elsewhere: measured by others on this model)"
 )
-_SUSTAINED = {"fp16": "fp16", "bandwidth": "bandwidth_bytes_per_s"}
+SUSTAINED = {"fp16": "fp16", "bandwidth": "bandwidth_bytes_per_s"}
 _UNITS = {
     "bandwidth_bytes_per_s": ("rate", "B"), "memory_bytes": ("bytes", ""), "cache_bytes": ("bytes", ""),
     "clock_hz": ("prefix", "Hz"), "turbo_hz": ("prefix", "Hz"), "tdp_w": ("prefix", "W"),
@@ -148,7 +148,8 @@ _UNITS = {
 }  # fmt: skip
 
 
-def _figure(key: str, value: object) -> str:
+def figure_text(key: str, value: object) -> str:
+    """A figure of the catalogue with its unit; what is no number as it is."""
     from analyzer.precision import PEAK_TYPES
     from analyzer.units import byte_count, rate, with_prefix
 

@@ -74,6 +74,8 @@ def test_an_own_device_file_can_be_looked_at(tmp_path: Path) -> None:
         "bandwidth_bytes_per_s = 50e9\n"
     )
     assert "Our box" in shown(str(path))
+    path.write_text(path.read_text() + 'sources = ["its data sheet"]\n')
+    assert "Sources: its data sheet" in shown(str(path))
 
 
 def test_part_of_a_name_lists_what_holds_it() -> None:

@@ -182,8 +182,8 @@ def test_defaults_are_for_the_models_whose_question_takes_them(zoo: Path) -> Non
         jobs_of(models_of([str(path)]), {})
 
 
-def test_the_manifest_of_the_readme_can_be_read(tmp_path: Path) -> None:
-    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+def test_the_manifest_of_the_how_to_can_be_read(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "fleet.md").read_text(encoding="utf-8")
     (example,) = (block for block in re.findall(r"```toml\n(.*?)```", text, re.S) if "[[model]]" in block)
     ranker, zoo, assistant = read_manifest(manifest(tmp_path, example))
     assert (ranker.owner, ranker.traffic, ranker.today.count) == (

@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NAMES = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "docs/cluster.md")
+NAMES = (
+    *("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"),
+    *sorted(
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "docs").rglob("*.md")
+        if "_build" not in path.parts
+    ),
+)
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 # What the recipes change or run; the copies are made fresh, so that no recipe sees another's changes.
@@ -34,15 +41,17 @@ def glossary() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_link_within_the_repository_leads_somewhere(name: str) -> None:
-    links = re.findall(r"\]\(([^)#]+)", text_of(name))
-    assert all(link.startswith("https://") or (ROOT / link).exists() for link in links)
+    folder = (ROOT / name).parent
+    links = re.findall(r"\]\(([^)#\s]+)", text_of(name))
+    assert [link for link in links if not (link.startswith("https://") or (folder / link).exists())] == []
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_file_of_ours_that_a_document_names_exists(name: str) -> None:
     """Paths to modules stand as seen from the repository or from the package."""
     named = re.findall(r"`([\w./-]+/[\w.-]+\.(?:py|toml|json|yml))`", text_of(name))
-    ours = [path for path in named if not path.startswith("models/")]
+    captions = re.findall(r"^:caption: (.+)$", text_of(name), re.MULTILINE)  # what the page itself writes
+    ours = [path for path in named if not path.startswith(("models/", "reports/")) and path not in captions]
     assert [
         path for path in ours if not any((home / path).exists() for home in (ROOT, ROOT / "analyzer"))
     ] == []
@@ -128,3 +137,18 @@ def test_what_a_recipe_says_works_as_it_stands(title: str, recipe: str, tmp_path
     ]
     assert shown in said[0]
     assert any(" passed" in text for text in said)
+
+
+def test_the_page_that_explains_reports_has_every_word_and_mark_of_theirs() -> None:
+    from analyzer.decision.operator_verdicts import REASONS
+    from analyzer.record.analysis import OperatorVerdict
+    from analyzer.report.summary import MARKS, operator_words
+
+    explained = text_of("docs/explanation/reading-the-page.md")
+    for mark in MARKS.values():
+        assert f"| {mark.sign} {mark.name} | {mark.meaning} |" in explained
+    words = set(re.findall(r"^\| (?:\w+ \()?([\w ]+)\)? \| ", explained, re.MULTILINE))
+    for reason in REASONS:
+        verdict = OperatorVerdict(device="cpu", speedup=None, reason=reason, explanation="")
+        device, aside = operator_words(verdict)
+        assert {aside or device} <= words | {"CPU"}, reason
