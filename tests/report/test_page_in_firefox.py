@@ -46,7 +46,7 @@ def unclosed_sockets() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def firefox() -> Iterator[Any]:
+def firefox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A headless Firefox that reaches no network, or a skip that says what is missing."""
     driver = pytest.importorskip("marionette_driver.marionette", reason="marionette_driver is not installed")
     path = shutil.which("firefox-esr") or shutil.which("firefox")
@@ -55,7 +55,14 @@ def firefox() -> Iterator[Any]:
     # A proxy that nobody is behind.
     nowhere = {"network.proxy.type": 1, "network.proxy.http": "127.0.0.1", "network.proxy.http_port": 9}
     with unclosed_sockets():
-        started = driver.Marionette(bin=path, headless=True, host="127.0.0.1", port=free_port(), prefs=nowhere)
+        started = driver.Marionette(
+            bin=path,
+            headless=True,
+            host="127.0.0.1",
+            port=free_port(),
+            prefs=nowhere,
+            gecko_log=str(tmp_path_factory.mktemp("firefox") / "gecko.log"),
+        )
         started.start_session()
     started.set_window_rect(width=1280, height=900)
     yield started
