@@ -10,10 +10,9 @@ import inspect
 import json
 import re
 from collections.abc import Mapping
-from importlib import import_module
+from dataclasses import is_dataclass
 from pathlib import Path
-from pkgutil import iter_modules
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 
@@ -62,21 +61,24 @@ def _schema_of(kind: type, version: int, title: str) -> dict[str, Any]:
     # A default makes a key optional to msgspec; every record that was ever written has this one.
     parts[kind.__name__]["properties"]["schema_version"] = {"const": version}
     parts[kind.__name__]["required"].append("schema_version")
-    kinds = _kinds()
+    kinds = _kinds(kind)
     described = {name: _described(kinds[name]) for name in parts}
     parts = {name: _with_words(part, name, described) for name, part in parts.items()}
     return {"$schema": _DIALECT, "title": title, "description": _UNITS, **top, "$defs": parts}
 
 
-def _kinds() -> Mapping[str, type]:
-    """The record's types by name; a name is declared once."""
-    homes = [import_module(f"analyzer.record.{found.name}") for found in iter_modules([str(PATH.parent)])]
-    return {
-        name: kind
-        for home in homes
-        for name, kind in vars(home).items()
-        if isinstance(kind, type) and kind.__module__ == home.__name__
-    }
+def _kinds(top: type) -> Mapping[str, type]:
+    """A record's types by name: the topmost, and what its fields hold all the way down."""
+    found: dict[str, type] = {}
+    waiting: list[Any] = [top]
+    while waiting:
+        kind = waiting.pop()
+        if not is_dataclass(kind):
+            waiting += get_args(kind)  # of a tuple, a mapping, a union
+        elif isinstance(kind, type) and kind.__name__ not in found:
+            found[kind.__name__] = kind
+            waiting += get_type_hints(kind).values()
+    return found
 
 
 def _described(kind: type) -> tuple[str, dict[str, str]]:

@@ -216,3 +216,16 @@ def test_every_option_and_extra_that_a_command_names_exists(page: str) -> None:
                 parse(words[1:])
             named = OUR_EXTRAS.findall(typed.line)
             assert {extra for names in named for extra in names.split(",")} <= extras, typed.line
+
+
+def test_every_file_of_ours_that_a_command_of_contributing_names_exists() -> None:
+    """Its recipes are followed elsewhere, on a copy; of the rest, that takes long, this is looked at."""
+    named = {
+        word.split("::")[0]
+        for block in page_blocks("CONTRIBUTING.md")
+        for typed in (block.typed() if block.language == "console" else [])
+        for word in shlex.split(typed.line, comments=True)
+        if word.startswith(("samples/", "tests/")) and not word.startswith("tests/output/")
+    }
+    assert len(named) > 5
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
