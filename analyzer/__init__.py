@@ -57,3 +57,8 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """What a notebook offers: the public names, imported or not."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

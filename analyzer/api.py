@@ -47,6 +47,7 @@ from analyzer.pipeline.training_batches import traced_steps
 from analyzer.pipeline.training_summary import training_result
 from analyzer.progress import Progress
 from analyzer.record.analysis import Analysis
+from analyzer.signatures import names_keywords
 
 if TYPE_CHECKING:
     import onnx
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 READING.without_isolation(HANDLERS)  # where the system lets no other process answer
 
 
+@names_keywords(AnalyzeOptions)
 def analyze(
     model: Model, *, inputs: Any = None, progress: Progress | None = None, **options: Unpack[AnalyzeOptions]
 ) -> Analysis:
@@ -133,6 +135,7 @@ def _analyze(
     return replace(analysis, findings=find_findings(analysis)), basis
 
 
+@names_keywords(GenerateOptions)
 def analyze_generation(
     model: Model, inputs: Any = None, *, progress: Progress | None = None, **options: Unpack[GenerateOptions]
 ) -> Analysis:
@@ -160,6 +163,7 @@ def analyze_generation(
         return analyse_generation(model, inputs, options, progress or (lambda _stage, _share: None))
 
 
+@names_keywords(CapacityOptions)
 def plan_capacity(
     model: Model | Analysis,
     inputs: Any = None,
@@ -187,6 +191,7 @@ def plan_capacity(
         return plan(model, inputs, options, _analyze, progress or (lambda _stage, _share: None))
 
 
+@names_keywords(ApplyOptions)
 def apply_plan(
     model: Model | Analysis,
     inputs: Any = None,
@@ -219,6 +224,7 @@ def apply_plan(
         return apply_it(model, inputs, options, output, _analyze, say, force=force)
 
 
+@names_keywords(RecordOptions)
 def analyze_record(analysis: Analysis, **options: Unpack[RecordOptions]) -> Analysis:
     """The model of a saved record decided anew; nothing is measured and no model is read.
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from analyzer.checks.phrases import by_source_line, bytes_moved, operator_label, operators, total
 from analyzer.checks.registry import Diagnostic, Subject, rule
-from analyzer.record.analysis import Analysis, OperatorResult, TensorInfo
+from analyzer.record.analysis import Analysis, OperatorResult, TensorInfo, VerdictResult
+from analyzer.record.batch_ranges import crossover_interval
 from analyzer.text import first_few
 from analyzer.units import byte_count, factor, seconds, share
 
@@ -140,8 +141,7 @@ def faster_on_cpu(subject: Subject) -> Iterator[Diagnostic]:
     certain = verdict.high is not None and verdict.high < 1
     batch = f" at batch {subject.analysis.model.batch}" if subject.analysis.model.batch is not None else ""
     doubt = "" if certain else f" (not certain: between {factor(verdict.low)} and {factor(verdict.high)})"
-    crossover = verdict.crossover_batch
-    where = f", or use batches from {crossover} on, where the GPU wins" if crossover is not None else ""
+    where = _or_larger_batches(verdict)
     yield Diagnostic(
         message=f"the model is faster on the CPU{batch}: {seconds(cpu.latency_s)} there, "
         f"{seconds(gpu.latency_s)} on the GPU{doubt}",
@@ -221,6 +221,17 @@ def _on_gpu(operator: OperatorResult) -> bool:
 
 def _gpu_s(operator: OperatorResult) -> float | None:
     return None if operator.gpu is None else operator.gpu.time_s
+
+
+def _or_larger_batches(verdict: VerdictResult) -> str:
+    """From which batch on the GPU wins, or may where no batch is certain; empty where none does."""
+    found = crossover_interval(verdict.ranges)
+    if found is None:  # none does, or a record that kept no ranges
+        batch, wins = verdict.crossover_batch, "wins"
+    else:
+        sure = found[1]
+        batch, wins = (sure, "wins") if sure is not None else (verdict.crossover_batch, "may win")
+    return f", or use batches from {batch} on, where the GPU {wins}" if batch is not None else ""
 
 
 def _moves_to_cpu(operator: OperatorResult) -> bool:

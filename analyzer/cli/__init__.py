@@ -14,8 +14,10 @@ from types import FrameType
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from analyzer import __version__
+from analyzer.cli.completion import files
 from analyzer.errors import AnalyzerError, UsageError
 
 # The last two are a shell's own for a process that a signal ended: 128 + SIGINT (2), 128 + SIGTERM (15).
@@ -91,6 +93,16 @@ class CommandLine(click.Group):
         if args and args[0] not in COMMANDS and args[0] not in ("--help", "-h", "--version"):
             args = [DEFAULT, *args]
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Offers commands, and what the default command takes: its options and files."""
+        offered = super().shell_complete(ctx, incomplete)
+        run = self.get_command(ctx, DEFAULT)
+        assert run is not None
+        if not incomplete.startswith("-"):
+            return [*offered, *files(ctx, run.params[0], incomplete)]
+        seen = {item.value for item in offered}
+        return [*offered, *(item for item in run.shell_complete(ctx, incomplete) if item.value not in seen)]
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Shows the default command's usage."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from analyzer.cli import EXIT_FAILED, print_error, say, settings_defaults
+from analyzer.cli.completion import files
 from analyzer.cli.options import apply_keywords, options_of
 from analyzer.errors import DisagreementError, UsageError
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command(name="apply", short_help="The plan as a session: annotated model, settings, program, proof.")
-@click.argument("model")
+@click.argument("model", shell_complete=files)
 @options_of("apply")
 @click.pass_context
 def command(ctx: click.Context, /, **_: Any) -> int:

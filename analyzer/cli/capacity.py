@@ -8,13 +8,14 @@ from typing import Any
 import click
 
 from analyzer.cli import settings_defaults
+from analyzer.cli.completion import files
 from analyzer.cli.options import capacity_keywords, options_of
 
 
 @click.command(
     name="capacity", short_help="Traffic and a latency limit: which instances, how many, dollars a month."
 )
-@click.argument("model")
+@click.argument("model", shell_complete=files)
 @options_of("capacity")
 @click.pass_context
 def command(ctx: click.Context, /, **_: Any) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from analyzer.cli import EXIT_FAILED, say, settings_defaults
+from analyzer.cli.completion import files
 from analyzer.cli.options import keywords, options_of
 from analyzer.errors import OutputError, RecordError, UsageError
 from analyzer.loading.configuration_file import is_record
@@ -29,7 +30,7 @@ DEFAULT_BASELINE = "analyzer-baseline.json"
 
 
 @click.command(name="check", short_help="CI gate: findings, exit status, machine-readable formats.")
-@click.argument("model")
+@click.argument("model", shell_complete=files)
 @options_of("check")
 @click.pass_context
 def command(ctx: click.Context, /, **_: Any) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from analyzer.cli import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_TERMINATED, Terminated, say
+from analyzer.cli.completion import files
 from analyzer.cli.options import fleet_keywords, options_of
 from analyzer.cli.progress import time_left
 from analyzer.errors import UsageError
@@ -25,7 +26,7 @@ DEFAULT_FOLDER = "reports/fleet"
 
 
 @click.command(name="fleet", short_help="Many models on many devices: one table, one page.")
-@click.argument("models", nargs=-1, metavar="MODEL...")
+@click.argument("models", nargs=-1, metavar="MODEL...", shell_complete=files)
 @options_of("fleet")
 @click.pass_context
 def command(ctx: click.Context, /, **_: Any) -> int:

@@ -8,13 +8,14 @@ from typing import Any
 import click
 
 from analyzer.cli import settings_defaults
+from analyzer.cli.completion import files
 from analyzer.cli.options import generation_keywords, options_of
 
 
 @click.command(
     name="generate", short_help="A language model that generates: prefill, decode, cache, what fits."
 )
-@click.argument("model")
+@click.argument("model", shell_complete=files)
 @options_of("generate")
 @click.pass_context
 def command(ctx: click.Context, /, **_: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
+from analyzer.cli import completion
 from analyzer.option_table import (
     AnalyzeOptions,
     ApplyOptions,
@@ -47,6 +48,7 @@ def _option(option: Option, command: Command) -> Callable[[CommandFunction], Com
         default=option.defaults.get(command, False if option.is_flag else None),
         metavar=option.metavar,
         help=option.help_for(command),
+        shell_complete=completion.OF_OPTIONS.get(option.name),
     )
 
 

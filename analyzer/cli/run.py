@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from analyzer.cli import say, settings_defaults
+from analyzer.cli.completion import files
 from analyzer.cli.options import keywords, options_of
 from analyzer.text import printable
 
@@ -19,7 +20,7 @@ DEFAULT_FOLDER = Path("reports")
 
 
 @click.command(name="run", short_help="Profile, decide, report: the default command.")
-@click.argument("model")
+@click.argument("model", shell_complete=files)
 @options_of("run")
 @click.pass_context
 def command(ctx: click.Context, /, **_: Any) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from analyzer.decision.choice import choose
 from analyzer.decision.decision_input import Decision, DecisionInput, Sweep
-from analyzer.decision.energy import watts
+from analyzer.decision.energy import counted, watts
 from analyzer.decision.error_components import summed
 from analyzer.decision.money import cheapest, offers, rank
 from analyzer.decision.operator_verdicts import operator_verdicts
@@ -80,6 +80,7 @@ def result(question: DecisionInput, plan: Plan, price: CostRow | None) -> PlanRe
         pricing=price.pricing if price is not None else PRICINGS[0],
         region=price.region if price is not None else "",
         price_date=price.price_date if price is not None else "",
+        energy_of=counted(question.cpu, question.gpu if "gpu" in plan.sides else None) if joules else "",
     )
 
 

@@ -12,7 +12,7 @@ from analyzer.devices.instances import Instance
 from analyzer.graph import Graph
 from analyzer.ort.execution import Group, Placement
 from analyzer.prediction.estimate import Estimate
-from analyzer.record.analysis import CostRow, OperatorVerdict, PlanResult, SweepRow, VerdictResult
+from analyzer.record.analysis import BatchRange, CostRow, OperatorVerdict, PlanResult, SweepRow, VerdictResult
 
 Objective = Literal["latency", "throughput", "cost", "energy"]
 Side = Literal["cpu", "gpu"]
@@ -122,6 +122,7 @@ class Sweep:
         saturation_batch: Smallest batch at which the GPU gives 90 % of its best throughput.
         largest_batch: Largest batch looked at that fits the GPU's memory; None if none does or it is not known.
         note: The crossover in a sentence.
+        ranges: Who is faster from which batch to which, ``either`` where the interval leaves it open.
     """
 
     rows: tuple[SweepRow, ...] = ()
@@ -130,6 +131,7 @@ class Sweep:
     saturation_batch: int | None = None
     largest_batch: int | None = None
     note: str = ""
+    ranges: tuple[BatchRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from analyzer.decision.error_components import Resource
 from analyzer.devices.device import Device
+from analyzer.text import listed, plural
+from analyzer.units import digits
 
 # Share of TDP, idle and at full use: ratios of Teads as used by Cloud Carbon Footprint (T4 8 and 71 W of 70,
 # A100 46 and 407 W of 400, V100 35 and 306 W of 300). Its model, P_idle + u (P_max - P_idle), is this one's too
@@ -61,6 +63,24 @@ def _per_thread(family: str) -> tuple[float, float]:
             return watts
     known = tuple(CPU_WATTS_PER_THREAD.values())
     return sum(idle for idle, _ in known) / len(known), sum(full for _, full in known) / len(known)
+
+
+def counted(cpu: Device, gpu: Device | None) -> str:
+    """Whose power a machine's is, idle to full: ``8 threads of AMD EPYC (4 to 16 W)``.
+
+    Args:
+        cpu: The host's processor, of which a rented machine has some threads.
+        gpu: None for a machine without one.
+    """
+    threads = "" if cpu.tdp_w is not None else f"{plural(cpu.threads, 'thread')} of "
+    named = [f"{threads}{cpu.name}{_range(power(cpu))}"]
+    if gpu is not None:
+        named.append(f"{gpu.name}{_range(power(gpu))}")
+    return listed(named)
+
+
+def _range(drawn: Power | None) -> str:
+    return "" if drawn is None else f" ({digits(drawn.idle, 2)} to {digits(drawn.full, 2)} W)"
 
 
 def watts(cpu: Device, gpu: Device | None) -> Mapping[Resource, float] | None:

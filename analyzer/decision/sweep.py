@@ -4,18 +4,54 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
+from typing import Literal
 
+from analyzer.decision.choice import Ratio
 from analyzer.decision.decision_input import DecisionInput, Sweep
-from analyzer.decision.phrases import capital, gpu_name
+from analyzer.decision.error_components import ratio
+from analyzer.decision.phrases import capital, cpu_name, gpu_name
 from analyzer.decision.plan_memory import all_fits_gpu
 from analyzer.decision.plans import Name, Plan, Plans, plan_all
 from analyzer.memory.fit import largest_between
-from analyzer.record.analysis import SweepPlan, SweepRow
+from analyzer.record.analysis import BatchRange, SweepPlan, SweepRow
+from analyzer.record.batch_ranges import who_wins
 
 BATCHES = tuple(2**power for power in range(13))  # 1 to 4096
 # Share of the best throughput from which a larger batch is latency for little gain. A judgement.
 SATURATED = 0.9
+Winner = Literal["cpu", "gpu", "either"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _BatchSeen:
+    """What a batch came to: its plans, and the CPU's time over the GPU's with its interval."""
+
+    row: SweepRow
+    ratio: Ratio | None
+
+    @property
+    def batch(self) -> int:
+        return self.row.batch
+
+    @property
+    def fits(self) -> bool:
+        return self.row.plans["gpu"].fits
+
+    @property
+    def gpu_wins(self) -> bool:
+        """Whether the GPU plan is expected to be faster, and fits."""
+        # By the middle, not by the interval: a curve needs a crossing, and the ranges tell the doubt.
+        return self.fits and self.row.plans["gpu"].latency_s < self.row.plans["cpu"].latency_s
+
+    @property
+    def winner(self) -> Winner:
+        """The faster device as the verdict has it: either where the interval of their ratio holds 1."""
+        if self.ratio is None or self.ratio[1] <= 1 <= self.ratio[2]:
+            return "either"
+        return "gpu" if self.ratio[0] > 1 else "cpu"
 
 
 def sweep(
@@ -35,21 +71,28 @@ def sweep(
         planned: Plans of some of the questions, which are not worked out again.
     """
     by_batch = dict(sorted(questions.items()))
-    rows = tuple(_rows(by_batch, planned))
+    seen = tuple(_seen(by_batch, planned))
+    rows = tuple(one.row for one in seen)
     if not rows or "gpu" not in rows[0].plans:
         return Sweep(rows=rows, note="Only the CPU was looked at." if rows else "No batch was looked at.")
-    crossovers = _crossovers(rows, at)
-    fitting = [row.batch for row in rows if row.plans["gpu"].fits]
+    any_question = next(iter(by_batch.values()))
+    # The crossover and both ends of its interval are searched between the same batches.
+    between = cache(lambda batch: _see(batch, at(batch))) if at is not None else None
+    fitting = [one for one in seen if one.fits]
+    crossovers = _crossovers(fitting, between)
+    crossover_batch = _crossover_batch(fitting, crossovers)
+    ranges = tuple(_ranges(fitting, between))
     # Without the peak every batch seems to fit: then no largest one is told.
-    known = next(iter(by_batch.values())).peak_memory_bytes is not None
-    largest = max(fitting, default=None) if known else None
+    known = any_question.peak_memory_bytes is not None
+    largest = max((one.batch for one in fitting), default=None) if known else None
     return Sweep(
         rows=rows,
-        crossover_batch=_crossover_batch(rows, crossovers),
+        crossover_batch=crossover_batch,
         crossovers=tuple(crossovers),
-        saturation_batch=_saturation_batch(rows),
+        saturation_batch=_saturation_batch(fitting),
         largest_batch=_largest_batch(rows, largest, has_room or _room_at(at)),
-        note=_note(rows, crossovers, capital(gpu_name(next(iter(by_batch.values()))))),
+        note=_note(rows, ranges, crossover_batch, any_question),
+        ranges=ranges,
     )
 
 
@@ -59,22 +102,25 @@ def throughput(question: DecisionInput, plan: Plan) -> float:
     return question.inferences / spent if spent > 0 else 0.0
 
 
-def _rows(by_batch: Mapping[int, DecisionInput], planned: Mapping[int, Plans]) -> Iterator[SweepRow]:
+def _seen(by_batch: Mapping[int, DecisionInput], planned: Mapping[int, Plans]) -> Iterator[_BatchSeen]:
     # Mostly a model has the same units and edges at every batch: those of the first are found for all.
     similar = next(((by_batch[batch], plans) for batch, plans in planned.items() if batch in by_batch), None)
     for batch, question in by_batch.items():
         plans = planned.get(batch) or plan_all(question, similar)
         similar = similar or (question, plans)
-        yield _row_of(batch, question, plans)
+        yield _seen_as(batch, question, plans)
 
 
-def _row(batch: int, question: DecisionInput) -> SweepRow:
-    return _row_of(batch, question, plan_all(question))
+def _see(batch: int, question: DecisionInput) -> _BatchSeen:
+    return _seen_as(batch, question, plan_all(question))
 
 
-def _row_of(batch: int, question: DecisionInput, found: Plans) -> SweepRow:
+def _seen_as(batch: int, question: DecisionInput, found: Plans) -> _BatchSeen:
     plans: dict[Name, SweepPlan] = {plan.name: _sweep_plan(question, plan) for plan in found}
-    return SweepRow(batch=batch, plans=plans)
+    return _BatchSeen(
+        row=SweepRow(batch=batch, plans=plans),
+        ratio=ratio(found.cpu.components, found.gpu.components) if found.gpu is not None else None,
+    )
 
 
 def _sweep_plan(question: DecisionInput, plan: Plan) -> SweepPlan:
@@ -88,39 +134,67 @@ def _sweep_plan(question: DecisionInput, plan: Plan) -> SweepPlan:
     )
 
 
-def gpu_wins(row: SweepRow) -> bool:
-    """Whether the GPU plan is expected to be faster, and fits."""
-    gpu = row.plans["gpu"]
-    # By the middle, not by the interval: a curve needs a crossing, and the verdict tells the doubt.
-    return gpu.fits and gpu.latency_s < row.plans["cpu"].latency_s
-
-
-def _fitting(rows: Sequence[SweepRow]) -> list[SweepRow]:
-    """The rows in which a comparison makes sense: those that fit the GPU."""
-    return [row for row in rows if row.plans["gpu"].fits]
-
-
-def _crossovers(rows: Sequence[SweepRow], at: Callable[[int], DecisionInput] | None) -> list[int]:
-    """Every batch from which the other device is the faster one."""
-    fitting = _fitting(rows)
+def _crossovers(fitting: Sequence[_BatchSeen], between: Callable[[int], _BatchSeen] | None) -> list[int]:
+    """Every batch from which the other device is expected to be the faster one."""
     crossovers = []
     for before, after in itertools.pairwise(fitting):
-        if gpu_wins(before) != gpu_wins(after):
-            crossovers.append(_bisected(before, after, at) if at is not None else after.batch)
+        if before.gpu_wins != after.gpu_wins:
+            found = _first_change(before, after, between, lambda one: one.gpu_wins) if between else after
+            crossovers.append(found.batch)
     return crossovers
 
 
-def _bisected(before: SweepRow, after: SweepRow, at: Callable[[int], DecisionInput]) -> int:
-    """Bisection between two batches at which different devices win."""
-    # Where the winner changes several times in between, bisection still ends at one of the changes.
-    low, high = before.batch, after.batch
-    while high - low > 1:
-        middle = (low + high) // 2
-        if gpu_wins(_row(middle, at(middle))) == gpu_wins(before):
+def _first_change(
+    before: _BatchSeen,
+    after: _BatchSeen,
+    between: Callable[[int], _BatchSeen],
+    value: Callable[[_BatchSeen], object],
+) -> _BatchSeen:
+    """Bisection between two batches of different values: the first that has not the value of ``before``."""
+    # Where the value changes several times in between, bisection still ends at one of the changes.
+    low, high = before, after
+    while high.batch - low.batch > 1:
+        middle = between((low.batch + high.batch) // 2)
+        if value(middle) == value(before):
             low = middle
         else:
             high = middle
     return high
+
+
+def _ranges(fitting: Sequence[_BatchSeen], between: Callable[[int], _BatchSeen] | None) -> Iterator[BatchRange]:
+    """Who is faster from which batch to which; one after the other, from the first batch to the last."""
+    if not fitting:
+        return
+    first, winner = fitting[0].batch, fitting[0].winner
+    for batch, other in _changes(fitting, between):
+        yield BatchRange(first=first, last=batch - 1, device=winner)
+        first, winner = batch, other
+    yield BatchRange(first=first, last=fitting[-1].batch, device=winner)
+
+
+def _changes(
+    fitting: Sequence[_BatchSeen], between: Callable[[int], _BatchSeen] | None
+) -> Iterator[tuple[int, Winner]]:
+    """Each batch from which the winner is another, and the winner."""
+    for before, after in itertools.pairwise(fitting):
+        if between is None:
+            yield from _changes_unseen(before, after)
+            continue
+        here = before
+        while here.winner != after.winner:
+            here = _first_change(here, after, between, lambda one: one.winner)
+            yield here.batch, here.winner
+
+
+def _changes_unseen(before: _BatchSeen, after: _BatchSeen) -> Iterator[tuple[int, Winner]]:
+    """The same where no batch in between can be asked about: each of them may be either's."""
+    if before.winner == after.winner:
+        return
+    if before.winner != "either" and (after.winner == "either" or after.batch - before.batch > 1):
+        yield before.batch + 1, "either"
+    if after.winner != "either":
+        yield after.batch, after.winner
 
 
 def _room_at(at: Callable[[int], DecisionInput] | None) -> Callable[[int], bool] | None:
@@ -137,42 +211,31 @@ def _largest_batch(
     return largest_between(has_room, fitting, above)
 
 
-def _crossover_batch(rows: Sequence[SweepRow], crossovers: Sequence[int]) -> int | None:
-    fitting = _fitting(rows)
+def _crossover_batch(fitting: Sequence[_BatchSeen], crossovers: Sequence[int]) -> int | None:
     # "Wins from this batch on": where the GPU loses again at the largest batch there is no such batch.
-    if not fitting or not gpu_wins(fitting[-1]):
+    if not fitting or not fitting[-1].gpu_wins:
         return None
     if len(fitting) == 1 and fitting[0].batch > 1:
         return None  # nothing says what smaller batches do
     return crossovers[-1] if crossovers else fitting[0].batch
 
 
-def _saturation_batch(rows: Sequence[SweepRow]) -> int | None:
+def _saturation_batch(fitting: Sequence[_BatchSeen]) -> int | None:
     """None where the largest batch is the first to get there: the throughput may still grow."""
-    fitting = _fitting(rows)
-    rates = [row.plans["gpu"].throughput_per_s for row in fitting]
+    rates = [one.row.plans["gpu"].throughput_per_s for one in fitting]
     if len(rates) < 2:
         return None  # one point is no curve
     first = next(position for position, rate in enumerate(rates) if rate >= SATURATED * max(rates))
     return fitting[first].batch if first < len(fitting) - 1 else None
 
 
-def _note(rows: Sequence[SweepRow], crossovers: Sequence[int], gpu: str) -> str:
-    fitting = _fitting(rows)
-    if not fitting:
-        return f"{gpu} has no room for the model at any batch from {rows[0].batch} to {rows[-1].batch}."
-    first, last = fitting[0].batch, fitting[-1].batch
-    more = "" if last == rows[-1].batch else ", the largest that fits of those looked at"
-    if not crossovers:
-        if first == last:
-            wins = "faster" if gpu_wins(fitting[0]) else "not faster"
-            return f"{gpu} is {wins} at batch {first}, the only one that could be looked at."
-        if gpu_wins(fitting[0]):
-            return f"{gpu} is faster at every batch from {first} to {last}{more}."
-        return f"No batch from {first} to {last} is faster on {gpu[0].lower()}{gpu[1:]}."
-    winner = "faster" if gpu_wins(fitting[-1]) else "no longer faster"
-    text = f"{gpu} is {winner} from batch {crossovers[-1]} up to {last}{more}."
-    if len(crossovers) > 1:
-        before = ", ".join(str(batch) for batch in crossovers[:-1])
-        text += f" The faster device also changes at batch {before}."
-    return text
+def _note(
+    rows: Sequence[SweepRow], ranges: Sequence[BatchRange], even: int | None, question: DecisionInput
+) -> str:
+    gpu = gpu_name(question)
+    if not ranges:
+        smallest, largest = rows[0].batch, rows[-1].batch
+        return f"{capital(gpu)} has no room for the model at any batch from {smallest} to {largest}."
+    text, last = who_wins(ranges, even, cpu=cpu_name(question), gpu=gpu), ranges[-1].last
+    more = "" if last == rows[-1].batch else f" Batch {last} is the largest that fits of those looked at."
+    return text + more

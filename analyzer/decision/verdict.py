@@ -12,8 +12,7 @@ from analyzer.decision.operator_verdicts import REASONS
 from analyzer.decision.phrases import capital, cpu_name, gpu_name
 from analyzer.decision.plans import Plan, Plans, plan_all
 from analyzer.decision.reasons import because, cause, first_said, sentence
-from analyzer.decision.sweep import gpu_wins
-from analyzer.record.analysis import VerdictResult
+from analyzer.record.analysis import BatchRange, VerdictResult
 from analyzer.units import factor, seconds
 
 __all__ = ["REASONS", "verdict"]
@@ -45,6 +44,7 @@ def verdict(question: DecisionInput, plans: Plans, choice: Choice, swept: Sweep 
         because=first_said((why, *because(question, plans, choice)), _SENTENCES),
         would_change=tuple(_would_change(question, plans, choice, swept)),
         crossovers=swept.crossovers if swept else (),
+        ranges=swept.ranges if swept else (),
         saturation_batch=swept.saturation_batch if swept else None,
         largest_batch=swept.largest_batch if swept else None,
         slo_s=question.slo_s,
@@ -78,23 +78,28 @@ def _would_change(question: DecisionInput, plans: Plans, choice: Choice, swept: 
 
 
 def _nearest_batches(question: DecisionInput, choice: Choice, swept: Sweep | None) -> Iterator[str]:
-    """The nearest batch on either side at which the other device is faster."""
+    """The nearest batches on either side at which the answer is another."""
     judged_by_time = choice.objective in ("latency", "throughput") and choice.rival is not None
-    if swept is None or question.batch is None or choice.device not in ("cpu", "gpu") or not judged_by_time:
+    if swept is None or question.batch is None or choice.device == "hybrid" or not judged_by_time:
         return
-    wins = choice.device == "gpu"
-    # Rows that do not fit say nothing: there the GPU loses for want of memory, not of speed.
-    other = cpu_name(question) if wins else gpu_name(question)
-    rows = [row for row in swept.rows if row.plans["gpu"].fits and gpu_wins(row) != wins]
-    above = next((row.batch for row in rows if row.batch > question.batch), None)
-    if above is not None:
-        exact = next((b for b in swept.crossovers if question.batch < b <= above), above)
-        yield f"From batch {exact} {other} is faster."
-    below = next((row.batch for row in reversed(rows) if row.batch < question.batch), None)
-    if below is not None:
-        # A crossover is the first batch of the new winner: the old one wins up to the batch before it.
-        exact = next((b - 1 for b in reversed(swept.crossovers) if below < b <= question.batch), below)
-        yield f"{'At' if exact == 1 else 'Up to'} batch {exact} {other} is faster."
+    batch = question.batch
+    here = next((one for one in swept.ranges if one.first <= batch <= one.last), None)
+    if here is None or here.device != choice.device:
+        return
+    names = {"cpu": cpu_name(question), "gpu": gpu_name(question)}
+
+    def words(one: BatchRange) -> str:
+        return "either may be faster" if one.device == "either" else f"{names[one.device]} is faster"
+
+    above = [one for one in swept.ranges if one.first > batch][:2]
+    if above:
+        more = [f"from {one.first} {words(one)}" for one in above[1:] if one.device != here.device]
+        yield f"From batch {above[0].first} {', '.join([words(above[0]), *more])}."
+    below = [one for one in reversed(swept.ranges) if one.last < batch][:2]
+    if below:
+        more = [f"up to {one.last} {words(one)}" for one in below[1:] if one.device != here.device]
+        where = "At" if below[0].last == 1 else "Up to"
+        yield f"{where} batch {below[0].last} {', '.join([words(below[0]), *more])}."
 
 
 def _changes_that_turn_it(question: DecisionInput, plans: Plans, choice: Choice) -> Iterator[str]:

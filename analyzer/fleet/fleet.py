@@ -28,6 +28,7 @@ from analyzer.pipeline.options import make_options, require_keywords
 from analyzer.progress import StageProgress
 from analyzer.record.fleet import Fleet, FleetEnvironment, FleetModel
 from analyzer.report.fleet.changes import changes
+from analyzer.signatures import names_keywords
 
 DEFAULT_TIMEOUT_S = 900.0
 
@@ -102,6 +103,7 @@ class _Progress:
         self.watch(Finished(task=job.task, model=note.model, seconds=note.seconds, kept=kept, **counts))
 
 
+@names_keywords(FleetOptions)
 def analyze_fleet(
     models: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,

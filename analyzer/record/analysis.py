@@ -25,6 +25,7 @@ from analyzer.record.json_writer import to_dict
 
 # "as" is how a type checker learns that a name is meant to be imported from here (mypy's no_implicit_reexport).
 from analyzer.record.operator_rows import columns
+from analyzer.record.outcome import BatchRange as BatchRange
 from analyzer.record.outcome import CostRow as CostRow
 from analyzer.record.outcome import PlanResult as PlanResult
 from analyzer.record.outcome import PrecisionResult as PrecisionResult

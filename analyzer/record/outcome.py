@@ -38,7 +38,8 @@ class PlanResult:
     ``origin`` and ``low_s`` to ``high_s`` are the latency's. Dollars are those of ``instance``, whose time may
     be predicted where the plan's own was measured on another machine; joules rest on modelled power. Both have
     an origin and a 90 % interval of their own: the origin is empty, the ends None, where a version that did
-    not tell wrote the record. ``pricing``, ``region`` and ``price_date`` are of the instance's price.
+    not tell wrote the record. ``energy_of`` says whose watts were counted. ``pricing``, ``region`` and
+    ``price_date`` are of the instance's price.
     """
 
     name: Literal["cpu", "gpu", "hybrid"]
@@ -65,13 +66,29 @@ class PlanResult:
     pricing: Pricing = "on-demand"
     region: str = ""
     price_date: str = ""
+    energy_of: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRange:
+    """Batches from ``first`` to ``last`` and the device that is faster there.
+
+    ``either`` where the 90 % interval of the speed-up holds 1, and where the answer changes between two batches
+    and none in between was looked at.
+    """
+
+    first: Count
+    last: Count
+    device: Literal["cpu", "gpu", "either"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictResult:
     """The answer. ``speedup`` is always the CPU plan's latency over the GPU plan's; None without a GPU.
 
-    ``slo_s`` is the latency that had to be met (``--slo``); None where none was asked for.
+    ``crossover_batch`` is the first from which the GPU is expected to be faster; ``ranges`` say how sure that
+    is, from the smallest batch looked at to the largest that fits. ``slo_s`` is the latency that had to be met
+    (``--slo``); None where none was asked for.
     """
 
     device: Literal["cpu", "gpu", "hybrid", "either"]
@@ -88,6 +105,7 @@ class VerdictResult:
     saturation_batch: Count | None = None
     largest_batch: Count | None = None
     slo_s: Positive | None = None
+    ranges: tuple[BatchRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -172,7 +172,8 @@ def _plans(analysis: Analysis) -> str:
         )
         for card in cards
     ]
-    return table(head, rows, range(1, 7))
+    said = summary.energy_of(analysis)
+    return "\n\n".join((table(head, rows, range(1, 7)), *([escape(said)] if said else ())))
 
 
 def _ranking(analysis: Analysis) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from analyzer.record.analysis import Analysis, DeviceInfo
 from analyzer.record.invocation import applied, command_line
-from analyzer.report import operator_columns, price_words
+from analyzer.report import operator_columns, price_words, summary
 from analyzer.units import UNKNOWN, byte_count, digits, rate, seconds, share
 
 # A command without --cpu asks for the CPU of the machine that it is typed on, which is the reader's.
@@ -191,8 +191,9 @@ def _money(analysis: Analysis) -> list[MethodFact]:
         text = (
             "power of the whole machine, idle and full by its devices' design power, over the time that each "
             "device works, for one inference; power is never measured, and its own error is not in the range, "
-            "which is that of the times"
-        )
+            "which is that of the times. A plan with the GPU counts its host too, of which one thread waits. "
+            f"{summary.energy_of(analysis)}"
+        ).strip()
         facts.append(MethodFact(name="Joules", value=text))
     return facts
 

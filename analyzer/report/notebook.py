@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from analyzer.record.analysis import Analysis
-from analyzer.report import capacity_words, generation_words, summary
-from analyzer.report.answer import AnswerFigure
+from analyzer.report import brief, summary
 from analyzer.report.html import environment
-from analyzer.report.ranking import words as ranking_words
 from analyzer.report.summary import MARKS, sign
 
 
@@ -18,7 +16,7 @@ def render(analysis: Analysis) -> str:
 
 
 def _told(analysis: Analysis) -> dict[str, Any]:
-    subject, answer, figures = _answer(analysis)
+    subject, answer, figures = brief.answer(analysis)
     return {
         "title": analysis.model.name,
         "subject": subject,
@@ -33,18 +31,3 @@ def _told(analysis: Analysis) -> dict[str, Any]:
         "marks": MARKS.values(),
         "missing": summary.missing(analysis),
     }
-
-
-def _answer(analysis: Analysis) -> tuple[str, str, tuple[AnswerFigure, ...]]:
-    """What was asked, the answer and, of a service or a model that generates, its figures."""
-    if analysis.capacity is not None:
-        told = analysis.capacity
-        return capacity_words.subject(told), capacity_words.sentence(told), tuple(capacity_words.figures(told))
-    if analysis.generation is not None:
-        generation = analysis.generation
-        return (
-            generation_words.subject(generation),
-            generation_words.sentence(analysis, generation),
-            tuple(generation_words.figures(generation)),
-        )
-    return summary.subject(analysis), ranking_words.sentence(analysis), ()

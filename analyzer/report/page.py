@@ -8,6 +8,7 @@ from typing import Any
 from analyzer.checks.phrases import source_location
 from analyzer.record.analysis import Alternative, Analysis, Finding
 from analyzer.report import (
+    brief,
     capacity_page,
     generation_page,
     method,
@@ -120,6 +121,7 @@ def _data(
     """What the page's script reads."""
     return {
         "name": analysis.model.name,
+        "brief": brief.render(analysis),
         "shapes": SHAPES,
         "charts": {chart.name: chart.payload() for chart in charts},
         "operators": operator_columns.columns(analysis, module_of_operator),
@@ -203,5 +205,5 @@ def _alternative(alternative: Alternative) -> dict[str, str]:
         "gpu": seconds(gpu.latency_s) if gpu else UNKNOWN,
         "best": seconds(best.latency_s) if best else UNKNOWN,
         "origin": gpu.origin if gpu else "",
-        "crossover": count(verdict.crossover_batch),
+        "crossover": summary.crossover_batch(verdict),
     }

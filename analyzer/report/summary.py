@@ -17,11 +17,14 @@ from analyzer.record.analysis import (
     OperatorVerdict,
     PlanResult,
     TensorInfo,
+    VerdictResult,
 )
-from analyzer.text import first_few, plural
+from analyzer.record.batch_ranges import interval_words, who_wins
+from analyzer.text import first_few, listed, plural
 from analyzer.units import (
     UNKNOWN,
     byte_count,
+    count,
     digits,
     dollars,
     factor,
@@ -103,6 +106,7 @@ class PlanCard:
     instance: str
     energy: str
     energy_interval: str
+    energy_of: str
     energy_origin: str
     origin: str
     copies: str
@@ -282,6 +286,9 @@ def crossover(analysis: Analysis) -> str:
     verdict = analysis.verdict
     if analysis.devices.gpu is None:
         return ""
+    if len(analysis.sweep) > 1 and verdict.ranges:
+        return who_wins(verdict.ranges, verdict.crossover_batch)
+    # A record of a version that kept no ranges.
     if verdict.crossover_batch is not None:
         return f"The GPU wins from batch {verdict.crossover_batch} on."
     # None has three meanings in the record: not looked for, no room at any batch, or slower at all of them.
@@ -291,6 +298,12 @@ def crossover(analysis: Analysis) -> str:
     if not any(row.plans["gpu"].fits for row in analysis.sweep if "gpu" in row.plans):
         return f"At no batch up to {largest} does the model fit into the GPU's memory."
     return f"The GPU wins at no batch up to {largest}."
+
+
+def crossover_batch(verdict: VerdictResult) -> str:
+    """``12 (3 to 64)``: the batch from which the GPU is expected to win, and between which ones that lies."""
+    doubt = interval_words(verdict)
+    return f"{count(verdict.crossover_batch)}{f' ({doubt})' if doubt else ''}"
 
 
 def uses_gpu(analysis: Analysis) -> bool:
@@ -310,6 +323,16 @@ def batches(analysis: Analysis) -> str:
             f"Of the batches looked at {verdict.largest_batch} is the largest that fits its memory."
         )
     return " ".join(filter(None, sentences))
+
+
+def energy_of(analysis: Analysis) -> str:
+    """Whose watts the joules of the plans are; empty where none are known or the record does not tell."""
+    plans = {plan.name: plan.energy_of for plan in analysis.plans if plan.energy_of}
+    by_machine: dict[str, list[str]] = {}
+    for name, machine in plans.items():
+        by_machine.setdefault(machine, []).append(PLAN_TITLES[name])
+    parts = [f"{listed(titles)}: {machine}" for machine, titles in by_machine.items()]
+    return f"Energy counts, idle to full, {'; '.join(parts)}." if parts else ""
 
 
 def plan_cards(analysis: Analysis) -> tuple[PlanCard, ...]:
@@ -341,6 +364,7 @@ def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
         instance=plan.instance,
         energy=joules(plan.energy_j),
         energy_interval=joules_range[0],
+        energy_of=plan.energy_of,
         energy_origin=joules_range[1],
         origin=plan.origin,
         copies=copies,

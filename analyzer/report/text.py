@@ -56,7 +56,7 @@ def render(analysis: Analysis) -> str:
         *_generation(analysis),
         _heading(analysis),
         _ranking(analysis),
-        _plans(summary.plan_cards(analysis)),
+        _plans(summary.plan_cards(analysis), summary.energy_of(analysis)),
         "\n".join(_devices(analysis)),
         _reasons(analysis),
         _training(analysis),
@@ -115,7 +115,7 @@ def _reasons(analysis: Analysis) -> str:
     return "\n".join(lines) if len(lines) > 1 else ""
 
 
-def _plans(cards: Sequence[PlanCard]) -> str:
+def _plans(cards: Sequence[PlanCard], energy_of: str) -> str:
     if not cards:
         return ""
     head = ("", "latency", "90 % interval", "per second", "memory", "$/million", "energy", "origin")
@@ -132,7 +132,7 @@ def _plans(cards: Sequence[PlanCard]) -> str:
         )
         for card in cards
     ]
-    return "\n".join(table(head, rows, right=range(1, 7)))
+    return "\n".join((*table(head, rows, right=range(1, 7)), *_wrapped(energy_of, first="  ", rest="  ")))
 
 
 def _ranking(analysis: Analysis) -> str:

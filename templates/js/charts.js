@@ -88,6 +88,8 @@ const charts = (() => {
       scaleFactor: 2,
     });
     const drawing = target.querySelector("svg.marks, canvas.marks");
+    // Paper is light: what a canvas has in the dark colours is turned round there.
+    drawing.classList.toggle("drawn-dark", canvas && getComputedStyle(document.documentElement).colorScheme === "dark");
     named(target, drawing, title, figure.querySelector("figcaption").textContent);
     views.set(name, result.view);
     keys.filters(figure, result.view, cellsOf(name));
@@ -96,7 +98,8 @@ const charts = (() => {
       const index = item && item.mark.role === "mark" && item.datum && item.datum.index;
       if (Number.isInteger(index)) report.select(index, "chart");
     });
-    if (name === "roofline") mark(report.selected());
+    if (name === "by-module") measured();
+    if (name === "roofline" || name === "by-module") mark(report.selected());
     figure.dataset.drawn = "yes";
   }
 
@@ -144,6 +147,21 @@ const charts = (() => {
     if (icicle) await icicle.signal("picked", index === null ? -1 : report.operators[index].module_number).runAsync();
   }
 
+  // What the widths stand for lives in the address; a measure that this page lacks is left at the usual one.
+  const measure = document.getElementById("measure");
+  const usual = measure && measure.options[0].value;
+  function recall() {
+    const asked = address.get("measure");
+    measure.value = [...measure.options].some((option) => option.value === asked) ? asked : usual;
+    told();
+    measured();
+  }
+  const told = (options) => address.set("measure", measure.value === usual ? null : measure.value, options);
+  function measured() {
+    const view = views.get("by-module");
+    if (view && measure && view.signal("measure") !== measure.value) view.signal("measure", measure.value).runAsync();
+  }
+
   function redraw(name) {
     const figure = document.querySelector(`[data-chart="${CSS.escape(name)}"]`);
     views.get(name).finalize();
@@ -175,26 +193,19 @@ const charts = (() => {
     if (cells.length > shown.length) holder.append(element("p", { textContent: `The first ${shown.length} of ${cells.length} rows; the CSV has all.` }));
   }
 
-  // A cell that a spreadsheet would take for a formula is given as text.
-  const quoted = (cell) => {
-    const text = cell === null || cell === undefined ? "" : String(cell);
-    const safe = typeof cell === "string" && /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
-    return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
-  };
-  function csv(name) {
-    return [data.charts[name].columns.map((column) => column.name), ...cellsOf(name)].map((row) => row.map(quoted).join(",")).join("\r\n");
-  }
-  function download(name) {
-    const link = element("a", { href: URL.createObjectURL(new Blob([csv(name)], { type: "text/csv" })), download: `${data.name}-${name}.csv` });
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-  }
+  const csv = (name) => sheets.csv([data.charts[name].columns.map((column) => column.name), ...cellsOf(name)]);
 
   document.querySelectorAll("[data-chart]").forEach((figure) => keys.walk(figure, cellsOf, (name) => views.get(name)));
   document.querySelectorAll("[data-numbers]").forEach((details) => details.addEventListener("toggle", () => numbers(details)));
-  document.querySelectorAll("[data-csv]").forEach((button) => button.addEventListener("click", () => download(button.dataset.csv)));
-  const measure = document.getElementById("measure");
-  if (measure) measure.addEventListener("change", () => views.get("by-module").signal("measure", measure.value).runAsync());
+  document.querySelectorAll("[data-csv]").forEach((button) => button.addEventListener("click", () => sheets.download(`${data.name}-${button.dataset.csv}.csv`, csv(button.dataset.csv))));
+  if (measure) {
+    measure.addEventListener("change", () => {
+      told({ at: "where" });
+      measured();
+    });
+    address.onChange(recall);
+    recall();
+  }
   const out = document.getElementById("focus-out");
   if (out) out.addEventListener("click", () => keys.whole(views.get("by-module")));
   report.onSelect(mark);

@@ -22,6 +22,23 @@ const report = (() => {
     listeners.forEach((listener) => listener(selected, from));
   }
 
+  // What an operator and a module are called in links: by name, as another rendering of the record numbers them anew.
+  // Of several with one name the second is "name~2".
+  function named(texts) {
+    const keys = new Map();
+    const used = new Map();
+    texts.forEach((text, at) => {
+      let times = (used.get(text) || 0) + 1;
+      const key = () => (times > 1 ? `${text}~${times}` : text);
+      while (keys.has(key())) times += 1;
+      used.set(text, times);
+      keys.set(key(), at);
+    });
+    return { all: [...keys.keys()], at: (key) => keys.get(key) ?? null };
+  }
+  const operatorNames = named(operators.map((row) => row.name || row.type));
+  const moduleNames = named(modules.map((item) => item.path));
+
   // The module itself and all above it.
   function ancestry(number) {
     const line = [];
@@ -36,7 +53,7 @@ const report = (() => {
   }
 
   return {
-    data, unpack, rowsOf, operators, modules, groups, ancestry, element, select,
+    data, unpack, rowsOf, operators, modules, groups, ancestry, element, select, operatorNames, moduleNames,
     selected: () => selected,
     onSelect: (listener) => listeners.push(listener),
   };

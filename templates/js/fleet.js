@@ -307,6 +307,21 @@ const fleet = (() => {
     return columns.some((column) => column.field === field) ? [{ column: field, dir: told.startsWith("-") ? "desc" : "asc" }] : [];
   }
 
+  // The cells that are shown, model by model as sorted, in columns named as those of fleet.csv.
+  const OF_CELL = ["batch", "precision", "runs", "fits", "meets", "latency_s", "low_s", "high_s", "ttft_s", "tpot_s", "tokens_per_s", "origin", "memory_bytes", "energy_j",
+    "usd_per_million", "usd_low_per_million", "usd_high_per_million", "usd_per_month", "usd_low_per_month", "usd_high_per_month", "usd_per_hour", "count", "reason"];
+  function exported() {
+    const head = ["model", "owner", "tags", "question", "device", ...OF_CELL, "best", "cheapest", "verdict", "sentence", "failure", "message", "hint"];
+    const lines = grid.getRows("active").map((row) => row.getData().index).flatMap((model) => {
+      const own = [M.name(model), M.owner(model), M.tags(model).join("; "), M.question(model)];
+      const end = [M.failure(model) ? "" : data.verdicts[M.verdict(model)] || M.verdict(model), M.sentence(model), M.failure(model), M.message(model), M.hint(model)];
+      const cells = devices.map((_, at) => [at, shown[model * wide + at]]).filter(([at, cell]) => cell >= 0 && !state.hidden.has(at));
+      if (cells.length === 0) return [[...own, "", ...OF_CELL.map(() => null), null, null, ...end]];
+      return cells.map(([at, cell]) => [...own, devices[at].slug, ...OF_CELL.map((name) => C[name](cell)), cell === best(model), cell === cheapest(model), ...end]);
+    });
+    return [head, ...lines];
+  }
+
   // ---------------------------------------------------------------- what cells show
   let usual = "dollars";
   // CPUs of the price list that are nobody's cheapest: there, and not shown until asked for.
@@ -555,6 +570,7 @@ const fleet = (() => {
     form.addEventListener("input", later);
     form.addEventListener("submit", (event) => event.preventDefault());
     form.addEventListener("reset", () => setTimeout(apply));
+    byId("fleet-csv").addEventListener("click", () => sheets.download("fleet-shown.csv", sheets.csv(exported())));
     document.getElementsByName("fleet-show").forEach((input) => input.addEventListener("change", () => { state.show = input.value; redraw(); }));
     byId("fleet-batch").addEventListener("change", (event) => { state.batch = event.target.value === "" ? null : Number(event.target.value); redraw(); });
     document.querySelectorAll("[data-devices]").forEach((button) => button.addEventListener("click", () => {

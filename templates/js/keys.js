@@ -62,7 +62,7 @@ const keys = (() => {
       const { columns } = data.charts[name];
       status.textContent = columns.map((column, place) => `${column.title} ${figures.figure(cells[at][place], column.kind)}`).join(", ");
       const index = cells[at][columns.findIndex((column) => column.name === "index")];
-      if (Number.isInteger(index) && index !== report.selected()) report.select(index, "chart");
+      if (Number.isInteger(index) && index !== report.selected()) report.select(index, "keys");
     };
     target.addEventListener("keydown", (event) => {
       if (event.target !== target || event.ctrlKey || event.metaKey || event.altKey) return;

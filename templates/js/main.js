@@ -3,9 +3,14 @@
 (() => {
   charts.begin(graph.begin());
   document.querySelectorAll("[data-select]").forEach((link) => {
-    link.addEventListener("click", () => {
-      const index = Number(link.dataset.select);
+    const index = Number(link.dataset.select);
+    link.hash = address.link("operators", { op: report.operatorNames.all[index] });
+    link.addEventListener("click", (event) => {
+      if (event.ctrlKey || event.metaKey || event.shiftKey) return; // another tab or window
+      // What is filtered stays as it is.
+      event.preventDefault();
       if (report.selected() !== index) report.select(index, "link");
+      address.go("operators");
     });
   });
   const links = new Map([...document.querySelectorAll(".top nav a")].map((link) => [link.hash.slice(1), link]));

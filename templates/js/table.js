@@ -108,32 +108,80 @@ const table = (() => {
       groupStartOpen: true,
       groupHeader: groupHead,
     });
-    grid.on("tableBuilt", () => { named(); grids.resizes(grid, byId("table")); tally(); report.table = grid; document.documentElement.dataset.table = "ready"; });
-    grid.on("dataFiltered", (_, kept) => tally(kept.length));
+    grid.on("tableBuilt", () => {
+      named();
+      grids.resizes(grid, byId("table"));
+      tally();
+      grid.on("dataSorted", (sorters) => {
+        const told = sorters.map(({ field, dir }) => `${dir === "desc" ? "-" : ""}${field}`).join(",");
+        address.set("sort", told === "index" ? null : told, HERE);
+      });
+      recall();
+      report.onSelect((index, from) => {
+        // Each step of a walk through a chart would be one of the browser's history as well.
+        const step = from !== "keys" || address.get("op") === null;
+        address.set("op", index === null ? null : report.operatorNames.all[index], { ...HERE, step });
+      });
+      address.onChange(recall);
+      report.table = grid;
+      document.documentElement.dataset.table = "ready";
+    });
+    grid.on("dataFiltered", (_, kept) => tally(kept.map((row) => row.getData())));
     grid.on("rowClick", (_, row) => report.select(row.getIndex(), "table"));
     offerTypes();
     byId("filters").addEventListener("input", later);
     byId("filters").addEventListener("submit", (event) => event.preventDefault());
-    byId("filters").addEventListener("reset", () => setTimeout(() => { module = null; report.tree?.clear(); apply(); group(); }));
-    byId("grouping")?.addEventListener("change", group);
+    byId("filters").addEventListener("reset", () => setTimeout(() => { module = null; report.tree?.show(null); apply(); group(); }));
+    byId("grouping").addEventListener("change", group);
+    byId("rows-csv").addEventListener("click", download);
+    byId("rows-copy").addEventListener("click", copy);
+    document.addEventListener("keydown", slash);
+    byId("search").addEventListener("keydown", leave);
     report.onSelect(show);
+  }
+
+  // What the address says is shown; a name or a choice that this page lacks is left at the usual one.
+  function recall() {
+    // Filtering sorts anew, by what was sorted before.
+    const order = address.get("sort") || "";
+    byId("search").value = address.get("q") || "";
+    Object.entries(CHOICES).forEach(([key, [id]]) => pick(byId(id), address.get(key)));
+    pick(byId("grouping"), address.get("group"));
+    module = report.moduleNames.at(address.get("module"));
+    apply();
+    group();
+    const sorters = order.split(",").map((told) => ({ column: told.replace(/^-/, ""), dir: told.startsWith("-") ? "desc" : "asc" }))
+      .filter(({ column }) => COLUMNS.some(({ field }) => field === column));
+    if (sorters.length || grid.getSorters().length) grid.setSort(sorters.length ? sorters : "index", "asc");
+    const index = report.operatorNames.at(address.get("op"));
+    if (index === null) address.set("op", null);
+    if (index !== report.selected()) report.select(index === null ? report.selected() : index, "address");
+    if (module !== null || index === null) report.tree?.show(module);
+  }
+  function pick(select, value) {
+    select.value = [...select.options].some((option) => option.value === value) ? value : "";
   }
 
   function named() {
     grids.accessible(byId("table"), "Operators");
   }
 
-  function groupHead(value, count) {
+  const amount = (count) => `${count.toLocaleString("en-US")} ${count === 1 ? "operator" : "operators"}`;
+  function groupName(value, count) {
+    const by = byId("grouping").value;
+    if (by === "type" || by === "module") return `${value || "no module"} · ${amount(count)}`;
     const found = groups[value];
-    if (!found) return element("span", { textContent: `Folded away before the run (${count})` });
+    if (!found) return `Folded away before the run · ${amount(count)}`;
     const alone = found.type === "" ? found.name : `${found.type} ${found.name}`;
-    const head = element("span", { textContent: `${alone} · ${found.provider} · ${figures.figure(found.time, "seconds")}` });
-    head.append(sign(found.origin), ` · ${count} of ${found.members}`);
-    return head;
+    return `${alone} · ${found.provider} · ${figures.figure(found.time, "seconds")} ${data.marks[found.origin] || ""} · ${count} of ${found.members}`;
+  }
+  function groupHead(value, count, inside) {
+    return element("span", { className: "group-head" }, `${groupName(value, count)} `, ...sums.parts(inside));
   }
   function group() {
-    const by = byId("grouping")?.value;
+    const by = byId("grouping").value;
     grid.setGroupBy(by || false);
+    address.set("group", by, HERE);
   }
 
   function offerTypes() {
@@ -143,22 +191,78 @@ const table = (() => {
       byId("filter-type").append(element("option", { value: type, textContent: `${type} (${count})` })));
   }
 
+  const HERE = { at: "operators" };
+  // By its key in the address: the choice and the field that must be what is chosen.
+  const CHOICES = { type: ["filter-type", "type"], on: ["filter-placement", "placement"], bound: ["filter-bound", "bound"], verdict: ["filter-verdict", "verdict"] };
+
   let timer = 0;
   function later() { clearTimeout(timer); timer = setTimeout(apply, 120); }
   function apply() {
     const words = byId("search").value.toLowerCase().split(/\s+/).filter(Boolean);
-    const exact = [["filter-type", "type"], ["filter-placement", "placement"], ["filter-bound", "bound"], ["filter-verdict", "verdict"]]
-      .map(([id, field]) => [field, byId(id).value]).filter(([, value]) => value);
+    const exact = Object.values(CHOICES).map(([id, field]) => [field, byId(id).value]).filter(([, value]) => value);
     const inside = module === null ? null : new Set(report.modules.filter((item) => report.ancestry(item.number).includes(module)).map((item) => item.number));
     grid.setFilter((row) =>
       words.every((word) => row.text.includes(word)) && exact.every(([field, value]) => row[field] === value) && (!inside || inside.has(row.module_number)));
+    address.set("q", byId("search").value.trim(), HERE);
+    Object.entries(CHOICES).forEach(([key, [id]]) => address.set(key, byId(id).value, HERE));
+    address.set("module", moduleKey(), HERE);
   }
-  function tally(shown = rows.length) {
+  const moduleKey = () => (module === null ? null : report.moduleNames.all[module]);
+  function tally(shown = rows) {
     const where = module ? ` in ${report.modules[module].path}` : "";
-    byId("found").textContent = `${shown.toLocaleString("en-US")} of ${rows.length.toLocaleString("en-US")} operators${where}`;
+    byId("found").textContent = `${shown.length.toLocaleString("en-US")} of ${rows.length.toLocaleString("en-US")} operators${where}`;
+    byId("sums").replaceChildren(...(shown.length ? sums.parts(shown) : []));
+    byId("exported").textContent = "";
   }
 
-  function only(number) { module = number; apply(); }
+  // The rows as filtered and sorted; in parts with a name each where they are grouped.
+  const active = () => grid.getRows("active").map((row) => row.getData());
+  function parts() {
+    if (!byId("grouping").value) return [["", active()]];
+    return grid.getGroups().map((part) => {
+      const inside = part.getRows().map((row) => row.getData());
+      return [`${groupName(part.getKey(), inside.length)} · ${sums.of(inside).map((told) => told.join(" ")).join(" · ")}`, inside];
+    });
+  }
+
+  // Named as `--format csv` names them where they are the same.
+  const EXPORTED = {
+    index: "index", name: "name", op_type: "type", domain: "domain", module: "module", module_class: "class", phase: "phase", source: "file", code: "code",
+    inputs: "inputs", outputs: "outputs", flops: "flops", macs: "macs", bytes_read: "bytes_read", bytes_written: "bytes_written", intensity: "intensity", basis: "basis", note: "note",
+    cpu_time_s: "cpu", cpu_low_s: "cpu_low", cpu_high_s: "cpu_high", cpu_origin: "cpu_origin", cpu_bound: "cpu_bound",
+    gpu_time_s: "gpu", gpu_low_s: "gpu_low", gpu_high_s: "gpu_high", gpu_origin: "gpu_origin", gpu_bound: "gpu_bound", gpu_placed_on: "placed_on", gpu_why: "why",
+    verdict_device: "verdict", verdict_speedup: "speedup", verdict_reason: "reason", verdict_explanation: "explanation", placement: "placement", best_plan_time_s: "best", best_plan_share: "share",
+  };
+  const exported = () => [Object.keys(EXPORTED), ...active().map((row) => Object.values(EXPORTED).map((field) => row[field]))];
+  function download() {
+    const told = exported();
+    sheets.download(`${data.name}-operators.csv`, sheets.csv(told));
+    byId("exported").textContent = `${amount(told.length - 1)} downloaded.`;
+  }
+  async function copy() {
+    const told = exported();
+    const copied = await sheets.copy(sheets.tabbed(told));
+    byId("exported").textContent = copied ? `${amount(told.length - 1)} copied.` : "This browser does not let the page copy: download them.";
+  }
+
+  function slash(event) {
+    if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, [contenteditable]")) return;
+    event.preventDefault();
+    byId("search").focus();
+    byId("search").select();
+  }
+  // The browser's own answer would empty it as well.
+  function leave(event) {
+    if (event.key !== "Escape") return;
+    event.preventDefault();
+    byId("search").blur();
+  }
+
+  function only(number) {
+    module = number;
+    address.set("module", moduleKey(), { ...HERE, step: true });
+    apply();
+  }
 
   function show(index, from) {
     if (!grid) return;
@@ -196,5 +300,5 @@ const table = (() => {
     );
   }
 
-  return { begin, only, HEIGHT };
+  return { begin, only, parts, range, NAMES, HEIGHT, module: () => module };
 })();

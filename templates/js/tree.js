@@ -78,6 +78,10 @@ report.tree = (() => {
     grid.on("tableBuilt", () => {
       grids.accessible(document.getElementById("tree"), "Modules");
       grids.resizes(grid, document.getElementById("tree"));
+      // A link may have chosen before the tree was there.
+      const index = report.selected();
+      const first = table.module() ?? (index === null ? null : report.operators[index].module_number);
+      if (first !== null) highlight(first, true);
     });
     grid.on("rowClick", (_, row) => {
       const number = row.getData().number;
@@ -91,7 +95,7 @@ report.tree = (() => {
   // Opens the way to a module, marks it and, where asked for, brings it into view.
   function highlight(number, reveal) {
     chosen = number;
-    if (!grid) return;
+    if (!grid?.initialized) return;
     let row = null;
     if (number !== null) {
       const way = report.ancestry(number).reverse();
@@ -110,5 +114,5 @@ report.tree = (() => {
     if (reveal && line.offsetParent) holder.scrollTop = Math.max(0, line.offsetTop - holder.clientHeight / 2);
   }
 
-  return { begin, clear: () => highlight(null, false) };
+  return { begin, show: (number) => highlight(number, true) };
 })();

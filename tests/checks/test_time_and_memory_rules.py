@@ -4,7 +4,7 @@ from typing import Any
 from checks_factory import analysis, operator, plan, stem, tensor
 
 from analyzer.checks import run
-from analyzer.record.analysis import Analysis, OperatorResult, Where
+from analyzer.record.analysis import Analysis, BatchRange, OperatorResult, Where
 
 
 def found(code: str, toy: Analysis) -> list[Any]:
@@ -94,8 +94,23 @@ def test_a_model_faster_on_the_cpu_is_a_warning_that_names_the_batch_from_which_
     toy = replace(toy, verdict=replace(toy.verdict, crossover_batch=64))
     (finding,) = found("A203", toy)
     assert (finding.severity, finding.certain) == ("warning", True)
-    assert "from 64 on" in finding.fix
+    assert "from 64 on, where the GPU wins" in finding.fix
     assert abs(finding.seconds - 9e-4) < 1e-12
+
+
+def test_a_batch_is_promised_only_where_the_gpu_is_certain_to_win() -> None:
+    toy = analysis(operator("Relu", ["x"], ["y"]), cpu_s=1e-4, gpu_s=1e-3)
+    known = (
+        BatchRange(first=1, last=9, device="cpu"),
+        BatchRange(first=10, last=99, device="either"),
+        BatchRange(first=100, last=4096, device="gpu"),
+    )
+    fixes = [
+        found("A203", replace(toy, verdict=replace(toy.verdict, crossover_batch=64, ranges=ranges)))[0].fix
+        for ranges in (known, known[:2])
+    ]
+    assert "from 100 on, where the GPU wins" in fixes[0]
+    assert "from 64 on, where the GPU may win" in fixes[1]
 
 
 def test_a_speed_up_whose_interval_holds_one_is_said_to_be_uncertain() -> None:

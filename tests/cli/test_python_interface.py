@@ -1,5 +1,6 @@
 """``from analyzer import analyze``."""
 
+import inspect
 import typing
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +11,17 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+import analyzer
 from analyzer import AnalyzerError, analyze, load_report
 from analyzer.api import analyze_record
-from analyzer.option_table import AnalyzeOptions, RecordOptions
+from analyzer.option_table import (
+    AnalyzeOptions,
+    ApplyOptions,
+    CapacityOptions,
+    FleetOptions,
+    GenerateOptions,
+    RecordOptions,
+)
 from analyzer.record.analysis import Analysis
 
 
@@ -119,3 +128,26 @@ def test_an_editor_knows_the_keywords_and_their_types(
 def test_an_object_that_is_no_model_is_refused() -> None:
     with pytest.raises(AnalyzerError, match="no model"):
         analyze(3.5, run=False)  # type: ignore[arg-type]
+
+
+def test_a_notebook_is_offered_the_public_names_and_no_others() -> None:
+    """None is imported before it is used: without a ``__dir__`` of the package a notebook would offer none."""
+    assert {name for name in dir(analyzer) if not name.startswith("_")} == {
+        name for name in analyzer.__all__ if not name.startswith("_")
+    }
+
+
+@pytest.mark.parametrize(
+    ("function", "options"),
+    [
+        ("analyze", AnalyzeOptions),
+        ("analyze_generation", GenerateOptions),
+        ("plan_capacity", CapacityOptions),
+        ("apply_plan", ApplyOptions),
+        ("analyze_fleet", FleetOptions),
+    ],
+)
+def test_the_signature_names_every_option_that_a_type_checker_knows(function: str, options: type) -> None:
+    parameters = inspect.signature(getattr(analyzer, function)).parameters
+    assert set(typing.get_type_hints(options)) <= set(parameters)
+    assert all(item.kind is not item.VAR_KEYWORD for item in parameters.values())

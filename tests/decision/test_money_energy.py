@@ -271,6 +271,20 @@ def test_the_gpu_plan_counts_the_card_and_the_waiting_host(build: Callable[..., 
     assert plan(decide(fast(build, op)), "gpu").energy_j == pytest.approx(expected)
 
 
+def test_every_plan_says_whose_watts_its_joules_are(
+    build: Callable[..., Any], op: type[Any], devices: dict[str, Device]
+) -> None:
+    """The card idles at 11 % and works at 102 % of 72 W; the CPU idles at 16 % (0.64 of 3.97) of 100 W."""
+    decision = decide(fast(build, op))
+    assert plan(decision, "cpu").energy_of == "Here (16 to 100 W)"
+    assert plan(decision, "gpu").energy_of == "Here (16 to 100 W) and NVIDIA L4 (7.9 to 73 W)"
+    share = replace(devices["cpu"], tdp_w=None, architecture="Zen 3", threads=4)
+    decision = decide(fast(build, op, cpu=share))
+    assert plan(decision, "cpu").energy_of == "4 threads of Here (1.8 to 8.1 W)"
+    unknown = decide(fast(build, op, gpu=replace(devices["gpu"], tdp_w=None)))
+    assert plan(unknown, "gpu").energy_of == ""
+
+
 def test_energy_is_not_known_without_the_power_of_the_card(
     build: Callable[..., Any], op: type[Any], devices: dict[str, Device]
 ) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -23,7 +24,7 @@ def family(
 
     def at(batch: int) -> Any:
         ops = [op(reads=("in",), cpu=cpu(batch), gpu=gpu(batch), elements=0, weight=given.get("weight", 0))]
-        rest = {"gpu": given["device"]} if "device" in given else {}
+        rest = {name: given[key] for name, key in (("gpu", "device"), ("spread", "spread")) if key in given}
         peak = given["peak"](batch) if "peak" in given else 0
         return build(*ops, batch=batch, input_elements=0, peak_memory_bytes=peak, **rest)
 
@@ -49,7 +50,9 @@ def test_the_crossover_is_the_first_batch_from_which_the_gpu_wins(
     found = sweep(asked(linear(build, op)))
     assert found.crossover_batch == 16
     assert found.crossovers == (16,)
-    assert found.note == "The L4 is faster from batch 16 up to 4096."
+    assert found.note == (
+        "This CPU wins up to batch 8, either may win from 9 to 15 and the L4 wins from batch 16 on."
+    )
 
 
 def test_the_crossover_is_exact_where_any_batch_can_be_asked_about(
@@ -57,6 +60,70 @@ def test_the_crossover_is_exact_where_any_batch_can_be_asked_about(
 ) -> None:
     at = linear(build, op)
     assert sweep(asked(at), at=at).crossover_batch == 12
+
+
+# Of both times: the logarithms of independent errors add in squares, so that their ratio is known within 2.
+SPREAD = 2 ** (1 / math.sqrt(2))
+
+
+def doubtful(build: Callable[..., Any], op: type[Any]) -> Callable[..., Any]:
+    """CPU 1 ms an inference, GPU 10.2 ms: equal at 10.2, and at 5.1 and 20.4 at the ends of the interval."""
+    return family(build, op, gpu=lambda _: 1.02e-2, cpu=lambda b: 1e-3 * b, spread=SPREAD)
+
+
+def test_the_crossover_is_as_uncertain_as_the_times_are(build: Callable[..., Any], op: type[Any]) -> None:
+    """The ratio holds 1 from the first batch above 5.1 to the last below 20.4."""
+    at = doubtful(build, op)
+    found = sweep(asked(at), at=at)
+    assert [(one.first, one.last, one.device) for one in found.ranges] == [
+        (1, 5, "cpu"),
+        (6, 20, "either"),
+        (21, 4096, "gpu"),
+    ]
+    assert found.crossover_batch == 11
+    assert found.note == (
+        "This CPU wins up to batch 5, either may win from 6 to 20 (even odds at 11) and the L4 wins from batch "
+        "21 on."
+    )
+
+
+def test_at_every_batch_the_ranges_say_what_the_verdict_says(build: Callable[..., Any], op: type[Any]) -> None:
+    at = doubtful(build, op)
+    found = sweep(asked(at), at=at)
+    for batch in range(1, 30):
+        (one,) = (one for one in found.ranges if one.first <= batch <= one.last)
+        assert one.device == decide(at(batch), found).verdict.device
+
+
+def test_batches_that_were_not_looked_at_belong_to_neither(build: Callable[..., Any], op: type[Any]) -> None:
+    """Of 1, 8 and 64 the CPU is certain at 1, the GPU at 64: of those between 8 alone was asked about."""
+    at = doubtful(build, op)
+    found = sweep(asked(at, (1, 8, 64)))
+    assert [(one.first, one.last, one.device) for one in found.ranges] == [
+        (1, 1, "cpu"),
+        (2, 63, "either"),
+        (64, 64, "gpu"),
+    ]
+
+
+def test_what_would_change_names_the_doubtful_batches_before_the_certain_ones(
+    build: Callable[..., Any], op: type[Any]
+) -> None:
+    at = doubtful(build, op)
+    found = sweep(asked(at), at=at)
+    small, between, large = (decide(at(batch), found).verdict.would_change for batch in (2, 12, 64))
+    assert "From batch 6 either may be faster, from 21 the L4 is faster." in small
+    assert {"From batch 21 the L4 is faster.", "Up to batch 5 this CPU is faster."} <= set(between)
+    assert "Up to batch 20 either may be faster, up to 5 this CPU is faster." in large
+
+
+def test_where_no_batch_is_certain_the_expected_winner_is_named(
+    build: Callable[..., Any], op: type[Any]
+) -> None:
+    at = family(build, op, gpu=lambda _: 1e-2, cpu=lambda b: 9e-3 if b < 8 else 11e-3, spread=SPREAD)
+    assert sweep(asked(at), at=at).note == (
+        "Either may win at every batch from 1 to 4096; the L4 is expected to from batch 8 on."
+    )
 
 
 def test_every_batch_has_a_row_with_every_plan(build: Callable[..., Any], op: type[Any]) -> None:
@@ -73,13 +140,13 @@ def test_several_crossovers_are_all_told(build: Callable[..., Any], op: type[Any
     found = sweep(asked(at))
     assert found.crossovers == (8, 128)
     assert found.crossover_batch == 128
-    assert "also changes at batch 8" in found.note
+    assert [(one.first, one.last) for one in found.ranges if one.device == "gpu"] == [(1, 4), (128, 4096)]
 
 
 def test_a_gpu_that_always_wins_crosses_at_the_first_batch(build: Callable[..., Any], op: type[Any]) -> None:
     found = sweep(asked(family(build, op, gpu=lambda _: 1e-3, cpu=lambda _: 2e-3)))
     assert (found.crossover_batch, found.crossovers) == (1, ())
-    assert found.note == "The L4 is faster at every batch from 1 to 4096."
+    assert found.note == "The L4 wins at every batch from 1 to 4096."
 
 
 def test_a_gpu_that_never_wins_has_no_crossover_and_the_reason_says_so(
@@ -90,7 +157,7 @@ def test_a_gpu_that_never_wins_has_no_crossover_and_the_reason_says_so(
     assert found.crossover_batch is None
     verdict = decide(at(1), found).verdict
     assert verdict.crossover_batch is None
-    assert "No batch from 1 to 4096 is faster on the L4." in verdict.reason
+    assert "The L4 wins at no batch from 1 to 4096." in verdict.reason
 
 
 def test_a_gpu_that_wins_only_at_small_batches_has_no_crossover(
@@ -99,7 +166,7 @@ def test_a_gpu_that_wins_only_at_small_batches_has_no_crossover(
     found = sweep(asked(family(build, op, gpu=lambda b: 1e-3 * b, cpu=lambda _: 5e-3)))
     assert found.crossover_batch is None
     assert found.crossovers == (8,)
-    assert "no longer faster from batch 8" in found.note
+    assert "this CPU wins from batch 8 on" in found.note
 
 
 def test_one_batch_alone_says_that_the_crossover_is_not_known(build: Callable[..., Any], op: type[Any]) -> None:
@@ -139,8 +206,8 @@ def test_the_largest_batch_that_fits_is_found(
     assert found.largest_batch == 128
     assert sweep(asked(at), at=at).largest_batch == 197
     assert not found.rows[-1].plans["gpu"].fits
-    assert (
-        found.note == "The L4 is faster at every batch from 1 to 128, the largest that fits of those looked at."
+    assert found.note == (
+        "The L4 wins at every batch from 1 to 128. Batch 128 is the largest that fits of those looked at."
     )
     verdict = decide(at(256), found).verdict
     assert verdict.device in ("cpu", "hybrid")

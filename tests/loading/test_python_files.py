@@ -1,5 +1,6 @@
 """Which object of a Python file is the model."""
 
+import re
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -7,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from analyzer.errors import InputError, ModelError
+from analyzer.errors import InputError, ModelError, UsageError
+from analyzer.graph import DTYPES
 from analyzer.loading.model_reference import parse_reference
-from analyzer.loading.python.example_inputs import resolve_inputs
+from analyzer.loading.python.example_inputs import make_tensor, resolve_inputs
 from analyzer.loading.python.input_spec import parse_input
 from analyzer.loading.python.user_model import load_user_model
 
@@ -269,3 +271,17 @@ def test_nodes_of_a_graph_are_a_batch_where_that_is_asked(load: Callable[..., An
 
 def test_an_empty_axis_is_a_size() -> None:
     assert parse_input("past=1,8,0,64").shape == (1, 8, 0, 64)
+
+
+@pytest.mark.parametrize("dtype", sorted(set(DTYPES) - {"undefined", "string"}))
+def test_an_input_has_the_type_that_was_given_or_is_an_error_of_usage(dtype: str) -> None:
+    # PyTorch 2.13 has names for types that are packed into bytes, and no tensors of them.
+    packed = re.fullmatch(r"u?int[24]|float[46]\w+", dtype) is not None
+    spec = parse_input(f"x=B,8:{dtype}")
+    if packed:
+        with pytest.raises(UsageError, match=f"no tensors of {dtype}"):
+            make_tensor(spec, 2, meta=False)
+        return
+    made = make_tensor(spec, 2, meta=False)
+    named = str(made.dtype).removeprefix("torch.").replace("_", "").replace("e8m0fnu", "e8m0")
+    assert (named, made.shape) == (dtype, (2, 8))

@@ -1,5 +1,6 @@
 """The page of a fleet in a real browser that has no network: what is seen, filtered, sorted and forwarded."""
 
+import csv
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import fleet_factory as factory
 import pytest
 
+from analyzer.report.fleet import csv_table
 from analyzer.report.fleet import page as fleet_page
 
 pytestmark = pytest.mark.browser
@@ -177,6 +179,30 @@ def test_filters_narrow_the_table_and_stand_in_the_address(visit: Any) -> None:
     assert page.evaluate(NAMES) == ["broken"]
     page.click("#fleet-filters button[type=reset]")
     waits_for(page, "5 of 5 models")
+
+
+def test_the_cells_that_are_shown_are_downloaded_as_the_fleets_own_file_has_them(visit: Any) -> None:
+    page, _ = visit(factory.fleet())
+    page.select_option("#fleet-status", "answered")
+    waits_for(page, "4 of 5 models")
+    page.locator('#fleet-table .tabulator-col[tabulator-field="cheapest"]').click()
+    with page.expect_download() as saved:
+        page.click("#fleet-csv")
+    shown = list(csv.DictReader(saved.value.path().read_text(encoding="utf-8").splitlines()))
+    assert list(dict.fromkeys(row["model"] for row in shown)) == page.evaluate(NAMES)
+    whole = csv.DictReader(csv_table.render(factory.fleet()).splitlines())
+    cells = {(row["model"], row["device"], row["batch"]): row for row in whole}
+    figures = 0
+    for row in shown:
+        own = cells[row["model"], row["device"], row["batch"]]
+        for name, text in row.items():
+            # The page has four digits of a figure.
+            if name.endswith(("_s", "_million", "_month", "_hour", "_j", "_bytes")) and text:
+                assert float(text) == pytest.approx(float(own[name]), rel=1e-3)
+                figures += 1
+            else:
+                assert text == own[name]
+    assert figures > len(shown)
 
 
 def test_a_forwarded_address_shows_the_same_view(visit: Any) -> None:

@@ -1,5 +1,6 @@
 """The page in a real browser that has no network: what a reader sees and does."""
 
+import csv
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,9 @@ import generation_records
 import pytest
 import report_factory as factory
 
-from analyzer.report import html
+from analyzer import units
+from analyzer.record import operator_rows
+from analyzer.report import brief, csv_table, html
 
 pytestmark = pytest.mark.browser
 OUTPUT = Path(__file__).parent.parent / "output" / "pages"
@@ -148,6 +151,154 @@ def test_search_and_filters_narrow_the_table(visit: Any) -> None:
     page.wait_for_function("document.getElementById('found').textContent.startsWith('6 of 24')")
     page.click("#filters button[type=reset]")
     page.wait_for_function("document.getElementById('found').textContent.startsWith('24 of 24')")
+
+
+def told(rows: Any, analysis: Any) -> list[str]:
+    """What is told of these operators' sums, from the record by a plain loop."""
+
+    def over(values: Any, unit: str, mark: str = "") -> str:
+        known = [value for value in values if value is not None]
+        text = f"{units.with_prefix(sum(known), unit)}{mark}" if known else "unknown"
+        missing = len(values) - len(known)
+        return f"{text} + {missing} unknown" if known and missing else text
+
+    best = [row.cpu if row.placement == "cpu" else row.gpu for row in rows]
+    every = [row.cpu if row.placement == "cpu" else row.gpu for row in analysis.operators]
+    sides = {"CPU": [row.cpu for row in rows], "GPU": [row.gpu for row in rows], "Best plan": best}
+    signs = {"measured": "●", "predicted": "○"}
+    said = []
+    for title, times in sides.items():
+        origins = {time.origin for time in times if time.time_s}
+        mark = " ◐" if len(origins) > 1 else f" {signs[origins.pop()]}" if origins else ""
+        said.append(f"{title} {over([time.time_s for time in times], 's', mark)}")
+    if any(time.time_s for time in best):
+        part = sum(time.time_s for time in best) / sum(time.time_s for time in every)
+        said.append(f"Share {units.share(part) if part >= 0.1 else f'{units.digits(100 * part, 2)} %'}")
+    moved = [None if row.bytes_read is None else row.bytes_read + row.bytes_written for row in rows]
+    return [
+        *said,
+        f"FLOPs {over([row.flops for row in rows], 'FLOP')}",
+        f"Bytes {over(moved, 'B')}",
+    ]
+
+
+def test_sums_of_what_is_filtered_and_of_groups_are_those_of_the_record(visit: Any) -> None:
+    analysis = factory.analysis(24)
+    page, _ = visit(analysis, looks=True)
+    shown = "[...document.querySelectorAll('#sums .sum')].map((part) => part.textContent)"
+    assert page.evaluate(shown) == told(analysis.operators, analysis)
+    page.select_option("#grouping", "module")
+    page.fill("#search", "stage1")
+    page.wait_for_function("document.getElementById('found').textContent.startsWith('12 of 24')")
+    assert page.evaluate(shown) == told(analysis.operators[12:], analysis)
+    # A Conv and the BatchNormalization that is fused into it share one time: in the sum it is once.
+    assert page.evaluate(shown)[0] == f"CPU {units.seconds(sum(1 + at % 5 for at in range(12, 24)) / 1e3)} ●"
+    page.fill("#search", "stage1 block0")
+    page.select_option("#grouping", "group_cpu")
+    page.wait_for_function("document.querySelectorAll('#table .tabulator-group').length === 3")
+    fused = page.locator("#table .group-head").first.evaluate(
+        "head => [head.firstChild.textContent, ...[...head.children].map((part) => part.textContent)]"
+    )
+    assert fused[0].strip() == "FusedConv /conv_12_fused · cpu · 7.00 ms ● · 2 of 2"
+    assert fused[1:] == told(analysis.operators[12:14], analysis)
+    page.click("#filters button[type=reset]")
+    page.wait_for_function("document.getElementById('found').textContent.startsWith('24 of 24')")
+
+
+def test_of_unknown_figures_their_number_is_told_and_never_a_nought(visit: Any) -> None:
+    analysis = factory.without_times()
+    page, _ = visit(analysis)
+    expected = told(analysis.operators, analysis)
+    # The 23 others: 5 Conv, 6 BatchNormalization, 6 Relu, 6 MaxPool, 10 MB each.
+    assert expected[:3] == ["CPU unknown", "GPU unknown", "Best plan unknown"]
+    assert expected[-1] == "Bytes 230 MB + 1 unknown"
+    assert page.locator("#sums .sum").all_text_contents() == expected
+
+
+# A headless browser's clipboard is all tabs' own: this one is the page's.
+CLIPBOARD = """() => {
+    window.copied = null;
+    const writeText = async (text) => { window.copied = text; };
+    Object.defineProperty(navigator, "clipboard", { value: { writeText } });
+}"""
+# What spreadsheets take for a formula, and what would be a line or a cell of its own.
+TEXTS = (
+    "=1+1",
+    " +1",
+    "-2",
+    "@SUM(A1)",
+    "＝1",
+    "\t=1",
+    "\n-1",
+    "\u200b=1",
+    "\u00a0+1",
+    "a=1",
+    "",
+    'a "b", c\td',
+    "–1",
+)
+
+
+def test_rows_are_downloaded_and_copied_as_filtered_and_sorted_and_harmless_to_spreadsheets(visit: Any) -> None:
+    base = factory.analysis(24)
+    first = replace(base.operators[12], name="=cmd|'/C calc'!A0", module="\t@stage1.block0")
+    page, _ = visit(replace(base, operators=(*base.operators[:12], first, *base.operators[13:])))
+    page.evaluate(CLIPBOARD)
+    page.fill("#search", "stage1")
+    page.select_option("#filter-type", "Conv")
+    page.wait_for_function("document.getElementById('found').textContent.startsWith('3 of 24')")
+    page.locator('#table .tabulator-col[tabulator-field="cpu"]').click()
+    with page.expect_download() as saved:
+        page.click("#rows-csv")
+    assert page.locator("#exported").inner_text() == "3 operators downloaded."
+    assert saved.value.suggested_filename == "imaginary-operators.csv"
+    rows = list(csv.DictReader(saved.value.path().read_text(encoding="utf-8").splitlines()))
+    # 1 + index % 5 milliseconds.
+    assert [row["index"] for row in rows] == ["12", "16", "20"]
+    assert [float(row["cpu_time_s"]) for row in rows] == [0.003, 0.002, 0.001]
+    assert (rows[0]["name"], rows[0]["module"]) == ("'=cmd|'/C calc'!A0", "' @stage1.block0")
+    # Named as the command's own CSV names them, but for what that has in two columns or not at all.
+    assert set(rows[0]) - set(operator_rows.COLUMNS) == {"source", "best_plan_time_s", "best_plan_share"}
+    page.click("#rows-copy")
+    page.locator("#exported", has_text="3 operators copied.").wait_for()
+    copied = [line.split("\t") for line in page.evaluate("copied").split("\n")]
+    assert copied == [list(rows[0]), *(list(row.values()) for row in rows)]
+    for text in TEXTS:
+        assert page.evaluate("(text) => sheets.cell(text)", text) == csv_table.cell(text)
+
+
+def test_the_slash_key_comes_to_the_search_and_escape_leaves_it_as_it_is(visit: Any) -> None:
+    page, _ = visit(factory.analysis(24), looks=True)
+    focused = "document.activeElement.id"
+    page.keyboard.press("/")
+    assert page.evaluate(focused) == "search"
+    page.keyboard.type("a/b")
+    page.keyboard.press("Escape")
+    assert page.evaluate(f"[{focused}, document.getElementById('search').value]") == ["", "a/b"]
+    page.click("#filters button[type=reset]")
+    page.wait_for_function("document.getElementById('found').textContent.startsWith('24 of 24')")
+
+
+def test_the_first_screen_holds_the_answer_and_what_it_rests_on_and_is_copied_in_words(visit: Any) -> None:
+    base = factory.analysis()
+    guessed = replace(base.model, guessed_inputs=("x: float32[8,3,224,224]", "mask: bool[8,12]"))
+    busy = replace(base.environment, messages=("Other processes took 40 % of the processor.",))
+    analysis = replace(base, model=guessed, environment=busy)
+    page, _ = visit(analysis)
+    parts = (".sentence", ".sure", ".guessed-inputs", ".verdict-why", ".missing", ".plan .interval")
+    for part in (*parts, ".plan dl div:has-text('Per million')"):
+        for shown in page.locator(part).filter(visible=True).all():
+            place = shown.bounding_box()
+            assert place["y"] + place["height"] <= WIDE["height"]
+    page.evaluate(CLIPBOARD)
+    page.click("#copy-summary")
+    page.locator("#summary-copied", has_text="Copied.").wait_for()
+    copied = page.evaluate("copied")
+    assert copied == brief.render(analysis)
+    for part in parts[:3]:
+        assert page.locator(part).inner_text().split(". ")[0].replace("\u00a0", " ") in copied
+    for figures in page.locator(".plan .figure, .plan .interval span:first-child").all_inner_texts():
+        assert figures.replace("\u00a0", " ") in copied
 
 
 def test_operators_are_grouped_as_a_session_executes_them(visit: Any) -> None:
@@ -329,6 +480,58 @@ def test_a_link_into_the_page_keeps_its_place_while_the_page_is_drawn(visit: Any
     assert 0 <= page.locator("#findings").bounding_box()["y"] < 100
 
 
+# What of the page lives in its address, as a reader sees it.
+SHOWN = """() => ({
+    operator: document.querySelector("#detail:not([hidden]) h3")?.textContent ?? null,
+    search: document.getElementById("search").value,
+    choices: [...document.querySelectorAll("#filters select, #measure")].map((choice) => choice.value),
+    found: document.getElementById("found").textContent,
+    rows: report.table.getRows("active").map((row) => row.getIndex()),
+    groups: report.table.getGroups().length,
+    width: charts.views.get("by-module").signal("measure"),
+})"""
+
+
+def test_a_copied_link_shows_the_same_and_going_back_takes_selections_back(visit: Any) -> None:
+    page, seen = visit(factory.analysis(24))
+    start = page.url
+    page.fill("#search", "stage1")
+    page.select_option("#filter-placement", "gpu")
+    page.wait_for_function("location.hash === '#operators?on=gpu&q=stage1'")
+    page.locator('#table .tabulator-col[tabulator-field="cpu"]').click()
+    page.select_option("#grouping", "group_cpu")
+    page.select_option("#measure", "flops")
+    page.locator('#tree button:text-is("stage1")').click()
+    page.evaluate("report.select(13, 'chart')")
+    shown = page.evaluate(SHOWN)
+    # Of stage1's twelve operators the three of a fourth kind run on the CPU; times are 1 to 5 ms in turn.
+    assert shown["rows"] == [14, 18, 13, 22, 17, 12, 21, 16, 20]
+    assert (shown["operator"], shown["width"], shown["groups"]) == ("BatchNormalization #13", "flops", 6)
+    # A link within the page leaves all of it as it is.
+    page.click(".top nav a[href='#findings']")
+    page.wait_for_function("location.hash.startsWith('#findings?')")
+    address = page.url
+    assert "op=%2Fbatchnormalization_13" in address
+    page.go_back()
+    page.wait_for_function("location.hash.startsWith('#operators?')")
+    page.go_back()
+    page.wait_for_function("report.selected() === null && location.hash.includes('module=stage1')")
+    page.go_back()
+    page.wait_for_function("!location.hash.includes('module')")
+    assert page.evaluate(SHOWN) == {**shown, "operator": None, "found": "9 of 24 operators"}
+    page.goto("about:blank")
+    page.goto(address)
+    page.wait_for_function(DRAWN)
+    assert page.evaluate(SHOWN) == shown
+    assert 0 <= page.locator("#findings").bounding_box()["y"] < 100
+    # What this page does not have is left out.
+    page.goto("about:blank")
+    page.goto(f"{start}#operators?op=<img src=x>&module=%E0&on=tpu&group=&sort=-nothing&measure=joules&q=relu")
+    page.wait_for_function("location.hash === '#operators?q=relu'")
+    assert page.locator("#found").inner_text() == "6 of 24 operators"
+    assert seen.errors == []
+
+
 def test_only_the_pages_own_scripts_run_and_none_names_a_file(visit: Any) -> None:
     page, _ = visit(factory.analysis(4))
     page.evaluate(
@@ -374,14 +577,30 @@ def test_without_its_scripts_the_page_says_so_and_shows_all_else(
     assert seen.errors == []
 
 
-def test_the_page_prints_light_and_without_controls(visit: Any) -> None:
-    page, _ = visit(factory.analysis(), color_scheme="dark")
+def test_the_page_prints_light_without_controls_and_with_every_row_that_is_filtered(visit: Any) -> None:
+    page, _ = visit(factory.analysis(200), color_scheme="dark")
+    page.select_option("#filter-type", "Conv")
+    page.select_option("#grouping", "module")
+    page.locator('#table .tabulator-col[tabulator-field="cpu"]').click()
+    page.wait_for_function("document.getElementById('found').textContent.startsWith('50 of 200')")
+    # As Chromium calls them while it prints.
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.emulate_media(media="print", color_scheme="dark")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    for hidden in (".top nav", "#operators", "#theme"):
+    for hidden in (".top nav", "#theme", "#filters", "#table", "#rows-csv", "#copy-summary"):
         assert not page.locator(hidden).is_visible()
     assert page.locator("#chart-roofline svg.marks").is_visible()
-    printed = page.pdf(format="A4")
+    numbers = page.locator("#paper tbody tr:not(.group) td:first-child").all_inner_texts()
+    # Every fourth operator is a Conv; each is in a module of its own, the slowest first.
+    assert numbers == [str(index) for index in sorted(range(0, 200, 4), key=lambda at: (-(at % 5), -at))]
+    assert page.locator("#paper tr.group").count() == 50
+    # A4 on its side, less the margins: 277 mm at 96 dots an inch.
+    page.set_viewport_size({"width": round(277 / 25.4 * 96), "height": 700})
+    for cut in ("document.getElementById('paper')", "document.documentElement"):
+        assert page.evaluate(f"{cut}.scrollWidth <= {cut}.clientWidth")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator("#paper").inner_html() == ""
+    printed = page.pdf(prefer_css_page_size=True)
     OUTPUT.mkdir(parents=True, exist_ok=True)
     (OUTPUT / "printed.pdf").write_bytes(printed)
     assert printed.startswith(b"%PDF")

@@ -20,7 +20,7 @@ from analyzer.errors import RecordError
 from analyzer.record import from_dict, from_json, to_dict, to_json
 from analyzer.record.analysis import Analysis, Finding
 from analyzer.record.formats import FORMATS
-from analyzer.report import csv_table, escaping, findings_text
+from analyzer.report import brief, csv_table, escaping, findings_text
 from analyzer.report.ci import junit, sarif
 from analyzer.report.compare import build, html_page, plain_text
 from analyzer.report.text import print_summary
@@ -104,6 +104,7 @@ WRITERS: dict[str, Callable[[Analysis], str]] = {
     "comparison json": compared(build.to_json),
     "comparison html": compared(html_page.render),
     "summary": summary,
+    "summary to paste": brief.render,
 }
 
 

@@ -12,8 +12,18 @@ import report_factory as factory
 from rich.console import Console
 
 from analyzer.errors import UsageError
-from analyzer.record.analysis import Analysis
-from analyzer.report import FORMATS, find, operator_columns, render, summary, text
+from analyzer.record.analysis import Analysis, BatchRange
+from analyzer.report import (
+    FORMATS,
+    brief,
+    capacity_words,
+    find,
+    generation_words,
+    operator_columns,
+    render,
+    summary,
+    text,
+)
 
 
 def test_every_format_is_found_by_its_name_and_has_an_extension_of_its_own() -> None:
@@ -149,6 +159,36 @@ def test_a_cpu_that_wins_is_not_reported_as_a_speed_up_below_one() -> None:
     assert said == "The CPU plan is 2.0x as fast as the GPU plan (90 % interval 1.2x to 2.5x)."
 
 
+def test_the_crossover_is_said_with_what_is_certain_and_what_is_not() -> None:
+    base = factory.analysis()
+    ranges = (
+        BatchRange(first=1, last=1, device="cpu"),
+        BatchRange(first=2, last=7, device="either"),
+        BatchRange(first=8, last=64, device="gpu"),
+    )
+    doubtful = replace(base, verdict=replace(base.verdict, ranges=ranges))
+    assert summary.crossover(doubtful) == (
+        "The CPU wins at batch 1, either may win from 2 to 7 (even odds at 4) and the GPU wins from batch 8 on."
+    )
+    assert summary.crossover_batch(doubtful.verdict) == "4 (2 to 8)"
+    uncertain = replace(doubtful.verdict, ranges=ranges[:2])
+    assert summary.crossover_batch(uncertain) == "4 (from 2)"
+    certain = replace(doubtful.verdict, ranges=(ranges[0], replace(ranges[2], first=2)), crossover_batch=2)
+    assert summary.crossover_batch(certain) == "2"
+
+
+def test_plans_that_run_on_one_machine_share_a_line_about_its_watts() -> None:
+    base = factory.analysis()
+    plans = tuple(
+        replace(plan, energy_of="A (1 to 2 W)" if plan.name == "cpu" else "A (1 to 2 W) and B (3 to 4 W)")
+        for plan in base.plans
+    )
+    said = "Energy counts, idle to full, CPU: A (1 to 2 W); GPU and Best plan: A (1 to 2 W) and B (3 to 4 W)."
+    assert summary.energy_of(replace(base, plans=plans)) == said
+    assert " ".join(render(replace(base, plans=plans), "text").split()).count(said) == 1
+    assert summary.energy_of(base) == ""
+
+
 def test_a_model_that_fits_nowhere_is_not_said_to_be_faster_anywhere() -> None:
     base = factory.analysis()
     cramped = replace(
@@ -233,6 +273,28 @@ def test_what_is_missing_is_said() -> None:
 def test_totals_with_unknown_operators_read_at_least() -> None:
     assert "at least 12.0 GFLOP" in text.render(factory.without_times())
     assert "at least" not in text.render(factory.analysis())
+
+
+def test_the_summary_to_paste_has_the_answer_of_what_was_asked() -> None:
+    plain, generated, sized = factory.analysis(), factory.generation(), factory.capacity()
+    assert plain.verdict.sentence in brief.render(plain)
+    # Each plan with the ends of its interval, 10 % around it, and dollars.
+    line = "GPU (Imaginary GPU 3000): 20.0 ms (18.0 to 22.0 ms, ◐ mixed), 400 /s, $0.444 per million, 500 MB."
+    assert line in brief.render(plain).splitlines()
+    assert generation_words.sentence(generated, generated.generation) in brief.render(generated)
+    assert "Time to first token: 200 ms ○ (100 to 400 ms)" in brief.render(generated)
+    assert capacity_words.sentence(sized.capacity) in brief.render(sized)
+    # Of these two the plans are one step's and one run's, and no part of the answer.
+    for other in (generated, sized):
+        assert "Why" not in brief.render(other)
+
+
+def test_the_summary_to_paste_says_what_was_guessed_and_what_is_not_known() -> None:
+    blind = factory.without_times()
+    guessed = replace(blind, model=replace(blind.model, guessed_inputs=("x: float32[8,3]",)))
+    points = brief.render(guessed).partition("Assumed or not known:\n")[2].split("\n\n")[0].splitlines()
+    assert points[0] == "- Inputs guessed from what reads them: x: float32[8,3] (--input says others)."
+    assert points[1:] == [f"- {gap}" for gap in summary.missing(blind)]
 
 
 def test_a_bar_is_as_long_as_its_share() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
-from analyzer.errors import InputError
+from analyzer.errors import InputError, UsageError
 from analyzer.loading.python.forward_reads import told_inputs
 from analyzer.loading.python.input_containers import register_containers
 from analyzer.loading.python.input_spec import InputSpec, drawn_values
@@ -28,6 +29,7 @@ InputsOrigin = Literal["given", "file", "inferred"]
 
 # Calls to try before inputs count as not to be told.
 _MOST_TRIALS = 24
+_PART_OF_A_BYTE = re.compile(r"u?int[24]|float[46]\w*")
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _POSITIONAL_ONLY = (inspect.Parameter.POSITIONAL_ONLY, *_VARIADIC)
 
@@ -326,10 +328,22 @@ def _called_with(
 
 
 def make_tensor(spec: InputSpec, batch: int, *, meta: bool) -> Tensor:
-    """Values as they are said; else normal floats, true booleans, integers 0 or 1 (valid in any table)."""
+    """Values as they are said; else normal floats, true booleans, integers 0 or 1 (valid in any table).
+
+    Raises:
+        UsageError: PyTorch makes no tensors of that type.
+    """
     import torch
 
-    sizes, dtype = spec.sizes(batch), getattr(torch, spec.dtype)
+    # What takes less than a byte has but a name in PyTorch; the others are float8_e4m3fn and float8_e8m0fnu.
+    name = re.sub(r"e8m0$", "e8m0fnu", spec.dtype).replace("float8e", "float8_e")
+    dtype = None if _PART_OF_A_BYTE.fullmatch(name) else getattr(torch, name, None)
+    if dtype is None:
+        raise UsageError(
+            f"--input {spec.text}: PyTorch makes no tensors of {spec.dtype}.",
+            hint="Give the type that the model's forward takes, such as uint8 where it unpacks them itself.",
+        )
+    sizes = spec.sizes(batch)
     with torch.device("meta") if meta else nullcontext():
         if spec.values is not None and not meta:
             return torch.from_numpy(drawn_values(spec, sizes, whole=not dtype.is_floating_point)).to(dtype)

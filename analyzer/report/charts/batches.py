@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from analyzer.record.analysis import Analysis
+from analyzer.record.batch_ranges import interval_words
 from analyzer.report.charts.chart import (
     BEST,
     GPU,
@@ -83,7 +84,11 @@ def _rows(analysis: Analysis) -> Iterator[Row]:
 def _markers(analysis: Analysis) -> tuple[dict[str, Any], ...]:
     """Vertical lines at the batches where something changes; each label on a row of its own."""
     verdict = analysis.verdict
-    markers = [(batch, f"crossover at {batch}") for batch in _crossovers(analysis)]
+    doubt = interval_words(verdict)
+    markers = [
+        (batch, f"crossover at {batch}{f' ({doubt})' if doubt and batch == verdict.crossover_batch else ''}")
+        for batch in _crossovers(analysis)
+    ]
     # A session that falls back to the CPU for everything is saturated by nothing.
     if verdict.saturation_batch and uses_gpu(analysis):
         markers.append((verdict.saturation_batch, f"GPU saturated from {verdict.saturation_batch}"))

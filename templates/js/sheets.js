@@ -1,0 +1,47 @@
+// What leaves the page for spreadsheets: rows as CSV or with tabs, as a file or by the clipboard.
+"use strict";
+const sheets = (() => {
+  const { element } = report;
+
+  // Text that a spreadsheet would take for a formula, as `cell` of analyzer/report/csv_table.py has it: a test compares the two.
+  const FORMULA = /^ *[=+\-@\uff1d\uff0b\uff0d\uff20]/u;
+  // What `printable` of analyzer/text.py writes as a blank: what cannot be seen, and every blank but the usual one.
+  const UNSEEN = /[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs}/gu;
+  function cell(value) {
+    if (value === null || value === undefined) return "";
+    if (typeof value === "boolean") return value ? "True" : "False"; // as Python writes them into the command's own files
+    if (typeof value !== "string") return String(value);
+    const text = value.replace(UNSEEN, " ");
+    return FORMULA.test(text) ? `'${text}` : text;
+  }
+
+  const quoted = (text) => (/[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+  const csv = (rows) => rows.map((row) => row.map((value) => quoted(cell(value))).join(",")).join("\r\n");
+  // No cell holds a tab or a line break: nothing is to be quoted.
+  const tabbed = (rows) => rows.map((row) => row.map(cell).join("\t")).join("\n");
+
+  function download(name, text) {
+    const link = element("a", { href: URL.createObjectURL(new Blob([text], { type: "text/csv" })), download: name });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  }
+
+  // Whether the text is on the clipboard now: pages from a plain http server have none but the old way.
+  async function copy(text) {
+    try {
+      await navigator.clipboard.writeText(text);
+      return true;
+    } catch {
+      const had = document.activeElement;
+      const area = element("textarea", { value: text, readOnly: true, className: "visually-hidden" });
+      document.body.append(area);
+      area.select();
+      const copied = document.execCommand("copy");
+      area.remove();
+      had?.focus();
+      return copied;
+    }
+  }
+
+  return { cell, csv, tabbed, download, copy };
+})();
