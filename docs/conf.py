@@ -39,6 +39,7 @@ nitpick_ignore = [
         "FleetOptions",
         "GenerateOptions",
         "Model",
+        "PathLike",
         "Progress",
         "analyzer.costs.cost.Cost",
         "analyzer.graph.Node",

@@ -37,7 +37,6 @@ KEY_WORDS: Mapping[str, str] = {
     "cpu_origin": "origin of the CPU's time",
     "cpu_s": "time on the CPU",
     "cpu_type": "the CPU in the provider's words",
-    "crossover_batch": "smallest batch from which the GPU wins; null where none up to 4096 is known",
     "crossovers": "batches from which another device wins than before",
     "dataset_size": "examples of an epoch, as asked",
     "date": "when it was made",
