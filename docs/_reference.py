@@ -6,12 +6,8 @@ is written nowhere else, so that a page cannot be out of date.
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, is_dataclass
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -194,7 +190,7 @@ def devices(kind: str) -> Iterable[str]:
 
 
 def record(which: str) -> Iterable[str]:
-    """Every key of a record: its type, its unit, what its class's docstring says."""
+    """Every key of a record: its type, its unit, what the published schema says of it."""
     from analyzer.record.schema import fleet_schema, schema
 
     content = {"analysis": schema, "fleet": fleet_schema}[which]()
@@ -203,28 +199,17 @@ def record(which: str) -> Iterable[str]:
     # In the order in which the record holds them; each part once, whatever refers to it.
     for name in paths:
         part = content["$defs"][name]
-        kind = _record_type(name)
-        prose, meanings = _documentation(kind)
         yield f"\n({which}-{name})=\n## {name}\n"
         if name != top:
             yield "At " + ", ".join(f"`{path}`" for path in paths[name][:4])
             yield (" and elsewhere" if len(paths[name]) > 4 else "") + ".\n"
-        yield f"{prose}\n"
+        yield f"{part['description']}\n"
         rows = []
         for key, value in part["properties"].items():
             need = "" if key in part.get("required", ()) else "Not in every record"
-            meaning = meanings.get(key) or _meaning_of_type(value)
-            told = ". ".join(filter(None, (meaning.rstrip("."), need)))
+            told = ". ".join(filter(None, (value["description"].rstrip("."), need)))
             rows.append((f"`{key}`", _json_type(value, which), unit_of(key, value), told))
         yield from _table(("Key", "Type", "Unit", "Meaning"), rows)
-
-
-def _meaning_of_type(value: Mapping[str, Any]) -> str:
-    """The first statement of what the key holds, where that is a part of the record."""
-    named = re.search(r"#/\$defs/(\w+)", str(value))
-    if named is None:
-        return ""
-    return re.split("; |: ", SENTENCE.split(_documentation(_record_type(named[1]))[0])[0])[0]
 
 
 def unit_of(key: str, value: Mapping[str, Any]) -> str:
@@ -249,46 +234,6 @@ def _paths(parts: Mapping[str, Any], top: str) -> dict[str, list[str]]:
                 path = f"{paths[name][0]}.{key}{suffix}".lstrip(".")
                 paths.setdefault(found, []).append(path)
     return paths
-
-
-SENTENCE = re.compile(r"(?<=[.]) (?=[A-Z`])")
-
-
-def _record_type(name: str) -> type:
-    """The dataclass of that name; names are declared once in the package."""
-    import analyzer.record as package
-
-    for found in iter_modules(package.__path__):
-        kind = getattr(import_module(f"analyzer.record.{found.name}"), name, None)
-        if isinstance(kind, type) and is_dataclass(kind):
-            return kind
-    raise LookupError(f"the record has no type {name}")
-
-
-def _documentation(kind: type) -> tuple[str, dict[str, str]]:
-    """A docstring's prose and, of a section Attributes, each field's meaning; in JSON's words."""
-    text = (inspect.getdoc(kind) or "").replace("``", "`")
-    for ours, theirs in (("None", "null"), ("True", "true"), ("False", "false")):
-        text = re.sub(rf"\b{ours}\b", theirs, text)
-    prose, _, section = text.partition("\nAttributes:\n")
-    names = {field.name for field in fields(kind)}
-    meanings: dict[str, str] = {}
-    for entry in re.split(r"\n(?= {4}\S)", section):
-        listed, _, meaning = " ".join(entry.split()).partition(": ")
-        meanings |= {name: meaning for name in listed.split(", ") if name in names}
-    summary, *others = SENTENCE.split(" ".join(prose.split()))
-    rest = [summary]
-    for sentence in others:
-        told = names.intersection(re.findall(r"`(\w+)`", sentence))
-        for name in told:
-            meanings[name] = " ".join(filter(None, (meanings.get(name), sentence)))
-        if not told:
-            rest.append(sentence)
-    for name in names - meanings.keys():
-        clauses = [clause for clause in re.split("[;,] ", summary) if f"`{name}`" in clause]
-        if clauses and ": " not in clauses[0]:
-            meanings[name] = clauses[0]
-    return " ".join(rest), meanings
 
 
 def _json_type(value: Mapping[str, Any], which: str) -> str:

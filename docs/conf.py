@@ -39,6 +39,8 @@ nitpick_ignore = [
         "FleetOptions",
         "GenerateOptions",
         "Model",
+        "PathLike",
+        "PathLike",
         "Progress",
         "analyzer.costs.cost.Cost",
         "analyzer.graph.Node",
@@ -57,8 +59,8 @@ nitpick_ignore_regex = [
 
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 4
-nb_execution_mode = "cache"
-nb_execution_cache_path = str(HERE / "_build" / ".jupyter_cache")
+# Not from a cache, whose key is the notebook and not the package.
+nb_execution_mode = "force"
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True
 

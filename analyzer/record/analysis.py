@@ -389,7 +389,7 @@ class Phases:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """The whole record; see the class docstrings of its parts for units.
+    """The whole record.
 
     ``onnxruntime`` is the release of ONNX Runtime by whose kernels operators are placed, empty in old records.
     ``session_fails`` says why ONNX Runtime cannot make the CUDA session at all, empty where it can.

@@ -165,6 +165,8 @@ def follow(page_blocks: list[Block], folder: Path) -> list[str]:
             if status and words != STATUS:
                 wrong.append(f"line {block.line}: before `{typed.line}` the exit status was {status}")
             status, said = run_typed(words, status)
+            if words == STATUS and not typed.shown.strip():
+                wrong.append(f"line {block.line}: `echo $?` shows no status")
             if typed.shown.strip() and not same(typed.shown, said):
                 wrong.append(f"line {block.line}: `{typed.line}` says\n{said}")
     return wrong if not status else [*wrong, f"the last exit status was {status}"]
@@ -217,3 +219,47 @@ def test_every_option_and_extra_that_a_command_names_exists(page: str) -> None:
                 parse(words[1:])
             named = OUR_EXTRAS.findall(typed.line)
             assert {extra for names in named for extra in names.split(",")} <= extras, typed.line
+
+
+def test_every_file_of_ours_that_a_command_of_contributing_names_exists() -> None:
+    """Its recipes are followed elsewhere, on a copy; of the rest, that takes long, this is looked at."""
+    named = {
+        word.split("::")[0]
+        for block in page_blocks("CONTRIBUTING.md")
+        for typed in (block.typed() if block.language == "console" else [])
+        for word in shlex.split(typed.line, comments=True)
+        if word.startswith(("samples/", "tests/")) and not word.startswith("tests/output/")
+    }
+    assert len(named) > 5
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("$ analyze rules A101\nA101 another-name ...", "`analyze rules A101` says"),
+        ("$ analyze rules A999\n$ analyze rules", "before `analyze rules` the exit status was 2"),
+        ("$ analyze rules A999", "the last exit status was 2"),
+        ("$ analyze rules A999\n$ echo $?\n1", "`echo $?` says\n2"),
+        ("$ analyze rules A999\n$ echo $?", "shows no status"),
+        ("$ analyze rules A101\nA101 no-cuda-kernel (error)\n...", ""),
+        ("$ analyze rules A999\n...no rule 'A999'...\n$ echo $?\n2", ""),
+    ],
+)
+def test_a_page_that_is_wrong_is_told_and_one_that_is_right_is_not(
+    typed: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    wrong = follow(blocks(f"```console\n{typed}\n```\n"), tmp_path)
+    assert told in "\n".join(wrong)
+    assert bool(told) == bool(wrong)
+
+
+def test_a_block_that_is_not_run_and_a_file_of_a_page_are_read_as_such() -> None:
+    marked, file, plain = blocks(
+        "% not run: needs a GPU\n\n```console\n$ analyze x.py\n```\n\n"
+        "```{code-block} python\n:caption: x.py\n\nmodel = 1\n```\n\n```console\n$ a \\\n    b\nc\n```\n"
+    )
+    assert (marked.run, plain.run) == (False, True)
+    assert (file.caption, file.text, file.language) == ("x.py", "model = 1\n", "python")
+    assert plain.typed() == [Typed(line="a b", shown="c")]

@@ -6,7 +6,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from analyzer.record.schema import FLEET_PATH, PATH, fleet_schema, text
+from analyzer.record.key_words import KEY_WORDS
+from analyzer.record.schema import FLEET_PATH, PATH, fleet_schema, schema, text
 
 
 @pytest.fixture(scope="module")
@@ -73,3 +74,23 @@ def test_a_record_without_its_schema_version_does_not_keep_to_the_published_sche
 def test_what_may_be_unknown_is_null_in_one_type(published: dict[str, Any]) -> None:
     assert published["$defs"]["CpuTime"]["properties"]["time_s"]["type"] == ["number", "null"]
     assert "time_s" in published["$defs"]["CpuTime"]["required"]
+
+
+def test_every_key_says_what_it_means_and_every_word_is_of_a_key() -> None:
+    said = [
+        key["description"]
+        for content in (schema(), fleet_schema())
+        for part in content["$defs"].values()
+        for key in part["properties"].values()
+    ]
+    assert all(said)
+    assert {f"{word[0].upper()}{word[1:]}" for word in KEY_WORDS.values()} <= set(said)
+
+
+def test_a_key_means_what_its_docstring_says_else_what_it_means_everywhere() -> None:
+    parts = {name: part["properties"] for name, part in schema()["$defs"].items()}
+    # A clause of the first sentence that begins with the key, a sentence, an entry of the attributes; nothing.
+    assert parts["TransferItem"]["direction"]["description"] == "`direction` is `to_gpu` or `to_cpu`"
+    assert parts["Finding"]["certain"]["description"].startswith("`certain` is false where")
+    assert parts["CapacityResult"]["requests"]["description"].startswith("`inference`: a request")
+    assert parts["CpuTime"]["low_s"]["description"] == "Lower end of the 90 % interval"
