@@ -11,6 +11,7 @@ from analyzer.report import (
     brief,
     capacity_page,
     generation_page,
+    graph_boxes,
     method,
     operator_columns,
     precision_rows,
@@ -119,12 +120,16 @@ def _data(
     charts: tuple[Chart, ...],
 ) -> dict[str, Any]:
     """What the page's script reads."""
+    boxes, box_of_operator = graph_boxes.boxes(analysis.operators, modules, module_of_operator)
     return {
         "name": analysis.model.name,
         "brief": brief.render(analysis),
         "shapes": SHAPES,
         "charts": {chart.name: chart.payload() for chart in charts},
-        "operators": operator_columns.columns(analysis, module_of_operator),
+        "operators": {
+            **operator_columns.columns(analysis, module_of_operator),
+            "box": list(box_of_operator),
+        },
         "groups": operator_columns.groups(analysis),
         "edges": operator_columns.edges(analysis),
         "modules": {
@@ -139,6 +144,12 @@ def _data(
                 name: [compact(module.total[name]) for module in modules]
                 for name in ("best", "cpu", "gpu", "flops", "bytes")
             },
+        },
+        "boxes": {
+            "parent": [box.parent for box in boxes],
+            "module": [box.module for box in boxes],
+            "part": coded(box.name for box in boxes),
+            "call": coded(box.call for box in boxes),
         },
         "has_gpu": analysis.devices.gpu is not None,
         "marks": {mark.name: mark.sign for mark in summary.MARKS.values()},
