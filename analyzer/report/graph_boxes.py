@@ -127,9 +127,7 @@ class _Finder:
                 else:
                     self._inner[item[0]] = parent
 
-    def _parts(
-        self, box: int, items: list[tuple[int, ...]]
-    ) -> Iterator[tuple[int, Sequence[tuple[int, ...]]]]:
+    def _parts(self, box: int, items: list[tuple[int, ...]]) -> Iterator[tuple[int, Sequence[tuple[int, ...]]]]:
         """What is directly in a box, so many things at a time in their order, each time with the box around."""
         count = -(-len(items) // PART)
         if len(items) <= CROWDED:
@@ -147,9 +145,7 @@ class _Finder:
         self._found.append(GraphBox(parent=parent, module=module, name=f"part {at + 1} of {count}"))
         return len(self._found) - 1
 
-    def _calls(
-        self, module: int, group: Sequence[int], members: Sequence[int]
-    ) -> list[tuple[int, ...]]:
+    def _calls(self, module: int, group: Sequence[int], members: Sequence[int]) -> list[tuple[int, ...]]:
         """A module's operators by call; one call in each phase where they do not look alike.
 
         Calls run the same operators: what is interrupted by a module that lies elsewhere does not. An operator
@@ -167,9 +163,7 @@ class _Finder:
             found += [whole[at : at + length] for at in range(0, len(whole), length)] if alike else [whole]
         return sorted(found)
 
-    def _runs(
-        self, module: int, group: Sequence[int], members: Sequence[int]
-    ) -> list[tuple[int, ...]]:
+    def _runs(self, module: int, group: Sequence[int], members: Sequence[int]) -> list[tuple[int, ...]]:
         """A module's operators as far as they go without a break.
 
         Another run begins where an operator needs what others made meanwhile of what this run gave them: as one

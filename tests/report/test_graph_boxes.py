@@ -85,7 +85,7 @@ def test_a_module_of_two_inputs_side_by_side_is_two_boxes_with_all_that_is_in_it
             ("Gemm", "tower.head", "a", "b"),
         )
     ]
-    ways, _ = found(operators([*lines, ("Sub", "", "bl br", "c")]))
+    ways, _ = found(operators([*lines, ("Sub", "", "bl br", "c"), ("Gemm", "last", "c last.weight", "d")]))
     assert ways[:4] == [f"tower call {call} of 2 > {name}" for call in (1, 2) for name in ("conv", "head")]
 
 
