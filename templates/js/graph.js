@@ -6,7 +6,12 @@ const graph = (() => {
   const LIMIT = 400;
   const MOST = 4000;
   // Calls of modules and parts of crowded ones: several boxes may have one module.
-  const boxes = rowsOf(data.boxes).map((row, number) => ({ number, operators: 0, ...row }));
+  // Each is given as a step from the one before.
+  const summed = (steps) => { let at = 0; return steps.map((step) => (at += step)); };
+  const columns = data.boxes && { ...data.boxes.rows, parent: summed(data.boxes.rows.parent), module: summed(data.boxes.rows.module) };
+  const given = columns ? rowsOf(columns).map((row, at) => ({ ...row, parent: at ? row.parent : null })) : modules.map(({ parent, number }) => ({ parent, module: number, part: "", call: "" }));
+  const boxes = given.map((row, number) => ({ number, operators: 0, ...row }));
+  const innermost = data.boxes ? summed(data.boxes.of) : operators.map((item) => item.module_number);
   const open = new Set([0]);
   // The box whose inside alone is drawn.
   let only = 0;
@@ -21,7 +26,7 @@ const graph = (() => {
     for (let at = number; at !== null; at = boxes[at].parent) line.push(at);
     return line;
   }
-  operators.forEach((item) => ancestry(item.box).forEach((number) => { boxes[number].operators += 1; }));
+  operators.forEach((item) => ancestry(innermost[item.index]).forEach((number) => { boxes[number].operators += 1; }));
   const within = (number, around) => ancestry(number).includes(around);
   const number = (id) => Number(id.slice(1));
 
@@ -40,7 +45,7 @@ const graph = (() => {
   // What stands for an operator: the outermost closed box around it, else the operator itself. Of what is outside
   // of the only box that is drawn, a stub: the largest box around it that does not hold that one.
   function standIn(index) {
-    const way = ancestry(operators[index].box).reverse();
+    const way = ancestry(innermost[index]).reverse();
     const depth = way.indexOf(only);
     if (depth < 0) {
       const around = new Set(ancestry(only));
@@ -67,7 +72,7 @@ const graph = (() => {
   }
   // The operators that are drawn, each by what stands for it.
   function drawnIds() {
-    return new Set(operators.filter((item) => within(item.box, only)).map((item) => standIn(item.index)));
+    return new Set(operators.filter((item) => within(innermost[item.index], only)).map((item) => standIn(item.index)));
   }
 
   function visible() {
@@ -135,7 +140,7 @@ const graph = (() => {
   // Opened modules stay as outlines around what they hold.
   function surround(layout, node) {
     if (isStub(node.id)) return;
-    const inner = node.id[0] === "m" ? boxes[number(node.id)].parent : operators[number(node.id)].box;
+    const inner = node.id[0] === "m" ? boxes[number(node.id)].parent : innermost[number(node.id)];
     let child = node.id;
     const way = ancestry(inner);
     way.slice(0, way.indexOf(only)).forEach((at) => {
@@ -230,7 +235,7 @@ const graph = (() => {
     frame.show(rect, { head: inner ? rectangle(inner) : rect, animate });
   }
   // The box that is meant, or in which an operator lies.
-  const boxOf = (id) => (id[0] === "o" || id[0] === "t" ? operators[number(id)].box : number(id));
+  const boxOf = (id) => (id[0] === "o" || id[0] === "t" ? innermost[number(id)] : number(id));
 
   function act(id) {
     here = id;
@@ -387,7 +392,7 @@ const graph = (() => {
   const others = { m: boxes.map((item) => lower(item.part ? "" : modules[item.module].class)), o: operators.map((item) => lower(item.name)) };
   const paths = boxes.map((item) => lower(modules[item.module].path));
   const firsts = boxes.map(() => Infinity);
-  operators.forEach((item) => ancestry(item.box).forEach((at) => { firsts[at] = Math.min(firsts[at], item.index); }));
+  operators.forEach((item) => ancestry(innermost[item.index]).forEach((at) => { firsts[at] = Math.min(firsts[at], item.index); }));
   let matches = [];
   let match = -1;
   // In the graph's order, modules before what is in them.

@@ -43,7 +43,7 @@ def found(items: Sequence[OperatorResult]) -> tuple[list[str], tuple[GraphBox, .
     record = handmade.analysis(items)
     modules, of_operator = tree(record)
     made, inner = boxes(record.operators, modules, of_operator)
-    names = []
+    names: list[str] = []
     for each in made:
         own = " ".join(filter(None, (modules[each.module].name, each.name, each.call)))
         assert each.parent is None or each.parent < len(names)
@@ -148,8 +148,16 @@ def test_no_box_holds_more_than_can_be_drawn_and_every_operator_is_in_one() -> N
     assert ways[-1].endswith("part 160 of 160")
 
 
-def test_the_page_has_the_boxes_and_each_operators_box() -> None:
-    data = build(factory.analysis(24))["data"]
-    # Every module of the invented network is called once: its boxes are its modules.
-    assert data["boxes"]["parent"] == data["modules"]["parent"]
-    assert data["operators"]["box"] == data["operators"]["module_number"]
+def test_the_page_is_given_boxes_only_where_they_are_not_the_modules() -> None:
+    assert build(factory.analysis(24))["data"]["boxes"] is None
+    lines = [("Relu", "act", "x", "a"), ("Tanh", "mid", "a", "b"), ("Relu", "act", "b", "c")]
+    base = factory.analysis(3)
+    items = tuple(
+        replace(each, op_type="Relu", module=line.module, inputs=line.inputs, outputs=line.outputs)
+        for each, line in zip(base.operators, operators(lines), strict=True)
+    )
+    given = build(replace(base, operators=items))["data"]["boxes"]
+    # The model; the first call; the module between; the second call: each a step from the one before.
+    assert given["of"] == [1, 1, 1]
+    assert given["rows"]["parent"] == [0, 0, 0, 0]
+    assert given["rows"]["module"] == [0, 1, 1, -1]
