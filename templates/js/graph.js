@@ -456,18 +456,23 @@ const graph = (() => {
   }
 
   // What is open and what is alone, in words that any page of this record has; empty as the page opens.
-  // A star stands for all that is in a box.
+  // A star stands for all that is in a box, +2 for all that is no more than two modules deep.
   let beginning = "";
   const children = boxes.map(() => []);
   boxes.forEach((item) => { if (item.parent !== null) children[item.parent].push(item.number); });
   const allOpen = (at) => open.has(at) && children[at].every(allOpen);
-  const named = (at) => (at ? key(at).replace(/[~*%]/g, (sign) => `%${sign.charCodeAt(0).toString(16)}`) : "");
+  const named = (at) => (at ? key(at).replace(/[~*%+]/g, (sign) => `%${sign.charCodeAt(0).toString(16)}`) : "");
   function opened(at) {
     if (children[at].length && allOpen(at)) return [`${named(at)}*`];
     const inner = children[at].filter((child) => open.has(child)).flatMap(opened);
     return inner.length || at === 0 ? inner : [named(at)];
   }
-  const told = () => [named(only), ...opened(0)].join("~");
+  const depth = (at) => ancestry(at).length - 1;
+  function level() {
+    const deepest = Math.max(...[...open].map(depth));
+    return deepest > 0 && boxes.every((item) => open.has(item.number) === (depth(item.number) <= deepest)) ? [`+${deepest}`] : null;
+  }
+  const told = () => [named(only), ...(allOpen(0) ? ["*"] : level() || opened(0))].join("~");
   const state = () => (told() === beginning ? "" : told());
   function restore(text) {
     const by = new Map(boxes.map((item) => [named(item.number), item.number]));
@@ -478,7 +483,8 @@ const graph = (() => {
     ancestry(only).forEach((at) => open.add(at));
     inner.forEach((name) => {
       const all = name.endsWith("*") && by.get(name.slice(0, -1));
-      if (by.has(name)) fits(ancestry(by.get(name)));
+      if (/^\+\d+$/.test(name)) fits(boxes.filter((item) => depth(item.number) <= Number(name)).map((item) => item.number));
+      else if (by.has(name)) fits(ancestry(by.get(name)));
       else if (all !== false && all !== undefined) fits([...ancestry(all), ...boxes.filter((item) => within(item.number, all)).map((item) => item.number)]);
     });
     here = null;
