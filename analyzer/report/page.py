@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from analyzer.checks.phrases import source_location
@@ -11,6 +13,7 @@ from analyzer.report import (
     brief,
     capacity_page,
     generation_page,
+    graph_boxes,
     method,
     operator_columns,
     precision_rows,
@@ -140,10 +143,39 @@ def _data(
                 for name in ("best", "cpu", "gpu", "flops", "bytes")
             },
         },
+        "boxes": _boxes(analysis, modules, module_of_operator),
         "has_gpu": analysis.devices.gpu is not None,
         "marks": {mark.name: mark.sign for mark in summary.MARKS.values()},
         **capacity_page.data(analysis),
     }
+
+
+def _boxes(
+    analysis: Analysis, modules: tuple[Module, ...], module_of_operator: tuple[int, ...]
+) -> dict[str, Any] | None:
+    """The graph's boxes by column, ``of`` being those of the operators; None where they are the modules.
+
+    Numbers are given as steps from the one before, which are alike and pack well.
+    """
+    boxes, of_operator = graph_boxes.boxes(analysis.operators, modules, module_of_operator)
+    if [(box.parent, box.module, box.name) for box in boxes] == [
+        (module.parent, module.number, "") for module in modules
+    ]:
+        return None
+    return {
+        "of": _steps(of_operator),
+        "rows": {
+            # The first has none around it.
+            "parent": _steps([box.parent or 0 for box in boxes]),
+            "module": _steps([box.module for box in boxes]),
+            "part": coded(box.name for box in boxes),
+            "call": coded(box.call for box in boxes),
+        },
+    }
+
+
+def _steps(numbers: Sequence[int]) -> list[int]:
+    return [number - before for before, number in pairwise((0, *numbers))]
 
 
 def _facts(analysis: Analysis) -> tuple[MethodFact, ...]:

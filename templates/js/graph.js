@@ -1,25 +1,87 @@
 // The model by module: dagre lays it out, Vega draws it; modules open and close.
 "use strict";
 const graph = (() => {
-  const { data, modules, operators, ancestry } = report;
-  const LIMIT = 220;
+  const { data, modules, operators, rowsOf, element } = report;
+  // Boxes, and places that dagre has to find for them and their arrows: so many take it a second or two.
+  const LIMIT = 400;
+  const MOST = 4000;
+  // Calls of modules and parts of crowded ones: several boxes may have one module.
+  // Each is given as a step from the one before.
+  const summed = (steps) => { let at = 0; return steps.map((step) => (at += step)); };
+  const columns = data.boxes && { ...data.boxes.rows, parent: summed(data.boxes.rows.parent), module: summed(data.boxes.rows.module) };
+  const given = columns ? rowsOf(columns).map((row, at) => ({ ...row, parent: at ? row.parent : null })) : modules.map(({ parent, number }) => ({ parent, module: number, part: "", call: "" }));
+  const boxes = given.map((row, number) => ({ number, operators: 0, ...row }));
+  const innermost = data.boxes ? summed(data.boxes.of) : operators.map((item) => item.module_number);
   const open = new Set([0]);
+  // The box whose inside alone is drawn.
+  let only = 0;
   let view = null;
   let here = null;
+  let places = [];
+  let frame = null;
 
-  const hasInside = modules.map((item) => item.operators > 0);
+  // The box itself and all around it.
+  function ancestry(number) {
+    const line = [];
+    for (let at = number; at !== null; at = boxes[at].parent) line.push(at);
+    return line;
+  }
+  operators.forEach((item) => ancestry(innermost[item.index]).forEach((number) => { boxes[number].operators += 1; }));
+  const within = (number, around) => ancestry(number).includes(around);
+  const number = (id) => Number(id.slice(1));
 
-  // What stands for an operator: the outermost closed module around it, else the operator itself.
+  // What a reader calls a box: the module's path, and which call or part of it.
+  const aside = (item) => [item.part, item.call].filter(Boolean).join(", ");
+  function path(at) {
+    const item = boxes[at];
+    const extra = aside(item);
+    return (modules[item.module].path || modules[item.module].name) + (extra ? ` (${extra})` : "");
+  }
+  // The same in every page of the record: where calls of one module lie in others', the way to it tells them apart.
+  const keys = boxes.map((item) => [item.module ? modules[item.module].path : "", item.part, item.call].filter(Boolean).join("|"));
+  const twice = new Set(keys.filter((key, at) => keys.indexOf(key) !== at));
+  const key = (at) => (twice.has(keys[at]) ? ancestry(at).reverse().map((one) => keys[one]).join(">") : keys[at]);
+
+  // What stands for an operator: the outermost closed box around it, else the operator itself. Of what is outside
+  // of the only box that is drawn, a stub: the largest box around it that does not hold that one.
   function standIn(index) {
-    const way = ancestry(operators[index].module_number).reverse();
-    const closed = way.find((number) => !open.has(number));
+    const way = ancestry(innermost[index]).reverse();
+    const depth = way.indexOf(only);
+    if (depth < 0) {
+      const around = new Set(ancestry(only));
+      const outside = way.find((at) => !around.has(at));
+      return outside === undefined ? `t${index}` : `s${outside}`;
+    }
+    const closed = way.slice(depth).find((at) => !open.has(at));
     return closed === undefined ? `o${index}` : `m${closed}`;
+  }
+  const isStub = (id) => id[0] === "s" || id[0] === "t";
+  // What dagre has to place: the boxes, and a point of each arrow on every rank that it passes. Ranks follow from
+  // the operators' order; those of a circle of boxes are what one look at it gives.
+  function effort() {
+    const at = operators.map((_, index) => standIn(index));
+    const rank = new Map();
+    const links = new Set();
+    data.edges.forEach(([from, to]) => {
+      if (at[from] === at[to] || (isStub(at[from]) && isStub(at[to]))) return;
+      links.add(`${at[from]} ${at[to]}`);
+      rank.set(at[to], Math.max(rank.get(at[to]) || 0, (rank.get(at[from]) || 0) + 1));
+    });
+    const spans = [...links].map((link) => link.split(" ").map((id) => rank.get(id) || 0)).map(([from, to]) => Math.abs(to - from));
+    return spans.reduce((sum, span) => sum + span, new Set(at.filter((id) => !isStub(id))).size);
+  }
+  // The operators that are drawn, each by what stands for it.
+  function drawnIds() {
+    return new Set(operators.filter((item) => within(innermost[item.index], only)).map((item) => standIn(item.index)));
   }
 
   function visible() {
     const nodes = new Map();
     const at = operators.map((_, index) => standIn(index));
+    const near = new Set(data.edges.filter(([from, to]) => isStub(at[from]) !== isStub(at[to])).flatMap(([from, to]) => [at[from], at[to]]));
     at.forEach((id, index) => {
+      // A stub is there for what it gives or takes.
+      if (isStub(id) && !near.has(id)) return;
       const node = nodes.get(id) || { id, operators: 0, timed: 0, gpu: 0, best: null };
       const spent = operators[index].best;
       node.operators += 1;
@@ -34,7 +96,7 @@ const graph = (() => {
     const links = new Map();
     data.edges.forEach(([from, to, copied]) => {
       const [a, b] = [at[from], at[to]];
-      if (a === b) return;
+      if (a === b || (isStub(a) && isStub(b))) return;
       const link = links.get(`${a} ${b}`) || { from: a, to: b, tensors: 0, copies: 0 };
       link.tensors += 1;
       link.copies += copied;
@@ -43,18 +105,21 @@ const graph = (() => {
     return { nodes: [...nodes.values()], links: [...links.values()] };
   }
 
+  // A stub is "from" or "to" what it stands for.
   function words(node) {
-    const number = Number(node.id.slice(1));
-    const item = node.id[0] === "m" ? modules[number] : operators[number];
-    const first = node.id[0] === "m" ? item.name : item.type;
-    const second = node.id[0] === "m" ? [item.class, `${node.operators} op${node.operators === 1 ? "" : "s"}`].filter(Boolean).join(" · ") : `#${number}`;
+    const boxed = node.id[0] === "m" || node.id[0] === "s";
+    const item = boxed ? boxes[number(node.id)] : operators[number(node.id)];
     const spent = node.best === null ? "" : ` · ${figures.figure(node.best, "seconds")}`;
-    return { first, second: second + spent, path: node.id[0] === "m" ? item.path : item.name };
+    if (!boxed) return { first: item.type, second: `#${item.index}${isStub(node.id) ? "" : spent}`, path: item.name };
+    const many = `${node.operators} op${node.operators === 1 ? "" : "s"}`;
+    const { name, class: kind } = modules[item.module];
+    if (node.id[0] === "s") return { first: path(item.number), second: many, path: path(item.number) };
+    return { first: item.part || name, second: [item.part ? "" : kind, item.call, many].filter(Boolean).join(" · ") + spent, path: path(item.number) };
   }
 
   const PLACES = { none: ["var(--muted)", "nowhere that takes time"], cpu: ["var(--cpu)", "CPU"], gpu: ["var(--gpu)", "GPU"], both: ["var(--hybrid)", "CPU and GPU"] };
   const where = (node) => PLACES[node.timed === 0 ? "none" : node.gpu === 0 ? "cpu" : node.gpu === node.timed ? "gpu" : "both"];
-  const ink = (node) => where(node)[0];
+  const ink = (node) => (isStub(node.id) ? "var(--muted)" : where(node)[0]);
   const place = (node) => where(node)[1];
 
   function laidOut(nodes, links) {
@@ -74,10 +139,12 @@ const graph = (() => {
 
   // Opened modules stay as outlines around what they hold.
   function surround(layout, node) {
-    const number = node.id[0] === "m" ? modules[Number(node.id.slice(1))].parent : operators[Number(node.id.slice(1))].module_number;
+    if (isStub(node.id)) return;
+    const inner = node.id[0] === "m" ? boxes[number(node.id)].parent : innermost[number(node.id)];
     let child = node.id;
-    ancestry(number).filter((at) => at !== 0).forEach((at) => {
-      if (!layout.hasNode(`g${at}`)) layout.setNode(`g${at}`, { id: `g${at}`, outline: true, first: modules[at].path });
+    const way = ancestry(inner);
+    way.slice(0, way.indexOf(only)).forEach((at) => {
+      if (!layout.hasNode(`g${at}`)) layout.setNode(`g${at}`, { id: `g${at}`, outline: true, first: path(at) });
       layout.setParent(child, `g${at}`);
       child = `g${at}`;
     });
@@ -86,7 +153,7 @@ const graph = (() => {
   function specification(layout) {
     const all = layout.nodes().map((id) => layout.node(id)).filter(Boolean);
     const boxes = all.filter((node) => !node.outline).map((node) => ({
-      id: node.id, x: node.x, y: node.y, width: node.width, height: node.height, first: node.first, second: node.second, ink: ink(node),
+      id: node.id, x: node.x, y: node.y, width: node.width, height: node.height, first: node.first, second: node.second, ink: ink(node), dash: isStub(node.id) ? [4, 3] : [1, 0],
       tip: { Module: node.path, Operators: node.operators, "Time, best plan": figures.figure(node.best, "seconds"), "Runs on": place(node) },
     }));
     const outlines = all.filter((node) => node.outline && node.width).map(({ id, x, y, width, height, first }) => ({ id, x, y, width, height, first }));
@@ -118,55 +185,111 @@ const graph = (() => {
           marks: [{ type: "line", from: { data: "one" }, encode: { enter: { x: { field: "x" }, y: { field: "y" }, interpolate: { value: "basis" }, stroke, strokeWidth: [{ test: "datum.copies > 0", value: 2.5 }, { value: 1.2 }], strokeDash: { signal: "datum.copies > 0 ? [6, 4] : [1, 0]" }, tooltip: { field: "tip" } } } }],
         },
         { type: "symbol", interactive: false, from: { data: "ends" }, encode: { enter: { x: { field: "x" }, y: { field: "y", offset: -3 }, shape: { value: "triangle" }, size: { value: 46 }, angle: { field: "angle" }, fill: stroke } } },
-        { type: "rect", name: "box", from: { data: "boxes" }, encode: { enter: { ...box, cornerRadius: { value: 7 }, fill: { value: "var(--surface)" }, stroke: { field: "ink" }, strokeWidth: { value: 2 }, cursor: { value: "pointer" }, tooltip: { field: "tip" } }, hover: { strokeWidth: { value: 4 } }, update: { strokeWidth: { value: 2 } } } },
+        { type: "rect", name: "box", from: { data: "boxes" }, encode: { enter: { ...box, cornerRadius: { value: 7 }, fill: { value: "var(--surface)" }, stroke: { field: "ink" }, strokeDash: { field: "dash" }, strokeWidth: { value: 2 }, cursor: { value: "pointer" }, tooltip: { field: "tip" } }, hover: { strokeWidth: { value: 4 } }, update: { strokeWidth: { value: 2 } } } },
         label("first", -8, 600, 12.5), label("second", 10, 400, 11),
       ],
       config: { text: { font: charts.FONT } },
     };
   }
 
-  async function draw() {
-    const status = document.getElementById("graph-status");
+  // `shown` is the box or outline that the reader has asked for; without one the beginning is seen.
+  async function draw(shown = null, step = false) {
     const { nodes, links } = visible();
     const layout = laidOut(nodes, links);
     const spec = specification(layout);
+    // What is alone is gone back from by the browser's button as well.
+    address.set("graph", state(), view === null ? {} : { at: "graph", step });
     if (view) view.finalize();
     view = undefined;
-    // The page must not jump while the old drawing is gone and the new one not there yet.
     const holder = document.getElementById("graph-drawing");
-    holder.style.minHeight = `${holder.offsetHeight}px`;
     const result = await vegaEmbed("#graph-drawing", spec, { mode: "vega", renderer: "svg", logLevel: vega.Error, tooltip: { theme: "custom" }, actions: { export: true, source: false, compiled: false, editor: false }, downloadFileName: `${data.name}-graph` });
     view = result.view;
-    holder.style.minHeight = "";
+    const drawing = holder.querySelector("svg");
+    // Beside the other buttons: in the drawing it would move with it.
+    const menu = holder.querySelector("details");
     const copies = links.reduce((sum, link) => sum + link.copies, 0);
-    const summary = `${nodes.length} boxes, ${links.length} connections, ${copies} copied tensors between them.`;
-    const drawing = document.querySelector("#graph-drawing svg");
+    const real = nodes.filter((node) => !isStub(node.id)).length;
+    const summary = `${real} box${real === 1 ? "" : "es"}, ${links.length} connection${links.length === 1 ? "" : "s"}, ${copies} copied tensor${copies === 1 ? "" : "s"} between them.${only ? ` Only ${path(only)} is drawn: the other ${figures.figure(operators.length - boxes[only].operators, "count")} operators are not, or stand in dashed boxes.` : ""}`;
     reachable(layout, drawing.parentElement);
     charts.named(holder, drawing, "Graph of modules", `${summary} The buttons that follow name each box; the table of operators and the tree of modules hold the same in words.`);
-    status.textContent = summary;
+    if (menu) document.getElementById("graph-save").replaceChildren(menu);
+    said(summary);
+    crumbs();
+    frame.resize(spec.width, spec.height);
+    const target = shown && places.find((item) => item.id === shown);
+    if (target) bring(target, false);
+    else frame.start(rectangle(places.find((item) => !item.node.outline) || places[0]));
+    marks();
+    offer();
     view.addEventListener("click", (_, item) => {
       const id = item && item.datum && item.datum.id;
-      if (!id) return;
-      act(id);
+      if (id) act(id);
     });
   }
+  const said = (text) => { document.getElementById("graph-status").textContent = text; };
+  const rectangle = (item) => ({ x: item.node.x - item.node.width / 2, y: item.node.y - item.node.height / 2, width: item.node.width, height: item.node.height });
+  // Of an opened module too large for the frame its first box is seen at least.
+  function bring(item, animate) {
+    const rect = rectangle(item);
+    const inner = item.node.outline && places.find((other) => !other.node.outline && other.id[0] !== "t" && other.id[0] !== "s" && within(boxOf(other.id), number(item.id)));
+    frame.show(rect, { head: inner ? rectangle(inner) : rect, animate });
+  }
+  // The box that is meant, or in which an operator lies.
+  const boxOf = (id) => (id[0] === "o" || id[0] === "t" ? innermost[number(id)] : number(id));
 
   function act(id) {
-    if (id[0] === "o") report.select(Number(id.slice(1)), "graph");
-    return id[0] === "o" ? Promise.resolve() : toggle(id);
+    here = id;
+    if (id[0] === "o" || id[0] === "t") {
+      report.select(number(id), "graph");
+      offer();
+      return Promise.resolve();
+    }
+    return id[0] === "s" ? alone(number(id)) : toggle(id);
   }
 
   function toggle(id) {
-    const number = Number(id.slice(1));
-    if (id[0] === "g") modules.forEach((item) => { if (ancestry(item.number).includes(number)) open.delete(item.number); });
-    else if (!fits([number])) return Promise.resolve();
-    return draw();
+    const at = number(id);
+    if (id[0] === "g") shut(at);
+    else if (!fits([at])) return Promise.resolve();
+    here = `${id[0] === "g" ? "m" : "g"}${at}`;
+    return draw(here);
+  }
+  const shut = (around) => boxes.forEach((item) => { if (open.has(item.number) && within(item.number, around)) open.delete(item.number); });
+
+  // Draws the inside of one box, of the model's again all.
+  function alone(at) {
+    only = at;
+    // What is around it is open when it is left.
+    ancestry(at).forEach((one) => open.add(one));
+    if (tooMuch()) { shut(at); open.add(at); }
+    if (drawnIds().size === 1) openAtFirst();
+    here = null;
+    return draw(null, true);
+  }
+  function crumbs() {
+    const list = document.getElementById("graph-path");
+    list.hidden = only === 0;
+    const way = ancestry(only).reverse();
+    list.querySelector("ol").replaceChildren(...way.map((at) => {
+      const button = element("button", { type: "button", className: "link", textContent: at ? boxes[at].part || [modules[boxes[at].module].name, boxes[at].call && `(${boxes[at].call})`].filter(Boolean).join(" ") : modules[0].name });
+      if (at === only) button.setAttribute("aria-current", "true");
+      button.addEventListener("click", () => alone(at).then(() => list.querySelector("[aria-current]")?.focus()));
+      return element("li", {}, button);
+    }));
+  }
+  // The button draws alone what the reader has come to: a module, or the one that an operator is in.
+  function offer() {
+    const button = document.getElementById("graph-only");
+    const at = here === null || !places.some((item) => item.id === here) ? only : boxOf(here);
+    button.disabled = at === only;
+    button.textContent = at === only ? "Only one module" : `Only ${path(at)}`;
+    button.dataset.only = at;
   }
 
   // A button over each box and outline, for the keyboard and for who listens: the mouse goes through them to the drawing.
   function reachable(layout, wrapper) {
     // An outline is where its name is: above what it holds.
-    const places = layout.nodes().map((id) => layout.node(id)).filter((node) => node && node.width).map((node) => ({
+    places = layout.nodes().map((id) => layout.node(id)).filter((node) => node && node.width).map((node) => ({
       id: node.id, x: node.x, y: node.outline ? node.y - node.height / 2 + 12 : node.y, node,
     })).sort((a, b) => a.y - b.y || a.x - b.x);
     const layer = report.element("div", { className: "graph-keys" });
@@ -178,32 +301,43 @@ const graph = (() => {
       const { x, y, width, height } = item.node;
       Object.assign(item.button.style, { left: `${x - width / 2}px`, top: `${y - height / 2}px`, width: `${width}px`, height: `${height}px` });
       item.button.setAttribute("aria-label", called(item.node));
-      if (item.id[0] === "o") item.button.setAttribute("aria-pressed", String(report.selected() === Number(item.id.slice(1))));
-      else item.button.setAttribute("aria-expanded", String(item.id[0] === "g"));
+      if (item.id[0] === "o" || item.id[0] === "t") item.button.setAttribute("aria-pressed", String(report.selected() === number(item.id)));
+      else if (item.id[0] !== "s") item.button.setAttribute("aria-expanded", String(item.id[0] === "g"));
       item.button.addEventListener("click", () => act(item.id).then(() => follow(item.id)));
-      item.button.addEventListener("keydown", (event) => move(event, item, places));
-      item.button.addEventListener("focus", () => stay(item, places));
+      item.button.addEventListener("keydown", (event) => move(event, item));
+      item.button.addEventListener("focus", () => { stay(item); offer(); });
       layer.append(item.button);
     });
     wrapper.querySelector(".graph-keys")?.remove();
     wrapper.append(layer);
-    if (places.length) stay(places.find((item) => item.id === here) || places[0], places);
+    if (places.length) stop(places.find((item) => item.id === here) || places[0]);
   }
 
   function called(node) {
     if (node.outline) return `${node.first}, opened`;
-    const kind = node.id[0] === "m" ? "module" : "operator";
+    if (isStub(node.id)) return `${node.first}, ${node.second}, not in ${path(only)}`;
+    const kind = node.id[0] === "m" ? (boxes[number(node.id)].part ? "part" : "module") : "operator";
     return `${node.first}, ${kind}, ${node.second.replaceAll(" · ", ", ")}, runs on ${place(node)}`;
   }
 
   // One of the buttons is in the order of the tabulator key, the others are reached from it.
-  function stay(item, places) {
-    here = item.id;
+  function stop(item) {
     places.forEach((other) => { other.button.tabIndex = other === item ? 0 : -1; });
+  }
+  function stay(item) {
+    here = item.id;
+    stop(item);
+  }
+  // Who comes by the tabulator key comes to what is seen.
+  function stopInView() {
+    if (frame === null || document.activeElement.closest(".graph-keys")) return;
+    const now = places.find((item) => item.button?.tabIndex === 0);
+    const spot = (item) => ({ x: item.x - 1, y: item.y - 1, width: 2, height: 2 });
+    if (now && !frame.visible(spot(now))) stop(places.find((item) => frame.visible(spot(item))) || now);
   }
 
   const WAYS = { ArrowDown: ["y", 1, "x"], ArrowUp: ["y", -1, "x"], ArrowRight: ["x", 1, "y"], ArrowLeft: ["x", -1, "y"] };
-  function move(event, item, places) {
+  function move(event, item) {
     const ends = { Home: places[0], End: places.at(-1) };
     let next = ends[event.key];
     if (WAYS[event.key]) {
@@ -214,42 +348,157 @@ const graph = (() => {
     }
     if (!next) return;
     event.preventDefault();
-    next.button.focus();
+    event.stopPropagation();
+    focusOn(next);
+  }
+  function focusOn(item) {
+    item.button.focus({ preventScroll: true });
+    frame.keep({ x: item.x - item.node.width / 2, y: item.y - 22, width: item.node.width, height: 44 });
   }
 
   // What was opened is an outline now, what was closed a box.
   function follow(id) {
     const now = { m: `g${id.slice(1)}`, g: `m${id.slice(1)}`, o: id }[id[0]];
-    const find = (name) => document.querySelector(`.graph-keys [data-box="${name}"]`);
-    (find(now) || find(id) || document.querySelector(".graph-keys [tabindex='0']"))?.focus();
+    const find = (name) => places.find((item) => item.id === name);
+    const next = find(now) || find(id) || places.find((item) => item.button.tabIndex === 0);
+    next?.button.focus({ preventScroll: true });
   }
 
-  // Opens these modules unless too much would be on the screen to read.
+  const tooMuch = () => drawnIds().size > LIMIT || effort() > MOST;
+  // Opens these boxes unless too much would be on the screen to read.
   function fits(numbers) {
-    numbers.forEach((number) => open.add(number));
-    if (new Set(operators.map((_, index) => standIn(index))).size <= LIMIT) return true;
-    numbers.forEach((number) => open.delete(number));
-    document.getElementById("graph-status").textContent = `Opening this would draw more than ${LIMIT} boxes; open something smaller.`;
+    const added = numbers.filter((at) => !open.has(at));
+    added.forEach((at) => open.add(at));
+    if (!tooMuch()) return true;
+    added.forEach((at) => open.delete(at));
+    said(`Not opened: more than ${LIMIT} boxes, or too many long arrows, would be drawn. Close something first, or draw only one module.`);
     return false;
   }
 
-  function closedOnes() {
-    const ids = new Set(operators.map((_, index) => standIn(index)));
-    return [...ids].filter((id) => id[0] === "m").map((id) => Number(id.slice(1)));
-  }
+  const closedOnes = () => [...drawnIds()].filter((id) => id[0] === "m").map(number);
 
   // The first look: as few modules as tell something.
   function openAtFirst() {
     for (let round = 0; round < 4; round += 1) {
       const closed = closedOnes();
-      if (closed.length === 0 || new Set(operators.map((_, index) => standIn(index))).size >= 5 || !fits(closed)) return;
+      if (closed.length === 0 || drawnIds().size >= 5 || !fits(closed)) return;
     }
+  }
+
+  // Sought in names of modules, types and numbers of operators; where none has it, in classes and the operators'
+  // own names. A path is sought where a dot asks for one.
+  const lower = (text) => text.toLowerCase();
+  const texts = { m: boxes.map((item) => lower(item.part || modules[item.module].name)), o: operators.map((item) => lower(item.type)) };
+  const others = { m: boxes.map((item) => lower(item.part ? "" : modules[item.module].class)), o: operators.map((item) => lower(item.name)) };
+  const paths = boxes.map((item) => lower(modules[item.module].path));
+  const firsts = boxes.map(() => Infinity);
+  operators.forEach((item) => ancestry(innermost[item.index]).forEach((at) => { firsts[at] = Math.min(firsts[at], item.index); }));
+  let matches = [];
+  let match = -1;
+  // In the graph's order, modules before what is in them.
+  function all(module, operator) {
+    const found = [
+      ...boxes.filter((item) => item.number && module(item.number)).map((item) => ({ id: `m${item.number}`, first: firsts[item.number], depth: ancestry(item.number).length })),
+      ...operators.filter((item) => operator(item.index)).map((item) => ({ id: `o${item.index}`, first: item.index, depth: Infinity })),
+    ];
+    return found.sort((a, b) => a.first - b.first || a.depth - b.depth);
+  }
+  function find(text) {
+    const sought = lower(text.trim());
+    match = -1;
+    matches = [];
+    if (sought) {
+      matches = all((at) => texts.m[at].includes(sought) || (sought.includes(".") && paths[at].endsWith(sought)), (at) => (sought[0] === "#" ? `#${at}` === sought : texts.o[at].includes(sought)));
+      if (!matches.length) matches = all((at) => others.m[at].includes(sought), (at) => others.o[at].includes(sought));
+    }
+    document.getElementById("graph-found").textContent = !sought ? "" : matches.length ? `${matches.length} found. Enter goes to the next.` : "Nothing found.";
+    marks();
+  }
+  // What is found is marked, and the closed box that hides it.
+  function marks() {
+    const found = new Set();
+    const holding = new Set();
+    matches.forEach(({ id }) => {
+      const way = ancestry(boxOf(id));
+      if (!way.includes(only)) return;
+      const shown = [id, `g${number(id)}`].find((name) => (name[0] !== "g" || id[0] === "m") && places.some((item) => item.id === name));
+      const closed = way.find((at) => places.some((item) => item.id === `m${at}`));
+      if (shown) found.add(shown);
+      else if (closed !== undefined) holding.add(`m${closed}`);
+    });
+    const now = match < 0 ? [] : [matches[match].id, ...(matches[match].id[0] === "m" ? [`g${number(matches[match].id)}`] : [])];
+    places.forEach((item) => {
+      item.button.classList.toggle("found", found.has(item.id));
+      item.button.classList.toggle("holds", holding.has(item.id) && !found.has(item.id));
+      item.button.classList.toggle("now", now.includes(item.id));
+    });
+  }
+  async function next(step) {
+    if (matches.length === 0) return;
+    match = (match + step + matches.length + (match < 0 && step < 0 ? 1 : 0)) % matches.length;
+    const { id } = matches[match];
+    const inner = id[0] === "m" ? boxes[number(id)].parent : boxOf(id);
+    const way = ancestry(inner);
+    let redraw = false;
+    if (!way.includes(only)) { only = 0; redraw = true; }
+    const closed = way.filter((at) => !open.has(at));
+    if (closed.length) {
+      redraw = true;
+      if (!fits(closed)) { shut(only); fits([...way, only]); }
+    }
+    here = id;
+    const target = () => places.find((item) => item.id === id) || places.find((item) => item.id === `g${number(id)}`);
+    if (redraw) await draw(id);
+    else if (target()) bring(target(), true);
+    document.getElementById("graph-found").textContent = `${match + 1} of ${matches.length}: ${id[0] === "m" ? path(number(id)) : `${operators[number(id)].type} #${number(id)}`}`;
+    marks();
+    offer();
+  }
+
+  // What is open and what is alone, in words that any page of this record has; empty as the page opens.
+  // A star stands for all that is in a box, +2 for all that is no more than two modules deep.
+  let beginning = "";
+  const children = boxes.map(() => []);
+  boxes.forEach((item) => { if (item.parent !== null) children[item.parent].push(item.number); });
+  const allOpen = (at) => open.has(at) && children[at].every(allOpen);
+  const named = (at) => (at ? key(at).replace(/[~*%+]/g, (sign) => `%${sign.charCodeAt(0).toString(16)}`) : "");
+  function opened(at) {
+    if (children[at].length && allOpen(at)) return [`${named(at)}*`];
+    const inner = children[at].filter((child) => open.has(child)).flatMap(opened);
+    return inner.length || at === 0 ? inner : [named(at)];
+  }
+  const depth = (at) => ancestry(at).length - 1;
+  function level() {
+    const deepest = Math.max(...[...open].map(depth));
+    return deepest > 0 && boxes.every((item) => open.has(item.number) === (depth(item.number) <= deepest)) ? [`+${deepest}`] : null;
+  }
+  const told = () => [named(only), ...(allOpen(0) ? ["*"] : level() || opened(0))].join("~");
+  const state = () => (told() === beginning ? "" : told());
+  function restore(text) {
+    const by = new Map(boxes.map((item) => [named(item.number), item.number]));
+    const [single, ...inner] = (text || beginning).split("~");
+    open.clear();
+    open.add(0);
+    only = by.get(single) ?? 0;
+    ancestry(only).forEach((at) => open.add(at));
+    inner.forEach((name) => {
+      const all = name.endsWith("*") && by.get(name.slice(0, -1));
+      if (/^\+\d+$/.test(name)) fits(boxes.filter((item) => depth(item.number) <= Number(name)).map((item) => item.number));
+      else if (by.has(name)) fits(ancestry(by.get(name)));
+      else if (all !== false && all !== undefined) fits([...ancestry(all), ...boxes.filter((item) => within(item.number, all)).map((item) => item.number)]);
+    });
+    here = null;
+    return view === null ? Promise.resolve() : draw();
   }
 
   function begin() {
     const target = document.getElementById("graph");
     openAtFirst();
+    beginning = told();
     const start = new Set(open);
+    restore(address.get("graph"));
+    address.onChange(() => { if ((address.get("graph") || "") !== state()) restore(address.get("graph")); });
+    frame = viewport.on(target.querySelector(".graph-scroll"), document.getElementById("graph-drawing"), target.querySelector(".graph-tools"), stopInView);
     const first = () => {
       watcher.disconnect();
       if (view === null) draw().then(() => { document.documentElement.dataset.graph = "drawn"; });
@@ -258,10 +507,18 @@ const graph = (() => {
     watcher.observe(target);
     report.onSelect((index) => document.querySelectorAll('.graph-keys [data-box^="o"]').forEach((button) =>
       button.setAttribute("aria-pressed", String(button.dataset.box === `o${index}`))));
-    document.getElementById("graph-reset").addEventListener("click", () => { open.clear(); start.forEach((number) => open.add(number)); draw(); });
+    document.getElementById("graph-reset").addEventListener("click", () => { only = 0; open.clear(); start.forEach((at) => open.add(at)); here = null; draw(); });
     document.getElementById("graph-open").addEventListener("click", () => { if (fits(closedOnes())) draw(); });
+    document.getElementById("graph-only").addEventListener("click", (event) => alone(Number(event.target.dataset.only)).then(() => document.querySelector("#graph-path [aria-current]").focus()));
+    const sought = document.getElementById("graph-find");
+    sought.addEventListener("input", () => find(sought.value));
+    sought.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter") return;
+      event.preventDefault();
+      next(event.shiftKey ? -1 : 1);
+    });
     return first;
   }
 
-  return { begin, hasInside };
+  return { begin, state, restore };
 })();

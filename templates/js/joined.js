@@ -34,6 +34,8 @@
     given.replaced.forEach(([gone, added]) => { gone.forEach((number) => stand.set(number, added)); added.forEach((number) => stand.set(number, gone)); });
     const open = new Set([0]);
     const scroll = holder.querySelector(".graph-scroll");
+    const layer = scroll.querySelector(".graph-layer");
+    const frame = viewport.on(scroll, layer, holder.querySelector(".graph-tools"), stopInView);
     const status = holder.querySelector("[data-status]");
     const detail = holder.querySelector(".detail");
     let chosen = null;
@@ -263,7 +265,8 @@
       const ways = layout.edges();
       ways.forEach((edge) => svg.append(arrow(layout, edge)));
       filled.forEach((node) => svg.append(parts.get(node)));
-      scroll.replaceChildren(svg);
+      layer.replaceChildren(svg);
+      frame.resize(width, height);
       // An outline is where its name is: above what it holds.
       places = nodes.map((node) => ({ id: node.id, x: node.x, y: node.outline ? node.y - node.height / 2 + 12 : node.y, node, part: parts.get(node) })).sort((a, b) => a.y - b.y || a.x - b.x);
       mark();
@@ -294,6 +297,7 @@
       const ends = { x1: a.x, y1: a.y + (down * a.node.height) / 2, x2: b.x, y2: b.y - (down * b.node.height) / 2 };
       scroll.querySelector(".box").before(drawn("line", { ...ends, class: "left" }));
     }
+    const rectangle = (item) => ({ x: item.node.x - item.node.width / 2, y: item.node.y - item.node.height / 2, width: item.node.width, height: item.node.height });
     // A module's outline may be larger than the view: then what changed most in it is shown.
     function seen(item) {
       if (!item) return;
@@ -302,9 +306,16 @@
       // The first of those that changed as much as the one that changed most.
       const most = Math.max(...within.map((other) => Math.abs(changeOf(other.id))));
       const inner = (around && within.find((other) => Math.abs(changeOf(other.id)) >= 0.98 * most)) || item;
-      const above = y - height / 2 - 40;
-      const top = around && inner.y - above < scroll.clientHeight - 60 ? above : inner.y - scroll.clientHeight / 2;
-      scroll.scrollTo({ left: inner.x - scroll.clientWidth / 2, top });
+      frame.show(rectangle(item), { head: rectangle(inner) });
+    }
+    // Who comes by the tabulator key comes to what is seen.
+    function stopInView() {
+      if (layer.contains(document.activeElement)) return;
+      const spot = (item) => ({ x: item.x - 1, y: item.y - 1, width: 2, height: 2 });
+      const now = places.find((item) => item.part.getAttribute("tabindex") === "0");
+      if (!now || frame.visible(spot(now))) return;
+      const next = places.find((item) => frame.visible(spot(item))) || now;
+      places.forEach((item) => item.part.setAttribute("tabindex", item === next ? 0 : -1));
     }
 
     function act(id) {
@@ -318,15 +329,8 @@
       draw();
       show();
       const now = places.find((item) => item.id === `${id[0] === "g" ? "m" : "g"}${number}`);
-      if (now) { now.part.focus({ preventScroll: true }); if (id[0] === "m") nearest(now); }
+      if (now) { now.part.focus({ preventScroll: true }); if (id[0] === "m") frame.show(rectangle(now)); else frame.keep(rectangle(now), false); }
       return undefined;
-    }
-    // As little as it takes: a graph that jumps at each click cannot be followed.
-    function nearest(item) {
-      const { x, y, width, height } = item.node;
-      const left = Math.min(Math.max(scroll.scrollLeft, x + width / 2 - scroll.clientWidth + 10), x - width / 2 - 10);
-      const top = Math.min(Math.max(scroll.scrollTop, y + height / 2 - scroll.clientHeight + 10), y - height / 2 - 10);
-      scroll.scrollTo({ left: width > scroll.clientWidth ? x - scroll.clientWidth / 2 : left, top });
     }
     // Opens the way to a box; other ways are closed where all would be too many.
     function choose(id, travel = true) {
@@ -422,9 +426,10 @@
       if (!next) return false;
       places.forEach((other) => other.part.setAttribute("tabindex", other === next ? 0 : -1));
       next.part.focus({ preventScroll: true });
-      nearest(next.node.outline ? { node: { ...next.node, y: next.y, height: 24 } } : next);
+      frame.keep(next.node.outline ? { ...rectangle(next), y: next.y - 12, height: 24 } : rectangle(next));
       return true;
     }
+    const beginning = () => frame.start(rectangle(places.find((item) => !item.node.outline) || places[0]));
     const target = (event) => event.target.closest("[data-box]");
     scroll.addEventListener("click", (event) => { if (target(event)) act(target(event).dataset.box); });
     scroll.addEventListener("keydown", (event) => {
@@ -434,6 +439,7 @@
       if (event.key === "Enter" || event.key === " ") act(item.id);
       else if (!move(event, item)) return;
       event.preventDefault();
+      event.stopPropagation();
     });
 
     holder.addEventListener("click", (event) => {
@@ -443,10 +449,10 @@
       choose(link.dataset.box);
       scroll.scrollIntoView({ block: NARROW ? "start" : "nearest" });
     });
-    holder.querySelector("[data-close]").addEventListener("click", () => { open.clear(); open.add(0); chosen = null; detail.hidden = true; draw(); });
+    holder.querySelector("[data-close]").addEventListener("click", () => { open.clear(); open.add(0); chosen = null; detail.hidden = true; draw(); beginning(); });
     holder.querySelector("[data-open]").addEventListener("click", () => {
       const closed = [...new Set(standIns())].filter((id) => id[0] === "m").map((id) => Number(id.slice(1)));
-      if (fits(closed)) draw();
+      if (fits(closed)) { draw(); beginning(); }
     });
     holder.querySelector("[data-worst]").addEventListener("click", () => choose(`m${given.worst}`));
 

@@ -14,6 +14,13 @@ READY = (
 )
 FOCUSED = "document.activeElement"
 
+# Pixels between what has the focus and the nearer of the frame's upper and lower edge; negative beyond it.
+FROM_THE_FRAMES_EDGES = (
+    "((box, frame) => Math.min(box.top - frame.top, frame.bottom - box.bottom))("
+    f"{FOCUSED}.getBoundingClientRect(),"
+    " document.querySelector('#graph .graph-scroll').getBoundingClientRect())"
+)
+
 
 @pytest.fixture
 def page(visit_text: Any) -> Any:
@@ -150,6 +157,10 @@ def test_an_operator_of_the_graph_is_selected_by_enter(page: Any) -> None:
     tab_to(page, ".graph-keys button", most=5)
     press(page, "End")
     assert name_of(page).startswith("MaxPool, operator, #23")
+    # Far below what was seen: the drawing has moved, not the page.
+    page.wait_for_function(f"{FROM_THE_FRAMES_EDGES} > 0")
+    press(page, "-", "-", "-", "-")
+    page.wait_for_function("document.getElementById('graph-drawing').style.transform.startsWith('scale(0.')")
     press(page, "Enter")
     assert page.evaluate("report.selected()") == 23
     assert page.evaluate(f"{FOCUSED}.ariaPressed") == "true"

@@ -12,6 +12,7 @@ import report_factory as factory
 
 from analyzer import units
 from analyzer.record import operator_rows
+from analyzer.record.analysis import Analysis
 from analyzer.report import brief, csv_table, html
 
 pytestmark = pytest.mark.browser
@@ -431,6 +432,102 @@ def test_the_graph_opens_and_closes_modules_and_shows_copies(visit: Any) -> None
     page.click("#graph-reset")
     page.wait_for_function("document.getElementById('graph-status').textContent.startsWith('6 boxes')")
     picture(page, "graph")
+    assert seen.errors == []
+
+
+MOVED = "document.getElementById('graph-drawing').style.transform"
+
+
+def shared_activation() -> Analysis:
+    """The invented network whose blocks each have one module of both activations, called twice."""
+    base = factory.analysis(24)
+    items = [
+        replace(item, op_type="Relu", module=f"{item.module.rpartition('.')[0]}.act")
+        if item.index % 2
+        else item
+        for item in base.operators
+    ]
+    return replace(base, operators=tuple(items))
+
+
+def test_the_graph_is_searched_shown_in_part_and_found_again_by_its_address(visit: Any) -> None:
+    page, seen = visit(shared_activation())
+    page.locator("#graph").scroll_into_view_if_needed()
+    page.wait_for_function("document.documentElement.dataset.graph === 'drawn'")
+    status, found = page.locator("#graph-status"), page.locator("#graph-found")
+    page.fill("#graph-find", "act")
+    # Two calls in each of six blocks, all closed: the blocks hide them.
+    assert found.inner_text().startswith("12 found")
+    assert page.locator(".graph-keys .holds").count() == 6
+    page.press("#graph-find", "Enter")
+    page.locator(".graph-keys .found.now").wait_for()
+    assert found.inner_text() == "1 of 12: stage0.block0.act (call 1 of 2)"
+    page.press("#graph-find", "Enter")
+    page.locator(".graph-keys .found.now[aria-label*='call 2 of 2']").wait_for()
+    # From what is inside of the frame: the box that was gone to.
+    frame = page.locator("#graph .graph-scroll").bounding_box()
+    box = page.locator(".graph-keys .now").bounding_box()
+    assert frame["y"] <= box["y"]
+    assert box["y"] + box["height"] <= frame["y"] + frame["height"]
+    page.evaluate("graph.restore('stage0.block1')")
+    page.wait_for_function("document.getElementById('graph-status').textContent.includes('Only stage0.block1')")
+    # Conv, act, relu, act: four boxes and three arrows; one from block0 and one to block2.
+    assert status.inner_text().startswith("4 boxes, 5 connections")
+    assert status.inner_text().endswith("the other 20 operators are not, or stand in dashed boxes.")
+    assert page.locator("#graph-path li").all_inner_texts() == ["imaginary", "stage0", "block1"]
+    address = page.url
+    page.click("#graph-path button >> nth=0")
+    page.wait_for_function("!document.getElementById('graph-status').textContent.includes('Only')")
+    assert not page.locator("#graph-path").is_visible()
+    page.goto("about:blank")
+    page.goto(address)
+    page.wait_for_function("document.documentElement.dataset.graph === 'drawn'")
+    assert "Only stage0.block1" in status.inner_text()
+    # What no page of this record has is left out.
+    page.evaluate("graph.restore('nowhere~<img src=x>~%E0%A4~stage0.block0*')")
+    # Four operators, two blocks beside them, and the other stage.
+    page.wait_for_function("document.getElementById('graph-status').textContent.startsWith('7 boxes')")
+    assert page.evaluate("graph.state()") == "~stage0.block0*"
+    assert seen.errors == []
+
+
+def test_the_graph_moves_and_zooms_and_leaves_the_wheel_to_the_page(visit: Any) -> None:
+    page, seen = visit(factory.analysis(24))
+    page.emulate_media(reduced_motion="reduce")
+    page.evaluate("document.getElementById('graph').scrollIntoView({ behavior: 'instant' })")
+    page.wait_for_function("document.documentElement.dataset.graph === 'drawn'")
+    frame = page.locator("#graph .graph-scroll").bounding_box()
+    first, before = page.evaluate(MOVED), page.evaluate("scrollY")
+    page.mouse.move(frame["x"] + 40, frame["y"] + 200)
+    page.mouse.wheel(0, -120)
+    page.locator(".graph-hint[data-told]").wait_for()
+    page.wait_for_function(f"scrollY < {before}")
+    assert page.evaluate(MOVED) == first
+    page.evaluate("document.getElementById('graph').scrollIntoView({ behavior: 'instant' })")
+    # With Ctrl, and once it was clicked, it is the drawing's.
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -120)
+    page.keyboard.up("Control")
+    page.wait_for_function(f"{MOVED} !== '{first}'")
+    page.mouse.click(frame["x"] + 40, frame["y"] + 200)
+    page.keyboard.press("0")
+    page.wait_for_function(f"{MOVED} === '{first}'")
+    page.mouse.wheel(0, 120)
+    page.wait_for_function(f"{MOVED} !== '{first}'")
+    page.click("#graph [data-zoom=fit]")
+    page.wait_for_function(f"{MOVED} === '{first}'")
+    # A drag that begins on a module moves the drawing and opens nothing.
+    box = page.locator(".graph-keys [data-box^=m]").first.bounding_box()
+    page.mouse.move(box["x"] + 30, box["y"] + 20)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 90, box["y"] + 50, steps=3)
+    page.mouse.up()
+    page.wait_for_function(f"{MOVED} !== '{first}'")
+    now = page.locator(".graph-keys [data-box^=m]").first.bounding_box()
+    assert (round(now["x"] - box["x"]), round(now["y"] - box["y"])) == (60, 30)
+    assert page.locator("#graph-status").inner_text().startswith("6 boxes")
+    page.mouse.click(now["x"] + 30, now["y"] + 20)
+    page.wait_for_function("document.getElementById('graph-status').textContent.startsWith('9 boxes')")
     assert seen.errors == []
 
 

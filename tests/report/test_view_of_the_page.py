@@ -373,11 +373,12 @@ def libraries(text: str) -> set[str]:
 
 def test_a_page_carries_the_libraries_that_it_needs_as_they_are_kept() -> None:
     charts = {"vega.min.js.gz", "vega-lite.min.js.gz", "vega-embed.min.js.gz"}
-    table = {"dagre.min.js.gz", "tabulator.min.js.gz", "tabulator.min.css.gz"}
+    graph = {"dagre.min.js.gz", "panzoom.min.js.gz"}
+    table = {"tabulator.min.js.gz", "tabulator.min.css.gz"}
     base = factory.analysis(4)
-    assert libraries(html.render(base)) == charts | table
+    assert libraries(html.render(base)) == charts | graph | table
     # A comparison draws graphs where operators of both records are the same.
-    assert libraries(html_page.render(compare([("a", base), ("b", base)]))) == charts | {"dagre.min.js.gz"}
+    assert libraries(html_page.render(compare([("a", base), ("b", base)]))) == charts | graph
     assert libraries(html_page.render(compare([("a", base), ("b", factory.empty())]))) == charts
     assert carried(html.render(factory.empty())) == []
 
