@@ -17,7 +17,7 @@ from analyzer.report import (
     summary,
     training_tables,
 )
-from analyzer.report.charts import batches, instance_prices, roofline, time_share, timeline
+from analyzer.report.charts import batches, instance_prices, roofline, style, time_share, timeline
 from analyzer.report.charts.chart import Chart, coded, compact
 from analyzer.report.charts.families import SHAPES
 from analyzer.report.findings_text import by_severity, operator_of
@@ -95,6 +95,11 @@ def build(analysis: Analysis) -> dict[str, Any]:
     }
 
 
+def charts_of(analysis: Analysis) -> tuple[Chart, ...]:
+    """The page's charts, in their order."""
+    return _charts(analysis, tree(analysis)[0])
+
+
 def _charts(analysis: Analysis, modules: tuple[Module, ...]) -> tuple[Chart, ...]:
     best = summary.best_plan(analysis)
     charts = (
@@ -121,6 +126,7 @@ def _data(
     return {
         "name": analysis.model.name,
         "shapes": SHAPES,
+        "style": style.config(),
         "charts": {chart.name: chart.payload() for chart in charts},
         "operators": operator_columns.columns(analysis, module_of_operator),
         "groups": operator_columns.groups(analysis),
