@@ -84,7 +84,7 @@ def report_targets(
     # What stands in the settings is for the formats that it is of use to.
     typed = click.get_current_context().get_parameter_source("chart") is ParameterSource.COMMANDLINE
     if typed and not drawn:
-        raise click.UsageError("--chart names no chart.")
+        raise UsageError("--chart names no chart.", hint="For example --chart roofline.")
     if typed and not any(known.is_picture for known in chosen):
         raise UsageError(
             "--chart says which charts are drawn as pictures, and no picture is written.",

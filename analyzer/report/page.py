@@ -17,7 +17,7 @@ from analyzer.report import (
     summary,
     training_tables,
 )
-from analyzer.report.charts import batches, instance_prices, roofline, style, time_share, timeline
+from analyzer.report.charts import batches, caption, instance_prices, roofline, style, time_share, timeline
 from analyzer.report.charts.chart import Chart, coded, compact
 from analyzer.report.charts.families import SHAPES
 from analyzer.report.findings_text import by_severity, operator_of
@@ -127,6 +127,7 @@ def _data(
         "name": analysis.model.name,
         "shapes": SHAPES,
         "style": style.config(),
+        "captions": {chart.name: _picture_words(analysis, chart) for chart in charts},
         "charts": {chart.name: chart.payload() for chart in charts},
         "operators": operator_columns.columns(analysis, module_of_operator),
         "groups": operator_columns.groups(analysis),
@@ -148,6 +149,12 @@ def _data(
         "marks": {mark.name: mark.sign for mark in summary.MARKS.values()},
         **capacity_page.data(analysis),
     }
+
+
+def _picture_words(analysis: Analysis, chart: Chart) -> dict[str, str]:
+    """What is written on a saved picture, beside title and words that the page has."""
+    words = caption.caption(analysis, chart)
+    return {"subject": words.subject, "footer": words.footer}
 
 
 def _facts(analysis: Analysis) -> tuple[MethodFact, ...]:

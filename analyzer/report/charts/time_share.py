@@ -10,6 +10,7 @@ from analyzer.report.charts import expressions
 from analyzer.report.charts.chart import (
     CPU,
     GPU,
+    SERIES_COLOURS,
     Chart,
     Column,
     Row,
@@ -27,6 +28,14 @@ from analyzer.units import seconds, share
 LARGEST = 14
 # Rows of the icicle that are reserved on the page, and the height of one in CSS pixels: two lines of text.
 LEVELS, STEP = 9, 34
+_BOTH, _UNTIMED = "CPU and GPU", "takes no time"
+# Where a module's operators run in the best plan.
+_WHERE = {
+    CPU: SERIES_COLOURS[CPU],
+    GPU: SERIES_COLOURS[GPU],
+    _BOTH: "var(--hybrid)",
+    _UNTIMED: "var(--muted)",
+}
 # How much of a cell is on the screen once one has looked inside a module.
 _SEEN = "min(scale('x', datum.x1), width) - max(scale('x', datum.x0), 0)"
 _TYPES = (
@@ -177,7 +186,7 @@ def by_module(modules: tuple[Module, ...], origin: str = "") -> Chart | None:
         "look inside, the top row to go back." + (f" Times in the best plan are {origin}." if origin else ""),
         alternative=_module_words(modules),
         engine="vega",
-        spec=_icicle(min(depth + 1, LEVELS) * STEP),
+        spec=_icicle(min(depth + 1, LEVELS) * STEP, sorted({_where(module) for module in modules})),
         columns=_MODULES,
         rows=tuple(_module_row(module) for module in modules),
         extra={},
@@ -199,6 +208,13 @@ def _module_row(module: Module) -> Row:
         # Of those that take time: a Reshape that is folded away says nothing of where its module runs.
         module.on_gpu / module.timed if module.timed else None,
     )
+
+
+def _where(module: Module) -> str:
+    """Where its operators run, of those that take time."""
+    if not module.timed:
+        return _UNTIMED
+    return {0: CPU, module.timed: GPU}.get(module.on_gpu, _BOTH)
 
 
 def _depth(modules: tuple[Module, ...]) -> int:
@@ -224,8 +240,9 @@ def _module_words(modules: tuple[Module, ...]) -> str:
     return f"Of the model's {what}: {shares}."
 
 
-def _icicle(height: int) -> dict[str, Any]:
+def _icicle(height: int, places: list[str]) -> dict[str, Any]:
     """A partition that one can click into; ``measure`` and ``focus`` are its signals."""
+    colours_of = {"domain": places, "range": [_WHERE[place] for place in places]}
     across = {
         "name": "x",
         "type": "linear",
@@ -240,7 +257,17 @@ def _icicle(height: int) -> dict[str, Any]:
         "padding": 0,
         "signals": _signals(),
         "data": [{"name": "table"}, {"name": "cells", "source": "table", "transform": _partition()}],
-        "scales": [across],
+        "scales": [across, {"name": "where", "type": "ordinal", **colours_of}],
+        "legends": [
+            {
+                "fill": "where",
+                "orient": "top",
+                "direction": "horizontal",
+                "symbolType": "square",
+                "symbolOpacity": 0.5,
+                "symbolStrokeWidth": 0,
+            }
+        ],
         "marks": [_cells(), _cell_words()],
     }
 
@@ -285,10 +312,10 @@ def _partition() -> list[dict[str, Any]]:
 def _cells() -> dict[str, Any]:
     """A rectangle for each module, in the colour of where its time is spent."""
     colour = [
-        {"test": "datum.gpu_share === 1", "value": "var(--gpu)"},
-        {"test": "datum.gpu_share === 0", "value": "var(--cpu)"},
-        {"test": "datum.gpu_share === null", "value": "var(--muted)"},
-        {"value": "var(--hybrid)"},
+        {"test": "datum.gpu_share === 1", "value": _WHERE[GPU]},
+        {"test": "datum.gpu_share === 0", "value": _WHERE[CPU]},
+        {"test": "datum.gpu_share === null", "value": _WHERE[_UNTIMED]},
+        {"value": _WHERE[_BOTH]},
     ]
     tip = (
         "{Module: datum.path || datum.name, Class: datum['class'] || '', "

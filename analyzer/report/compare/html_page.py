@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from analyzer.report import summary
-from analyzer.report.charts import style
+from analyzer.report.charts import caption, style
 from analyzer.report.charts.chart import Chart
 from analyzer.report.compare import capacity, curve_charts, generation, graph_view, plan_charts, sentences
 from analyzer.report.compare.comparison import (
@@ -152,6 +152,13 @@ def build(comparison: Comparison) -> dict[str, Any]:
             "name": "comparison",
             "charts": {chart.name: chart.payload() for chart in charts},
             "style": style.config(),
+            "captions": {
+                chart.name: {
+                    "subject": ", ".join(comparison.labels),
+                    "footer": caption.origin_sentences(chart),
+                }
+                for chart in charts
+            },
             # The scripts are the report's own and look for these; no chart here refers to them.
             "operators": {},
             "modules": {},

@@ -14,11 +14,11 @@ from typing import Any
 
 from analyzer.errors import LibraryError, UsageError
 from analyzer.record.analysis import Analysis
+from analyzer.report.charts.caption import caption
 from analyzer.report.charts.chart import Chart
 from analyzer.report.page import charts_of
-from analyzer.report.pictures.sheet import GENERATOR, Caption, sheet
+from analyzer.report.pictures.sheet import GENERATOR, sheet
 from analyzer.report.pictures.specification import specification
-from analyzer.report.pictures.words import origin_sentence, subject
 from analyzer.text import printable
 
 PIP_LINE = "pip install 'onnx-analyzer[pictures]'"
@@ -56,13 +56,7 @@ def png(analysis: Analysis, names: Sequence[str] = ()) -> dict[str, bytes]:
 
 def _sheets(analysis: Analysis, names: Sequence[str]) -> Iterator[tuple[Chart, str]]:
     for chart in wanted(charts_of(analysis), names, of=analysis.model.name):
-        caption = Caption(
-            title=chart.title,
-            description=chart.alternative,
-            subject=subject(analysis),
-            footer=_footer(analysis, chart),
-        )
-        yield chart, sheet(chart.name, drawing(chart), caption)
+        yield chart, sheet(chart.name, drawing(chart), caption(analysis, chart))
 
 
 def wanted(charts: Iterable[Chart], names: Sequence[str], *, of: str) -> tuple[Chart, ...]:
@@ -95,11 +89,6 @@ def drawing(chart: Chart) -> str:
     return _CLIP.sub(
         lambda match: f"{match[1]}{chart.name}-clip{numbers.setdefault(match[2], len(numbers))}", drawn
     )
-
-
-def _footer(analysis: Analysis, chart: Chart) -> str:
-    """Whence the figures are, so that a picture that is forwarded alone is not taken for more than it is."""
-    return f"{origin_sentence(analysis, chart)} · {analysis.tool.name} {analysis.tool.version}"
 
 
 def _with_words(picture: bytes, chart: Chart) -> bytes:

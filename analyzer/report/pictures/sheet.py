@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape, quoteattr
 
+from analyzer.report.charts.caption import Caption
 from analyzer.report.pictures.specification import FONT, plain_colour
 from analyzer.text import printable
 
@@ -18,23 +19,6 @@ _TITLE_SIZE, _SMALL_SIZE = 17, 12
 _LEADING = 1.35
 # Of a letter, as a share of the size: that of a wide text in Liberation Sans, so that no line is cut.
 _LETTER = 0.56
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caption:
-    """The words of a sheet.
-
-    Attributes:
-        title: What the chart shows.
-        description: The chart in words, for who cannot see it.
-        subject: Of which model, asked how, on which devices.
-        footer: Whence its figures are, and what wrote it.
-    """
-
-    title: str
-    description: str
-    subject: str
-    footer: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
