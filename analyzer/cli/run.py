@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,9 @@ from analyzer.text import printable
 
 if TYPE_CHECKING:
     from analyzer.record.analysis import Analysis
+    from analyzer.record.formats import Format
     from analyzer.record.output_files import Target
+    from analyzer.report.compare.comparison import Comparison
 
 DEFAULT_FOLDER = Path("reports")
 
@@ -73,31 +76,43 @@ def report_targets(
         UsageError: No format or chart has such a name, or charts are named and no picture is written.
         LibraryError: A picture is asked for, and what draws it is not installed.
     """
-    from analyzer.record.formats import find_charts
+    from analyzer.record.formats import CHARTS
     from analyzer.record.output_files import targets
     from analyzer.report import find
 
     chosen = [find(name.strip()) for name in formats.split(",") if name.strip()]
     if not chosen:
         raise click.UsageError("--format names no format.")
-    drawn = find_charts((charts or "").split(","))
+    return targets(chosen, output, stem, default, charts_to_draw(charts, chosen, CHARTS))
+
+
+def charts_to_draw(charts: str | None, formats: Sequence[Format], known: Sequence[str]) -> tuple[str, ...]:
+    """The charts that ``--chart`` names, none where all are drawn.
+
+    Raises:
+        UsageError: No chart has such a name, or charts are named and no picture is written.
+        LibraryError: A picture is asked for, and what draws it is not installed.
+    """
+    from analyzer.record.formats import find_charts
+
+    drawn = find_charts((charts or "").split(","), known)
     # What stands in the settings is for the formats that it is of use to.
     typed = click.get_current_context().get_parameter_source("chart") is ParameterSource.COMMANDLINE
     if typed and not drawn:
         raise UsageError("--chart names no chart.", hint="For example --chart roofline.")
-    if typed and not any(known.is_picture for known in chosen):
+    if typed and not any(form.is_picture for form in formats):
         raise UsageError(
             "--chart says which charts are drawn as pictures, and no picture is written.",
             hint="Add --format svg, or png.",
         )
-    if any(known.is_picture for known in chosen):
+    if any(form.is_picture for form in formats):
         from analyzer.report.pictures.draw import library
 
         library()
-    return targets(chosen, output, stem, default, drawn)
+    return drawn
 
 
-def publish(analysis: Analysis, targets: tuple[Target, ...], *, force: bool) -> list[Path]:
+def publish(analysis: Analysis | Comparison, targets: tuple[Target, ...], *, force: bool) -> list[Path]:
     """Renders all reports, then writes them: all or none. Returns the files."""
     from analyzer.record.output_files import contents, write_all
 

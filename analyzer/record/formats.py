@@ -31,14 +31,19 @@ class Format:
             returns the text. Of a picture it takes the names of charts too, and returns a file's content for
             each.
         mark: What in its beginning or its end tells a report of ours from any other file.
-        is_picture: Whether each chart is a file of its own.
+        charts: Of pictures, the names of all charts there may be, each a file of its own.
     """
 
     name: str
     extension: str
     writer: str
     mark: re.Pattern[str]
-    is_picture: bool = False
+    charts: tuple[str, ...] = ()
+
+    @property
+    def is_picture(self) -> bool:
+        """Whether it is a picture of each chart."""
+        return bool(self.charts)
 
     def write(self, subject: Any) -> str:
         """The text of what is written down; the writer is imported here.
@@ -145,22 +150,6 @@ _ALL = (
     ),
 )
 FORMATS: Mapping[str, Format] = MappingProxyType({known.name: known for known in _ALL})
-# Not whole reports: a file for each chart. Both bear the program's name, an SVG as an attribute, a PNG as text.
-PICTURES: Mapping[str, Format] = MappingProxyType(
-    {
-        name: Format(
-            name=name,
-            extension=f".{name}",
-            writer=f"analyzer.report.pictures.draw:{name}",
-            mark=marked_by(mark),
-            is_picture=True,
-        )
-        for name, mark in (
-            ("svg", r'\A<svg [^>]*data-generator="analyze"'),
-            ("png", r"\A\ufffdPNG[\s\S]*?tEXtSoftware\0analyze"),
-        )
-    }
-)
 # In the order of the page; the names of ``report/charts``.
 CHARTS = (
     "by-type",
@@ -184,6 +173,42 @@ CHARTS = (
 )
 
 
+def pictures(module: str, charts: tuple[str, ...]) -> dict[str, Format]:
+    """The formats of pictures by name: no whole reports, but a file for each chart.
+
+    Args:
+        module: Has a function for each, of its name.
+        charts: The names of all charts there may be.
+    """
+    # Both bear the program's name, an SVG as an attribute, a PNG as text.
+    marks = {
+        "svg": r'\A<svg [^>]*data-generator="analyze"',
+        "png": r"\A\ufffdPNG[\s\S]*?tEXtSoftware\0analyze",
+    }
+    return {
+        name: Format(
+            name=name,
+            extension=f".{name}",
+            writer=f"{module}:{name}",
+            mark=marked_by(mark),
+            charts=charts,
+        )
+        for name, mark in marks.items()
+    }
+
+
+PICTURES: Mapping[str, Format] = MappingProxyType(pictures("analyzer.report.pictures.draw", CHARTS))
+# Those of a comparison.
+COMPARED_CHARTS = (
+    "latencies",
+    "record-latency",
+    "record-throughput",
+    "record-types",
+    "record-modules",
+    "record-roofline",
+)
+
+
 def find(name: str) -> Format:
     """The format of this name.
 
@@ -199,19 +224,23 @@ def find(name: str) -> Format:
         ) from None
 
 
-def find_charts(names: Iterable[str]) -> tuple[str, ...]:
+def find_charts(names: Iterable[str], known: Sequence[str] = CHARTS) -> tuple[str, ...]:
     """Names of charts, each once.
 
+    Args:
+        names: What the user gave.
+        known: All that there may be.
+
     Raises:
-        UsageError: No record has a chart of such a name.
+        UsageError: There is no chart of such a name.
     """
     chosen = tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
     for name in chosen:
-        if name not in CHARTS:
-            meant = nearest(name, CHARTS)
+        if name not in known:
+            meant = nearest(name, known)
             raise UsageError(
                 f"No chart is called {name!r}.",
-                hint=f"Did you mean {meant}?" if meant else f"Choose among {', '.join(CHARTS)}.",
+                hint=f"Did you mean {meant}?" if meant else f"Choose among {', '.join(known)}.",
             )
     return chosen
 

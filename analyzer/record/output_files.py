@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.errors import OutputError
-from analyzer.record.formats import CHARTS, Format
+from analyzer.record.formats import Format
 from analyzer.run_folder import FileToBe, remove_dead_files, umask
 
 STANDARD_OUTPUT = "-"
@@ -104,7 +104,7 @@ def _in_folder(form: Format, path: Path, charts: Sequence[str]) -> Iterator[Targ
     if not form.is_picture:
         yield Target(format=form, path=path.with_name(f"{path.name}{form.extension}"))
         return
-    for name in charts or CHARTS:
+    for name in charts or form.charts:
         place = path.with_name(f"{path.name}-{name}{form.extension}")
         yield Target(format=form, path=place, chart=name, optional=not charts)
 

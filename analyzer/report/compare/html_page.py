@@ -126,12 +126,12 @@ def render(comparison: Comparison) -> str:
 
 def build(comparison: Comparison) -> dict[str, Any]:
     """What the template is given."""
-    charts = _charts(comparison)
+    charts = charts_of(comparison)
     headline, sure = sentences.headline(comparison)
     lines = tuple(_line(figure) for figure in comparison.figures if worth_a_row(figure))
     joined = [graph_view.payload(comparison, at) for at in range(1, len(comparison.labels))]
     return {
-        "title": _title(comparison.labels),
+        "title": title_of(comparison.labels),
         "labels": comparison.labels,
         "headline": headline,
         "sure": sure,
@@ -154,7 +154,7 @@ def build(comparison: Comparison) -> dict[str, Any]:
             "style": style.config(),
             "captions": {
                 chart.name: {
-                    "subject": ", ".join(comparison.labels),
+                    "subject": title_of(comparison.labels),
                     "footer": caption.origin_sentences(chart),
                 }
                 for chart in charts
@@ -178,13 +178,15 @@ def _marks() -> tuple[summary.Mark, ...]:
     )
 
 
-def _title(labels: Sequence[str]) -> str:
+def title_of(labels: Sequence[str]) -> str:
+    """What is compared with what."""
     if len(labels) == 2:
         return f"{labels[1]} against {labels[0]}"
     return f"{len(labels)} records: {', '.join(labels)}"
 
 
-def _charts(comparison: Comparison) -> tuple[Chart, ...]:
+def charts_of(comparison: Comparison) -> tuple[Chart, ...]:
+    """The page's charts, in their order."""
     charts = (
         plan_charts.plans(comparison),
         *curve_charts.batches(comparison),

@@ -9,17 +9,19 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from analyzer.errors import LibraryError, UsageError
 from analyzer.record.analysis import Analysis
-from analyzer.report.charts.caption import caption
+from analyzer.report.charts.caption import Caption, caption
 from analyzer.report.charts.chart import Chart
 from analyzer.report.page import charts_of
 from analyzer.report.pictures.sheet import GENERATOR, sheet
 from analyzer.report.pictures.specification import specification
 from analyzer.text import printable
+
+Captioned = tuple[Chart, Caption]
 
 PIP_LINE = "pip install 'onnx-analyzer[pictures]'"
 # Of Vega-Lite, as the page's own (templates/vendor/README.md), as near as the library has one.
@@ -42,21 +44,33 @@ def svg(analysis: Analysis, names: Sequence[str] = ()) -> dict[str, bytes]:
         UsageError: The record has no such chart, or none at all.
         LibraryError: The library that draws is not installed.
     """
-    return {chart.name: text.encode() for chart, text in _sheets(analysis, names)}
+    return as_svg(_captioned(analysis, names))
 
 
 def png(analysis: Analysis, names: Sequence[str] = ()) -> dict[str, bytes]:
     """As :func:`svg`, twice as many pixels as the drawing has, with the same words in the file."""
+    return as_png(_captioned(analysis, names))
+
+
+def _captioned(analysis: Analysis, names: Sequence[str]) -> list[Captioned]:
+    charts = wanted(charts_of(analysis), names, of=f"record of {analysis.model.name}")
+    return [(chart, caption(analysis, chart)) for chart in charts]
+
+
+def as_svg(charts: Iterable[Captioned]) -> dict[str, bytes]:
+    """Each chart on a sheet of its own, by name."""
+    return {chart.name: sheet(chart.name, drawing(chart), words).encode() for chart, words in charts}
+
+
+def as_png(charts: Iterable[Captioned]) -> dict[str, bytes]:
+    """The same sheets in pixels."""
     convert = library()
     return {
-        chart.name: _with_words(convert.svg_to_png(text, scale=_SCALE), chart)
-        for chart, text in _sheets(analysis, names)
+        chart.name: _with_words(
+            convert.svg_to_png(sheet(chart.name, drawing(chart), words), scale=_SCALE), words
+        )
+        for chart, words in charts
     }
-
-
-def _sheets(analysis: Analysis, names: Sequence[str]) -> Iterator[tuple[Chart, str]]:
-    for chart in wanted(charts_of(analysis), names, of=analysis.model.name):
-        yield chart, sheet(chart.name, drawing(chart), caption(analysis, chart))
 
 
 def wanted(charts: Iterable[Chart], names: Sequence[str], *, of: str) -> tuple[Chart, ...]:
@@ -67,12 +81,10 @@ def wanted(charts: Iterable[Chart], names: Sequence[str], *, of: str) -> tuple[C
     """
     known = {chart.name: chart for chart in charts}
     if not known:
-        raise UsageError(
-            f"The record of {of} has no chart.", hint="The page says what is not known: --format html."
-        )
+        raise UsageError(f"The {of} has no chart.", hint="The page says what is not known: --format html.")
     for name in names:
         if name not in known:
-            raise UsageError(f"The record of {of} has no chart {name!r}.", hint=f"It has {', '.join(known)}.")
+            raise UsageError(f"The {of} has no chart {name!r}.", hint=f"It has {', '.join(known)}.")
     return tuple(chart for name, chart in known.items() if not names or name in names)
 
 
@@ -91,15 +103,15 @@ def drawing(chart: Chart) -> str:
     )
 
 
-def _with_words(picture: bytes, chart: Chart) -> bytes:
+def _with_words(picture: bytes, words: Caption) -> bytes:
     """A PNG with its title and its words, by the keywords that the format gives them.
 
     PNG Specification (Third Edition), 11.3.3 Textual information.
     """
     texts = [_chunk(b"tEXt", b"Software\0" + GENERATOR.encode())]
-    for keyword, words in ((b"Title", chart.title), (b"Description", chart.alternative)):
+    for keyword, text in ((b"Title", words.title), (b"Description", words.description)):
         # Five zeros: the keyword's end, not compressed, no method, no language, no translated keyword.
-        texts.append(_chunk(b"iTXt", keyword + b"\0\0\0\0\0" + printable(words).encode()))
+        texts.append(_chunk(b"iTXt", keyword + b"\0\0\0\0\0" + printable(text).encode()))
     return picture[:_BEFORE_TEXTS] + b"".join(texts) + picture[_BEFORE_TEXTS:]
 
 
