@@ -138,15 +138,16 @@ def _require_no_file(output: str, formats: Sequence[Format]) -> None:
     if suffix in _OF_FILES and not os.path.isdir(output):
         names = [known.name for known in formats]
         one = next((known for known in formats if known.extension.endswith(suffix)), formats[0])
-        if len(formats) == 1 and one.is_picture:
+        if one.is_picture and len(formats) == 1:
             raise OutputError(
                 f"{output} names one file, and each chart is one.",
                 hint=f"One of them: --chart roofline --output {output}. A folder's name ends in a slash.",
             )
         name = f"{os.path.splitext(output)[0]}{one.extension}"
+        chart = " --chart roofline" if one.is_picture else ""
         raise OutputError(
             f"{output} names one file, and {' and '.join(names)} are written.",
-            hint=f"One of them: --format {one.name} --output {name}. A folder's name ends in a slash.",
+            hint=f"One of them: --format {one.name}{chart} --output {name}. A folder's name ends in a slash.",
         )
 
 
