@@ -186,7 +186,7 @@ def by_module(modules: tuple[Module, ...], origin: str = "") -> Chart | None:
         "look inside, the top row to go back." + (f" Times in the best plan are {origin}." if origin else ""),
         alternative=_module_words(modules),
         engine="vega",
-        spec=_icicle(min(depth + 1, LEVELS) * STEP, sorted({_where(module) for module in modules})),
+        spec=_icicle(min(depth + 1, LEVELS) * STEP, _places(modules)),
         columns=_MODULES,
         rows=tuple(_module_row(module) for module in modules),
         extra={},
@@ -208,6 +208,11 @@ def _module_row(module: Module) -> Row:
         # Of those that take time: a Reshape that is folded away says nothing of where its module runs.
         module.on_gpu / module.timed if module.timed else None,
     )
+
+
+def _places(modules: tuple[Module, ...]) -> list[str]:
+    """What the legend names; a module with neither time nor FLOPs has no width."""
+    return sorted({_where(module) for module in modules if module.timed or module.total["flops"]})
 
 
 def _where(module: Module) -> str:
