@@ -587,12 +587,14 @@ OPTIONS: tuple[Option, ...] = (
         name="format",
         kind="names",
         metavar="F[,F...]",
-        help="html, json, markdown, csv, junit, sarif, github, text. [html,json]",
+        help="html, json, markdown, csv, junit, sarif, github, text; svg, png: a picture of each chart. "
+        "[html,json]",
         commands=("run", "check", "render", "generate", "capacity"),
         question=False,
         helps={
             "check": "text, json, sarif, junit, github, markdown, ... [text]",
-            "render": "html, json, markdown, csv, text, junit, sarif, github. [html]",
+            "render": "html, json, markdown, csv, text, junit, sarif, github; svg, png: a picture of each "
+            "chart. [html]",
         },
         defaults={
             "run": "html,json",
@@ -601,6 +603,14 @@ OPTIONS: tuple[Option, ...] = (
             "generate": "html,json",
             "capacity": "html,json",
         },
+    ),
+    Option(
+        name="chart",
+        kind="names",
+        metavar="NAME[,NAME...]",
+        help="Charts that svg and png draw: roofline, timeline, ... [all]",
+        commands=("run", "render", "generate", "capacity"),
+        question=False,
     ),
     # No path to Click: a slash at its end, which says that it is a folder, would be lost, and "-" is no file.
     Option(

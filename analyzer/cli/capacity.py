@@ -40,11 +40,11 @@ def command(ctx: click.Context, /, **_: Any) -> None:
         settings_defaults(ctx, start if start.exists() else Path.cwd())
     params = ctx.params
     # Beside the model's own report, not in its place.
-    targets = report_targets(params["format"], params["output"], f"{stem}-capacity")
+    targets = report_targets(params["format"], params["output"], f"{stem}-capacity", charts=params["chart"])
     check_writable(targets, force=params["force"])
     analysis = _plan(params)
     written = publish(analysis, targets, force=params["force"])
-    print_outcome(analysis, targets, quiet=params["quiet"], verbose=params["verbose"])
+    print_outcome(analysis, targets, written, quiet=params["quiet"], verbose=params["verbose"])
     if params["open"]:
         open_page(written)
 

@@ -249,8 +249,15 @@ def save_baseline(analysis: Analysis, target: Target, *, force: bool) -> None:
 def chosen_targets(formats: str, output: str | None, stem: str, *, force: bool) -> tuple[Target, ...]:
     """Which format goes where; one alone goes to standard output. What cannot be written is said at once."""
     from analyzer.cli.run import report_targets
+    from analyzer.record.formats import PICTURES
     from analyzer.record.output_files import STANDARD_OUTPUT, check_writable
 
+    for name in formats.split(","):
+        if name.strip() in PICTURES:
+            raise UsageError(
+                f"check has no format {name.strip()!r}: it reports findings.",
+                hint=f"Pictures of a model's charts: analyze MODEL --format {name.strip()}",
+            )
     # "-" is the default of one format alone: several cannot share standard output.
     single = len([name for name in formats.split(",") if name.strip()]) == 1
     targets = report_targets(formats, output or (STANDARD_OUTPUT if single else None), stem)

@@ -11,11 +11,7 @@ from analyzer.cli import say
 from analyzer.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from analyzer.record.formats import Format
-    from analyzer.record.output_files import Target
-    from analyzer.report.compare.comparison import Comparison
 
 
 @click.command(name="compare", short_help="Two or more reports side by side.")
@@ -26,8 +22,9 @@ if TYPE_CHECKING:
     "formats",
     default="text",
     show_default=True,
-    help="text, markdown, json, html; several with commas.",
+    help="text, markdown, json, html; svg, png: a picture of each chart. Several with commas.",
 )
+@click.option("--chart", default="", help="Charts that svg and png draw: record-latency, ... [all]")
 @click.option("--output", help="File, or folder for several formats; `-` is standard output (the default).")
 @click.option(
     "--fail-on",
@@ -41,6 +38,7 @@ def command(
     base: Path,
     new: tuple[Path, ...],
     formats: str,
+    chart: str,
     output: str | None,
     fail_on: str,
     tolerance: str,
@@ -52,10 +50,12 @@ def command(
     BASE and NEW are .json reports that `analyze` wrote. Operators are matched by module path and type, so a
     renamed or renumbered operator is not taken for a new one.
     """
+    from analyzer.cli.run import charts_to_draw, publish
     from analyzer.record import load_report
+    from analyzer.record.formats import COMPARED_CHARTS
     from analyzer.record.output_files import STANDARD_OUTPUT, check_writable, targets
     from analyzer.report.compare.build import compare, failures
-    from analyzer.text import share
+    from analyzer.text import printable, share
 
     conditions = _parts(fail_on)
     allowed = share(tolerance, where="--tolerance")
@@ -63,11 +63,16 @@ def command(
     comparison = compare([(label, load_report(path)) for label, path in zip(labels(paths), paths, strict=True)])
     reasons = failures(comparison, conditions, tolerance=allowed)
     chosen = _formats(_parts(formats))
-    if output is None and len(chosen) == 1:
+    drawn = charts_to_draw(chart, chosen, COMPARED_CHARTS)
+    # Of pictures there are several, but where one is named.
+    if output is None and len(chosen) == 1 and not chosen[0].is_picture:
         output = STANDARD_OUTPUT
-    reports = targets(chosen, output, f"{base.stem}-compare", Path("reports"))
+    reports = targets(chosen, output, f"{base.stem}-compare", Path("reports"), drawn)
     check_writable(reports, force=force)
-    _write(comparison, reports, force=force)
+    written = publish(comparison, reports, force=force)
+    if not quiet and any(known.is_picture for known in chosen):
+        for path in written:
+            say(printable(str(path)), err=True)
     if reasons:
         if not quiet:
             say("failed: " + "; ".join(reasons), err=True)
@@ -88,7 +93,7 @@ def labels(paths: tuple[Path, ...]) -> list[str]:
 
 def _formats(names: list[str]) -> list[Format]:
     """The formats of a comparison, which is no record: ``record/formats.py`` does not know them."""
-    from analyzer.record.formats import HTML_MARK, Format, marked_by
+    from analyzer.record.formats import COMPARED_CHARTS, HTML_MARK, Format, marked_by, pictures
     from analyzer.text import nearest
 
     title = "(?:flipped device|new .+|.+ gone|slower|faster|no operator differs)"
@@ -119,7 +124,7 @@ def _formats(names: list[str]) -> list[Format]:
             mark=HTML_MARK,
         ),
     )
-    by_name = {one.name: one for one in known}
+    by_name = {one.name: one for one in known} | pictures(f"{package}.pictures", COMPARED_CHARTS)
     if not names:
         raise UsageError("--format names no format", hint=f"one of {', '.join(by_name)}")
     for name in names:
@@ -130,14 +135,3 @@ def _formats(names: list[str]) -> list[Format]:
                 hint=f"did you mean `{meant}`?" if meant else f"one of {', '.join(by_name)}",
             )
     return [by_name[name] for name in names]
-
-
-def _write(comparison: Comparison, targets: Sequence[Target], *, force: bool) -> None:
-    from analyzer.record.output_files import write_all
-
-    # All are rendered before anything is written: one that fails leaves no files of the others.
-    texts = {target: target.format.write(comparison) for target in targets}
-    write_all(texts, force=force)
-    for target, text in texts.items():
-        if target.path is None:
-            click.echo(text, nl=False)

@@ -42,11 +42,11 @@ def command(ctx: click.Context, /, **_: Any) -> None:
     folder = path if path.is_dir() else path.parent
     stem = folder.resolve().name if is_configuration(model) or is_genai(model) else path.stem
     stem = reference.stem if reference else stem
-    targets = report_targets(params["format"], params["output"], stem or "model")
+    targets = report_targets(params["format"], params["output"], stem or "model", charts=params["chart"])
     check_writable(targets, force=params["force"])
     analysis = _analyse(params)
     written = publish(analysis, targets, force=params["force"])
-    print_outcome(analysis, targets, quiet=params["quiet"], verbose=params["verbose"])
+    print_outcome(analysis, targets, written, quiet=params["quiet"], verbose=params["verbose"])
     if params["open"]:
         open_page(written)
 

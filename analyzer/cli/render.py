@@ -33,7 +33,9 @@ def command(ctx: click.Context, /, **_: Any) -> None:
     report: Path = params["report"]
     analysis = load_report(report)
     # Beside the record, under its name: a page that belongs to the record is found with it.
-    targets = report_targets(params["format"], params["output"], report.stem, default=report.parent)
+    targets = report_targets(
+        params["format"], params["output"], report.stem, report.parent, charts=params["chart"]
+    )
     check_writable(targets, force=params["force"])
     given = cast(RecordOptions, keywords(params, "render"))
     # As it was decided, unless asked: a record of another version shows that version's own answer.

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from analyzer.cli import say, settings_defaults
 from analyzer.cli.completion import files
 from analyzer.cli.options import keywords, options_of
+from analyzer.errors import UsageError
 from analyzer.text import printable
 
 if TYPE_CHECKING:
     from analyzer.record.analysis import Analysis
+    from analyzer.record.formats import Format
     from analyzer.record.output_files import Target
+    from analyzer.report.compare.comparison import Comparison
 
 DEFAULT_FOLDER = Path("reports")
 
@@ -36,7 +41,7 @@ def command(ctx: click.Context, /, **_: Any) -> None:
     settings_defaults(ctx, reference.path or Path.cwd())
     params = ctx.params
     # What cannot be written is said before anything is measured.
-    targets = report_targets(params["format"], params["output"], reference.stem)
+    targets = report_targets(params["format"], params["output"], reference.stem, charts=params["chart"])
     check_writable(targets, force=params["force"])
     analysis = analyse(params)
     if analysis.training is not None:
@@ -46,7 +51,7 @@ def command(ctx: click.Context, /, **_: Any) -> None:
         folders = {target.path.parent for target in targets if target.path is not None} or {DEFAULT_FOLDER}
         analysis = beside_inference(analysis, sorted(folders), params["model"])
     written = publish(analysis, targets, force=params["force"])
-    print_outcome(analysis, targets, quiet=params["quiet"], verbose=params["verbose"])
+    print_outcome(analysis, targets, written, quiet=params["quiet"], verbose=params["verbose"])
     if params["open"]:
         open_page(written)
 
@@ -64,31 +69,66 @@ def analyse(params: dict[str, Any]) -> Analysis:
 
 
 def report_targets(
-    formats: str, output: str | None, stem: str, default: Path = DEFAULT_FOLDER
+    formats: str, output: str | None, stem: str, default: Path = DEFAULT_FOLDER, *, charts: str | None = None
 ) -> tuple[Target, ...]:
-    """Which report goes where."""
+    """Which report goes where.
+
+    Raises:
+        UsageError: No format or chart has such a name, or charts are named and no picture is written.
+        LibraryError: A picture is asked for, and what draws it is not installed.
+    """
+    from analyzer.record.formats import CHARTS
     from analyzer.record.output_files import targets
     from analyzer.report import find
 
     chosen = [find(name.strip()) for name in formats.split(",") if name.strip()]
     if not chosen:
         raise click.UsageError("--format names no format.")
-    return targets(chosen, output, stem, default)
+    return targets(chosen, output, stem, default, charts_to_draw(charts, chosen, CHARTS))
 
 
-def publish(analysis: Analysis, targets: tuple[Target, ...], *, force: bool) -> list[Path]:
-    """Renders all reports, then writes them: all or none."""
-    from analyzer.record.output_files import write_all
+def charts_to_draw(charts: str | None, formats: Sequence[Format], known: Sequence[str]) -> tuple[str, ...]:
+    """The charts that ``--chart`` names, none where all are drawn.
 
-    rendered = {target: target.format.write(analysis) for target in targets}
+    Raises:
+        UsageError: No chart has such a name, or charts are named and no picture is written.
+        LibraryError: A picture is asked for, and what draws it is not installed.
+    """
+    from analyzer.record.formats import find_charts
+
+    drawn = find_charts((charts or "").split(","), known)
+    # What stands in the settings is for the formats that it is of use to.
+    typed = click.get_current_context().get_parameter_source("chart") is ParameterSource.COMMANDLINE
+    if typed and not drawn:
+        raise UsageError("--chart names no chart.", hint="For example --chart roofline.")
+    if typed and not any(form.is_picture for form in formats):
+        raise UsageError(
+            "--chart says which charts are drawn as pictures, and no picture is written.",
+            hint="Add --format svg, or png.",
+        )
+    if any(form.is_picture for form in formats):
+        from analyzer.report.pictures.draw import library
+
+        library()
+    return drawn
+
+
+def publish(analysis: Analysis | Comparison, targets: tuple[Target, ...], *, force: bool) -> list[Path]:
+    """Renders all reports, then writes them: all or none. Returns the files."""
+    from analyzer.record.output_files import contents, write_all
+
+    rendered = contents(analysis, targets)
     write_all(rendered, force=force)
-    for target, text in rendered.items():
+    for target, content in rendered.items():
         if target.path is None:
-            click.echo(text, nl=not text.endswith("\n"))
-    return [target.path for target in targets if target.path is not None]
+            picture = target.format.is_picture
+            click.echo(content if picture else content.decode(), nl=not picture and not content.endswith(b"\n"))
+    return [target.path for target in rendered if target.path is not None]
 
 
-def print_outcome(analysis: Analysis, targets: tuple[Target, ...], *, quiet: bool, verbose: bool) -> None:
+def print_outcome(
+    analysis: Analysis, targets: tuple[Target, ...], written: list[Path], *, quiet: bool, verbose: bool
+) -> None:
     """The summary on the terminal; nothing where standard output is the report itself."""
     if any(target.path is None for target in targets):
         return
@@ -104,8 +144,8 @@ def print_outcome(analysis: Analysis, targets: tuple[Target, ...], *, quiet: boo
             say(f"note: {note}", err=True)
         if verbose:
             print_details(analysis)
-    for target in targets:
-        say(printable(str(target.path)))
+    for path in written:
+        say(printable(str(path)))
 
 
 def print_details(analysis: Analysis) -> None:

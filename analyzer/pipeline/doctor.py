@@ -39,6 +39,7 @@ _EXTRAS = {
         "configurations that leave sizes to their class",
         "pip install 'onnx-analyzer[transformers]'",
     ),
+    "vl-convert-python": ("--format svg and png", "pip install 'onnx-analyzer[pictures]'"),
     "pyarrow": ("fleet.parquet", "pip install pyarrow"),
 }
 # Releases whose private names were looked at; see pyproject.toml.

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from analyzer.record.capacity import CapacityResult
-from analyzer.record.formats import NOTEBOOK
+from analyzer.record.formats import NOTEBOOK, find_charts
 from analyzer.record.formats import find as find_format
 from analyzer.record.formats import render as render_format
 from analyzer.record.generation import GenerationResult
@@ -34,7 +34,7 @@ from analyzer.record.outcome import SweepRow as SweepRow
 from analyzer.record.outcome import TransferItem as TransferItem
 from analyzer.record.outcome import Transfers as Transfers
 from analyzer.record.outcome import VerdictResult as VerdictResult
-from analyzer.record.output_files import targets, write_all
+from analyzer.record.output_files import contents, targets, write_all
 from analyzer.record.quantities import Amount, Count, Positive
 from analyzer.record.ranking import RankingResult
 from analyzer.record.replay_data import ReplayData
@@ -458,22 +458,39 @@ class Analysis:
         """A report in one of ``record.formats``.
 
         Raises:
-            UsageError: There is no such format.
+            UsageError: There is no such format, or it is that of pictures.
         """
         return render_format(self, format)
+
+    def pictures(self, format: str = "svg", charts: Sequence[str] = ()) -> dict[str, bytes]:  # noqa: A002
+        """Charts of the page as pictures, the content of a file for each by the chart's name.
+
+        Args:
+            format: ``svg`` or ``png``.
+            charts: Names of charts (``roofline``); all that the record has where none is named.
+
+        Raises:
+            UsageError: There is no such format or chart.
+            LibraryError: What draws them is not installed.
+        """
+        return find_format(format).draw(self, find_charts(charts))
 
     def save(
         self,
         folder: str | PathLike[str] = "reports",
         formats: Sequence[str] = ("html", "json"),
         *,
+        charts: Sequence[str] = (),
         force: bool = False,
     ) -> list[Path]:
         """Writes reports as ``<model>.<extension>``; all or none. Returns their paths.
 
+        A picture of each chart is ``<model>-<chart>.<extension>``.
+
         Args:
             folder: Where to.
             formats: Names of formats.
+            charts: Whose pictures are drawn, where ``svg`` or ``png`` is among them; all where none is named.
             force: Whether files that are no reports of this program are replaced.
 
         Raises:
@@ -482,6 +499,13 @@ class Analysis:
         # A name may hold slashes, colons and what a file system forbids.
         stem = re.sub(r"[^\w.-]+", "_", self.model.name) or "model"
         # All are rendered before any is written: a page that fails leaves no half of a set behind.
-        places = targets([find_format(name) for name in formats], f"{folder}{os.sep}", stem, Path(folder))
-        write_all({target: target.format.write(self) for target in places}, force=force)
-        return [target.path for target in places if target.path is not None]
+        places = targets(
+            [find_format(name) for name in formats],
+            f"{folder}{os.sep}",
+            stem,
+            Path(folder),
+            find_charts(charts),
+        )
+        rendered = contents(self, places)
+        write_all(rendered, force=force)
+        return [target.path for target in rendered if target.path is not None]

@@ -7,13 +7,14 @@ them and nothing in this folder imports upward.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import UsageError
+from analyzer.text import nearest
 
 if TYPE_CHECKING:
     from analyzer.record.analysis import Analysis
@@ -27,20 +28,51 @@ class Format:
         name: What ``--format`` calls it.
         extension: Of the file it goes to, with the dot.
         writer: ``module:function``; the function takes an ``Analysis`` (of a comparison: a ``Comparison``) and
-            returns the text.
+            returns the text. Of a picture it takes the names of charts too, and returns a file's content for
+            each.
         mark: What in its beginning or its end tells a report of ours from any other file.
+        charts: Of pictures, the names of all charts there may be, each a file of its own.
     """
 
     name: str
     extension: str
     writer: str
     mark: re.Pattern[str]
+    charts: tuple[str, ...] = ()
+
+    @property
+    def is_picture(self) -> bool:
+        """Whether it is a picture of each chart."""
+        return bool(self.charts)
 
     def write(self, subject: Any) -> str:
-        """The text of what is written down; the writer is imported here."""
-        module, function = self.writer.split(":")
-        writer: Callable[[Any], str] = getattr(import_module(module), function)
+        """The text of what is written down; the writer is imported here.
+
+        Raises:
+            UsageError: It is no text but a picture of each chart.
+        """
+        if self.is_picture:
+            raise UsageError(
+                f"{self.name} is a picture of one chart, not a report.",
+                hint=f"analysis.pictures({self.name!r}), or analyze render REPORT.json --format {self.name}.",
+            )
+        writer: Callable[[Any], str] = self._function()
         return writer(subject)
+
+    def draw(self, subject: Any, charts: Sequence[str] = ()) -> dict[str, bytes]:
+        """The pictures of these charts by name, of all where none is named; what draws them is imported here.
+
+        Raises:
+            UsageError: There is no such chart, or the format is no picture.
+        """
+        if not self.is_picture:
+            raise UsageError(f"{self.name} is no picture.", hint=f"Choose among {', '.join(PICTURES)}.")
+        writer: Callable[[Any, Sequence[str]], dict[str, bytes]] = self._function()
+        return writer(subject, charts)
+
+    def _function(self) -> Any:
+        module, function = self.writer.split(":")
+        return getattr(import_module(module), function)
 
 
 def marked_by(text: str) -> re.Pattern[str]:
@@ -118,6 +150,63 @@ _ALL = (
     ),
 )
 FORMATS: Mapping[str, Format] = MappingProxyType({known.name: known for known in _ALL})
+# In the order of the page; the names of ``report/charts``.
+CHARTS = (
+    "by-type",
+    "by-module",
+    "roofline",
+    "batch-latency",
+    "batch-throughput",
+    "timeline",
+    "cost",
+    "generation-request",
+    "generation-parts",
+    "generation-tpot",
+    "generation-tokens",
+    "generation-ttft",
+    "generation-frontier",
+    "generation-devices",
+    "capacity-traffic",
+    "capacity-latency",
+    "capacity-tpot",
+    "capacity-batch",
+)
+
+
+def pictures(module: str, charts: tuple[str, ...]) -> dict[str, Format]:
+    """The formats of pictures by name: no whole reports, but a file for each chart.
+
+    Args:
+        module: Has a function for each, of its name.
+        charts: The names of all charts there may be.
+    """
+    # Both bear the program's name, an SVG as an attribute, a PNG as text.
+    marks = {
+        "svg": r'\A<svg [^>]*data-generator="analyze"',
+        "png": r"\A\ufffdPNG[\s\S]*?tEXtSoftware\0analyze",
+    }
+    return {
+        name: Format(
+            name=name,
+            extension=f".{name}",
+            writer=f"{module}:{name}",
+            mark=marked_by(mark),
+            charts=charts,
+        )
+        for name, mark in marks.items()
+    }
+
+
+PICTURES: Mapping[str, Format] = MappingProxyType(pictures("analyzer.report.pictures.draw", CHARTS))
+# Those of a comparison.
+COMPARED_CHARTS = (
+    "latencies",
+    "record-latency",
+    "record-throughput",
+    "record-types",
+    "record-modules",
+    "record-roofline",
+)
 
 
 def find(name: str) -> Format:
@@ -126,12 +215,34 @@ def find(name: str) -> Format:
     Raises:
         UsageError: There is none.
     """
+    known = {**FORMATS, **PICTURES}
     try:
-        return FORMATS[name]
+        return known[name]
     except KeyError:
         raise UsageError(
-            f"No report format is called {name!r}.", hint=f"Choose among {', '.join(FORMATS)}."
+            f"No report format is called {name!r}.", hint=f"Choose among {', '.join(known)}."
         ) from None
+
+
+def find_charts(names: Iterable[str], known: Sequence[str] = CHARTS) -> tuple[str, ...]:
+    """Names of charts, each once.
+
+    Args:
+        names: What the user gave.
+        known: All that there may be.
+
+    Raises:
+        UsageError: There is no chart of such a name.
+    """
+    chosen = tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
+    for name in chosen:
+        if name not in known:
+            meant = nearest(name, known)
+            raise UsageError(
+                f"No chart is called {name!r}.",
+                hint=f"Did you mean {meant}?" if meant else f"Choose among {', '.join(known)}.",
+            )
+    return chosen
 
 
 def render(analysis: Analysis, format: str) -> str:  # noqa: A002 - the option's own name
@@ -140,6 +251,6 @@ def render(analysis: Analysis, format: str) -> str:  # noqa: A002 - the option's
     The same analysis gives the same text: no clock, and no file is read but the page's own templates.
 
     Raises:
-        UsageError: No format has this name.
+        UsageError: No format has this name, or it is a picture.
     """
     return find(format).write(analysis)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from analyzer.errors import OutputError
 from analyzer.record.formats import Format
@@ -38,40 +39,97 @@ _OF_FILES = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One report to write: its format and its file; ``path`` None is standard output."""
+    """One report to write: its format and its file.
+
+    Attributes:
+        format: What is written.
+        path: Where to; None is standard output.
+        chart: Of which chart it is a picture; empty for a whole report.
+        optional: Whether it is left out where the record has no such chart.
+    """
 
     format: Format
     path: Path | None
+    chart: str = ""
+    optional: bool = False
 
 
-def targets(formats: Sequence[Format], output: str | None, stem: str, default: Path) -> tuple[Target, ...]:
+def targets(
+    formats: Sequence[Format], output: str | None, stem: str, default: Path, charts: Sequence[str] = ()
+) -> tuple[Target, ...]:
     """Which report goes where.
 
     One format: OUTPUT is the file, ``-`` is standard output. Several, a trailing slash or an existing
-    folder: OUTPUT is a folder that receives ``<stem><extension>``.
+    folder: OUTPUT is a folder that receives ``<stem><extension>``. A picture of each chart is as many files,
+    ``<stem>-<chart><extension>``.
 
     Args:
         formats: What is written.
         output: What the user gave.
         stem: The report's name.
         default: The folder where nothing was given.
+        charts: Whose pictures are drawn; of every chart that the record has where none is named.
 
     Raises:
-        OutputError: Several formats for standard output, or for what is named as one file.
+        OutputError: Several files for standard output, or for what is named as one.
     """
+    several = len(formats) > 1 or (formats[0].is_picture and len(charts) != 1)
+    # The only chart, where the file's name need not say which it is.
+    chart = charts[0] if formats[0].is_picture and not several else ""
     if output == STANDARD_OUTPUT:
         if len(formats) > 1:
             raise OutputError(
                 "Several formats cannot share standard output.", hint="Give one --format with --output -."
             )
-        return (Target(format=formats[0], path=None),)
-    if output and len(formats) > 1:
+        if several:
+            raise OutputError(
+                "Several charts cannot share standard output.", hint="Give one --chart with --output -."
+            )
+        return (Target(format=formats[0], path=None, chart=chart),)
+    if output and several:
         _require_no_file(output, formats)
     folder = Path(output) if output else default
     # A trailing slash is gone once it is a Path: it is looked for in the text.
-    if output and len(formats) == 1 and not output.endswith(("/", os.sep)) and not os.path.isdir(folder):
-        return (Target(format=formats[0], path=folder),)
-    return tuple(Target(format=known, path=folder / f"{stem}{known.extension}") for known in formats)
+    if output and not several and not output.endswith(("/", os.sep)) and not os.path.isdir(folder):
+        return (Target(format=formats[0], path=folder, chart=chart),)
+    return tuple(
+        target
+        for known in formats
+        for target in _in_folder(known, folder / stem, charts if known.is_picture else ())
+    )
+
+
+def _in_folder(form: Format, path: Path, charts: Sequence[str]) -> Iterator[Target]:
+    """A report's files by the path without the extension."""
+    if not form.is_picture:
+        yield Target(format=form, path=path.with_name(f"{path.name}{form.extension}"))
+        return
+    for name in charts or form.charts:
+        place = path.with_name(f"{path.name}-{name}{form.extension}")
+        yield Target(format=form, path=place, chart=name, optional=not charts)
+
+
+def contents(subject: Any, reports: Sequence[Target]) -> dict[Target, bytes]:
+    """Every report rendered, before any is written; optional pictures of charts that are not there left out.
+
+    Args:
+        subject: What the formats write down.
+        reports: What is to be written.
+
+    Raises:
+        UsageError: There is no such chart.
+    """
+    drawn = {
+        form.name: form.draw(subject, [one.chart for one in reports if one.format is form and not one.optional])
+        for form in dict.fromkeys(report.format for report in reports if report.format.is_picture)
+    }
+    return {
+        report: drawn[report.format.name][report.chart]
+        if report.chart
+        else report.format.write(subject).encode()
+        for report in reports
+        if not report.optional or report.chart in drawn[report.format.name]
+    }
 
 
 def _require_no_file(output: str, formats: Sequence[Format]) -> None:
@@ -80,10 +138,16 @@ def _require_no_file(output: str, formats: Sequence[Format]) -> None:
     if suffix in _OF_FILES and not os.path.isdir(output):
         names = [known.name for known in formats]
         one = next((known for known in formats if known.extension.endswith(suffix)), formats[0])
+        if one.is_picture and len(formats) == 1:
+            raise OutputError(
+                f"{output} names one file, and each chart is one.",
+                hint=f"One of them: --chart roofline --output {output}. A folder's name ends in a slash.",
+            )
         name = f"{os.path.splitext(output)[0]}{one.extension}"
+        chart = " --chart roofline" if one.is_picture else ""
         raise OutputError(
             f"{output} names one file, and {' and '.join(names)} are written.",
-            hint=f"One of them: --format {one.name} --output {name}. A folder's name ends in a slash.",
+            hint=f"One of them: --format {one.name}{chart} --output {name}. A folder's name ends in a slash.",
         )
 
 
@@ -145,40 +209,41 @@ def is_ours(path: Path, form: Format) -> bool:
     )
 
 
-def write_all(contents: Mapping[Target, str], *, force: bool = False) -> None:
+def write_all(contents: Mapping[Target, str | bytes], *, force: bool = False) -> None:
     """Writes files whole: each aside, beside its place, all moved at the end; standard output is left out.
 
     A link is followed. A device or pipe is written to, never replaced.
 
     Args:
-        contents: The text of each report.
+        contents: What each report holds.
         force: Whether a file that is no report of ours is replaced.
 
     Raises:
         OutputError: One of them cannot be written; none is moved then.
     """
-    streams: dict[Path, str] = {}
+    streams: dict[Path, bytes] = {}
     files: dict[Path, FileToBe] = {}
     at_work: Path | None = None  # an error of a full disk names no file
     try:
         with ExitStack() as stack:
-            for report, text in contents.items():
+            for report, held in contents.items():
                 if report.path is None:
                     continue
+                # "\n" on every system: the same record gives the same bytes.
+                content = held.encode("utf-8") if isinstance(held, str) else held
                 if is_stream(report.path):
-                    streams[report.path] = text
+                    streams[report.path] = content
                     continue
                 at_work = place = _place_of(report.path, report.format, force=force)
                 place.parent.mkdir(parents=True, exist_ok=True)
                 remove_dead_files(place.parent)
                 files[place] = stack.enter_context(FileToBe(place.parent))
-                # "\n" on every system: the same record gives the same bytes.
-                files[place].write(text.encode("utf-8"))
+                files[place].write(content)
             # What has gone into a pipe cannot be taken back: after all files were made, before any is moved.
-            for path, text in streams.items():
+            for path, content in streams.items():
                 at_work = path
-                with path.open("w", encoding="utf-8", newline="\n") as stream:
-                    stream.write(text)
+                with path.open("wb") as stream:
+                    stream.write(content)
             # A file that is being written is its owner's alone; a report gets the rights of any other new file.
             mode = 0o666 & ~umask()
             for place, file in files.items():

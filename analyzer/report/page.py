@@ -21,7 +21,7 @@ from analyzer.report import (
     summary,
     training_tables,
 )
-from analyzer.report.charts import batches, instance_prices, roofline, time_share, timeline
+from analyzer.report.charts import batches, caption, instance_prices, roofline, style, time_share, timeline
 from analyzer.report.charts.chart import Chart, coded, compact
 from analyzer.report.charts.families import SHAPES
 from analyzer.report.findings_text import by_severity, operator_of
@@ -99,6 +99,11 @@ def build(analysis: Analysis) -> dict[str, Any]:
     }
 
 
+def charts_of(analysis: Analysis) -> tuple[Chart, ...]:
+    """The page's charts, in their order."""
+    return _charts(analysis, tree(analysis)[0])
+
+
 def _charts(analysis: Analysis, modules: tuple[Module, ...]) -> tuple[Chart, ...]:
     best = summary.best_plan(analysis)
     charts = (
@@ -126,6 +131,8 @@ def _data(
         "name": analysis.model.name,
         "brief": brief.render(analysis),
         "shapes": SHAPES,
+        "style": style.config(),
+        "captions": {chart.name: _picture_words(analysis, chart) for chart in charts},
         "charts": {chart.name: chart.payload() for chart in charts},
         "operators": operator_columns.columns(analysis, module_of_operator),
         "groups": operator_columns.groups(analysis),
@@ -176,6 +183,12 @@ def _boxes(
 
 def _steps(numbers: Sequence[int]) -> list[int]:
     return [number - before for before, number in pairwise((0, *numbers))]
+
+
+def _picture_words(analysis: Analysis, chart: Chart) -> dict[str, str]:
+    """What is written on a saved picture, beside title and words that the page has."""
+    words = caption.caption(analysis, chart)
+    return {"subject": words.subject, "footer": words.footer}
 
 
 def _facts(analysis: Analysis) -> tuple[MethodFact, ...]:

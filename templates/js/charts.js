@@ -6,27 +6,10 @@ const charts = (() => {
   const MANY = 4000;
 
   vega.expressionFunction("figure", (value, kind) => figures.figure(value, kind));
-  vega.expressionFunction("tick", (value, kind) => figures.tick(value, kind));
-
-  const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif";
+  const FONT = data.style.font;
   const NARROW = matchMedia("(max-width: 700px)").matches;
-  const CONFIG = {
-    background: "transparent",
-    font: FONT,
-    customFormatTypes: true,
-    view: { stroke: null },
-    axis: {
-      labelColor: "var(--muted)", titleColor: "var(--muted)", gridColor: "var(--line)", domainColor: "var(--line)",
-      tickColor: "var(--line)", titleFontWeight: 500, labelFontSize: 11, titleFontSize: 12, labelFont: FONT, titleFont: FONT,
-      labelOverlap: true,
-    },
-    legend: {
-      labelColor: "var(--text)", titleColor: "var(--muted)", orient: "top", labelFontSize: 12, titleFontSize: 12,
-      labelFont: FONT, titleFont: FONT, titleFontWeight: 500, columns: NARROW ? 2 : 8, ...(NARROW ? { layout: { top: { direction: "vertical", anchor: "start", margin: 4 } } } : {}), symbolOpacity: 1,
-      symbolStrokeColor: "var(--muted)", symbolFillColor: "var(--muted)", labelLimit: 220,
-    },
-    text: { font: FONT, color: "var(--text)" },
-  };
+  const legend = NARROW ? { columns: 2, layout: { top: { direction: "vertical", anchor: "start", margin: 4 } } } : {};
+  const CONFIG = { ...data.style, legend: { ...data.style.legend, ...legend } };
 
   // SVG takes the page's colours as variables; a canvas needs their values.
   function resolved(value) {
@@ -81,18 +64,20 @@ const charts = (() => {
       mode: engine,
       renderer: canvas ? "canvas" : "svg",
       config: canvas ? resolved(CONFIG) : CONFIG,
-      actions: { export: true, source: false, compiled: false, editor: false },
-      downloadFileName: `${data.name}-${name}`,
+      actions: false,
       tooltip: { theme: "custom" },
       logLevel: vega.Error,
-      scaleFactor: 2,
     });
     const drawing = target.querySelector("svg.marks, canvas.marks");
     // Paper is light: what a canvas has in the dark colours is turned round there.
     drawing.classList.toggle("drawn-dark", canvas && getComputedStyle(document.documentElement).colorScheme === "dark");
+    const words = figure.querySelector("figcaption").lastChild.textContent;
     named(target, drawing, title, figure.querySelector("figcaption").textContent);
     views.set(name, result.view);
     keys.filters(figure, result.view, cellsOf(name));
+    pictures.menu(figure.querySelector(".chart-tools"), {
+      title, name, drawn: () => result.view.toSVG(), said: () => ({ words, ...data.captions[name], ...width(name) }), csv: () => csv(name),
+    });
     result.view.addEventListener("click", (_, item) => {
       // Entries of a legend have an index of their own.
       const index = item && item.mark.role === "mark" && item.datum && item.datum.index;
@@ -101,6 +86,12 @@ const charts = (() => {
     if (name === "by-module") measured();
     if (name === "roofline" || name === "by-module") mark(report.selected());
     figure.dataset.drawn = "yes";
+  }
+
+  // Of the modules the reader chooses what is shown, which the title does not say.
+  function width(name) {
+    const chosen = name === "by-module" && document.getElementById("measure");
+    return chosen ? { footer: `Width: ${chosen.selectedOptions[0].textContent}. ${data.captions[name].footer}` } : {};
   }
 
   function named(target, drawing, title, words) {

@@ -53,11 +53,5 @@ const figures = (() => {
     return (KINDS[kind] || String)(value);
   }
 
-  // Ticks are round numbers: no padding zeros.
-  function tick(value, kind) {
-    if (kind === "share" || kind === "count") return figure(value, kind);
-    return figure(value, kind).replace(/(\.\d*?)0+(?=\D|$)/, "$1").replace(/\.(?=\D|$)/, "");
-  }
-
-  return { figure, tick, UNKNOWN };
+  return { figure, UNKNOWN };
 })();

@@ -202,17 +202,17 @@ const graph = (() => {
     if (view) view.finalize();
     view = undefined;
     const holder = document.getElementById("graph-drawing");
-    const result = await vegaEmbed("#graph-drawing", spec, { mode: "vega", renderer: "svg", logLevel: vega.Error, tooltip: { theme: "custom" }, actions: { export: true, source: false, compiled: false, editor: false }, downloadFileName: `${data.name}-graph` });
+    const result = await vegaEmbed("#graph-drawing", spec, { mode: "vega", renderer: "svg", logLevel: vega.Error, tooltip: { theme: "custom" }, actions: false });
     view = result.view;
     const drawing = holder.querySelector("svg");
-    // Beside the other buttons: in the drawing it would move with it.
-    const menu = holder.querySelector("details");
     const copies = links.reduce((sum, link) => sum + link.copies, 0);
     const real = nodes.filter((node) => !isStub(node.id)).length;
     const summary = `${real} box${real === 1 ? "" : "es"}, ${links.length} connection${links.length === 1 ? "" : "s"}, ${copies} copied tensor${copies === 1 ? "" : "s"} between them.${only ? ` Only ${path(only)} is drawn: the other ${figures.figure(operators.length - boxes[only].operators, "count")} operators are not, or stand in dashed boxes.` : ""}`;
     reachable(layout, drawing.parentElement);
     charts.named(holder, drawing, "Graph of modules", `${summary} The buttons that follow name each box; the table of operators and the tree of modules hold the same in words.`);
-    if (menu) document.getElementById("graph-save").replaceChildren(menu);
+    // Its boxes have the figures of the modules' chart.
+    const caption = data.captions["by-module"] || { subject: "", footer: "" };
+    pictures.menu(document.getElementById("graph-save"), { title: "Graph of modules", name: "graph", drawn: () => view.toSVG(), said: () => ({ words: summary, ...caption }) });
     said(summary);
     crumbs();
     frame.resize(spec.width, spec.height);

@@ -20,8 +20,9 @@ const sheets = (() => {
   // No cell holds a tab or a line break: nothing is to be quoted.
   const tabbed = (rows) => rows.map((row) => row.map(cell).join("\t")).join("\n");
 
-  function download(name, text) {
-    const link = element("a", { href: URL.createObjectURL(new Blob([text], { type: "text/csv" })), download: name });
+  // Any file that leaves the page; a sheet unless told otherwise.
+  function download(name, content, type = "text/csv") {
+    const link = element("a", { href: URL.createObjectURL(new Blob([content], { type })), download: name });
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   }

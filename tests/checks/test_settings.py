@@ -87,6 +87,7 @@ def test_every_long_option_of_the_contract_may_stand_there(tmp_path: Path) -> No
     max-batch = 32
     max-delay = "2ms"
     format = ["html", "json"]
+    chart = ["roofline", "cost"]
     output = "reports/"
     no-cache = true
     quiet = true

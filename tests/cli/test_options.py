@@ -34,7 +34,7 @@ NO_OPTION = {"check"}
 # Stands in [tool.analyzer.check] alone.
 NO_COMMAND = {"fail-on-uncertain"}
 # What is written where, and how loudly: methods of the analysis in Python.
-NO_KEYWORD = {"format", "output", "force", "open", "quiet", "verbose"}
+NO_KEYWORD = {"chart", "format", "output", "force", "open", "quiet", "verbose"}
 # Settings come with a model: a stranger's lose no file, start no browser and raise no limit.
 NOT_THE_AUTHORS = {"force", "limit", "open"}
 GIVEN: dict[str, Any] = {

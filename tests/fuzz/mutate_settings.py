@@ -126,6 +126,7 @@ RIGHT = {
     "baseline": ('"record.json"',),
     "tolerance": ('"2%"', "0.1"),
     "format": ('"json"', '"html,json"', '"github"', '["text", "csv"]'),
+    "chart": ('"roofline"', '["cost", "timeline"]'),
     "output": ('"out/"', '"out"'),
     "open": ("true",),
     "quiet": ("true",),

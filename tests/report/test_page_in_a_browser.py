@@ -413,10 +413,11 @@ def test_every_chart_has_words_a_name_and_its_data(visit: Any) -> None:
 def test_the_icicle_opens_a_module_and_returns(visit: Any) -> None:
     page, _ = visit(factory.analysis(24), looks=True)
     cells = "charts.views.get('by-module').data('cells').map((cell) => cell.name)"
-    assert "stage1" in page.evaluate(cells)
+    assert {"stage0", "stage1"} < set(page.evaluate(cells))
     page.locator("#chart-by-module svg .mark-rect.cell path").nth(1).click(force=True)
     page.wait_for_function("charts.views.get('by-module').signal('focus').id !== 0")
-    assert "stage1" not in page.evaluate(cells)
+    # Which of the two a press meets follows the page's scrolling.
+    assert len({"stage0", "stage1"} & set(page.evaluate(cells))) == 1
     page.click("#focus-out")
     page.wait_for_function("charts.views.get('by-module').signal('focus').id === 0")
 

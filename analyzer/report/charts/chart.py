@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from analyzer.report.charts import expressions
+
+# "as": the charts have it from here, beside `Column`.
+from analyzer.report.charts.expressions import ColumnKind as ColumnKind
 from analyzer.report.summary import MARKS, PLAN_TITLES
 from analyzer.text import listed
 
-ColumnKind = Literal[
-    "text", "count", "number", "seconds", "bytes", "flops", "rate", "share", "dollars", "factor", "per_second"
-]
 Row = tuple[Any, ...]
 
 # Up to three decades leave room on an axis for 1, 2 and 5 of each: the labels of more would overlap.
@@ -127,13 +128,13 @@ def _tooltip_field(column: Column) -> dict[str, str]:
     # Indices and batches are names more than amounts: they are shown as they are, without rounding.
     numeric = column.kind not in ("text", "count")
     field = {"field": column.name, "title": column.title, "type": "quantitative" if numeric else "nominal"}
-    # ``figure`` and ``tick`` are expression functions that templates/js/charts.js registers with Vega.
+    # ``figure`` is an expression function that templates/js/charts.js registers with Vega.
     return {**field, "formatType": "figure", "format": column.kind} if numeric else field
 
 
 def axis(kind: ColumnKind, title: str, **more: Any) -> dict[str, Any]:
     """An axis whose labels carry their unit."""
-    return {"title": title, "formatType": "tick", "format": kind, **more}
+    return {"title": title, "labelExpr": expressions.tick(kind), **more}
 
 
 def decades(values: Iterable[float | None]) -> list[float]:

@@ -6,9 +6,11 @@ from collections import defaultdict
 from typing import Any
 
 from analyzer.record.analysis import Analysis
+from analyzer.report.charts import expressions
 from analyzer.report.charts.chart import (
     CPU,
     GPU,
+    SERIES_COLOURS,
     Chart,
     Column,
     Row,
@@ -26,6 +28,14 @@ from analyzer.units import seconds, share
 LARGEST = 14
 # Rows of the icicle that are reserved on the page, and the height of one in CSS pixels: two lines of text.
 LEVELS, STEP = 9, 34
+_BOTH, _UNTIMED = "CPU and GPU", "takes no time"
+# Where a module's operators run in the best plan.
+_WHERE = {
+    CPU: SERIES_COLOURS[CPU],
+    GPU: SERIES_COLOURS[GPU],
+    _BOTH: "var(--hybrid)",
+    _UNTIMED: "var(--muted)",
+}
 # How much of a cell is on the screen once one has looked inside a module.
 _SEEN = "min(scale('x', datum.x1), width) - max(scale('x', datum.x0), 0)"
 _TYPES = (
@@ -176,7 +186,7 @@ def by_module(modules: tuple[Module, ...], origin: str = "") -> Chart | None:
         "look inside, the top row to go back." + (f" Times in the best plan are {origin}." if origin else ""),
         alternative=_module_words(modules),
         engine="vega",
-        spec=_icicle(min(depth + 1, LEVELS) * STEP),
+        spec=_icicle(min(depth + 1, LEVELS) * STEP, _places(modules)),
         columns=_MODULES,
         rows=tuple(_module_row(module) for module in modules),
         extra={},
@@ -198,6 +208,18 @@ def _module_row(module: Module) -> Row:
         # Of those that take time: a Reshape that is folded away says nothing of where its module runs.
         module.on_gpu / module.timed if module.timed else None,
     )
+
+
+def _places(modules: tuple[Module, ...]) -> list[str]:
+    """What the legend names; a module with neither time nor FLOPs has no width."""
+    return sorted({_where(module) for module in modules if module.timed or module.total["flops"]})
+
+
+def _where(module: Module) -> str:
+    """Where its operators run, of those that take time."""
+    if not module.timed:
+        return _UNTIMED
+    return {0: CPU, module.timed: GPU}.get(module.on_gpu, _BOTH)
 
 
 def _depth(modules: tuple[Module, ...]) -> int:
@@ -223,8 +245,9 @@ def _module_words(modules: tuple[Module, ...]) -> str:
     return f"Of the model's {what}: {shares}."
 
 
-def _icicle(height: int) -> dict[str, Any]:
+def _icicle(height: int, places: list[str]) -> dict[str, Any]:
     """A partition that one can click into; ``measure`` and ``focus`` are its signals."""
+    colours_of = {"domain": places, "range": [_WHERE[place] for place in places]}
     across = {
         "name": "x",
         "type": "linear",
@@ -239,7 +262,17 @@ def _icicle(height: int) -> dict[str, Any]:
         "padding": 0,
         "signals": _signals(),
         "data": [{"name": "table"}, {"name": "cells", "source": "table", "transform": _partition()}],
-        "scales": [across],
+        "scales": [across, {"name": "where", "type": "ordinal", **colours_of}],
+        "legends": [
+            {
+                "fill": "where",
+                "orient": "top",
+                "direction": "horizontal",
+                "symbolType": "square",
+                "symbolOpacity": 0.5,
+                "symbolStrokeWidth": 0,
+            }
+        ],
         "marks": [_cells(), _cell_words()],
     }
 
@@ -277,17 +310,17 @@ def _partition() -> list[dict[str, Any]]:
         # Narrower than 0.7 pixels nothing can be seen or clicked, and thousands of such cells make it slow.
         keep("(datum.x1 - datum.x0) * width > 0.7 * (focus.x1 - focus.x0)"),
         formula("whole", "data('table')[0][measure]"),
-        formula("words", "datum.name + ' ' + figure((datum.x1 - datum.x0), 'share')"),
+        formula("words", f"datum.name + ' ' + {expressions.share('datum.x1 - datum.x0')}"),
     ]
 
 
 def _cells() -> dict[str, Any]:
     """A rectangle for each module, in the colour of where its time is spent."""
     colour = [
-        {"test": "datum.gpu_share === 1", "value": "var(--gpu)"},
-        {"test": "datum.gpu_share === 0", "value": "var(--cpu)"},
-        {"test": "datum.gpu_share === null", "value": "var(--muted)"},
-        {"value": "var(--hybrid)"},
+        {"test": "datum.gpu_share === 1", "value": _WHERE[GPU]},
+        {"test": "datum.gpu_share === 0", "value": _WHERE[CPU]},
+        {"test": "datum.gpu_share === null", "value": _WHERE[_UNTIMED]},
+        {"value": _WHERE[_BOTH]},
     ]
     tip = (
         "{Module: datum.path || datum.name, Class: datum['class'] || '', "

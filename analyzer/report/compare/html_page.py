@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from analyzer.report import summary
+from analyzer.report.charts import caption, style
 from analyzer.report.charts.chart import Chart
 from analyzer.report.compare import capacity, curve_charts, generation, graph_view, plan_charts, sentences
 from analyzer.report.compare.comparison import (
@@ -125,12 +126,12 @@ def render(comparison: Comparison) -> str:
 
 def build(comparison: Comparison) -> dict[str, Any]:
     """What the template is given."""
-    charts = _charts(comparison)
+    charts = charts_of(comparison)
     headline, sure = sentences.headline(comparison)
     lines = tuple(_line(figure) for figure in comparison.figures if worth_a_row(figure))
     joined = [graph_view.payload(comparison, at) for at in range(1, len(comparison.labels))]
     return {
-        "title": _title(comparison.labels),
+        "title": title_of(comparison.labels),
         "labels": comparison.labels,
         "headline": headline,
         "sure": sure,
@@ -150,6 +151,14 @@ def build(comparison: Comparison) -> dict[str, Any]:
         "data": {
             "name": "comparison",
             "charts": {chart.name: chart.payload() for chart in charts},
+            "style": style.config(),
+            "captions": {
+                chart.name: {
+                    "subject": title_of(comparison.labels),
+                    "footer": caption.origin_sentences(chart),
+                }
+                for chart in charts
+            },
             # The scripts are the report's own and look for these; no chart here refers to them.
             "operators": {},
             "modules": {},
@@ -169,13 +178,15 @@ def _marks() -> tuple[summary.Mark, ...]:
     )
 
 
-def _title(labels: Sequence[str]) -> str:
+def title_of(labels: Sequence[str]) -> str:
+    """What is compared with what."""
     if len(labels) == 2:
         return f"{labels[1]} against {labels[0]}"
     return f"{len(labels)} records: {', '.join(labels)}"
 
 
-def _charts(comparison: Comparison) -> tuple[Chart, ...]:
+def charts_of(comparison: Comparison) -> tuple[Chart, ...]:
+    """The page's charts, in their order."""
     charts = (
         plan_charts.plans(comparison),
         *curve_charts.batches(comparison),

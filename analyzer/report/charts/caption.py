@@ -1,0 +1,86 @@
+"""Reporting: what a picture of a chart says beside it, which the page says around it."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+from analyzer.record.analysis import Analysis
+from analyzer.report import capacity_words, generation_words, summary
+from analyzer.report.charts.chart import Chart, origin_words
+from analyzer.text import middle_cut
+
+# The far end of a band or of a line across a bar.
+_INTERVAL = re.compile(r'"[xy]2": \{"field": "\w*high"')
+# Of a name, in letters: both ends stay.
+_LONGEST = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caption:
+    """The words of a picture, so that one that is forwarded alone is not taken for more than it is.
+
+    Attributes:
+        title: What the chart shows.
+        description: The chart in words, for who cannot see it.
+        subject: Of which model, asked how, on which devices.
+        footer: Whence its figures are, and what made it.
+    """
+
+    title: str
+    description: str
+    subject: str
+    footer: str
+
+
+def caption(analysis: Analysis, chart: Chart) -> Caption:
+    """The words of one chart's picture."""
+    return Caption(
+        title=chart.title,
+        description=chart.alternative,
+        subject=subject(analysis),
+        footer=f"{_origins(analysis, chart)} Made by {analysis.tool.name} {analysis.tool.version}.",
+    )
+
+
+def subject(analysis: Analysis) -> str:
+    """``resnet18 · batch 64, tf32, decided for latency · AMD EPYC 9654 and NVIDIA L4``."""
+    name = middle_cut(analysis.model.name, _LONGEST)
+    if analysis.capacity is not None:
+        # Its devices are those of the price list.
+        return f"{name} · {capacity_words.subject(analysis.capacity)}"
+    devices = [device.name for device in (analysis.devices.cpu, analysis.devices.gpu) if device is not None]
+    asked = generation_words.subject(analysis.generation) if analysis.generation else summary.subject(analysis)
+    return f"{name} · {asked} · {' and '.join(devices)}"
+
+
+def origin_sentences(chart: Chart, otherwise: str = "") -> str:
+    """Whence the chart's figures are and how that is seen, and what is an interval.
+
+    Args:
+        chart: What is told of.
+        otherwise: The origin of what it is drawn from, where its rows do not say theirs.
+    """
+    at = next((at for at, column in enumerate(chart.columns) if column.name == "origin"), None)
+    found = {otherwise} - {""} if at is None else {row[at] for row in chart.rows}
+    if not found:
+        return "No times are known."
+    said = f"Figures are {origin_words(found)}."
+    if found == {"mixed"}:
+        said = "Figures are sums of measured and predicted times."
+    elif len(found) > 1 and "predicted" in found:
+        said = f"Figures are {origin_words(found)}; what is predicted is hollow or paler."
+    # A chart may tell intervals in its table alone.
+    drawn = _INTERVAL.search(json.dumps(chart.spec)) is not None
+    return f"{said} Bands and thin lines are 90 % intervals." if drawn else said
+
+
+def _origins(analysis: Analysis, chart: Chart) -> str:
+    if chart.name.startswith("capacity-") and analysis.capacity is not None:
+        best = capacity_words.best(analysis.capacity)
+        return origin_sentences(chart, best.origin if best else "predicted")
+    if chart.name.startswith("generation-") and analysis.generation is not None:
+        return origin_sentences(chart, analysis.generation.origin)
+    plan = summary.best_plan(analysis)
+    return origin_sentences(chart, plan.origin if plan else "")

@@ -1,0 +1,1 @@
+"""Reporting: each chart as a picture, without a browser."""
