@@ -146,8 +146,10 @@ class TopOperator:
 
 
 def bound_of(operator: OperatorResult, time: Time | None) -> str:
-    """What limits an operator on one side; nothing limits what does not run."""
-    return "" if time is None or operator.verdict.reason == "folded" else time.bound or ""
+    """What limits an operator on one side; nothing limits what does not run or takes no time."""
+    if time is None or time.time_s == 0 or operator.verdict.reason in _NOWHERE:
+        return ""
+    return time.bound or ""
 
 
 def operator_words(verdict: OperatorVerdict) -> tuple[str, str]:
