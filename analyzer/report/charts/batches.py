@@ -107,8 +107,8 @@ def _markers(analysis: Analysis) -> tuple[dict[str, Any], ...]:
 
 def _crossovers(analysis: Analysis) -> tuple[int, ...]:
     verdict = analysis.verdict
-    # Records of older versions hold the first crossover alone.
-    if verdict.crossovers:
+    # Records of older versions hold the first crossover alone; a GPU that always wins had one there too.
+    if verdict.crossovers or verdict.ranges:
         return verdict.crossovers
     return (verdict.crossover_batch,) if verdict.crossover_batch else ()
 
