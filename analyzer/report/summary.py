@@ -297,7 +297,10 @@ def crossover(analysis: Analysis) -> str:
     if len({row.batch for row in analysis.sweep}) < 2:
         return "The batch from which the GPU wins is not known: only one batch was analysed."
     largest = max(row.batch for row in analysis.sweep)
-    if not any(row.plans["gpu"].fits for row in analysis.sweep if "gpu" in row.plans):
+    on_gpu = [row.plans["gpu"] for row in analysis.sweep if "gpu" in row.plans]
+    if not on_gpu:  # no session of a GPU can be made: the verdict's sentence says why
+        return ""
+    if not any(plan.fits for plan in on_gpu):
         return f"At no batch up to {largest} does the model fit into the GPU's memory."
     return f"The GPU wins at no batch up to {largest}."
 

@@ -203,6 +203,8 @@ def test_a_model_that_fits_nowhere_is_not_said_to_be_faster_anywhere() -> None:
     assert summary.confidence(cramped) == ""
     assert summary.crossover(cramped) == "At no batch up to 64 does the model fit into the GPU's memory."
     assert not any(card.chosen for card in summary.plan_cards(cramped))
+    alone = tuple(replace(row, plans={"cpu": row.plans["cpu"]}) for row in base.sweep)
+    assert summary.crossover(replace(cramped, sweep=alone)) == ""
     assert "Neither fits" in render(cramped, "html")
 
 
