@@ -178,6 +178,8 @@ def _best(
     # The best split is often a uniform one: then it is no rival of the session that it equals.
     if mixed is not None and device_used(mixed) == "hybrid" and mixed.sides != best.sides:
         better = gain(mixed, best)
-        if better is not None and better[0] >= WORTHWHILE and better[1] > 1:
+        # Of two that tie either may be the better one: the split must be sure to beat both.
+        sure = all((over := gain(mixed, one)) is not None and over[1] > 1 for one in single)
+        if better is not None and better[0] >= WORTHWHILE and sure:
             return "hybrid", mixed, best, better
     return device, best, rival, advantage

@@ -12,7 +12,7 @@ from analyzer.decision.phrases import between, capital, interval, short_name
 from analyzer.record.outcome import CostRow
 from analyzer.record.ranking import RankedCandidate
 from analyzer.text import first_few, listed, plural
-from analyzer.units import dollars, rate, seconds, with_prefix
+from analyzer.units import dollars, factor, rate, seconds, with_prefix
 
 # Names in a sentence.
 _FEW = 3
@@ -154,20 +154,24 @@ def _cheaper(ranked: Ranked, best: Contender) -> str:
 
 
 def _next(ranked: Ranked, best: Contender) -> str:
-    """The next that was named, where nothing ties."""
-    others = (
+    """What comes next, where nothing ties, and what of that was asked about."""
+    # In the order of the objective; an instance that nobody named may stand before the best, within the error.
+    at_best = next(place for place, one in enumerate(ranked.contenders) if one is best)
+    others = [
         one
-        for one in ranked.contenders
-        if one is not best
-        and one.candidate.named
-        and one.candidate.runs
+        for one in (*ranked.contenders[at_best + 1 :], *ranked.contenders[:at_best])
+        if one.candidate.runs
         and one.candidate.meets_slo is not False
         and one.value(ranked.objective) is not None
-    )
-    one = next(others, None)
-    if one is None:
+    ]
+    named = next((one for one in others if one.candidate.named), None)
+    if named is None:
         return _nobody_else(ranked, best)
-    return f"Next is {ranked.at(one)} with {_figure(one, ranked.objective)}."
+    first = others[0]
+    text = f"Next is {ranked.at(first)} with {_figure(first, ranked.objective)}"
+    if first is not named:
+        text += f"; of what was asked about, {ranked.at(named)} with {_figure(named, ranked.objective)}"
+    return f"{text}."
 
 
 def _nobody_else(ranked: Ranked, best: Contender) -> str:
@@ -259,18 +263,23 @@ def beside_other_side(ranked: Ranked) -> str:
     kind = "CPU" if other.candidate.kind == "cpu" else "GPU"
     on = "" if kind == "CPU" else f" ({other.label.removeprefix('the ')})"
     late = ", which misses the limit" if row.meets_slo is False and first.candidate.meets_slo else ""
-    speed = _times(ratio(other.components, first.components), "faster", "slower")
+    faster = ratio(other.components, first.components)
+    speed = _times(faster, "faster", "slower")
+    theirs = f"the cheapest {kind} instance, {row.provider} {row.instance}{on}{late}"
     if first.price is None:
-        return (
-            f"{capital(first.label)} is {speed} than the cheapest {kind} instance, {row.provider} "
-            f"{row.instance}{on}{late}; no price of {first.label} is known."
-        )
-    money = _times(_dollar_ratio(other, first), "cheaper", "dearer")
+        compared = f"about as fast as {theirs}" if _is_even(faster) else f"{speed} than {theirs}"
+        return f"{capital(first.label)} is {compared}; no price of {first.label} is known."
+    cheaper = _dollar_ratio(other, first)
+    money = _times(cheaper, "cheaper", "dearer")
     mine = f"{first.price.provider} {first.price.instance}"
     subject = f"{capital(first.label)} on {mine}" if first.candidate.named else mine
+    compared = f"{speed} and {money} than {theirs}"
+    if _is_even(faster):
+        compared = f"about as fast as {theirs}, and {money}"
+    if _is_even(cheaper):
+        compared = f"{'about as fast as' if _is_even(faster) else f'{speed} than'} {theirs}, at about its price"
     return (
-        f"{subject} is {speed} and {money} than the cheapest {kind} instance, {row.provider} "
-        f"{row.instance}{on}{late}: {dollars(first.price.usd_per_million)} against "
+        f"{subject} is {compared}: {dollars(first.price.usd_per_million)} against "
         f"{dollars(row.usd_per_million)} per million."
     )
 
@@ -300,6 +309,11 @@ def _cheapest_of_other_side(ranked: Ranked, first: Contender) -> tuple[Contender
 def _dollar_ratio(over: Contender, under: Contender) -> tuple[float, float, float] | None:
     ours, theirs = under.weighted("cost"), over.weighted("cost")
     return None if ours is None or theirs is None else ratio(theirs[0], ours[0], theirs[1], ours[1])
+
+
+def _is_even(found: tuple[float, float, float] | None) -> bool:
+    """Whether the ratio reads as 1.0x, either way."""
+    return found is not None and factor(max(found[0], 1 / found[0])) == factor(1.0)
 
 
 def _times(found: tuple[float, float, float] | None, more: str, less: str) -> str:

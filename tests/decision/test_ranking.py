@@ -205,6 +205,30 @@ def test_dollars_stand_beside_speed_against_the_cheapest_cpu_instance(ask: Ask) 
     assert [row.cost.usd_per_million for row in result.instances] == pytest.approx([10.0, 57.0])
 
 
+def test_what_is_even_is_said_to_be_even(ask: Ask) -> None:
+    """$3.60/h at 100 a second are $10 a million; so are $0.36/h at 10 a second. 10.2 ms are 10 to two digits."""
+
+    def told(cpu_s: float, usd: float) -> str:
+        there = Estimate(time_s=cpu_s, low_s=cpu_s, high_s=cpu_s, origin="predicted")
+        plain = replace(PLAIN, usd_per_hour=usd)
+        return ranked(ask("A100", 10e-3, instances=(A100, plain), cpu_on=lambda _: there)).dollars
+
+    assert ") faster than the cheapest CPU instance, Cloud plain, at about its price: $10.0" in told(0.1, 0.36)
+    assert "is about as fast as the cheapest CPU instance, Cloud plain, and 9.8x (" in told(0.0102, 0.36)
+    assert "is about as fast as the cheapest CPU instance, Cloud plain, at about its price" in told(0.01, 3.6)
+
+
+def test_what_comes_next_is_what_stands_next_and_then_what_was_asked_about(ask: Ask) -> None:
+    """10 ms on the GPU, 100 ms on a CPU that can be rented, a second on this one."""
+    there = Estimate(time_s=0.1, low_s=0.1, high_s=0.1, origin="predicted")
+    result = ranked(ask("A100", 10e-3, instances=(A100, PLAIN), cpu_on=lambda _: there))
+    labels = [one.instance or one.device for one in result.candidates]
+    assert labels[1:] == ["plain", "here"]
+    (note,) = result.notes
+    assert note.startswith("Next is Cloud plain")
+    assert note.endswith("with 100 ms; of what was asked about, this CPU with 1.00 s.")
+
+
 def test_a_gpu_without_a_price_says_so(ask: Ask) -> None:
     there = Estimate(time_s=0.5, low_s=0.5, high_s=0.5, origin="predicted")
     result = ranked(ask("A100", 10e-3, instances=(PLAIN,), cpu_on=lambda _: there))
