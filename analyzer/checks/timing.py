@@ -31,7 +31,7 @@ def slower_on_gpu(subject: Subject) -> Iterator[Diagnostic]:
     What:
         ONNX Runtime's CUDA session runs this operator on the GPU, but the plan with the least time, copies
         counted, has it on the CPU. Operators that lose less than 1 % of the session's latency are not
-        listed.
+        listed, nor those of a model that is for the CPU as a whole.
 
     Why:
         Little work, or work that does not spread over thousands of threads, ends sooner on the CPU than a
@@ -45,8 +45,9 @@ def slower_on_gpu(subject: Subject) -> Iterator[Diagnostic]:
         Decoding labels with `ArgMax` over ten classes at batch 1: the CPU is done before the GPU begins.
     """
     plan = subject.analysis.plan("gpu")
-    if plan is None or not any(op.placement == "gpu" for op in subject.analysis.operators):
-        return  # An all-CPU plan is A203's subject: one sentence, not one for each operator.
+    all_on_cpu = not any(op.placement == "gpu" for op in subject.analysis.operators)
+    if plan is None or all_on_cpu or subject.analysis.verdict.device == "cpu":
+        return  # A model for the CPU is A203's subject: one sentence, not one for each operator.
     slower = [op for op in subject.analysis.operators if _moves_to_cpu(op)]
     for group in by_source_line(slower):
         first = group[0]

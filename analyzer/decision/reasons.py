@@ -131,7 +131,7 @@ def cause(question: DecisionInput, plans: Plans, choice: Choice) -> str:
     if choice.device == "hybrid":
         return _mixed_cause(question, plans.gpu, choice.plan)
     if device_used(choice.plan) == "cpu" or choice.device == "either":
-        return _against_gpu(question, plans.gpu)
+        return _against_gpu(question, plans, plans.gpu)
     return _for_gpu(question)
 
 
@@ -156,7 +156,7 @@ def _busy_time(plan: Plan, *resources: Resource) -> float:
     return sum(component.time.time_s for component in plan.components if component.resource in resources)
 
 
-def _against_gpu(question: DecisionInput, gpu: Plan) -> str:
+def _against_gpu(question: DecisionInput, plans: Plans, gpu: Plan) -> str:
     """What makes the GPU plan slow."""
     whole = gpu.latency.time_s
     if not whole:
@@ -165,6 +165,10 @@ def _against_gpu(question: DecisionInput, gpu: Plan) -> str:
     spent = _busy_time(gpu, *_BURDENS[largest]) if largest else 0.0
     took = f"{seconds(spent)} of the GPU plan's {seconds(whole)}"
     if not largest:
+        kernels, alone = _busy_time(gpu, "gpu"), plans.cpu.latency.time_s
+        if kernels > alone:
+            whose = f"{capital(gpu_name(question))}'s kernels take {seconds(kernels)}"
+            return f"{whose}, more than {cpu_name(question)} for everything ({seconds(alone)})."
         return f"{capital(gpu_name(question))}'s kernels gain too little over {cpu_name(question)}."
     if largest == "copies":
         moved = sum(transfer.item.bytes for transfer in gpu.transfers)

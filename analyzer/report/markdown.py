@@ -172,8 +172,8 @@ def _plans(analysis: Analysis) -> str:
         )
         for card in cards
     ]
-    said = summary.energy_of(analysis)
-    return "\n\n".join((table(head, rows, range(1, 7)), *([escape(said)] if said else ())))
+    said = (summary.priced_on(analysis), summary.energy_of(analysis))
+    return "\n\n".join((table(head, rows, range(1, 7)), *(escape(text) for text in said if text)))
 
 
 def _ranking(analysis: Analysis) -> str:

@@ -245,9 +245,8 @@ def measure_again(analysis: Analysis) -> str:
 
 
 _STILL_CLEAR = 10.0  # times, from one end of a speed-up's interval to the other
-_MEASURE_AGAIN = (
-    "Measure again on a quiet machine: other processes took part of this one's time, and the answer is rough."
-)
+# Why stands in the message on the measurement.
+_MEASURE_AGAIN = "Measure again on a quiet machine: this answer is rough."
 
 
 def confidence(analysis: Analysis) -> str:
@@ -332,12 +331,22 @@ def batches(analysis: Analysis) -> str:
 
 def energy_of(analysis: Analysis) -> str:
     """Whose watts the joules of the plans are; empty where none are known or the record does not tell."""
-    plans = {plan.name: plan.energy_of for plan in analysis.plans if plan.energy_of}
     by_machine: dict[str, list[str]] = {}
-    for name, machine in plans.items():
-        by_machine.setdefault(machine, []).append(PLAN_TITLES[name])
+    for plan in analysis.plans:
+        if plan.energy_of:
+            by_machine.setdefault(plan.energy_of, []).append(_title(analysis, plan))
     parts = [f"{listed(titles)}: {machine}" for machine, titles in by_machine.items()]
     return f"Energy counts, idle to full, {'; '.join(parts)}." if parts else ""
+
+
+def priced_on(analysis: Analysis) -> str:
+    """Whose dollars those of the plans are; empty where none are known."""
+    by_instance: dict[str, list[str]] = {}
+    for plan in analysis.plans:
+        if plan.usd_per_million is not None and plan.instance:
+            by_instance.setdefault(plan.instance, []).append(_title(analysis, plan))
+    parts = [f"{listed(titles)}: {instance}" for instance, titles in by_instance.items()]
+    return f"Dollars are those of {'; '.join(parts)}." if parts else ""
 
 
 def plan_cards(analysis: Analysis) -> tuple[PlanCard, ...]:

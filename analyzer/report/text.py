@@ -56,7 +56,7 @@ def render(analysis: Analysis) -> str:
         *_generation(analysis),
         _heading(analysis),
         _ranking(analysis),
-        _plans(summary.plan_cards(analysis), summary.energy_of(analysis)),
+        _plans(analysis),
         "\n".join(_devices(analysis)),
         _reasons(analysis),
         _training(analysis),
@@ -115,7 +115,8 @@ def _reasons(analysis: Analysis) -> str:
     return "\n".join(lines) if len(lines) > 1 else ""
 
 
-def _plans(cards: Sequence[PlanCard], energy_of: str) -> str:
+def _plans(analysis: Analysis) -> str:
+    cards = summary.plan_cards(analysis)
     if not cards:
         return ""
     head = ("", "latency", "90 % interval", "per second", "memory", "$/million", "energy", "origin")
@@ -132,7 +133,9 @@ def _plans(cards: Sequence[PlanCard], energy_of: str) -> str:
         )
         for card in cards
     ]
-    return "\n".join((*table(head, rows, right=range(1, 7)), *_wrapped(energy_of, first="  ", rest="  ")))
+    said = (summary.priced_on(analysis), summary.energy_of(analysis))
+    below = [line for text in said if text for line in _wrapped(text, first="  ", rest="  ")]
+    return "\n".join((*table(head, rows, right=range(1, 7)), *below))
 
 
 def _ranking(analysis: Analysis) -> str:

@@ -206,7 +206,7 @@ def test_dollars_stand_beside_speed_against_the_cheapest_cpu_instance(ask: Ask) 
 
 
 def test_what_is_even_is_said_to_be_even(ask: Ask) -> None:
-    """$3.60/h at 100 a second are $10 a million; so are $0.36/h at 10 a second. 10.2 ms are 10 to two digits."""
+    """$3.60/h at 100 a second are $10 a million; so are $0.36/h at 10 a second. 10.2 ms are 10."""
 
     def told(cpu_s: float, usd: float) -> str:
         there = Estimate(time_s=cpu_s, low_s=cpu_s, high_s=cpu_s, origin="predicted")

@@ -68,6 +68,12 @@ def test_a_tie_names_the_faster_one_first(build: Callable[..., Any], op: type[An
     assert sentence.endswith("as fast as the L4, which is within the error.")
 
 
+def test_kernels_that_take_longer_than_the_cpu_are_said_to(build: Callable[..., Any], op: type[Any]) -> None:
+    slow = build(op(reads=("in",), cpu=1e-3, gpu=5e-3, elements=0), input_elements=0)
+    told = "The L4's kernels take 5.00 ms, more than this CPU for everything (1.00 ms)."
+    assert decide(slow).verdict.because[0] == told
+
+
 def test_the_copies_are_told_once(build: Callable[..., Any], op: type[Any]) -> None:
     for cpu, gpu in ((1e-4, 5e-5), (1e-2, 5e-5), (1e-3, 5e-2)):
         facts = decide(build(op(reads=("in",), cpu=cpu, gpu=gpu))).verdict.because
@@ -117,7 +123,7 @@ def test_a_split_inside_the_error_is_not_recommended(build: Callable[..., Any], 
 def test_a_split_that_may_lose_to_the_cpu_alone_is_not_recommended(
     build: Callable[..., Any], op: type[Any]
 ) -> None:
-    """Moving the second operator gains 2 of the GPU's 12 ms for certain; of CPU and GPU either may be faster."""
+    """Moving the second operator gains 2 of the GPU's 12 ms for certain; of CPU and GPU either may win."""
     ops = [op(reads=("in",), cpu=1e-2, gpu=1e-2, elements=0), op(reads=(0,), cpu=1e-5, gpu=2e-3, elements=0)]
     exact = decide(build(*ops, input_elements=0))
     assert exact.verdict.device == "cpu"

@@ -189,6 +189,17 @@ def test_plans_that_run_on_one_machine_share_a_line_about_its_watts() -> None:
     assert summary.energy_of(base) == ""
 
 
+def test_the_instances_whose_dollars_are_told_are_named() -> None:
+    base = factory.analysis()
+    on = {"cpu": "c1", "gpu": "g1", "hybrid": "g1"}
+    plans = tuple(replace(plan, usd_per_million=1.0, instance=on[plan.name]) for plan in base.plans)
+    said = "Dollars are those of CPU: c1; GPU and Best plan: g1."
+    assert summary.priced_on(replace(base, plans=plans)) == said
+    assert said in " ".join(render(replace(base, plans=plans), "text").split())
+    unknown = tuple(replace(plan, usd_per_million=None) for plan in plans)
+    assert summary.priced_on(replace(base, plans=unknown)) == ""
+
+
 def test_a_model_that_fits_nowhere_is_not_said_to_be_faster_anywhere() -> None:
     base = factory.analysis()
     cramped = replace(
