@@ -89,6 +89,23 @@ def test_a_recurrence_costs_its_steps(machine: Device) -> None:
     assert seconds(one, machine, 1) == pytest.approx(50 * 1e-5, rel=0.1)
 
 
+@pytest.mark.parametrize(("rows", "directions"), [(1, 1), (1, 2), (4, 1)])
+def test_a_recurrence_is_shared_out_by_its_rows_and_directions_alone(rows: int, directions: int) -> None:
+    """However many cores there are: each step waits for the one before it."""
+    inputs = [
+        made.tensor("x", 500, rows, 256),
+        made.tensor("w", directions, 1024, 256, constant=True),
+        made.tensor("r", directions, 1024, 256, constant=True),
+    ]
+    output = made.tensor("y", 500, directions, rows, 256)
+    way = "bidirectional" if directions == 2 else "forward"
+    one = made.graph(made.node("LSTM", inputs, output, hidden_size=256, direction=way))
+    server = catalogue.device("epyc-9654")
+    alone, few, many = (seconds(one, server, threads) for threads in (1, rows * directions, 96))
+    assert alone / many < 1.1 * rows * directions  # the input's product is one for all steps, and is shared out
+    assert many < 1.1 * few
+
+
 def test_half_precision_runs_in_fp32_on_a_cpu(machine: Device) -> None:
     one = made.product(256, 256, 256)
     assert seconds(one, machine, precision="fp16") == seconds(one, machine, precision="fp32")
