@@ -68,6 +68,8 @@ def from_proto(
     notes += _one_batch(proto, specs)
     bindings = given_sizes(proto, specs)
     symbol, fixed = batch_dimension(proto)
+    if batch is None and symbol and takes_nodes_and_edges(proto):
+        symbol, fixed = "", 1
     if batch is not None and not symbol and fixed is not None and batch != fixed:
         raise InputError(
             f"{source} is fixed to batch {fixed}, not {batch}.",
@@ -160,6 +162,26 @@ def batch_dimension(proto: onnx.ModelProto) -> tuple[str, int | None]:
         else:
             return first.dim_param or f"{value.name}[0]", None
     return "", fixed
+
+
+def takes_nodes_and_edges(proto: onnx.ModelProto) -> bool:
+    """Whether the inputs are one graph: open numbers of nodes and of edges, which are pairs of nodes.
+
+    Its nodes are no batch: twice as many are another graph, not two (PyTorch Geometric's ``edge_index``).
+    """
+    kinds = [value.type.tensor_type for value in fed_inputs(proto)]
+    open_first = [kind for kind in kinds if kind.shape.dim and not kind.shape.dim[0].dim_value]
+    nodes = any(DTYPES_BY_NUMBER.get(kind.elem_type, UNDEFINED).is_float for kind in open_first)
+    return nodes and any(
+        len(kind.shape.dim) == _ENDS
+        and kind.shape.dim[0].dim_value == _ENDS
+        and not kind.shape.dim[1].dim_value
+        and DTYPES_BY_NUMBER.get(kind.elem_type, UNDEFINED).name in ("int32", "int64")
+        for kind in kinds
+    )
+
+
+_ENDS = 2  # of an edge
 
 
 def _one_batch(proto: onnx.ModelProto, specs: Sequence[InputSpec]) -> tuple[str, ...]:

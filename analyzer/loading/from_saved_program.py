@@ -67,7 +67,7 @@ def load_pt2(
         ModelError: The file cannot be read, or takes more than the limits.
         InputError: ``--input`` does not fit the program, or its batch is fixed to another size.
     """
-    from analyzer.loading.from_onnx import given_sizes
+    from analyzer.loading.from_onnx import given_sizes, takes_nodes_and_edges
 
     assert reference.path is not None
     proto, facts = reader.saved_program(
@@ -83,6 +83,10 @@ def load_pt2(
                 hint="Write B for the batch, and give --batch in that range.",
             )
         facts["batch"] = size
+    if batch is None and facts["symbol"] and takes_nodes_and_edges(proto):
+        bindings.setdefault(facts["symbol"], facts["batch"])
+        low, high = 1, 1
+        facts |= {"symbol": "", "batch": 1, "static_batch": 1}
     return Loaded(
         reference=reference,
         name=reference.stem,

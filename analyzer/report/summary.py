@@ -289,12 +289,12 @@ def crossover(analysis: Analysis) -> str:
         return ""
     if len(analysis.sweep) > 1 and verdict.ranges:
         return who_wins(verdict.ranges, verdict.crossover_batch)
+    if len({row.batch for row in analysis.sweep}) < 2:
+        return "The batch from which the GPU wins is not known: only one batch was analysed."
     # A record of a version that kept no ranges.
     if verdict.crossover_batch is not None:
         return f"The GPU wins from batch {verdict.crossover_batch} on."
-    # None has three meanings in the record: not looked for, no room at any batch, or slower at all of them.
-    if len({row.batch for row in analysis.sweep}) < 2:
-        return "The batch from which the GPU wins is not known: only one batch was analysed."
+    # None has two more meanings in the record: no room at any batch, or slower at all of them.
     largest = max(row.batch for row in analysis.sweep)
     on_gpu = [row.plans["gpu"] for row in analysis.sweep if "gpu" in row.plans]
     if not on_gpu:  # no session of a GPU can be made: the verdict's sentence says why

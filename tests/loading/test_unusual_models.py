@@ -15,6 +15,7 @@ from analyzer.loading.from_object import load_live
 from analyzer.loading.from_onnx import batch_dimension, from_proto
 from analyzer.loading.load import load
 from analyzer.loading.model_reference import parse_reference
+from analyzer.loading.python.input_spec import parse_input
 from analyzer.loading.python.source_lines import source_line
 from analyzer.loading.python.user_model import load_user_model
 from analyzer.loading.weights import materialise
@@ -221,6 +222,34 @@ def test_a_size_of_minus_one_is_an_open_dimension(make_onnx: Callable[..., Any])
 def test_a_size_of_zero_is_no_batch(make_onnx: Callable[..., Any]) -> None:
     proto = make_onnx([helper.make_node("Relu", ["x"], ["y"])], {"x": [0, 4]}, ["y"])
     assert batch_dimension(proto) == ("", None)
+
+
+def _graph_network(make_onnx: Callable[..., Any]) -> onnx.ModelProto:
+    """Sums the rows of neighbours, as graph networks do; both the nodes and the edges are an open number."""
+    nodes = [
+        helper.make_node("Split", ["edge_index"], ["ends", "starts"], axis=0, num_outputs=2),
+        helper.make_node("Squeeze", ["starts", "zero"], ["rows"]),
+        helper.make_node("Gather", ["x", "rows"], ["messages"]),
+        helper.make_node("Squeeze", ["ends", "zero"], ["places"]),
+        helper.make_node("Unsqueeze", ["places", "one"], ["where"]),
+        helper.make_node("ScatterND", ["x", "where", "messages"], ["y"], reduction="add"),
+    ]
+    edges = helper.make_tensor_value_info("edge_index", TensorProto.INT64, [2, "edges"])
+    return make_onnx(nodes, {"x": ["nodes", 16], "edge_index": edges}, ["y"], {"zero": [0], "one": [1]})
+
+
+def test_nodes_of_a_graph_network_are_no_batch(make_onnx: Callable[..., Any]) -> None:
+    proto = _graph_network(make_onnx)
+    specs = [parse_input("x=1000,16"), parse_input("edge_index=2,5000:int64")]
+    found = from_proto(proto, name="m", source="m", batch=None, specs=specs)
+    assert (found.symbol, found.batch) == ("", 1)
+    assert [tensor.shape for tensor in found.graph().inputs] == [(1000, 16), (2, 5000)]
+    assert not found.supports(2)
+
+
+def test_nodes_of_a_graph_network_are_a_batch_where_one_is_asked_for(make_onnx: Callable[..., Any]) -> None:
+    found = from_proto(_graph_network(make_onnx), name="m", source="m", batch=7)
+    assert (found.symbol, found.graph().inputs[0].shape) == ("nodes", (7, 16))
 
 
 @pytest.mark.parametrize("place", ["../weights.bin", "/etc/hostname"])

@@ -177,6 +177,15 @@ def test_the_crossover_is_said_with_what_is_certain_and_what_is_not() -> None:
     assert summary.crossover_batch(certain) == "2"
 
 
+def test_one_batch_alone_is_no_crossover() -> None:
+    base = factory.analysis()
+    ranges = (BatchRange(first=1, last=1, device="either"),)
+    one = replace(base, sweep=base.sweep[:1], verdict=replace(base.verdict, ranges=ranges, crossover_batch=1))
+    assert (
+        summary.crossover(one) == "The batch from which the GPU wins is not known: only one batch was analysed."
+    )
+
+
 def test_plans_that_run_on_one_machine_share_a_line_about_its_watts() -> None:
     base = factory.analysis()
     plans = tuple(
