@@ -58,6 +58,8 @@ _UNPROBED = {
 }
 # One more tensor of a Split or Concat: 0.1 us again and again, two to three times that among other operators.
 _TENSOR_S = 2e-7
+# One more operand of a Sum, Max, Min or Mean, its elements apart: each pair has a tensor of its own.
+_PAIR_S = 2.5e-7
 
 
 # What passes the caches before a buffer is used again, in multiples of what an operator moves.
@@ -266,10 +268,13 @@ def _vector(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Floa
     runs = np.where(kind == Kind.MOVE, _RUN_S * work["rows"][chosen], 0.0)
     spans = np.where(kind == Kind.VECTOR, work["rows"][chosen] - 1.0, 0.0)
     more = work["batch"][chosen] - 1.0
-    slices = np.select([kind == Kind.REDUCE, kind == Kind.MOVE], [_SLICE_S * more, _TENSOR_S * more])
-    slices = slices + np.where(kind == Kind.REDUCE, _ROW_S * work["rows"][chosen], 0.0)
-    alone = amount * one + runs + slices + _KERNEL_S + spans * _span_s(at, 1)
-    together = amount * many / at.scale + spans * _span_s(at, at.table) / at.scale
+    each = [(Kind.REDUCE, _SLICE_S), (Kind.MOVE, _TENSOR_S), (Kind.VECTOR, _PAIR_S)]
+    slices = np.select([kind == which for which, _ in each], [cost * more for _, cost in each])
+    reduced = np.where(kind == Kind.REDUCE, _ROW_S * work["rows"][chosen], 0.0)
+    alone = amount * one + runs + slices + reduced + _KERNEL_S + spans * _span_s(at, 1)
+    # Tensors come one after the other, however many threads share each.
+    serial = np.where(kind == Kind.REDUCE, 0.0, slices)
+    together = amount * many / at.scale + spans * _span_s(at, at.table) / at.scale + serial
     # What ran on one thread at the size of the probe uses more when it is much larger; but what was long enough
     # for threads, and still ran on one, does so at any size.
     grows = (amount > 4 * _PROBE) & (one * _PROBE < _SURELY_PARALLEL_S)
@@ -338,8 +343,22 @@ def _product(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Flo
     # One row reads the second factor as it lies.
     unpacked = stored | recurrent | (work["m"][chosen] <= 1)
     packed = np.where(unpacked, 0.0, np.maximum(batch, 1.0) * n * k)
+    # One row has a kernel of its own, as wide as the result; more rows are multiplied by panels of columns.
+    paneled = (work["m"][chosen] > 1) & ~integers & ~recurrent
+    flops = flops * np.where(paneled, _panels(n), 1.0)
     seconds: Floats = (flops / rate + np.where(probed, 0.0, packed * _pack_s(at))) / at.scale
     return seconds
+
+
+def _panels(columns: Floats) -> Floats:
+    """Columns rounded up to whole panels, over the columns: 1 to 16 take the same time, 17 twice that."""
+    filled: Floats = np.ceil(np.maximum(columns, 1.0) / _PANEL) * _PANEL / np.maximum(columns, 1.0)
+    return filled
+
+
+# Columns of the second factor that MLAS packs beside each other (onnxruntime/core/mlas/lib/sgemm.cpp,
+# MlasSgemmCopyPackB).
+_PANEL = 16.0
 
 
 def _integer_families(
