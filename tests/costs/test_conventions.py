@@ -263,6 +263,35 @@ def test_a_tree_ensemble_walks_each_tree_to_the_mean_depth_of_its_leaves(cost_of
     assert cost.basis == "modelled"
 
 
+@pytest.mark.parametrize(("classes", "additions"), [((2, 0), 6), ((0, 1, 2, 0, 1, 2), 18)])
+def test_a_leaf_adds_the_weights_that_it_holds(
+    cost_of: Callable[..., Any], classes: tuple[int, ...], additions: int
+) -> None:
+    """One tree of one comparison: leaves of boosted trees add to one class of three, those of forests to all."""
+    each = len(classes) // 2
+    cost = cost_of(
+        "TreeEnsembleClassifier",
+        domain="ai.onnx.ml",
+        x=[6, 3],
+        declared=[[6], [6, 3]],
+        attributes={
+            "classlabels_int64s": [0, 1, 2],
+            "nodes_treeids": [0] * 3,
+            "nodes_nodeids": [0, 1, 2],
+            "nodes_featureids": [0] * 3,
+            "nodes_values": [0.5, 0.0, 0.0],
+            "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
+            "nodes_truenodeids": [1, 0, 0],
+            "nodes_falsenodeids": [2, 0, 0],
+            "class_treeids": [0] * len(classes),
+            "class_nodeids": [1] * each + [2] * each,
+            "class_ids": list(classes),
+            "class_weights": [0.5] * len(classes),
+        },
+    )
+    assert cost.flops == 6 + additions  # 6 rows, a comparison each
+
+
 def test_a_linear_model_is_a_product(cost_of: Callable[..., Any]) -> None:
     cost = cost_of(
         "LinearRegressor",

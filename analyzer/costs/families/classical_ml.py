@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import prod
@@ -112,12 +113,13 @@ def support_vectors(node: Node) -> Cost:
 
 @rule("TreeEnsembleRegressor", "TreeEnsembleClassifier", domain=ML, assumes=_DEPTH)
 def tree_ensemble_by_node(node: Node) -> Cost:
-    """Rows * (mean depth of every tree, summed) comparisons, rows * trees * targets additions, post-transform.
+    """Rows * (mean depth of every tree, summed) comparisons, as many additions as leaves have weights.
 
-    Bytes are those of the features, the results and the nodes visited.
+    A leaf holds one weight (boosted trees) or one for each target (forests). Bytes are those of the features,
+    the results and the nodes visited.
     """
     attributes = node.attributes
-    trees = _trees(
+    trees, depth, leaves = _trees(
         tuple(attributes["nodes_treeids"]),
         tuple(attributes["nodes_nodeids"]),
         tuple(attributes["nodes_truenodeids"]),
@@ -127,12 +129,15 @@ def tree_ensemble_by_node(node: Node) -> Cost:
     targets = attributes.get("n_targets", 0) or len(
         attributes.get("classlabels_int64s") or attributes.get("classlabels_strings") or (0,)
     )
-    return _ensemble(node, *trees, len(attributes["nodes_nodeids"]), targets)
+    owners = attributes.get("target_treeids") or attributes.get("class_treeids") or ()
+    weights = Counter(owners)
+    additions = sum(weights[tree] / max(1, leaves[tree]) for tree in leaves)
+    return _ensemble(node, trees, depth, additions, len(attributes["nodes_nodeids"]), targets)
 
 
 @rule("TreeEnsemble", domain=ML, assumes=_DEPTH)
 def tree_ensemble(node: Node) -> Cost:
-    """Rows * (mean depth of every tree, summed) comparisons, rows * trees * targets additions, post-transform.
+    """Rows * (mean depth of every tree, summed) comparisons, rows * trees additions, post-transform.
 
     Bytes are those of the features, the results and the nodes visited.
     """
@@ -143,13 +148,14 @@ def tree_ensemble(node: Node) -> Cost:
         count += 1
         depth += sum(leaves) / len(leaves)
     stored = len(attributes["nodes_featureids"]) + len(attributes["leaf_targetids"])
-    return _ensemble(node, count, depth, stored, attributes.get("n_targets", 1))
+    return _ensemble(node, count, depth, count, stored, attributes.get("n_targets", 1))
 
 
-def _ensemble(node: Node, trees: int, depth: float, stored: int, targets: int) -> Cost:
+def _ensemble(node: Node, trees: int, depth: float, additions: float, stored: int, targets: int) -> Cost:
+    """``additions`` are those of one row."""
     rows, _ = _table(node)
     scores = rows * targets
-    flops = round(rows * depth) + rows * trees * targets + _post(node, scores)
+    flops = round(rows * depth) + round(rows * additions) + _post(node, scores)
     # A comparison a level and the leaf itself; many rows read the same nodes, from the cache after the first.
     visited = min(round(rows * (depth + trees)), stored)
     data = node.inputs[0]
@@ -187,8 +193,8 @@ def _trees(
     yes: tuple[int, ...],
     no: tuple[int, ...],
     is_leaf: tuple[bool, ...],
-) -> tuple[int, float]:
-    """How many trees there are, and the sum over trees of the mean depth of their leaves."""
+) -> tuple[int, float, Mapping[int, int]]:
+    """How many trees there are, the sum over trees of the mean depth of their leaves, and each one's leaves."""
     # Nodes are numbered within their tree, so that only both numbers name one.
     where = {(tree, node): position for position, (tree, node) in enumerate(zip(trees, nodes, strict=True))}
     children = {
@@ -197,7 +203,7 @@ def _trees(
         if not is_leaf[position]
         for child in (yes[position], no[position])
     }
-    depth = 0.0
+    depth, counts = 0.0, Counter[int]()
     # The operator does not name roots: they are what no node has as a child.
     roots = [key for key in where if key not in children]
     for tree, root in roots:
@@ -212,4 +218,5 @@ def _trees(
             else:
                 waiting += [(yes[position], level + 1), (no[position], level + 1)]
         depth += sum(leaves) / len(leaves)
-    return len(roots), depth
+        counts[tree] += len(leaves)
+    return len(roots), depth, counts
