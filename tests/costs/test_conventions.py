@@ -267,11 +267,12 @@ def test_a_tree_ensemble_walks_each_tree_to_the_mean_depth_of_its_leaves(cost_of
 def test_a_leaf_adds_the_weights_that_it_holds(
     cost_of: Callable[..., Any], classes: tuple[int, ...], additions: int
 ) -> None:
-    """One tree of one comparison: leaves of boosted trees add to one class of three, those of forests to all."""
+    """One tree of one comparison: leaves of boosted trees add to one class, of forests to all."""
     each = len(classes) // 2
     cost = cost_of(
         "TreeEnsembleClassifier",
         domain="ai.onnx.ml",
+        outputs=2,
         x=[6, 3],
         declared=[[6], [6, 3]],
         attributes={

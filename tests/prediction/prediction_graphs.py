@@ -90,6 +90,7 @@ def trees(rows: int, trees: int, depth: int) -> Graph:
         "nodes_modes": ["LEAF" if index >= inner else "BRANCH_LEQ" for index in nodes],
         "nodes_truenodeids": [0 if index >= inner else 2 * index + 1 for index in nodes],
         "nodes_falsenodeids": [0 if index >= inner else 2 * index + 2 for index in nodes],
+        "target_treeids": [tree for tree in range(trees) for _ in range(size - inner)],
     }
     one = node("TreeEnsembleRegressor", [tensor("x", rows, 8)], tensor("y", rows, 1), **attributes)
     return graph(replace(one, domain="ai.onnx.ml", version=3))
