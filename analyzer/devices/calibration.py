@@ -49,6 +49,9 @@ taken off.
 ``move.{Op}.t{T}``
     s per output element: ``Concat``, ``Split``, ``Slice``, ``Gather`` (rows), ``TransposeMatrix``,
     ``TransposeHeads`` (0213), ``TransposeNHWC``, ``ResizeNearest``, ``ResizeLinear`` and others.
+``row.{Op}.t{T}``
+    s per row of 8 elements: ``Softmax``, ``LayerNormalization``, ``ReduceSum``, ``ReduceL2``, ``ArgMax``; per
+    run that is copied: ``Gather`` (one element), ``Concat`` (two), ``ConcatSingles`` (one).
 ``rnn.{Op}.t{T}.h{H}.b{B}``
     s per time step of ``LSTM``, ``GRU`` or ``RNN``, one direction, the input as wide as the state.
 ``tree.t{T}.{steps}``

@@ -42,16 +42,38 @@ _MEASURED_WIDTH = 1.35
 _CATALOGUE_WIDTH, _ASSUMED_WIDTH = 1.8, 1.15
 # Seconds an element where not even an Add was measured.
 _NO_OP = 1.5e-10
-# A run of elements of a Gather, a slice of a reduction over a middle axis, a small kernel (as measured).
-_RUN_S, _SLICE_S, _KERNEL_S = 3e-9, 70e-9, 2e-7
-# A row of a reduction besides its elements: 16,000 rows of 30 take 91 us (maximum) to 220 us (sum of squares).
-_ROW_S = 5e-9
+# A slice of a reduction over a middle axis, a small kernel (as measured).
+_SLICE_S, _KERNEL_S = 70e-9, 2e-7
+# A row, or a run of elements that is copied, besides its elements, where no probe of short rows tells: 20,000
+# rows of 8 take 303 us (softmax), 435 us (layer norm) and 48 us (sum); 3,000 runs of one element 26 us (gather)
+# and 50,000 of them 44 us (concat), 80,000 of four 228 us.
+_ROW_S = {
+    "Softmax": 14e-9,
+    "LayerNormalization": 20e-9,
+    "ReduceSum": 2.3e-9,
+    "Gather": 7e-9,
+    "Concat": 2.5e-9,
+    "ConcatSingles": 0.8e-9,
+}
+# Of operators whose rows no probe has, the one whose rows they are taken for; by kind where none is named.
+_ROWS_LIKE = {
+    **dict.fromkeys(("ReduceL2", "ReduceL1", "ReduceSumSquare", "ReduceLogSum", "ReduceProd"), "ReduceL2"),
+    **dict.fromkeys(("ArgMax", "ArgMin"), "ArgMax"),
+    **dict.fromkeys(("Concat", "Split"), "Concat"),
+}
+_ROWS_OF_KIND = {
+    Kind.SOFTMAX: "Softmax",
+    Kind.NORM: "LayerNormalization",
+    Kind.REDUCE: "ReduceSum",
+    Kind.MOVE: "Gather",
+}
 # A row to which another is added, its elements apart.
 _SPAN_S = 2e-8
 # Seconds an element of what no probe measures.
 _UNPROBED = {
     LOOP: 5e-7,  # an operator of a body: its dispatch and its tensors, which are allocated anew in each trip
     VOTES: 1e-9,
+    "ReduceLogSumExp": 4e-9,  # an exponential of one number after the other; 256 rows of 1,024: 1.03 ms
     "LabelEncoderStrings": 4e-8,  # a probe cannot bind strings; 1,000 of them in two columns: 83 us
     # An entry of a map; 1,000 rows of two classes: 134 us.
     **dict.fromkeys(("ZipMap", "CastMap", "DictVectorizer"), 7e-8),
@@ -265,16 +287,17 @@ def _vector(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Floa
     many = np.array([_element_s(op, at, at.table) for op in work.ops])[work.op[chosen]]
     amount = work["elements"][chosen] * np.where(work.kind[chosen] == Kind.POOL, work["taps"][chosen], 1.0)
     kind = work.kind[chosen]
-    runs = np.where(kind == Kind.MOVE, _RUN_S * work["rows"][chosen], 0.0)
+    rows = np.select([kind == which for which in _ROWS_OF_KIND], [work["rows"][chosen]] * len(_ROWS_OF_KIND))
+    row_one, row_many = (_row_times(work, chosen, at, threads) for threads in (1, at.table))
     spans = np.where(kind == Kind.VECTOR, work["rows"][chosen] - 1.0, 0.0)
     more = work["batch"][chosen] - 1.0
     each = [(Kind.REDUCE, _SLICE_S), (Kind.MOVE, _TENSOR_S), (Kind.VECTOR, _PAIR_S)]
     slices = np.select([kind == which for which, _ in each], [cost * more for _, cost in each])
-    reduced = np.where(kind == Kind.REDUCE, _ROW_S * work["rows"][chosen], 0.0)
-    alone = amount * one + runs + slices + reduced + _KERNEL_S + spans * _span_s(at, 1)
+    alone = amount * one + rows * row_one + slices + _KERNEL_S + spans * _span_s(at, 1)
     # Tensors come one after the other, however many threads share each.
     serial = np.where(kind == Kind.REDUCE, 0.0, slices)
-    together = amount * many / at.scale + spans * _span_s(at, at.table) / at.scale + serial
+    shared = rows * row_many + spans * _span_s(at, at.table)
+    together = (amount * many + shared) / at.scale + serial
     # What ran on one thread at the size of the probe uses more when it is much larger; but what was long enough
     # for threads, and still ran on one, does so at any size.
     grows = (amount > 4 * _PROBE) & (one * _PROBE < _SURELY_PARALLEL_S)
@@ -296,6 +319,32 @@ def _span_s(at: Ceilings, threads: int) -> float:
     """Seconds of one more row in an operator that repeats an operand along it, its elements apart."""
     row, each = at.of("elementwise.AddShortRows.t{T}", threads), at.of("elementwise.AddBias.t{T}", threads)
     return _SPAN_S if row is None else max(0.0, row - _SHORT_ROW * (each or 0.0))
+
+
+def _row_times(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings, threads: int) -> Floats:
+    """Seconds that each piece takes for a row, or for a run that it copies, its elements apart."""
+    kinds, singles = work.kind[chosen], work["row"][chosen] == 1
+    times = np.zeros(len(chosen))
+    for kind, name in _ROWS_OF_KIND.items():
+        for index in np.unique(work.op[chosen][kinds == kind]).tolist():
+            mine = (kinds == kind) & (work.op[chosen] == index)
+            like = _ROWS_LIKE.get(work.ops[index], name)
+            times[mine] = _row_s(like, work.ops[index], at, threads)
+            if like == "Concat":
+                times[mine & singles] = _row_s("ConcatSingles", work.ops[index], at, threads)
+    return times
+
+
+def _row_s(name: str, op: str, at: Ceilings, threads: int) -> float:
+    row = at.of(f"row.{name}.t{{T}}", threads)
+    if row is None:
+        return _ROW_S.get(name, _ROW_S["ReduceSum"]) / threads
+    return max(0.0, row - _ROW_LENGTHS.get(name, _SHORT_LENGTH) * _element_s(op, at, threads))
+
+
+# Elements of a row of the probes of short rows, and of a run that they copy.
+_SHORT_LENGTH = 8
+_ROW_LENGTHS = {"Gather": 1, "Concat": 2, "ConcatSingles": 1}
 
 
 _PROBE = 256 * 1024

@@ -166,12 +166,10 @@ def _dims(tensor: Tensor | None) -> tuple[int, ...] | None:
 def _vector(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     if node.op_type in MOVES:
         if node.op_type in MANY:
-            tensors = float(len(list(node.present_outputs if node.op_type == "Split" else node.present_inputs)))
-            whole = sum(tensor.elements or 0 for tensor in node.present_outputs)
-            return [replace(base, kind=Kind.MOVE, batch=tensors, elements=float(whole))]
-        table = _dims(node.input(0))
-        # A gather copies runs of the table's inner elements.
-        run = math.prod(table[1:]) if node.op_type == "Gather" and table else 0
+            return [_of_many(node, base)]
+        table, axis = _dims(node.input(0)), int(node.attributes.get("axis", 0))
+        # A gather copies runs of the table's elements behind the axis.
+        run = math.prod(table[axis % len(table) + 1 :]) if node.op_type == "Gather" and table else 0
         if node.op_type in _SEARCHES:  # all is looked at, however little is found
             return [replace(base, kind=Kind.MOVE, elements=_elements(node.input(0)))]
         return [replace(base, kind=Kind.MOVE, rows=max(1.0, base.elements / run) if run else 1.0)]
@@ -195,6 +193,18 @@ def _vector(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     return [base]
 
 
+def _of_many(node: Node, base: Piece) -> Piece:
+    """A Concat or Split: runs behind the axis, one of each tensor for each place before it."""
+    parts = list(node.present_outputs if node.op_type == "Split" else node.present_inputs)
+    whole = float(sum(tensor.elements or 0 for tensor in node.present_outputs))
+    moved = replace(base, kind=Kind.MOVE, batch=float(len(parts)), elements=whole)
+    shape, axis = _dims(parts[0]) if parts else None, int(node.attributes.get("axis", 0))
+    if shape and -len(shape) <= axis < len(shape):
+        runs = len(parts) * math.prod(shape[: axis % len(shape)])
+        moved.rows, moved.row = float(runs), whole / max(1, runs)
+    return moved
+
+
 _SEARCHES = frozenset({"NonZero", "Unique", "Compress"})
 _VARIADIC = frozenset({"Sum", "Mean", "Max", "Min"})
 _BROADCASTING = _VARIADIC | {"Add", "Sub", "Mul", "Div", "Pow", "Greater", "Less", "Equal", "Where"}
@@ -213,6 +223,8 @@ def _short_rows(node: Node) -> float:
     # BroadcastIterator (core/providers/cpu/math/element_wise_ops.h) joins axes from the last on while an
     # operand is whole along them all or repeated along them all: of [1000, 1] and [1] it makes 1000 runs of one
     # element.
+    while len(result) > 1 and result[-1] == 1 and all(len(shape) == len(result) for shape in operands):
+        result, operands = result[:-1], [shape[:-1] for shape in operands]
     run = math.prod(result)
     for shape in operands:
         padded = (1,) * (len(result) - len(shape)) + shape

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from analyzer.cli.calibrate import command
 from analyzer.devices import calibration as kept
 from analyzer.errors import OutputError
-from analyzer.measurement.ceilings import movement_probes, on_cpu, probes
+from analyzer.measurement.ceilings import movement_probes, on_cpu, probes, short_row_probes
 from analyzer.measurement.ceilings.on_cpu import measure_ceilings, measure_probe
 from analyzer.measurement.ceilings.probes import Probe
 
@@ -93,6 +93,7 @@ def test_the_fingerprint_names_processor_cores_and_runtime() -> None:
 SOURCES = (
     *(probes.gemms, probes.elementwise, probes.convolutions, probes.reductions, probes.pools),
     *(movement_probes.movements, movement_probes.recurrences, movement_probes.attentions),
+    short_row_probes.short_rows,
 )
 
 

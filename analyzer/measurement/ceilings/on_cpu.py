@@ -12,7 +12,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from analyzer.errors import AnalyzerError
-from analyzer.measurement.ceilings import classical_probes, integer_probes, movement_probes, probes
+from analyzer.measurement.ceilings import (
+    classical_probes,
+    integer_probes,
+    movement_probes,
+    probes,
+    short_row_probes,
+)
 from analyzer.measurement.ceilings.probes import Probe
 from analyzer.measurement.io_binding import bind, undisturbed_seconds
 from analyzer.measurement.noise import machine_load
@@ -34,6 +40,7 @@ _FAMILIES: tuple[tuple[str, Callable[[], Iterator[Probe]]], ...] = (
     ("integer convolutions", integer_probes.convolutions),
     ("integer elementwise", integer_probes.elementwise),
     ("data movement", movement_probes.movements),
+    ("short rows", short_row_probes.short_rows),
     ("recurrences", movement_probes.recurrences),
     ("trees", movement_probes.trees),
     ("classical models", classical_probes.classical),
