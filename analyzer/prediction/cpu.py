@@ -323,23 +323,26 @@ def _span_s(at: Ceilings, threads: int) -> float:
 
 def _row_times(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings, threads: int) -> Floats:
     """Seconds that each piece takes for a row, or for a run that it copies, its elements apart."""
-    kinds, singles = work.kind[chosen], work["row"][chosen] == 1
+    kinds, lengths = work.kind[chosen], work["row"][chosen]
     times = np.zeros(len(chosen))
     for kind, name in _ROWS_OF_KIND.items():
         for index in np.unique(work.op[chosen][kinds == kind]).tolist():
             mine = (kinds == kind) & (work.op[chosen] == index)
             like = _ROWS_LIKE.get(work.ops[index], name)
-            times[mine] = _row_s(like, work.ops[index], at, threads)
-            if like == "Concat":
-                times[mine & singles] = _row_s("ConcatSingles", work.ops[index], at, threads)
+            for same, one in ((lengths != 1, like), (lengths == 1, f"{like}Singles")):
+                known = one if one in _ROW_S else like
+                times[mine & same] = _row_s(known, work.ops[index], at, threads, lengths[mine & same])
     return times
 
 
-def _row_s(name: str, op: str, at: Ceilings, threads: int) -> float:
-    row = at.of(f"row.{name}.t{{T}}", threads)
+def _row_s(name: str, op: str, at: Ceilings, threads: int, lengths: Floats) -> Floats:
+    row, each = at.of(f"row.{name}.t{{T}}", threads), _element_s(op, at, threads)
     if row is None:
-        return _ROW_S.get(name, _ROW_S["ReduceSum"]) / threads
-    return max(0.0, row - _ROW_LENGTHS.get(name, _SHORT_LENGTH) * _element_s(op, at, threads))
+        return np.full(len(lengths), _ROW_S.get(name, _ROW_S["ReduceSum"]) / threads)
+    # Elements of long rows may wait for each other, those of short ones do not: less than nothing is left for a
+    # row then. Fewer elements than the probe's take no less than half of its row.
+    beside = row - _ROW_LENGTHS.get(name, _SHORT_LENGTH) * each
+    return np.maximum(beside, 0.5 * row - lengths * each)
 
 
 # Elements of a row of the probes of short rows, and of a run that they copy.
