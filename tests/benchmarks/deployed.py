@@ -1,12 +1,13 @@
 """Predicted over measured of quantised and classical models on this CPU; prints two tables.
 
-    python tests/benchmarks/deployed.py FOLDER [FOLDER...] [--rows 1000] [--visits 6]
+    python tests/benchmarks/deployed.py FOLDER [FOLDER...] [--rows 1000] [--visits 6] [--one-thread]
 
 The folders are those that ``deployed_quantized.py``, ``deployed_generators.py`` and ``deployed_classical.py``
 write. Each model is measured
 in visits that take turns with all others, so that a slow minute of the machine is nobody's; the best visit
 counts, as in a calibration. Predictions execute nothing (``run=False``) and use this machine's calibration: run
-``analyze calibrate`` before. The second table has the gain of each quantised model over the network that it
+``analyze calibrate`` before. ``--one-thread`` runs and predicts one thread, and measures what the processor spends
+on it: what other processes take meanwhile is not counted, as it is on the clock. The second table has the gain of each quantised model over the network that it
 came from.
 """
 
@@ -56,14 +57,16 @@ def main() -> None:
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--rows", type=int, default=1000, help="of classical models, as their inputs have")
     parser.add_argument("--visits", type=int, default=6)
+    parser.add_argument("--one-thread", action="store_true", help="processor time of one thread")
     arguments = parser.parse_args()
+    alone: bool = arguments.one_thread
     paths = sorted(path for folder in arguments.folders for path in folder.glob("*.onnx"))
-    calls = {path: call for path in paths if (call := _call(path)) is not None}
+    calls = {path: call for path in paths if (call := _call(path, alone)) is not None}
     best = dict.fromkeys(calls, float("inf"))
     for _ in range(arguments.visits):
         for path, call in calls.items():
-            best[path] = min(best[path], _visit(call))
-    rows = {path.stem: _row(path, best[path], arguments.rows) for path in calls}
+            best[path] = min(best[path], _visit(call, time.thread_time if alone else time.perf_counter))
+    rows = {path.stem: _row(path, best[path], arguments.rows, alone) for path in calls}
     console = Console(width=120)
     quantised = [row for row in rows.values() if _origin(row.name) in rows]
     classical = [
@@ -82,8 +85,10 @@ def _origin(name: str) -> str:
     return network if form.startswith(("static", "dynamic", "blocks")) else ""
 
 
-def _call(path: Path) -> Callable[[], object] | None:
+def _call(path: Path, alone: bool) -> Callable[[], object] | None:
     options = onnxruntime.SessionOptions()
+    if alone:  # then everything runs on the thread that calls
+        options.intra_op_num_threads = 1
     options.log_severity_level = 4
     try:
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
@@ -109,21 +114,21 @@ def _feeds(path: Path) -> Mapping[str, Any]:
     return feeds
 
 
-def _visit(call: Callable[[], object]) -> float:
+def _visit(call: Callable[[], object], clock: Callable[[], float]) -> float:
     """Median seconds of a call within one visit."""
     call()
     times: list[float] = []
     begin = time.perf_counter()
     while time.perf_counter() - begin < _VISIT_S or len(times) < _LEAST_RUNS:
-        start = time.perf_counter()
+        start = clock()
         call()
-        times.append(time.perf_counter() - start)
+        times.append(clock() - start)
     return statistics.median(times)
 
 
-def _row(path: Path, measured_s: float, rows: int) -> Row:
+def _row(path: Path, measured_s: float, rows: int, alone: bool) -> Row:
     batch = rows if path.with_suffix(".npz").exists() else None
-    plans = analyze(path, run=False, gpu="none", batch=batch).plans
+    plans = analyze(path, run=False, gpu="none", batch=batch, threads=1 if alone else None).plans
     plan = next(plan for plan in plans if plan.name == "cpu")
     return Row(
         name=path.stem,
