@@ -45,7 +45,7 @@ def guessed(model: Path) -> Analysis:
 def test_the_headline_names_the_inputs_that_were_guessed(guessed: Analysis, form: str) -> None:
     headline = " ".join(html.unescape(guessed.render(form)).replace("\\", "").split())
     headline = headline[: headline.index("Throughput" if form == "html" else "emory")]
-    assert f"Inputs guessed from what reads them: {GUESSED} (--input says others)." in headline
+    assert f"Inputs guessed: {GUESSED} (--input says others)." in headline
 
 
 def test_the_terminal_names_them_too(
@@ -55,7 +55,7 @@ def test_the_terminal_names_them_too(
     options = ["--no-run", "--gpu", "none", "--format", "json", "--output", str(tmp_path / "out.json")]
     assert run_command_line([str(model), *options]) == 0
     said = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert f"Inputs guessed from what reads them: {GUESSED}" in said
+    assert f"Inputs guessed: {GUESSED}" in said
 
 
 def test_the_record_holds_them_and_one_decided_anew_still_says_so(guessed: Analysis) -> None:

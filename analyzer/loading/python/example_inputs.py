@@ -84,8 +84,24 @@ def _first_source(
         return _from_specs(user, specs, batch or 1, meta=meta)
     offered = call_example_inputs(user, batch, meta=meta)
     if offered is not None:
-        return _from_file(user, offered, batch)
+        inputs = _from_file(user, offered, batch)
+        assumed = _assumed(user, inputs)
+        return replace(inputs, origin="inferred", guessed=assumed) if assumed else inputs
     return _inferred(user, batch or 1, meta=meta)
+
+
+def _assumed(user: UserModel, inputs: ExampleInputs) -> tuple[InputSpec, ...]:
+    """What was assumed of the inputs of a configuration."""
+    return tuple(
+        InputSpec(
+            name=name,
+            shape=tuple(None if axis == 0 else size for axis, size in enumerate(tensor.shape)),
+            dtype=str(tensor.dtype).removeprefix("torch."),
+            values=user.assumed[name],
+        )
+        for name, tensor in inputs.keywords.items()
+        if name in user.assumed
+    )
 
 
 def _complete_lazy_layers(user: UserModel, inputs: ExampleInputs) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -54,6 +54,7 @@ class UserModel:
         module: The executed Python module.
         meta: Whether it was built on the meta device, without weights.
         is_function: Whether the user gave a plain function of tensors.
+        assumed: Of a configuration, the inputs whose sizes it leaves open, and the values that fill them.
     """
 
     model: Module
@@ -61,6 +62,7 @@ class UserModel:
     module: ModuleType
     meta: bool
     is_function: bool = False
+    assumed: Mapping[str, tuple[int, int] | None] = field(default_factory=dict)
 
 
 def load_user_model(reference: Reference, *, meta: bool) -> UserModel:
@@ -92,8 +94,10 @@ def load_user_model(reference: Reference, *, meta: bool) -> UserModel:
                 warnings.simplefilter("ignore")
             else:
                 torch.manual_seed(0)  # random weights are the same in every run
+            assumed: Mapping[str, tuple[int, int] | None] = {}
             if reference.kind == "configuration":
-                module = configured(reference)
+                built = configured(reference)
+                module, assumed = built.module, built.assumed
                 name, candidate = module.__name__, module.model
             else:
                 module = executed(reference)
@@ -105,7 +109,7 @@ def load_user_model(reference: Reference, *, meta: bool) -> UserModel:
     if offered is not None:  # beside the library's own module, which stays as it is
         module = ModuleType(module.__name__)
         module.example_inputs = offered  # type: ignore[attr-defined]  # what a user's file would define
-    return UserModel(model=model, name=name, module=module, meta=meta, is_function=is_function)
+    return UserModel(model=model, name=name, module=module, meta=meta, is_function=is_function, assumed=assumed)
 
 
 @contextmanager
