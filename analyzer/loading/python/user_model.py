@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import AnalyzerError, InputError, ModelError
 from analyzer.loading.model_reference import Reference
-from analyzer.loading.python.construction import called_with, fits, require_fitting, required_by
+from analyzer.loading.python.construction import called_with, fits, require_fitting, required_by, values_of
 from analyzer.loading.python.hugging_face import configured
 from analyzer.loading.python.model_libraries import inputs_of_library, library_builder
 from analyzer.loading.python.source_lines import construction_lines
@@ -102,7 +102,7 @@ def load_user_model(reference: Reference, *, meta: bool) -> UserModel:
             else:
                 module = executed(reference)
                 name, candidate = _choose_candidate(reference, module)
-            model, is_function = _build(reference, name, candidate)
+            model, is_function = _build(reference, name, candidate, module)
         model = unwrapped(model)
         model.eval()
     offered = inputs_of_library(reference, model)
@@ -223,7 +223,7 @@ def _only_candidate(reference: Reference, module: ModuleType) -> tuple[str, obje
     )
 
 
-def _build(reference: Reference, name: str, candidate: Any) -> tuple[Module, bool]:
+def _build(reference: Reference, name: str, candidate: Any, module: ModuleType) -> tuple[Module, bool]:
     """The model as an ``nn.Module``, and whether the user gave a plain function of tensors."""
     import torch
 
@@ -244,15 +244,16 @@ def _build(reference: Reference, name: str, candidate: Any) -> tuple[Module, boo
             raise ModelError(f"{reference.text}: the class {name} is not an nn.Module.")
     elif required_by(candidate) and name != "build_model" and not reference.arguments:
         return function_module(candidate), True
-    require_fitting(reference, name, candidate)
-    return _built(reference, name, candidate), False
+    require_fitting(reference, name, candidate, module)
+    return _built(reference, name, candidate, module), False
 
 
-def _built(reference: Reference, name: str, builder: Callable[[], object]) -> Module:
+def _built(reference: Reference, name: str, builder: Callable[..., object], module: ModuleType) -> Module:
     import torch
 
+    values = values_of(reference, module)
     try:
-        model = called_with(builder, reference.arguments)
+        model = called_with(builder, values)
     except (Exception, SystemExit) as error:
         raise user_failure(error, f"{reference.text}: {name}() raises") from error
     if not isinstance(model, torch.nn.Module):
