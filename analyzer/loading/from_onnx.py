@@ -75,8 +75,9 @@ def from_proto(
             f"{source} is fixed to batch {fixed}, not {batch}.",
             hint="Export it with a symbolic batch dimension, or leave --batch out.",
         )
+    require_one_size(symbol, batch, bindings)
     if symbol in bindings:
-        batch = batch or bindings[symbol]
+        batch = bindings[symbol]
     return Loaded(
         reference=reference,
         name=name,
@@ -92,6 +93,20 @@ def from_proto(
         bindings=bindings,
         limits=limits,
     )
+
+
+def require_one_size(symbol: str, batch: int | None, bindings: Mapping[str, int]) -> None:
+    """Refuses a batch that ``--input`` contradicts.
+
+    Raises:
+        InputError: The batch's dimension is given another size.
+    """
+    size = bindings.get(symbol)
+    if None not in (size, batch) and size != batch:
+        raise InputError(
+            f"--batch {batch}: --input gives {symbol}, which is the batch, the size {size}.",
+            hint="Write B for it in --input, or leave --batch out.",
+        )
 
 
 def default_opset(proto: onnx.ModelProto) -> int:

@@ -67,13 +67,14 @@ def load_pt2(
         ModelError: The file cannot be read, or takes more than the limits.
         InputError: ``--input`` does not fit the program, or its batch is fixed to another size.
     """
-    from analyzer.loading.from_onnx import given_sizes, takes_nodes_and_edges
+    from analyzer.loading.from_onnx import given_sizes, require_one_size, takes_nodes_and_edges
 
     assert reference.path is not None
     proto, facts = reader.saved_program(
         reference.path, text=reference.text, batch=batch, opset=opset, limits=limits
     )
     bindings = given_sizes(proto, specs)
+    require_one_size(facts["symbol"], batch, bindings)
     low, high = facts.pop("batch_range")
     size = bindings.get(facts["symbol"])
     if size is not None and batch is None:

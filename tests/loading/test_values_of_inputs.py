@@ -204,3 +204,56 @@ def test_values_are_part_of_the_caches_key(tmp_path: Path, monkeypatch: pytest.M
     assert not is_cached(*SPECS)
     assert is_cached(*SPECS)
     assert not is_cached(SPECS[0], "lengths=B:int64=8")
+
+
+GRAPH = """
+    class Net(nn.Module):
+        def forward(self, x, edges): return torch.zeros_like(x).index_add(0, edges[1], x[edges[0]])
+"""
+
+
+def test_a_batch_on_which_no_input_depends_is_refused(loaded: Callable[..., Any]) -> None:
+    specs = [parse_input("x=50,4"), parse_input("edges=2,120:int64=0..49")]
+    assert loaded(GRAPH, specs=specs, batch=1).batch == 1
+    with pytest.raises(
+        InputError, match=r"--batch 8: no input depends on the batch \(x=50,4:float32"
+    ) as caught:
+        loaded(GRAPH, specs=specs, batch=8)
+    assert "--input x=B,4:float32, or leave --batch out" in (caught.value.hint or "")
+
+
+def test_a_batch_that_is_written_out_in_every_input_is_that_batch(loaded: Callable[..., Any]) -> None:
+    code = "class Net(nn.Module):\n    def forward(self, x, y): return x + y"
+    specs = [parse_input("x=8,4"), parse_input("y=8,1")]
+    assert loaded(code, specs=specs, batch=8).batch == 8
+    with pytest.raises(InputError, match="no input depends on the batch"):
+        loaded(code, specs=specs, batch=4)
+
+
+@pytest.mark.parametrize(
+    ("function", "fits"),
+    [
+        ("example_inputs(): return torch.randn(8, 4)", False),
+        ("example_inputs(batch): return torch.randn(8, 4)", False),
+        ("example_inputs(batch): return torch.randn(5 * batch, 4)", True),
+        ("example_inputs(): return torch.randn(16, 4)", True),
+    ],
+)
+def test_a_batch_that_the_files_inputs_do_not_follow_is_refused(
+    loaded: Callable[..., Any], function: str, fits: bool
+) -> None:
+    code = f"model = nn.Linear(4, 4)\ndef {function}"
+    if fits:
+        assert loaded(code, batch=16).batch == 16
+    else:
+        with pytest.raises(
+            InputError, match="--batch 16: example_inputs gives the same inputs at every batch, 8"
+        ):
+            loaded(code, batch=16)
+
+
+def test_a_batch_that_an_input_of_a_file_contradicts_is_refused(written_onnx: Path) -> None:
+    specs = [parse_input("x=5,16")]
+    assert load(parse_reference(str(written_onnx)), specs=specs, batch=5).batch == 5
+    with pytest.raises(InputError, match="--batch 8: --input gives batch, which is the batch, the size 5"):
+        load(parse_reference(str(written_onnx)), specs=specs, batch=8)

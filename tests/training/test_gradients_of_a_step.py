@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from analyzer.loading.load import load
+from analyzer.loading.model_reference import parse_reference
+
 LIMIT = 1e-5
 
 
@@ -144,3 +147,28 @@ def test_a_loss_over_many_outputs_is_summed_in_rounds(step_of: Any, run_step: An
     assert [node.outputs[0].shape for node in means] == [(8, 16, 1, 1), ()]
     _, given, reference = run_step(loaded)
     assert relative(given["loss"], reference["loss"]) < 1e-6
+
+
+def test_arguments_may_be_called_as_operators_parameters_the_loss_and_targets_are(
+    tmp_path: Path, run_step: Any, relative: Any
+) -> None:
+    path = tmp_path / "net.py"
+    path.write_text("""
+import torch
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.add = nn.Parameter(torch.ones(6))
+        self.linear = nn.Linear(6, 3)
+    def forward(self, cat, add, loss, targets):
+        return self.linear(torch.cat([cat, add], 1) + self.add) + loss * targets
+def build_model(): return Net()
+def example_inputs(batch=4):
+    return torch.randn(batch, 2), torch.randn(batch, 4), torch.randn(batch, 3), torch.randn(batch, 3)
+""")
+    loaded = load(parse_reference(str(path)), training=True, use_cache=False)
+    assert loaded.step is not None
+    assert loaded.step.fed == ("cat", "add_input", "loss_input", "targets", "targets_1")
+    _, given, reference = run_step(loaded)
+    assert max(relative(given[key], value) for key, value in reference.items()) < LIMIT

@@ -81,6 +81,7 @@ def _first_source(
     user: UserModel, specs: Sequence[InputSpec], batch: int | None, *, meta: bool
 ) -> ExampleInputs:
     if specs:
+        _require_batch(specs, batch or 1)
         return _from_specs(user, specs, batch or 1, meta=meta)
     offered = call_example_inputs(user, batch, meta=meta)
     if offered is not None:
@@ -101,6 +102,23 @@ def _assumed(user: UserModel, inputs: ExampleInputs) -> tuple[InputSpec, ...]:
         )
         for name, tensor in inputs.keywords.items()
         if name in user.assumed
+    )
+
+
+def _require_batch(specs: Sequence[InputSpec], batch: int) -> None:
+    """Refuses a batch on which no input depends: costs would be shared out over requests that are not there.
+
+    Raises:
+        InputError: There is no B, nor has every input as many rows as the batch.
+    """
+    shapes = [spec.shape for spec in specs if spec.shape]
+    if batch == 1 or any(None in shape for shape in shapes) or (shapes and {s[0] for s in shapes} == {batch}):
+        return
+    written = next((spec for spec in specs if spec.shape), None)
+    text = replace(written, shape=(None, *written.shape[1:])).text if written else "x=B,..."
+    raise InputError(
+        f"--batch {batch}: no input depends on the batch ({', '.join(spec.text for spec in specs)}).",
+        hint=f"Write B where the batch goes, as in --input {text}, or leave --batch out.",
     )
 
 
@@ -171,6 +189,15 @@ def _from_file(user: UserModel, offered: Tree, batch: int | None) -> ExampleInpu
     if callable(user.module.example_inputs):
         called = batch or _default_batch(user.module.example_inputs) or leading
         axes = _batch_axes(user, leaves, called)
+        if (
+            batch not in (None, leading)
+            and not axes
+            and not _follows_the_batch(user, leaves, called, if_unknown=True)
+        ):
+            raise InputError(
+                f"--batch {batch}: example_inputs gives the same inputs at every batch, {leading} rows.",
+                hint="Write example_inputs(batch) and give as many rows, or leave --batch out.",
+            )
         batch = batch or (called if axes or _follows_the_batch(user, leaves, called) else leading)
         return ExampleInputs(
             arguments=arguments, keywords=keywords, batch=batch, batch_axes=axes, origin="file"
@@ -203,12 +230,15 @@ def _are_nodes_and_edges(leaves: list[Any], leading: int) -> bool:
 _ENDS = 2  # of an edge
 
 
-def _follows_the_batch(user: UserModel, leaves: list[Any], batch: int) -> bool:
-    """Whether the file gives other inputs for one row more: five rows for each, say."""
+def _follows_the_batch(user: UserModel, leaves: list[Any], batch: int, *, if_unknown: bool = False) -> bool:
+    """Whether the file gives other inputs for one row more: five rows for each, say.
+
+    Not known where the function is not safe on the meta device.
+    """
     try:
         other = flatten(*arguments_and_keywords(user, call_example_inputs(user, batch + 1, meta=True)))
     except InputError:
-        return False
+        return if_unknown
     return [getattr(leaf, "shape", leaf) for leaf in leaves] != [getattr(leaf, "shape", leaf) for leaf in other]
 
 

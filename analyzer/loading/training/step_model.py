@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 STEP_INPUT = "optimizer.step"  # how many steps were made; a number, not a shape, so one graph serves all steps
+LOSS = "loss"  # the step's first result
 NEW = ".new"  # after the name of what is carried to the next step
 
 
@@ -105,7 +107,7 @@ class _Appended:
                 self.graph.outputs.append(self._named(value, slot.name + NEW))
                 self.carried[slot.name] = slot.name + NEW
             else:
-                self.graph.outputs.append(self._named(value, "loss"))
+                self.graph.outputs.append(self._named(value, LOSS))
         corrections = self._corrections()
         for name, gradient in gradients.items():
             self._update(name, gradient, corrections)
@@ -125,7 +127,8 @@ class _Appended:
         )
 
     def _name_inputs(self) -> None:
-        state_names = {slot.name for slot in self.joint.inputs.values() if slot.kind == "state"}
+        fixed = {slot.name for slot in self.joint.inputs.values() if slot.kind == "state"} | {LOSS}
+        taken = set(fixed)
         for value in self.graph.inputs:
             traced_name = value.name or ""
             slot = self.joint.inputs[traced_name]
@@ -136,16 +139,27 @@ class _Appended:
                 continue
             has_name = 0 <= slot.position < len(self.joint.names)
             name = self.joint.names[slot.position] if has_name else traced_name
-            # A tensor has one name in ONNX, where an argument may be called as a parameter is.
-            name = f"{name}_input" if name in state_names else name
+            # A tensor has one name in ONNX; an argument may be called as a parameter, the loss or a target.
+            name = _unlike(f"{name}_input" if name in fixed else name, taken)
+            taken.add(name)
             value.name = name
             self.fed.append(name)
+        self._rename_results(taken)
+
+    def _rename_results(self, taken: set[str]) -> None:
+        """Other names for results that the translation calls as an input is: ``cat`` of ``torch.cat``."""
+        results = [value for node in self.graph.all_nodes() for value in node.outputs if value.name]
+        used = taken | {value.name or "" for value in results} | set(self.graph.initializers)
+        for value in results:
+            if value.name in taken:
+                value.name = _unlike(value.name, used)
+                used.add(value.name)
 
     def _named(self, value: ir.Value, name: str) -> ir.Value:
         """The value under this name; a copy of one that is an input or has been named already."""
         import onnx_ir
 
-        if value.producer() is None or value.name in {*self.gradients.values(), *self.carried.values(), "loss"}:
+        if value.producer() is None or value.name in {*self.gradients.values(), *self.carried.values(), LOSS}:
             node = onnx_ir.node("Identity", [value])
             node.metadata_props["analyzer.phase"] = "backward"
             self.graph.append(node)
@@ -246,6 +260,12 @@ class _Appended:
             update.op_type, inputs, outputs, domain=DOMAIN, attributes=options, module=name.rpartition(".")[0]
         )
         self.graph.outputs.extend(updated)
+
+
+def _unlike(name: str, taken: Collection[str]) -> str:
+    """The name, with a number behind it where it is taken."""
+    numbered = (f"{name}_{number}" for number in itertools.count(1))
+    return next(candidate for candidate in itertools.chain([name], numbered) if candidate not in taken)
 
 
 def _type_like(value: ir.Value, like: ir.Value | None) -> None:
