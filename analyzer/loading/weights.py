@@ -15,7 +15,7 @@ from analyzer.loading import reader
 from analyzer.loading.from_onnx import default_opset, fed_inputs
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.python.example_inputs import flatten, resolve_inputs, tensor_names
-from analyzer.loading.python.input_spec import InputSpec, drawn_values
+from analyzer.loading.python.input_spec import InputSpec, drawn_values, parse_input
 from analyzer.loading.python.output_containers import tensors_in_containers
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, plain_transformers
 from analyzer.loading.runnable_files import MODEL_FILE, numpy_array, write_bound, write_model
@@ -226,7 +226,8 @@ def deciding_values(loaded: Loaded, graph: Graph) -> tuple[str, ...]:
     """What was put into inputs of whole numbers that decide how much is computed and that nobody gave."""
     if loaded.step is not None or (loaded.inputs_origin == "file" and loaded.exporter != "pt2"):
         return ()
-    said = {spec.name for spec in loaded.specs if spec.values is not None}
+    inferred = map(parse_input, loaded.guessed)  # from what reads them, which the report tells by itself
+    said = {spec.name for spec in (*loaded.specs, *inferred) if spec.values is not None}
     notes = []
     for tensor in graph.inputs:
         whole = not tensor.dtype.is_float and tensor.dtype.bits is not None and tensor.dtype.name != "bool"

@@ -100,3 +100,25 @@ def test_a_run_says_what_a_whole_number_that_decides_sizes_was_filled_with() -> 
     other = analyze(counting(read="sum"), gpu="none", runs=1, time_budget=0.1)
     for analysis in (said, other):
         assert not any("was filled with" in text for text in analysis.environment.messages)
+
+
+def test_what_was_inferred_from_its_reader_is_not_said_to_be_filled_with_something_else(tmp_path: Path) -> None:
+    """Lengths of packed sequences are guessed to be those of the rows, and the headline says so."""
+    path = tmp_path / "tagger.py"
+    path.write_text(
+        textwrap.dedent("""
+            import torch
+            from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+            class Tagger(torch.nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.words = torch.nn.Embedding(50, 8)
+                    self.lstm = torch.nn.LSTM(8, 8, batch_first=True)
+                def forward(self, x, lengths):
+                    rows = pack_padded_sequence(self.words(x), lengths, batch_first=True, enforce_sorted=False)
+                    return pad_packed_sequence(self.lstm(rows)[0], batch_first=True)[0]
+        """)
+    )
+    run = analyze(path, gpu="none", batch=2, runs=1, time_budget=0.1)
+    assert "lengths=B:int64=128" in run.model.guessed_inputs
+    assert not any("was filled with" in text for text in run.environment.messages)
