@@ -15,7 +15,7 @@ from analyzer.devices.device import Device
 from analyzer.graph import Graph
 from analyzer.ort.execution import Group
 from analyzer.prediction import cpu
-from analyzer.prediction.estimate import Bound, Estimate, total
+from analyzer.prediction.estimate import Bound, Estimate, share_of_group, total
 from analyzer.prediction.features import CONVS, LOOP, MATMULS
 from analyzer.prediction.gpu.ceilings import sheet as sheet_of
 from analyzer.prediction.gpu.constants import LAUNCH_WIDTH
@@ -392,7 +392,7 @@ def operator_shares(
 
     Returns:
         One per node; None for operators in no group (folded before the model runs) or in one without estimate.
-        Shares of a group add up to its time.
+        Shares of a group add up to its time; those of a measured one are ``mixed``.
     """
     # A group of one operator, as most are, has nothing to split.
     fused = np.array([len(group.members) > 1 for group in groups], dtype=np.bool_)
@@ -416,5 +416,5 @@ def operator_shares(
         whole = sum(own)
         for member, weight in zip(group.members, own, strict=True):
             part = weight / whole if whole > 0 else 1.0 / len(group.members)
-            estimate_of[member] = None if estimate is None else estimate.scaled(part)
+            estimate_of[member] = None if estimate is None else share_of_group(estimate, part)
     return tuple(estimate_of)

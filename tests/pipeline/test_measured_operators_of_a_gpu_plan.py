@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -91,3 +92,22 @@ def test_no_batch_that_was_measured_ranks_a_card_without_work_before_the_cpu() -
         assert rows[batch]["cpu"].latency_s == pytest.approx(batch * 7e-3)
         assert rows[batch]["gpu"].latency_s >= batch * 7e-3
     assert "gpu" not in {part.device for part in analysis.verdict.ranges}
+
+
+def test_an_operator_that_ran_fused_with_another_was_not_measured_but_its_share_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The contract: an operator's time is its share of its group's, and a group of several is one kernel."""
+
+    def as_one(loaded: Loaded, graph: Graph, *_: object, **__: object) -> Measured:
+        fused = replace(predicted_groups(graph, "cpu")[0], members=(0, 1))
+        alone = predicted_groups(graph, "cpu")[2]
+        times = (timed(3e-3, 1.1), timed(1e-3, 1.1))
+        return Measured(cpu_latency=timed(4e-3, 1.1), cpu_groups=(fused, alone), cpu_times=times)
+
+    monkeypatch.setattr(measure, "measure_batch", as_one)
+    analysis = analyze(chain(["Scaler", "Relu", "Normalizer"]), batch=4, gpu="none")
+    cpu = [operator.cpu for operator in analysis.operators]
+    assert [time.origin for time in cpu] == ["mixed", "mixed", "measured"]
+    assert sum(time.time_s or 0.0 for time in cpu[:2]) == pytest.approx(3e-3)
+    assert analysis.plans[0].origin == "measured"
