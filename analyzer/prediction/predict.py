@@ -144,7 +144,8 @@ def predict_arrays(
     )
     slower = np.maximum(0.0, at_most - seconds * spread)
     more = np.bincount(work.group, weights=slower, minlength=work.groups)
-    least = np.bincount(work.group, weights=least_times(work, sheet), minlength=work.groups)
+    surely = least_times(work, sheet) * work["least"]
+    least = np.bincount(work.group, weights=surely, minlength=work.groups)
     low = np.maximum(whole.low_s, np.minimum(least, whole.time_s))
     return replace(whole, low_s=low, high_s=whole.high_s + more)
 
@@ -174,7 +175,7 @@ def _by_group(
     narrow: Floats = np.where(work.unknown, _UNKNOWN_WIDTH, LAUNCH_WIDTH)
     return GroupTimes(
         time_s=kernel + launch,
-        low_s=over(times / spread) + inside / narrow + (launch - inside) / widest,
+        low_s=over(times * work["least"] / spread) + inside / narrow + (launch - inside) / widest,
         high_s=over(times * spread) + inside * narrow + (launch - inside) * widest,
         bound=bound,
         method=method,
@@ -341,10 +342,12 @@ def _shared(seconds: float, work: Workload) -> Floats:
 def _with_surplus(times: GroupTimes, surplus_s: Floats, work: Workload, wide: float) -> GroupTimes:
     overheads = times.overheads
     width: Floats = np.where(work.unknown, _UNKNOWN_WIDTH, wide)
+    least = np.ones(work.groups)  # a host launches fewer steps too
+    np.minimum.at(least, work.group, work["least"])
     return replace(
         times,
         time_s=times.time_s + surplus_s,
-        low_s=times.low_s + surplus_s / width,
+        low_s=times.low_s + surplus_s * least / width,
         high_s=times.high_s + surplus_s * width,
         overheads=replace(overheads, host_s=overheads.host_s + surplus_s) if overheads else None,
     )
