@@ -29,6 +29,7 @@ from analyzer.pipeline import build_record, environment
 from analyzer.pipeline.basis import AnalysisBasis
 from analyzer.pipeline.batches import batch_models, correction_of, read_ahead
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
+from analyzer.pipeline.exported_batches import exported_batches, missing_note
 from analyzer.pipeline.forms import asked_precision, in_form
 from analyzer.pipeline.measure import measure_batches
 from analyzer.pipeline.measurement_memory import memory_of
@@ -93,13 +94,14 @@ def _analyze(
     targets = find_targets(options)
     with _timed(timings, "load"):
         loaded = replace(_load(model, inputs, options, progress), state=options.state)
+        exported = exported_batches(loaded, options, progress)
     _stop_collecting_garbage(loaded, options)
     with _timed(timings, "count and place"):
         prepared, converted = _prepare(loaded, options)
     if converted:
         options = replace(options, run=False)  # what could be run is the model as it is
     with _timed(timings, "measure"):
-        steps = traced_steps(loaded, options, targets)
+        steps = {**traced_steps(loaded, options, targets), **exported.at}
         measured = measure_batches(loaded, options, targets, progress, steps)
     with _timed(timings, "predict and decide"):
         at_own_batch = measured.get(loaded.batch or 0)  # 0: a model without a batch
@@ -107,8 +109,12 @@ def _analyze(
         predictor = Predictor(options, targets.cpu, correction)
         batches = batch_models(loaded, prepared, options, progress, steps)
         decisions = decide_on(predictor, prepared, batches, targets.gpus, loaded.batch, measured)
+    missing = missing_note(loaded, options, batches.prepared_graphs, exported.why_not)
     model_info = build_record.model_info(
-        loaded, prepared.graph, asked_precision(options, decisions.decision_input), converted=converted
+        replace(loaded, notes=(*loaded.notes, *missing)),
+        prepared.graph,
+        asked_precision(options, decisions.decision_input),
+        converted=converted,
     )
     analysis = replace(
         analysis_of(model_info, prepared, decisions, targets.cpu, targets.gpus),

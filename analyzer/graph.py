@@ -208,6 +208,8 @@ class Node:
         module_class: That module's class name, empty where unknown.
         source: The user's own line, None where unknown.
         phase: ``forward``, ``backward`` or ``optimizer`` in a training step, else None.
+        steps: Of a recurrence that reads the lengths of its sequences, the fewest and the most steps that the
+            longest of them may have; None where all are whole.
     """
 
     index: int
@@ -224,6 +226,7 @@ class Node:
     module_class: str = ""
     source: Source | None = None
     phase: str | None = None
+    steps: tuple[int, int] | None = None
 
     @property
     def identity(self) -> tuple[str, str]:

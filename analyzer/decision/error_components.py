@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from analyzer.prediction.estimate import Estimate, Origin, total
@@ -23,7 +23,7 @@ class ErrorComponent:
     Attributes:
         resource: Who is busy while everything else waits.
         source: Whose error it carries: parts of one source are wrong together, different ones independently.
-        time: How long.
+        time: How long; of a part whose size alone is in doubt 0, with an interval about it.
     """
 
     resource: Resource
@@ -40,6 +40,34 @@ def component(resource: Resource, times: Iterable[Estimate]) -> ErrorComponent:
     # Launches and kernels of a GPU are predicted by one model: they err together.
     source = "gpu" if resource == "launch" else resource
     return ErrorComponent(resource=resource, source=source, time=total(times))
+
+
+def of_measured_run(resource: Resource, times: Iterable[Estimate], run: Estimate) -> ErrorComponents:
+    """The sum of times that are parts of a run that was timed as a whole, of which other plans hold the whole.
+
+    What the run's own time erred by, all of its parts share, so that it cancels between such plans. How the
+    run divides is in doubt by what is known of the parts, yet only as far as there is something else that
+    could have taken the rest: what is the whole run is as certain as the run.
+
+    Args:
+        resource: Who is busy.
+        times: The parts.
+        run: The whole, by the same resource.
+    """
+    part = total(times)
+    if not part.time_s or not run.time_s:
+        return (component(resource, (part,)),)
+    rest_s = max(0.0, run.time_s - part.time_s)
+    low, high = (
+        end / (end + rest_s) * (part.time_s + rest_s) - part.time_s for end in (part.low_s, part.high_s)
+    )
+    whole = replace(run.scaled(part.time_s / run.time_s), origin=part.origin)
+    shared = ErrorComponent(resource=resource, source=resource, time=whole)
+    if not rest_s:
+        return (shared,)
+    # No time of its own: by how much the part's may be off.
+    doubt = Estimate(time_s=0.0, low_s=low, high_s=high, origin=part.origin)
+    return (shared, ErrorComponent(resource=resource, source=f"share of the {resource}", time=doubt))
 
 
 def rescaled(components: ErrorComponents, whole: Estimate) -> ErrorComponents:

@@ -14,7 +14,7 @@ from analyzer.decision.plans import Plans, copy_time, cpu_scale, cuda_scale
 from analyzer.decision.tensor_edges import HOST
 from analyzer.graph import Node
 from analyzer.ort.execution import Group, NodePlacement
-from analyzer.prediction.estimate import Estimate, total
+from analyzer.prediction.estimate import Estimate, share_of_group, total
 from analyzer.record.analysis import OperatorDevice, OperatorVerdict
 from analyzer.units import byte_count, digits, flop_count, seconds
 
@@ -85,7 +85,7 @@ def shares(table: Costs, groups: Sequence[Group], times: Sequence[Estimate | Non
         group_bytes = sum(bytes_moved)
         for member, member_bytes in zip(group.members, bytes_moved, strict=True):
             share = member_bytes / group_bytes if group_bytes else 1 / len(group.members)
-            split[member].append(time.scaled(share * scale))
+            split[member].append(share_of_group(time, share).scaled(scale))
     return tuple(_sum_or_none(parts) for parts in split)
 
 

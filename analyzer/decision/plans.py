@@ -17,6 +17,7 @@ from analyzer.decision.error_components import (
     ErrorComponents,
     Resource,
     component,
+    of_measured_run,
     rescaled,
     summed,
 )
@@ -301,7 +302,7 @@ def _mixed_plan(question: DecisionInput, problem: PlacementProblem, cut: Cut, si
     weights, gpu_weights = weight_bytes(question), weight_bytes_on_gpu(problem, cut.on_gpu)
     return Plan(
         name="hybrid",
-        components=_components(on_cpu, session, transfers),
+        components=_components(question, on_cpu, session, transfers),
         transfers=transfers,
         sides=sides,
         on_gpu=_operators_on(problem, sides, "gpu"),
@@ -323,14 +324,20 @@ def _optimality_gap(cut: Cut) -> str:
 
 
 def _components(
-    on_cpu: Iterable[Estimate], session: Iterable[tuple[Group, Estimate]], transfers: Iterable[Transfer]
+    question: DecisionInput,
+    on_cpu: Iterable[Estimate],
+    session: Iterable[tuple[Group, Estimate]],
+    transfers: Iterable[Transfer],
 ) -> ErrorComponents:
     """The parts of a plan; what the CUDA session runs on the CPU is the CPU's."""
     by_resource: dict[Resource, list[Estimate]] = {"cpu": list(on_cpu), "gpu": [], "launch": [], "link": []}
     for group, time in session:
         by_resource[_resource(group, time)].append(time)
     by_resource["link"].extend(transfer.time for transfer in transfers)
-    return tuple(component(resource, times) for resource, times in by_resource.items() if times)
+    run, busy = question.cpu_latency, by_resource.pop("cpu")
+    parts = (component("cpu", busy),) if run is None else of_measured_run("cpu", busy, run)
+    others = (component(resource, times) for resource, times in by_resource.items() if times)
+    return (*(parts if busy else ()), *others)
 
 
 def _resource(group: Group, time: Estimate) -> Resource:
@@ -343,7 +350,8 @@ def _resource(group: Group, time: Estimate) -> Resource:
 
 def _session_components(question: DecisionInput, transfers: Iterable[Transfer]) -> ErrorComponents:
     pairs = zip(question.cuda_groups, question.cuda_times, strict=True)
-    return _components((), ((group, time) for group, time in pairs if time is not None), transfers)
+    timed = ((group, time) for group, time in pairs if time is not None)
+    return _components(question, (), timed, transfers)
 
 
 def _session_transfers(question: DecisionInput, problem: PlacementProblem) -> tuple[Transfer, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import ModelError, UsageError
 from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
@@ -16,6 +16,9 @@ from analyzer.loading.python.example_inputs import resolve_inputs
 from analyzer.loading.python.input_spec import InputSpec
 from analyzer.loading.torch_private import tree_map
 from analyzer.progress import StageProgress
+
+if TYPE_CHECKING:
+    from analyzer.loading.python.user_model import UserModel
 
 
 def load_live(
@@ -111,11 +114,33 @@ def _from_module(
     module = ModuleType("live")
     if inputs is not None:
         module.example_inputs = inputs  # type: ignore[attr-defined]  # what a user's file would define
-    training = model.training  # given back below: the caller's model stays as it was
     meta = any(parameter.is_meta for parameter in model.parameters())
     if meta and inputs is not None and not callable(inputs):
         module.example_inputs = _on_meta(inputs)  # type: ignore[attr-defined]  # as above
-    user = UserModel(model=model.eval(), name=type(model).__name__, module=module, meta=meta)
+    user = UserModel(model=model, name=type(model).__name__, module=module, meta=meta)
+    return _of_user(user, batch, specs, opset, progress, train)
+
+
+def live_at(loaded: Loaded, batch: int, opset: int) -> Loaded:
+    """A module that was given as an object, exported again at another batch.
+
+    Raises:
+        AnalyzerError: Its code forbids that batch.
+    """
+    return _of_user(loaded.live, batch, loaded.specs, opset, lambda _: None, train=False)
+
+
+def _of_user(
+    user: UserModel,
+    batch: int | None,
+    specs: Sequence[InputSpec],
+    opset: int,
+    progress: StageProgress,
+    train: bool,
+) -> Loaded:
+    model, meta = user.model, user.meta
+    training = model.training  # given back below: the caller's model stays as it was
+    model.eval()
     try:
         example = resolve_inputs(user, specs, batch, meta=meta)
         progress("exporting to ONNX")

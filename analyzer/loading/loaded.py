@@ -12,7 +12,8 @@ from analyzer.graph import Graph
 from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading import reader
 from analyzer.loading.model_reference import Reference
-from analyzer.loading.python.input_spec import InputSpec
+from analyzer.loading.python.input_spec import InputSpec, parse_input
+from analyzer.loading.row_lengths import with_steps
 from analyzer.loading.state_pairs import corrected
 from analyzer.loading.step_interface import Step, step_of
 
@@ -121,6 +122,8 @@ class Loaded:
 
             graph = to_graph(self.proto, bindings=sizes)
             graph = prune(graph) if self._is_pruned else graph
+        if self.step is None:
+            graph = with_steps(graph, (*self.specs, *map(parse_input, self.guessed)))
         carried = self._state_of(graph) if self.step is None else self.step.carried
         return replace(graph, carried=carried) if carried else graph
 

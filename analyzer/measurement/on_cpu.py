@@ -111,17 +111,33 @@ def feeds_for(request: MeasureRequest, session: Any, reporter: Reporter) -> dict
 
 def caller(session: Any, feeds: Mapping[str, Any]) -> Callable[[], Any]:
     """One call of the model from the host's memory to the host's memory."""
-    # ``session.run`` takes and gives NumPy's own types alone.
-    if all(isinstance(value, list) or tensor_files.is_plain(value) for value in feeds.values()) and all(
+    if not _numpy_can_all(session, feeds) or (_gives_more_than_tensors(session) and _can_be_bound(feeds)):
+        # Of a map Python would make a dictionary, 40 ns an entry: no operator of the model's.
+        values = {name: tensor_files.to_ortvalue(value) for name, value in feeds.items()}
+        return lambda: session.run_with_ort_values(None, values)
+    return lambda: session.run(None, feeds)
+
+
+def _numpy_can_all(session: Any, feeds: Mapping[str, Any]) -> bool:
+    """Whether ``session.run``, which takes and gives NumPy's own types alone, does for this model."""
+    return all(isinstance(value, list) or tensor_files.is_plain(value) for value in feeds.values()) and all(
         _numpy_can(item.type) for item in session.get_outputs()
-    ):
-        return lambda: session.run(None, feeds)
-    values = {name: tensor_files.to_ortvalue(value) for name, value in feeds.items()}
-    return lambda: session.run_with_ort_values(None, values)
+    )
 
 
 def _numpy_can(kind: str) -> bool:
     return not any(word in kind for word in ("bfloat16", "float8", "int4", "float4", "int2"))
+
+
+def _gives_more_than_tensors(session: Any) -> bool:
+    return not all(item.type.startswith("tensor(") for item in session.get_outputs())
+
+
+def _can_be_bound(feeds: Mapping[str, Any]) -> bool:
+    """Whether every input can be an ``OrtValue``: neither a sequence nor text."""
+    return not any(
+        isinstance(value, list) or tensor_files.onnx_type(value) == "string" for value in feeds.values()
+    )
 
 
 def _unprofiled(
@@ -210,12 +226,12 @@ def keep_outputs(request: MeasureRequest, session: Any, feeds: Mapping[str, Any]
 
 
 def outputs_of(session: Any, feeds: Mapping[str, Any]) -> dict[str, Any]:
-    """What one run returns, by name."""
-    names = [output.name for output in session.get_outputs()]
-    results = caller(session, feeds)()
-    values = [tensor_files.from_ortvalue(value) if hasattr(value, "is_tensor") else value for value in results]
-    # A map, which operators of ONNX-ML may give, is no tensor.
-    return {name: value for name, value in zip(names, values, strict=True) if not isinstance(value, dict)}
+    """What one run returns as arrays by name, maps by their keys and values; an empty optional has none."""
+    results = session.run(None, feeds) if _numpy_can_all(session, feeds) else caller(session, feeds)()
+    arrays: dict[str, Any] = {}
+    for output, value in zip(session.get_outputs(), results, strict=True):
+        arrays |= tensor_files.as_arrays(output.name, output.type, value)
+    return arrays
 
 
 def _operators(

@@ -152,15 +152,44 @@ def to_ortvalue(array: Array, device: str = "cpu", device_id: int = 0) -> Any:
     return value
 
 
-def from_ortvalue(value: Any) -> Value:
-    """What an ``OrtValue`` in the host's memory holds, copied."""
+def as_arrays(name: str, kind: str, value: Any) -> dict[str, Value]:
+    """An output of a session by the arrays that it holds: of maps their keys, their values and their lengths.
+
+    Args:
+        name: Of the output.
+        kind: ONNX Runtime's name of its type.
+        value: What ``session.run`` gives for it, or an ``OrtValue``; an empty optional holds no array, and of
+            an ``OrtValue`` only a tensor can be read.
+    """
+    # Python crashes where it asks the OrtValue of an empty optional for more than this.
+    if hasattr(value, "has_value"):
+        return {name: from_ortvalue(value)} if value.has_value() and value.is_tensor() else {}
+    if "map(" in kind and value is not None:
+        return _of_maps(name, kind, [value] if isinstance(value, dict) else value)
+    return {} if value is None else {name: value}
+
+
+def _of_maps(name: str, kind: str, maps: Sequence[Mapping[Any, Any]]) -> dict[str, Value]:
+    import numpy as np
+
+    keys = [key for element in maps for key in element]
+    values = [entry for element in maps for entry in element.values()]
+    # Python knows one type of floats; the map's own says how far two runs may be apart.
+    wide = np.float32 if "tensor(float)" in kind else None
+    return {
+        f"{name}.lengths": np.array([len(element) for element in maps], dtype=np.int64),
+        f"{name}.keys": np.array(keys, dtype=object if "map(string" in kind else np.int64),
+        f"{name}.values": np.array(values, dtype=object if "tensor(string)" in kind else wide),
+    }
+
+
+def from_ortvalue(value: Any) -> Array:
+    """What a tensor's ``OrtValue`` in the host's memory holds, copied."""
     import ctypes
 
     import ml_dtypes
     import numpy as np
 
-    if value.is_tensor_sequence():
-        return list(value.numpy())
     name = DTYPES_BY_NUMBER[value.element_type()].name
     if name not in _EXTENDED:
         return np.array(value.numpy())

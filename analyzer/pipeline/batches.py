@@ -68,13 +68,21 @@ def batch_models(
     progress: Progress,
     traced: Steps = MappingProxyType({}),
 ) -> BatchModels:
-    """A loaded model at the batches of the sweep; ``traced`` as for ``prepared_steps``."""
+    """A loaded model at the batches of the sweep.
+
+    Args:
+        loaded: The model.
+        prepared: At its own batch.
+        options: What was asked.
+        progress: Told what is happening.
+        traced: The model at batches for which it was traced or exported anew; None where that is forbidden.
+    """
     if loaded.step is not None and loaded.batch is not None:
         # A step is traced with its sizes put in: its graph has no symbol to bind to another batch.
         batches = _sweep_batches(loaded, prepared.graph, options)
         prepared_graphs, any_batch = prepared_steps(loaded, prepared, options, batches, progress, traced)
         return BatchModels(prepared_graphs=prepared_graphs, between=any_batch)
-    by_batch = prepared_batches(loaded, prepared, options, progress)
+    by_batch = prepared_batches(loaded, prepared, options, progress, traced)
 
     def between(batch: int) -> PreparedGraph:
         return at_batch(prepared, in_form(loaded.graph(batch), options))
@@ -117,7 +125,11 @@ def sweep_of(
 
 
 def prepared_batches(
-    loaded: Loaded, prepared: PreparedGraph, options: Options, progress: Progress
+    loaded: Loaded,
+    prepared: PreparedGraph,
+    options: Options,
+    progress: Progress,
+    exported: Steps = MappingProxyType({}),
 ) -> dict[int, PreparedGraph]:
     """The model at each batch of the sweep."""
     batches = _sweep_batches(loaded, prepared.graph, options)
@@ -125,10 +137,10 @@ def prepared_batches(
     for number, batch in enumerate(batches):
         if batch == loaded.batch:
             by_batch[batch] = prepared
-        elif _can_be_bound(loaded, batch):
+        elif (other := exported.get(batch, loaded if _can_be_bound(loaded, batch) else None)) is not None:
             progress("predicting other batches", number / len(batches))
             try:
-                by_batch[batch] = at_batch(prepared, in_form(loaded.graph(batch), options))
+                by_batch[batch] = at_batch(prepared, in_form(other.graph(batch), options))
             except GraphError:  # a size overflows, or the model's own arithmetic forbids this batch
                 continue
     return by_batch

@@ -10,9 +10,9 @@ from types import MappingProxyType
 from analyzer.conversion import HALF, NoForm, convert, integer_form
 from analyzer.decision import DecisionInput
 from analyzer.decision.decision_input import Side
+from analyzer.decision.error_components import ErrorComponent, ErrorComponents, ratio
 from analyzer.decision.money import cheapest, offers
 from analyzer.decision.plans import Plan, Plans, session_plans
-from analyzer.decision.sweep import throughput
 from analyzer.devices.device import Device
 from analyzer.pipeline import form_reasons
 from analyzer.pipeline.forms import in_full
@@ -21,8 +21,8 @@ from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph, prepare
 from analyzer.pipeline.target_devices import decision_precision, model_precision
 from analyzer.precision import INTEGER_FORMS, PRECISIONS, bytes_at, on_device
-from analyzer.prediction.estimate import Estimate
-from analyzer.record.outcome import PrecisionResult
+from analyzer.prediction.estimate import Estimate, total
+from analyzer.record.outcome import CostRow, PrecisionResult
 from analyzer.text import listed, plural
 from analyzer.units import byte_count, factor
 
@@ -33,6 +33,8 @@ _MOST_TABLES = 8
 # Ends of the time of a model in fp16 on a CPU, over those in fp32: what is lost behind the Casts, above all
 # fusions, is not predicted. Of six networks on one processor the times were 0.9 to 1.3 of those in fp32.
 _FP16_ON_CPU = (0.9, 1.5)
+# Times and dollars that differ by less are told as the same.
+_NOTICED = 1.01
 # What to say of a form that takes longer than the model as it is.
 _LOSSES: Mapping[tuple[str, Side], str] = MappingProxyType(
     {
@@ -103,10 +105,12 @@ class _IntegerForms:
 class _Form:
     """A plan for one precision on one device, and what is said of it."""
 
+    prepared: PreparedGraph
     question: DecisionInput
     plan: Plan
     latency: Estimate
     reason: str
+    loss: tuple[float, float] = (1.0, 1.0)  # ends of what is lost beside what is predicted, as factors of time
 
 
 class _Table:
@@ -173,7 +177,7 @@ class _Table:
         low, high = _FP16_ON_CPU
         own = form.latency
         time = replace(own, low_s=own.low_s * low, high_s=own.high_s * high, origin="predicted")
-        return replace(form, latency=time, reason=reason)
+        return replace(form, latency=time, reason=reason, loss=_FP16_ON_CPU)
 
     def _floats_on_gpu(self, precision: str, gpu: Device) -> _Form | str:
         prepared = self._prepared if precision == self._own else self._whole
@@ -213,7 +217,10 @@ class _Table:
         if precision == "int4":
             before, stored = self._prepared.graph.parameter_bytes, prepared.graph.initializers
             after = sum(bytes_at(tensor, "fp32" if side == "cpu" else "fp16") or 0 for tensor in stored)
-            read = f"{form_reasons.packed(prepared)}, {byte_count(before)} become {byte_count(after)}"
+            sizes = byte_count(before), byte_count(after)
+            same = f"of the weights' {sizes[0]} next to nothing"  # what is shown of both is the same
+            read = f"{form_reasons.packed(prepared)}, "
+            read += same if sizes[0] == sizes[1] else f"{sizes[0]} become {sizes[1]}"
             return read if side == "cpu" else f"{read}; floats in fp16"
         if side == "cpu":
             return f"{form_reasons.on_cpu(prepared)}{_rate(self._predictor.cpu)}"
@@ -226,7 +233,25 @@ class _Table:
         if plan is None:
             fails = prepared.placement.fails
             return f"ONNX Runtime makes no such session: {fails}" if fails else "no session is known"
-        return _Form(question=question, plan=plan, latency=plan.latency, reason=reason)
+        return _Form(prepared=prepared, question=question, plan=plan, latency=plan.latency, reason=reason)
+
+    def _gain_on_cpu(self, own: _Form, form: _Form) -> tuple[float, float, float] | None:
+        """How much less time one takes than the other on the same CPU, prediction over prediction.
+
+        What a run erred by is in neither, and operators that both have err together.
+        """
+        before, after = (
+            _by_operator(self._plans(one.prepared, one.question.precision, ran=False)[0]) for one in (own, form)
+        )
+        found = ratio(before, after)
+        if found is None:
+            return None
+        middle, low, high = found
+        down, up = (
+            math.hypot(math.log(end / middle), math.log(lost))
+            for end, lost in zip((low, high), reversed(form.loss), strict=True)
+        )
+        return middle, middle * math.exp(-down), middle * math.exp(up)
 
     def _plans(self, prepared: PreparedGraph, precision: str, *, ran: bool) -> tuple[DecisionInput, Plans]:
         """The question about one graph in one precision, and the sessions' plans: both devices share them."""
@@ -234,8 +259,8 @@ class _Table:
         if key not in self._planned:
             base = self._predictor
             options = replace(base.options, precision=precision)
-            correction = base.correction if prepared is self._prepared else 1.0
-            question = Predictor(options, base.cpu, correction, base.offers).decision_input(
+            # The run's correction is of the machine: it holds for what any form of the model computes there.
+            question = Predictor(options, base.cpu, base.correction, base.offers).decision_input(
                 prepared, self._gpu, self._batch, self._measured if ran else None, per_operator=False
             )
             self._planned[key] = (question, session_plans(question))
@@ -246,9 +271,15 @@ class _Table:
     ) -> PrecisionResult:
         if isinstance(form, str):
             return PrecisionResult(precision=precision, device=side, reason=form)
-        time, price = form.latency, cheapest(offers(form.question, form.plan))
-        speedup = _speedup(own.latency, time) if own is not None and own is not form else None
+        price = cheapest(offers(form.question, form.plan))
+        speedup, time = None, form.latency
+        if own is not None and own is not form:
+            speedup = self._gain_on_cpu(own, form) if side == "cpu" else _speedup(own.latency, time)
+            if side == "cpu" and speedup is not None and own.latency.origin == "measured":
+                time = _sped_up(own.latency, speedup)
         loss = _LOSSES.get((precision, side), "") if speedup is not None and speedup[0] < 1 else ""
+        if own is not None and speedup is not None and price is not None:
+            loss += _other_direction(speedup[0], cheapest(offers(own.question, own.plan)), price)
         told = PrecisionResult(
             precision=precision,
             device=side,
@@ -258,7 +289,7 @@ class _Table:
             low_s=time.low_s,
             high_s=time.high_s,
             origin=time.origin,
-            throughput_per_s=throughput(form.question, form.plan),
+            throughput_per_s=form.question.inferences / time.time_s if time.time_s > 0 else 0.0,
             memory_bytes=form.plan.memory_bytes,
             fits=form.plan.fits,
             speedup=speedup[0] if speedup else None,
@@ -285,6 +316,41 @@ class _Table:
 def _rate(cpu: Device) -> str:
     whole, narrow = cpu.peak_flops_per_s.get("fp32"), cpu.peak_flops_per_s.get("int8")
     return f", which this CPU multiplies {factor(narrow / whole)} as fast as fp32" if whole and narrow else ""
+
+
+def _by_operator(question: DecisionInput) -> ErrorComponents:
+    """The CPU's time by the type of what its session executes: kernels of one type err together."""
+    times: dict[str, list[Estimate]] = {}
+    for group, time in zip(question.cpu_groups, question.cpu_times, strict=True):
+        if time is not None:
+            times.setdefault(group.op_type, []).append(time)
+    return tuple(
+        ErrorComponent(resource="cpu", source=op_type, time=total(each)) for op_type, each in times.items()
+    )
+
+
+def _sped_up(measured: Estimate, gain: tuple[float, float, float]) -> Estimate:
+    """A measured time over a predicted gain, whose errors have nothing in common."""
+    middle, least, most = gain
+    time = measured.time_s / middle
+    down = math.hypot(math.log(measured.time_s / measured.low_s), math.log(most / middle))
+    up = math.hypot(math.log(measured.high_s / measured.time_s), math.log(middle / least))
+    return replace(
+        measured, time_s=time, low_s=time * math.exp(-down), high_s=time * math.exp(up), origin="predicted"
+    )
+
+
+def _other_direction(speedup: float, before: CostRow | None, after: CostRow) -> str:
+    """Why dollars go the other way than times; empty where they do not."""
+    if before is None or before.usd_per_million is None or after.usd_per_million is None:
+        return ""
+    change = after.usd_per_million / before.usd_per_million if before.usd_per_million else 1.0
+    # Each is of the instance that costs least: if the least rises, it rises on the one that was the cheapest.
+    if speedup > _NOTICED and change > _NOTICED:
+        return f"; dearer all the same, as {before.provider} {before.instance} takes longer for it"
+    if speedup < 1 / _NOTICED and change < 1 / _NOTICED:
+        return f"; cheaper all the same, as {after.provider} {after.instance} takes less time for it"
+    return ""
 
 
 def _speedup(own: Estimate, other: Estimate) -> tuple[float, float, float] | None:

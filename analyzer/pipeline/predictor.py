@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +14,7 @@ from analyzer.decision.plan_memory import all_fits_gpu
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
+from analyzer.ort.execution import Group
 from analyzer.pipeline import form_reasons
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.offers import Offers, offers_of
@@ -21,7 +22,7 @@ from analyzer.pipeline.options import Options
 from analyzer.pipeline.prepared import PreparedGraph, opset_with_kernels, prepare, with_opset
 from analyzer.pipeline.target_devices import decision_precision, model_precision
 from analyzer.precision import full_on_cuda, is_full
-from analyzer.prediction.estimate import Estimate
+from analyzer.prediction.estimate import Estimate, total
 
 # Operators. Of larger graphs the CPU's session is taken to hold what the CUDA session does.
 _PLANNED_TWICE = 20_000
@@ -165,17 +166,9 @@ class Predictor:
     def _session_times(
         self, prepared: PreparedGraph, gpu: Device | None, precision: str, measured: Measured | None
     ) -> SessionTimes:
-        on_cpu = model_precision(prepared.on_cpu.graph)
-        _, predicted = self._on_own_cpu(prepared.on_cpu.cpu_work, on_cpu)
-        cpu: GroupEstimates = predicted
-        # What bounds a group cannot be timed: a measured time takes it from the prediction.
-        if measured is not None and measured.cpu_times:
-            cpu = tuple(
-                time if time is None else replace(time, bound=estimate.bound if estimate else None)
-                for time, estimate in zip(measured.cpu_times, predicted, strict=True)
-            )
+        cpu = self._cpu_times(prepared, measured)
         own = model_precision(prepared.graph)
-        cuda = self._cuda_times(prepared, gpu, precision, own) if gpu else ()
+        cuda = self._cuda_times(prepared, gpu, precision, own, measured, cpu) if gpu else ()
         if gpu is not None and measured is not None and measured.cuda_times:
             cuda = tuple(
                 time if time is None else replace(time, bound=estimate.bound if estimate else None)
@@ -183,17 +176,69 @@ class Predictor:
             )
         return SessionTimes(cpu=cpu, cuda=cuda)
 
-    def _cuda_times(self, prepared: PreparedGraph, gpu: Device, precision: str, on_cpu: str) -> GroupEstimates:
+    def _cpu_times(self, prepared: PreparedGraph, measured: Measured | None) -> GroupEstimates:
+        """Times in a CPU session, which add up to its latency where that was measured."""
+        on_cpu = model_precision(prepared.on_cpu.graph)
+        _, predicted = self._on_own_cpu(prepared.on_cpu.cpu_work, on_cpu)
+        times: GroupEstimates = predicted
+        if measured is None:
+            return times
+        # What bounds a group cannot be timed: a measured time takes it from the prediction.
+        if measured.cpu_times:
+            times = tuple(
+                time if time is None else replace(time, bound=estimate.bound if estimate else None)
+                for time, estimate in zip(measured.cpu_times, predicted, strict=True)
+            )
+        return _adding_up(times, measured.cpu_latency)
+
+    def _cuda_times(
+        self,
+        prepared: PreparedGraph,
+        gpu: Device,
+        precision: str,
+        on_cpu: str,
+        measured: Measured | None,
+        cpu: GroupEstimates,
+    ) -> GroupEstimates:
         """Times in a [CUDA, CPU] session: groups that fall back take the CPU's time."""
         gpu_times = self._on_gpu(prepared, gpu, precision)
         fallen = np.array([group.provider == "cpu" for group in prepared.cuda_groups], dtype=np.bool_)
         if not fallen.any():
             return gpu_times
         beside_gpu, _ = self._on_own_cpu(prepared.cuda_work, on_cpu)
-        fallen_back = iter(beside_gpu.only(fallen).estimates())
+        fallen_back: Iterable[Estimate | None] = beside_gpu.only(fallen).estimates()
+        if measured is not None and measured.cpu_latency is not None:
+            groups = [group for group in prepared.cuda_groups if group.provider == "cpu"]
+            fallen_back = self._as_in_the_cpu_session(prepared, cpu, groups, tuple(fallen_back))
+        times = iter(fallen_back)
         return tuple(
-            next(fallen_back) if falls else time for falls, time in zip(fallen.tolist(), gpu_times, strict=True)
+            next(times) if falls else time for falls, time in zip(fallen.tolist(), gpu_times, strict=True)
         )
+
+    def _as_in_the_cpu_session(
+        self,
+        prepared: PreparedGraph,
+        cpu: GroupEstimates,
+        groups: Sequence[Group],
+        predicted: GroupEstimates,
+    ) -> Iterator[Estimate | None]:
+        """What the same operators took in the CPU's session, where that ran: it is the same processor.
+
+        Args:
+            prepared: The model.
+            cpu: Times of the CPU session's groups.
+            groups: Of the CUDA session, those that fall back.
+            predicted: Their times as predicted, for what the CPU's session does not run.
+        """
+        shares = self._cpu_shares(prepared, cpu)
+        for group, estimate in zip(groups, predicted, strict=True):
+            parts = [shares[member] for member in group.members]
+            known = [part for part in parts if part is not None]
+            if estimate is None or not known or len(known) < len(parts):
+                yield estimate
+                continue
+            # Mixed: it was timed in another session than this one.
+            yield replace(total(known), origin="mixed", bound=estimate.bound, method=known[0].method)
 
     def _on_gpu(self, prepared: PreparedGraph, gpu: Device, precision: str) -> GroupEstimates:
         """Times of the CUDA session's groups, as if all ran there; in 16 bits, of those that can."""
@@ -231,19 +276,7 @@ class Predictor:
 
     def _with_shares(self, by_group: DecisionInput, prepared: PreparedGraph) -> DecisionInput:
         """Splits the time of each group over its operators."""
-        session = prepared.on_cpu
-        cpu = prediction.operator_shares(
-            session.graph,
-            session.table,
-            session.cpu_groups,
-            session.cpu_work,
-            by_group.cpu_times,
-            self.cpu,
-            model_precision(session.graph),
-            threads=self.options.threads,
-            operators=session.operators,
-        )
-        cpu = prepared.from_cpu(cpu)
+        cpu = self._cpu_shares(prepared, by_group.cpu_times)
         if by_group.gpu is None:
             return replace(by_group, cpu_shares=cpu)
         gpu = prediction.operator_shares(
@@ -257,6 +290,22 @@ class Predictor:
             operators=prepared.operators,
         )
         return replace(by_group, cpu_shares=cpu, gpu_shares=gpu)
+
+    def _cpu_shares(self, prepared: PreparedGraph, times: GroupEstimates) -> GroupEstimates:
+        """Times of a CPU session's groups, split over the graph's operators."""
+        session = prepared.on_cpu
+        shares = prediction.operator_shares(
+            session.graph,
+            session.table,
+            session.cpu_groups,
+            session.cpu_work,
+            times,
+            self.cpu,
+            model_precision(session.graph),
+            threads=self.options.threads,
+            operators=session.operators,
+        )
+        return prepared.from_cpu(shares)
 
     def _latency_on_instance(
         self, prepared: PreparedGraph, precision: str
@@ -305,10 +354,19 @@ class Predictor:
         if opset is not None:
             at_older = prepare(with_opset(prepared.graph, opset), release=prepared.placement.release)
             older = replace(at_older, cpu_form=prepared.cpu_form)
-            # Nothing measured: another opset may be fused otherwise, and the measured groups are of this one.
-            at_opset = self.decision_input(older, gpu, batch, None, per_operator=False)
+            # The whole run alone: measured groups are of this opset, and another may be fused otherwise.
+            run = None if on_cpu is None else Measured(cpu_latency=on_cpu.cpu_latency)
+            at_opset = self.decision_input(older, gpu, batch, run, per_operator=False)
             changes.append(WhatIf(change=f"exported at opset {opset}", question=at_opset))
         return tuple(changes)
+
+
+def _adding_up(times: GroupEstimates, run: Estimate | None) -> GroupEstimates:
+    """The times of a session's groups, scaled to what the whole run took where that is known."""
+    spent = sum(time.time_s for time in times if time is not None)
+    if run is None or not spent:
+        return times
+    return tuple(None if time is None else time.scaled(run.time_s / spent) for time in times)
 
 
 def _with_casts(time: Estimate | None, casts: Estimate | None) -> Estimate | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Bound = Literal["compute", "memory", "overhead"]
@@ -63,6 +63,15 @@ class Estimate:
                 floor_s=part.floor_s * factor, gap_s=part.gap_s * factor, host_s=part.host_s * factor
             ),
         )
+
+
+def share_of_group(whole: Estimate, part: float) -> Estimate:
+    """An operator's part of the time of the group that it runs in, 0 to 1.
+
+    A group of several is one kernel: that takes the time that was measured, and how it divides is modelled.
+    """
+    time = whole.scaled(part)
+    return replace(time, origin="mixed") if part < 1 and whole.origin == "measured" else time
 
 
 def total(parts: Iterable[Estimate]) -> Estimate:

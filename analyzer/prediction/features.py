@@ -87,6 +87,7 @@ def form_of(node: Node) -> Hashable:
         node.identity,
         node.version,
         tuple(node.attributes.items()),
+        node.steps,
         _forms(node.inputs),
         _forms(node.outputs),
     )
@@ -401,6 +402,12 @@ def _recurrent(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     if node.attributes.get("layout") == 1:
         steps, batch = batch, steps
     directions, gates, hidden = recurrence
+    fewest, most = node.steps or (steps, steps)
+    # Counts are of whole sequences; a kernel ends with the longest.
+    taken = most / steps if steps else 1.0
+    base = replace(base, flops=base.flops * taken, read=base.read * taken, written=base.written * taken)
+    base = replace(base, least=fewest / most if most else 1.0)
+    steps = most
     whole = base.flops or 1.0
     across = 2.0 * directions * steps * batch * gates * weight[2]
     share = min(1.0, across / whole)

@@ -15,7 +15,7 @@ from analyzer.devices.device import Device
 from analyzer.graph import Graph
 from analyzer.ort.execution import Group
 from analyzer.prediction import cpu
-from analyzer.prediction.estimate import Bound, Estimate, total
+from analyzer.prediction.estimate import Bound, Estimate, share_of_group, total
 from analyzer.prediction.features import CONVS, LOOP, MATMULS
 from analyzer.prediction.gpu.ceilings import sheet as sheet_of
 from analyzer.prediction.gpu.constants import LAUNCH_WIDTH
@@ -144,7 +144,8 @@ def predict_arrays(
     )
     slower = np.maximum(0.0, at_most - seconds * spread)
     more = np.bincount(work.group, weights=slower, minlength=work.groups)
-    least = np.bincount(work.group, weights=least_times(work, sheet), minlength=work.groups)
+    surely = least_times(work, sheet) * work["least"]
+    least = np.bincount(work.group, weights=surely, minlength=work.groups)
     low = np.maximum(whole.low_s, np.minimum(least, whole.time_s))
     return replace(whole, low_s=low, high_s=whole.high_s + more)
 
@@ -174,7 +175,7 @@ def _by_group(
     narrow: Floats = np.where(work.unknown, _UNKNOWN_WIDTH, LAUNCH_WIDTH)
     return GroupTimes(
         time_s=kernel + launch,
-        low_s=over(times / spread) + inside / narrow + (launch - inside) / widest,
+        low_s=over(times * work["least"] / spread) + inside / narrow + (launch - inside) / widest,
         high_s=over(times * spread) + inside * narrow + (launch - inside) * widest,
         bound=bound,
         method=method,
@@ -341,10 +342,12 @@ def _shared(seconds: float, work: Workload) -> Floats:
 def _with_surplus(times: GroupTimes, surplus_s: Floats, work: Workload, wide: float) -> GroupTimes:
     overheads = times.overheads
     width: Floats = np.where(work.unknown, _UNKNOWN_WIDTH, wide)
+    least = np.ones(work.groups)  # a host launches fewer steps too
+    np.minimum.at(least, work.group, work["least"])
     return replace(
         times,
         time_s=times.time_s + surplus_s,
-        low_s=times.low_s + surplus_s / width,
+        low_s=times.low_s + surplus_s * least / width,
         high_s=times.high_s + surplus_s * width,
         overheads=replace(overheads, host_s=overheads.host_s + surplus_s) if overheads else None,
     )
@@ -392,7 +395,7 @@ def operator_shares(
 
     Returns:
         One per node; None for operators in no group (folded before the model runs) or in one without estimate.
-        Shares of a group add up to its time.
+        Shares of a group add up to its time; those of a measured one are ``mixed``.
     """
     # A group of one operator, as most are, has nothing to split.
     fused = np.array([len(group.members) > 1 for group in groups], dtype=np.bool_)
@@ -416,5 +419,5 @@ def operator_shares(
         whole = sum(own)
         for member, weight in zip(group.members, own, strict=True):
             part = weight / whole if whole > 0 else 1.0 / len(group.members)
-            estimate_of[member] = None if estimate is None else estimate.scaled(part)
+            estimate_of[member] = None if estimate is None else share_of_group(estimate, part)
     return tuple(estimate_of)

@@ -68,6 +68,7 @@ class Piece:
         elements: Elements written (or read by a reduction).
         narrow: 1 for a product of floats of 8 bits, else 0.
         unpacked: 1 for a product that unpacks its weights on the way, else 0.
+        least: Share of its work that is surely done: less than 1 where sequences may be shorter.
         repeats: How often it is done, one after the other: the trips of a loop.
 
     Of a fused attention, ``batch`` are sequences, ``m`` new tokens of each, ``n`` keys before them, ``k`` the
@@ -98,4 +99,5 @@ class Piece:
     elements: float = 0.0
     narrow: float = 0.0
     unpacked: float = 0.0
+    least: float = 1.0
     repeats: float = 1.0

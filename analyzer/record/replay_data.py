@@ -188,6 +188,21 @@ class Batches:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecurrentSteps:
+    """How long the longest sequence of a recurrence is whose lengths are values of an input.
+
+    Attributes:
+        operator: Its index.
+        fewest: Steps that it takes at least.
+        most: Steps that it takes at most, by which its time is predicted.
+    """
+
+    operator: Count
+    fewest: Count
+    most: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayData:
     """The parts.
 
@@ -201,6 +216,7 @@ class ReplayData:
         gpus: Of the GPUs that the catalogue has otherwise (this machine's own, calibrated) or not at all.
         runs: What was measured at other batches.
         instances: Of the user's own price list.
+        steps: Of recurrences that read lengths.
         as_recorded: Whether the CPU's times stand as the record has them, predicted or not: it was decided anew
             from a record that kept nothing to predict them from.
     """
@@ -214,4 +230,5 @@ class ReplayData:
     gpus: tuple[GpuFigures, ...] = ()
     runs: tuple[ReplayRun, ...] = ()
     instances: tuple[OwnInstance, ...] = ()
+    steps: tuple[RecurrentSteps, ...] = ()
     as_recorded: bool = False

@@ -22,7 +22,7 @@ _THIS_CPU = {
 _TIMES = {
     "measured": (
         "the median of runs of ONNX Runtime without its profiler; an operator's time is its share of what runs "
-        "with the profiler give for the group that it was executed in"
+        "with the profiler give for the group that it was executed in, mixed where that group has several"
     ),
     "predicted": (
         "on a GPU the longer of a kernel's arithmetic, at the rate that the card sustains in tiles of its "

@@ -55,7 +55,14 @@ MARKS = {
             sign="○",
             meaning="computed from the counts and the device's data sheet or calibration; nothing was run",
         ),
-        Mark(name="mixed", sign="◐", meaning="made of measured and predicted parts"),
+        Mark(
+            name="mixed",
+            sign="◐",
+            meaning=(
+                "made of measured and predicted parts; of an operator, its share of what a measured group "
+                "took, or what it took in another session"
+            ),
+        ),
         Mark(
             name="modelled",
             sign="≈",

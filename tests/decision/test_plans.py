@@ -8,7 +8,9 @@ import pytest
 
 from analyzer.decision import decide
 from analyzer.decision.decision_input import Decision, DecisionInput
+from analyzer.decision.error_components import of_measured_run, ratio, summed
 from analyzer.decision.placement_problem import placement_problem, resized, same_units
+from analyzer.decision.plans import plan_all
 from analyzer.graph import DTYPES, Graph, Node, Tensor
 from analyzer.ort.execution import Copy, Group, NodePlacement, Placement
 from analyzer.prediction.estimate import Estimate
@@ -280,3 +282,25 @@ def test_a_question_at_another_batch_keeps_units_and_has_the_sizes_that_it_has_b
     # One more constant, and it is another problem.
     folded = replace(nodes[3], outputs=tuple(replace(tensor, constant=True) for tensor in nodes[3].outputs))
     assert not same_units(question, replace(at_batch_8, graph=replace(graph, nodes=(*nodes[:3], folded))))
+
+
+def test_what_a_measured_run_shares_with_the_gpu_plan_cancels_whatever_the_operators_intervals_say(
+    build: Callable[..., Any], op: type[Any]
+) -> None:
+    """Without a CUDA kernel either session runs the same operators: 2 ms against 2 ms and one copy each way."""
+    whole = Estimate(time_s=2e-3, low_s=1.9e-3, high_s=3e-3, origin="measured")
+    ops = (op(reads=("in",), cpu=2e-3, gpu=2e-3, able=False),)
+    plans = plan_all(build(*ops, spread=2.6, cpu_latency=whole))
+    assert plans.gpu is not None
+    found = ratio(plans.cpu.components, plans.gpu.components)
+    assert found is not None
+    assert found[1:] == pytest.approx((found[0], found[0]), rel=0.01)
+    assert (plans.gpu.latency.low_s, plans.gpu.latency.high_s) == pytest.approx((1.9e-3, 3e-3), rel=0.01)
+
+
+def test_how_a_measured_run_divides_is_in_doubt_as_far_as_another_part_could_have_taken_the_rest() -> None:
+    """1 ms of 2 ms that may be 2 ms: two parts of three are 4/3 ms; and if it is half of that, 2/3 ms."""
+    whole = Estimate(time_s=2e-3, low_s=2e-3, high_s=2e-3, origin="measured")
+    part = Estimate(time_s=1e-3, low_s=0.5e-3, high_s=2e-3, origin="predicted")
+    found = summed(of_measured_run("cpu", [part], whole))
+    assert (found.low_s, found.time_s, found.high_s) == pytest.approx((2e-3 / 3, 1e-3, 4e-3 / 3))

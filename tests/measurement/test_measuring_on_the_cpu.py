@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from measuring_models import FLOAT, branching, model, perceptron, save
 from onnx import TensorProto, helper
@@ -178,3 +179,77 @@ def test_open_dimensions_are_made_up_and_told(tmp_path: Path) -> None:
     path = save(model([node], [("x", FLOAT, ["batch", 8])], [("y", FLOAT, ["batch", 8])]), tmp_path)
     measured = measure(request(path, profile=False))
     assert any("'batch' of input x taken as 1" in text for text in measured.messages)
+
+
+_KEYS: dict[str, Any] = {"classlabels_int64s": [3, 5, 7], "classlabels_strings": ["a", "b", "c"]}
+
+
+def scored(
+    results: list[tuple[str, onnx.TypeProto]], *nodes: onnx.NodeProto, rows: int = 64
+) -> onnx.ModelProto:
+    """A product of three columns, ``y``, and what nodes make of it."""
+    weights = [("w", np.arange(12, dtype=np.float32).reshape(4, 3))]
+    product = helper.make_node("MatMul", ["x", "w"], ["y"], name="product")
+    made = model([product, *nodes], [("x", FLOAT, [rows, 4])], [], weights, domains=["ai.onnx.ml"], opset=18)
+    made.graph.output.extend(helper.make_value_info(name, kind) for name, kind in results)
+    return made
+
+
+_TENSOR = helper.make_tensor_type_proto(FLOAT, [64, 3])
+
+
+@pytest.mark.parametrize(
+    ("attribute", "key"),
+    [("classlabels_int64s", TensorProto.INT64), ("classlabels_strings", TensorProto.STRING)],
+)
+def test_a_classifier_whose_probabilities_are_maps_is_measured_operator_by_operator(
+    tmp_path: Path, attribute: str, key: int
+) -> None:
+    """ZipMap, with which skl2onnx and onnxmltools end a classifier unless told otherwise."""
+    zipped = helper.make_node(
+        "ZipMap", ["y"], ["z"], name="zip", domain="ai.onnx.ml", **{attribute: _KEYS[attribute]}
+    )
+    kind = helper.make_sequence_type_proto(
+        helper.make_map_type_proto(key, helper.make_tensor_type_proto(FLOAT, []))
+    )
+    path = save(scored([("z", kind)], zipped), tmp_path)
+    np.savez(tmp_path / "feeds.npz", x=np.eye(64, 4, dtype=np.float32))
+    measured = measure(request(path, feeds=tmp_path / "feeds.npz", outputs=tmp_path / "out.npz"))
+    assert not [text for text in measured.messages if "not complete" in text]
+    assert {node.op_type for node in measured.nodes} == {"MatMul", "ZipMap"}
+    assert sum(node.time_s for node in measured.nodes) == pytest.approx(measured.latency.median_s)
+    assert measured.outputs is not None
+    outputs = load_tensors(measured.outputs)
+    np.testing.assert_array_equal(outputs["z.keys"], _KEYS[attribute] * 64)
+    # The first four rows of an identity pick the rows of the weights.
+    np.testing.assert_array_equal(outputs["z.values"][:12], np.arange(12))
+    assert outputs["z.values"].dtype == np.float32
+
+
+def test_sequences_and_optional_outputs_are_measured_like_tensors(tmp_path: Path) -> None:
+    sequence = helper.make_sequence_type_proto(_TENSOR)
+    empty = helper.make_node("Optional", [], ["none"], name="none")
+    empty.attribute.append(helper.make_attribute("type", _TENSOR))
+    path = save(
+        scored(
+            [
+                ("both", sequence),
+                ("some", helper.make_optional_type_proto(_TENSOR)),
+                ("none", helper.make_optional_type_proto(_TENSOR)),
+            ],
+            helper.make_node("Relu", ["y"], ["r"], name="relu"),
+            helper.make_node("SequenceConstruct", ["y", "r"], ["both"], name="both"),
+            helper.make_node("Optional", ["y"], ["some"], name="some"),
+            empty,
+        ),
+        tmp_path,
+    )
+    measured = measure(request(path, outputs=tmp_path / "out.npz"))
+    assert not [text for text in measured.messages if "not complete" in text]
+    assert {node.op_type for node in measured.nodes} >= {"MatMul", "Relu", "SequenceConstruct"}
+    assert sum(node.time_s for node in measured.nodes) == pytest.approx(measured.latency.median_s)
+    assert measured.outputs is not None
+    outputs = load_tensors(measured.outputs)
+    assert set(outputs) == {"both", "some"}  # an empty optional holds nothing
+    np.testing.assert_array_equal(outputs["both"][0], outputs["some"])
+    np.testing.assert_array_equal(outputs["both"][1], np.maximum(outputs["some"], 0))

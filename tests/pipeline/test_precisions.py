@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,11 @@ from analyzer.api import analyze_record
 from analyzer.conversion import in_floats, without_half_kernel
 from analyzer.errors import RecordError, UsageError
 from analyzer.loading.onnx_graph.build import to_graph
+from analyzer.pipeline import measure, precision_table
+from analyzer.pipeline.measure import Measured
+from analyzer.prediction.estimate import Estimate
 from analyzer.record.analysis import Analysis, PrecisionResult
+from analyzer.record.outcome import CostRow
 
 
 def network(*, opset: int = 20, batch: int | str = 1, products: int = 0) -> onnx.ModelProto:
@@ -287,3 +291,109 @@ def test_kernels_of_a_narrow_type_are_looked_up_for_each_operator_and_opset() ->
         found = {graph.nodes[index].op_type for index in without_half_kernel(graph, "bfloat16")}
         assert found & {"Conv", "Gemm", "Relu"} == lacking
         assert not set(without_half_kernel(graph, "float16"))
+
+
+def recurrent() -> onnx.ModelProto:
+    """An LSTM of 64 steps and a small product behind it: neither int4 nor int8 has kernels for the first."""
+    generator = np.random.default_rng(0)
+    sizes = {"w": (1, 1024, 256), "r": (1, 1024, 256), "o": (256, 64)}
+    weights = [
+        numpy_helper.from_array(generator.standard_normal(size).astype(np.float32) / 16, name)
+        for name, size in sizes.items()
+    ]
+    nodes = [
+        helper.make_node("LSTM", ["x", "w", "r"], ["", "h"], name="lstm", hidden_size=256),
+        helper.make_node("Squeeze", ["h"], ["s"], name="squeeze"),
+        helper.make_node("MatMul", ["s", "o"], ["y"], name="product"),
+    ]
+    ends = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [64, 4, 256]),
+        helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 64]),
+    ]
+    graph = helper.make_graph(nodes, "recurrent", ends[:1], ends[1:], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+def measured_as(seconds: float) -> Callable[..., Measured]:
+    """Stands for a run of the CPU that took so long, between half and three times as long."""
+
+    def run(*_: Any, **__: Any) -> Measured:
+        whole = Estimate(time_s=seconds, low_s=seconds / 2, high_s=3 * seconds, origin="measured")
+        return Measured(cpu_latency=whole)
+
+    return run
+
+
+@pytest.mark.parametrize("factor", [0.1, 10.0])
+def test_what_another_precision_gains_does_not_depend_on_how_busy_the_machine_was(
+    factor: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gain is of two predictions; the time is the measured one over it."""
+    predicted = rows(analyze(network(), run=False, gpu="none"))
+    own = predicted["fp32", "cpu"].latency_s
+    assert own is not None
+    monkeypatch.setattr(measure, "measure_batch", measured_as(factor * own))
+    busy = rows(analyze(network(), gpu="none"))
+    assert busy["fp32", "cpu"].origin == "measured"
+    for precision in ("int8", "int4", "fp16"):
+        before, after = predicted[precision, "cpu"], busy[precision, "cpu"]
+        for name in ("speedup", "speedup_low", "speedup_high"):
+            assert getattr(after, name) == pytest.approx(getattr(before, name))
+        assert after.latency_s == pytest.approx(factor * own / after.speedup)
+        assert after.low_s < after.latency_s / 1.9
+        assert after.high_s > after.latency_s * 2.9
+
+
+def test_operators_that_a_precision_leaves_alone_are_no_part_of_its_gain_nor_of_its_doubt() -> None:
+    row = rows(analyze(recurrent(), run=False, gpu="none"))["int4", "cpu"]
+    assert (row.speedup, row.speedup_low, row.speedup_high) == pytest.approx((1.0, 1.0, 1.0), abs=0.02)
+
+
+def test_bytes_that_read_the_same_are_not_said_to_become_each_other() -> None:
+    """An embedding of 4,000,000 bytes stays; the product's 256 become some 40."""
+    nodes = [
+        helper.make_node("Gather", ["table", "i"], ["e"], name="embedding"),
+        helper.make_node("MatMul", ["e", "w"], ["y"], name="product"),
+    ]
+    weights = [
+        numpy_helper.from_array(np.ones(size, np.float32), name)
+        for name, size in {"table": (15625, 64), "w": (64, 1)}.items()
+    ]
+    ends = [
+        helper.make_tensor_value_info("i", TensorProto.INT64, [4]),
+        helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 1]),
+    ]
+    graph = helper.make_graph(nodes, "lookup", ends[:1], ends[1:], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    reason = rows(analyze(model, run=False, gpu="none"))["int4", "cpu"].reason
+    assert "4.00 MB next to nothing" in reason
+    assert "become" not in reason
+
+
+@pytest.mark.parametrize(
+    ("speedup", "dollars", "said"),
+    [
+        (1.2, 1.1, "dearer all the same, as aws small takes longer"),
+        (0.8, 0.9, "cheaper all the same, as gcp large takes less time"),
+        (1.2, 0.9, ""),
+        (0.8, 1.1, ""),
+    ],
+)
+def test_dollars_that_go_the_other_way_than_times_say_on_which_instance(
+    speedup: float, dollars: float, said: str
+) -> None:
+    def row(provider: str, instance: str, usd: float) -> CostRow:
+        return CostRow(
+            provider=provider,
+            instance=instance,
+            gpu=None,
+            usd_per_hour=1.0,
+            price_date="2026-01-01",
+            throughput_per_s=1.0,
+            usd_per_million=usd,
+            meets_slo=None,
+        )
+
+    found = precision_table._other_direction(speedup, row("aws", "small", 1.0), row("gcp", "large", dollars))
+    assert found.startswith(f"; {said}" if said else "")
+    assert bool(found) == bool(said)

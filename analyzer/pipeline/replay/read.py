@@ -92,6 +92,7 @@ class _GraphBuilder:
         self._values = (
             {name: small.value for small in replay.values for name in small.tensors} if replay else {}
         )
+        self._steps = {row.operator: (row.fewest, row.most) for row in replay.steps} if replay else {}
         self._tensors: dict[str, Tensor] = {}
 
     def graph(self) -> Graph:
@@ -126,6 +127,7 @@ class _GraphBuilder:
             module_class=operator.module_class,
             source=Source(file=source.file, line=source.line, code=source.code) if source else None,
             phase=operator.phase,
+            steps=self._steps.get(operator.index),
         )
 
     def _tensor(self, info: TensorInfo, *, stored: bool) -> Tensor:

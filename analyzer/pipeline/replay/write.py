@@ -25,6 +25,7 @@ from analyzer.record.replay_data import (
     CpuFigures,
     GpuFigures,
     OwnInstance,
+    RecurrentSteps,
     ReplayData,
     ReplayGroup,
     ReplayRun,
@@ -64,6 +65,11 @@ def write_replay_data(
         gpus=gpu_figures(gpus),
         runs=runs_at_other_batches(measured, batch),
         instances=own_instances(predictor.offers.own),
+        steps=tuple(
+            RecurrentSteps(operator=node.index, fewest=node.steps[0], most=node.steps[1])
+            for node in graph.nodes
+            if node.steps is not None
+        ),
     )
 
 
