@@ -120,9 +120,11 @@ def _plans(analysis: Analysis) -> str:
     if not cards:
         return ""
     head = ("", "latency", "90 % interval", "per second", "memory", "$/million", "energy", "origin")
+    # One mark is one answer's: where the ranking is the answer, the mark stands there.
+    marked_here = not ranking_words.leads(analysis)
     rows = [
         (
-            f"{'> ' if card.chosen else '  '}{card.title}",
+            f"{'> ' if card.chosen and marked_here else '  '}{card.title}",
             card.latency,
             card.interval,
             card.throughput,
@@ -256,9 +258,10 @@ def _precisions(analysis: Analysis) -> str:
     if not rows:
         return ""
     cells = [
-        (f"{'> ' if row.decided else '  '}{row.precision}", *precision_rows.cells(row)[1:]) for row in rows
+        (f"{row.precision}{' (as asked)' if row.decided else ''}", *precision_rows.cells(row)[1:])
+        for row in rows
     ]
-    head = [f"  {precision_rows.HEAD[0].lower()}", *(name.lower() for name in precision_rows.HEAD[1:])]
+    head = [name.lower() for name in precision_rows.HEAD]
     lines = table(head, cells, right=range(2, 7))
     # What does not run says why, and so does what is slower than the model as it is: the rest is on the page.
     said = (row for row in rows if not row.runs or row.slower)

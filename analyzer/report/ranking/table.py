@@ -84,6 +84,7 @@ def sheet(analysis: Analysis) -> OptionTable | None:
     if ranking is None or not ranking.candidates:
         return None
     rows, columns = ranking.candidates, _columns(ranking)
+    chosen, mark = _answer(analysis, ranking)
     return OptionTable(
         name="ranking",
         title=title(ranking),
@@ -92,11 +93,24 @@ def sheet(analysis: Analysis) -> OptionTable | None:
         figures=tuple(at for at, column in enumerate(columns) if column.figure),
         narrow=tuple(at for at, column in enumerate(columns) if column.narrow),
         sort=tuple(tuple(column.value(row) for column in columns) for row in rows),
-        chosen=ranking.best if ranking.best is not None else ranking.nearest,
-        mark="best" if ranking.best is not None else "nearest",
+        chosen=chosen,
+        mark=mark,
         pale=tuple(at for at, one in enumerate(rows) if not one.runs),
         lead=_lead(ranking) if leads(analysis) else " ".join((*ranking.notes, _lead(ranking))),
     )
+
+
+def _answer(analysis: Analysis, ranking: RankingResult) -> tuple[int | None, str]:
+    """The row of the answer that stands above, and its mark: a second row must not look like a second answer."""
+    if leads(analysis):
+        return (ranking.best, "best") if ranking.best is not None else (ranking.nearest, "nearest")
+    kind = "cpu" if analysis.verdict.device == "cpu" else "gpu"
+    rows = (
+        at
+        for at, one in enumerate(ranking.candidates)
+        if one.named and one.asked and one.runs and one.kind == kind and one.batch == analysis.model.batch
+    )
+    return (None if analysis.verdict.device == "either" else next(rows, None)), "the verdict"
 
 
 def terminal_sheet(analysis: Analysis) -> OptionTable | None:
@@ -135,10 +149,15 @@ def _lead(ranking: RankingResult) -> str:
     parts += ["the CPU"] + ([plural(rented, "CPU instance")] if rented else [])
     at = f" at {batches} batches" if batches > 1 else ""
     text = f"{listed(parts)}{at}, each with its best plan and the instance that runs it for the least."
-    if rented and batches > 1:
+    if batches > 1 and ranking.objective == "latency" and ranking.best is not None:
+        compared = ranking.candidates[ranking.best].batch
+        text += f" Latencies are compared at one batch, {compared}: a larger one takes longer everywhere."
+    elif rented and batches > 1:
         text += " Of a CPU instance one batch is shown, its best."
     if any(not ranking.candidates[at].named for at in ranking.as_good) and ranking.objective != "cost":
         text += " A CPU instance, which nobody named, is the best only where it wins by more than the error."
+    if ranking.best is not None and ranking.best_by.get(ranking.objective, ranking.best) != ranking.best:
+        text += " A gain within the error is not worth dollars: of what is as good the cheapest is the best."
     if len(asked) < len(ranking.candidates):
         text += " Other precisions stand last: each is another model, whose accuracy must be checked."
     return text
