@@ -120,7 +120,7 @@ def _key(one: Contender, objective: Objective) -> tuple[bool, float, bool, bool,
 def _each_instance_once(
     contenders: Sequence[Contender], objective: Objective, batch: int | None
 ) -> list[Contender]:
-    """All that was named, and of each instance that nobody named its best batch, or the one that is compared."""
+    """All that was named, and of each instance that nobody named its best batch, or that compared."""
     best: dict[tuple[str, str], Contender] = {}
     able = [one for one in contenders if _is_able(one)]
     # With nothing that is able all of them are late or do not run, and the nearest is looked for.
@@ -174,7 +174,7 @@ def _as_good(
 def _worth_its_dollars(
     leader: Contender, able: Sequence[Contender], objective: Objective, slo_s: float | None
 ) -> Contender:
-    """The leader, or the cheapest of what is as good, where that is sure to be cheaper and to keep the limit."""
+    """The leader, or the cheapest of what is as good where it is sure to be cheaper and to keep the limit."""
     if objective == "cost":
         return leader
     cheaper = [

@@ -132,14 +132,14 @@ def _took(one: Contender) -> str:
 
 
 def _dearer(ranked: Ranked) -> str:
-    """What has the better figure and is not the best, since the gain is within the error and dollars are not."""
+    """What has the better figure and is not the best: the gain is within the error, its dollars are not."""
     best, leader = ranked.best, ranked.leader
     if best is None or leader is None or leader is best:
         return ""
     ours, theirs = best.candidate.usd_per_million, leader.candidate.usd_per_million
     return (
-        f"{capital(ranked.at(leader))} has {_figure(leader, ranked.objective)}, a gain within the intervals, and "
-        f"is {_times(_dollar_ratio(best, leader), 'cheaper', 'dearer')}: {dollars(theirs)} against "
+        f"{capital(ranked.at(leader))} has {_figure(leader, ranked.objective)}, a gain within the intervals, "
+        f"and is {_times(_dollar_ratio(best, leader), 'cheaper', 'dearer')}: {dollars(theirs)} against "
         f"{dollars(ours)} per million."
     )
 

@@ -330,7 +330,7 @@ def test_a_gain_within_the_error_is_not_worth_dollars(ask: Ask) -> None:
 
 
 def test_what_is_as_good_is_named_with_the_one_that_costs_least(ask: Ask) -> None:
-    """$1.08/h for 90.9 a second are $3.30 against $5.50 of $1.98/h for 100: within 1.5 twice either may cost less."""
+    """$1.08/h for 90.9 a second are $3.30, $1.98/h for 100 are $5.50: within the error either may cost less."""
     near = (replace(A100, usd_per_hour=1.98), replace(L4, usd_per_hour=1.08))
     given: dict[str, Any] = {"spread": 1.5, "instances": near}
     result = ranked(ask("A100", 10e-3, **given), ask("L4", 11e-3, **given))

@@ -101,7 +101,7 @@ def sheet(analysis: Analysis) -> OptionTable | None:
 
 
 def _answer(analysis: Analysis, ranking: RankingResult) -> tuple[int | None, str]:
-    """The row of the answer that stands above, and its mark: a second row must not look like a second answer."""
+    """The row of the answer that stands above, and its mark: no second row may look like an answer."""
     if leads(analysis):
         return (ranking.best, "best") if ranking.best is not None else (ranking.nearest, "nearest")
     kind = "cpu" if analysis.verdict.device == "cpu" else "gpu"
