@@ -104,6 +104,7 @@ class PlanCard:
     dollars_interval: str
     dollars_origin: str
     instance: str
+    rented: str
     energy: str
     energy_interval: str
     energy_of: str
@@ -344,9 +345,26 @@ def priced_on(analysis: Analysis) -> str:
     by_instance: dict[str, list[str]] = {}
     for plan in analysis.plans:
         if plan.usd_per_million is not None and plan.instance:
-            by_instance.setdefault(plan.instance, []).append(_title(analysis, plan))
+            by_instance.setdefault(_rented(analysis, plan), []).append(_title(analysis, plan))
     parts = [f"{listed(titles)}: {instance}" for instance, titles in by_instance.items()]
-    return f"Dollars are those of {'; '.join(parts)}." if parts else ""
+    return f"Dollars are of rented machines: {'; '.join(parts)}." if parts else ""
+
+
+def _rented(analysis: Analysis, plan: PlanResult) -> str:
+    """The instance whose dollars a plan has, and the time there where it is another: ``c1 (1.2 ms there)``."""
+    every = () if analysis.ranking is None else analysis.ranking.candidates
+    batch = analysis.model.batch
+    there = next(
+        (
+            one.latency_s
+            for one in every
+            if one.asked and one.batch == batch and one.plan == plan.name and one.instance == plan.instance
+        ),
+        None,
+    )
+    if not plan.instance or there is None or seconds(there) == seconds(plan.latency_s):
+        return plan.instance
+    return f"{plan.instance} ({seconds(there)} there)"
 
 
 def plan_cards(analysis: Analysis) -> tuple[PlanCard, ...]:
@@ -376,6 +394,7 @@ def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
         dollars_interval=dollars_range[0],
         dollars_origin=dollars_range[1],
         instance=plan.instance,
+        rented=_rented(analysis, plan),
         energy=joules(plan.energy_j),
         energy_interval=joules_range[0],
         energy_of=plan.energy_of,

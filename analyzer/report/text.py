@@ -404,6 +404,8 @@ def print_summary(analysis: Analysis, console: Console) -> None:
     cards, operators = summary.plan_cards(analysis), summary.top_operators(analysis)
     if cards:
         console.print(_rich_plans(cards, console.width))
+        # A line of its own: a terminal has no room for the names in the table.
+        console.print(escape(clean(summary.priced_on(analysis))), style="dim", highlight=False)
     if devices := _devices(analysis, _MOST_DEVICES, console.width):
         console.print("\n" + "\n".join(devices), markup=False, highlight=False)
     # The phases alone: the other tables of a training step are in the report, a terminal shows one screen.
@@ -471,6 +473,7 @@ def _print_run(analysis: Analysis, console: Console) -> None:
     console.print(escape(clean(f"{_step(analysis)}: {summary.sentence(analysis)}")))
     if cards := summary.plan_cards(analysis):
         console.print(_rich_plans(cards, console.width))
+        console.print(escape(clean(summary.priced_on(analysis))), style="dim", highlight=False)
     for gap in summary.missing(analysis):
         console.print(escape(clean(gap)), style="yellow")
     console.print("  ".join(f"{mark.sign} {mark.name}" for mark in MARKS.values()), style="dim")

@@ -150,6 +150,16 @@ def test_one_mark_is_one_answers() -> None:
     assert [line.split("  ")[0] for line in lines] == ["> Imaginary GPU 9000"]
 
 
+def test_joules_of_a_measured_time_are_mixed_since_power_is_modelled() -> None:
+    here = candidate("Here", 0.001, kind="cpu", plan="cpu", origin="measured", energy_j=0.5)
+    told = analysis(candidates=(here,), best_by={"latency": 0, "energy": 0})
+    latency, energy = ranking_table.best_by(told)
+    assert (latency.origin, energy.origin) == ("measured", "mixed")
+    sheet = ranking_table.sheet(told)
+    assert sheet is not None
+    assert sheet.rows[0][sheet.head.index("Energy")] == f"{energy.figure} {summary.MARKS['mixed'].sign}"
+
+
 def test_a_record_without_a_ranking_is_led_by_its_verdict() -> None:
     assert ranking_words.sentence(factory.analysis()) == factory.analysis().verdict.sentence
     assert ranking_table.sheet(factory.analysis()) is None

@@ -94,7 +94,8 @@ def test_a_limit_is_told_as_what_it_is_and_no_point_is_said_to_prove_it() -> Non
     """An element-wise loop on data in a cache is bound by its instructions, far left of the ridge."""
     told = roofline.limits(["compute", "compute", "memory", "overhead"])
     assert told == (
-        " (2 limited by their instructions (compute), 1 limited by memory, 1 limited by starting them (overhead))"
+        " (2 limited by their instructions (compute), 1 limited by memory, "
+        "1 limited by starting them (overhead))"
     )
     chart = roofline.chart(analysis(1))
     assert chart is not None

@@ -13,12 +13,14 @@ from rich.console import Console
 
 from analyzer.errors import UsageError
 from analyzer.record.analysis import Analysis, BatchRange
+from analyzer.record.ranking import RankedCandidate, RankingResult
 from analyzer.report import (
     FORMATS,
     brief,
     capacity_words,
     find,
     generation_words,
+    notebook,
     operator_columns,
     render,
     summary,
@@ -202,11 +204,40 @@ def test_the_instances_whose_dollars_are_told_are_named() -> None:
     base = factory.analysis()
     on = {"cpu": "c1", "gpu": "g1", "hybrid": "g1"}
     plans = tuple(replace(plan, usd_per_million=1.0, instance=on[plan.name]) for plan in base.plans)
-    said = "Dollars are those of CPU: c1; GPU and Best plan: g1."
+    said = "Dollars are of rented machines: CPU: c1; GPU and Best plan: g1."
     assert summary.priced_on(replace(base, plans=plans)) == said
     assert said in " ".join(render(replace(base, plans=plans), "text").split())
     unknown = tuple(replace(plan, usd_per_million=None) for plan in plans)
     assert summary.priced_on(replace(base, plans=unknown)) == ""
+
+
+def test_dollars_of_another_machine_are_told_with_the_time_there() -> None:
+    """The CPU plan takes 80 ms here and 20 on the instance whose dollars it has."""
+    base = factory.analysis()
+    plans = tuple(
+        replace(plan, usd_per_million=1.0, instance="c1") if plan.name == "cpu" else plan for plan in base.plans
+    )
+    there = RankedCandidate(
+        device="other",
+        name="Other",
+        kind="cpu",
+        plan="cpu",
+        precision="fp32",
+        batch=base.model.batch,
+        named=False,
+        latency_s=0.02,
+        instance="c1",
+    )
+    ranking = RankingResult(objective="latency", candidates=(there,), best=None)
+    told = replace(base, plans=plans, ranking=ranking)
+    said = "Dollars are of rented machines: CPU: c1 (20.0 ms there); GPU and Best plan: imaginary.large."
+    assert summary.priced_on(told) == said
+    assert "per million on a rented c1 (20.0 ms there)" in brief.render(told)
+    assert "rented: c1 (20.0 ms there)" in render(told, "html")
+    assert "c1 (20.0 ms there)" in notebook.render(told)
+    printed = io.StringIO()
+    text.print_summary(told, Console(width=80, file=printed))
+    assert said in " ".join(printed.getvalue().split())
 
 
 def test_a_model_that_fits_nowhere_is_not_said_to_be_faster_anywhere() -> None:
@@ -301,7 +332,10 @@ def test_the_summary_to_paste_has_the_answer_of_what_was_asked() -> None:
     plain, generated, sized = factory.analysis(), factory.generation(), factory.capacity()
     assert plain.verdict.sentence in brief.render(plain)
     # Each plan with the ends of its interval, 10 % around it, and dollars.
-    line = "GPU (Imaginary GPU 3000): 20.0 ms (18.0 to 22.0 ms, ◐ mixed), 400 /s, $0.444 per million, 500 MB."
+    figures = (
+        "20.0 ms (18.0 to 22.0 ms, ◐ mixed), 400 /s, $0.444 per million on a rented imaginary.large, 500 MB."
+    )
+    line = f"GPU (Imaginary GPU 3000): {figures}"
     assert line in brief.render(plain).splitlines()
     assert generation_words.sentence(generated, generated.generation) in brief.render(generated)
     assert "Time to first token: 200 ms ○ (100 to 400 ms)" in brief.render(generated)

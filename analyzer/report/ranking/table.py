@@ -67,13 +67,14 @@ def _best_by(name: str, one: RankedCandidate) -> BestBy:
         "cost": dollars(one.usd_per_million),
         "energy": joules(one.energy_j),
     }
+    origins = {"cost": one.usd_origin, "energy": _energy_origin(one)}
     rented = _instance(one) if name == "cost" and one.named else ""
     at = f"batch {one.batch}" if one.batch is not None else ""
     return BestBy(
         title=titles[name],
         name=_who(one),
         figure=figures[name],
-        origin=one.usd_origin if name == "cost" else one.origin,
+        origin=origins.get(name, one.origin),
         note=", ".join(filter(None, (at, rented))),
     )
 
@@ -183,7 +184,9 @@ def _columns(ranking: RankingResult) -> tuple[_RankColumn, ...]:
         # Of a rented CPU it is the device.
         _text("On", lambda one: _instance(one) if one.named else ""),
         _figure("Memory", "memory_bytes", lambda one: byte_count(one.memory_bytes), narrow=False),
-        _figure("Energy", "energy_j", lambda one: joules(one.energy_j), narrow=False),
+        _figure(
+            "Energy", "energy_j", lambda one: marked(joules(one.energy_j), _energy_origin(one)), narrow=False
+        ),
         _text("Plan", lambda one: "Split" if one.plan == "hybrid" else PLAN_TITLES[one.plan]),
         _text("Note", lambda one: one.reason, narrow=True),
     ]
@@ -205,6 +208,11 @@ def _figure(head: str, key: str, text: Callable[[RankedCandidate], str], *, narr
 
 def _who(one: RankedCandidate) -> str:
     return one.name if one.named else f"{one.provider} {one.instance}: {one.name}"
+
+
+def _energy_origin(one: RankedCandidate) -> str:
+    """As a plan's: joules are a time, which may be measured, at a power that is modelled."""
+    return "mixed" if one.origin == "measured" else one.origin
 
 
 def _instance(one: RankedCandidate) -> str:
