@@ -28,6 +28,7 @@ from analyzer.units import (
     digits,
     dollars,
     factor,
+    flop_count,
     rate,
     seconds,
     share,
@@ -484,6 +485,27 @@ def _split(plan: PlanResult) -> str:
 def at_least(analysis: Analysis) -> str:
     """``at least`` where a total leaves out operators that nobody can count, else nothing."""
     return "at least " if analysis.totals.coverage.unknown > 0 else ""
+
+
+# Of the FLOPs of a run, from where on what is folded is told: a count of the plain model differs by it.
+_FOLDED_TOLD = 0.01
+
+
+def folded(analysis: Analysis) -> str:
+    """What is computed once in place of in every run, for behind a count of FLOPs; empty where it is little."""
+    flops = analysis.totals.folded_flops or 0
+    if not flops or flops < _FOLDED_TOLD * analysis.totals.flops:
+        return ""
+    return f"{flop_count(flops)} more once, when the session is made"
+
+
+def fused_bytes(analysis: Analysis) -> str:
+    """Bytes moved where fused operators write nothing between them; empty where that changes no figure."""
+    totals = analysis.totals
+    if totals.fused_bytes_read is None or totals.fused_bytes_written is None:
+        return ""
+    told = byte_count(totals.fused_bytes_read + totals.fused_bytes_written)
+    return "" if told == byte_count(totals.bytes_read + totals.bytes_written) else told
 
 
 def open_sizes(analysis: Analysis) -> str:

@@ -315,6 +315,8 @@ def _footer(analysis: Analysis) -> str:
         f"multiply-accumulates), {bound}{byte_count(totals.bytes_read + totals.bytes_written)} moved, "
         f"{count(analysis.model.parameters)} parameters"
     ]
+    if folded := summary.folded(analysis):
+        lines.append(f"Computed in each run; {folded}.")
     lines += summary.missing(analysis)
     lines.append("  ".join(f"{mark.sign} {mark.name}" for mark in MARKS.values()))
     wrapped = [line for text in lines for line in _wrapped(text)]

@@ -11,6 +11,7 @@ import pytest
 import report_factory as factory
 from rich.console import Console
 
+from analyzer import units
 from analyzer.errors import UsageError
 from analyzer.record.analysis import Analysis, BatchRange
 from analyzer.record.ranking import RankedCandidate, RankingResult
@@ -22,6 +23,7 @@ from analyzer.report import (
     generation_words,
     notebook,
     operator_columns,
+    page,
     render,
     summary,
     text,
@@ -421,3 +423,30 @@ def test_no_name_becomes_a_formula_in_a_spreadsheet() -> None:
     for row in csv.DictReader(io.StringIO(render(replace(analysis, operators=evil), "csv"), newline="")):
         assert row["name"] == "'=HYPERLINK(1)"
         assert row["module"] == "'@a"
+
+
+def test_what_is_computed_once_is_told_beside_the_work_of_a_run() -> None:
+    base = factory.analysis()
+    flops = base.totals.flops
+    half = replace(base, totals=replace(base.totals, folded_flops=flops // 2))
+    said = f"{units.flop_count(flops // 2)} more once, when the session is made"
+    for name in ("html", "text", "markdown"):
+        assert said in " ".join(render(half, name).split())
+        # Less than a hundredth is no matter.
+        little = replace(base, totals=replace(base.totals, folded_flops=flops // 200))
+        assert "when the session is made" not in render(little, name)
+
+
+def test_what_is_the_same_fused_is_told_once() -> None:
+    base = factory.analysis()
+    same = replace(
+        base.totals,
+        fused_bytes_read=base.totals.bytes_read,
+        fused_bytes_written=base.totals.bytes_written,
+        fused_intensity=base.totals.intensity,
+    )
+    facts = {fact.name: fact.value for fact in page.build(replace(base, totals=same))["facts"]}
+    assert "fused" not in facts["Memory traffic"] + facts["FLOPs per byte"]
+    apart = replace(same, fused_bytes_read=base.totals.bytes_read // 2)
+    facts = {fact.name: fact.value for fact in page.build(replace(base, totals=apart))["facts"]}
+    assert facts["Memory traffic"].endswith(" fused")
