@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from analyzer.checks.phrases import source_location
+from analyzer.checks.phrases import source_location, tensor_bytes
 from analyzer.precision import peak_type
 from analyzer.record.analysis import (
     Analysis,
@@ -313,8 +313,19 @@ def crossover_batch(verdict: VerdictResult) -> str:
 
 
 def uses_gpu(analysis: Analysis) -> bool:
-    """Whether ONNX Runtime's CUDA session puts anything on the GPU at all."""
-    return any(operator.gpu is not None and operator.gpu.placed_on == "cuda" for operator in analysis.operators)
+    """Whether a CUDA session computes anything on the GPU that counts: moving data alone fills no GPU."""
+    on_gpu = [
+        operator
+        for operator in analysis.operators
+        if operator.gpu is not None and operator.gpu.placed_on == "cuda"
+    ]
+    every = sum(operator.flops or 0 for operator in analysis.operators)
+    computed = sum(operator.flops or 0 for operator in on_gpu)
+    return bool(on_gpu) and (not every or computed >= _COMPUTES * every)
+
+
+# Of the model's FLOPs, what a GPU computes that is said to be saturated.
+_COMPUTES = 0.01
 
 
 def batches(analysis: Analysis) -> str:
@@ -325,9 +336,10 @@ def batches(analysis: Analysis) -> str:
     if verdict.saturation_batch and uses_gpu(analysis):
         sentences.append(f"The GPU is saturated from batch {verdict.saturation_batch} on.")
     if verdict.largest_batch and verdict.largest_batch < largest:
-        sentences.append(
-            f"Of the batches looked at {verdict.largest_batch} is the largest that fits its memory."
-        )
+        # Between the last that fits and the first that does not the largest is looked for, where it can be.
+        seen = any(row.batch == verdict.largest_batch for row in analysis.sweep)
+        of = f"Of the batches looked at {verdict.largest_batch}" if seen else f"Batch {verdict.largest_batch}"
+        sentences.append(f"{of} is the largest that fits its memory.")
     return " ".join(filter(None, sentences))
 
 
@@ -566,9 +578,20 @@ def missing(analysis: Analysis) -> tuple[str, ...]:
             f"{len(uncounted)} of {len(analysis.operators)} operators have no known cost ({shown}): "
             "totals are lower bounds."
         )
+    if analysis.plans and all(plan.memory_bytes is None for plan in analysis.plans):
+        gaps.append(_without_memory(analysis))
     if not analysis.plans:
         gaps.append("There is no plan: no latency is known.")
     return tuple(gaps)
+
+
+def _without_memory(analysis: Analysis) -> str:
+    """What is known of the memory where no sum is, and what is not."""
+    tensors = (tensor for operator in analysis.operators for tensor in (*operator.inputs, *operator.outputs))
+    of_open_size = dict.fromkeys(tensor.name for tensor in tensors if tensor_bytes(tensor) is None)
+    why = f": the size of {first_few(of_open_size)} is open" if of_open_size else ""
+    stored = f" beyond {byte_count(analysis.model.parameter_bytes)} of weights"
+    return f"The memory that it needs is not known{stored}{why}."
 
 
 def peak(side: Literal["cpu", "gpu"], device: DeviceInfo, precision: str) -> tuple[str, float] | None:

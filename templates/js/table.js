@@ -7,9 +7,9 @@ const table = (() => {
   const narrow = matchMedia("(max-width: 700px)").matches;
 
   const chip = (device, text) => element("span", { className: `chip chip-${device}`, textContent: text || NAMES[device] || device });
-  const two = (first, second, className = "") => {
+  const two = (first, second, className = "", title = second) => {
     const cell = element("span", { className: `two ${className}` });
-    cell.append(first, element("small", { textContent: second, title: second }));
+    cell.append(first, element("small", { textContent: second, title }));
     return cell;
   };
   const sign = (origin) => (origin ? element("span", { className: "sign", title: origin, textContent: ` ${data.marks[origin] || origin}` }) : "");
@@ -21,10 +21,13 @@ const table = (() => {
     if (b === null || b === undefined) return direction === "asc" ? -1 : 1;
     return a - b;
   };
+  // Layers have their beginnings in common: of a path too long for its column the end is kept.
+  const LONGEST = 28;
+  const endOf = (path) => (path.length <= LONGEST ? path : `…${path.slice(1 - LONGEST)}`);
   function operatorCell(cell) {
     const row = cell.getData();
     const button = element("button", { type: "button", className: "link", textContent: row.type });
-    return two(button, row.module || row.name);
+    return two(button, endOf(row.module || row.name), "", row.module || row.name);
   }
   const sourceCell = (cell) => {
     const row = cell.getData();

@@ -450,3 +450,36 @@ def test_what_is_the_same_fused_is_told_once() -> None:
     apart = replace(same, fused_bytes_read=base.totals.bytes_read // 2)
     facts = {fact.name: fact.value for fact in page.build(replace(base, totals=apart))["facts"]}
     assert facts["Memory traffic"].endswith(" fused")
+
+
+def test_of_memory_that_is_not_known_the_weights_and_the_reason_are_told() -> None:
+    """A ZipMap gives a sequence of maps, whose size nobody knows."""
+    base = factory.analysis(2)
+    last = base.operators[-1]
+    maps = replace(last.outputs[0], name="probabilities", shape=None, dtype="seq(map(int64,tensor(float)))")
+    told = replace(
+        base,
+        operators=(*base.operators[:-1], replace(last, outputs=(maps,))),
+        plans=tuple(replace(plan, memory_bytes=None) for plan in base.plans),
+    )
+    weights = units.byte_count(base.model.parameter_bytes)
+    said = (
+        f"The memory that it needs is not known beyond {weights} of weights: the size of probabilities is open."
+    )
+    assert said in summary.missing(told)
+    assert said in " ".join(render(told, "text").split())
+    assert not any("memory" in text for text in summary.missing(base))
+
+
+def test_modules_that_differ_at_their_end_are_told_apart_on_a_narrow_terminal() -> None:
+    base = factory.analysis(4)
+    paths = [f"encoder.encoder.layer.{at}.attention.output.dense" for at in range(4)]
+    told = replace(
+        base,
+        operators=tuple(replace(op, module=path) for op, path in zip(base.operators, paths, strict=True)),
+    )
+    for width, kept in ((140, "{}.attention.output.dense"), (90, "…{}…dense")):
+        printed = io.StringIO()
+        text.print_summary(told, Console(width=width, file=printed))
+        for at in range(4):
+            assert kept.format(at) in printed.getvalue()
