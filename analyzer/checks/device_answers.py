@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from analyzer.checks.phrases import forced_operators
 from analyzer.record.analysis import Analysis, CostRow, DeviceInfo, PlanResult, VerdictResult
 
 Keeps = Literal["yes", "likely", "unlikely", "no"]
@@ -84,6 +85,44 @@ def device_answers(analysis: Analysis) -> tuple[DeviceAnswer, ...]:
         for other in analysis.alternatives
     )
     return (own, *others)
+
+
+# ONNX Runtime's CUDA provider has no kernel of this domain at all: trees and encoders are of the CPU.
+_OF_THE_CPU = "ai.onnx.ml"
+
+
+def is_for_cpu(analysis: Analysis) -> bool:
+    """Whether the CPU is the answer beside every GPU, and would be if operators without kernels cost nothing.
+
+    Then nothing is to be brought to a GPU at this batch. A model that is the CPU's only because some of its
+    operators have no CUDA kernel is not among these, nor one that has lost a kernel to its opset: there the
+    kernels are what is missing, and the second costs nothing to mend.
+    """
+    forced = forced_operators(analysis)
+    if any(op.gpu is not None and op.gpu.kernel_opset is not None for op in forced):
+        return False
+    answers = device_answers(analysis)
+    return all(answer.gpu is not None and _is_for_cpu(answer, analysis) for answer in answers)
+
+
+def _is_for_cpu(answer: DeviceAnswer, analysis: Analysis) -> bool:
+    cpu, gpu = answer.plan("cpu"), answer.plan("gpu")
+    if answer.verdict.device != "cpu" or cpu is None or gpu is None or not gpu.latency_s:
+        return False
+    here, there = _weight(cpu, analysis), _weight(gpu, analysis)
+    if here is None or there is None:
+        return False
+    wanting = [op for op in forced_operators(analysis) if op.domain != _OF_THE_CPU]
+    saved = sum(op.cpu.time_s or 0.0 for op in wanting)
+    if wanting:
+        saved += sum(item.time_s or 0.0 for item in gpu.transfers.items if item.where == "inside")
+    return there * max(1 - saved / gpu.latency_s, 0.0) >= here
+
+
+def _weight(plan: PlanResult, analysis: Analysis) -> float | None:
+    """What the objective makes least."""
+    weights = {"cost": plan.usd_per_million, "energy": plan.energy_j}
+    return weights.get(analysis.verdict.objective, plan.latency_s)
 
 
 def slo_of(analysis: Analysis) -> float | None:

@@ -77,8 +77,15 @@ def forced_operators(analysis: Analysis) -> tuple[OperatorResult, ...]:
     # No group of the CUDA session at all says nothing about which operators it runs.
     executed = {index for group in analysis.groups if group.session == "cuda" for index in group.members}
     return tuple(
-        op for op in analysis.operators if forced_to_cpu(op) and (not executed or op.index in executed)
+        op
+        for op in analysis.operators
+        if forced_to_cpu(op) and not _is_taken_out(op) and (not executed or op.index in executed)
     )
+
+
+def _is_taken_out(operator: OperatorResult) -> bool:
+    """Whether it is an Identity that ends in its neighbour: it has a CUDA kernel, and runs nowhere."""
+    return operator.op_type == "Identity" and operator.gpu is not None and operator.gpu.why == "cuda-kernel"
 
 
 def beyond(where: str, *, certain: bool, expected: bool, plural: bool = False) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from analyzer.checks.device_answers import is_for_cpu
 from analyzer.checks.phrases import as_int, bytes_moved, forced_operators, forced_to_cpu, operator_label, total
 from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.record.analysis import Analysis, OperatorResult, TransferItem
@@ -36,7 +37,10 @@ def no_cuda_kernel(subject: Subject) -> Iterator[Diagnostic]:
 
     What:
         In a session with the CUDA and CPU providers ONNX Runtime silently runs this operator on the CPU:
-        its registry holds no CUDA kernel for the operator at this opset version and element type.
+        its registry holds no CUDA kernel for the operator at this opset version and element type. Of a model
+        that is for the CPU as a whole at this batch, and would be if these operators cost nothing on the GPU,
+        one note says so in place of the errors (`--fail-on A101` makes it fail all the same), unless another
+        opset has the kernel.
 
     Why:
         A kernel that is registered up to an older schema does not cover a newer one, so a newer opset can
@@ -54,7 +58,20 @@ def no_cuda_kernel(subject: Subject) -> Iterator[Diagnostic]:
         [tool.analyzer.check]
         ignore = [{ code = "A101", operator = "head.topk", reason = "runs once a batch" }]
     """
-    for operator in forced_operators(subject.analysis):
+    forced = forced_operators(subject.analysis)
+    if forced and is_for_cpu(subject.analysis):
+        batch = subject.analysis.model.batch
+        at = f" at batch {batch}" if batch is not None else ""
+        types = first_few(list(dict.fromkeys(operator.op_type for operator in forced)))
+        yield Diagnostic(
+            message=f"{plural(len(forced), 'operator')} ({types}) without a CUDA kernel "
+            f"{'stays' if len(forced) == 1 else 'stay'} on the CPU, "
+            f"where the whole model is best run{at}",
+            fix="none is needed: run the model on the CPU",
+            severity="note",
+        )
+        return
+    for operator in forced:
         yield Diagnostic(
             operator=operator,
             message=_fallback_message(operator, subject.analysis),
@@ -89,7 +106,8 @@ def copies_inside_graph(subject: Subject) -> Iterator[Diagnostic]:
 
     What:
         ONNX Runtime inserts a MemcpyToHost or MemcpyFromHost wherever a tensor made on one device is read
-        on the other. The copies of the model's own inputs and outputs are not among these.
+        on the other. The copies of the model's own inputs and outputs are not among these, nor is a model
+        that is for the CPU as a whole (A101).
 
     Why:
         A copy waits for all work before it, crosses the link, and delays all work behind it. It often costs
@@ -104,6 +122,8 @@ def copies_inside_graph(subject: Subject) -> Iterator[Diagnostic]:
         inference.
     """
     analysis = subject.analysis
+    if is_for_cpu(analysis):
+        return
     for cause, items in _by_cause(analysis).items():
         operator = None if cause is None else analysis.operators[cause]
         if _is_shape_arithmetic(operator):
@@ -144,6 +164,8 @@ def copies_of_shapes(subject: Subject) -> Iterator[Diagnostic]:
         the GPU.
     """
     analysis = subject.analysis
+    if is_for_cpu(analysis):
+        return
     causes = {
         cause: items
         for cause, items in _by_cause(analysis).items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from analyzer.checks.device_answers import is_for_cpu
 from analyzer.checks.phrases import by_source_line, bytes_moved, operator_label, operators, total
 from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.record.analysis import Analysis, OperatorResult, TensorInfo, VerdictResult
@@ -75,7 +76,8 @@ def launch_bound(subject: Subject) -> Iterator[Diagnostic]:
     What:
         On the GPU the time of these operators is the fixed cost of a kernel launch; the work itself is
         hidden in it. Only places that take 5 % of the CUDA session's latency or more count; all of them are
-        one finding, at the place that takes most.
+        one finding, at the place that takes most. A model that is for the CPU at every batch that was looked
+        at has none.
 
     Why:
         A launch costs microseconds whatever it launches, so a GPU that is ten times faster gains nothing
@@ -90,7 +92,7 @@ def launch_bound(subject: Subject) -> Iterator[Diagnostic]:
         microsecond of work.
     """
     plan = subject.analysis.plan("gpu")
-    if plan is None:
+    if plan is None or (is_for_cpu(subject.analysis) and not _wins_somewhere(subject.analysis.verdict)):
         return
     bound = [op for op in subject.analysis.operators if op.gpu and op.gpu.bound == "overhead" and _on_gpu(op)]
     timed = [(total(_gpu_s(op) for op in group), group) for group in by_source_line(bound)]
@@ -222,6 +224,11 @@ def _on_gpu(operator: OperatorResult) -> bool:
 
 def _gpu_s(operator: OperatorResult) -> float | None:
     return None if operator.gpu is None else operator.gpu.time_s
+
+
+def _wins_somewhere(verdict: VerdictResult) -> bool:
+    """Whether a GPU is the faster at a batch that was looked at."""
+    return any(part.device == "gpu" for part in verdict.ranges)
 
 
 def _or_larger_batches(verdict: VerdictResult) -> str:

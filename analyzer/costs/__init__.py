@@ -4,7 +4,7 @@ from analyzer.costs import families
 from analyzer.costs.cost import ZERO, Basis, Cost
 from analyzer.costs.dimensions import OpenSizeError, dims, elements
 from analyzer.costs.group_traffic import fused
-from analyzer.costs.registry import CostRule, count_node, find, rule, rules, unregister
+from analyzer.costs.registry import CostRule, count_node, find, folded_flops, rule, rules, unregister
 from analyzer.costs.rule_text import by_family, explain
 from analyzer.costs.table import CostTable, ModuleCost, TypeCost, count
 from analyzer.costs.traffic import cost, reads
@@ -27,6 +27,7 @@ __all__ = [
     "explain",
     "families",
     "find",
+    "folded_flops",
     "fused",
     "reads",
     "rule",

@@ -163,6 +163,18 @@ def count_node(node: Node, expected_shapes: Mapping[str, tuple[int, ...]] = NO_A
     return cost
 
 
+def folded_flops(node: Node) -> int:
+    """FLOPs of an operator that is folded when a session is made; 0 of one that runs or that no rule counts."""
+    cost_rule = _RULES.get((node.domain, node.op_type)) if is_constant(node) else None
+    if cost_rule is None:
+        return 0
+    try:
+        cost: object = _counted(cost_rule, node)
+    except Exception:  # as in ``count_node``: a rule that fails must not end the analysis
+        return 0
+    return (cost.flops or 0) if isinstance(cost, Cost) else 0
+
+
 def _counted(cost_rule: CostRule, node: Node) -> Cost:
     cost = cost_rule.count(node)
     if isinstance(cost, Cost):  # a user's rule may give anything

@@ -21,7 +21,7 @@ from analyzer.units import byte_count, digits, flop_count, seconds
 # Why an operator is better off where it is. The slugs after `unknown` are ONNX Runtime's own reasons, see
 # `ort.execution.NodePlacement.why`.
 REASONS = (
-    "compute-bound",  # arithmetic decides
+    "compute-bound",  # its own instructions decide
     "memory-bound",  # memory bandwidth decides
     "launch-bound",  # starting the kernel on the GPU decides
     "faster",  # one side is, and what limits either is not known

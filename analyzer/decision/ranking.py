@@ -18,37 +18,47 @@ def ranking(
     *,
     objective: Objective,
     slo_s: float | None,
+    batch: int | None = None,
 ) -> RankingResult:
     """Ranks everything that was asked about.
 
     An instance that nobody named must beat what was named by more than the error: it is another deployment.
-    In dollars, where instances are what is compared, it need not.
+    In dollars, where instances are what is compared, it need not. A gain within the error is not worth dollars:
+    of what is as good the cheapest is the best, where it is sure to be cheaper than the first. Latencies are
+    compared at one batch: a run of more inferences takes longer on every device, and says nothing.
 
     Args:
         contenders: Devices at batches, and instances with a CPU at each of them.
         others: What is another model, listed behind them.
         objective: What to make least (or most).
         slo_s: The longest latency that is acceptable, None for no limit.
+        batch: At which latencies are compared: the report's. Where nothing runs in time there, at the first of
+            the others at which something does.
     """
     decides = _known_objective(contenders, objective)
-    kept = _each_instance_once(contenders, decides)
+    kept = _each_instance_once(contenders, decides, batch)
     other_models = sorted(
         others, key=lambda one: (not one.runs, one.latency_s or 0.0, one.precision, one.device)
     )
     able = [one for one in kept if _is_able(one)]
-    first = _winner(able, decides)
+    at_batch = _compared(able, decides, batch)
+    leader = _winner(at_batch, decides)
+    first = None if leader is None else _worth_its_dollars(leader, at_batch, decides, slo_s)
     late = [one for one in kept if _is_late(one)]
     nearest = None if able else _winner(late, "latency")
+    compared = {id(one) for one in at_batch}
     order = (
-        *sorted(able, key=lambda one: (one is not first, *_key(one, decides))),
+        *sorted(able, key=lambda one: (one is not first, id(one) not in compared, *_key(one, decides))),
         *sorted(late, key=lambda one: (one is not nearest, *_key(one, "latency"))),
         *sorted((one for one in kept if not one.candidate.runs), key=_order),
     )
-    as_good = () if first is None else tuple(_as_good(first, able, decides))
+    as_good = tuple(_as_good(leader, first, at_batch, decides)) if leader and first else ()
     ranked = Ranked(
         contenders=order,
+        compared=tuple(one for one in order if id(one) in compared),
         all_contenders=tuple(contenders),
         best=first,
+        leader=leader,
         nearest=nearest,
         as_good=as_good,
         other_models=tuple(other_models),
@@ -57,7 +67,7 @@ def ranking(
         slo_s=slo_s,
     )
     places = {id(one): at for at, one in enumerate(order)}
-    winners = {name: _winner(able, name) for name in OBJECTIVES}
+    winners = {name: _winner(_compared(able, name, batch), name) for name in OBJECTIVES}
     return RankingResult(
         objective=decides,
         slo_s=slo_s,
@@ -79,6 +89,15 @@ def _known_objective(contenders: Sequence[Contender], objective: Objective) -> O
     return objective if any(one.value(objective) is not None for one in able) or not able else "latency"
 
 
+def _compared(able: Sequence[Contender], objective: Objective, batch: int | None) -> list[Contender]:
+    """What the objective can compare: of latencies those at one batch."""
+    if objective != "latency":
+        return list(able)
+    batches = [one.candidate.batch for one in able]
+    chosen = batch if batch in batches else next(iter(batches), None)
+    return [one for one in able if one.candidate.batch == chosen]
+
+
 def _is_able(one: Contender) -> bool:
     return one.candidate.runs and one.candidate.meets_slo is not False
 
@@ -98,10 +117,14 @@ def _key(one: Contender, objective: Objective) -> tuple[bool, float, bool, bool,
     return value is None, value or 0.0, *_order(one)
 
 
-def _each_instance_once(contenders: Sequence[Contender], objective: Objective) -> list[Contender]:
-    """All that was named, and of each instance that nobody named its best batch."""
+def _each_instance_once(
+    contenders: Sequence[Contender], objective: Objective, batch: int | None
+) -> list[Contender]:
+    """All that was named, and of each instance that nobody named its best batch, or that compared."""
     best: dict[tuple[str, str], Contender] = {}
-    for one in contenders:
+    able = [one for one in contenders if _is_able(one)]
+    # With nothing that is able all of them are late or do not run, and the nearest is looked for.
+    for one in _compared(able, objective, batch) or contenders:
         about = one.candidate
         if about.named:
             continue
@@ -140,10 +163,33 @@ def _within_error(one: Contender, best: Contender, objective: Objective) -> bool
     return more is not None and more[1] <= 1
 
 
-def _as_good(first: Contender, able: Sequence[Contender], objective: Objective) -> Iterator[Contender]:
+def _as_good(
+    leader: Contender, first: Contender, able: Sequence[Contender], objective: Objective
+) -> Iterator[Contender]:
     for one in sorted(able, key=lambda one: _key(one, objective)):
-        if one is not first and _within_error(one, first, objective):
+        if one is not first and (one is leader or _within_error(one, leader, objective)):
             yield one
+
+
+def _worth_its_dollars(
+    leader: Contender, able: Sequence[Contender], objective: Objective, slo_s: float | None
+) -> Contender:
+    """The leader, or the cheapest of what is as good where it is sure to be cheaper and to keep the limit."""
+    if objective == "cost":
+        return leader
+    cheaper = [
+        one
+        for one in _as_good(leader, leader, able, objective)
+        if (saved := gain(one, leader, "cost")) is not None
+        and saved[1] > 1
+        and (_keeps(one, slo_s) or not _keeps(leader, slo_s))
+    ]
+    return min(cheaper, key=lambda one: _key(one, "cost"), default=leader)
+
+
+def _keeps(one: Contender, slo_s: float | None) -> bool:
+    high = one.candidate.high_s
+    return slo_s is None or (high is not None and high <= slo_s)
 
 
 def _instances(contenders: Sequence[Contender]) -> Iterator[RankedInstance]:

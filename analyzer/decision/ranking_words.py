@@ -25,8 +25,10 @@ class Ranked:
 
     Attributes:
         contenders: Best first; of each instance that nobody named one batch.
+        compared: Of these what runs in time and was compared: of latencies those at one batch.
         all_contenders: Those at every batch.
         best: None where nothing that runs keeps the limit.
+        leader: What has the better figure than the best within the error, and costs more; else the best itself.
         nearest: What comes nearest to a limit that nothing keeps.
         as_good: As good as the best within the intervals.
         other_models: The same weights in precisions that were not asked for, the quickest first.
@@ -35,8 +37,10 @@ class Ranked:
     """
 
     contenders: tuple[Contender, ...]
+    compared: tuple[Contender, ...]
     all_contenders: tuple[Contender, ...]
     best: Contender | None
+    leader: Contender | None
     nearest: Contender | None
     as_good: tuple[Contender, ...]
     other_models: tuple[RankedCandidate, ...]
@@ -76,9 +80,9 @@ def notes(ranked: Ranked) -> tuple[str, ...]:
     after = ""
     if ranked.best is not None:
         after = _others_as_good(ranked, ranked.best) or _next(ranked, ranked.best)
-    unpriced = _without_price(ranked)
+    unpriced, dearer = _without_price(ranked), _dearer(ranked)
     full, in_other = _without_room(ranked), _in_other_precision(ranked)
-    return tuple(filter(None, (fallen_back, after, unpriced, full, in_other)))
+    return tuple(filter(None, (fallen_back, dearer, after, unpriced, full, in_other)))
 
 
 def _winner(ranked: Ranked, best: Contender) -> str:
@@ -127,11 +131,25 @@ def _took(one: Contender) -> str:
     return f"{seconds(about.latency_s)} ({about.origin}, {between(about.low_s, about.high_s)})"
 
 
-def _others_as_good(ranked: Ranked, best: Contender) -> str:
-    if not ranked.as_good:
+def _dearer(ranked: Ranked) -> str:
+    """What has the better figure and is not the best: the gain is within the error, its dollars are not."""
+    best, leader = ranked.best, ranked.leader
+    if best is None or leader is None or leader is best:
         return ""
-    named = [ranked.at(one) for one in ranked.as_good if one.candidate.named]
-    rented = [one for one in ranked.as_good if not one.candidate.named]
+    ours, theirs = best.candidate.usd_per_million, leader.candidate.usd_per_million
+    return (
+        f"{capital(ranked.at(leader))} has {_figure(leader, ranked.objective)}, a gain within the intervals, "
+        f"and is {_times(_dollar_ratio(best, leader), 'cheaper', 'dearer')}: {dollars(theirs)} against "
+        f"{dollars(ours)} per million."
+    )
+
+
+def _others_as_good(ranked: Ranked, best: Contender) -> str:
+    others = [one for one in ranked.as_good if one is not ranked.leader]
+    if not others:
+        return ""
+    named = [ranked.at(one) for one in others if one.candidate.named]
+    rented = [one for one in others if not one.candidate.named]
     words = [first_few(named)] if len(named) > _FEW and not rented else named[:_FEW]
     if rented and len(named) > _FEW:
         words.append(f"{len(named) - _FEW} more")
@@ -156,13 +174,11 @@ def _cheaper(ranked: Ranked, best: Contender) -> str:
 def _next(ranked: Ranked, best: Contender) -> str:
     """What comes next, where nothing ties, and what of that was asked about."""
     # In the order of the objective; an instance that nobody named may stand before the best, within the error.
-    at_best = next(place for place, one in enumerate(ranked.contenders) if one is best)
     others = [
         one
-        for one in (*ranked.contenders[at_best + 1 :], *ranked.contenders[:at_best])
-        if one.candidate.runs
-        and one.candidate.meets_slo is not False
-        and one.value(ranked.objective) is not None
+        for one in ranked.compared
+        # A dearer leader has its own sentence.
+        if one is not best and one is not ranked.leader and one.value(ranked.objective) is not None
     ]
     named = next((one for one in others if one.candidate.named), None)
     if named is None:

@@ -11,6 +11,9 @@ from analyzer.decision.error_components import Resource
 from analyzer.decision.phrases import capital, cpu_name, gpu_name, interval, timed
 from analyzer.decision.plans import Plan, Plans
 from analyzer.memory.fit import context_note
+from analyzer.ort.execution import Group
+from analyzer.prediction.estimate import Estimate
+from analyzer.prediction.features import RECURRENT_GATES
 from analyzer.text import listed, plural
 from analyzer.units import byte_count, factor, seconds, share
 
@@ -22,6 +25,13 @@ _BURDENS: Mapping[str, tuple[Resource, ...]] = {
 }
 # Share of a plan's time from where a part is named as the cause. A judgement, no measurement.
 _LARGE = 0.25
+# What is said of a limit on the CPU's time. ``instructions`` are those of operators that multiply no matrices.
+_LIMITS = {
+    "compute": "limited by arithmetic, of which {gpu} has more",
+    "memory": "limited by memory bandwidth, of which {gpu} has more",
+    "instructions": "limited by instructions, not by memory, and {gpu} runs more of them at once",
+    "steps": "spent on steps that wait for each other",
+}
 
 
 def sentence(question: DecisionInput, plans: Plans, choice: Choice) -> str:
@@ -187,13 +197,13 @@ def _largest_burden(gpu: Plan) -> str:
 
 def _for_gpu(question: DecisionInput) -> str:
     """What makes the GPU plan fast: what limits most of the CPU's time."""
-    by_bound: dict[str, float] = {}
+    by_limit: dict[str, float] = {}
     by_type: dict[str, float] = {}
     fused = set()
     for group, time in zip(question.cpu_groups, question.cpu_times, strict=True):
         if time is not None:
-            limit = time.bound or "unknown"
-            by_bound[limit] = by_bound.get(limit, 0.0) + time.time_s
+            limit = _limit_on_cpu(question, group, time)
+            by_limit[limit] = by_limit.get(limit, 0.0) + time.time_s
             # ONNX Runtime calls a Conv with its Relu FusedConv (core/optimizer/conv_activation_fusion.cc); the
             # model's author knows a Conv.
             kind = group.op_type.removeprefix("Fused")
@@ -204,14 +214,40 @@ def _for_gpu(question: DecisionInput) -> str:
     if not whole:
         return f"{capital(gpu_name(question))} is faster."
     op_type, spent = max(by_type.items(), key=lambda pair: pair[1])
-    bound, bounded = max(by_bound.items(), key=lambda pair: pair[1])
-    ceiling = {"compute": "arithmetic", "memory": "memory bandwidth"}.get(bound)
+    limit, limited = max(by_limit.items(), key=lambda pair: pair[1])
     more = ", with what ONNX Runtime fuses into it," if op_type in fused else ""
     text = f"{op_type}{more} takes {share(spent / whole)} of {cpu_name(question)}'s time"
-    if ceiling and bounded > whole / 2:
-        text += f"; {share(bounded / whole)} of that time is limited by {ceiling}"
-        text += f", of which {gpu_name(question)} has more"
+    if limit in _LIMITS and limited > whole / 2:
+        text += f"; {share(limited / whole)} of that time is "
+        text += _LIMITS[limit].format(gpu=gpu_name(question))
+        if limit == "steps" and (steps := _steps_on_gpu(question)):
+            text += f", which take {gpu_name(question)} {seconds(steps)}"
     return f"{text}."
+
+
+def _steps_on_gpu(question: DecisionInput) -> float | None:
+    """What recurrences take on the GPU; None where the time of one is not known, or it stays on the CPU."""
+    total_s = 0.0
+    for group, time in zip(question.cuda_groups, question.cuda_times, strict=True):
+        if not _is_recurrent(question, group):
+            continue
+        if time is None or group.provider != "cuda":
+            return None
+        total_s += time.time_s
+    return total_s
+
+
+def _is_recurrent(question: DecisionInput, group: Group) -> bool:
+    return any(question.graph.nodes[index].op_type in RECURRENT_GATES for index in group.members)
+
+
+def _limit_on_cpu(question: DecisionInput, group: Group, time: Estimate) -> str:
+    """What limits a group on the CPU: of what is bound by its own instructions, which these are."""
+    if _is_recurrent(question, group):
+        return "steps"
+    if time.bound == "compute" and not any(question.table.costs[index].macs for index in group.members):
+        return "instructions"
+    return time.bound or "unknown"
 
 
 def because(question: DecisionInput, plans: Plans, choice: Choice) -> Iterator[str]:

@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from analyzer import __version__
-from analyzer.costs import CostTable, fused
+from analyzer.costs import CostTable, folded_flops, fused
 from analyzer.costs.cost import Cost
 from analyzer.costs.parameters import parameter_bytes, parameters
 from analyzer.decision import Decision, DecisionInput
@@ -302,6 +302,7 @@ def totals(prepared: PreparedGraph, decision_input: DecisionInput) -> Totals:
         operators=len(prepared.graph.nodes),
         coverage=_coverage(table.coverage()),
         coverage_time=_coverage_time(table, decision_input),
+        folded_flops=sum(map(folded_flops, prepared.graph.nodes)),
     )
 
 

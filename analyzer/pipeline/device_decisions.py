@@ -120,6 +120,7 @@ def decide_on(
             others,
             objective=decision_input.objective,
             slo_s=decision_input.slo_s,
+            batch=decision_input.batch,
         ),
     )
 

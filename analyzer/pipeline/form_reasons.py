@@ -11,7 +11,9 @@ from analyzer.ort.quantization_parameters import QUANTIZERS
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.precision import own_precision
 from analyzer.prediction.integer_kernels import PRODUCTS as INTEGER_PRODUCTS
-from analyzer.text import plural
+from analyzer.text import first_few, plural
+
+_FLOATS = frozenset({"float32", "float16", "bfloat16"})
 
 
 def sentences(prepared: PreparedGraph, *, gpu: bool) -> Iterator[str]:
@@ -37,6 +39,36 @@ def no_bf16_on_cpu(graph: Graph, release: str) -> str:
     if first is None:
         return "what ONNX Runtime's CPU provider makes of bf16 is not modelled"
     return f"ONNX Runtime's CPU provider has no bf16 kernel for {first}, and makes no session"
+
+
+def multiplies_on_cuda(prepared: PreparedGraph) -> bool:
+    """Whether a session on CUDA runs any product of floats on the GPU."""
+    costs = prepared.table.costs
+    return any(costs[index].macs for index in _floats(prepared, "cuda"))
+
+
+def floats_on_cuda(prepared: PreparedGraph) -> bool:
+    """Whether a session on CUDA runs anything that reads or writes floats on the GPU."""
+    return any(True for _ in _floats(prepared, "cuda"))
+
+
+def left_on_cpu(prepared: PreparedGraph) -> str:
+    """Which operators on floats a session on CUDA leaves to the CPU, where they stay wide; may be empty."""
+    found = list(dict.fromkeys(_floats(prepared, "cpu")))
+    if not found:
+        return ""
+    types = first_few(dict.fromkeys(prepared.graph.nodes[index].op_type for index in found))
+    verb = "stays" if len(found) == 1 else "stay"
+    return f"{plural(len(found), 'operator')} ({types}) {verb} on the CPU, in fp32"
+
+
+def _floats(prepared: PreparedGraph, provider: str) -> Iterator[int]:
+    """Operators of the session on CUDA that read or write floats on the provider's side."""
+    for group in prepared.cuda_groups:
+        for index in group.members if group.provider == provider else ():
+            node = prepared.graph.nodes[index]
+            if any(one.dtype.name in _FLOATS for one in (*node.present_inputs, *node.present_outputs)):
+                yield index
 
 
 def packed(prepared: PreparedGraph) -> str:

@@ -184,23 +184,30 @@ class _Table:
         return self._form(prepared, precision, "gpu", self._reason_on_gpu(precision, gpu))
 
     def _reason_on_gpu(self, precision: str, gpu: Device) -> str:
-        known = on_device(gpu, precision)
+        known, whole = on_device(gpu, precision), self._whole
+        multiplies = form_reasons.multiplies_on_cuda(whole)
         if precision == "fp32":
-            return "products in full (use_tf32=0)" if "tf32" in gpu.peak_flops_per_s else "the model in fp32"
+            own = "products in full (use_tf32=0)"
+            return own if "tf32" in gpu.peak_flops_per_s and multiplies else "the model in fp32"
         if precision == "tf32":
+            if not multiplies:
+                return "no product of floats runs on the GPU: the same as in fp32"
             return "products rounded to TF32, ONNX Runtime's own choice (use_tf32=1)"
-        wide = sorted(self._whole.wide(precision).indices)
-        if wide:
-            types = dict.fromkeys(self._whole.graph.nodes[index].op_type for index in wide)
-            left = plural(len(wide), "operator")
+        if not form_reasons.floats_on_cuda(whole):
+            return "nothing of floats runs on the GPU: the same as in fp32"
+        narrowed = "half the bytes"
+        if wide := sorted(whole.wide(precision).indices):
+            types = dict.fromkeys(whole.graph.nodes[index].op_type for index in wide)
             verb = "stays" if len(wide) == 1 else "stay"
-            return (
-                f"ONNX Runtime's CUDA provider has no {precision} kernel for {listed(types)}: {left} {verb} in "
-                "fp32 between Casts"
+            narrowed = (
+                f"ONNX Runtime's CUDA provider has no {precision} kernel for {listed(types)}: "
+                f"{plural(len(wide), 'operator')} {verb} in fp32 between Casts"
             )
-        if known.substitute:
-            return f"half the bytes, but {gpu.name} multiplies {precision} at its {known.peak} rate"
-        return "half the bytes" + (", products on tensor cores" if known.tensor else "")
+        elif multiplies and known.substitute:
+            narrowed += f", but {gpu.name} multiplies {precision} at its {known.peak} rate"
+        elif multiplies and known.tensor:
+            narrowed += ", products on tensor cores"
+        return "; ".join(filter(None, (narrowed, form_reasons.left_on_cpu(whole))))
 
     def _integer_forms(self, precision: str) -> Iterator[tuple[Side, _Form | str]]:
         prepared = self._integer.form(precision)

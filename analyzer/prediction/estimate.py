@@ -33,7 +33,8 @@ class Estimate:
         time_s: The expected time.
         low_s, high_s: 90 % interval.
         origin: ``measured``, ``predicted``, or ``mixed`` for a sum of both.
-        bound: What limits it: ``compute``, ``memory`` or ``overhead`` (launch, dispatch); None where not known.
+        bound: What limits it: ``compute`` (its own instructions, of arithmetic or not), ``memory`` or
+            ``overhead`` (launch, dispatch); None where not known.
         method: How it was obtained, in a few words, for the report.
         overhead: Part of ``time_s``; None on a CPU and where it was measured.
     """

@@ -144,7 +144,11 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """Plain sums over ``operators``; "at least" where ``coverage.unknown`` is above 0."""
+    """Plain sums over ``operators``; "at least" where ``coverage.unknown`` is above 0.
+
+    ``folded_flops`` are those of operators that a session computes once, when it is made, and in no other sum.
+    None where a version that did not count them wrote the record.
+    """
 
     flops: Count
     macs: Count
@@ -158,6 +162,7 @@ class Totals:
     operators: Count
     coverage: Coverage
     coverage_time: Coverage | None
+    folded_flops: Count | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

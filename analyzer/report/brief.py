@@ -80,7 +80,8 @@ def _plan(card: PlanCard) -> str:
     figures = [f"{card.latency} ({card.interval}, {signed(card.origin)})", f"{card.throughput}"]
     if card.dollars != UNKNOWN:
         interval = f" ({card.dollars_interval})" if card.dollars_interval else ""
-        figures.append(f"{marked(card.dollars, card.dollars_origin)} per million{interval}")
+        rented = f" on a rented {card.rented}" if card.rented else ""
+        figures.append(f"{marked(card.dollars, card.dollars_origin)} per million{rented}{interval}")
     figures.append(card.memory if card.fits else f"{card.memory}, which does not fit")
     return " ".join(filter(None, (f"{card.title} ({card.device}): {', '.join(figures)}.", card.why)))
 

@@ -274,6 +274,8 @@ def _footer(analysis: Analysis) -> str:
         f"{bound}{byte_count(totals.bytes_read + totals.bytes_written)} moved, "
         f"{count(analysis.model.parameters)} parameters."
     ]
+    if folded := summary.folded(analysis):
+        lines.append(f"{folded}.")
     lines += [escape(text) for text in summary.missing(analysis)]
     marks = ", ".join(f"{mark.sign} {mark.name}" for mark in MARKS.values())
     run = method.apply_command(analysis)

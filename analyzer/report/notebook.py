@@ -25,6 +25,7 @@ def _told(analysis: Analysis) -> dict[str, Any]:
         "sure": " ".join(filter(None, (summary.confidence(analysis), summary.crossover(analysis)))),
         "because": summary.reasons(analysis),
         "plans": summary.plan_cards(analysis),
+        "priced_on": "" if figures else summary.priced_on(analysis),
         "operators": () if figures else summary.top_operators(analysis),
         "whose_time": summary.whose_time(analysis),
         "sign": sign,

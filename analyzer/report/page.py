@@ -196,17 +196,17 @@ def _facts(analysis: Analysis) -> tuple[MethodFact, ...]:
     model, totals = analysis.model, analysis.totals
     bound = summary.at_least(analysis)
     traffic = totals.bytes_read + totals.bytes_written
-    fused = None
-    if totals.fused_bytes_read is not None and totals.fused_bytes_written is not None:
-        fused = totals.fused_bytes_read + totals.fused_bytes_written
-    intensity = [digits(figure) for figure in (totals.intensity, totals.fused_intensity) if figure is not None]
+    fused, folded = summary.fused_bytes(analysis), summary.folded(analysis)
+    pair = (totals.intensity, totals.fused_intensity)
+    # What is the same with and without is said once.
+    intensity = list(dict.fromkeys(digits(figure) for figure in pair if figure is not None))
     return (
         MethodFact(name="Operators", value=count(totals.operators)),
         MethodFact(name="Parameters", value=f"{count(model.parameters)} ({byte_count(model.parameter_bytes)})"),
-        MethodFact(name="Work", value=f"{bound}{flop_count(totals.flops)}"),
+        MethodFact(name="Work", value=f"{bound}{flop_count(totals.flops)}" + (f", {folded}" if folded else "")),
         MethodFact(
             name="Memory traffic",
-            value=f"{bound}{byte_count(traffic)}" + ("" if fused is None else f", {byte_count(fused)} fused"),
+            value=f"{bound}{byte_count(traffic)}" + (f", {fused} fused" if fused else ""),
         ),
         MethodFact(
             name="FLOPs per byte", value=" unfused, ".join(intensity) + (" fused" if len(intensity) > 1 else "")

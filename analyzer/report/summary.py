@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from analyzer.checks.phrases import source_location
+from analyzer.checks.phrases import source_location, tensor_bytes
 from analyzer.precision import peak_type
 from analyzer.record.analysis import (
     Analysis,
@@ -28,6 +28,7 @@ from analyzer.units import (
     digits,
     dollars,
     factor,
+    flop_count,
     rate,
     seconds,
     share,
@@ -111,6 +112,7 @@ class PlanCard:
     dollars_interval: str
     dollars_origin: str
     instance: str
+    rented: str
     energy: str
     energy_interval: str
     energy_of: str
@@ -318,8 +320,19 @@ def crossover_batch(verdict: VerdictResult) -> str:
 
 
 def uses_gpu(analysis: Analysis) -> bool:
-    """Whether ONNX Runtime's CUDA session puts anything on the GPU at all."""
-    return any(operator.gpu is not None and operator.gpu.placed_on == "cuda" for operator in analysis.operators)
+    """Whether a CUDA session computes anything on the GPU that counts: moving data alone fills no GPU."""
+    on_gpu = [
+        operator
+        for operator in analysis.operators
+        if operator.gpu is not None and operator.gpu.placed_on == "cuda"
+    ]
+    every = sum(operator.flops or 0 for operator in analysis.operators)
+    computed = sum(operator.flops or 0 for operator in on_gpu)
+    return bool(on_gpu) and (not every or computed >= _COMPUTES * every)
+
+
+# Of the model's FLOPs, what a GPU computes that is said to be saturated.
+_COMPUTES = 0.01
 
 
 def batches(analysis: Analysis) -> str:
@@ -330,9 +343,10 @@ def batches(analysis: Analysis) -> str:
     if verdict.saturation_batch and uses_gpu(analysis):
         sentences.append(f"The GPU is saturated from batch {verdict.saturation_batch} on.")
     if verdict.largest_batch and verdict.largest_batch < largest:
-        sentences.append(
-            f"Of the batches looked at {verdict.largest_batch} is the largest that fits its memory."
-        )
+        # Between the last that fits and the first that does not the largest is looked for, where it can be.
+        seen = any(row.batch == verdict.largest_batch for row in analysis.sweep)
+        of = f"Of the batches looked at {verdict.largest_batch}" if seen else f"Batch {verdict.largest_batch}"
+        sentences.append(f"{of} is the largest that fits its memory.")
     return " ".join(filter(None, sentences))
 
 
@@ -351,9 +365,26 @@ def priced_on(analysis: Analysis) -> str:
     by_instance: dict[str, list[str]] = {}
     for plan in analysis.plans:
         if plan.usd_per_million is not None and plan.instance:
-            by_instance.setdefault(plan.instance, []).append(_title(analysis, plan))
+            by_instance.setdefault(_rented(analysis, plan), []).append(_title(analysis, plan))
     parts = [f"{listed(titles)}: {instance}" for instance, titles in by_instance.items()]
-    return f"Dollars are those of {'; '.join(parts)}." if parts else ""
+    return f"Dollars are of rented machines: {'; '.join(parts)}." if parts else ""
+
+
+def _rented(analysis: Analysis, plan: PlanResult) -> str:
+    """The instance whose dollars a plan has, and the time there where it is another: ``c1 (1.2 ms there)``."""
+    every = () if analysis.ranking is None else analysis.ranking.candidates
+    batch = analysis.model.batch
+    there = next(
+        (
+            one.latency_s
+            for one in every
+            if one.asked and one.batch == batch and one.plan == plan.name and one.instance == plan.instance
+        ),
+        None,
+    )
+    if not plan.instance or there is None or seconds(there) == seconds(plan.latency_s):
+        return plan.instance
+    return f"{plan.instance} ({seconds(there)} there)"
 
 
 def plan_cards(analysis: Analysis) -> tuple[PlanCard, ...]:
@@ -383,6 +414,7 @@ def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
         dollars_interval=dollars_range[0],
         dollars_origin=dollars_range[1],
         instance=plan.instance,
+        rented=_rented(analysis, plan),
         energy=joules(plan.energy_j),
         energy_interval=joules_range[0],
         energy_of=plan.energy_of,
@@ -474,6 +506,27 @@ def at_least(analysis: Analysis) -> str:
     return "at least " if analysis.totals.coverage.unknown > 0 else ""
 
 
+# Of the FLOPs of a run, from where on what is folded is told: a count of the plain model differs by it.
+_FOLDED_TOLD = 0.01
+
+
+def folded(analysis: Analysis) -> str:
+    """What is computed once in place of in every run, for behind a count of FLOPs; empty where it is little."""
+    flops = analysis.totals.folded_flops or 0
+    if not flops or flops < _FOLDED_TOLD * analysis.totals.flops:
+        return ""
+    return f"{flop_count(flops)} more once, when the session is made"
+
+
+def fused_bytes(analysis: Analysis) -> str:
+    """Bytes moved where fused operators write nothing between them; empty where that changes no figure."""
+    totals = analysis.totals
+    if totals.fused_bytes_read is None or totals.fused_bytes_written is None:
+        return ""
+    told = byte_count(totals.fused_bytes_read + totals.fused_bytes_written)
+    return "" if told == byte_count(totals.bytes_read + totals.bytes_written) else told
+
+
 def open_sizes(analysis: Analysis) -> str:
     """Which sizes nobody knows, in one or two sentences for the headline; empty where all are known."""
     said = []
@@ -532,9 +585,20 @@ def missing(analysis: Analysis) -> tuple[str, ...]:
             f"{len(uncounted)} of {len(analysis.operators)} operators have no known cost ({shown}): "
             "totals are lower bounds."
         )
+    if analysis.plans and all(plan.memory_bytes is None for plan in analysis.plans):
+        gaps.append(_without_memory(analysis))
     if not analysis.plans:
         gaps.append("There is no plan: no latency is known.")
     return tuple(gaps)
+
+
+def _without_memory(analysis: Analysis) -> str:
+    """What is known of the memory where no sum is, and what is not."""
+    tensors = (tensor for operator in analysis.operators for tensor in (*operator.inputs, *operator.outputs))
+    of_open_size = dict.fromkeys(tensor.name for tensor in tensors if tensor_bytes(tensor) is None)
+    why = f": the size of {first_few(of_open_size)} is open" if of_open_size else ""
+    stored = f" beyond {byte_count(analysis.model.parameter_bytes)} of weights"
+    return f"The memory that it needs is not known{stored}{why}."
 
 
 def peak(side: Literal["cpu", "gpu"], device: DeviceInfo, precision: str) -> tuple[str, float] | None:

@@ -120,9 +120,11 @@ def _plans(analysis: Analysis) -> str:
     if not cards:
         return ""
     head = ("", "latency", "90 % interval", "per second", "memory", "$/million", "energy", "origin")
+    # One mark is one answer's: where the ranking is the answer, the mark stands there.
+    marked_here = not ranking_words.leads(analysis)
     rows = [
         (
-            f"{'> ' if card.chosen else '  '}{card.title}",
+            f"{'> ' if card.chosen and marked_here else '  '}{card.title}",
             card.latency,
             card.interval,
             card.throughput,
@@ -256,9 +258,10 @@ def _precisions(analysis: Analysis) -> str:
     if not rows:
         return ""
     cells = [
-        (f"{'> ' if row.decided else '  '}{row.precision}", *precision_rows.cells(row)[1:]) for row in rows
+        (f"{row.precision}{' (as asked)' if row.decided else ''}", *precision_rows.cells(row)[1:])
+        for row in rows
     ]
-    head = [f"  {precision_rows.HEAD[0].lower()}", *(name.lower() for name in precision_rows.HEAD[1:])]
+    head = [name.lower() for name in precision_rows.HEAD]
     lines = table(head, cells, right=range(2, 7))
     # What does not run says why, and so does what is slower than the model as it is: the rest is on the page.
     said = (row for row in rows if not row.runs or row.slower)
@@ -312,6 +315,8 @@ def _footer(analysis: Analysis) -> str:
         f"multiply-accumulates), {bound}{byte_count(totals.bytes_read + totals.bytes_written)} moved, "
         f"{count(analysis.model.parameters)} parameters"
     ]
+    if folded := summary.folded(analysis):
+        lines.append(f"Computed in each run; {folded}.")
     lines += summary.missing(analysis)
     lines.append("  ".join(f"{mark.sign} {mark.name}" for mark in MARKS.values()))
     wrapped = [line for text in lines for line in _wrapped(text)]
@@ -353,10 +358,17 @@ def table(
 
 
 def _module_cut(path: str, limit: int) -> str:
-    # The beginning says where, the last name what: gate and up projections differ there alone.
-    last = path.rpartition(".")[2]
-    room = limit - len(last) - 1
-    return path if len(path) <= limit else f"{path[:room]}…{last}" if room > 0 else middle_cut(last, limit)
+    # The end says which: layers and gate and up projections differ there alone. It begins with a whole name.
+    if len(path) <= limit:
+        return path
+    names = path.split(".")
+    layer = next((name for name in reversed(names[:-1]) if name.isdigit()), "")
+    kept = path[len(path) - limit + 1 :]
+    whole = kept if path[len(path) - limit] == "." else kept.partition(".")[2]
+    short = f"…{layer}…{names[-1]}"
+    if layer and layer not in whole.split(".") and len(short) <= limit:
+        return short  # the layer's number tells more than what stands around its last name
+    return f"…{whole}" if whole else middle_cut(names[-1], limit)
 
 
 def _cut(text: str, limit: int | None) -> str:
@@ -401,6 +413,8 @@ def print_summary(analysis: Analysis, console: Console) -> None:
     cards, operators = summary.plan_cards(analysis), summary.top_operators(analysis)
     if cards:
         console.print(_rich_plans(cards, console.width))
+        # A line of its own: a terminal has no room for the names in the table.
+        console.print(escape(clean(summary.priced_on(analysis))), style="dim", highlight=False)
     if devices := _devices(analysis, _MOST_DEVICES, console.width):
         console.print("\n" + "\n".join(devices), markup=False, highlight=False)
     # The phases alone: the other tables of a training step are in the report, a terminal shows one screen.
@@ -468,6 +482,7 @@ def _print_run(analysis: Analysis, console: Console) -> None:
     console.print(escape(clean(f"{_step(analysis)}: {summary.sentence(analysis)}")))
     if cards := summary.plan_cards(analysis):
         console.print(_rich_plans(cards, console.width))
+        console.print(escape(clean(summary.priced_on(analysis))), style="dim", highlight=False)
     for gap in summary.missing(analysis):
         console.print(escape(clean(gap)), style="yellow")
     console.print("  ".join(f"{mark.sign} {mark.name}" for mark in MARKS.values()), style="dim")

@@ -128,7 +128,7 @@ const graph = (() => {
     layout.setDefaultEdgeLabel(() => ({}));
     nodes.forEach((node) => {
       const text = words(node);
-      const width = Math.min(240, Math.max(90, Math.max(text.first.length * 7.4, text.second.length * 6.2) + 24));
+      const width = Math.min(240, Math.max(90, Math.max(text.first.length * 8.4, text.second.length * 6.2) + 24));
       layout.setNode(node.id, { ...node, ...text, width, height: 44 });
       surround(layout, node);
     });

@@ -13,7 +13,7 @@ const paper = (() => {
     ["CPU", (row) => [signed(row, "cpu"), table.range(row, "cpu")]],
     ...(data.has_gpu ? [["GPU", (row) => [signed(row, "gpu"), table.range(row, "gpu")]]] : []),
     ["Share", (row) => [figures.figure(row.share, "percent")]],
-    ["Runs on", (row) => [table.NAMES[row.placement] || row.placement, row.bound]],
+    ["Runs on", (row) => [table.NAMES[row.runs_on] || figures.UNKNOWN, row.bound]],
     ["Verdict", (row) => [row.verdict_word, [row.speedup === null ? "" : figures.figure(row.speedup, "factor"), row.reason].filter(Boolean).join(", ")]],
     ["Source line", (row) => [row.code || figures.UNKNOWN, row.file]],
     ["FLOPs", (row) => [count(row, "flops", "flops")]],

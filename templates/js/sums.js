@@ -11,9 +11,12 @@ const sums = (() => {
   ];
   const COUNTS = [["FLOPs", "flops", "flops"], ["Bytes", "bytes", "bytes"]];
 
+  // What is folded runs never: it has no time, and none that is unknown.
+  const runs = (row) => row.reason !== "folded";
   function total(rows, field) {
     const known = rows.filter((row) => row[field] !== null);
-    return { sum: known.reduce((sum, row) => sum + row[field], 0), unknown: rows.length - known.length, any: known.length > 0 };
+    const unknown = rows.filter((row) => row[field] === null && runs(row)).length;
+    return { sum: known.reduce((sum, row) => sum + row[field], 0), unknown, any: known.length > 0 };
   }
   const whole = total(operators, "best").sum;
 
@@ -39,5 +42,5 @@ const sums = (() => {
 
   const parts = (rows) => of(rows).map(([title, text]) => element("span", { className: "sum" }, `${title} `, element("strong", { textContent: text })));
 
-  return { of, parts };
+  return { of, parts, runs };
 })();

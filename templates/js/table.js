@@ -7,9 +7,9 @@ const table = (() => {
   const narrow = matchMedia("(max-width: 700px)").matches;
 
   const chip = (device, text) => element("span", { className: `chip chip-${device}`, textContent: text || NAMES[device] || device });
-  const two = (first, second, className = "") => {
+  const two = (first, second, className = "", title = second) => {
     const cell = element("span", { className: `two ${className}` });
-    cell.append(first, element("small", { textContent: second, title: second }));
+    cell.append(first, element("small", { textContent: second, title }));
     return cell;
   };
   const sign = (origin) => (origin ? element("span", { className: "sign", title: origin, textContent: ` ${data.marks[origin] || origin}` }) : "");
@@ -21,10 +21,13 @@ const table = (() => {
     if (b === null || b === undefined) return direction === "asc" ? -1 : 1;
     return a - b;
   };
+  // Layers have their beginnings in common: of a path too long for its column the end is kept.
+  const LONGEST = 28;
+  const endOf = (path) => (path.length <= LONGEST ? path : `…${path.slice(1 - LONGEST)}`);
   function operatorCell(cell) {
     const row = cell.getData();
     const button = element("button", { type: "button", className: "link", textContent: row.type });
-    return two(button, row.module || row.name);
+    return two(button, endOf(row.module || row.name), "", row.module || row.name);
   }
   const sourceCell = (cell) => {
     const row = cell.getData();
@@ -67,7 +70,7 @@ const table = (() => {
     { title: "CPU time", field: "cpu", width: 140, formatter: timeCell("cpu"), ...number },
     ...(data.has_gpu ? [{ title: "GPU time", field: "gpu", width: 140, formatter: timeCell("gpu"), ...number }] : []),
     { title: "Share", field: "share", width: 78, formatter: kind("percent"), ...number },
-    { title: "Runs on", field: "placement", width: 92, formatter: (cell) => chip(cell.getValue()) },
+    { title: "Runs on", field: "placement", width: 92, formatter: (cell) => (sums.runs(cell.getData()) ? chip(cell.getValue()) : figures.UNKNOWN) },
     { title: "Verdict", field: "verdict", width: 160, formatter: verdictCell },
     { title: "Bound", field: "bound", width: 98 },
     { title: "Source line", field: "code", width: 240, formatter: sourceCell },
@@ -83,6 +86,7 @@ const table = (() => {
   const rows = operators.map((row) => ({
     ...row,
     bound: bound(row),
+    runs_on: sums.runs(row) ? row.placement : "",
     bytes: row.bytes_read === null || row.bytes_written === null ? null : row.bytes_read + row.bytes_written,
     text: [row.index, row.name, row.type, row.module, row.class, row.file, row.code, row.reason, row.inputs, row.outputs].join(" ").toLowerCase(),
   }));
@@ -193,7 +197,7 @@ const table = (() => {
 
   const HERE = { at: "operators" };
   // By its key in the address: the choice and the field that must be what is chosen.
-  const CHOICES = { type: ["filter-type", "type"], on: ["filter-placement", "placement"], bound: ["filter-bound", "bound"], verdict: ["filter-verdict", "verdict"] };
+  const CHOICES = { type: ["filter-type", "type"], on: ["filter-placement", "runs_on"], bound: ["filter-bound", "bound"], verdict: ["filter-verdict", "verdict"] };
 
   let timer = 0;
   function later() { clearTimeout(timer); timer = setTimeout(apply, 120); }
@@ -290,7 +294,7 @@ const table = (() => {
       ["Bytes", `${figures.figure(row.bytes_read, "count")} read, ${figures.figure(row.bytes_written, "count")} written`], ["FLOPs per byte", figures.figure(row.intensity, "number")],
       ["CPU", time("cpu")], ["GPU", time("gpu")], ["CUDA session", row.placed_on && `${row.placed_on}: ${row.why}`],
       ["In the CPU session", run(row.group_cpu)], ["In the CUDA session", run(row.group_gpu)],
-      ["Best plan", NAMES[row.placement]], ["Verdict", `${row.verdict_word}${row.verdict_aside && ` (${row.verdict_aside})`} ${figures.figure(row.speedup, "factor")}: ${row.explanation || row.reason}`],
+      ["Best plan", NAMES[row.runs_on]], ["Verdict", `${row.verdict_word}${row.verdict_aside && ` (${row.verdict_aside})`} ${figures.figure(row.speedup, "factor")}: ${row.explanation || row.reason}`],
     ].filter(([, value]) => value);
     const close = element("button", { type: "button", className: "button", textContent: "Close" });
     close.addEventListener("click", () => report.select(index, "detail"));

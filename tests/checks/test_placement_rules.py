@@ -4,7 +4,9 @@ from typing import Any
 from checks_factory import BYTES_AFTER, BYTES_BEFORE, analysis, copy, groups, operator, stem, tensor
 
 from analyzer.checks import run
+from analyzer.checks.evaluation import fails
 from analyzer.checks.settings import CheckSettings
+from analyzer.record.analysis import Alternative, BatchRange
 
 
 def codes(found: tuple[Any, ...]) -> list[Any]:
@@ -134,3 +136,77 @@ def test_what_runs_as_one_with_an_operator_on_the_cpu_is_told_so_in_words() -> N
     assert "runs as one with an operator that has no CUDA kernel" in relu.message
     assert "cuda-kernel" not in relu.message
     assert "see to the operator that it runs as one with" in relu.fix
+
+
+def encoded(**changes: Any) -> Any:
+    """An encoder of ONNX-ML and an Identity that ends in it, beside an operator that is slower on the GPU."""
+    return analysis(
+        operator(
+            "Imputer", ["x"], ["i"], domain="ai.onnx.ml", placed_on="cpu", why="no-cuda-kernel", cpu_s=1e-6
+        ),
+        operator("Identity", ["i"], ["d"], placed_on="cpu", why="cuda-kernel", cpu_s=3e-7),
+        operator("Concat", ["d"], ["y"], cpu_s=1e-6, gpu_s=8e-6, bound="overhead"),
+        copies=[copy("d", "to_gpu", 8, 1e-5)],
+        **{"cpu_s": 1e-5, "gpu_s": 1.4e-4, **changes},
+    )
+
+
+def test_a_model_for_the_cpu_has_one_note_in_place_of_errors_and_passes() -> None:
+    found = run(encoded())
+    assert [(finding.code, finding.severity) for finding in found] == [("A101", "note"), ("A203", "warning")]
+    assert (
+        "1 operator (Imputer) without a CUDA kernel stays on the CPU, where the whole model is"
+        in found[0].message
+    )
+    assert not fails(found, CheckSettings())
+    # Who wants it to fail says so.
+    strict = CheckSettings(raise_to_error=("A101",))
+    assert fails(run(encoded(), strict), strict)
+
+
+def test_an_identity_that_ends_in_its_neighbour_is_no_finding() -> None:
+    found = [finding for finding in run(encoded(cpu_s=1e-2, gpu_s=2e-3)) if finding.code == "A101"]
+    assert [(finding.severity, finding.operator) for finding in found] == [("error", 0)]
+
+
+def test_a_model_that_is_the_cpus_only_for_want_of_a_kernel_still_fails() -> None:
+    """2 ms on the CPU and 3 on the GPU, of which 2.5 are a pooling without a kernel and its copies."""
+
+    def told(pooling_s: float, **placed: Any) -> Any:
+        toy = stem(23, cpu_s=2e-3, gpu_s=3e-3)
+        assert toy.verdict.device == "cpu"
+        pool = toy.operators[2]
+        pool = replace(pool, cpu=replace(pool.cpu, time_s=pooling_s), gpu=replace(pool.gpu, **placed))
+        return replace(toy, operators=(*toy.operators[:2], pool, toy.operators[3]))
+
+    def errors(found: Any) -> set[str]:
+        return {finding.code for finding in run(found) if finding.severity == "error"}
+
+    nowhere: dict[str, Any] = {"why": "no-cuda-kernel", "kernel_opset": None}
+    assert errors(told(2.1e-3, **nowhere)) == {"A101", "A102"}
+    # With a pooling of 0.1 ms the GPU would take 2.5 ms: nothing to gain.
+    assert errors(told(1e-4, **nowhere)) == set()
+    # What another opset has the kernel of is mended at once.
+    assert errors(told(1e-4)) == {"A101", "A102"}
+
+
+def test_a_model_for_another_gpu_still_fails() -> None:
+    alone, fast = encoded(), encoded(cpu_s=1e-2, gpu_s=2e-3)
+    assert alone.devices.gpu is not None
+    further = Alternative(
+        device=replace(alone.devices.gpu, slug="fast"), plans=fast.plans, verdict=fast.verdict, costs=()
+    )
+    told = replace(alone, alternatives=(further,))
+    assert [finding.severity for finding in run(told) if finding.code == "A101"] == ["error"]
+
+
+def test_launches_of_a_model_for_the_cpu_are_told_only_where_a_larger_batch_is_the_gpus() -> None:
+    alone = encoded()
+    ranges = (BatchRange(first=1, last=8, device="cpu"), BatchRange(first=16, last=4096, device="gpu"))
+    at_others = replace(alone, verdict=replace(alone.verdict, ranges=ranges))
+    assert "A202" not in codes(run(alone))
+    assert [(one.code, one.severity) for one in run(at_others)] == [
+        ("A101", "note"),
+        ("A202", "note"),
+        ("A203", "warning"),
+    ]

@@ -87,7 +87,7 @@ def test_the_actions_check_annotates_summarises_and_writes_its_files(
 ) -> None:
     given = {
         "MODEL": str(ROOT / "samples/boosted_trees.onnx"),
-        "ARGUMENTS": "--gpu t4 --max-copies 0",
+        "ARGUMENTS": "--gpu t4 --max-copies 0 --fail-on A101",
         "REPORT": "out",
         "ANALYZER_CACHE_DIR": str(tmp_path / "exports"),
     }

@@ -9,8 +9,9 @@ import onnx
 import pytest
 from onnx import helper
 
-from analyzer.costs import count, fused
+from analyzer.costs import count, count_node, folded_flops, fused
 from analyzer.costs.table import CostTable
+from analyzer.graph import DTYPES, Node, Tensor
 from analyzer.memory.liveness import peak_memory_bytes
 
 
@@ -163,3 +164,17 @@ def test_a_view_shares_memory_and_weights_are_apart(make_graph: Callable[..., An
 def test_peak_memory_is_unknown_where_a_size_is(make_graph: Callable[..., Any]) -> None:
     nodes = [helper.make_node("NonZero", ["x"], ["a"]), helper.make_node("Cast", ["a"], ["y"], to=1)]
     assert peak_memory_bytes(make_graph(nodes, {"x": [4]}, ["y"])) is None
+
+
+def test_what_is_folded_has_no_cost_in_a_run_and_its_flops_are_known() -> None:
+    """A product of constants: 2 x 4 x 8 x 16 FLOPs, once."""
+
+    def tensor(name: str, *shape: int, constant: bool = True) -> Tensor:
+        return Tensor(name=name, shape=shape, dtype=DTYPES["float32"], constant=constant)
+
+    inputs = (tensor("a", 4, 8), tensor("b", 8, 16))
+    made: dict[str, Any] = {"index": 0, "name": "product", "op_type": "MatMul", "version": 13, "inputs": inputs}
+    folded = Node(**made, outputs=(tensor("c", 4, 16),))
+    assert count_node(folded).flops == 0
+    assert folded_flops(folded) == 2 * 4 * 8 * 16
+    assert folded_flops(Node(**made, outputs=(tensor("c", 4, 16, constant=False),))) == 0

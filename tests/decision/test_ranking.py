@@ -61,7 +61,8 @@ def ranked(*questions: DecisionInput, others: tuple[RankedCandidate, ...] = ()) 
     }
     found = [one for at_batch in cpus.values() for one in at_batch]
     found += [gpu_contender(each, plan_all(each), "tf32", cpus[each.batch][0]) for each in questions]
-    return ranking(found, others, objective=questions[0].objective, slo_s=questions[0].slo_s)
+    first = questions[0]
+    return ranking(found, others, objective=first.objective, slo_s=first.slo_s, batch=first.batch)
 
 
 def best(result: RankingResult) -> RankedCandidate:
@@ -312,15 +313,57 @@ def test_the_nearest_is_what_was_named_where_a_rented_cpu_is_nearer_within_the_e
     assert result.candidates[0].device == "l4"
 
 
-def test_what_is_as_good_is_named_with_the_one_that_costs_least(ask: Ask) -> None:
+def test_a_gain_within_the_error_is_not_worth_dollars(ask: Ask) -> None:
+    """$3.60/h for 100 a second are $10 a million, $0.72/h for 90.9 are $2.20: a 4.5th, of a ratio of 1.1."""
     given: dict[str, Any] = {"spread": 1.5, "instances": (A100, L4)}
+    result = ranked(ask("A100", 10e-3, **given), ask("L4", 11e-3, **given))
+    assert best(result).device == "l4"
+    assert result.sentence.startswith("Run it on the L4: 11.0 ms")
+    assert [one.device for one in result.candidates] == ["l4", "a100", "here"]
+    assert result.as_good == (1,)
+    first, after = result.notes
+    assert first.startswith("The A100 has 10.0 ms, a gain within the intervals, and is 4.5x (")
+    assert first.endswith(") dearer: $10.0 against $2.20 per million.")
+    assert after == "Next is this CPU with 1.00 s."
+    # The card by latency alone is still the A100's.
+    assert result.candidates[result.best_by["latency"]].device == "a100"
+
+
+def test_what_is_as_good_is_named_with_the_one_that_costs_least(ask: Ask) -> None:
+    """$1.08/h for 90.9 a second are $3.30, $1.98/h for 100 are $5.50: within the error either may cost less."""
+    near = (replace(A100, usd_per_hour=1.98), replace(L4, usd_per_hour=1.08))
+    given: dict[str, Any] = {"spread": 1.5, "instances": near}
     result = ranked(ask("A100", 10e-3, **given), ask("L4", 11e-3, **given))
     assert best(result).device == "a100"
     assert result.as_good == (1,)
-    # $3.60/h for 100 a second; $0.72/h for 90.9.
     assert result.notes == (
-        "As good within the intervals: the L4; of these the L4 costs least, $2.20 per million against $10.0.",
+        "As good within the intervals: the L4; of these the L4 costs least, $3.30 per million against $5.50.",
     )
+
+
+def test_a_cheaper_device_that_may_miss_the_limit_does_not_take_the_place_of_one_that_keeps_it(
+    ask: Ask,
+) -> None:
+    """Of 10 ms the interval ends at 15, of 11 ms at 16.5: at a limit of 16 ms the first alone is sure."""
+    given: dict[str, Any] = {"spread": 1.5, "instances": (A100, L4)}
+    for limit, device in ((16e-3, "a100"), (17e-3, "l4")):
+        asked = (ask(name, time, slo_s=limit, **given) for name, time in (("A100", 10e-3), ("L4", 11e-3)))
+        assert best(ranked(*asked)).device == device
+
+
+def test_latencies_are_compared_at_one_batch(ask: Ask) -> None:
+    """At batch 8 the L4 takes 3 ms and the T4 9 ms; at batch 1 the L4 takes 1 ms, which is no answer for 8."""
+    times = {(8, "L4"): 3e-3, (1, "L4"): 1e-3, (8, "T4"): 9e-3, (1, "T4"): 8e-3}
+    result = ranked(*(ask(name, time, batch=batch) for (batch, name), time in times.items()))
+    assert (best(result).device, best(result).batch) == ("l4", 8)
+    assert result.notes == ("Next is the T4 at batch 8 with 9.00 ms.",)
+    assert [(one.batch, one.device) for one in result.candidates][:3] == [(8, "l4"), (8, "t4"), (8, "here")]
+
+
+def test_latencies_are_compared_at_a_batch_at_which_something_keeps_the_limit(ask: Ask) -> None:
+    times = {(8, "L4"): 30e-3, (1, "L4"): 10e-3}
+    asked = (ask(name, time, batch=batch, slo_s=20e-3) for (batch, name), time in times.items())
+    assert best(ranked(*asked)).batch == 1
 
 
 def test_another_precision_is_listed_as_another_model_and_never_the_best(ask: Ask) -> None:

@@ -61,6 +61,37 @@ def test_the_time_of_a_fused_operator_is_told_as_what_it_is(
     assert decide(build(*types, cpu_groups=groups)).verdict.because[0].startswith(told)
 
 
+@pytest.mark.parametrize(
+    ("kind", "macs", "bound", "told"),
+    [
+        ("MatMul", 10**9, "compute", ">99 % of that time is limited by arithmetic, of which the L4 has more."),
+        (
+            "Erf",
+            0,
+            "compute",
+            ">99 % of that time is limited by instructions, not by memory, and the L4 runs more",
+        ),
+        ("Erf", 0, "memory", ">99 % of that time is limited by memory bandwidth, of which the L4 has more."),
+        # Small kernels in a row: neither side's arithmetic is what they wait for.
+        (
+            "LSTM",
+            10**9,
+            "compute",
+            ">99 % of that time is spent on steps that wait for each other, which take the L4",
+        ),
+    ],
+)
+def test_what_limits_the_cpus_time_is_named_for_what_it_is(
+    build: Callable[..., Any], op: type[Any], kind: str, macs: int, bound: str, told: str
+) -> None:
+    question = build(op(reads=("in",), op_type=kind, cpu=1e-1, gpu=3e-3, cpu_bound=bound))
+    (cost,) = question.table.costs
+    counted = replace(question.table, costs=(replace(cost, macs=macs),))
+    first = decide(replace(question, table=counted)).verdict.because[0]
+    assert told in first.replace("100 %", ">99 %")
+    assert ("3.00 ms" in first) == (kind == "LSTM")
+
+
 def test_a_tie_names_the_faster_one_first(build: Callable[..., Any], op: type[Any]) -> None:
     ops = [op(reads=("in",), cpu=1e-2, gpu=1.2e-2 - 2 * COPY_S)]
     sentence = decide(build(*ops, spread=2.0)).verdict.sentence

@@ -397,3 +397,46 @@ def test_dollars_that_go_the_other_way_than_times_say_on_which_instance(
     found = precision_table._other_direction(speedup, row("aws", "small", 1.0), row("gcp", "large", dollars))
     assert found.startswith(f"; {said}" if said else "")
     assert bool(found) == bool(said)
+
+
+def scaled_trees() -> onnx.ModelProto:
+    """A Scaler and trees, which ONNX Runtime has for CPUs alone, behind a Concat of floats on the GPU."""
+    trees: dict[str, Any] = {
+        "nodes_treeids": [0, 0, 0],
+        "nodes_nodeids": [0, 1, 2],
+        "nodes_featureids": [0, 0, 0],
+        "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
+        "nodes_values": [0.5, 0.0, 0.0],
+        "nodes_truenodeids": [1, 0, 0],
+        "nodes_falsenodeids": [2, 0, 0],
+        "target_treeids": [0, 0],
+        "target_nodeids": [1, 2],
+        "target_ids": [0, 0],
+        "target_weights": [1.0, 2.0],
+        "n_targets": 1,
+    }
+    ml = "ai.onnx.ml"
+    nodes = [
+        helper.make_node("Concat", ["a", "b"], ["both"], axis=1),
+        helper.make_node("Scaler", ["both"], ["scaled"], domain=ml, offset=[0.0], scale=[2.0]),
+        helper.make_node("TreeEnsembleRegressor", ["scaled"], ["y"], domain=ml, **trees),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "trees",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in "ab"],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1])],
+    )
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid(ml, 3)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def test_reasons_of_floats_name_what_is_there() -> None:
+    """Trees multiply nothing on a GPU, and the CPU's operators are in 32 bits in a session on CUDA too."""
+    found = rows(analyze(scaled_trees(), run=False, gpu="l4"))
+    stay = "2 operators (Scaler and TreeEnsembleRegressor) stay on the CPU, in fp32"
+    assert found["bf16", "gpu"].reason == found["fp16", "gpu"].reason == f"half the bytes; {stay}"
+    assert found["tf32", "gpu"].reason == "no product of floats runs on the GPU: the same as in fp32"
+    assert found["fp32", "gpu"].reason == "the model in fp32"
+    products = rows(analyze(network(products=4), run=False, gpu="l4"))
+    assert products["fp16", "gpu"].reason == "half the bytes, products on tensor cores"

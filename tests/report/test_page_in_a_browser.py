@@ -216,6 +216,28 @@ def test_of_unknown_figures_their_number_is_told_and_never_a_nought(visit: Any) 
     assert page.locator("#sums .sum").all_text_contents() == expected
 
 
+def test_what_is_folded_runs_on_nothing_and_is_not_unknown_in_sums(visit: Any) -> None:
+    base = factory.analysis(24)
+    first = base.operators[0]
+    assert first.gpu is not None
+    folded = replace(
+        first,
+        cpu=replace(first.cpu, time_s=None, low_s=None, high_s=None),
+        gpu=replace(first.gpu, time_s=None, low_s=None, high_s=None),
+        verdict=replace(first.verdict, device="either", reason="folded", speedup=None),
+        placement="cpu",
+        flops=0,
+    )
+    page, _ = visit(replace(base, operators=(folded, *base.operators[1:])), looks=True)
+    texts = page.locator("#sums .sum").all_text_contents()
+    assert not [text for text in texts if "unknown" in text]
+    row = page.locator("#table .tabulator-row").first
+    assert row.locator("[tabulator-field=placement]").inner_text() == units.UNKNOWN
+    on_cpu = sum(operator.placement == "cpu" for operator in base.operators[1:])
+    page.select_option("#filter-placement", "cpu")
+    page.wait_for_function(f"document.getElementById('found').textContent.startsWith('{on_cpu} of 24')")
+
+
 # A headless browser's clipboard is all tabs' own: this one is the page's.
 CLIPBOARD = """() => {
     window.copied = null;

@@ -115,15 +115,49 @@ def test_one_gpu_at_one_batch_is_led_by_its_verdict_with_dollars_beside() -> Non
     assert "alone:" not in told
 
 
-def test_a_rented_cpu_that_wins_is_told_beside_the_verdict_on_one_gpu() -> None:
+def with_rented_best(**changes: Any) -> Analysis:
     ranking = alone().ranking
     assert ranking is not None
-    rented = candidate("Rented", 0.001, kind="cpu", named=False, provider="cloud", instance="c9")
-    won = replace(
-        ranking, candidates=(rented, *ranking.candidates), best=0, sentence="Run it on cloud c9: 1.00 ms."
-    )
-    told = flat(text.render(factory.analysis(ranking=won)))
-    assert "With CPU instances counted: Run it on cloud c9: 1.00 ms." in told
+    given: dict[str, Any] = {"kind": "cpu", "named": False, "provider": "cloud"}
+    rented = candidate("Rented", 0.001, instance="c9", **given)
+    values: dict[str, Any] = {
+        "candidates": (rented, *ranking.candidates),
+        "best": 0,
+        "best_by": {"latency": 0},
+        "sentence": "Run it on cloud c9: 1.00 ms.",
+    }
+    return factory.analysis(ranking=replace(ranking, **(values | changes)))
+
+
+def test_a_rented_cpu_that_wins_is_a_fact_beside_the_verdict_and_no_second_answer() -> None:
+    told = flat(text.render(with_rented_best()))
+    assert "Of all machines with a price, cloud c9 is the fastest: 1.00 ms (predicted, " in told
+    assert told.count("Run it on") == 1
+    cheaper = flat(text.render(with_rented_best(best_by={"latency": 1})))
+    assert "cloud c9 is as fast as any within the intervals and costs less: 1.00 ms" in cheaper
+
+
+def test_one_mark_is_one_answers() -> None:
+    """The verdict is for the GPU: its row has the mark, not that of a rented CPU that stands above it."""
+    sheet = ranking_table.sheet(with_rented_best())
+    assert sheet is not None
+    assert sheet.chosen is not None
+    assert (sheet.rows[sheet.chosen][0], sheet.mark) == ("Imaginary GPU 3000", "the verdict")
+    lines = [line for line in text.render(with_rented_best()).splitlines() if line.startswith("> ")]
+    assert [line.split("  ")[0] for line in lines] == ["> Imaginary GPU 3000", "> GPU"]
+    # Where the ranking is the answer, the plans of the first GPU alone have no mark.
+    lines = [line for line in text.render(analysis()).splitlines() if line.startswith("> ")]
+    assert [line.split("  ")[0] for line in lines] == ["> Imaginary GPU 9000"]
+
+
+def test_joules_of_a_measured_time_are_mixed_since_power_is_modelled() -> None:
+    here = candidate("Here", 0.001, kind="cpu", plan="cpu", origin="measured", energy_j=0.5)
+    told = analysis(candidates=(here,), best_by={"latency": 0, "energy": 0})
+    latency, energy = ranking_table.best_by(told)
+    assert (latency.origin, energy.origin) == ("measured", "mixed")
+    sheet = ranking_table.sheet(told)
+    assert sheet is not None
+    assert sheet.rows[0][sheet.head.index("Energy")] == f"{energy.figure} {summary.MARKS['mixed'].sign}"
 
 
 def test_a_record_without_a_ranking_is_led_by_its_verdict() -> None:

@@ -88,3 +88,15 @@ def test_a_precision_that_nobody_knows_draws_no_roof() -> None:
     chart = roofline.chart(replace(whole, model=replace(whole.model, precision="fp5")))
     assert chart is not None
     assert chart.extra["ridges"] == ()
+
+
+def test_a_limit_is_told_as_what_it_is_and_no_point_is_said_to_prove_it() -> None:
+    """An element-wise loop on data in a cache is bound by its instructions, far left of the ridge."""
+    told = roofline.limits(["compute", "compute", "memory", "overhead"])
+    assert told == (
+        " (2 limited by their instructions (compute), 1 limited by memory, "
+        "1 limited by starting them (overhead))"
+    )
+    chart = roofline.chart(analysis(1))
+    assert chart is not None
+    assert "far below both, instructions other than arithmetic, or starting it" in chart.lead

@@ -88,8 +88,16 @@ def test_a_batch_that_saturates_or_fills_the_gpu_is_told_only_where_there_is_one
         "The GPU wins from batch 4 on. The GPU is saturated from batch 32 on. "
         "Of the batches looked at 32 is the largest that fits its memory."
     )
+    # One that was not looked at with the others was looked for.
+    exact = replace(factory.analysis(), verdict=replace(factory.analysis().verdict, largest_batch=37))
+    assert summary.batches(exact).endswith("Batch 37 is the largest that fits its memory.")
     base = factory.analysis(4)
     nothing = tuple(replace(item, gpu=replace(item.gpu, placed_on="cpu")) for item in base.operators)
+    # What moves data alone does not saturate a GPU.
+    moves = (*nothing[:-1], replace(base.operators[-1], flops=0))
+    moving = replace(base, operators=moves)
+    assert sum(operator.flops or 0 for operator in moves) > 0
+    assert "saturated" not in summary.batches(moving)
     alone = replace(base, operators=nothing, verdict=replace(base.verdict, largest_batch=64))
     assert summary.batches(alone) == "The GPU wins from batch 4 on."
     assert [mark["label"] for mark in batches.charts(alone)[0].extra["marks"]] == ["crossover at 4"]

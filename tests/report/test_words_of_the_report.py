@@ -11,15 +11,19 @@ import pytest
 import report_factory as factory
 from rich.console import Console
 
+from analyzer import units
 from analyzer.errors import UsageError
 from analyzer.record.analysis import Analysis, BatchRange
+from analyzer.record.ranking import RankedCandidate, RankingResult
 from analyzer.report import (
     FORMATS,
     brief,
     capacity_words,
     find,
     generation_words,
+    notebook,
     operator_columns,
+    page,
     render,
     summary,
     text,
@@ -202,11 +206,40 @@ def test_the_instances_whose_dollars_are_told_are_named() -> None:
     base = factory.analysis()
     on = {"cpu": "c1", "gpu": "g1", "hybrid": "g1"}
     plans = tuple(replace(plan, usd_per_million=1.0, instance=on[plan.name]) for plan in base.plans)
-    said = "Dollars are those of CPU: c1; GPU and Best plan: g1."
+    said = "Dollars are of rented machines: CPU: c1; GPU and Best plan: g1."
     assert summary.priced_on(replace(base, plans=plans)) == said
     assert said in " ".join(render(replace(base, plans=plans), "text").split())
     unknown = tuple(replace(plan, usd_per_million=None) for plan in plans)
     assert summary.priced_on(replace(base, plans=unknown)) == ""
+
+
+def test_dollars_of_another_machine_are_told_with_the_time_there() -> None:
+    """The CPU plan takes 80 ms here and 20 on the instance whose dollars it has."""
+    base = factory.analysis()
+    plans = tuple(
+        replace(plan, usd_per_million=1.0, instance="c1") if plan.name == "cpu" else plan for plan in base.plans
+    )
+    there = RankedCandidate(
+        device="other",
+        name="Other",
+        kind="cpu",
+        plan="cpu",
+        precision="fp32",
+        batch=base.model.batch,
+        named=False,
+        latency_s=0.02,
+        instance="c1",
+    )
+    ranking = RankingResult(objective="latency", candidates=(there,), best=None)
+    told = replace(base, plans=plans, ranking=ranking)
+    said = "Dollars are of rented machines: CPU: c1 (20.0 ms there); GPU and Best plan: imaginary.large."
+    assert summary.priced_on(told) == said
+    assert "per million on a rented c1 (20.0 ms there)" in brief.render(told)
+    assert "rented: c1 (20.0 ms there)" in render(told, "html")
+    assert "c1 (20.0 ms there)" in notebook.render(told)
+    printed = io.StringIO()
+    text.print_summary(told, Console(width=80, file=printed))
+    assert said in " ".join(printed.getvalue().split())
 
 
 def test_a_model_that_fits_nowhere_is_not_said_to_be_faster_anywhere() -> None:
@@ -301,7 +334,10 @@ def test_the_summary_to_paste_has_the_answer_of_what_was_asked() -> None:
     plain, generated, sized = factory.analysis(), factory.generation(), factory.capacity()
     assert plain.verdict.sentence in brief.render(plain)
     # Each plan with the ends of its interval, 10 % around it, and dollars.
-    line = "GPU (Imaginary GPU 3000): 20.0 ms (18.0 to 22.0 ms, ◐ mixed), 400 /s, $0.444 per million, 500 MB."
+    figures = (
+        "20.0 ms (18.0 to 22.0 ms, ◐ mixed), 400 /s, $0.444 per million on a rented imaginary.large, 500 MB."
+    )
+    line = f"GPU (Imaginary GPU 3000): {figures}"
     assert line in brief.render(plain).splitlines()
     assert generation_words.sentence(generated, generated.generation) in brief.render(generated)
     assert "Time to first token: 200 ms ○ (100 to 400 ms)" in brief.render(generated)
@@ -387,3 +423,63 @@ def test_no_name_becomes_a_formula_in_a_spreadsheet() -> None:
     for row in csv.DictReader(io.StringIO(render(replace(analysis, operators=evil), "csv"), newline="")):
         assert row["name"] == "'=HYPERLINK(1)"
         assert row["module"] == "'@a"
+
+
+def test_what_is_computed_once_is_told_beside_the_work_of_a_run() -> None:
+    base = factory.analysis()
+    flops = base.totals.flops
+    half = replace(base, totals=replace(base.totals, folded_flops=flops // 2))
+    said = f"{units.flop_count(flops // 2)} more once, when the session is made"
+    for name in ("html", "text", "markdown"):
+        assert said in " ".join(render(half, name).split())
+        # Less than a hundredth is no matter.
+        little = replace(base, totals=replace(base.totals, folded_flops=flops // 200))
+        assert "when the session is made" not in render(little, name)
+
+
+def test_what_is_the_same_fused_is_told_once() -> None:
+    base = factory.analysis()
+    same = replace(
+        base.totals,
+        fused_bytes_read=base.totals.bytes_read,
+        fused_bytes_written=base.totals.bytes_written,
+        fused_intensity=base.totals.intensity,
+    )
+    facts = {fact.name: fact.value for fact in page.build(replace(base, totals=same))["facts"]}
+    assert "fused" not in facts["Memory traffic"] + facts["FLOPs per byte"]
+    apart = replace(same, fused_bytes_read=base.totals.bytes_read // 2)
+    facts = {fact.name: fact.value for fact in page.build(replace(base, totals=apart))["facts"]}
+    assert facts["Memory traffic"].endswith(" fused")
+
+
+def test_of_memory_that_is_not_known_the_weights_and_the_reason_are_told() -> None:
+    """A ZipMap gives a sequence of maps, whose size nobody knows."""
+    base = factory.analysis(2)
+    last = base.operators[-1]
+    maps = replace(last.outputs[0], name="probabilities", shape=None, dtype="seq(map(int64,tensor(float)))")
+    told = replace(
+        base,
+        operators=(*base.operators[:-1], replace(last, outputs=(maps,))),
+        plans=tuple(replace(plan, memory_bytes=None) for plan in base.plans),
+    )
+    weights = units.byte_count(base.model.parameter_bytes)
+    said = (
+        f"The memory that it needs is not known beyond {weights} of weights: the size of probabilities is open."
+    )
+    assert said in summary.missing(told)
+    assert said in " ".join(render(told, "text").split())
+    assert not any("memory" in text for text in summary.missing(base))
+
+
+def test_modules_that_differ_at_their_end_are_told_apart_on_a_narrow_terminal() -> None:
+    base = factory.analysis(4)
+    paths = [f"encoder.encoder.layer.{at}.attention.output.dense" for at in range(4)]
+    told = replace(
+        base,
+        operators=tuple(replace(op, module=path) for op, path in zip(base.operators, paths, strict=True)),
+    )
+    for width, kept in ((140, "{}.attention.output.dense"), (90, "…{}…dense")):
+        printed = io.StringIO()
+        text.print_summary(told, Console(width=width, file=printed))
+        for at in range(4):
+            assert kept.format(at) in printed.getvalue()

@@ -43,7 +43,18 @@ _COLUMNS = (
 )
 # An expression of Vega: a phone's width, where a ceiling's words in full would run out of the drawing.
 NARROW = "width < 460"
-_BOUNDS = ("compute", "memory", "overhead")
+# What a bound means of several operators. ``compute`` is whatever the kernel itself executes: of a product its
+# arithmetic, of an operator whose data come from a cache its loads and loops, of few tiles their steps.
+_BOUNDS = {
+    "compute": "by their instructions (compute)",
+    "memory": "by memory",
+    "overhead": "by starting them (overhead)",
+}
+# How a roofline is read: where a point lies is no proof of what limits it.
+READING = (
+    "no point can be above the slope without a cache, none above the flat part. Near the slope memory limits "
+    "it, near the flat part arithmetic; far below both, instructions other than arithmetic, or starting it"
+)
 
 
 def chart(analysis: Analysis) -> Chart | None:
@@ -56,7 +67,7 @@ def chart(analysis: Analysis) -> Chart | None:
     left_out = len(analysis.operators) - len({row[0] for row in rows})
     lead = (
         "Each point is an operator on one device: what it computes for each byte it moves, and the speed it "
-        "reaches. Under the slope memory limits it, under the flat part arithmetic; far below both, overhead. "
+        f"reaches; {READING}: its Bound says which. "
         f"Larger points take longer. {_origins(rows)} Click a point for its row, a legend entry to filter."
     )
     note = (
@@ -142,9 +153,9 @@ def intensity_range(intensities: Iterable[float], roofs: Iterable[Roof]) -> tupl
 
 
 def limits(bounds: Iterable[str]) -> str:
-    """How many operators each limit holds: `` (3 limited by compute, 2 limited by memory)``, or nothing."""
+    """How many operators each limit holds: `` (3 limited by memory, 2 limited by ...)``, or nothing."""
     numbers = Counter(bounds)
-    parts = [f"{numbers[bound]} limited by {bound}" for bound in _BOUNDS if numbers[bound]]
+    parts = [f"{numbers[bound]} limited {words}" for bound, words in _BOUNDS.items() if numbers[bound]]
     return f" ({', '.join(parts)})" if parts else ""
 
 

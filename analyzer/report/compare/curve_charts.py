@@ -23,7 +23,15 @@ from analyzer.report.charts.chart import (
     text_over_marks,
     tooltip,
 )
-from analyzer.report.charts.roofline import NARROW, Roof, intensity_range, limits, roof, slowest_words
+from analyzer.report.charts.roofline import (
+    NARROW,
+    READING,
+    Roof,
+    intensity_range,
+    limits,
+    roof,
+    slowest_words,
+)
 from analyzer.report.compare.comparison import Comparison
 from analyzer.report.compare.plan_charts import labelled, record_colours, record_shapes
 from analyzer.report.summary import per_second
@@ -205,7 +213,7 @@ def roofline(comparison: Comparison) -> Chart | None:
         title="Roofline of all records",
         lead="A point for each operator on the device where its record's best plan runs it: what it computes "
         "for each byte it moves, and the speed it reaches. Of two points of one operator the higher is "
-        "faster; under the slope memory limits it, under the flat part arithmetic. Larger points take longer.",
+        f"faster; {READING}. Larger points take longer.",
         alternative=_point_words(comparison.labels, rows),
         engine="vega-lite",
         spec=_roofline_spec(comparison.labels, rows, roofs),

@@ -67,13 +67,14 @@ def _best_by(name: str, one: RankedCandidate) -> BestBy:
         "cost": dollars(one.usd_per_million),
         "energy": joules(one.energy_j),
     }
+    origins = {"cost": one.usd_origin, "energy": _energy_origin(one)}
     rented = _instance(one) if name == "cost" and one.named else ""
     at = f"batch {one.batch}" if one.batch is not None else ""
     return BestBy(
         title=titles[name],
         name=_who(one),
         figure=figures[name],
-        origin=one.usd_origin if name == "cost" else one.origin,
+        origin=origins.get(name, one.origin),
         note=", ".join(filter(None, (at, rented))),
     )
 
@@ -84,6 +85,7 @@ def sheet(analysis: Analysis) -> OptionTable | None:
     if ranking is None or not ranking.candidates:
         return None
     rows, columns = ranking.candidates, _columns(ranking)
+    chosen, mark = _answer(analysis, ranking)
     return OptionTable(
         name="ranking",
         title=title(ranking),
@@ -92,11 +94,24 @@ def sheet(analysis: Analysis) -> OptionTable | None:
         figures=tuple(at for at, column in enumerate(columns) if column.figure),
         narrow=tuple(at for at, column in enumerate(columns) if column.narrow),
         sort=tuple(tuple(column.value(row) for column in columns) for row in rows),
-        chosen=ranking.best if ranking.best is not None else ranking.nearest,
-        mark="best" if ranking.best is not None else "nearest",
+        chosen=chosen,
+        mark=mark,
         pale=tuple(at for at, one in enumerate(rows) if not one.runs),
         lead=_lead(ranking) if leads(analysis) else " ".join((*ranking.notes, _lead(ranking))),
     )
+
+
+def _answer(analysis: Analysis, ranking: RankingResult) -> tuple[int | None, str]:
+    """The row of the answer that stands above, and its mark: no second row may look like an answer."""
+    if leads(analysis):
+        return (ranking.best, "best") if ranking.best is not None else (ranking.nearest, "nearest")
+    kind = "cpu" if analysis.verdict.device == "cpu" else "gpu"
+    rows = (
+        at
+        for at, one in enumerate(ranking.candidates)
+        if one.named and one.asked and one.runs and one.kind == kind and one.batch == analysis.model.batch
+    )
+    return (None if analysis.verdict.device == "either" else next(rows, None)), "the verdict"
 
 
 def terminal_sheet(analysis: Analysis) -> OptionTable | None:
@@ -135,10 +150,15 @@ def _lead(ranking: RankingResult) -> str:
     parts += ["the CPU"] + ([plural(rented, "CPU instance")] if rented else [])
     at = f" at {batches} batches" if batches > 1 else ""
     text = f"{listed(parts)}{at}, each with its best plan and the instance that runs it for the least."
-    if rented and batches > 1:
+    if batches > 1 and ranking.objective == "latency" and ranking.best is not None:
+        compared = ranking.candidates[ranking.best].batch
+        text += f" Latencies are compared at one batch, {compared}: a larger one takes longer everywhere."
+    elif rented and batches > 1:
         text += " Of a CPU instance one batch is shown, its best."
     if any(not ranking.candidates[at].named for at in ranking.as_good) and ranking.objective != "cost":
         text += " A CPU instance, which nobody named, is the best only where it wins by more than the error."
+    if ranking.best is not None and ranking.best_by.get(ranking.objective, ranking.best) != ranking.best:
+        text += " A gain within the error is not worth dollars: of what is as good the cheapest is the best."
     if len(asked) < len(ranking.candidates):
         text += " Other precisions stand last: each is another model, whose accuracy must be checked."
     return text
@@ -164,7 +184,9 @@ def _columns(ranking: RankingResult) -> tuple[_RankColumn, ...]:
         # Of a rented CPU it is the device.
         _text("On", lambda one: _instance(one) if one.named else ""),
         _figure("Memory", "memory_bytes", lambda one: byte_count(one.memory_bytes), narrow=False),
-        _figure("Energy", "energy_j", lambda one: joules(one.energy_j), narrow=False),
+        _figure(
+            "Energy", "energy_j", lambda one: marked(joules(one.energy_j), _energy_origin(one)), narrow=False
+        ),
         _text("Plan", lambda one: "Split" if one.plan == "hybrid" else PLAN_TITLES[one.plan]),
         _text("Note", lambda one: one.reason, narrow=True),
     ]
@@ -186,6 +208,11 @@ def _figure(head: str, key: str, text: Callable[[RankedCandidate], str], *, narr
 
 def _who(one: RankedCandidate) -> str:
     return one.name if one.named else f"{one.provider} {one.instance}: {one.name}"
+
+
+def _energy_origin(one: RankedCandidate) -> str:
+    """As a plan's: joules are a time, which may be measured, at a power that is modelled."""
+    return "mixed" if one.origin == "measured" else one.origin
 
 
 def _instance(one: RankedCandidate) -> str:

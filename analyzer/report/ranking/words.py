@@ -5,7 +5,22 @@ from __future__ import annotations
 from analyzer.record.analysis import Analysis
 from analyzer.record.ranking import RankingResult
 from analyzer.report import summary
-from analyzer.report.summary import VERDICT_WORDS
+from analyzer.report.summary import VERDICT_WORDS, joules, per_second, span
+from analyzer.units import dollars, seconds
+
+# What a machine is that comes first, and by what.
+_FIRST = {
+    "latency": "is the fastest",
+    "throughput": "has the most throughput",
+    "cost": "is the cheapest",
+    "energy": "needs the least energy",
+}
+_AS_GOOD = {
+    "latency": "is as fast as any",
+    "throughput": "has as much throughput as any",
+    "cost": "is as cheap as any",
+    "energy": "needs as little energy as any",
+}
 
 
 def leads(analysis: Analysis) -> bool:
@@ -54,7 +69,7 @@ def beside(analysis: Analysis) -> tuple[str, ...]:
     if leads(analysis):
         said = [" ".join(ranking.notes), ranking.dollars, f"{_first(analysis)}: {summary.sentence(analysis)}"]
     else:
-        said = [_rented_counted(ranking), ranking.dollars]
+        said = [_of_all_machines(ranking), ranking.dollars]
     return tuple(text for text in said if text)
 
 
@@ -65,11 +80,24 @@ def _first(analysis: Analysis) -> str:
     return f"{gpu.name if gpu is not None else 'The CPU'}{at} alone"
 
 
-def _rented_counted(ranking: RankingResult) -> str:
-    """The answer with the CPUs of the price list, where it is another one than without them."""
-    if ranking.best is not None and ranking.candidates[ranking.best].named:
+def _of_all_machines(ranking: RankingResult) -> str:
+    """A further fact beside the verdict: the rented CPU that is better than what the verdict compares."""
+    if ranking.best is None or ranking.candidates[ranking.best].named:
         return ""
-    return " ".join((f"With CPU instances counted: {ranking.sentence}", *ranking.notes))
+    best, objective = ranking.candidates[ranking.best], ranking.objective
+    interval = span(seconds(best.low_s), seconds(best.high_s))
+    took = f"{seconds(best.latency_s)} ({best.origin}, {interval})"
+    figures = {
+        "latency": took,
+        "throughput": f"{per_second(best.throughput_per_s)} at {took}",
+        "cost": f"{dollars(best.usd_per_million)} per million at {took}",
+        "energy": f"{joules(best.energy_j)} each at {took}",
+    }
+    is_first = ranking.best_by.get(objective) == ranking.best
+    stands = _FIRST[objective] if is_first else f"{_AS_GOOD[objective]} within the intervals and costs less"
+    who = f"{best.provider} {best.instance}"
+    said = f"Of all machines with a price, {who} {stands}: {figures[objective]}."
+    return " ".join((said, *ranking.notes))
 
 
 def about_first(analysis: Analysis) -> str:
