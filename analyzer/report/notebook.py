@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from analyzer.record.analysis import Analysis
-from analyzer.report import brief, summary
+from analyzer.report import brief, recommended, summary
 from analyzer.report.html import environment
 from analyzer.report.summary import MARKS, sign
 
@@ -24,7 +24,7 @@ def _told(analysis: Analysis) -> dict[str, Any]:
         "figures": figures,
         "sure": " ".join(filter(None, (summary.confidence(analysis), summary.crossover(analysis)))),
         "because": summary.reasons(analysis),
-        "plans": summary.plan_cards(analysis),
+        "plans": recommended.table_cards(analysis),
         "operators": () if figures else summary.top_operators(analysis),
         "whose_time": summary.whose_time(analysis),
         "sign": sign,

@@ -18,6 +18,7 @@ from analyzer.report import (
     operator_columns,
     precision_rows,
     price_words,
+    recommended,
     summary,
     training_tables,
 )
@@ -75,7 +76,7 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "verdict_word": ranking_words.word(analysis) if analysis.operators else "Nothing to decide",
         "because": summary.reasons(analysis),
         "would_change": analysis.verdict.would_change,
-        "plans": summary.plan_cards(analysis),
+        "plans": recommended.distinct_cards(analysis),
         "top": summary.top_operators(analysis),
         "whose_time": summary.whose_time(analysis),
         "marks": tuple(summary.MARKS.values()),

@@ -64,7 +64,7 @@ MARKS = {
     )
 }
 PLAN_TITLES = {"cpu": "CPU", "gpu": "GPU", "hybrid": "Best plan"}
-_SPLIT = "Split"
+SPLIT = "Split"
 _NO_MACHINE_CODE = "It cannot run: ONNX Runtime's release wheel has no machine code for this GPU."
 VERDICT_WORDS = {"cpu": "CPU", "gpu": "GPU", "hybrid": "CPU and GPU", "either": "Either"}
 _DEVICES = {"cpu": "CPU", "gpu": "GPU", "either": "either"}
@@ -393,7 +393,7 @@ def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
 def _title(analysis: Analysis, plan: PlanResult) -> str:
     # What cannot run is the best of nothing.
     runs = plan.fits and not _lacks_machine_code(analysis, plan)
-    return PLAN_TITLES[plan.name] if runs or plan.name != "hybrid" else _SPLIT
+    return PLAN_TITLES[plan.name] if runs or plan.name != "hybrid" else SPLIT
 
 
 def _lacks_machine_code(analysis: Analysis, plan: PlanResult) -> bool:

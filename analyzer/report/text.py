@@ -15,6 +15,7 @@ from analyzer.report import (
     method,
     precision_rows,
     price_words,
+    recommended,
     summary,
     training_tables,
 )
@@ -116,7 +117,7 @@ def _reasons(analysis: Analysis) -> str:
 
 
 def _plans(analysis: Analysis) -> str:
-    cards = summary.plan_cards(analysis)
+    cards = recommended.table_cards(analysis)
     if not cards:
         return ""
     head = ("", "latency", "90 % interval", "per second", "memory", "$/million", "energy", "origin")
@@ -317,7 +318,7 @@ def _footer(analysis: Analysis) -> str:
     wrapped = [line for text in lines for line in _wrapped(text)]
     # On one line of its own, to be copied.
     run = method.apply_command(analysis)
-    return "\n".join([*wrapped, *([f"To run this plan: {clean(run)}"] if run else [])])
+    return "\n".join([*wrapped, *([f"{clean(method.apply_words(analysis))}: {clean(run)}"] if run else [])])
 
 
 def clean(text: str) -> str:
@@ -398,7 +399,7 @@ def print_summary(analysis: Analysis, console: Console) -> None:
         console.print(f"[bold]{escape(heading)}[/bold]")
         console.print(escape("\n".join(rows)), highlight=False, no_wrap=True, overflow="ellipsis")
         console.print()
-    cards, operators = summary.plan_cards(analysis), summary.top_operators(analysis)
+    cards, operators = recommended.table_cards(analysis), summary.top_operators(analysis)
     if cards:
         console.print(_rich_plans(cards, console.width))
     if devices := _devices(analysis, _MOST_DEVICES, console.width):
@@ -414,7 +415,12 @@ def print_summary(analysis: Analysis, console: Console) -> None:
     console.print("  ".join(f"{mark.sign} {mark.name}" for mark in MARKS.values()), style="dim")
     if run := method.apply_command(analysis):
         # Not broken by us: a line that is copied must stay one.
-        console.print(f"To run this plan: {clean(run)}", markup=False, highlight=False, soft_wrap=True)
+        console.print(
+            f"{clean(method.apply_words(analysis))}: {clean(run)}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def _print_capacity(analysis: Analysis, told: CapacityResult, console: Console) -> None:
@@ -466,7 +472,7 @@ def _print_run(analysis: Analysis, console: Console) -> None:
     from rich.markup import escape
 
     console.print(escape(clean(f"{_step(analysis)}: {summary.sentence(analysis)}")))
-    if cards := summary.plan_cards(analysis):
+    if cards := recommended.table_cards(analysis):
         console.print(_rich_plans(cards, console.width))
     for gap in summary.missing(analysis):
         console.print(escape(clean(gap)), style="yellow")
