@@ -18,7 +18,7 @@ def render(analysis: Analysis) -> str:
     subject, sentence, figures = answer(analysis)
     blocks = (
         [f"{analysis.model.name}: {subject}"],
-        [sentence, *(() if figures else _beside(analysis))],
+        [*filter(None, (sentence, summary.errors(analysis))), *(() if figures else _beside(analysis))],
         [_figure(figure) for figure in figures],
         [_plan(card) for card in recommended.distinct_cards(analysis)] if not figures else [],
         *(() if figures else _reasons(analysis)),

@@ -65,11 +65,10 @@ def _heading(analysis: Analysis) -> str:
         first = f"### {capacity_words.RUN}"
     else:
         first, answer = f"## {escape(analysis.model.name)}", ranking_words.sentence(analysis)
-    lines = [
-        f"{first}: {escape(answer)}",
-        "",
-        escape(summary.subject(analysis)) + ".",
-    ]
+    lines = [f"{first}: {escape(answer)}", ""]
+    if summary.errors(analysis):
+        lines += [f"**{escape(summary.errors(analysis))}**", ""]
+    lines.append(escape(summary.subject(analysis)) + ".")
     said = (
         *ranking_words.beside(analysis),
         summary.confidence(analysis),

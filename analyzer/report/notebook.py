@@ -7,6 +7,7 @@ from typing import Any
 from analyzer.record.analysis import Analysis
 from analyzer.report import brief, recommended, summary
 from analyzer.report.html import environment
+from analyzer.report.ranking import words as ranking_words
 from analyzer.report.summary import MARKS, sign
 
 
@@ -22,6 +23,8 @@ def _told(analysis: Analysis) -> dict[str, Any]:
         "subject": subject,
         "answer": answer,
         "figures": figures,
+        "errors": summary.errors(analysis),
+        "beside": () if figures else ranking_words.beside(analysis),
         "sure": " ".join(filter(None, (summary.confidence(analysis), summary.crossover(analysis)))),
         "because": summary.reasons(analysis),
         "plans": recommended.table_cards(analysis),

@@ -63,6 +63,8 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "why_of": ranking_words.about_first(analysis),
         "ranking": ranking_table.sheet(analysis),
         "best_by": ranking_table.best_by(analysis),
+        "errors": summary.errors(analysis),
+        "error_count": sum(finding.severity == "error" for finding in analysis.findings),
         "confidence": summary.confidence(analysis),
         "open_sizes": summary.open_sizes(analysis),
         "guessed_inputs": summary.guessed_inputs(analysis),

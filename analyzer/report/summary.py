@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -273,6 +274,25 @@ def reasons(analysis: Analysis) -> tuple[str, ...]:
     """Why, in up to three sentences; the short reason where there are none."""
     verdict = analysis.verdict
     return verdict.because or ((verdict.reason,) if verdict.reason else ())
+
+
+def errors(analysis: Analysis) -> str:
+    """The findings that are errors, in a sentence or two beside the answer; empty where there is none.
+
+    A note can wait until a reader comes to the findings. That a model computes something else in ONNX Runtime,
+    or half of it beside the GPU, cannot.
+    """
+    found = [finding for finding in analysis.findings if finding.severity == "error"]
+    if not found:
+        return ""
+    # A list of copies names every tensor: all of it stands in the finding.
+    said = textwrap.shorten(found[0].message.rstrip("."), _LONGEST_ERROR, placeholder=" …")
+    rest = len(found) - 1
+    more = f" {plural(rest, 'more error')} {'is' if rest == 1 else 'are'} among the findings." if rest else ""
+    return f"Error {found[0].code}: {said}.{more}"
+
+
+_LONGEST_ERROR = 200
 
 
 def subject(analysis: Analysis) -> str:

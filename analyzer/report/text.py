@@ -82,10 +82,11 @@ def bar(part: float | None, width: int = _BAR) -> str:
 def _heading(analysis: Analysis) -> str:
     step = _step(analysis)
     if step:
-        lines = _wrapped(f"{step}: {summary.sentence(analysis)}")
+        lines = [*_wrapped(f"{step}: {summary.sentence(analysis)}"), *_wrapped(summary.errors(analysis))]
     else:
         name = [clean(f"{analysis.model.name}: {summary.subject(analysis)}"), ""]
         lines = [*name, *_wrapped(ranking_words.sentence(analysis))]
+        lines += _wrapped(summary.errors(analysis))
         for text in ranking_words.beside(analysis):
             lines += _wrapped(text)
     lines += _wrapped(f"{summary.confidence(analysis)} {summary.crossover(analysis)}")
@@ -378,6 +379,8 @@ def print_summary(analysis: Analysis, console: Console) -> None:
         return
     # Rich reads [brackets] as its markup, which names of a model may hold: all text of the record is escaped.
     lines = [f"[bold]{escape(clean(ranking_words.sentence(analysis)))}[/bold]"]
+    if wrong := summary.errors(analysis):
+        lines.append(f"[bold red]{escape(clean(wrong))}[/bold red]")
     lines += [
         escape(clean(text))
         for text in (
@@ -472,6 +475,8 @@ def _print_run(analysis: Analysis, console: Console) -> None:
     from rich.markup import escape
 
     console.print(escape(clean(f"{_step(analysis)}: {summary.sentence(analysis)}")))
+    if wrong := summary.errors(analysis):
+        console.print(escape(clean(wrong)), style="bold red")
     if cards := recommended.table_cards(analysis):
         console.print(_rich_plans(cards, console.width))
     for gap in summary.missing(analysis):
