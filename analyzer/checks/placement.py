@@ -28,6 +28,9 @@ _FIX = {
     "capability": "change the attributes that the kernel refuses, or write it with other operators",
     "cuda-kernel": "see to the operator that it runs as one with",
 }
+# Of the CUDA session's latency: what copies inside the graph may take together and fail no check. A judgement:
+# a plan's own error is ten times wider.
+SLIGHT_COPIES = 0.02
 COPIES = {"to_cpu": "to the CPU", "to_gpu": "to the GPU"}
 
 
@@ -107,7 +110,8 @@ def copies_inside_graph(subject: Subject) -> Iterator[Diagnostic]:
     What:
         ONNX Runtime inserts a MemcpyToHost or MemcpyFromHost wherever a tensor made on one device is read
         on the other. The copies of the model's own inputs and outputs are not among these, nor is a model
-        that is for the CPU as a whole (A101).
+        that is for the CPU as a whole (A101). The shortest copies that together take under 2 % of the CUDA
+        session's latency are notes and no errors.
 
     Why:
         A copy waits for all work before it, crosses the link, and delays all work behind it. It often costs
@@ -124,7 +128,9 @@ def copies_inside_graph(subject: Subject) -> Iterator[Diagnostic]:
     analysis = subject.analysis
     if is_for_cpu(analysis):
         return
-    for cause, items in _by_cause(analysis).items():
+    by_cause = _by_cause(analysis)
+    slight = _slight(by_cause, analysis)
+    for cause, items in by_cause.items():
         operator = None if cause is None else analysis.operators[cause]
         if _is_shape_arithmetic(operator):
             continue  # A103's: it is no fault
@@ -142,7 +148,29 @@ def copies_inside_graph(subject: Subject) -> Iterator[Diagnostic]:
             fix=_copy_fix(operator),
             seconds=time,
             bytes=nbytes,
+            severity="note" if cause in slight else None,
         )
+
+
+def _slight(by_cause: Mapping[int | None, list[TransferItem]], analysis: Analysis) -> set[int | None]:
+    """The causes whose copies together take next to nothing, those that take least first.
+
+    Together: a hundred copies of a hundredth each are the whole time.
+    """
+    plan = analysis.plan("gpu")
+    left = SLIGHT_COPIES * plan.latency_s if plan is not None else 0.0
+    times = {
+        cause: total(transfer.time_s for transfer in items) or 0.0
+        for cause, items in by_cause.items()
+        if cause is None or not _is_shape_arithmetic(analysis.operators[cause])
+    }
+    found = set()
+    for cause in sorted(times, key=lambda cause: times[cause]):
+        left -= times[cause]
+        if left <= 0:
+            break
+        found.add(cause)
+    return found
 
 
 @rule("A103", "copies-of-shapes", "note")

@@ -125,7 +125,7 @@ def faster_on_cpu(subject: Subject) -> Iterator[Diagnostic]:
 
     What:
         Host to host, copies of inputs and outputs counted, the CPU's latency is below that of the CUDA
-        session. Where the interval of the speed-up holds 1, the finding is uncertain and never an error.
+        session. Where the interval of the speed-up holds 1, neither is sure to be faster: that is a note.
 
     Why:
         The GPU is paid for and waits. From some batch on it may win: the finding names that batch where it
@@ -143,12 +143,16 @@ def faster_on_cpu(subject: Subject) -> Iterator[Diagnostic]:
     # `speedup` is CPU time over GPU time: below 1 the CPU wins.
     certain = verdict.high is not None and verdict.high < 1
     batch = f" at batch {subject.analysis.model.batch}" if subject.analysis.model.batch is not None else ""
-    doubt = "" if certain else f" (not certain: between {factor(verdict.low)} and {factor(verdict.high)})"
+    faster, doubt = "is faster", ""
+    if not certain:
+        faster = "may be faster"
+        doubt = f", the GPU between {factor(verdict.low)} and {factor(verdict.high)} as fast"
     where = _or_larger_batches(verdict)
     yield Diagnostic(
-        message=f"the model is faster on the CPU{batch}: {seconds(cpu.latency_s)} there, "
+        message=f"the model {faster} on the CPU{batch}: {seconds(cpu.latency_s)} there, "
         f"{seconds(gpu.latency_s)} on the GPU{doubt}",
-        fix=f"run it on the CPU{where}",
+        fix=f"{'run it on the CPU' if certain else 'take the device that costs less'}{where}",
+        severity=None if certain else "note",
         seconds=gpu.latency_s - cpu.latency_s,
         bytes=gpu.transfers.bytes,
         certain=certain,

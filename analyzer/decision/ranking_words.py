@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from analyzer.decision.choice import WORTHWHILE
 from analyzer.decision.contenders import Contender
@@ -16,6 +18,7 @@ from analyzer.units import dollars, factor, rate, seconds, with_prefix
 
 # Names in a sentence.
 _FEW = 3
+_OTHER: Mapping[Literal["cpu", "gpu"], Literal["cpu", "gpu"]] = {"cpu": "gpu", "gpu": "cpu"}
 _MOST = {"throughput": "most", "cost": "least", "energy": "least"}
 
 
@@ -269,11 +272,16 @@ def _in_other_precision(ranked: Ranked) -> str:
 
 
 def beside_other_side(ranked: Ranked) -> str:
-    """Speed and dollars of the best beside the cheapest instance of the other side; may be empty."""
+    """Speed and dollars of the best beside the cheapest instance of the other side; may be empty.
+
+    Of a CPU that nobody rents out the cheapest instance with another CPU stands for its side: which side costs
+    less is wanted to be known most where speed does not decide.
+    """
     first = ranked.best or ranked.nearest
     if first is None or not first.candidate.latency_s:
         return ""
-    other, row = _cheapest_of_other_side(ranked, first)
+    other, row = _cheapest_of_side(ranked, first, _OTHER[first.candidate.kind])
+    unpriced, first = first, _with_a_price(ranked, first)
     if other is None or row is None or not other.candidate.latency_s:
         return ""
     kind = "CPU" if other.candidate.kind == "cpu" else "GPU"
@@ -289,6 +297,8 @@ def beside_other_side(ranked: Ranked) -> str:
     money = _times(cheaper, "cheaper", "dearer")
     mine = f"{first.price.provider} {first.price.instance}"
     subject = f"{capital(first.label)} on {mine}" if first.candidate.named else mine
+    if unpriced is not first:
+        subject = f"No price of {unpriced.label} is known; the cheapest CPU instance, {mine},"
     compared = f"{speed} and {money} than {theirs}"
     if _is_even(faster):
         compared = f"about as fast as {theirs}, and {money}"
@@ -300,13 +310,24 @@ def beside_other_side(ranked: Ranked) -> str:
     )
 
 
-def _cheapest_of_other_side(ranked: Ranked, first: Contender) -> tuple[Contender | None, CostRow | None]:
-    """At the same batch, those that keep the limit first: what is compared is the same work."""
+def _with_a_price(ranked: Ranked, first: Contender) -> Contender:
+    """Itself; of a CPU without a price the cheapest instance with another one, if that does as well."""
+    if first.price is not None or first.candidate.kind != "cpu":
+        return first
+    own, row = _cheapest_of_side(ranked, first, "cpu")
+    late = row is not None and row.meets_slo is False and first.candidate.meets_slo
+    return first if own is None or late or not own.candidate.latency_s else own
+
+
+def _cheapest_of_side(
+    ranked: Ranked, first: Contender, side: Literal["cpu", "gpu"]
+) -> tuple[Contender | None, CostRow | None]:
+    """At the batch of the first, those that keep the limit before others: what is compared is the same work."""
     pairs = [
         (one, one.price)
         for one in ranked.all_contenders
         if one.price is not None
-        and one.candidate.kind != first.candidate.kind
+        and one.candidate.kind == side
         and one.candidate.batch == first.candidate.batch
         and one.candidate.runs
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from analyzer.record.analysis import Analysis
-from analyzer.report import capacity_words, generation_words, method, price_words, summary
+from analyzer.report import capacity_words, generation_words, method, price_words, recommended, summary
 from analyzer.report.answer import AnswerFigure
 from analyzer.report.ranking import words as ranking_words
 from analyzer.report.summary import MARKS, PlanCard, marked, signed
@@ -18,9 +18,9 @@ def render(analysis: Analysis) -> str:
     subject, sentence, figures = answer(analysis)
     blocks = (
         [f"{analysis.model.name}: {subject}"],
-        [sentence, *(() if figures else _beside(analysis))],
+        [*filter(None, (sentence, summary.errors(analysis))), *(() if figures else _beside(analysis))],
         [_figure(figure) for figure in figures],
-        [_plan(card) for card in summary.plan_cards(analysis)] if not figures else [],
+        [_plan(card) for card in recommended.distinct_cards(analysis)] if not figures else [],
         *(() if figures else _reasons(analysis)),
         _bullets("Assumed or not known", open_points(analysis)),
         _end(analysis),
@@ -95,4 +95,4 @@ def _end(analysis: Analysis) -> list[str]:
     run = method.apply_command(analysis)
     marks = ", ".join(f"{mark.sign} {mark.name}" for mark in MARKS.values())
     made = f"Made by {analysis.tool.name} {analysis.tool.version}. {marks}."
-    return [f"To run this plan: {run}", made] if run else [made]
+    return [f"{method.apply_words(analysis)}: {run}", made] if run else [made]

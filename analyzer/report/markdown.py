@@ -14,6 +14,7 @@ from analyzer.report import (
     method,
     precision_rows,
     price_words,
+    recommended,
     summary,
     training_tables,
 )
@@ -64,11 +65,10 @@ def _heading(analysis: Analysis) -> str:
         first = f"### {capacity_words.RUN}"
     else:
         first, answer = f"## {escape(analysis.model.name)}", ranking_words.sentence(analysis)
-    lines = [
-        f"{first}: {escape(answer)}",
-        "",
-        escape(summary.subject(analysis)) + ".",
-    ]
+    lines = [f"{first}: {escape(answer)}", ""]
+    if summary.errors(analysis):
+        lines += [f"**{escape(summary.errors(analysis))}**", ""]
+    lines.append(escape(summary.subject(analysis)) + ".")
     said = (
         *ranking_words.beside(analysis),
         summary.confidence(analysis),
@@ -155,13 +155,13 @@ def _training(analysis: Analysis) -> str:
 
 
 def _plans(analysis: Analysis) -> str:
-    cards = summary.plan_cards(analysis)
+    cards = recommended.table_cards(analysis)
     if not cards:
         return ""
     head = ("Plan", "Latency", "90 % interval", "Per second", "Memory", "$ per million", "Energy", "Origin")
     rows = [
         (
-            f"**{card.title}**" if card.chosen else card.title,
+            f"**{escape(card.title)}**" if card.chosen else escape(card.title),
             card.latency,
             card.interval,
             card.throughput,
@@ -280,7 +280,7 @@ def _footer(analysis: Analysis) -> str:
     marks = ", ".join(f"{mark.sign} {mark.name}" for mark in MARKS.values())
     run = method.apply_command(analysis)
     if run:
-        lines.append(f"\n\nTo run this plan: `{_in_code(run)}`")
+        lines.append(f"\n\n{escape(method.apply_words(analysis))}: `{_in_code(run)}`")
     return (
         f"{' '.join(lines)}\n\n<sub>{marks}. {escape(analysis.tool.name)} {escape(analysis.tool.version)}</sub>"
     )

@@ -12,6 +12,7 @@ from typing import Any
 from analyzer.record.analysis import Analysis, DeviceInfo
 from analyzer.record.invocation import applied, command_line
 from analyzer.report import operator_columns, price_words, summary
+from analyzer.report.ranking.words import is_elsewhere, recommended
 from analyzer.units import UNKNOWN, byte_count, digits, rate, seconds, share
 
 # A command without --cpu asks for the CPU of the machine that it is typed on, which is the reader's.
@@ -77,14 +78,27 @@ def command(analysis: Analysis) -> str:
 
 
 def apply_command(analysis: Analysis) -> str:
-    """The command that makes a session of the plan, on one line; empty where there is none to be made."""
+    """The command that makes a session of the recommended plan, on one line; empty where none is to be made."""
     invocation, model = analysis.invocation, analysis.model
     other = analysis.training is not None or analysis.generation is not None or analysis.capacity is not None
     if invocation is None or other or model.training:
         return ""
-    gpu = analysis.devices.gpu
+    gpu, batch = analysis.devices.gpu, model.batch
+    slug = gpu.slug if gpu is not None else None
+    best = recommended(analysis)
+    if best is not None and is_elsewhere(analysis):
+        slug, batch = (best.device if best.kind == "gpu" else None), best.batch
     folder = f"deployed/{re.sub(r'[^A-Za-z0-9._-]+', '-', model.name).strip('-.') or 'model'}"
-    return applied(invocation, gpu=gpu.slug if gpu is not None else None, batch=model.batch, folder=folder)
+    return applied(invocation, gpu=slug, batch=batch, folder=folder)
+
+
+def apply_words(analysis: Analysis) -> str:
+    """What stands before that command."""
+    best = recommended(analysis)
+    if best is None or not is_elsewhere(analysis):
+        return "To run this plan"
+    at = f" at batch {best.batch}" if best.batch is not None else ""
+    return f"To run it on the {best.name}{at}"
 
 
 def _run(analysis: Analysis) -> list[MethodFact]:

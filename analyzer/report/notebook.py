@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from analyzer.record.analysis import Analysis
-from analyzer.report import brief, summary
+from analyzer.report import brief, recommended, summary
 from analyzer.report.html import environment
+from analyzer.report.ranking import words as ranking_words
 from analyzer.report.summary import MARKS, sign
 
 
@@ -22,9 +23,11 @@ def _told(analysis: Analysis) -> dict[str, Any]:
         "subject": subject,
         "answer": answer,
         "figures": figures,
+        "errors": summary.errors(analysis),
+        "beside": () if figures else ranking_words.beside(analysis),
         "sure": " ".join(filter(None, (summary.confidence(analysis), summary.crossover(analysis)))),
         "because": summary.reasons(analysis),
-        "plans": summary.plan_cards(analysis),
+        "plans": recommended.table_cards(analysis),
         "priced_on": "" if figures else summary.priced_on(analysis),
         "operators": () if figures else summary.top_operators(analysis),
         "whose_time": summary.whose_time(analysis),

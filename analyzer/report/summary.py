@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -72,7 +73,7 @@ MARKS = {
     )
 }
 PLAN_TITLES = {"cpu": "CPU", "gpu": "GPU", "hybrid": "Best plan"}
-_SPLIT = "Split"
+SPLIT = "Split"
 _NO_MACHINE_CODE = "It cannot run: ONNX Runtime's release wheel has no machine code for this GPU."
 VERDICT_WORDS = {"cpu": "CPU", "gpu": "GPU", "hybrid": "CPU and GPU", "either": "Either"}
 _DEVICES = {"cpu": "CPU", "gpu": "GPU", "either": "either"}
@@ -284,6 +285,25 @@ def reasons(analysis: Analysis) -> tuple[str, ...]:
     return verdict.because or ((verdict.reason,) if verdict.reason else ())
 
 
+def errors(analysis: Analysis) -> str:
+    """The findings that are errors, in a sentence or two beside the answer; empty where there is none.
+
+    A note can wait until a reader comes to the findings. That a model computes something else in ONNX Runtime,
+    or half of it beside the GPU, cannot.
+    """
+    found = [finding for finding in analysis.findings if finding.severity == "error"]
+    if not found:
+        return ""
+    # A list of copies names every tensor: all of it stands in the finding.
+    said = textwrap.shorten(found[0].message.rstrip("."), _LONGEST_ERROR, placeholder=" …")
+    rest = len(found) - 1
+    more = f" {plural(rest, 'more error')} {'is' if rest == 1 else 'are'} among the findings." if rest else ""
+    return f"Error {found[0].code}: {said}.{more}"
+
+
+_LONGEST_ERROR = 200
+
+
 def subject(analysis: Analysis) -> str:
     """What the verdict is for: ``batch 64, tf32, for latency``."""
     batch = f"batch {analysis.model.batch}, " if analysis.model.batch is not None else ""
@@ -432,7 +452,7 @@ def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
 def _title(analysis: Analysis, plan: PlanResult) -> str:
     # What cannot run is the best of nothing.
     runs = plan.fits and not _lacks_machine_code(analysis, plan)
-    return PLAN_TITLES[plan.name] if runs or plan.name != "hybrid" else _SPLIT
+    return PLAN_TITLES[plan.name] if runs or plan.name != "hybrid" else SPLIT
 
 
 def _lacks_machine_code(analysis: Analysis, plan: PlanResult) -> bool:

@@ -15,6 +15,7 @@ from analyzer.report import (
     method,
     precision_rows,
     price_words,
+    recommended,
     summary,
     training_tables,
 )
@@ -81,10 +82,11 @@ def bar(part: float | None, width: int = _BAR) -> str:
 def _heading(analysis: Analysis) -> str:
     step = _step(analysis)
     if step:
-        lines = _wrapped(f"{step}: {summary.sentence(analysis)}")
+        lines = [*_wrapped(f"{step}: {summary.sentence(analysis)}"), *_wrapped(summary.errors(analysis))]
     else:
         name = [clean(f"{analysis.model.name}: {summary.subject(analysis)}"), ""]
         lines = [*name, *_wrapped(ranking_words.sentence(analysis))]
+        lines += _wrapped(summary.errors(analysis))
         for text in ranking_words.beside(analysis):
             lines += _wrapped(text)
     lines += _wrapped(f"{summary.confidence(analysis)} {summary.crossover(analysis)}")
@@ -116,7 +118,7 @@ def _reasons(analysis: Analysis) -> str:
 
 
 def _plans(analysis: Analysis) -> str:
-    cards = summary.plan_cards(analysis)
+    cards = recommended.table_cards(analysis)
     if not cards:
         return ""
     head = ("", "latency", "90 % interval", "per second", "memory", "$/million", "energy", "origin")
@@ -322,7 +324,7 @@ def _footer(analysis: Analysis) -> str:
     wrapped = [line for text in lines for line in _wrapped(text)]
     # On one line of its own, to be copied.
     run = method.apply_command(analysis)
-    return "\n".join([*wrapped, *([f"To run this plan: {clean(run)}"] if run else [])])
+    return "\n".join([*wrapped, *([f"{clean(method.apply_words(analysis))}: {clean(run)}"] if run else [])])
 
 
 def clean(text: str) -> str:
@@ -389,6 +391,8 @@ def print_summary(analysis: Analysis, console: Console) -> None:
         return
     # Rich reads [brackets] as its markup, which names of a model may hold: all text of the record is escaped.
     lines = [f"[bold]{escape(clean(ranking_words.sentence(analysis)))}[/bold]"]
+    if wrong := summary.errors(analysis):
+        lines.append(f"[bold red]{escape(clean(wrong))}[/bold red]")
     lines += [
         escape(clean(text))
         for text in (
@@ -410,7 +414,7 @@ def print_summary(analysis: Analysis, console: Console) -> None:
         console.print(f"[bold]{escape(heading)}[/bold]")
         console.print(escape("\n".join(rows)), highlight=False, no_wrap=True, overflow="ellipsis")
         console.print()
-    cards, operators = summary.plan_cards(analysis), summary.top_operators(analysis)
+    cards, operators = recommended.table_cards(analysis), summary.top_operators(analysis)
     if cards:
         console.print(_rich_plans(cards, console.width))
         # A line of its own: a terminal has no room for the names in the table.
@@ -428,7 +432,12 @@ def print_summary(analysis: Analysis, console: Console) -> None:
     console.print("  ".join(f"{mark.sign} {mark.name}" for mark in MARKS.values()), style="dim")
     if run := method.apply_command(analysis):
         # Not broken by us: a line that is copied must stay one.
-        console.print(f"To run this plan: {clean(run)}", markup=False, highlight=False, soft_wrap=True)
+        console.print(
+            f"{clean(method.apply_words(analysis))}: {clean(run)}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def _print_capacity(analysis: Analysis, told: CapacityResult, console: Console) -> None:
@@ -480,7 +489,9 @@ def _print_run(analysis: Analysis, console: Console) -> None:
     from rich.markup import escape
 
     console.print(escape(clean(f"{_step(analysis)}: {summary.sentence(analysis)}")))
-    if cards := summary.plan_cards(analysis):
+    if wrong := summary.errors(analysis):
+        console.print(escape(clean(wrong)), style="bold red")
+    if cards := recommended.table_cards(analysis):
         console.print(_rich_plans(cards, console.width))
         console.print(escape(clean(summary.priced_on(analysis))), style="dim", highlight=False)
     for gap in summary.missing(analysis):

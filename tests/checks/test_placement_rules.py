@@ -85,6 +85,29 @@ def test_a_copy_of_a_tensor_that_nobody_is_known_to_make_is_still_found() -> Non
     assert (finding.code, finding.operator, finding.bytes) == ("A102", None, 8)
 
 
+def copied(*times_s: float) -> list[tuple[str, float]]:
+    """Severity and seconds of the findings on copies in a plan of 2 ms, one for an operator on the CPU."""
+    uniques = [
+        operator("Unique", [f"h{at}"], [f"u{at}"], placed_on="cpu", why="no-cuda-kernel")
+        for at in range(len(times_s))
+    ]
+    moved = [copy(f"h{at}", "to_cpu", 8, time) for at, time in enumerate(times_s)]
+    found = run(analysis(*uniques, copies=moved, gpu_s=2e-3))
+    return [(finding.severity, finding.seconds) for finding in found if finding.code == "A102"]
+
+
+def test_copies_that_take_next_to_nothing_of_the_plan_are_notes() -> None:
+    """A fiftieth of 2 ms is 40 us."""
+    assert copied(1e-5, 1e-5) == [("note", 1e-5), ("note", 1e-5)]
+    assert copied(5e-5) == [("error", 5e-5)]
+    # A small one beside a large one stays small.
+    assert copied(3e-4, 1e-5) == [("error", 3e-4), ("note", 1e-5)]
+
+
+def test_many_copies_that_are_each_next_to_nothing_are_errors_from_where_they_add_up() -> None:
+    assert [severity for severity, _ in copied(*[1.1e-5] * 10)] == ["note"] * 3 + ["error"] * 7
+
+
 def test_a_type_without_kernel_names_the_types() -> None:
     toy = analysis(
         operator(

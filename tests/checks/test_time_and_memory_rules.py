@@ -113,11 +113,14 @@ def test_a_batch_is_promised_only_where_the_gpu_is_certain_to_win() -> None:
     assert "from 64 on, where the GPU may win" in fixes[1]
 
 
-def test_a_speed_up_whose_interval_holds_one_is_said_to_be_uncertain() -> None:
+def test_a_speed_up_whose_interval_holds_one_is_a_note_that_says_so() -> None:
+    """0.9 between 0.72 and 1.125: either may be faster."""
     toy = analysis(operator("Relu", ["x"], ["y"]), cpu_s=9e-4, gpu_s=1e-3)
     (finding,) = found("A203", toy)
-    assert finding.certain is False
-    assert "not certain" in finding.message
+    assert (finding.severity, finding.certain) == ("note", False)
+    assert finding.message.startswith("the model may be faster on the CPU")
+    assert finding.message.endswith("the GPU between 0.72x and 1.1x as fast")
+    assert finding.fix.startswith("take the device that costs less")
 
 
 def test_a_model_faster_on_the_gpu_is_no_finding() -> None:

@@ -219,6 +219,28 @@ def test_what_is_even_is_said_to_be_even(ask: Ask) -> None:
     assert "is about as fast as the cheapest CPU instance, Cloud plain, at about its price" in told(0.01, 3.6)
 
 
+def test_beside_a_cpu_without_a_price_the_cheapest_cpu_instance_says_which_side_costs_less(ask: Ask) -> None:
+    """The GPU at $0.72/h and 20 ms is $4.00 a million; the rented CPU at $0.36/h and 12 ms is $1.20."""
+    there = Estimate(time_s=12e-3, low_s=12e-3, high_s=12e-3, origin="predicted")
+
+    def told(**given: Any) -> RankingResult:
+        return ranked(ask("L4", 20e-3, cpu_s=10e-3, cpu_on=lambda _: there, **given))
+
+    result = told(instances=(L4, PLAIN))
+    assert (best(result).device, best(result).usd_per_million) == ("here", None)
+    assert result.dollars.startswith(
+        "No price of this CPU is known; the cheapest CPU instance, Cloud plain, is 1.7x ("
+    )
+    assert "3.3x (" in result.dollars
+    assert result.dollars.endswith(
+        ") cheaper than the cheapest GPU instance, Cloud l4 (L4): $1.20 against $4.00 per million."
+    )
+    # With no CPU to be rented, or none that keeps the limit, there is nothing to say of its side.
+    assert told(instances=(L4,)).dollars.endswith("; no price of this CPU is known.")
+    late = told(instances=(L4, PLAIN), slo_s=11e-3)
+    assert late.dollars.endswith("which misses the limit; no price of this CPU is known.")
+
+
 def test_what_comes_next_is_what_stands_next_and_then_what_was_asked_about(ask: Ask) -> None:
     """10 ms on the GPU, 100 ms on a CPU that can be rented, a second on this one."""
     there = Estimate(time_s=0.1, low_s=0.1, high_s=0.1, origin="predicted")

@@ -300,7 +300,8 @@ def test_markdown_mentions_nobody_and_holds_no_formula(render: Callable[..., Any
     text = render(checked(bait))
     assert "octocat wants" in text
     assert "@" not in text
-    assert text.count("$x") == text.count("\\$x") == 1
+    # An error stands beside the answer as well.
+    assert text.count("$x") == text.count("\\$x") >= 1
 
 
 @pytest.mark.parametrize("render", [sarif.render, junit.render, github.render, findings_text.render_text])

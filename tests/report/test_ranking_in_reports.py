@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from typing import Any
 
 import report_factory as factory
+from rich.console import Console
 
 from analyzer.record.analysis import Analysis, CostRow
 from analyzer.record.ranking import RankedCandidate, RankedInstance, RankingResult
-from analyzer.report import device_rows, findings_text, html, markdown, page, summary, text
+from analyzer.report import brief, device_rows, findings_text, html, markdown, page, recommended, summary, text
 from analyzer.report.charts import instance_prices
 from analyzer.report.ranking import table as ranking_table
 from analyzer.report.ranking import words as ranking_words
@@ -97,14 +99,94 @@ def alone() -> Analysis:
     return factory.analysis(ranking=replace(ranking, candidates=few, best=0, best_by={}))
 
 
+def on_terminal(told: Analysis) -> str:
+    console = Console(width=100, file=io.StringIO())
+    text.print_summary(told, console)
+    shown = console.file
+    assert isinstance(shown, io.StringIO)
+    return shown.getvalue()
+
+
 def flat(told: str) -> str:
     return " ".join(told.split())
 
 
+def won_by_the_first() -> Analysis:
+    """The ranking's winner is the GPU that the report's details are of."""
+    ranking = analysis().ranking
+    assert ranking is not None
+    first = candidate(factory.GPU.name, 0.001, device=factory.GPU.slug)
+    return analysis(candidates=(first, *ranking.candidates))
+
+
+DETAILS = (
+    f"Plans, reasons and operators here are of the {factory.GPU.name} at batch 8, which was asked about first"
+)
+
+
 def test_text_and_markdown_lead_with_the_ranking_and_keep_the_verdict_to_its_gpu() -> None:
     for told in (flat(text.render(analysis())), flat(markdown.render(analysis()).replace("\\", ""))):
-        verdict = told.index("Imaginary GPU 3000 at batch 8 alone: Run it on the Imaginary GPU 3000")
-        assert told.index(SENTENCE) < told.index(DOLLARS) < verdict
+        verdict = told.index("With it and the CPU alone: Run it on the Imaginary GPU 3000")
+        assert told.index(SENTENCE) < told.index(DOLLARS) < told.index(DETAILS) < verdict
+    told = flat(text.render(won_by_the_first()))
+    assert f"{factory.GPU.name} at batch 8 alone: Run it on the Imaginary GPU 3000" in told
+    assert DETAILS not in told
+
+
+def test_where_another_device_wins_reports_say_whose_details_they_show_and_how_the_winners_are_had() -> None:
+    first = f"--gpu imaginary-gpu-9000,{factory.GPU.slug} shows those of the answer"
+    for told in (text.render(analysis()), brief.render(analysis()), html.render(analysis())):
+        assert f"{DETAILS}; {first}" in flat(told)
+    assert f"{DETAILS}; {first}" in flat(on_terminal(analysis()).replace("│", ""))
+
+
+def test_where_another_batch_wins_the_options_that_show_it_are_of_batches() -> None:
+    ranking = analysis().ranking
+    assert ranking is not None
+    faster = candidate(factory.GPU.name, 0.001, device=factory.GPU.slug, batch=64)
+    told = flat(text.render(analysis(candidates=(faster, *ranking.candidates))))
+    assert f"{DETAILS}; --batch 64,8 shows those of the answer" in told
+
+
+def test_a_plan_is_marked_only_where_the_headline_recommends_it() -> None:
+    assert factory.analysis().verdict.device == "gpu"
+    assert [card.name for card in recommended.cards(analysis()) if card.chosen] == []
+    assert [card.name for card in recommended.cards(won_by_the_first()) if card.chosen] == ["gpu"]
+    assert [card.name for card in recommended.cards(alone()) if card.chosen] == ["gpu"]
+    nothing = analysis(best=None, nearest=0, best_by={}, sentence="None of 3 GPUs keeps 1.00 ms.")
+    assert [card.name for card in recommended.cards(nothing) if card.chosen] == []
+    assert 'class="chosen-mark"' not in html.render(analysis())
+    assert 'class="chosen-mark">The answer<' in html.render(won_by_the_first())
+
+
+def test_rows_of_plans_name_their_device_where_several_were_asked_about() -> None:
+    name = factory.GPU.name.removeprefix("NVIDIA ")
+    for told in (text.render(analysis()), markdown.render(analysis()), on_terminal(analysis())):
+        assert f"GPU: {name}" in told
+        assert f"CPU: {factory.CPU.name}" in told
+    assert f"GPU: {name}" not in text.render(alone())
+
+
+def test_the_command_that_applies_a_plan_is_of_the_device_that_the_headline_recommends() -> None:
+    told = text.render(analysis()).splitlines()[-1]
+    assert told.startswith("To run it on the Imaginary GPU 9000 at batch 8: analyze apply ")
+    assert "--gpu imaginary-gpu-9000 " in told
+    told = text.render(won_by_the_first()).splitlines()[-1]
+    assert told.startswith("To run this plan: analyze apply ")
+    assert f"--gpu {factory.GPU.slug} " in told
+
+
+def test_a_best_plan_that_is_the_gpus_has_no_card_of_its_own_and_keeps_its_row() -> None:
+    base = factory.analysis()
+    same = replace(base, plans=(*base.plans[:2], replace(base.plans[1], name="hybrid")))
+    cards = recommended.distinct_cards(same)
+    assert [card.name for card in cards] == ["cpu", "gpu"]
+    assert cards[1].why == "This is the best plan: no split of the operators gains anything over it."
+    assert html.render(same).count('<article class="plan') == 2
+    assert [card.name for card in recommended.table_cards(same)] == ["cpu", "gpu", "hybrid"]
+    assert "Best plan" in text.render(same)
+    # A split that is another plan keeps its card.
+    assert [card.name for card in recommended.distinct_cards(base)] == ["cpu", "gpu", "hybrid"]
 
 
 def test_one_gpu_at_one_batch_is_led_by_its_verdict_with_dollars_beside() -> None:

@@ -58,7 +58,9 @@ def test_a_record_with_gaps_still_gives_a_report(name: str, build: Callable[...,
 
 def test_the_terminal_shows_verdict_then_plans_then_operators() -> None:
     said = text.render(factory.analysis())
-    places = [said.index(part) for part in ("Run it on the Imaginary GPU", "Best plan", "MaxPool #19", "A101")]
+    places = [
+        said.index(part) for part in ("Run it on the Imaginary GPU", "Best plan", "MaxPool #19", "error A101")
+    ]
     assert places == sorted(places)
     assert "90 % interval 3.2x to 5.1x" in said
     # The last line is a command, which is copied whole.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from analyzer.record.analysis import Analysis
-from analyzer.record.ranking import RankingResult
+from analyzer.record.ranking import RankedCandidate, RankingResult
 from analyzer.report import summary
 from analyzer.report.summary import VERDICT_WORDS, joules, per_second, span
 from analyzer.units import dollars, seconds
@@ -21,6 +23,9 @@ _AS_GOOD = {
     "cost": "is as cheap as any",
     "energy": "needs as little energy as any",
 }
+
+# A list of more devices is not repeated in a sentence.
+_FEW = 3
 
 
 def leads(analysis: Analysis) -> bool:
@@ -74,10 +79,58 @@ def beside(analysis: Analysis) -> tuple[str, ...]:
 
 
 def _first(analysis: Analysis) -> str:
-    """What the verdict is about, where more was asked."""
+    """What the verdict and all details are about, where more was asked."""
     gpu, batch = analysis.devices.gpu, analysis.model.batch
     at = f" at batch {batch}" if batch is not None else ""
-    return f"{gpu.name if gpu is not None else 'The CPU'}{at} alone"
+    if not is_elsewhere(analysis):
+        return f"{gpu.name if gpu is not None else 'The CPU'}{at} alone"
+    whose = f"the {gpu.name}" if gpu is not None else "this CPU"
+    options = _asked_first(analysis)
+    how = f"; {options} shows those of the answer" if options else ""
+    with_it = "it and the CPU" if gpu is not None else "it"
+    return (
+        f"Plans, reasons and operators here are of {whose}{at}, which was asked about first{how}. "
+        f"With {with_it} alone"
+    )
+
+
+def recommended(analysis: Analysis) -> RankedCandidate | None:
+    """The winner of the ranking where that is the headline; None where the verdict is, or nothing wins."""
+    ranking = analysis.ranking
+    if ranking is None or ranking.best is None or not leads(analysis):
+        return None
+    return ranking.candidates[ranking.best]
+
+
+def is_elsewhere(analysis: Analysis) -> bool:
+    """Whether the headline recommends another device or batch than plans, reasons and operators are of."""
+    best, gpu = recommended(analysis), analysis.devices.gpu
+    if best is None:
+        return False
+    of_details = best.kind == "cpu" or (gpu is not None and best.device == gpu.slug)
+    return not (of_details and best.named and best.batch == analysis.model.batch)
+
+
+def _asked_first(analysis: Analysis) -> str:
+    """The options that ask the same question about the recommended device and batch first."""
+    best, gpu, ranking = recommended(analysis), analysis.devices.gpu, analysis.ranking
+    # Of a rented CPU the number of cores belongs to the question as well.
+    if best is None or ranking is None or not best.named:
+        return ""
+    words = []
+    if best.kind == "gpu" and gpu is not None and best.device != gpu.slug:
+        words.append(
+            _led_by("gpu", best.device, (gpu.slug, *(one.device.slug for one in analysis.alternatives)))
+        )
+    if best.batch is not None and best.batch != analysis.model.batch:
+        batches = {one.batch for one in ranking.candidates if one.named and one.asked and one.batch is not None}
+        words.append(_led_by("batch", str(best.batch), map(str, sorted(batches))))
+    return " ".join(words)
+
+
+def _led_by(option: str, first: str, every: Iterable[str]) -> str:
+    others = [one for one in every if one != first]
+    return f"--{option} {','.join((first, *others) if len(others) <= _FEW else (first,))}"
 
 
 def _of_all_machines(ranking: RankingResult) -> str:

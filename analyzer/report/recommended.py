@@ -1,0 +1,52 @@
+"""Reporting: the plans side by side, marked by what the headline recommends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from analyzer.record.analysis import Analysis
+from analyzer.report import summary
+from analyzer.report.ranking.words import is_elsewhere, leads, recommended
+from analyzer.report.summary import PlanCard
+
+
+def cards(analysis: Analysis) -> tuple[PlanCard, ...]:
+    """The plans, each with its own figures; chosen is what the headline recommends, if it is among them."""
+    every = summary.plan_cards(analysis)
+    if not leads(analysis):
+        return every
+    best = None if is_elsewhere(analysis) else recommended(analysis)
+    return tuple(
+        replace(card, chosen=best is not None and card.name == best.plan and card.fits) for card in every
+    )
+
+
+def table_cards(analysis: Analysis) -> tuple[PlanCard, ...]:
+    """The same for a table: where several devices were asked about, the name of a plan has its device."""
+    if not leads(analysis):
+        return cards(analysis)
+    return tuple(replace(card, title=_with_device(card)) for card in cards(analysis))
+
+
+def _with_device(card: PlanCard) -> str:
+    return card.title if card.name == "hybrid" else f"{card.title}: {card.device.removeprefix('NVIDIA ')}"
+
+
+def distinct_cards(analysis: Analysis) -> tuple[PlanCard, ...]:
+    """The same without a best plan that is one of the others: that one says so."""
+    every, plan = cards(analysis), analysis.plan("hybrid")
+    same = summary.twin(analysis, plan) if plan is not None else ""
+    best = next((card for card in every if card.name == "hybrid"), None)
+    if best is None or not same:
+        return every
+    return tuple(_joined(card, best) if card.name == same else card for card in every if card is not best)
+
+
+def _joined(card: PlanCard, best: PlanCard) -> PlanCard:
+    # What does not run is the best of nothing.
+    said = (
+        "This is the best plan: no split of the operators gains anything over it."
+        if best.title != summary.SPLIT
+        else ""
+    )
+    return replace(card, chosen=card.chosen or best.chosen, why=" ".join(filter(None, (card.why, said))))

@@ -1,0 +1,76 @@
+"""A finding that is an error is told beside the answer, wherever the answer is; a note or a warning is not."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import report_factory as factory
+from rich.console import Console
+
+from analyzer.record.analysis import Analysis, Finding
+from analyzer.report import brief, html, markdown, notebook, summary, text
+
+DIFFERS = Finding(
+    code="A702",
+    severity="error",
+    operator=None,
+    message="the outputs differ from PyTorch's: h by 12 % (batch [3], ids <0>)",
+    fix="compare the exported model with PyTorch",
+)
+
+
+def on_terminal(told: Analysis) -> str:
+    console = Console(width=100, file=io.StringIO())
+    text.print_summary(told, console)
+    shown = console.file
+    assert isinstance(shown, io.StringIO)
+    return shown.getvalue()
+
+
+def flat(told: str) -> str:
+    return " ".join(told.replace("\\", "").replace("│", "").split())
+
+
+def with_findings(*findings: Finding, base: Callable[..., Analysis] = factory.analysis) -> Analysis:
+    return replace(base(), findings=findings)
+
+
+@pytest.mark.parametrize("base", [factory.analysis, factory.generation, factory.capacity])
+def test_an_error_stands_before_the_first_figures_of_each_format(base: Callable[..., Analysis]) -> None:
+    told = with_findings(DIFFERS, base=base)
+    said = "Error A702: the outputs differ from PyTorch's: h by 12 % (batch [3], ids <0>)."
+    assert said in flat(on_terminal(told))
+    for shown in (flat(text.render(told)), flat(brief.render(told))):
+        assert said in shown
+        assert shown.index(said) < shown.index("Made by" if "Made by" in shown else "Findings")
+    assert "**Error A702: the outputs differ" in markdown.render(told)
+    for shown in (html.render(told), notebook.render(told)):
+        assert "Error A702: the outputs differ from PyTorch&#39;s" in flat(shown)
+
+
+def test_the_pages_navigation_counts_errors_and_not_all_findings() -> None:
+    note = replace(DIFFERS, severity="note")
+    assert '<span class="count count-error">2 errors</span>' in html.render(
+        with_findings(DIFFERS, note, DIFFERS)
+    )
+    assert '<span class="count count-error">1 error</span>' in html.render(with_findings(DIFFERS, note))
+    page = html.render(with_findings(note, note))
+    assert '<span class="count">2</span>' in page
+    assert 'class="count count-error"' not in page
+
+
+def test_warnings_and_notes_are_not_told_beside_the_answer() -> None:
+    mild = [replace(DIFFERS, severity=severity) for severity in ("warning", "note")]
+    assert summary.errors(factory.analysis(findings=tuple(mild))) == ""
+    assert "A702" not in on_terminal(factory.analysis(findings=tuple(mild)))
+
+
+def test_of_several_errors_the_first_is_told_and_how_many_more_there_are() -> None:
+    long = replace(DIFFERS, message="copies: " + "; ".join(f"tensor_{at} to the CPU" for at in range(99)))
+    assert summary.errors(with_findings(DIFFERS, long)).endswith("1 more error is among the findings.")
+    said = summary.errors(with_findings(long, DIFFERS, DIFFERS))
+    assert said.endswith(" …. 2 more errors are among the findings.")
+    assert len(said) < 260
