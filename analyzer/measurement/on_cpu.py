@@ -214,8 +214,14 @@ def outputs_of(session: Any, feeds: Mapping[str, Any]) -> dict[str, Any]:
     names = [output.name for output in session.get_outputs()]
     results = caller(session, feeds)()
     values = [tensor_files.from_ortvalue(value) if hasattr(value, "is_tensor") else value for value in results]
-    # A map, which operators of ONNX-ML may give, is no tensor.
-    return {name: value for name, value in zip(names, values, strict=True) if not isinstance(value, dict)}
+    return {name: value for name, value in zip(names, values, strict=True) if not _holds_maps(value)}
+
+
+def _holds_maps(value: object) -> bool:
+    """Whether an output is a map or a sequence of them, as operators of ONNX-ML give: no tensors."""
+    return isinstance(value, dict) or (
+        isinstance(value, list) and any(isinstance(part, dict) for part in value)
+    )
 
 
 def _operators(
