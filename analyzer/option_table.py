@@ -617,14 +617,14 @@ OPTIONS: tuple[Option, ...] = (
         name="output",
         kind="text",
         metavar="PATH",
-        help="File, or folder for several formats; - is standard output. [reports/]",
+        help="File (x.html is that format), or folder for several; - is standard output. [reports/]",
         commands=(*_EVERYWHERE, "apply"),
         question=False,
         helps={
             "apply": "Folder to write: the model, its weights, session.json, run.py, apply.json.",
-            "check": "File, or folder for several formats; `-` is standard output (the default).",
+            "check": "File (x.json is that format), folder for several; `-` is standard output (the default).",
             "fleet": "Folder to write: index.html, fleet.json, fleet.csv, a record and a page of each model.",
-            "render": "File, or folder for several formats; - is standard output. [beside the record]",
+            "render": "File (x.md is that format), folder for several; - is standard output. [beside the record]",
         },
     ),
     # On the command line alone, as what comes with a model may neither lose files nor start programs.

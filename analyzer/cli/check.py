@@ -248,10 +248,11 @@ def save_baseline(analysis: Analysis, target: Target, *, force: bool) -> None:
 
 def chosen_targets(formats: str, output: str | None, stem: str, *, force: bool) -> tuple[Target, ...]:
     """Which format goes where; one alone goes to standard output. What cannot be written is said at once."""
-    from analyzer.cli.run import report_targets
+    from analyzer.cli.run import formats_asked, report_targets
     from analyzer.record.formats import PICTURES
     from analyzer.record.output_files import STANDARD_OUTPUT, check_writable
 
+    formats = formats_asked(formats, output)
     for name in formats.split(","):
         if name.strip() in PICTURES:
             raise UsageError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
     help="text, markdown, json, html; svg, png: a picture of each chart. Several with commas.",
 )
 @click.option("--chart", default="", help="Charts that svg and png draw: record-latency, ... [all]")
-@click.option("--output", help="File, or folder for several formats; `-` is standard output (the default).")
+@click.option(
+    "--output",
+    help="File (x.html is that format), or folder for several; `-` is standard output (the default).",
+)
 @click.option(
     "--fail-on",
     default="",
@@ -50,7 +54,7 @@ def command(
     BASE and NEW are .json reports that `analyze` wrote. Operators are matched by module path and type, so a
     renamed or renumbered operator is not taken for a new one.
     """
-    from analyzer.cli.run import charts_to_draw, publish
+    from analyzer.cli.run import charts_to_draw, formats_asked, publish
     from analyzer.record import load_report
     from analyzer.record.formats import COMPARED_CHARTS
     from analyzer.record.output_files import STANDARD_OUTPUT, check_writable, targets
@@ -62,7 +66,8 @@ def command(
     paths = (base, *new)
     comparison = compare([(label, load_report(path)) for label, path in zip(labels(paths), paths, strict=True)])
     reasons = failures(comparison, conditions, tolerance=allowed)
-    chosen = _formats(_parts(formats))
+    known = _known_formats()
+    chosen = _formats(_parts(formats_asked(formats, output, known.values())), known)
     drawn = charts_to_draw(chart, chosen, COMPARED_CHARTS)
     # Of pictures there are several, but where one is named.
     if output is None and len(chosen) == 1 and not chosen[0].is_picture:
@@ -91,10 +96,9 @@ def labels(paths: tuple[Path, ...]) -> list[str]:
     return [f"{path} ({number})" for number, path in enumerate(paths, 1)]
 
 
-def _formats(names: list[str]) -> list[Format]:
+def _known_formats() -> dict[str, Format]:
     """The formats of a comparison, which is no record: ``record/formats.py`` does not know them."""
     from analyzer.record.formats import COMPARED_CHARTS, HTML_MARK, Format, marked_by, pictures
-    from analyzer.text import nearest
 
     title = "(?:flipped device|new .+|.+ gone|slower|faster|no operator differs)"
     package = "analyzer.report.compare"
@@ -124,7 +128,12 @@ def _formats(names: list[str]) -> list[Format]:
             mark=HTML_MARK,
         ),
     )
-    by_name = {one.name: one for one in known} | pictures(f"{package}.pictures", COMPARED_CHARTS)
+    return {one.name: one for one in known} | pictures(f"{package}.pictures", COMPARED_CHARTS)
+
+
+def _formats(names: list[str], by_name: Mapping[str, Format]) -> list[Format]:
+    from analyzer.text import nearest
+
     if not names:
         raise UsageError("--format names no format", hint=f"one of {', '.join(by_name)}")
     for name in names:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,10 +81,30 @@ def report_targets(
     from analyzer.record.output_files import targets
     from analyzer.report import find
 
-    chosen = [find(name.strip()) for name in formats.split(",") if name.strip()]
+    chosen = [find(name.strip()) for name in formats_asked(formats, output).split(",") if name.strip()]
     if not chosen:
         raise click.UsageError("--format names no format.")
     return targets(chosen, output, stem, default, charts_to_draw(charts, chosen, CHARTS))
+
+
+def formats_asked(formats: str, output: str | None, known: Iterable[Format] | None = None) -> str:
+    """What ``--format`` says, or the ending of ``--output`` where that was typed and ``--format`` was not.
+
+    Args:
+        formats: The value of ``--format``, its default or that of the settings.
+        output: The value of ``--output``.
+        known: The command's formats; those of a record where none are given.
+    """
+    from analyzer.record.formats import FORMATS, PICTURES, named_by_ending
+
+    context = click.get_current_context()
+    name = next(name for name in ("format", "formats") if name in context.params)
+    if output is None or context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+        return formats
+    # A file that the settings name goes with the formats that they name.
+    if context.get_parameter_source("output") is not ParameterSource.COMMANDLINE:
+        return formats
+    return named_by_ending(output, known or (*FORMATS.values(), *PICTURES.values())) or formats
 
 
 def charts_to_draw(charts: str | None, formats: Sequence[Format], known: Sequence[str]) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from analyzer.errors import InputError, UsageError
@@ -16,6 +17,8 @@ from analyzer.loading.python.source_lines import shown_path
 
 if TYPE_CHECKING:
     import onnx
+
+    from analyzer.graph import Tensor
 
 
 def load_onnx(
@@ -164,6 +167,19 @@ def fed_inputs(proto: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     return [value for value in proto.graph.input if value.name not in stored]
 
 
+def sizes_as_written(proto: onnx.ModelProto, symbol: str, tensor: Tensor) -> str:
+    """The shape of an input as ``--input`` takes it, with ``B`` where the model's own axis is the batch."""
+    sizes = tensor.shape or ()
+    declared = next((value for value in fed_inputs(proto) if value.name == tensor.name), None)
+    dims = () if declared is None else declared.type.tensor_type.shape.dim
+    # An axis without a name has the one that the batch was given: `x[0]`.
+    names = [dim.dim_param or f"{tensor.name}[{axis}]" for axis, dim in enumerate(dims)]
+    return ",".join(
+        "B" if symbol and name == symbol else str(size)
+        for size, name in zip_longest(sizes, names[: len(sizes)], fillvalue="")
+    )
+
+
 def batch_dimension(proto: onnx.ModelProto) -> tuple[str, int | None]:
     """The name of the first symbolic leading dimension (empty: none) and the first fixed one."""
     fixed = None
@@ -205,7 +221,7 @@ def _one_batch(proto: onnx.ModelProto, specs: Sequence[InputSpec]) -> tuple[str,
     Exporters of classical models leave the number of rows of each input without a name.
     """
     symbol, _ = batch_dimension(proto)
-    given = {spec.name for spec in specs}
+    given = {spec.name for spec in specs if spec.shape[:1] != (None,)}  # B is the batch
     joined = []
     for value in fed_inputs(proto):
         dims = value.type.tensor_type.shape.dim
@@ -245,6 +261,8 @@ def _check_values(value: onnx.ValueInfoProto, spec: InputSpec) -> None:
     declared = DTYPES_BY_NUMBER.get(value.type.tensor_type.elem_type, UNDEFINED).name
     # What the option leaves out is float32: the type that counts is the file's.
     problem = values_problem(spec.values, declared) if spec.values is not None else None
+    if spec.word is not None and declared != "string":
+        problem = ("a text cannot be given for it.", "Write a number, or a range LOW..HIGH.")
     if problem:
         raise InputError(
             f"--input {spec.text}: the model declares {spec.name} as {declared}, and {problem[0]}",

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import InputError, MeasurementError
 from analyzer.loading import reader
-from analyzer.loading.from_onnx import default_opset, fed_inputs
+from analyzer.loading.from_onnx import default_opset, fed_inputs, sizes_as_written
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.python.example_inputs import flatten, resolve_inputs, tensor_names
 from analyzer.loading.python.input_spec import InputSpec, drawn_values, parse_input
 from analyzer.loading.python.output_containers import tensors_in_containers
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, plain_transformers
 from analyzer.loading.runnable_files import MODEL_FILE, numpy_array, write_bound, write_model
+from analyzer.loading.text_values import texts_for
 
 if TYPE_CHECKING:
     import numpy as np
@@ -135,7 +135,7 @@ def _from_reading_process(loaded: Loaded, batch: int | None, folder: Path) -> Ru
     """From a file, which the reading process opens: an ``.onnx`` file or a saved program."""
     assert loaded.reference is not None
     assert loaded.reference.path is not None
-    path, sizes = loaded.reference.path, loaded.bound_to(batch)
+    path, sizes = loaded.reference.path, _sizes_of_the_file(loaded, batch)
     if loaded.exporter == "pt2":
         reader.write_program(path, loaded.proto, sizes, folder, loaded.limits)
     else:
@@ -143,12 +143,27 @@ def _from_reading_process(loaded: Loaded, batch: int | None, folder: Path) -> Ru
     return _with_random_feeds(folder / MODEL_FILE, loaded.graph(batch), loaded.specs)
 
 
+def _sizes_of_the_file(loaded: Loaded, batch: int | None) -> dict[str, int]:
+    """The sizes of open axes by the names that they have in the file.
+
+    There an axis that was taken for the batch may have none, as classical models leave it: it is ``x[0]``.
+    """
+    sizes = loaded.bound_to(batch)
+    unnamed = {
+        f"{value.name}[{axis}]": sizes[dim.dim_param]
+        for value in fed_inputs(loaded.proto)
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim)
+        if dim.dim_param in sizes
+    }
+    return unnamed | sizes
+
+
 def _from_proto(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
     import onnx
 
     proto = onnx.ModelProto()
     proto.CopyFrom(loaded.live)  # the caller's model stays as it is
-    write_bound(proto, default_opset(loaded.proto), loaded.bound_to(batch), folder, home=None)
+    write_bound(proto, default_opset(loaded.proto), _sizes_of_the_file(loaded, batch), folder, home=None)
     return _with_random_feeds(folder / MODEL_FILE, loaded.graph(batch), loaded.specs)
 
 
@@ -182,21 +197,29 @@ def _with_random_feeds(path: Path, graph: Graph, specs: Iterable[InputSpec]) -> 
 
 
 def random_feeds(graph: Graph, specs: Iterable[InputSpec] = ()) -> dict[str, Array]:
-    """Random inputs: standard normal floats, true booleans, integers valid in every table they index.
+    """Random inputs: normal floats, true booleans, integers valid in every table, texts that the graph knows.
 
     Args:
         graph: Whose inputs are wanted.
         specs: ``--input`` options; what says values is filled with those.
 
     Raises:
-        InputError: An input is no tensor of numbers, or has an open shape.
+        InputError: An input is no tensor of numbers or texts, or has an open shape.
     """
     import numpy as np
 
     generator = np.random.default_rng(0)  # the same inputs in every run
+    specs = tuple(specs)
     said = {spec.name: spec for spec in specs if spec.values is not None}
+    words = {spec.name: (spec.word,) for spec in specs if spec.word is not None}
     feeds: dict[str, Array] = {}
     for tensor in graph.inputs:
+        if tensor.dtype.name == "string" and tensor.elements is not None:
+            texts = np.array(words.get(tensor.name) or texts_for(graph, tensor.name), dtype=object)
+            feeds[tensor.name] = texts[
+                generator.integers(0, len(texts), [size or 0 for size in tensor.shape or ()])
+            ]
+            continue
         if tensor.elements is None or tensor.dtype.bits is None:
             raise InputError(f"No values can be made for the input {tensor.name} ({tensor.dtype.name}).")
         shape = tuple(size or 0 for size in tensor.shape or ())  # whole, since the elements are known
@@ -238,7 +261,7 @@ def deciding_values(loaded: Loaded, graph: Graph) -> tuple[str, ...]:
         low, high = guessed.get(tensor.name) or (0, _largest_made(loaded, graph, tensor.name))
         joint = "or" if high - low == 1 else "to"
         values = f"{low}" if low == high else f"{low} {joint} {high}"
-        written = f"{tensor.name}={_sizes_as_written(loaded, tensor)}:{tensor.dtype.name}"
+        written = f"{tensor.name}={sizes_as_written(loaded.proto, loaded.symbol, tensor)}:{tensor.dtype.name}"
         notes.append(
             f"Input {tensor.name} decides sizes or steps, and was filled with {values} "
             f"(--input {written}=LOW..HIGH says others)."
@@ -250,16 +273,6 @@ def _largest_made(loaded: Loaded, graph: Graph, name: str) -> int:
     """The largest whole number that an input is filled with of which nothing says what it holds."""
     is_drawn_here = loaded.exporter in ("onnx", "pt2")  # see random_feeds; else see make_tensor
     return _largest_drawn(graph, name) if is_drawn_here else 1
-
-
-def _sizes_as_written(loaded: Loaded, tensor: Tensor) -> str:
-    """A shape as ``--input`` takes it, with ``B`` where the model's own axis is the batch."""
-    declared = next((value for value in fed_inputs(loaded.proto) if value.name == tensor.name), None)
-    dims = [] if declared is None else [dim.dim_param for dim in declared.type.tensor_type.shape.dim]
-    return ",".join(
-        "B" if loaded.symbol and symbol == loaded.symbol else str(size)
-        for size, symbol in zip_longest(tensor.shape or (), dims[: len(tensor.shape or ())])
-    )
 
 
 # By operator, the operands whose values decide how large its results are or how often its body runs.

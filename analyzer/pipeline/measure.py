@@ -13,6 +13,7 @@ from analyzer.devices.calibration import load_calibration
 from analyzer.errors import AnalyzerError, MemoryEndedError, MemoryForeseenError
 from analyzer.graph import Graph
 from analyzer.loading.loaded import Loaded
+from analyzer.loading.text_values import filled_with_text
 from analyzer.loading.weights import Runnable, deciding_values, materialise
 from analyzer.measurement.child_process import measure
 from analyzer.measurement.gpu_memory import free_bytes
@@ -170,7 +171,7 @@ def measure_batch(
         except AnalyzerError as error:
             return Measured(messages=(f"The model was not run: {in_one_text(error)}",))
         save_tensors(folder / "feeds.npz", runnable.feeds, types=runnable.feed_types)
-        measured = Measured(messages=deciding_values(loaded, graph))
+        measured = Measured(messages=(*deciding_values(loaded, graph), *filled_with_text(loaded, graph)))
         if cpu:
             measured = _run_session(measured, graph, options, folder, "cpu", progress)
         if cuda:

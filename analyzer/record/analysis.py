@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from analyzer.record.capacity import CapacityResult
@@ -105,6 +105,11 @@ class ModelInfo:
     notes: tuple[str, ...] = ()
     assumed_sizes: Mapping[str, Count] = field(default_factory=dict)
     state: tuple[StateInfo, ...] = ()
+
+    @property
+    def is_configuration(self) -> bool:
+        """Whether a ``config.json`` of Hugging Face was built, which holds no weights to be applied."""
+        return PurePosixPath(self.source.replace("\\", "/")).name == "config.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ them and nothing in this folder imports upward.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -222,6 +223,12 @@ def find(name: str) -> Format:
         raise UsageError(
             f"No report format is called {name!r}.", hint=f"Choose among {', '.join(known)}."
         ) from None
+
+
+def named_by_ending(output: str, known: Iterable[Format]) -> str:
+    """The format that a file's name asks for: ``html`` of ``x.html``; empty where it asks for none."""
+    ending = os.path.splitext(output)[1].lower()
+    return "" if os.path.isdir(output) else next((form.name for form in known if form.extension == ending), "")
 
 
 def find_charts(names: Iterable[str], known: Sequence[str] = CHARTS) -> tuple[str, ...]:

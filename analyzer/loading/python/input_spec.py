@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import UsageError
 from analyzer.graph import DTYPES
+from analyzer.text import nearest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,6 +28,7 @@ _LARGEST_FLOAT = {
     "float64": (2 - 2**-52) * 2.0**1023,
 }
 _FLOATS = ", ".join(_LARGEST_FLOAT)
+_USUAL_TYPES = "float32, float16, bfloat16, float64, int64, int32, uint8, bool, string"
 _HINT = (
     "Write NAME=SHAPE[:DTYPE][=VALUE or =LOW..HIGH], for example --input x=B,3,224,224:float32 or "
     "--input ids=B,128:int64=0..29999, with B for the batch."
@@ -42,12 +44,14 @@ class InputSpec:
         shape: Its sizes; None stands for the batch (``B``).
         dtype: ONNX's name of its type.
         values: Smallest and largest value, both possible; None where they are not said.
+        word: Of strings, the text of all elements; None where it is not said.
     """
 
     name: str
     shape: tuple[int | None, ...]
     dtype: str = "float32"
     values: tuple[float, float] | None = None
+    word: str | None = None
 
     def sizes(self, batch: int) -> tuple[int, ...]:
         """The shape at this batch."""
@@ -57,7 +61,8 @@ class InputSpec:
     def text(self) -> str:
         """As the user would write it."""
         sizes = ",".join("B" if size is None else str(size) for size in self.shape)
-        return f"{self.name}={sizes}:{self.dtype}" + ("" if self.values is None else f"={self._values_text}")
+        written = self._values_text if self.values is not None else self.word
+        return f"{self.name}={sizes}:{self.dtype}" + ("" if written is None else f"={written}")
 
     @property
     def _values_text(self) -> str:
@@ -77,9 +82,12 @@ def parse_input(text: str) -> InputSpec:
     if match is None:
         raise UsageError(f"--input {text}: not NAME=SHAPE[:DTYPE][=VALUES].", hint=_HINT)
     dtype = match["dtype"] or "float32"
-    if dtype not in DTYPES or dtype in ("undefined", "string"):
-        known = ", ".join(name for name in DTYPES if name not in ("undefined", "string"))
-        raise UsageError(f"--input {text}: no such type as {dtype}.", hint=f"One of {known}.")
+    if dtype not in DTYPES or dtype == "undefined":
+        close = nearest(dtype, DTYPES)
+        meant = f"Did you mean {close}? " if close else ""
+        raise UsageError(
+            f"--input {text}: no such type as {dtype}.", hint=f"{meant}Usual ones are {_USUAL_TYPES}."
+        )
     sizes: list[int | None] = []
     # "1,3,224,224" or "1x3x224x224"; nothing at all is a scalar.
     for part in filter(None, (item.strip() for item in re.split(r"[,x]", match["shape"]))):
@@ -95,6 +103,8 @@ def parse_input(text: str) -> InputSpec:
         else:
             raise UsageError(f"--input {text}: {part!r} is not a size.", hint=_HINT)
     name = match["name"].strip()
+    if dtype == "string":
+        return InputSpec(name=name, shape=tuple(sizes), dtype=dtype, word=match["values"])
     values = None if match["values"] is None else _parse_values(text, match["values"].strip(), dtype)
     return InputSpec(name=name, shape=tuple(sizes), dtype=dtype, values=values)
 
@@ -120,6 +130,8 @@ def _parse_values(text: str, written: str, dtype: str) -> tuple[float, float]:
 
 def values_problem(values: tuple[float, float], dtype: str) -> tuple[str, str] | None:
     """Why a type cannot hold these values, and a hint; None where it can."""
+    if dtype == "string":
+        return "numbers cannot be given for it.", "Write :string=TEXT."
     if dtype == "bool":
         lowest: float = 0
         highest: float = 1
