@@ -23,6 +23,8 @@ _NAMED_MODULE = re.compile(rf"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*){_NAME}
 _KINDS = "A model is model.py, model.py:Name, package.module:Name, model.onnx, model.pt2 or config.json."
 # Python's compiler takes memory by the length of what it reads, which may come with a stranger's settings.
 _LONGEST_LITERAL = 10_000
+_DOTS = "`...` stands for a value that you must fill in."
+_VALUES = "Numbers, texts in quotes, lists, True, None and names of the file's own variables can stand there."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,19 +33,22 @@ class Argument:
 
     Attributes:
         name: Of its parameter; None for one by its position.
-        literal: Its value, as Python writes it.
+        literal: Its value, as Python writes it; empty where only a variable of the file can be meant.
+        word: A bare name, as it was written, which a variable of the file may have; empty for anything else.
     """
 
     name: str | None
     literal: str
+    word: str = ""
 
     @property
     def value(self) -> Any:
-        """The value itself."""
-        return ast.literal_eval(self.literal)
+        """The value itself, where no variable is meant."""
+        return ast.literal_eval(self.literal) if self.literal else self.word
 
     def __str__(self) -> str:
-        return self.literal if self.name is None else f"{self.name}={self.literal}"
+        written = self.literal or self.word
+        return written if self.name is None else f"{self.name}={written}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +143,7 @@ def split_path(text: str) -> tuple[str, str]:
 
 
 def parse_argument(text: str) -> Argument:
-    """Reads one ``--arg NAME=VALUE``: a literal of Python, else a text.
+    """Reads one ``--arg NAME=VALUE``: a literal of Python, else a variable of the file or a text.
 
     Raises:
         UsageError: It has no name, or its value is almost a literal.
@@ -154,10 +159,12 @@ def parse_argument(text: str) -> Argument:
             f"--arg {text}: Python writes {meant}.",
             hint=f"--arg {name}={meant}; for the text: --arg {name}='\"{value}\"'.",
         )
+    if _holds_dots(value):
+        raise UsageError(f"--arg {text}: {_DOTS}", hint=f"For example --arg {name}=512. {_VALUES}")
     try:
         return Argument(name=name, literal=_literal(value))
     except ValueError:
-        return Argument(name=name, literal=repr(value))
+        return Argument(name=name, literal=repr(value), word=value if value.isidentifier() else "")
 
 
 def with_arguments(reference: Reference, arguments: Iterable[Argument]) -> Reference:
@@ -183,7 +190,7 @@ def _arguments(text: str, inside: str | None) -> tuple[Argument, ...]:
     """What stands in the parentheses of MODEL."""
     if not inside or not inside.strip():
         return ()
-    hint = 'Numbers, texts in quotes, lists, True and None can stand there: "model.py:Net(hidden=512)".'
+    hint = f'{_VALUES} For example "model.py:Net(hidden=512)".'
     if len(inside) > _LONGEST_LITERAL:
         raise ModelError(f"{text[:80]}...: the arguments are too long.", hint=hint)
     try:
@@ -198,12 +205,28 @@ def _arguments(text: str, inside: str | None) -> tuple[Argument, ...]:
         written = ast.unparse(node)
         if isinstance(node, ast.Starred) or (name is None and node not in call.args):
             raise ModelError(f"{text}: an argument with a star cannot stand here.", hint=hint)
+        if _holds_dots(written):
+            raise ModelError(f"{text}: {_DOTS}", hint=hint)
+        if isinstance(node, ast.Name):
+            found.append(Argument(name=name, literal="", word=node.id))
+            continue
         try:
             found.append(Argument(name=name, literal=_literal(written)))
         except ValueError as error:
             raise ModelError(f"{text}: {written} is no literal.", hint=hint) from error
     _require_once(text, found)
     return tuple(found)
+
+
+def _holds_dots(text: str) -> bool:
+    """Whether ``...``, which our own hints write for a value, stands somewhere in it."""
+    if len(text) > _LONGEST_LITERAL:
+        return False
+    try:
+        tree = ast.parse(text, mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return any(isinstance(node, ast.Constant) and node.value is ... for node in ast.walk(tree))
 
 
 def _literal(text: str) -> str:

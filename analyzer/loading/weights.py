@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from analyzer.loading import reader
 from analyzer.loading.from_onnx import default_opset, fed_inputs
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.python.example_inputs import flatten, resolve_inputs, tensor_names
-from analyzer.loading.python.input_spec import InputSpec, drawn_values
+from analyzer.loading.python.input_spec import InputSpec, drawn_values, parse_input
 from analyzer.loading.python.output_containers import tensors_in_containers
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, plain_transformers
 from analyzer.loading.runnable_files import MODEL_FILE, numpy_array, write_bound, write_model
@@ -227,19 +228,38 @@ def deciding_values(loaded: Loaded, graph: Graph) -> tuple[str, ...]:
     if loaded.step is not None or (loaded.inputs_origin == "file" and loaded.exporter != "pt2"):
         return ()
     said = {spec.name for spec in loaded.specs if spec.values is not None}
+    # A guess may say values, such as lengths as long as the sequences.
+    guessed = {spec.name: spec.values for spec in map(parse_input, loaded.guessed)}
     notes = []
     for tensor in graph.inputs:
         whole = not tensor.dtype.is_float and tensor.dtype.bits is not None and tensor.dtype.name != "bool"
         if tensor.name in said or tensor.name in graph.carried or not whole or not _decides(graph, tensor):
             continue
-        is_drawn_here = loaded.exporter in ("onnx", "pt2")  # see random_feeds; else see make_tensor
-        largest = _largest_drawn(graph, tensor.name) if is_drawn_here else 1
-        values = {0: "0", 1: "0 or 1"}.get(largest, f"0 to {largest}")
+        low, high = guessed.get(tensor.name) or (0, _largest_made(loaded, graph, tensor.name))
+        joint = "or" if high - low == 1 else "to"
+        values = f"{low}" if low == high else f"{low} {joint} {high}"
+        written = f"{tensor.name}={_sizes_as_written(loaded, tensor)}:{tensor.dtype.name}"
         notes.append(
             f"Input {tensor.name} decides sizes or steps, and was filled with {values} "
-            f"(--input {tensor.name}=...:{tensor.dtype.name}=LOW..HIGH says others)."
+            f"(--input {written}=LOW..HIGH says others)."
         )
     return tuple(notes)
+
+
+def _largest_made(loaded: Loaded, graph: Graph, name: str) -> int:
+    """The largest whole number that an input is filled with of which nothing says what it holds."""
+    is_drawn_here = loaded.exporter in ("onnx", "pt2")  # see random_feeds; else see make_tensor
+    return _largest_drawn(graph, name) if is_drawn_here else 1
+
+
+def _sizes_as_written(loaded: Loaded, tensor: Tensor) -> str:
+    """A shape as ``--input`` takes it, with ``B`` where the model's own axis is the batch."""
+    declared = next((value for value in fed_inputs(loaded.proto) if value.name == tensor.name), None)
+    dims = [] if declared is None else [dim.dim_param for dim in declared.type.tensor_type.shape.dim]
+    return ",".join(
+        "B" if loaded.symbol and symbol == loaded.symbol else str(size)
+        for size, symbol in zip_longest(tensor.shape or (), dims[: len(tensor.shape or ())])
+    )
 
 
 # By operator, the operands whose values decide how large its results are or how often its body runs.

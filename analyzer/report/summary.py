@@ -486,7 +486,7 @@ def guessed_inputs(analysis: Analysis) -> str:
     guessed = analysis.model.guessed_inputs
     if not guessed:
         return ""
-    return f"Inputs guessed from what reads them: {', '.join(guessed)} (--input says others)."
+    return f"Inputs guessed: {', '.join(guessed)} (--input says others)."
 
 
 def state(analysis: Analysis) -> str:

@@ -45,7 +45,7 @@ def guessed(model: Path) -> Analysis:
 def test_the_headline_names_the_inputs_that_were_guessed(guessed: Analysis, form: str) -> None:
     headline = " ".join(html.unescape(guessed.render(form)).replace("\\", "").split())
     headline = headline[: headline.index("Throughput" if form == "html" else "emory")]
-    assert f"Inputs guessed from what reads them: {GUESSED} (--input says others)." in headline
+    assert f"Inputs guessed: {GUESSED} (--input says others)." in headline
 
 
 def test_the_terminal_names_them_too(
@@ -55,7 +55,7 @@ def test_the_terminal_names_them_too(
     options = ["--no-run", "--gpu", "none", "--format", "json", "--output", str(tmp_path / "out.json")]
     assert run_command_line([str(model), *options]) == 0
     said = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert f"Inputs guessed from what reads them: {GUESSED}" in said
+    assert f"Inputs guessed: {GUESSED}" in said
 
 
 def test_the_record_holds_them_and_one_decided_anew_still_says_so(guessed: Analysis) -> None:
@@ -93,10 +93,37 @@ def counting(*, read: str) -> onnx.ModelProto:
 
 
 def test_a_run_says_what_a_whole_number_that_decides_sizes_was_filled_with() -> None:
-    told = "Input count decides sizes or steps, and was filled with 0 or 1 (--input count=...:int64=LOW..HIGH"
+    told = "Input count decides sizes or steps, and was filled with 0 or 1 (--input count=1:int64=LOW..HIGH"
     run = analyze(counting(read="size"), gpu="none", runs=1, time_budget=0.1)
     assert any(text.startswith(told) for text in run.environment.messages)
     said = analyze(counting(read="size"), gpu="none", runs=1, time_budget=0.1, input="count=1:int64=3")
     other = analyze(counting(read="sum"), gpu="none", runs=1, time_budget=0.1)
     for analysis in (said, other):
         assert not any("was filled with" in text for text in analysis.environment.messages)
+
+
+def test_lengths_that_were_guessed_are_not_said_to_have_been_0_or_1(tmp_path: Path) -> None:
+    path = tmp_path / "packed.py"
+    path.write_text(
+        textwrap.dedent("""
+            import torch
+            from torch import nn
+            from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+            class Net(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.words, self.lstm = nn.Embedding(100, 8), nn.LSTM(8, 4, batch_first=True)
+                def forward(self, x, lengths):
+                    words = self.words(x)
+                    packed = pack_padded_sequence(words, lengths.cpu(), batch_first=True, enforce_sorted=False)
+                    return pad_packed_sequence(self.lstm(packed)[0], batch_first=True)[0]
+        """)
+    )
+    run = analyze(path, batch=2, gpu="none", runs=1, time_budget=0.1)
+    assert run.model.guessed_inputs == ("x=B,128:int64", "lengths=B:int64=128")
+    told = [text for text in run.environment.messages if "was filled with" in text]
+    # TorchScript fixes the batch: it stands as the number that it is.
+    assert [text.partition(" (")[0] for text in told] == [
+        "Input lengths decides sizes or steps, and was filled with 128"
+    ]
+    assert "(--input lengths=2:int64=LOW..HIGH says others)" in told[0]

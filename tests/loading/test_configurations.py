@@ -9,7 +9,7 @@ import pytest
 
 from analyzer import analyze, plan_capacity
 from analyzer.cli import run_command_line
-from analyzer.errors import AnalyzerError, ModelError, UsageError
+from analyzer.errors import ModelError, UsageError
 from analyzer.fleet.model_list import models_of
 from analyzer.fleet.question import jobs_of
 from analyzer.loading.load import load
@@ -120,13 +120,44 @@ def test_a_report_that_is_called_config_is_a_report(tmp_path: Path) -> None:
     assert parse_reference(str(tmp_path / "config.json")).kind == "record"
 
 
-def test_audio_asks_for_its_length_and_takes_it(tmp_path: Path) -> None:
-    made = folder(tmp_path, WAV2VEC)
-    with pytest.raises(AnalyzerError, match="how long input_values is") as caught:
-        loaded(made)
-    assert "--input input_values=B,16000" in (caught.value.hint or "")
-    found = loaded(made, specs=(parse_input("input_values=B,400"),))
+def test_audio_takes_the_length_that_it_is_given(tmp_path: Path) -> None:
+    found = loaded(folder(tmp_path, WAV2VEC), specs=(parse_input("input_values=B,400"),))
     assert inputs(found) == {"input_values": ((1, 400), "float32")}
+    assert (found.inputs_origin, found.guessed) == ("given", ())
+
+
+# A configuration says how many positions there are and never how many a text has; the sampling rate stands in
+# another file. A text is filled with any of its words, and a mask leaves nothing out.
+@pytest.mark.parametrize(
+    ("config", "guessed"),
+    [
+        (CLASSIFIER, (f"input_ids=B,64:int64=0..{WORDS - 1}", "attention_mask=B,64:int64=1")),
+        (DISTILBERT, (f"input_ids=B,128:int64=0..{WORDS - 1}", "attention_mask=B,128:int64=1")),
+        (WAV2VEC, ("input_values=B,16000:float32",)),
+        (VIT, ()),
+        # 224 is the usual size of the class.
+        (
+            {key: value for key, value in VIT.items() if key != "image_size"},
+            ("pixel_values=B,1,224,224:float32",),
+        ),
+    ],
+)
+def test_what_a_configuration_leaves_open_of_its_inputs_is_told_as_guessed(
+    tmp_path: Path, config: dict[str, Any], guessed: tuple[str, ...]
+) -> None:
+    found = loaded(folder(tmp_path, config))
+    assert (found.inputs_origin, found.guessed) == ("inferred" if guessed else "file", guessed)
+    # Typed as they stand, they are the same inputs.
+    if guessed:
+        again = loaded(found.reference.path.parent, specs=tuple(map(parse_input, guessed)))
+        assert inputs(again) == inputs(found)
+
+
+def test_the_report_of_a_configuration_says_which_length_was_assumed(tmp_path: Path) -> None:
+    analysis = analyze(folder(tmp_path, DISTILBERT), run=False, gpu="none")
+    told = f"Inputs guessed: input_ids=B,128:int64=0..{WORDS - 1}, attention_mask=B,128:int64=1"
+    for form in ("text", "markdown", "html"):
+        assert told in " ".join(analysis.render(form).replace("\\", "").split())
 
 
 def test_a_model_that_generates_is_for_the_command_of_those(tmp_path: Path) -> None:

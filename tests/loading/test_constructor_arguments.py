@@ -69,7 +69,10 @@ def test_empty_parentheses_are_none(named: Callable[[str], Any]) -> None:
 @pytest.mark.parametrize(
     ("behind", "told"),
     [
-        ("Net(width)", "width is no literal"),
+        ("Net(width.of)", r"width\.of is no literal"),
+        # What our own hints write for a value is none: Python would pass an Ellipsis on.
+        ("Net(n=...)", r"`\.\.\.` stands for a value that you must fill in"),
+        ("Net(n=[1, ...])", r"`\.\.\.` stands for a value that you must fill in"),
         ("Net(n=2**9)", r"2 \*\* 9 is no literal"),
         ("Net(__import__('os').getpid())", "is no literal"),
         ("Net(*[1])", "a star"),
@@ -94,7 +97,13 @@ def test_an_option_is_a_literal_or_else_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"), [("hidden", "NAME=VALUE"), ("2x=3", "NAME=VALUE"), ("a=false", "False")]
+    ("text", "told"),
+    [
+        ("hidden", "NAME=VALUE"),
+        ("2x=3", "NAME=VALUE"),
+        ("a=false", "False"),
+        ("a=...", "stands for a value that you must fill in"),
+    ],
 )
 def test_an_option_without_a_name_or_with_almost_a_literal_is_refused(text: str, told: str) -> None:
     with pytest.raises(UsageError, match=told):
@@ -119,6 +128,51 @@ def test_a_class_is_built_with_its_arguments(
     built: Callable[..., UserModel], behind: str, given: tuple[str, ...]
 ) -> None:
     assert built(NET, behind, *given).model.out_features == 7
+
+
+WITH_CONFIGURATION = """
+    from torch.nn.functional import relu
+    class Config:
+        hidden = 7
+    config = Config()
+    class Net(nn.Linear):
+        def __init__(self, config, classes=2, act="relu"):
+            super().__init__(config.hidden, classes)
+            self.act = act
+"""
+
+
+@pytest.mark.parametrize(
+    ("behind", "given"),
+    [("Net(config)", ()), ("Net(config=config)", ()), ("Net", ("config=config",)), ("", ("config=Config",))],
+)
+def test_a_bare_name_is_the_variable_of_the_file(
+    built: Callable[..., UserModel], behind: str, given: tuple[str, ...]
+) -> None:
+    assert built(WITH_CONFIGURATION, behind, *given).model.in_features == 7
+
+
+def test_an_option_is_text_where_the_file_has_but_imported_a_function_of_that_name(
+    built: Callable[..., UserModel],
+) -> None:
+    assert built(WITH_CONFIGURATION, "", "config=config", "act=relu").model.act == "relu"
+    assert callable(built(WITH_CONFIGURATION, "Net(config, act=relu)").model.act)
+
+
+def test_a_bare_name_in_parentheses_that_the_file_has_not_is_an_error(built: Callable[..., UserModel]) -> None:
+    with pytest.raises(ModelError, match="settings is no literal, and net has no variable of that name"):
+        built(WITH_CONFIGURATION, "Net(settings)")
+
+
+def test_what_the_file_itself_has_stands_in_the_hint_on_missing_arguments(
+    built: Callable[..., UserModel],
+) -> None:
+    code = WITH_CONFIGURATION.replace("classes=2", "classes")
+    with pytest.raises(ModelError, match=r"Net needs arguments \(config, classes\)") as caught:
+        built(code)
+    hint = caught.value.hint or ""
+    assert "Give --arg config=config --arg classes=..., or write" in hint
+    assert "def build_model(): return Net(config=config, classes=...), with values in place of `...`" in hint
 
 
 def test_of_several_classes_the_one_that_the_arguments_fit_is_taken(built: Callable[..., UserModel]) -> None:

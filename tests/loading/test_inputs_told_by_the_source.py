@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from analyzer.errors import InputError
+from analyzer.errors import InputError, UsageError
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.python.example_inputs import resolve_inputs
@@ -22,6 +22,7 @@ LAYERS = {
     "fc": "nn.Linear(12, 4)",
     "half": "nn.Linear(12, 4).half()",
     "conv": "nn.Conv2d(3, 8, 3)",
+    "mono": "nn.Conv2d(1, 8, 3)",
     "lstm": "nn.LSTM(16, 4, batch_first=True)",
     "gru": "nn.GRU(16, 4, num_layers=2)",
     "norm": "nn.LayerNorm(12)",
@@ -86,7 +87,19 @@ def model_with(parameters: str, body: str, load: Callable[..., Any]) -> Any:
         ("return self.fc(x)", "x=B,12:float32"),
         ("return self.half(x)", "x=B,12:float16"),
         ("return self.conv(x / 255)", "x=B,3,224,224:float32"),
-        ("return self.conv(x.permute(0, 3, 1, 2))", "x=B,...:float32"),
+        ("return self.conv(x.permute(0, 3, 1, 2))", "x=B,224,224,3:float32"),
+        ("return self.conv(torch.permute(x, (0, 3, 1, 2)))", "x=B,224,224,3:float32"),
+        ("return self.gru(x.transpose(0, 1))", "x=B,128,16:float32"),
+        ("return self.lstm(x.mT)", "x=B,16,128:float32"),
+        ("return self.lstm(x.transpose(1, 2).transpose(-1, 1))", "x=B,128,16:float32"),
+        ("return self.mono(x.unsqueeze(1))", "x=B,224,224:float32"),
+        ("return self.mono(x[:, None])", "x=B,224,224:float32"),
+        ("return self.fc(x.squeeze(-1))", "x=B,12,1:float32"),
+        # Which axis it is stands nowhere in numbers; three channels are not one; no such axis.
+        ("return self.conv(x.unsqueeze(self.axis))", "x=B,...:float32"),
+        ("return self.conv(x.unsqueeze(1))", "x=B,...:float32"),
+        ("return self.fc(x.transpose(1, 5))", "x=B,...:float32"),
+        ("return self.fc(x[:, :5])", "x=B,...:float32"),
         ("return self.conv(scaled(x))", "x=B,3,224,224:float32"),
         ("return self.lstm(x)", "x=B,128,16:float32"),
         ("return self.gru(x)", "x=128,B,16:float32"),
@@ -134,8 +147,14 @@ def test_all_inputs_without_a_default_are_named_each_with_its_own_type(load: Cal
         resolve_inputs(user, [], None, meta=False)
     assert caught.value.hint == (
         "Add example_inputs(batch) to the file, or give --input tokens=B,128:int64 "
-        "--input image=B,3,224,224:float32 --input mask=B,...:bool --input rows=B,...:int64."
+        "--input image=B,3,224,224:float32 --input mask=B,...:bool --input rows=B,...:int64, "
+        "with the sizes of mask and rows behind the batch in place of `...`."
     )
+    # Typed as it stands, the line is told what is missing in it.
+    with pytest.raises(
+        UsageError, match=r"mask=B,\.\.\.:bool: `\.\.\.` stands for sizes that you must fill in"
+    ):
+        parse_input("mask=B,...:bool")
 
 
 def test_what_else_the_model_needs_is_offered_with_its_own_type(load: Callable[..., Any]) -> None:
@@ -200,6 +219,100 @@ def test_lengths_of_sequences_are_as_long_as_the_sequences(load: Callable[..., A
     inputs = resolve_inputs(user, [], 2, meta=False)
     assert [spec.text for spec in inputs.guessed] == ["x=B,128,16:float32", "lengths=B:int64=128"]
     assert torch.equal(inputs.arguments[1], torch.tensor([128, 128]))
+
+
+# Hugging Face's glossary: ids and masks are whole numbers, a row of them for each text.
+TOKENS, MASK = "input_ids=B,128:int64", "attention_mask=B,128:int64=1"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "body", "told"),
+    [
+        (
+            "input_ids, attention_mask",
+            "return self.words(input_ids) * attention_mask[..., None]",
+            [TOKENS, MASK],
+        ),
+        # A cast says nothing of what is cast.
+        (
+            "input_ids, attention_mask, labels=None",
+            "return self.words(input_ids) * attention_mask.unsqueeze(-1).float()",
+            [TOKENS, MASK],
+        ),
+        (
+            "input_ids, attention_mask, token_type_ids",
+            "return self.words(input_ids) * attention_mask[..., None] + self.words(token_type_ids)",
+            [TOKENS, MASK, "token_type_ids=B,128:int64=0"],
+        ),
+        # All have defaults, and the masks are needed nonetheless.
+        (
+            "input_ids=None, attention_mask=None, labels=None",
+            "return self.words(input_ids) * attention_mask.unsqueeze(-1).float()",
+            [TOKENS, MASK],
+        ),
+        # What reads it is surer than its name.
+        (
+            "input_ids, attention_mask",
+            "return self.words(input_ids).mean(1) + self.fc(attention_mask).sum()",
+            [TOKENS, "attention_mask=B,12:float32"],
+        ),
+    ],
+)
+def test_the_standard_names_of_tokenizers_are_inferred(
+    load: Callable[..., Any], parameters: str, body: str, told: list[str]
+) -> None:
+    inputs = resolve_inputs(model_with(parameters, body, load), [], 2, meta=False)
+    assert inputs.origin == "inferred"
+    assert [spec.text for spec in inputs.guessed] == told
+
+
+def test_what_a_model_of_transformers_takes_by_a_standard_name_is_known_under_any_other(
+    load: Callable[..., Any],
+) -> None:
+    user = load("""
+        from transformers import AutoModel, DistilBertConfig
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                sizes = dict(vocab_size=99, dim=32, n_layers=1, n_heads=4, hidden_dim=37)
+                self.encoder = AutoModel.from_config(DistilBertConfig(**sizes))
+            def forward(self, ids, mask):
+                return self.encoder(ids, attention_mask=mask)[0] * mask.unsqueeze(-1).float()
+        def build_model(): return Net()
+    """)
+    inputs = resolve_inputs(user, [], 2, meta=False)
+    assert [spec.text for spec in inputs.guessed] == ["ids=B,128:int64", "mask=B,128:int64=1"]
+
+
+def test_a_mask_that_is_missing_is_offered_as_long_as_the_tokens_that_are_given(
+    load: Callable[..., Any],
+) -> None:
+    body = "return self.words(input_ids) * attention_mask[..., None]"
+    user = model_with("input_ids, attention_mask", body, load)
+    with pytest.raises(InputError, match="also needs attention_mask") as caught:
+        resolve_inputs(user, [parse_input("input_ids=B,77:int64")], None, meta=False)
+    assert caught.value.hint == "Add --input attention_mask=B,77:int64=1."
+
+
+def test_lengths_behind_a_convolution_over_frames_are_inferred_with_the_frames(
+    load: Callable[..., Any],
+) -> None:
+    user = load("""
+        from torch.nn.utils.rnn import pack_padded_sequence
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.conv = nn.Sequential(nn.Conv1d(40, 16, 5, stride=2, padding=2), nn.ReLU())
+                self.rnn = nn.GRU(16, 8, batch_first=True)
+            def forward(self, x, lengths):
+                h = self.conv(x.transpose(1, 2)).transpose(1, 2)
+                packed = pack_padded_sequence(h, ((lengths - 1) // 2 + 1).cpu(), batch_first=True)
+                return self.rnn(packed)[1]
+        def build_model(): return Net()
+    """)
+    inputs = resolve_inputs(user, [], 2, meta=False)
+    # Frames of 40 channels, which a convolution takes second and the model takes last.
+    assert [spec.text for spec in inputs.guessed] == ["x=B,128,40:float32", "lengths=B:int64=128"]
 
 
 def test_reading_the_source_executes_nothing_but_forward(load: Callable[..., Any], tmp_path: Path) -> None:

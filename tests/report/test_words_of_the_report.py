@@ -315,7 +315,7 @@ def test_the_summary_to_paste_says_what_was_guessed_and_what_is_not_known() -> N
     blind = factory.without_times()
     guessed = replace(blind, model=replace(blind.model, guessed_inputs=("x: float32[8,3]",)))
     points = brief.render(guessed).partition("Assumed or not known:\n")[2].split("\n\n")[0].splitlines()
-    assert points[0] == "- Inputs guessed from what reads them: x: float32[8,3] (--input says others)."
+    assert points[0] == "- Inputs guessed: x: float32[8,3] (--input says others)."
     assert points[1:] == [f"- {gap}" for gap in summary.missing(blind)]
 
 

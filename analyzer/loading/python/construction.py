@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from types import BuiltinFunctionType, FunctionType, ModuleType
 
 from analyzer.errors import ModelError
 from analyzer.loading.model_reference import Argument, Reference
@@ -24,10 +25,42 @@ def required_by(builder: Callable[..., object]) -> list[str]:
     return [item.name for item in parameters_of(builder) if item.default is item.empty]
 
 
-def called_with(builder: Callable[..., object], arguments: Sequence[Argument]) -> object:
+def values_of(reference: Reference, module: ModuleType) -> list[tuple[str | None, object]]:
+    """Name and value of each argument; a bare name is the file's variable, where it has one.
+
+    Raises:
+        ModelError: It has none of a name in parentheses.
+    """
+    return [(item.name, _value(reference, item, module)) for item in reference.arguments]
+
+
+def _value(reference: Reference, argument: Argument, module: ModuleType) -> object:
+    if not argument.word:
+        return argument.value
+    if argument.word in vars(module):
+        found: object = vars(module)[argument.word]
+        # `--arg act=relu` is a text where the file has but imported a function of that name.
+        if not argument.literal or _is_own(found, module):
+            return found
+    if argument.literal:
+        return argument.value
+    raise ModelError(
+        f"{reference.text}: {argument.word} is no literal, and {module.__name__} has no variable of that name.",
+        hint=f"A text stands in quotes: '{argument.word}'.",
+    )
+
+
+def _is_own(value: object, module: ModuleType) -> bool:
+    """Whether a variable holds a value, or a class or a function that the file itself defines."""
+    if isinstance(value, (type, FunctionType, BuiltinFunctionType, ModuleType)):
+        return getattr(value, "__module__", None) == module.__name__
+    return True
+
+
+def called_with(builder: Callable[..., object], values: Sequence[tuple[str | None, object]]) -> object:
     """What it gives, called with these arguments."""
-    positional = [item.value for item in arguments if item.name is None]
-    return builder(*positional, **{item.name: item.value for item in arguments if item.name is not None})
+    positional = [value for name, value in values if name is None]
+    return builder(*positional, **{name: value for name, value in values if name is not None})
 
 
 def fits(builder: Callable[..., object], arguments: Sequence[Argument]) -> bool:
@@ -35,7 +68,9 @@ def fits(builder: Callable[..., object], arguments: Sequence[Argument]) -> bool:
     return not _fault(builder, arguments)[0]
 
 
-def require_fitting(reference: Reference, name: str, builder: Callable[..., object]) -> None:
+def require_fitting(
+    reference: Reference, name: str, builder: Callable[..., object], module: ModuleType
+) -> None:
     """Says which argument is missing, or not known.
 
     Raises:
@@ -46,7 +81,7 @@ def require_fitting(reference: Reference, name: str, builder: Callable[..., obje
         return
     where = f"{reference.text}: {name} {fault}."
     if missing:
-        raise ModelError(where, hint=_how_to_give(reference, name, builder, missing))
+        raise ModelError(where, hint=_how_to_give(reference, name, builder, missing, module))
     known = ", ".join(map(_shown, parameters_of(builder)))
     unknown = fault.removeprefix(_UNKNOWN) if fault.startswith(_UNKNOWN) else ""
     close = nearest(unknown, [item.name for item in parameters_of(builder)]) if unknown else None
@@ -78,15 +113,19 @@ def _fault(builder: Callable[..., object], arguments: Sequence[Argument]) -> tup
 
 
 def _how_to_give(
-    reference: Reference, name: str, builder: Callable[..., object], missing: Sequence[str]
+    reference: Reference, name: str, builder: Callable[..., object], missing: Sequence[str], module: ModuleType
 ) -> str:
     text = reference.text.partition("(")[0] if reference.arguments else reference.text
     target = text if reference.name is not None else f"{text}:{name}"
-    written = [*map(str, reference.arguments), *(f"{item}=..." for item in missing)]
-    options = " ".join(f"--arg {item}=..." for item in missing)
-    hint = f'Give {options}, or write "{target}({", ".join(written)})"'
+    # What the file calls as the parameter is called is what it means.
+    own = {item for item in missing if item in vars(module) and _is_own(vars(module)[item], module)}
+    given = [f"{item}={item if item in own else '...'}" for item in missing]
+    written = ", ".join([*map(str, reference.arguments), *given])
+    hint = f'Give {" ".join(f"--arg {item}" for item in given)}, or write "{target}({written})"'
     if name != "build_model":
-        hint += ", or add a function build_model() that returns the model"
+        hint += f", or add a line to the file: def build_model(): return {name}({written})"
+    if len(own) < len(missing):
+        hint += ", with values in place of `...`"
     defaults = [_shown(item) for item in parameters_of(builder) if item.default is not item.empty]
     return f"{hint}." + (f" The others have defaults: {first_few(defaults, 6)}." if defaults else "")
 

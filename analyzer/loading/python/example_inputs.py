@@ -11,10 +11,11 @@ from itertools import islice, product
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 from analyzer.errors import InputError, UsageError
-from analyzer.loading.python.forward_reads import told_inputs
+from analyzer.loading.python.forward_reads import ToldInput, options_to_give, told_inputs
 from analyzer.loading.python.input_containers import register_containers
 from analyzer.loading.python.input_spec import InputSpec, drawn_values
 from analyzer.loading.python.layer_inputs import shapes_taken_by
+from analyzer.loading.python.named_inputs import MASKS
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import DEFAULT_BATCH, UserModel, call_example_inputs
 from analyzer.loading.torch_private import leaves_with_steps, tree_leaves, tree_map
@@ -84,7 +85,9 @@ def _first_source(
         return _from_specs(user, specs, batch or 1, meta=meta)
     offered = call_example_inputs(user, batch, meta=meta)
     if offered is not None:
-        return _from_file(user, offered, batch)
+        inputs = _from_file(user, offered, batch)
+        assumed = _assumed(user, inputs)
+        return replace(inputs, origin="inferred", guessed=assumed) if assumed else inputs
     return _inferred(user, batch or 1, meta=meta)
 
 
@@ -102,6 +105,20 @@ def _require_batch(specs: Sequence[InputSpec], batch: int) -> None:
     raise InputError(
         f"--batch {batch}: no input depends on the batch ({', '.join(spec.text for spec in specs)}).",
         hint=f"Write B where the batch goes, as in --input {text}, or leave --batch out.",
+    )
+
+
+def _assumed(user: UserModel, inputs: ExampleInputs) -> tuple[InputSpec, ...]:
+    """What was assumed of the inputs of a configuration."""
+    return tuple(
+        InputSpec(
+            name=name,
+            shape=tuple(None if axis == 0 else size for axis, size in enumerate(tensor.shape)),
+            dtype=str(tensor.dtype).removeprefix("torch."),
+            values=user.assumed[name],
+        )
+        for name, tensor in inputs.keywords.items()
+        if name in user.assumed
     )
 
 
@@ -325,9 +342,17 @@ def _from_specs(user: UserModel, specs: Sequence[InputSpec], batch: int, *, meta
         and item.name not in {spec.name for spec in specs}
     ]
     if missing:
-        line = " ".join(f"--input {item.text}" for item in told_inputs(user.model, missing))
-        raise InputError(f"{user.name} also needs {', '.join(missing)}.", hint=f"Add {line}.")
+        told = [_as_long_as_given(item, specs) for item in told_inputs(user.model, missing)]
+        raise InputError(f"{user.name} also needs {', '.join(missing)}.", hint=f"Add {options_to_give(told)}.")
     return _called_with(user, specs, batch, "given", meta=meta)
+
+
+def _as_long_as_given(told: ToldInput, given: Sequence[InputSpec]) -> ToldInput:
+    """A mask of the tokens that are given has their shape."""
+    tokens = next((spec for spec in given if spec.name == "input_ids"), None)
+    if tokens is None or told.name not in MASKS:
+        return told
+    return replace(told, specs=tuple(replace(spec, shape=tokens.shape) for spec in told.specs))
 
 
 def _called_with(
@@ -387,7 +412,8 @@ def make_tensor(spec: InputSpec, batch: int, *, meta: bool) -> Tensor:
 def _inferred(user: UserModel, batch: int, *, meta: bool) -> ExampleInputs:
     parameters_taken = [item for item in forward_parameters(user) if item.kind not in _VARIADIC]
     # A model that can do with none of its inputs (text or embeddings, one of both) usually means the first.
-    parameters = [item for item in parameters_taken if item.default is item.empty] or parameters_taken[:1]
+    required = [item for item in parameters_taken if item.default is item.empty]
+    parameters = required or parameters_taken[:1]
     trials: list[tuple[InputSpec, ...]] = []
     problems: list[str] = []
 
@@ -407,12 +433,16 @@ def _inferred(user: UserModel, batch: int, *, meta: bool) -> ExampleInputs:
         if inputs is not None:
             return inputs
     told = told_inputs(user.model, [item.name for item in parameters])
-    if told and all(item.specs for item in told):
-        inputs = fitting(_combinations([item.specs for item in told]))
-        if inputs is not None:
-            return inputs
+    # A forward whose parameters all have defaults may need the masks beside its tokens.
+    masks = [] if required else [item.name for item in parameters_taken[1:] if item.name in MASKS]
+    for names in ([], masks) if masks else ([],):
+        tried = (*told, *told_inputs(user.model, names))
+        if told and all(item.specs for item in tried):
+            inputs = fitting(_combinations([item.specs for item in tried]))
+            if inputs is not None:
+                return inputs
     if not trials:
-        line = " ".join(f"--input {item.text}" for item in told) or "--input x=B,...:float32"
+        line = options_to_give(told or (ToldInput(name="x"),))
         raise InputError(
             f"The inputs of {user.name} cannot be told from its layers.",
             hint=f"Add example_inputs(batch) to the file, or give {line}.",

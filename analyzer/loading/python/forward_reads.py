@@ -18,10 +18,13 @@ from itertools import zip_longest
 from types import FunctionType
 from typing import TYPE_CHECKING
 
+from analyzer.loading.python.axis_moves import AxisMove, before_moves
 from analyzer.loading.python.input_spec import InputSpec
 from analyzer.loading.python.layer_inputs import Taken, arguments_taken_by
+from analyzer.loading.python.named_inputs import NAMED
 from analyzer.loading.python.tensor_functions import (
     ARITHMETIC,
+    AXIS_MOVES,
     CASTS,
     COMPARED,
     ELEMENTS,
@@ -34,6 +37,7 @@ from analyzer.loading.python.tensor_functions import (
     MOVED,
     SAME,
 )
+from analyzer.text import listed as listed_words
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -45,10 +49,13 @@ _DEEPEST, _MOST_CALLS = 12, 400
 
 @dataclass(frozen=True, slots=True)
 class _Alias:
-    """An input under another name, perhaps with its axes changed (no ``shaped``) or another type (``cast``)."""
+    """An input under another name, perhaps with its axes moved or another type (``cast``).
+
+    ``moves`` are those of its axes, in order; None where its shape is another.
+    """
 
     name: str
-    shaped: bool = True
+    moves: tuple[AxisMove, ...] | None = ()
     cast: bool = False
 
 
@@ -69,7 +76,17 @@ class _Value:
         return _Value(self.aliases | other.aliases, floats, self.module or other.module, several)
 
     def moved(self) -> _Value:
-        return replace(self, aliases=frozenset(replace(item, shaped=False) for item in self.aliases))
+        """With another shape, of which nothing is known."""
+        return replace(self, aliases=frozenset(replace(item, moves=None) for item in self.aliases))
+
+    def with_axes(self, move: AxisMove) -> _Value:
+        return replace(
+            self,
+            aliases=frozenset(
+                item if item.moves is None else replace(item, moves=(*item.moves, move))
+                for item in self.aliases
+            ),
+        )
 
     def cast(self) -> _Value:
         return _Value(frozenset(replace(item, cast=True) for item in self.aliases))
@@ -96,8 +113,17 @@ class ToldInput:
 
     @property
     def text(self) -> str:
-        """As ``--input`` takes it, the shape left open where it is not told."""
+        """As ``--input`` takes it, with ``...`` for sizes that are not told."""
         return self.specs[0].text if self.specs else f"{self.name}=B,...:{self.dtype}"
+
+
+def options_to_give(told: Sequence[ToldInput]) -> str:
+    """The ``--input`` options of these inputs, and which sizes the user must fill in."""
+    line = " ".join(f"--input {item.text}" for item in told)
+    open_names = [item.name for item in told if not item.specs]
+    if not open_names:
+        return line
+    return f"{line}, with the sizes of {listed_words(open_names)} behind the batch in place of `...`"
 
 
 def told_inputs(model: Module, names: Iterable[str]) -> tuple[ToldInput, ...]:
@@ -116,16 +142,28 @@ def told_inputs(model: Module, names: Iterable[str]) -> tuple[ToldInput, ...]:
 
 
 def _told(name: str, found: Sequence[Taken]) -> ToldInput:
-    if not found:
+    named = [NAMED[name]] if name in NAMED else []
+    if not (found or named):
         return ToldInput(name=name)
-    surest = max(found, key=lambda taken: taken.strength)
-    # Of several that agree on the type, the first that tells a shape.
-    shown = next((taken for taken in found if taken.shapes and taken.dtype == surest.dtype), surest)
+    # Of two that are as sure, the reader goes before the name.
+    surest = max((*found, *named), key=lambda taken: taken.strength)
+    # Of several that agree on the type, the first that tells a shape; the name knows values too.
+    shown = next((taken for taken in (*named, *found) if taken.shapes and taken.dtype == surest.dtype), surest)
     specs = tuple(
         InputSpec(name=name, shape=shape, dtype=surest.dtype, values=None if value is None else (value, value))
         for shape, value in zip_longest(shown.shapes, shown.values)
     )
     return ToldInput(name=name, dtype=surest.dtype, specs=specs)
+
+
+def _before(taken: Taken, moves: tuple[AxisMove, ...] | None) -> Taken:
+    """What an input must be whose axes are moved before it is read."""
+    if not moves:
+        return taken if moves is not None else replace(taken, shapes=(), values=())
+    pairs = [(before_moves(shape, moves), value) for shape, value in zip_longest(taken.shapes, taken.values)]
+    kept = [(shape, value) for shape, value in pairs if shape is not None]
+    values = tuple(value for _, value in kept if value is not None)
+    return replace(taken, shapes=tuple(shape for shape, _ in kept), values=values)
 
 
 @dataclass(slots=True)
@@ -160,9 +198,20 @@ class _SourceReader:
     def read(self, value: _Value, taken: Taken) -> None:
         """Notes that a reader takes this value so."""
         for alias in value.aliases:
-            noted = taken if alias.shaped else replace(taken, shapes=(), values=())
+            noted = _before(taken, alias.moves)
             # What is cast first may have any type; the reader's is as good as another.
             self.found[alias.name].append(replace(noted, strength=0) if alias.cast else noted)
+
+    def named(
+        self, forward: FunctionType, args: Sequence[_Value], keywords: Mapping[str, _Value]
+    ) -> tuple[Sequence[_Value], Mapping[str, _Value]]:
+        """Reads what a model of transformers takes by a standard name; the arguments without these."""
+        names = list(inspect.signature(forward).parameters)[1:]  # without self
+        by_name = {**dict(zip(names, args, strict=False)), **keywords}
+        for name in NAMED.keys() & by_name.keys():
+            self.read(by_name[name], NAMED[name])
+        left = [_NOTHING if name in NAMED else value for name, value in zip(names, args, strict=False)]
+        return left, {name: _NOTHING if name in NAMED else value for name, value in keywords.items()}
 
     def module(self, module: Module, args: Sequence[_Value], keywords: Mapping[str, _Value]) -> _Value:
         """Reads what a module does with these arguments; what it returns."""
@@ -177,6 +226,8 @@ class _SourceReader:
         if not isinstance(forward, FunctionType):
             return _NOTHING
         kind = forward.__module__  # not the class's: a child of a layer that leaves its forward is that layer
+        if kind.startswith("transformers."):
+            args, keywords = self.named(forward, args, keywords)
         if not kind.startswith("torch."):
             return self.call(forward, (_Value(module=module), *args), keywords)
         taken = arguments_taken_by(module)
@@ -307,7 +358,9 @@ class _FunctionBody:
 
     def attribute(self, owner: _Value, name: str) -> _Value:
         if owner.module is None:
-            return owner.moved() if name in ("T", "mT", "data") else _NOTHING
+            if name == "mT":
+                return owner.with_axes(AxisMove("swap", (-2, -1)))
+            return owner.moved() if name in ("T", "data") else _NOTHING
         module = _children(owner.module).get(name)
         if module is not None:
             return _Value(module=module)
@@ -318,7 +371,12 @@ class _FunctionBody:
             children = _children(owner.module)
             key = str(index.value) if isinstance(index, ast.Constant) else ""
             return _Value(module=children.get(key, next(iter(children.values()), None)))
-        for part in index.elts if isinstance(index, ast.Tuple) else [index]:
+        parts = index.elts if isinstance(index, ast.Tuple) else [index]
+        if all(map(_is_whole_or_new, parts)):  # x[:, None]
+            for position in (place for place, part in enumerate(parts) if isinstance(part, ast.Constant)):
+                owner = owner.with_axes(AxisMove("insert", (position,)))
+            return owner
+        for part in parts:
             if isinstance(part, ast.Slice):
                 continue
             value = self.value(part)
@@ -405,6 +463,9 @@ class _FunctionBody:
             return first.cast()
         if name in SAME or name in ELEMENTS:
             return first
+        move = _axis_move(name, node.args if is_method else node.args[1:])
+        if move is not None and not keywords:
+            return first.with_axes(move)
         return first.moved() if name in MOVED else _NOTHING
 
 
@@ -420,6 +481,27 @@ def _float_tensors(module: Module) -> set[str]:
 
     own = (*nn.Module.named_parameters(module, recurse=False), *nn.Module.named_buffers(module, recurse=False))
     return {name for name, tensor in own if tensor.is_floating_point()}
+
+
+def _is_whole_or_new(part: ast.expr) -> bool:
+    """Whether a subscript is ``:`` or ``None``."""
+    if isinstance(part, ast.Slice):
+        return part.lower is None and part.upper is None and part.step is None
+    return isinstance(part, ast.Constant) and part.value is None
+
+
+def _axis_move(name: str, operands: Sequence[ast.expr]) -> AxisMove | None:
+    """What a function does to the axes of its tensor; None where the source does not say it in numbers."""
+    try:
+        values = [ast.literal_eval(item) for item in operands]
+    except (ValueError, TypeError, RecursionError):
+        return None
+    if len(values) == 1 and isinstance(values[0], (tuple, list)):
+        values = list(values[0])
+    kind, count = AXIS_MOVES.get(name, (None, 0))
+    if kind is None or not values or count not in (0, len(values)) or {*map(type, values)} != {int}:
+        return None
+    return AxisMove(kind, tuple(values))
 
 
 def _arguments_text(node: ast.Call) -> str:

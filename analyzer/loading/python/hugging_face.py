@@ -6,6 +6,7 @@ Of the folder nothing but that file is read, as data: no weights, and no code (`
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from inspect import signature
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -42,11 +43,26 @@ _LEFT_OUT = frozenset(
 )
 # A usual length; models of sentences take 128 to 512.
 _TOKENS = 128
+# One second at the 16 kHz that models of speech are trained with.
+_SAMPLES = 16000
 _DTYPES = ("float16", "bfloat16")
 
 
-def configured(reference: Reference) -> ModuleType:
-    """A module with the ``model`` that a configuration describes, with random weights, and ``example_inputs``.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configured:
+    """What a configuration describes.
+
+    Attributes:
+        module: A module with the ``model``, with random weights, and ``example_inputs``.
+        assumed: Inputs whose sizes the configuration leaves open, and the values that they are filled with.
+    """
+
+    module: ModuleType
+    assumed: Mapping[str, tuple[int, int] | None] = field(default_factory=dict)
+
+
+def configured(reference: Reference) -> Configured:
+    """The model that a configuration describes, and inputs for it.
 
     Args:
         reference: Of a configuration; the default device is where the model is built.
@@ -68,9 +84,10 @@ def configured(reference: Reference) -> ModuleType:
     module.__file__ = str(reference.path)
     module.model = model  # type: ignore[attr-defined]  # what a user's file would define
     offered = _example_inputs(reference, model)
-    if offered is not None:
-        module.example_inputs = offered  # type: ignore[attr-defined]  # as above
-    return module
+    if offered is None:
+        return Configured(module=module)
+    module.example_inputs = offered  # type: ignore[attr-defined]  # as above
+    return Configured(module=module, assumed=_assumed(values, model))
 
 
 def _built(reference: Reference, values: Mapping[str, Any]) -> Any:
@@ -160,11 +177,30 @@ def _example_inputs(reference: Reference, model: Any) -> Callable[[int], Inputs]
         if not found:
             raise InputError(
                 f"{reference.text}: nothing says what {main} of {type(model).__name__} looks like.",
-                hint=f"Give its shape: --input {main}=B,...",
+                hint=f"Give --input {main}=B,..., with its sizes behind the batch in place of `...`.",
             )
         return found
 
     return example_inputs
+
+
+def _assumed(values: Mapping[str, Any], model: Any) -> Mapping[str, tuple[int, int] | None]:
+    """The inputs whose sizes the file leaves open, with their smallest and largest value."""
+    config, main = model.config, model.main_input_name
+    assumed: dict[str, tuple[int, int] | None] = {}
+    if main == "input_ids":
+        ids = (0, _words(config) - 1)
+        assumed = {"input_ids": ids, "attention_mask": (1, 1), "decoder_input_ids": ids}
+    part = values.get("vision_config", values)
+    if not isinstance(part, Mapping) or "image_size" not in part:  # its class has a usual one
+        assumed["pixel_values"] = None
+    if main == "input_values" and _spectrogram(config, main) is None:
+        assumed["input_values"] = None
+    return assumed
+
+
+def _words(config: Any) -> int:
+    return _size(getattr(config, "text_config", config), "vocab_size") or 2
 
 
 def _tokens(model: Any, batch: int) -> Inputs:
@@ -174,7 +210,7 @@ def _tokens(model: Any, batch: int) -> Inputs:
     text = getattr(config, "text_config", config)
     longest = _size(text, "max_position_embeddings") or _TOKENS
     shape = (batch, min(_TOKENS, longest))
-    ids = torch.randint(0, _size(text, "vocab_size") or 2, shape)
+    ids = torch.randint(0, _words(config), shape)
     found = {"input_ids": ids}
     if "attention_mask" in taken:
         found["attention_mask"] = torch.ones(shape, dtype=torch.int64)
@@ -200,7 +236,21 @@ def _image(config: Any) -> tuple[int, ...] | None:
 
 
 def _sound(reference: Reference, config: Any, main: str) -> tuple[int, ...]:
-    """Spectrograms whose sizes are told: of the audio spectrogram transformer, and of Whisper's encoder."""
+    """A spectrogram whose sizes are told, else a second of samples."""
+    told = _spectrogram(config, main)
+    if told is not None:
+        return told
+    if main == "input_values":
+        channels = _size(config, "audio_channels")  # of a codec
+        return (channels, _SAMPLES) if channels else (_SAMPLES,)
+    raise InputError(
+        f"{reference.text}: the configuration does not say how long {main} is.",
+        hint=f"Give --input {main}=B,..., with its sizes behind the batch in place of `...`.",
+    )
+
+
+def _spectrogram(config: Any, main: str) -> tuple[int, ...] | None:
+    """Of the audio spectrogram transformer and of Whisper's encoder; None where no size is told."""
     bins = _size(config, "num_mel_bins")
     frames = _size(config, "max_length")
     if main == "input_values" and bins and frames:
@@ -208,12 +258,7 @@ def _sound(reference: Reference, config: Any, main: str) -> tuple[int, ...]:
     positions = _size(config, "max_source_positions")
     if main == "input_features" and bins and positions:
         return bins, 2 * positions  # its second convolution has a stride of 2
-    raise InputError(
-        f"{reference.text}: the configuration does not say how long {main} is.",
-        hint=f"Give its shape: --input {main}=B,16000"
-        if main == "input_values"
-        else f"Give its shape: --input {main}=B,...",
-    )
+    return None
 
 
 def _size(config: Any, name: str) -> int | None:

@@ -85,6 +85,11 @@ def parse_input(text: str) -> InputSpec:
     for part in filter(None, (item.strip() for item in re.split(r"[,x]", match["shape"]))):
         if part in ("B", "b"):
             sizes.append(None)
+        elif part == "...":
+            raise UsageError(
+                f"--input {text}: `...` stands for sizes that you must fill in.",
+                hint="Write each size of the input behind the batch: B,128,80 for 128 rows of 80 each.",
+            )
         elif part.isdigit():  # 0 is a size: an empty cache
             sizes.append(int(part))
         else:

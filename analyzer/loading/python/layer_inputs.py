@@ -14,7 +14,7 @@ TriedSizes = tuple[int | None, ...]
 # Image sizes and sequence lengths to try where the layers leave them open, most usual first.
 _IMAGE_SIZES = (224, 32, 28, 64, 96, 128, 256, 299, 16, 8)
 _SEQUENCE_LENGTHS = (128, 32, 16000)
-_TOKENS = (128, 32, 1)
+TOKENS = (128, 32, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +36,9 @@ class Taken:
 
 
 # Of padded sequences: each as long as the sequences tried.
-LENGTHS = Taken(dtype="int64", shapes=((None,),) * len(_TOKENS), values=_TOKENS, strength=3)
+LENGTHS = Taken(dtype="int64", shapes=((None,),) * len(TOKENS), values=TOKENS, strength=3)
 # Of words, and of one word for each.
-INDICES = Taken(dtype="int64", shapes=(*((None, size) for size in _TOKENS), (None,)), strength=3)
+INDICES = Taken(dtype="int64", shapes=(*((None, size) for size in TOKENS), (None,)), strength=3)
 
 
 def shapes_taken_by(layer: Module) -> tuple[list[TriedSizes], str]:
@@ -58,7 +58,7 @@ def shapes_taken_by(layer: Module) -> tuple[list[TriedSizes], str]:
     if isinstance(layer, nn.Conv3d):
         return [(None, layer.in_channels, 16, size, size) for size in (112, 64, 32)], dtype
     if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)):
-        return [(None, size) for size in _TOKENS], "int64"
+        return [(None, size) for size in TOKENS], "int64"
     if isinstance(layer, (nn.LSTM, nn.GRU, nn.RNN)):
         return [(None, 32, layer.input_size) if layer.batch_first else (32, None, layer.input_size)], dtype
     if isinstance(layer, nn.BatchNorm2d):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from analyzer.loading.python.layer_inputs import INDICES, LENGTHS, Taken
 
@@ -148,3 +149,11 @@ MOVED = frozenset(
         "unsqueeze",
     )
 )
+# How axes are moved, and by how many numbers that is said; 0 for one for each axis.
+AXIS_MOVES: Mapping[str, tuple[Literal["swap", "order", "insert", "remove"], int]] = {
+    "permute": ("order", 0),
+    "squeeze": ("remove", 1),
+    "swapaxes": ("swap", 2),
+    "transpose": ("swap", 2),
+    "unsqueeze": ("insert", 1),
+}

@@ -9,16 +9,16 @@ from __future__ import annotations
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import AnalyzerError, InputError, ModelError
 from analyzer.loading.model_reference import Reference
-from analyzer.loading.python.construction import called_with, fits, require_fitting, required_by
+from analyzer.loading.python.construction import called_with, fits, require_fitting, required_by, values_of
 from analyzer.loading.python.hugging_face import configured
 from analyzer.loading.python.model_libraries import inputs_of_library, library_builder
 from analyzer.loading.python.source_lines import construction_lines
@@ -54,6 +54,7 @@ class UserModel:
         module: The executed Python module.
         meta: Whether it was built on the meta device, without weights.
         is_function: Whether the user gave a plain function of tensors.
+        assumed: Of a configuration, the inputs whose sizes it leaves open, and the values that fill them.
     """
 
     model: Module
@@ -61,6 +62,7 @@ class UserModel:
     module: ModuleType
     meta: bool
     is_function: bool = False
+    assumed: Mapping[str, tuple[int, int] | None] = field(default_factory=dict)
 
 
 def load_user_model(reference: Reference, *, meta: bool) -> UserModel:
@@ -92,20 +94,22 @@ def load_user_model(reference: Reference, *, meta: bool) -> UserModel:
                 warnings.simplefilter("ignore")
             else:
                 torch.manual_seed(0)  # random weights are the same in every run
+            assumed: Mapping[str, tuple[int, int] | None] = {}
             if reference.kind == "configuration":
-                module = configured(reference)
+                built = configured(reference)
+                module, assumed = built.module, built.assumed
                 name, candidate = module.__name__, module.model
             else:
                 module = executed(reference)
                 name, candidate = _choose_candidate(reference, module)
-            model, is_function = _build(reference, name, candidate)
+            model, is_function = _build(reference, name, candidate, module)
         model = unwrapped(model)
         model.eval()
     offered = inputs_of_library(reference, model)
     if offered is not None:  # beside the library's own module, which stays as it is
         module = ModuleType(module.__name__)
         module.example_inputs = offered  # type: ignore[attr-defined]  # what a user's file would define
-    return UserModel(model=model, name=name, module=module, meta=meta, is_function=is_function)
+    return UserModel(model=model, name=name, module=module, meta=meta, is_function=is_function, assumed=assumed)
 
 
 @contextmanager
@@ -219,7 +223,7 @@ def _only_candidate(reference: Reference, module: ModuleType) -> tuple[str, obje
     )
 
 
-def _build(reference: Reference, name: str, candidate: Any) -> tuple[Module, bool]:
+def _build(reference: Reference, name: str, candidate: Any, module: ModuleType) -> tuple[Module, bool]:
     """The model as an ``nn.Module``, and whether the user gave a plain function of tensors."""
     import torch
 
@@ -240,15 +244,16 @@ def _build(reference: Reference, name: str, candidate: Any) -> tuple[Module, boo
             raise ModelError(f"{reference.text}: the class {name} is not an nn.Module.")
     elif required_by(candidate) and name != "build_model" and not reference.arguments:
         return function_module(candidate), True
-    require_fitting(reference, name, candidate)
-    return _built(reference, name, candidate), False
+    require_fitting(reference, name, candidate, module)
+    return _built(reference, name, candidate, module), False
 
 
-def _built(reference: Reference, name: str, builder: Callable[[], object]) -> Module:
+def _built(reference: Reference, name: str, builder: Callable[..., object], module: ModuleType) -> Module:
     import torch
 
+    values = values_of(reference, module)
     try:
-        model = called_with(builder, reference.arguments)
+        model = called_with(builder, values)
     except (Exception, SystemExit) as error:
         raise user_failure(error, f"{reference.text}: {name}() raises") from error
     if not isinstance(model, torch.nn.Module):
