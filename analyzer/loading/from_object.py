@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from analyzer.errors import ModelError, UsageError
+from analyzer.errors import ExportError, ModelError, UsageError
 from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading import reader
 from analyzer.loading.load import export_any_batch
 from analyzer.loading.loaded import DEFAULT_OPSET, Loaded, check_opset
-from analyzer.loading.python.example_inputs import resolve_inputs
+from analyzer.loading.python.example_inputs import ExampleInputs, resolve_inputs
 from analyzer.loading.python.input_spec import InputSpec
 from analyzer.loading.torch_private import tree_map
 from analyzer.progress import StageProgress
 
 if TYPE_CHECKING:
     from analyzer.loading.python.user_model import UserModel
+    from analyzer.loading.torch_export.export import Exported
 
 
 def load_live(
@@ -99,6 +101,16 @@ def _on_meta(inputs: Any) -> Any:
     return tree_map(lambda leaf: leaf.to("meta") if isinstance(leaf, torch.Tensor) else leaf, inputs)
 
 
+def _exported(user: UserModel, specs: Sequence[InputSpec], inputs: ExampleInputs, opset: int) -> Exported:
+    """The export as it is traced, else as Dynamo reads it; the first error is the one to tell."""
+    try:
+        return export_any_batch(user, specs, inputs, opset)
+    except ExportError:
+        with suppress(Exception):  # a failure of Dynamo may be ours alone
+            return export_any_batch(user, specs, inputs, opset, strict=True)
+        raise
+
+
 def _from_module(
     model: Any,
     inputs: Any,
@@ -149,7 +161,7 @@ def _of_user(
 
             exported = step_of_user(user, example, opset)
         else:
-            exported = export_any_batch(user, specs, example, opset)
+            exported = _exported(user, specs, example, opset)
     finally:
         model.train(training)
     return Loaded(

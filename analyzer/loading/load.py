@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import AnalyzerError, ExportError, InputError, ModelError, UsageError
@@ -252,34 +253,36 @@ def _export_python(
 def _export_first_that_works(
     reference: Reference, batch: int | None, specs: tuple[InputSpec, ...], opset: int, progress: StageProgress
 ) -> tuple[UserModel, ExampleInputs, Exported, int]:
-    """Meta build, then a real build, then the TorchScript exporter; the first error is the one to tell."""
+    """Meta build, then a real one, both again for Dynamo, then TorchScript; the first error is the one to tell.
+
+    torch.onnx.export tries Dynamo (``strict``) too (torch/onnx/_internal/exporter/_capture_strategies.py).
+    """
     from analyzer.loading.python.user_model import load_user_model
 
     first: AnalyzerError | None = None
-    for meta in (True, False):
+    for strict, meta in product((False, True), (True, False)):
         try:
             user = load_user_model(reference, meta=meta)
             inputs = resolve_inputs(user, specs, batch, meta=meta)
             progress("exporting to ONNX")
-            exported = export_any_batch(user, specs, inputs, opset)
+            exported = export_any_batch(user, specs, inputs, opset, strict=strict)
         except Exception as error:
-            # What fails on real tensors is the user's to mend; a failure on meta tensors may be ours alone.
-            if not meta and not isinstance(error, AnalyzerError):
+            if meta or strict:
+                continue  # a failure on meta tensors, or of Dynamo, may be ours alone
+            # What fails on real tensors is the user's to mend.
+            if not isinstance(error, ExportError):
                 raise
-            if isinstance(error, AnalyzerError) and not meta:
-                first = error
+            first = error
         else:
             if meta and (exported.needs_values or exported.needs_real):
                 continue
             return user, inputs, exported, inputs.batch
     assert first is not None
-    if not isinstance(first, ExportError):
-        raise first
     return (*_torchscript(reference, batch, specs, opset, first, progress),)
 
 
 def export_any_batch(
-    user: UserModel, specs: Sequence[InputSpec], inputs: ExampleInputs, opset: int
+    user: UserModel, specs: Sequence[InputSpec], inputs: ExampleInputs, opset: int, *, strict: bool = False
 ) -> Exported:
     """A symbolic export if the code lets the batch vary, else one fixed to the batch of ``inputs``.
 
@@ -289,23 +292,23 @@ def export_any_batch(
     from analyzer.loading.torch_export.export import export_model
 
     if not inputs.batch_axes:
-        return export_model(user, inputs, opset)
+        return export_model(user, inputs, opset, strict=strict)
     _, weight_bytes = parameter_sizes(user.model.parameters())
     if weight_bytes > NO_GPU_HOLDS_BYTES:
         weights = f"{weight_bytes / 1e9:,.0f} GB of weights"
         note = f"Exported at batch {inputs.batch} alone: no GPU holds its {weights}."
-        exported = export_model(user, replace(inputs, batch_axes={}), opset)
+        exported = export_model(user, replace(inputs, batch_axes={}), opset, strict=strict)
         return replace(exported, static_batch=inputs.batch, notes=(*exported.notes, note))
     # The tracer fixes sizes 0 and 1, so a batch of 1 is traced as 2 and bound afterwards.
     probe = inputs if inputs.batch > 1 else resolve_inputs(user, specs, 2, meta=user.meta)
     try:
-        exported = export_model(user, probe, opset)
+        exported = export_model(user, probe, opset, strict=strict)
         if exported.static_batch is None or probe is inputs:
             return exported
     except (ExportError, InputError):
         if probe is inputs and not inputs.batch_axes:
             raise
-    return export_model(user, replace(inputs, batch_axes={}), opset)
+    return export_model(user, replace(inputs, batch_axes={}), opset, strict=strict)
 
 
 def _torchscript(

@@ -24,7 +24,10 @@ _KINDS = "A model is model.py, model.py:Name, package.module:Name, model.onnx, m
 # Python's compiler takes memory by the length of what it reads, which may come with a stranger's settings.
 _LONGEST_LITERAL = 10_000
 _DOTS = "`...` stands for a value that you must fill in."
-_VALUES = "Numbers, texts in quotes, lists, True, None and names of the file's own variables can stand there."
+_VALUES = (
+    "Numbers, texts in quotes, lists, True, None, names of the file's own variables and calls of its classes "
+    "and functions can stand there."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,15 +38,17 @@ class Argument:
         name: Of its parameter; None for one by its position.
         literal: Its value, as Python writes it; empty where only a variable of the file can be meant.
         word: A bare name, as it was written, which a variable of the file may have; empty for anything else.
+        calls: Whether ``literal`` holds calls of what the file defines or imports.
     """
 
     name: str | None
     literal: str
     word: str = ""
+    calls: bool = False
 
     @property
     def value(self) -> Any:
-        """The value itself, where no variable is meant."""
+        """The value itself, where no variable and no call is meant."""
         return ast.literal_eval(self.literal) if self.literal else self.word
 
     def __str__(self) -> str:
@@ -143,7 +148,7 @@ def split_path(text: str) -> tuple[str, str]:
 
 
 def parse_argument(text: str) -> Argument:
-    """Reads one ``--arg NAME=VALUE``: a literal of Python, else a variable of the file or a text.
+    """Reads one ``--arg NAME=VALUE``: a literal of Python or calls, else a variable of the file or a text.
 
     Raises:
         UsageError: It has no name, or its value is almost a literal.
@@ -162,7 +167,7 @@ def parse_argument(text: str) -> Argument:
     if _holds_dots(value):
         raise UsageError(f"--arg {text}: {_DOTS}", hint=f"For example --arg {name}=512. {_VALUES}")
     try:
-        return Argument(name=name, literal=_literal(value))
+        return _argument(name, value)
     except ValueError:
         return Argument(name=name, literal=repr(value), word=value if value.isidentifier() else "")
 
@@ -211,7 +216,7 @@ def _arguments(text: str, inside: str | None) -> tuple[Argument, ...]:
             found.append(Argument(name=name, literal="", word=node.id))
             continue
         try:
-            found.append(Argument(name=name, literal=_literal(written)))
+            found.append(_argument(name, written))
         except ValueError as error:
             raise ModelError(f"{text}: {written} is no literal.", hint=hint) from error
     _require_once(text, found)
@@ -227,6 +232,54 @@ def _holds_dots(text: str) -> bool:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return any(isinstance(node, ast.Constant) and node.value is ... for node in ast.walk(tree))
+
+
+def _argument(name: str | None, text: str) -> Argument:
+    """An argument whose value is a literal, or made of literals and calls.
+
+    Raises:
+        ValueError: The text is neither.
+    """
+    try:
+        return Argument(name=name, literal=_literal(text))
+    except ValueError:
+        return Argument(name=name, literal=expression(text), calls=True)
+
+
+def expression(text: str) -> str:
+    """Literals and calls of plain names with such arguments, as Python writes them.
+
+    Raises:
+        ValueError: There is anything else in the text.
+    """
+    if len(text) > _LONGEST_LITERAL:
+        raise ValueError("too long")
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+        _require_values(tree)
+        return ast.unparse(tree)
+    except (SyntaxError, TypeError, RecursionError, MemoryError) as error:
+        raise ValueError("no literal and no call") from error
+
+
+def _require_values(node: ast.expr) -> None:
+    if isinstance(node, ast.Call):
+        if not isinstance(node.func, ast.Name) or node.func.id.startswith("__"):
+            raise ValueError("a call of no plain name")
+        if any(item.arg is None for item in node.keywords):
+            raise ValueError("two stars")
+        parts = [*node.args, *(item.value for item in node.keywords)]
+    elif isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+        parts = node.elts
+    elif isinstance(node, ast.Dict):
+        parts = [item for item in (*node.keys, *node.values) if item is not None]
+        if len(parts) < 2 * len(node.values):
+            raise ValueError("two stars")
+    else:
+        ast.literal_eval(node)
+        return
+    for part in parts:
+        _require_values(part)
 
 
 def _literal(text: str) -> str:

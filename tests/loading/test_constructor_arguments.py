@@ -263,3 +263,106 @@ def test_an_export_is_kept_by_its_arguments(tmp_path: Path, monkeypatch: pytest.
 )
 def test_a_reference_begins_with_its_path(text: str, parts: tuple[str, str]) -> None:
     assert split_path(text) == parts
+
+
+CONFIGURED = """
+    from dataclasses import dataclass
+    @dataclass
+    class Heads:
+        count: int
+        size: int = 2
+    @dataclass
+    class Config:
+        width: int
+        heads: Heads
+        bias: bool = True
+    def doubled(width): return Config(2 * width, Heads(1))
+    class Net(nn.Linear):
+        def __init__(self, config: Config):
+            super().__init__(config.width, config.heads.count * config.heads.size, bias=config.bias)
+"""
+
+
+@pytest.mark.parametrize(
+    ("behind", "given", "sizes"),
+    [
+        ("Net(Config(3, Heads(count=5), bias=False))", (), (3, 10)),
+        ("Net", ("config=Config(3, heads=Heads(5, 1))",), (3, 5)),
+        ("Net", ("config=Config(width=3, heads={'count': 5})",), (3, 10)),
+        ("Net", ("config={'width': 3, 'heads': {'count': 5, 'size': 4}}",), (3, 20)),
+        ("Net({'width': 3, 'heads': Heads(5)})", (), (3, 10)),
+        ("Net(config=doubled(3))", (), (6, 2)),
+    ],
+)
+def test_arguments_are_calls_of_what_the_file_has_and_dicts_for_its_dataclasses(
+    built: Callable[..., UserModel], behind: str, given: tuple[str, ...], sizes: tuple[int, int]
+) -> None:
+    model = built(CONFIGURED, behind, *given).model
+    assert (model.in_features, model.out_features) == sizes
+
+
+@pytest.mark.parametrize(
+    ("behind", "told", "hint"),
+    [
+        ("Net(Confg(3))", "has no class or function Confg", "A text stands in quotes"),
+        ("Net(open('x'))", "has no class or function open", "A text stands in quotes"),
+        ("Net(Config(3))", r"Config\(3\) raises.*heads", ""),
+        ("Net({'width': 3, 'heads': {'number': 5}})", "Heads has no field number", "It has count, size=2"),
+        ("Net({'width': 3})", "Config needs heads", "It has width, heads, bias=True"),
+    ],
+)
+def test_a_call_that_cannot_be_made_says_why(
+    built: Callable[..., UserModel], behind: str, told: str, hint: str
+) -> None:
+    with pytest.raises(ModelError, match=told) as caught:
+        built(CONFIGURED, behind)
+    assert hint in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    "value", ["f(g.h())", "f(*[1])", "f(**{'a': 1})", "f(1 + 2)", "f(x)", "__import__('os')"]
+)
+def test_nothing_but_literals_and_calls_is_evaluated(named: Callable[[str], Any], value: str) -> None:
+    with pytest.raises(ModelError, match="is no literal"):
+        named(f"Net({value})")
+    assert parse_argument(f"a={value}").value == value  # a text, as any other
+
+
+def test_a_missing_argument_is_built_from_its_annotation_in_the_hint(built: Callable[..., UserModel]) -> None:
+    with pytest.raises(ModelError) as caught:
+        built(CONFIGURED)
+    assert "--arg 'config=Config(width=..., heads=Heads(count=...))'" in (caught.value.hint or "")
+    with pytest.raises(ModelError) as caught:
+        built(
+            CONFIGURED.replace("width: int\n", "width: int = 3\n").replace(
+                "heads: Heads", "heads: Heads = None"
+            )
+        )
+    assert "Give --arg 'config=Config()', or" in (caught.value.hint or "")
+
+
+def test_a_missing_argument_has_the_value_that_the_files_own_call_shows(
+    built: Callable[..., UserModel],
+) -> None:
+    code = """
+        import argparse
+        class Net(nn.Linear):
+            def __init__(self, width, sizes, rate, tied, depth): super().__init__(width, sum(sizes))
+        def main():
+            parser = argparse.ArgumentParser()
+            parser.add_argument("--width", type=int, default=6)
+            parser.add_argument("-s", "--layer-sizes", type=int, nargs="+", default=[2, 3])
+            parser.add_argument("--tied", action="store_true")
+            parser.add_argument("--rate", type=float, default="0.1")
+            args = parser.parse_args()
+            depth = 2
+            return Net(args.width, args.layer_sizes, rate=args.rate, tied=args.tied, depth=depth)
+    """
+    with pytest.raises(ModelError) as caught:
+        built(code)
+    hint = caught.value.hint or ""
+    # "0.1" becomes a number only in argparse, and depth is computed: neither is told.
+    options = "--arg width=6 --arg 'sizes=[2, 3]' --arg rate=... --arg tied=False --arg depth=..."
+    assert f"Give {options} (values of line 16), or" in hint
+    complete = built(code, "Net", "width=6", "sizes=[2, 3]", "rate=0.1", "tied=False", "depth=2").model
+    assert (complete.in_features, complete.out_features) == (6, 5)

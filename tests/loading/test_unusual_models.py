@@ -1,5 +1,6 @@
 """Models that people really write: what they return, how they are wrapped, and what their files do."""
 
+import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from typing import Any
 
 import onnx
 import pytest
+import torch
 from onnx import TensorProto, helper
 
 from analyzer.errors import ExportError, InputError, MeasurementError, ModelError
@@ -170,7 +172,8 @@ def test_what_torchscript_records_as_a_constant_is_no_model(loaded: Callable[...
                     super().__init__()
                     self.a = nn.Linear(8, 4)
                 def forward(self, x):
-                    return self.a(torch.from_numpy(x.detach().numpy() + 1))
+                    data = x.detach().numpy().tobytes()  # Dynamo follows NumPy, and no bytes
+                    return self.a(torch.frombuffer(bytearray(data), dtype=x.dtype).view(x.shape))
         """)
 
 
@@ -189,6 +192,75 @@ def test_torchscript_keeps_the_names_of_the_inputs_and_prints_nothing(
     assert found.exporter == "torchscript"
     assert [value.name for value in found.proto.graph.input] == ["pixels"]
     assert capfd.readouterr() == ("", "")
+
+
+def test_what_is_computed_with_numpy_is_followed(loaded: Callable[..., Any]) -> None:
+    found = loaded("""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a = nn.Linear(8, 4)
+            def forward(self, x):
+                return self.a(torch.from_numpy(x.detach().numpy() + 1))
+    """)
+    assert (found.exporter, found.symbol) == ("torch.export", "batch")
+    assert [node.op_type for node in found.graph(3).nodes] == ["Add", "Gemm"]
+
+
+def test_a_size_that_the_data_decide_may_be_read_with_int(loaded: Callable[..., Any]) -> None:
+    found = loaded("""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a = nn.Linear(8, 4)
+            def forward(self, x, group):
+                sums = torch.zeros(int(group.max()) + 1, 8)
+                return self.a(sums.index_add(0, group, x))
+        def example_inputs(): return torch.ones(6, 8), torch.tensor([0, 0, 1, 1, 2, 2])
+    """)
+    assert found.exporter == "torch.export"
+    products = [node for node in found.graph().nodes if node.op_type in ("Gemm", "MatMul")]
+    assert [node.module for node in products] == ["a"]
+
+
+def test_a_module_that_is_given_may_read_such_a_size_too() -> None:
+    class Net(torch.nn.Module):
+        def forward(self, x: torch.Tensor, group: torch.Tensor) -> torch.Tensor:
+            return torch.zeros(int(group.max()) + 1, 8).index_add(0, group, x)
+
+    inputs = torch.ones(3, 8), torch.tensor([0, 1, 1])
+    found = load_live(Net(), inputs=lambda: inputs, batch=None, specs=(), opset=None, progress=lambda _: None)
+    assert [tensor.shape for tensor in found.graph().inputs] == [(3, 8), (3,)]
+
+
+def test_what_torchscript_prints_where_it_fails_reaches_no_stream(tmp_path: Path) -> None:
+    # In a process of its own: C++ writes what it has kept back when that ends.
+    path = tmp_path / "net.py"
+    path.write_text(
+        "import torch\n"
+        "class Net(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        if x.sum() > 0: return torch.special.i1e(x)\n"
+        "        return x\n"
+        "def example_inputs(batch=2): return torch.ones(batch, 8)\n"
+    )
+    command = [sys.executable, "-m", "analyzer", str(path), "--no-run", "--no-cache", "--output", "-"]
+    done = subprocess.run([*command, "--format", "text"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 2
+
+
+def test_a_number_of_the_data_that_no_exporter_follows_says_what_to_write(loaded: Callable[..., Any]) -> None:
+    with pytest.raises(ExportError) as caught:
+        loaded("""
+            import gc
+            class Net(nn.Module):
+                def forward(self, x):
+                    gc.collect()  # which Dynamo does not follow
+                    return torch.special.i1e(torch.zeros(int(x.max())))
+            def example_inputs(batch=2): return torch.ones(batch, 8, dtype=torch.long)
+        """)
+    assert ".item()" in (caught.value.hint or "")
 
 
 def test_modules_quantised_by_pytorch_say_what_to_analyse_instead(loaded: Callable[..., Any]) -> None:

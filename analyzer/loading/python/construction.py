@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 import inspect
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any
 
 from analyzer.errors import ModelError
 from analyzer.loading.model_reference import Argument, Reference
+from analyzer.loading.python.shown_arguments import (
+    OPEN,
+    annotations_of,
+    built_by_annotation,
+    dataclass_in,
+    shown_arguments,
+)
+from analyzer.loading.python.user_module import user_failure
 from analyzer.text import first_few, nearest, plural
 
 _OF_ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -29,12 +41,14 @@ def values_of(reference: Reference, module: ModuleType) -> list[tuple[str | None
     """Name and value of each argument; a bare name is the file's variable, where it has one.
 
     Raises:
-        ModelError: It has none of a name in parentheses.
+        ModelError: It has none of a name in parentheses, or a call of what it has fails.
     """
     return [(item.name, _value(reference, item, module)) for item in reference.arguments]
 
 
 def _value(reference: Reference, argument: Argument, module: ModuleType) -> object:
+    if argument.calls:
+        return _evaluated(ast.parse(argument.literal, mode="eval").body, reference, module)
     if not argument.word:
         return argument.value
     if argument.word in vars(module):
@@ -50,6 +64,40 @@ def _value(reference: Reference, argument: Argument, module: ModuleType) -> obje
     )
 
 
+def _evaluated(node: ast.expr, reference: Reference, module: ModuleType) -> Any:
+    """What literals and calls of the file's own names give; ``expression`` let nothing else pass."""
+
+    def each(nodes: Sequence[ast.expr | None]) -> list[Any]:
+        return [_evaluated(item, reference, module) for item in nodes if item is not None]
+
+    if isinstance(node, ast.Call):
+        assert isinstance(node.func, ast.Name)
+        written = ast.unparse(node)
+        named = [(item.arg, _evaluated(item.value, reference, module)) for item in node.keywords]
+        values: list[tuple[str | None, object]] = [(None, item) for item in each(node.args)]
+        function = vars(module).get(node.func.id)
+        if not callable(function):
+            raise ModelError(
+                f"{reference.text}: {written}: {module.__name__} has no class or function {node.func.id}.",
+                hint=f"What it defines or imports can be called there. A text stands in quotes: '{written}'.",
+            )
+        try:
+            return called_with(function, [*values, *named])
+        except ModelError:
+            raise
+        except Exception as error:
+            raise user_failure(error, f"{reference.text}: {written} raises") from error
+    if isinstance(node, ast.List):
+        return each(node.elts)
+    if isinstance(node, ast.Tuple):
+        return tuple(each(node.elts))
+    if isinstance(node, ast.Set):
+        return set(each(node.elts))
+    if isinstance(node, ast.Dict):
+        return dict(zip(each(node.keys), each(node.values), strict=True))
+    return ast.literal_eval(node)
+
+
 def _is_own(value: object, module: ModuleType) -> bool:
     """Whether a variable holds a value, or a class or a function that the file itself defines."""
     if isinstance(value, (type, FunctionType, BuiltinFunctionType, ModuleType)):
@@ -58,9 +106,35 @@ def _is_own(value: object, module: ModuleType) -> bool:
 
 
 def called_with(builder: Callable[..., object], values: Sequence[tuple[str | None, object]]) -> object:
-    """What it gives, called with these arguments."""
+    """What it gives, called with these arguments; a dict for a dataclass is one of its objects.
+
+    Raises:
+        ModelError: A dict has what its dataclass has not.
+    """
+    types = annotations_of(builder)
+    by_position = [types.get(item.name) for item in _all_parameters(builder) or () if item.kind in _POSITIONAL]
     positional = [value for name, value in values if name is None]
-    return builder(*positional, **{name: value for name, value in values if name is not None})
+    count = len(positional)
+    by_position = [*by_position[:count], *[None] * (count - len(by_position))]
+    return builder(
+        *map(_as_annotated, positional, by_position),
+        **{name: _as_annotated(value, types.get(name)) for name, value in values if name is not None},
+    )
+
+
+def _as_annotated(value: object, annotation: object) -> object:
+    kind = dataclass_in(annotation)
+    if kind is None or not isinstance(value, Mapping):
+        return value
+    fields = [item.name for item in dataclasses.fields(kind) if item.init]
+    unknown = [key for key in value if key not in fields]
+    missing = [name for name in required_by(kind) if name not in value]
+    if unknown or missing:
+        fault = f"has no field {unknown[0]}" if unknown else f"needs {', '.join(missing)}"
+        raise ModelError(
+            f"{kind.__name__} {fault}.", hint=f"It has {', '.join(map(_shown, parameters_of(kind)))}."
+        )
+    return called_with(kind, list(value.items()))
 
 
 def fits(builder: Callable[..., object], arguments: Sequence[Argument]) -> bool:
@@ -119,12 +193,18 @@ def _how_to_give(
     target = text if reference.name is not None else f"{text}:{name}"
     # What the file calls as the parameter is called is what it means.
     own = {item for item in missing if item in vars(module) and _is_own(vars(module)[item], module)}
-    given = [f"{item}={item if item in own else '...'}" for item in missing]
+    shown, line = shown_arguments(module, builder)
+    told = {item: item if item in own else shown.get(item) for item in missing}
+    given = [
+        f"{item}={value or built_by_annotation(module, builder, item) or OPEN}" for item, value in told.items()
+    ]
     written = ", ".join([*map(str, reference.arguments), *given])
-    hint = f'Give {" ".join(f"--arg {item}" for item in given)}, or write "{target}({written})"'
+    options = " ".join(f"--arg {shlex.quote(item)}" for item in given)
+    hint = f"Give {options}" + (f" (values of line {line})" if shown.keys() & {*missing} - own else "")
+    hint += f', or write "{target}({written})"'
     if name != "build_model":
         hint += f", or add a line to the file: def build_model(): return {name}({written})"
-    if len(own) < len(missing):
+    if any(OPEN in item for item in given):
         hint += ", with values in place of `...`"
     defaults = [_shown(item) for item in parameters_of(builder) if item.default is not item.empty]
     return f"{hint}." + (f" The others have defaults: {first_few(defaults, 6)}." if defaults else "")

@@ -83,7 +83,7 @@ def inputs_of_library(reference: Reference, model: Module) -> Callable[..., obje
     size = facts.get("input_size") if isinstance(facts, Mapping) else None
     if reference.module not in LIBRARIES or not isinstance(size, (tuple, list)) or not size:
         return None
-    given = {item.name: item.value for item in reference.arguments}
+    given = {item.name: item.value for item in reference.arguments if not item.calls}
     image = given.get("img_size", tuple(size[1:]))
     image = (image, image) if isinstance(image, int) else tuple(image)
     shape = (given.get("in_chans", size[0]), *image)

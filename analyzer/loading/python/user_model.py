@@ -254,6 +254,8 @@ def _built(reference: Reference, name: str, builder: Callable[..., object], modu
     values = values_of(reference, module)
     try:
         model = called_with(builder, values)
+    except AnalyzerError:  # of arguments that do not fit
+        raise
     except (Exception, SystemExit) as error:
         raise user_failure(error, f"{reference.text}: {name}() raises") from error
     if not isinstance(model, torch.nn.Module):

@@ -76,8 +76,10 @@ class Exported:
     parameter_bytes: int | None = None
 
 
-def export_model(user: UserModel, inputs: ExampleInputs, opset: int) -> Exported:
+def export_model(user: UserModel, inputs: ExampleInputs, opset: int, *, strict: bool = False) -> Exported:
     """Exports through torch.export, with the batch symbolic where the model's code lets it.
+
+    ``strict`` is that of ``trace``.
 
     Raises:
         InputError: The model cannot be called with these inputs.
@@ -85,7 +87,7 @@ def export_model(user: UserModel, inputs: ExampleInputs, opset: int) -> Exported
     """
     with quiet_exporter():
         try:
-            program = trace(user.model, inputs, symbolic=bool(inputs.batch_axes))
+            program = trace(user.model, inputs, symbolic=bool(inputs.batch_axes), strict=strict)
         except Exception as error:
             raise explain_failure(user, inputs, error) from error
         return translate(user, program, inputs, opset)

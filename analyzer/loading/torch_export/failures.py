@@ -24,6 +24,11 @@ _HINTS = (
     ),
     (re.compile(r"not a known type"), "Return tensors, or tuples, lists and dicts of them."),
     (
+        re.compile(r"extract specialized integer"),
+        "A number that the data decide is needed where the graph is made: write x.max().item() in place of "
+        "int(x.max()), or give the size to forward as an argument.",
+    ),
+    (
         re.compile(r"ata-dependent|Dynamic control flow|torch\.cond"),
         "Control flow that depends on tensor values cannot be traced: use torch.where or torch.cond, "
         "or analyse an .onnx file made elsewhere.",

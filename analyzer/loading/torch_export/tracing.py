@@ -24,13 +24,17 @@ if TYPE_CHECKING:
 _FOR_CUDA = re.compile(rf"{NO_CUDA.pattern}|different from other tensors|at least two devices, .*cuda")
 
 
-def trace(model: Module, inputs: ExampleInputs, *, symbolic: bool, elsewhere: bool = False) -> ExportedProgram:
+def trace(
+    model: Module, inputs: ExampleInputs, *, symbolic: bool, strict: bool = False, elsewhere: bool = False
+) -> ExportedProgram:
     """``torch.export.export`` with every batch axis left to the tracer (``Dim.AUTO``).
 
     Args:
         model: An ``nn.Module``.
         inputs: What it is called with.
         symbolic: Whether the batch may vary.
+        strict: Whether Dynamo reads the code. It refuses more of Python than a trace does, and follows some
+            that a trace cannot: ``int(...)`` of a tensor.
         elsewhere: Whether this runs where asking for CUDA gives another device.
     """
     import torch
@@ -49,12 +53,11 @@ def trace(model: Module, inputs: ExampleInputs, *, symbolic: bool, elsewhere: bo
 
     def export() -> ExportedProgram:
         return torch.export.export(
-            # Not strict: Dynamo would read bytecode and refuse more of Python than a trace does.
             model,
             inputs.arguments,
             dict(inputs.keywords),
             dynamic_shapes=shapes,
-            strict=False,
+            strict=strict,
         )
 
     with torch.no_grad(), plain_transformers(), _named_keywords(model, inputs.keywords):
@@ -65,7 +68,7 @@ def trace(model: Module, inputs: ExampleInputs, *, symbolic: bool, elsewhere: bo
         except Exception as error:
             if _FOR_CUDA.search(str(error)) and not elsewhere:
                 with cuda_is_elsewhere(_device_of(model)):
-                    return trace(model, inputs, symbolic=symbolic, elsewhere=True)
+                    return trace(model, inputs, symbolic=symbolic, strict=strict, elsewhere=True)
             if not UNKNOWN_OUTPUT.search(str(error)):
                 raise
         with outputs_as_containers(model):
