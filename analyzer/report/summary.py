@@ -398,7 +398,11 @@ def _rented(analysis: Analysis, plan: PlanResult) -> str:
         (
             one.latency_s
             for one in every
-            if one.asked and one.batch == batch and one.plan == plan.name and one.instance == plan.instance
+            # The best plan may be the CPU's own, whose instances have that plan.
+            if one.asked
+            and one.batch == batch
+            and one.plan == (twin(analysis, plan) or plan.name)
+            and one.instance == plan.instance
         ),
         None,
     )

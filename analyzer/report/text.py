@@ -360,17 +360,21 @@ def table(
 
 
 def _module_cut(path: str, limit: int) -> str:
-    # The end says which: layers and gate and up projections differ there alone. It begins with a whole name.
     if len(path) <= limit:
         return path
-    names = path.split(".")
-    layer = next((name for name in reversed(names[:-1]) if name.isdigit()), "")
-    kept = path[len(path) - limit + 1 :]
-    whole = kept if path[len(path) - limit] == "." else kept.partition(".")[2]
-    short = f"…{layer}…{names[-1]}"
-    if layer and layer not in whole.split(".") and len(short) <= limit:
-        return short  # the layer's number tells more than what stands around its last name
-    return f"…{whole}" if whole else middle_cut(names[-1], limit)
+    *around, last = path.split(".")
+    layer = next((name for name in reversed(around) if name.isdigit()), "")
+    if layer:
+        # Layers have their beginnings in common: as many whole names of the end as have room, else the number.
+        kept = path[len(path) - limit + 1 :]
+        whole = kept if path[len(path) - limit] == "." else kept.partition(".")[2]
+        if layer in whole.split("."):
+            return f"…{whole}"
+        if len(short := f"…{layer}…{last}") <= limit:
+            return short
+    # The beginning says where, the last name what: gate and up projections differ there alone.
+    room = limit - len(last) - 1
+    return f"{path[:room]}…{last}" if room > 0 else middle_cut(last, limit)
 
 
 def _cut(text: str, limit: int | None) -> str:
