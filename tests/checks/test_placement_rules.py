@@ -83,7 +83,7 @@ def test_a_copy_of_a_tensor_that_nobody_is_known_to_make_is_still_found() -> Non
     assert (finding.code, finding.operator, finding.bytes) == ("A102", None, 8)
 
 
-def copied(*times_s: float) -> list[tuple[str, float]]:
+def copied(*times_s: float) -> list[tuple[str, float | None]]:
     """Severity and seconds of the findings on copies in a plan of 2 ms, one for an operator on the CPU."""
     uniques = [
         operator("Unique", [f"h{at}"], [f"u{at}"], placed_on="cpu", why="no-cuda-kernel")
