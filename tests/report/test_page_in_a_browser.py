@@ -429,7 +429,8 @@ def test_an_arrow_that_bends_outside_of_all_boxes_lies_in_the_graphs_frame(visit
         const size = { width: 124, height: 68 };
         const box = { x: 62, y: 34 };
         const edge = { points: [{ x: 62, y: 34 }, { x: -40, y: 40 }, { x: 144, y: 50 }] };
-        const layout = { graph: () => size, nodes: () => ["a"], node: () => box, edges: () => [0], edge: () => edge };
+        const layout = { graph: () => size, nodes: () => ["a"], edges: () => [0], edge: () => edge };
+        layout.node = () => box;
         viewport.framed(layout, 12);
         return [size, box, edge.points];
     }""")
