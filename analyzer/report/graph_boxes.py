@@ -48,6 +48,7 @@ def boxes(
     """
     found = _Finder(operators, modules, module_of_operator)
     found.bring_to_callers(modules)
+    found.take_lists_apart(modules)
     found.look_inside(0, tuple(range(len(operators))), 0)
     return found.numbered()
 
@@ -96,6 +97,51 @@ class _Finder:
                     moved.add(module.number)
                     for index in call:
                         self._ways[index] = place + self._ways[index][depth:]
+
+    def take_lists_apart(self, modules: Sequence[Module]) -> None:
+        """Takes away the boxes of lists whose members are called in turn, with others between them.
+
+        A ``ModuleList`` is never called itself: as one box around calls that are far apart it would be read
+        from and written to all over the graph. A sequence that is called several times stays, its members
+        being called as often; so does a list whose members run one after the other, as a Transformer's layers.
+        """
+        groups: dict[int, list[int]] = defaultdict(list)
+        for index, way in enumerate(self._ways):
+            for number in way[1:]:
+                groups[number].append(index)
+        everything = range(len(self._operators))
+        lists = {
+            module.number
+            for module in modules[1:]
+            if module.number in groups and self._is_called_in_parts(module.number, groups, everything)
+        }
+        self._ways = [tuple(number for number in way if number not in lists) for way in self._ways]
+
+    def _is_called_in_parts(
+        self, module: int, groups: Mapping[int, Sequence[int]], everything: Sequence[int]
+    ) -> bool:
+        """Whether a module does nothing itself, and its members run apart from each other, each in one go."""
+        # A step's first pass tells how it is called.
+        first = self._operators[groups[module][0]].phase
+        group = [index for index in groups[module] if self._operators[index].phase == first]
+        held: dict[int, list[int]] = defaultdict(list)
+        for index in group:
+            inner = self._ways[index][self._ways[index].index(module) + 1 :]
+            if inner:
+                held[inner[0]].append(index)
+            elif self._operators[index].module:
+                return False  # without a module it is here for its neighbours' sake
+        if len(held) < 2:
+            return False
+        runs = self._runs(module, group, everything)
+        if len(runs) < 2:
+            return False
+        member = {index: number for number, indices in held.items() for index in indices}
+        one_each = all(len({member[index] for index in run if index in member}) < 2 for run in runs)
+        # What is torn apart itself would be no better a box.
+        return one_each or all(
+            len(self._runs(number, indices, everything)) == 1 for number, indices in held.items()
+        )
 
     def look_inside(self, box: int, members: tuple[int, ...], depth: int) -> None:
         """The boxes in a box.

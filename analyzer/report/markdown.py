@@ -234,8 +234,8 @@ def _operators(analysis: Analysis) -> str:
     rows = [
         (
             # Without the sign of a number: "#7" would link to issue 7.
-            f"{escape(operator.op_type)} {operator.index}",
-            escape(operator.module or operator.code),
+            escape(operator.label.replace("#", "")),
+            escape(operator.place if operator.count > 1 else operator.module or operator.code),
             escape(operator.where),
             operator.share_text,
             f"{operator.cpu} {sign(operator.cpu_origin)}".strip(),
@@ -247,7 +247,8 @@ def _operators(analysis: Analysis) -> str:
     ]
     head = ("Operator", "Module", "Source", "Share", "CPU", "GPU", "CPU/GPU", "Verdict")
     # Folded up: a pull request's thread is read by many who want the verdict alone.
-    title = f"The {len(operators)} operators that matter most"
+    types = any(operator.count > 1 for operator in operators)
+    title = f"The {len(operators)} {'types of ' if types else ''}operators that matter most"
     return f"<details><summary>{title}</summary>\n\n{table(head, rows, (3, 4, 5, 6))}\n\n</details>"
 
 

@@ -30,7 +30,7 @@ def _told(analysis: Analysis) -> dict[str, Any]:
         "plans": recommended.table_cards(analysis),
         "priced_on": "" if figures else summary.priced_on(analysis),
         "operators": () if figures else summary.top_operators(analysis),
-        "whose_time": summary.whose_time(analysis),
+        "top_title": summary.top_title(summary.top_operators(analysis), analysis),
         "sign": sign,
         "marks": MARKS.values(),
         "missing": summary.missing(analysis),

@@ -80,7 +80,7 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "would_change": analysis.verdict.would_change,
         "plans": recommended.distinct_cards(analysis),
         "top": summary.top_operators(analysis),
-        "whose_time": summary.whose_time(analysis),
+        "top_title": summary.top_title(summary.top_operators(analysis), analysis),
         "marks": tuple(summary.MARKS.values()),
         "missing": summary.missing(analysis),
         "messages": analysis.environment.messages,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from analyzer.checks.phrases import source_location, tensor_bytes
@@ -127,8 +127,12 @@ class PlanCard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopOperator:
-    """One of the operators that matter; ``share`` is of all operators' time in the best plan, 0 to 1."""
+    """One of the operators that matter, or all of a type; ``share`` is of all operators' time in the best plan.
 
+    ``count`` says how many they are; ``index`` is the first of them, ``share`` between 0 and 1.
+    """
+
+    count: int = 1
     index: int
     name: str
     op_type: str
@@ -147,6 +151,16 @@ class TopOperator:
     verdict_parts: tuple[str, str]
     speedup: str
     explanation: str
+
+    @property
+    def label(self) -> str:
+        """``Gemm #7``, or ``Gemm`` of all of a type."""
+        return self.op_type if self.count > 1 else f"{self.op_type} #{self.index}"
+
+    @property
+    def place(self) -> str:
+        """Where it is in the model; of all of a type how many they are."""
+        return f"{self.count:,} operators" if self.count > 1 else self.module or self.code or self.where
 
     @property
     def verdict(self) -> str:
@@ -187,7 +201,11 @@ def time_in_plan(operator: OperatorResult) -> float | None:
 
 
 def top_operators(analysis: Analysis, count: int = 10) -> tuple[TopOperator, ...]:
-    """The operators that take most of the best plan's time; by FLOPs where no time is known."""
+    """The operators that take most of the best plan's time; by FLOPs where no time is known.
+
+    Where so many of them together have less than half of it, the types that take most, each as a whole: ten
+    rows of 1 % each would hide what most of the time goes to.
+    """
     timed = [operator for operator in analysis.operators if time_in_plan(operator) is not None]
     # By index among equals: blocks of a network repeat, and the order must not depend on the sort.
     if timed:
@@ -196,7 +214,75 @@ def top_operators(analysis: Analysis, count: int = 10) -> tuple[TopOperator, ...
     else:
         total = 0.0
         ranked = sorted(analysis.operators, key=lambda operator: (-(operator.flops or 0), operator.index))
+    if total and sum(time_in_plan(operator) or 0.0 for operator in ranked[:count]) < total / 2:
+        return _top_types(ranked, total)[:count]
     return tuple(_top_operator(operator, total) for operator in ranked[:count])
+
+
+def top_title(top: Sequence[TopOperator], analysis: Analysis) -> str:
+    """``What takes the best plan's time``, and that its rows are of types where they are."""
+    if not top or top[0].share is None:
+        return "The operators that compute most"
+    return f"What takes {whose_time(analysis)}{by_type_words(top)}"
+
+
+def by_type_words(top: Sequence[TopOperator]) -> str:
+    """What a heading says behind it where its rows are of types."""
+    return ", by type of operator" if any(row.count > 1 for row in top) else ""
+
+
+def _top_types(ranked: Sequence[OperatorResult], total_s: float) -> tuple[TopOperator, ...]:
+    by_type: dict[tuple[str, str], list[OperatorResult]] = {}
+    for operator in ranked:
+        by_type.setdefault((operator.domain, operator.op_type), []).append(operator)
+    rows = [_top_type(operators, total_s) for operators in by_type.values()]
+    return tuple(sorted(rows, key=lambda row: (-(row.share or 0.0), row.index)))
+
+
+def _top_type(operators: Sequence[OperatorResult], total_s: float) -> TopOperator:
+    """All operators of a type as one row; a type of one operator is that operator."""
+    first = _top_operator(operators[0], total_s)
+    if len(operators) == 1:
+        return first
+    on_cpu = [each.cpu for each in operators if each.cpu.time_s is not None]
+    on_gpu = [each.gpu for each in operators if each.gpu is not None and each.gpu.time_s is not None]
+    cpu_s = sum(time.time_s or 0.0 for time in on_cpu) if on_cpu else None
+    gpu_s = sum(time.time_s or 0.0 for time in on_gpu) if on_gpu else None
+    of_total = sum(time_in_plan(each) or 0.0 for each in operators) / total_s
+    # The verdict that most of the time has; how much of it where that is not all.
+    by_verdict: dict[tuple[str, str], float] = {}
+    for each in operators:
+        words = operator_words(each.verdict)
+        by_verdict[words] = by_verdict.get(words, 0.0) + (time_in_plan(each) or 0.0)
+    words, spent = max(by_verdict.items(), key=lambda pair: pair[1])
+    device = next(each.verdict.device for each in operators if operator_words(each.verdict) == words)
+    of_type = of_total * total_s
+    aside = "" if not of_type or spent >= of_type * (1 - 1e-9) else f"{share(spent / of_type)} of it"
+    return replace(
+        first,
+        count=len(operators),
+        index=min(each.index for each in operators),
+        name="",
+        module="",
+        where="",
+        code="",
+        cpu=seconds(cpu_s),
+        cpu_origin=_origin_of(on_cpu),
+        gpu=seconds(gpu_s),
+        gpu_origin=_origin_of(on_gpu),
+        share=of_total,
+        share_text=share(of_total),
+        bound="",
+        device=device,
+        verdict_parts=(words[0], aside or words[1]),
+        speedup=factor(cpu_s / gpu_s if cpu_s is not None and gpu_s else None),
+        explanation=f"{len(operators):,} operators of this type",
+    )
+
+
+def _origin_of(times: Sequence[Time]) -> str:
+    origins = {time.origin for time in times}
+    return next(iter(origins), "") if len(origins) < 2 else "mixed"
 
 
 def _top_operator(operator: OperatorResult, total_s: float) -> TopOperator:

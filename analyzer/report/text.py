@@ -282,8 +282,8 @@ def _top(analysis: Analysis) -> str:
     head = ("operator", "module", "share of time", "CPU", "GPU", "CPU/GPU", "verdict")
     rows = [
         (
-            f"{operator.op_type} #{operator.index}",
-            operator.module or operator.code or operator.where,
+            operator.label,
+            operator.place,
             f"{bar(operator.share)} {operator.share_text}",
             f"{operator.cpu} {sign(operator.cpu_origin) or ' '}",
             f"{operator.gpu} {sign(operator.gpu_origin) or ' '}",
@@ -295,7 +295,8 @@ def _top(analysis: Analysis) -> str:
     # Modules give way to verdicts that are longer than their heading.
     verdicts = max(map(len, (head[-1], *(operator.verdict for operator in operators))))
     lines = table(head, rows, right=(3, 4, 5), widest={0: 22, 1: 22 - verdicts + len(head[-1])})
-    return "\n".join([f"The operators that take most of {summary.whose_time(analysis)}", *lines])
+    whose = f"{summary.whose_time(analysis)}{summary.by_type_words(operators)}"
+    return "\n".join([f"The operators that take most of {whose}", *lines])
 
 
 def _findings(analysis: Analysis) -> str:
@@ -548,7 +549,7 @@ def _rich_top(operators: Sequence[TopOperator], width: int, time: str) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    title = f"\nWhere {time} goes"
+    title = f"\nWhere {time} goes{summary.by_type_words(operators)}"
     grid = Table(
         box=box.SIMPLE_HEAD,
         title=title,
@@ -557,7 +558,7 @@ def _rich_top(operators: Sequence[TopOperator], width: int, time: str) -> Table:
         show_edge=False,
     )
     # Figures stay whole; what is left goes to the operator and its module.
-    names = [clean(f"{operator.op_type} #{operator.index}") for operator in operators]
+    names = [clean(operator.label) for operator in operators]
     figures = {
         "Share": [f"{bar(operator.share, 6)} {operator.share_text:>5}" for operator in operators],
         "CPU": [f"{operator.cpu} {sign(operator.cpu_origin) or ' '}" for operator in operators],
@@ -582,7 +583,7 @@ def _rich_top(operators: Sequence[TopOperator], width: int, time: str) -> Table:
     for title in figures:
         grid.add_column(title, justify="left" if title == "Verdict" else "right", no_wrap=True)
     for index, (operator, name) in enumerate(zip(operators, names, strict=True)):
-        module = clean(operator.module or operator.code or operator.where)
+        module = clean(operator.place)
         grid.add_row(
             escape(middle_cut(name, of_names)),
             *((escape(_module_cut(module, of_modules)),) if of_modules >= _FEWEST_OF_MODULES else ()),

@@ -5,6 +5,7 @@ const graph = (() => {
   // Boxes, and places that dagre has to find for them and their arrows: so many take it a second or two.
   const LIMIT = 400;
   const MOST = 4000;
+  const MARGIN = 12;
   // Calls of modules and parts of crowded ones: several boxes may have one module.
   // Each is given as a step from the one before.
   const summed = (steps) => { let at = 0; return steps.map((step) => (at += step)); };
@@ -30,6 +31,14 @@ const graph = (() => {
   const within = (number, around) => ancestry(number).includes(around);
   const number = (id) => Number(id.slice(1));
 
+  // A box's name: its module's, with that of a list around it that has no box itself.
+  function name(item) {
+    const { path: whole, name: last } = modules[item.module];
+    if (item.parent === null) return last;
+    const around = modules[boxes[item.parent].module].path;
+    const start = around ? `${around}.` : "";
+    return whole.startsWith(start) && whole.length > start.length ? whole.slice(start.length) : last;
+  }
   // What a reader calls a box: the module's path, and which call or part of it.
   const aside = (item) => [item.part, item.call].filter(Boolean).join(", ");
   function path(at) {
@@ -112,9 +121,9 @@ const graph = (() => {
     const spent = node.best === null ? "" : ` · ${figures.figure(node.best, "seconds")}`;
     if (!boxed) return { first: item.type, second: `#${item.index}${isStub(node.id) ? "" : spent}`, path: item.name };
     const many = `${node.operators} op${node.operators === 1 ? "" : "s"}`;
-    const { name, class: kind } = modules[item.module];
+    const kind = modules[item.module].class;
     if (node.id[0] === "s") return { first: path(item.number), second: many, path: path(item.number) };
-    return { first: item.part || name, second: [item.part ? "" : kind, item.call, many].filter(Boolean).join(" · ") + spent, path: path(item.number) };
+    return { first: item.part || name(item), second: [item.part ? "" : kind, item.call, many].filter(Boolean).join(" · ") + spent, path: path(item.number) };
   }
 
   const PLACES = { none: ["var(--muted)", "nowhere that takes time"], cpu: ["var(--cpu)", "CPU"], gpu: ["var(--gpu)", "GPU"], both: ["var(--hybrid)", "CPU and GPU"] };
@@ -124,7 +133,7 @@ const graph = (() => {
 
   function laidOut(nodes, links) {
     const layout = new dagre.graphlib.Graph({ compound: true });
-    layout.setGraph({ rankdir: "TB", nodesep: 18, ranksep: 30, marginx: 12, marginy: 12 });
+    layout.setGraph({ rankdir: "TB", nodesep: 18, ranksep: 30, marginx: MARGIN, marginy: MARGIN });
     layout.setDefaultEdgeLabel(() => ({}));
     nodes.forEach((node) => {
       const text = words(node);
@@ -134,6 +143,7 @@ const graph = (() => {
     });
     links.forEach((link) => layout.setEdge(link.from, link.to, { ...link }));
     dagre.layout(layout);
+    viewport.framed(layout, MARGIN);
     return layout;
   }
 
@@ -271,7 +281,7 @@ const graph = (() => {
     list.hidden = only === 0;
     const way = ancestry(only).reverse();
     list.querySelector("ol").replaceChildren(...way.map((at) => {
-      const button = element("button", { type: "button", className: "link", textContent: at ? boxes[at].part || [modules[boxes[at].module].name, boxes[at].call && `(${boxes[at].call})`].filter(Boolean).join(" ") : modules[0].name });
+      const button = element("button", { type: "button", className: "link", textContent: at ? boxes[at].part || [name(boxes[at]), boxes[at].call && `(${boxes[at].call})`].filter(Boolean).join(" ") : modules[0].name });
       if (at === only) button.setAttribute("aria-current", "true");
       button.addEventListener("click", () => alone(at).then(() => list.querySelector("[aria-current]")?.focus()));
       return element("li", {}, button);
@@ -388,7 +398,7 @@ const graph = (() => {
   // Sought in names of modules, types and numbers of operators; where none has it, in classes and the operators'
   // own names. A path is sought where a dot asks for one.
   const lower = (text) => text.toLowerCase();
-  const texts = { m: boxes.map((item) => lower(item.part || modules[item.module].name)), o: operators.map((item) => lower(item.type)) };
+  const texts = { m: boxes.map((item) => lower(item.part || name(item))), o: operators.map((item) => lower(item.type)) };
   const others = { m: boxes.map((item) => lower(item.part ? "" : modules[item.module].class)), o: operators.map((item) => lower(item.name)) };
   const paths = boxes.map((item) => lower(modules[item.module].path));
   const firsts = boxes.map(() => Infinity);

@@ -7,6 +7,7 @@
   // Arrows of one box from which on all but the first are left out until it is selected: a mask that every layer reads.
   const HUB = 6;
   const NARROW = matchMedia("(max-width: 700px)").matches;
+  const MARGIN = 10;
   const WIDEST = NARROW ? 190 : 250;
   const SVG = "http://www.w3.org/2000/svg";
 
@@ -154,7 +155,7 @@
       const links = linksOf(at);
       const kept = withoutHubs(links);
       const layout = new dagre.graphlib.Graph({ compound: true });
-      layout.setGraph({ rankdir: "TB", nodesep: NARROW ? 10 : 16, ranksep: 30, marginx: 10, marginy: 10 });
+      layout.setGraph({ rankdir: "TB", nodesep: NARROW ? 10 : 16, ranksep: 30, marginx: MARGIN, marginy: MARGIN });
       layout.setDefaultEdgeLabel(() => ({}));
       new Set(at).forEach((id) => {
         const text = words(id);
@@ -170,6 +171,7 @@
         layout.setEdge(link.from, link.to, label ? { ...link, label, width: label.length * 6.4, height: 16, labelpos: "c" } : { ...link });
       });
       dagre.layout(layout);
+      viewport.framed(layout, MARGIN);
       return layout;
     }
     // Opened modules stay as outlines around what they hold.

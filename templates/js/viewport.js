@@ -3,6 +3,8 @@
 const viewport = (() => {
   // The smallest letters of a drawing have 11 px; under 9 px they are hard to read.
   const READABLE = 9 / 11;
+  // A beginning whose sides are cut off reads worse than one in small letters, which still tell which box is which.
+  const LEGIBLE = 7 / 11;
   const LARGEST = 3;
   const SMALLEST = 0.02;
   const STEP = 1.35;
@@ -38,12 +40,12 @@ const viewport = (() => {
       put(to, (area().width - size.width * to) / 2, Math.max(EDGE, (area().height - size.height * to) / 2), animate);
       fitted = true;
     }
-    // All of it if that can be read, else its beginning, `head`.
+    // All of it if that can be read, else its beginning, `head`, in its whole width.
     function start(head) {
-      if (whole() >= READABLE) fit(false);
+      if (whole() >= LEGIBLE) fit(false);
       else {
         const across = (area().width - 2 * EDGE) / size.width;
-        const to = Math.min(1, Math.max(READABLE, across));
+        const to = across < LEGIBLE ? READABLE : Math.min(1, across);
         const x = across >= to ? (area().width - size.width * to) / 2 : area().width / 2 - (head.x + head.width / 2) * to;
         put(to, x, EDGE - Math.max(0, head.y - EDGE) * to, false);
         fitted = false;
@@ -177,5 +179,18 @@ const viewport = (() => {
     return { start, fit, show, keep, visible, zoom, scale, resize: (width, height) => { size = { width, height }; } };
   }
 
-  return { on, READABLE };
+  // dagre's frame is that of the boxes: an arrow that goes round them bends outside of it, and would be cut off.
+  function framed(layout, margin) {
+    const size = layout.graph();
+    const edges = layout.edges().map((edge) => layout.edge(edge));
+    const all = (axis, end, from) => edges.reduce((found, edge) => edge.points.reduce((best, point) => end(best, point[axis]), found), from);
+    const [left, top] = ["x", "y"].map((axis) => Math.min(0, all(axis, Math.min, margin) - margin));
+    const [right, bottom] = [["x", size.width], ["y", size.height]].map(([axis, long]) => Math.max(long, all(axis, Math.max, 0) + margin));
+    const shift = (item) => { if (item && item.x !== undefined) { item.x -= left; item.y -= top; } };
+    layout.nodes().forEach((id) => shift(layout.node(id)));
+    edges.forEach((edge) => [edge, ...edge.points].forEach(shift));
+    Object.assign(size, { width: right - left, height: bottom - top });
+  }
+
+  return { on, framed, READABLE };
 })();

@@ -119,6 +119,44 @@ def test_what_another_module_interrupts_stays_one_box() -> None:
     assert ways == ["outer", "other", "outer"]
 
 
+def test_members_of_a_list_that_are_called_far_apart_are_boxes_of_their_own() -> None:
+    """A pooling without a module stands between two of them, as exporters leave it, a call before the third."""
+    ways, made = found(
+        operators(
+            [
+                ("Conv", "down.0", "x down.0.weight", "a"),
+                ("MaxPool", "", "a", "b"),
+                ("Conv", "down.1", "b down.1.weight", "c"),
+                ("Gemm", "attention", "c attention.weight", "d"),
+                ("Conv", "down.2.conv", "d down.2.conv.weight", "e"),
+                ("Relu", "down.2.act", "e", "f"),
+            ]
+        )
+    )
+    # The pooling is the model's own: no box has it.
+    assert ways == ["0", "Toy", "1", "attention", "2 > conv", "2 > act"]
+    assert len(made) == 7
+
+
+def test_an_operator_that_runs_ahead_of_its_call_does_not_hold_a_list_together() -> None:
+    """The second member's product with the edges waits for nothing, and stands among the first's operators."""
+    lines = [
+        ("Gemm", "convs.0", "x convs.0.weight", "a"),
+        ("Gemm", "convs.1", "edges convs.1.edges", "e"),
+        ("Tanh", "other", "a", "b"),
+        ("Gemm", "convs.1", "b convs.1.weight", "c"),
+        ("Add", "convs.1", "c e", "d"),
+    ]
+    ways, _ = found(operators(lines))
+    assert ways == ["0", "1", "other", "1", "1"]
+
+
+def test_a_list_whose_members_run_one_after_the_other_stays_a_box() -> None:
+    lines = [("Gemm", f"layers.{at}", f"h{at} layers.{at}.weight", f"h{at + 1}") for at in range(3)]
+    ways, _ = found(operators(lines))
+    assert ways == ["layers > 0", "layers > 1", "layers > 2"]
+
+
 def test_one_operator_after_the_other_is_no_second_call() -> None:
     ways, _ = found(operators([("Add", "bias", "x", "a"), ("Add", "bias", "a", "b")]))
     assert ways == ["bias", "bias"]

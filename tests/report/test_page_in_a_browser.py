@@ -444,6 +444,36 @@ def test_the_icicle_opens_a_module_and_returns(visit: Any) -> None:
     page.wait_for_function("charts.views.get('by-module').signal('focus').id === 0")
 
 
+def test_an_arrow_that_bends_outside_of_all_boxes_lies_in_the_graphs_frame(visit: Any) -> None:
+    """A box at 12 to 112 in a frame of 124; its arrow goes 40 beyond the left edge and 20 beyond the right."""
+    page, _ = visit(factory.analysis())
+    size, box, line = page.evaluate("""() => {
+        const size = { width: 124, height: 68 };
+        const box = { x: 62, y: 34 };
+        const edge = { points: [{ x: 62, y: 34 }, { x: -40, y: 40 }, { x: 144, y: 50 }] };
+        const layout = { graph: () => size, nodes: () => ["a"], edges: () => [0], edge: () => edge };
+        layout.node = () => box;
+        viewport.framed(layout, 12);
+        return [size, box, edge.points];
+    }""")
+    # With a margin of 12 the frame goes from -52 to 156, and its left edge is 0 anew.
+    assert size == {"width": 208, "height": 68}
+    assert box == {"x": 114, "y": 34}
+    assert [point["x"] for point in line] == [114, 12, 196]
+
+
+def test_members_of_a_list_that_are_called_in_turn_are_named_with_it(visit: Any) -> None:
+    base = factory.analysis(6)
+    modules = ("down.0", "mid", "down.1", "mid", "down.2", "down.2")
+    items = tuple(replace(each, module=module) for each, module in zip(base.operators, modules, strict=True))
+    page, _ = visit(replace(base, operators=items))
+    page.locator("#graph").scroll_into_view_if_needed()
+    page.wait_for_function("document.documentElement.dataset.graph === 'drawn'")
+    told = [button.get_attribute("aria-label") for button in page.locator(".graph-keys button").all()]
+    named = [label.split(",")[0] for label in told if label]
+    assert [name for name in named if name.startswith("down")] == ["down.0", "down.1", "down.2"]
+
+
 def test_the_graph_opens_and_closes_modules_and_shows_copies(visit: Any) -> None:
     page, seen = visit(factory.analysis(24), looks=True)
     page.locator("#graph").scroll_into_view_if_needed()

@@ -21,6 +21,8 @@ from analyzer.report import (
     capacity_words,
     find,
     generation_words,
+    html,
+    markdown,
     notebook,
     operator_columns,
     page,
@@ -119,6 +121,39 @@ def test_a_verdict_is_worded_so_that_the_times_beside_it_do_not_contradict_it(
     assert words["of"][words["at"][0]] == word.partition(" (")[0]
     assert asides["of"][asides["at"][0]] == word.partition(" (")[2].rstrip(")")
     assert (bounds["of"][bounds["at"][0]] == "") == (word in ("folded", "free"))
+
+
+def alike(count: int, of_each: int) -> Any:
+    """So many types with so many operators each, of 0.1 ms each in the best plan and 1 ms on the CPU."""
+    base = factory.analysis(count * of_each)
+    first = base.operators[0]
+    items = tuple(
+        replace(first, index=at, op_type=f"Type{at % count}", module=f"block{at}")
+        for at in range(count * of_each)
+    )
+    return replace(base, operators=items)
+
+
+def test_where_no_operator_has_a_good_share_types_are_told_with_their_sums_and_counts() -> None:
+    """Thirty operators of three types: ten have a third of the time, each type has one too."""
+    told = alike(3, 10)
+    top = summary.top_operators(told)
+    assert [(row.op_type, row.count, row.share) for row in top] == [
+        (f"Type{at}", 10, pytest.approx(1 / 3)) for at in range(3)
+    ]
+    assert [(row.cpu, row.gpu, row.speedup) for row in top] == [("10.0 ms", "1.00 ms", "10.0x")] * 3
+    shown = io.StringIO()
+    text.print_summary(told, Console(file=shown, width=120, color_system=None))
+    for words in (text.render(told), shown.getvalue()):
+        assert "time, by type of operator" in words or "goes, by type of operator" in words
+        assert "10 operators" in words
+        assert "Type0 #" not in words
+    page = html.render(told)
+    assert "What takes the best plan&#39;s time, by type of operator" in page
+    assert "Type0 <small>10 operators</small>" in page
+    assert "| Type0 | 10 operators |" in markdown.render(told)
+    # Of twelve operators ten have most of the time.
+    assert [row.count for row in summary.top_operators(alike(3, 4))] == [1] * 10
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
