@@ -7,7 +7,7 @@ from typing import Any
 
 from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.ort.kernels import registry
-from analyzer.text import listed
+from analyzer.text import listed, plural
 from analyzer.units import digits
 
 
@@ -46,7 +46,10 @@ def answers_differ(subject: Subject) -> Iterator[Diagnostic]:
 
     Fix:
         Look for control flow that the export fixed, for random or uninitialised values, or for a reduced
-        precision (TF32, float16) that the model does not bear; `--precision fp32` turns TF32 off.
+        precision (TF32, float16) that the model does not bear; `--precision fp32` turns TF32 off. On the CPU
+        the run is made again with one thread: where that agrees, threads of a kernel get into each other's way.
+        ONNX Runtime's ScatterND with a reduction (`index_add`, `index_put`) loses updates of a row that is hit
+        twice; `scatter_add` and `scatter_reduce` become ScatterElements, which one thread executes.
 
     Example:
         A model in training mode: dropout makes every run differ.
@@ -60,8 +63,9 @@ def answers_differ(subject: Subject) -> Iterator[Diagnostic]:
         ]
         yield Diagnostic(
             message=f"output {row.get('output', '')!r} differs between {row.get('between', 'two runs')}"
-            + (f": {listed(errors)} error at most" if errors else ""),
-            fix="look for fixed control flow, random values or reduced precision; try --precision fp32",
+            + (f": {listed(errors)} error at most" if errors else "")
+            + _on_one_thread(row),
+            fix=_cause(row),
         )
 
 
@@ -85,6 +89,32 @@ def model_not_analysed(_subject: Subject) -> Iterator[Diagnostic]:
     """
     # Whoever has an analysis was analysed: the fleet's own rows say what was not.
     yield from ()
+
+
+def _on_one_thread(row: Mapping[str, Any]) -> str:
+    """What came out with one thread where the CPU's several were off."""
+    agrees, threads = row.get("one_thread_agrees"), row.get("threads")
+    if agrees is None:
+        return ""
+    if not agrees:
+        return "; with one thread in place of several it differs too"
+    scatters = row.get("reducing_scatters")
+    who = (
+        f"threads of {plural(scatters, 'ScatterND', 'ScatterND')} lose updates where an index comes twice"
+        if isinstance(scatters, int) and scatters
+        else "threads of a kernel get into each other's way"
+    )
+    return f"; with one thread in place of {threads} it agrees: {who}"
+
+
+def _cause(row: Mapping[str, Any]) -> str:
+    """What to do about it."""
+    if row.get("one_thread_agrees"):
+        rewritten = "write scatter_add or scatter_reduce in place of index_add and index_put (ScatterND), or "
+        return f"{rewritten if row.get('reducing_scatters') else ''}run it with one thread (--threads 1)"
+    if row.get("session") == "cpu":  # in float32 already, where the model's own type is
+        return "look for fixed control flow or random values"
+    return "look for fixed control flow, random values or reduced precision; try --precision fp32"
 
 
 def _disagreements(measurement: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

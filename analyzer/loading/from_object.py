@@ -120,6 +120,7 @@ def _from_module(
     progress: StageProgress,
     train: bool,
 ) -> Loaded:
+    from analyzer.loading.python.left_out_inputs import left_out
     from analyzer.loading.python.user_model import UserModel
 
     check_opset(opset)
@@ -176,7 +177,7 @@ def _of_user(
         inputs_origin=example.origin,
         guessed=tuple(spec.text for spec in example.guessed),
         exporter=exported.exporter,
-        notes=exported.notes,
+        notes=(*exported.notes, *left_out(user, example)),
         specs=tuple(specs),
         live=user,
         parameters=exported.parameters,

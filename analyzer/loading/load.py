@@ -212,6 +212,7 @@ def _export_python(
     training: bool = False,
 ) -> tuple[Loaded, Dependencies]:
     from analyzer.loading.dependencies import recording
+    from analyzer.loading.python.left_out_inputs import left_out
     from analyzer.loading.python.source_lines import shown_path
     from analyzer.loading.python.user_model import path_of
     from analyzer.loading.python.user_module import home_folder
@@ -242,7 +243,7 @@ def _export_python(
         inputs_origin=inputs.origin,
         guessed=tuple(spec.text for spec in inputs.guessed),
         exporter=exported.exporter,
-        notes=exported.notes,
+        notes=(*exported.notes, *left_out(user, inputs)),
         specs=specs,
         parameters=exported.parameters,
         parameter_bytes=exported.parameter_bytes,

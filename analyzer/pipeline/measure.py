@@ -18,12 +18,12 @@ from analyzer.loading.weights import Runnable, deciding_values, materialise
 from analyzer.measurement.child_process import measure
 from analyzer.measurement.gpu_memory import free_bytes
 from analyzer.measurement.noise.machine_load import default_threads
-from analyzer.measurement.output_agreement import agreement
 from analyzer.measurement.request import Measurement, MeasureRequest, NodeTime
 from analyzer.measurement.tensor_files import load_tensors, save_tensors
 from analyzer.memory.liveness import peak_memory_bytes
 from analyzer.ort.execution import Group, Session
 from analyzer.ort.fusion import executed_names, groups_from_optimized
+from analyzer.pipeline.compared_outputs import agreement_rows, with_one_thread
 from analyzer.pipeline.measurement_memory import does_not_fit, planned_bytes, smaller_batch
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.target_devices import Targets, measures_here
@@ -176,7 +176,10 @@ def measure_batch(
             measured = _run_session(measured, graph, options, folder, "cpu", progress)
         if cuda:
             measured = _on_cuda(measured, loaded, graph, batch, options, folder, progress)
-        return _compared(measured, runnable, folder, progress, exact=options.precision == "fp32")
+        threads = options.threads or default_threads()
+        return _compared(
+            measured, runnable, graph, folder, progress, exact=options.precision == "fp32", threads=threads
+        )
 
 
 def in_one_text(error: AnalyzerError) -> str:
@@ -358,11 +361,19 @@ def facts_of(measurement: Measurement) -> dict[str, Any]:
 
 
 def _compared(
-    measured: Measured, runnable: Runnable, folder: Path, progress: Progress, *, exact: bool
+    measured: Measured,
+    runnable: Runnable,
+    graph: Graph,
+    folder: Path,
+    progress: Progress,
+    *,
+    exact: bool,
+    threads: int,
 ) -> Measured:
     """Adds how well the outputs agree: ONNX Runtime with PyTorch, CUDA with the CPU.
 
-    ``exact`` says that CUDA was kept from rounding the factors of float32 products to TF32.
+    ``exact`` says that CUDA was kept from rounding factors of float32 products to TF32, ``threads`` how many
+    the CPU's session had: where that differs from PyTorch, one thread is asked too.
     """
     rows: list[dict[str, Any]] = []
     outputs = {
@@ -386,10 +397,13 @@ def _compared(
             problem = f"PyTorch could not run the model for comparison: {error}"
             measured = replace(measured, messages=(*measured.messages, problem))
         else:
-            rows += _agreement_rows("PyTorch and ONNX Runtime", expected, outputs[session], precision=rounding)
+            between = "PyTorch and ONNX Runtime"
+            rows += agreement_rows(between, expected, outputs[session], session=session, precision=rounding)
+            rows = with_one_thread(rows, expected, graph, folder, threads) if session == "cpu" else rows
     if len(outputs) > 1:
         on_cpu = [value for _, value in outputs["cpu"]]
-        rows += _agreement_rows("CPU and CUDA", on_cpu, outputs["cuda"], precision=None if exact else "tf32")
+        rounding = None if exact else "tf32"
+        rows += agreement_rows("CPU and CUDA", on_cpu, outputs["cuda"], session="cuda", precision=rounding)
     return replace(measured, facts={**measured.facts, "agreement": rows}) if rows else measured
 
 
@@ -419,22 +433,3 @@ def _gradients_compared(
         for name, absolute, relative in shown
     ]
     return replace(measured, facts={**measured.facts, "agreement": rows})
-
-
-def _agreement_rows(
-    between: str, expected: Sequence[Any], outputs: Sequence[tuple[str, Any]], *, precision: str | None = None
-) -> list[dict[str, Any]]:
-    """How far each output is off; expected values have no names, so they pair by position."""
-    if len(expected) != len(outputs):
-        return []
-    expected_by_name = {name: value for (name, _), value in zip(outputs, expected, strict=True)}
-    return [
-        {
-            "between": between,
-            "output": output.name,
-            "max_abs_error": output.max_absolute,
-            "max_rel_error": output.max_relative,
-            "agrees": output.agrees,
-        }
-        for output in agreement(expected_by_name, dict(outputs), precision=precision).outputs
-    ]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from analyzer.loading.python.input_spec import parse_input
 from analyzer.loading.weights import materialise
 
 
@@ -197,3 +198,45 @@ def test_inputs_of_a_class_of_ones_own_are_looked_into(
     folder = tmp_path / "run"
     folder.mkdir()
     assert [array.shape for array in materialise(found, 3, folder).feeds.values()] == [(3, 8), (3, 8)]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "specs", "told"),
+    [
+        ("x, mask=None", (), ("mask was left out (None); --input mask=... gives it.",)),
+        (
+            "x, mask: torch.Tensor | None = None, bias=None, scale=1.0, state: list | None = None",
+            (),
+            ("mask and bias were left out (None); --input mask=... --input bias=... gives them.",),
+        ),
+        ("x, mask=None", ("x=B,8", "mask=B,8"), ()),
+        (
+            "x, mask=None, bias=None",
+            ("x=B,8", "bias=B,8"),
+            ("mask was left out (None); --input mask=... gives it.",),
+        ),
+    ],
+)
+def test_inputs_that_stay_none_are_named(
+    loaded: Callable[..., Any], parameters: str, specs: tuple[str, ...], told: tuple[str, ...]
+) -> None:
+    found = loaded(
+        f"""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a = nn.Linear(8, 8)
+            def forward(self, {parameters}):
+                x = self.a(x)
+                return x if mask is None else x * mask
+        """,
+        specs=[parse_input(text) for text in specs],
+    )
+    assert found.notes == told
+
+
+def test_optional_inputs_of_a_librarys_module_are_not_named(loaded: Callable[..., Any]) -> None:
+    code = (
+        "model = nn.TransformerEncoderLayer(8, 2)\ndef example_inputs(batch=2): return torch.randn(4, batch, 8)"
+    )
+    assert loaded(code).notes == ()
