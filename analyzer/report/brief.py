@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from analyzer.record.analysis import Analysis
-from analyzer.report import capacity_words, generation_words, method, price_words, recommended, summary
+from analyzer.report import capacity_words, generation_words, method, price_words, summary
 from analyzer.report.answer import AnswerFigure
+from analyzer.report.ranking import marked_plans
 from analyzer.report.ranking import words as ranking_words
 from analyzer.report.summary import MARKS, PlanCard, marked, signed
 from analyzer.text import loggable, printable
@@ -20,7 +21,7 @@ def render(analysis: Analysis) -> str:
         [f"{analysis.model.name}: {subject}"],
         [*filter(None, (sentence, summary.errors(analysis))), *(() if figures else _beside(analysis))],
         [_figure(figure) for figure in figures],
-        [_plan(card) for card in recommended.distinct_cards(analysis)] if not figures else [],
+        [_plan(card) for card in marked_plans.distinct_cards(analysis)] if not figures else [],
         *(() if figures else _reasons(analysis)),
         _bullets("Assumed or not known", open_points(analysis)),
         _end(analysis),

@@ -14,12 +14,12 @@ from analyzer.report import (
     method,
     precision_rows,
     price_words,
-    recommended,
     summary,
     training_tables,
 )
 from analyzer.report.answer import AnswerFigure, OptionTable
 from analyzer.report.escaping import escape, printable
+from analyzer.report.ranking import marked_plans
 from analyzer.report.ranking import table as ranking_table
 from analyzer.report.ranking import words as ranking_words
 from analyzer.report.summary import MARKS, sign, signed
@@ -155,7 +155,7 @@ def _training(analysis: Analysis) -> str:
 
 
 def _plans(analysis: Analysis) -> str:
-    cards = recommended.table_cards(analysis)
+    cards = marked_plans.table_cards(analysis)
     if not cards:
         return ""
     head = ("Plan", "Latency", "90 % interval", "Per second", "Memory", "$ per million", "Energy", "Origin")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from analyzer.record.analysis import Analysis
-from analyzer.report import brief, recommended, summary
+from analyzer.report import brief, summary
 from analyzer.report.html import environment
+from analyzer.report.ranking import marked_plans
 from analyzer.report.ranking import words as ranking_words
 from analyzer.report.summary import MARKS, sign
 
@@ -27,10 +28,11 @@ def _told(analysis: Analysis) -> dict[str, Any]:
         "beside": () if figures else ranking_words.beside(analysis),
         "sure": " ".join(filter(None, (summary.confidence(analysis), summary.crossover(analysis)))),
         "because": summary.reasons(analysis),
-        "plans": recommended.table_cards(analysis),
+        "plans": marked_plans.table_cards(analysis),
         "priced_on": "" if figures else summary.priced_on(analysis),
         "operators": () if figures else summary.top_operators(analysis),
-        "top_title": summary.top_title(summary.top_operators(analysis), analysis),
+        "whose_time": summary.whose_time(analysis),
+        "by_type": summary.by_type_words(summary.top_operators(analysis)),
         "sign": sign,
         "marks": MARKS.values(),
         "missing": summary.missing(analysis),

@@ -18,7 +18,6 @@ from analyzer.report import (
     operator_columns,
     precision_rows,
     price_words,
-    recommended,
     summary,
     training_tables,
 )
@@ -28,6 +27,7 @@ from analyzer.report.charts.families import SHAPES
 from analyzer.report.findings_text import by_severity, operator_of
 from analyzer.report.method import MethodFact
 from analyzer.report.module_tree import Module, tree
+from analyzer.report.ranking import marked_plans
 from analyzer.report.ranking import table as ranking_table
 from analyzer.report.ranking import words as ranking_words
 from analyzer.units import UNKNOWN, byte_count, count, digits, factor, flop_count, seconds
@@ -78,7 +78,7 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "verdict_word": ranking_words.word(analysis) if analysis.operators else "Nothing to decide",
         "because": summary.reasons(analysis),
         "would_change": analysis.verdict.would_change,
-        "plans": recommended.distinct_cards(analysis),
+        "plans": marked_plans.distinct_cards(analysis),
         "top": summary.top_operators(analysis),
         "top_title": summary.top_title(summary.top_operators(analysis), analysis),
         "marks": tuple(summary.MARKS.values()),

@@ -15,10 +15,10 @@ from analyzer.report import (
     method,
     precision_rows,
     price_words,
-    recommended,
     summary,
     training_tables,
 )
+from analyzer.report.ranking import marked_plans
 from analyzer.report.ranking import table as ranking_table
 from analyzer.report.ranking import words as ranking_words
 from analyzer.report.summary import MARKS, PlanCard, TopOperator, sign, signed
@@ -118,7 +118,7 @@ def _reasons(analysis: Analysis) -> str:
 
 
 def _plans(analysis: Analysis) -> str:
-    cards = recommended.table_cards(analysis)
+    cards = marked_plans.table_cards(analysis)
     if not cards:
         return ""
     head = ("", "latency", "90 % interval", "per second", "memory", "$/million", "energy", "origin")
@@ -419,7 +419,7 @@ def print_summary(analysis: Analysis, console: Console) -> None:
         console.print(f"[bold]{escape(heading)}[/bold]")
         console.print(escape("\n".join(rows)), highlight=False, no_wrap=True, overflow="ellipsis")
         console.print()
-    cards, operators = recommended.table_cards(analysis), summary.top_operators(analysis)
+    cards, operators = marked_plans.table_cards(analysis), summary.top_operators(analysis)
     if cards:
         console.print(_rich_plans(cards, console.width))
         # A line of its own: a terminal has no room for the names in the table.
@@ -496,7 +496,7 @@ def _print_run(analysis: Analysis, console: Console) -> None:
     console.print(escape(clean(f"{_step(analysis)}: {summary.sentence(analysis)}")))
     if wrong := summary.errors(analysis):
         console.print(escape(clean(wrong)), style="bold red")
-    if cards := recommended.table_cards(analysis):
+    if cards := marked_plans.table_cards(analysis):
         console.print(_rich_plans(cards, console.width))
         console.print(escape(clean(summary.priced_on(analysis))), style="dim", highlight=False)
     for gap in summary.missing(analysis):
