@@ -80,7 +80,7 @@ def apply_command(analysis: Analysis) -> str:
     """The command that makes a session of the plan, on one line; empty where there is none to be made."""
     invocation, model = analysis.invocation, analysis.model
     other = analysis.training is not None or analysis.generation is not None or analysis.capacity is not None
-    if invocation is None or other or model.training or model.is_configuration:
+    if invocation is None or other or model.training or not model.can_be_applied:
         return ""
     gpu = analysis.devices.gpu
     folder = f"deployed/{re.sub(r'[^A-Za-z0-9._-]+', '-', model.name).strip('-.') or 'model'}"
