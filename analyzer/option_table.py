@@ -624,7 +624,7 @@ OPTIONS: tuple[Option, ...] = (
             "apply": "Folder to write: the model, its weights, session.json, run.py, apply.json.",
             "check": "File (x.json is that format), folder for several; `-` is standard output (the default).",
             "fleet": "Folder to write: index.html, fleet.json, fleet.csv, a record and a page of each model.",
-            "render": "File (x.md is that format), folder for several; - is stdout. [beside the record]",
+            "render": "File (x.md is Markdown), folder for several; - is standard output. [beside the record]",
         },
     ),
     # On the command line alone, as what comes with a model may neither lose files nor start programs.

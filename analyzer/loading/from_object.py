@@ -120,7 +120,6 @@ def _from_module(
     progress: StageProgress,
     train: bool,
 ) -> Loaded:
-    from analyzer.loading.python.left_out_inputs import left_out
     from analyzer.loading.python.user_model import UserModel
 
     check_opset(opset)
@@ -151,6 +150,8 @@ def _of_user(
     progress: StageProgress,
     train: bool,
 ) -> Loaded:
+    from analyzer.loading.python.left_out_inputs import left_out
+
     model, meta = user.model, user.meta
     training = model.training  # given back below: the caller's model stays as it was
     model.eval()

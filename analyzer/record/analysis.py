@@ -46,6 +46,9 @@ SCHEMA_VERSION = 1
 # No "hybrid": one operator runs on one device.
 OperatorDevice = Literal["cpu", "gpu", "either"]
 
+# Types of inputs that ONNX Runtime's Python interface binds no values of: texts, and less than 8 bits.
+_UNBOUND = re.compile(r"string|u?int[24]|float4\w*")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
@@ -107,9 +110,11 @@ class ModelInfo:
     state: tuple[StateInfo, ...] = ()
 
     @property
-    def is_configuration(self) -> bool:
-        """Whether a ``config.json`` of Hugging Face was built, which holds no weights to be applied."""
-        return PurePosixPath(self.source.replace("\\", "/")).name == "config.json"
+    def can_be_applied(self) -> bool:
+        """Whether ``analyze apply`` may take the model: with weights, and inputs that can be bound."""
+        # What was built of a configuration of Hugging Face has no weights.
+        configuration = PurePosixPath(self.source.replace("\\", "/")).name == "config.json"
+        return not configuration and not any(_UNBOUND.fullmatch(item.dtype) for item in self.inputs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from analyzer import analyze
+from analyzer import analyze, apply_plan
 from analyzer.errors import InputError, UsageError
 from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
@@ -88,6 +88,17 @@ def test_a_model_of_strings_is_run_at_its_batch_and_a_note_says_what_it_was_fed(
         "(--input sex=B,1:string=TEXT says another).",
         "Input remark of strings was filled with short words (--input remark=B,1:string=TEXT says another).",
     ]
+
+
+def test_texts_cannot_be_bound_so_that_apply_refuses_and_no_report_offers_it(
+    table: Path, tmp_path: Path
+) -> None:
+    analysis = analyze(table, batch=4, gpu="none", run=False)
+    for form in ("text", "markdown", "html"):
+        assert "analyze apply" not in analysis.render(form).replace("\\", "")
+    with pytest.raises(InputError, match="The input sex is text"):
+        apply_plan(table, output=tmp_path / "out", batch=4, gpu="none", run=False)
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_batch_of_an_input_that_is_given_with_b_is_that_of_the_others(table: Path) -> None:

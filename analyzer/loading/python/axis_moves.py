@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-Sizes = tuple[int | None, ...]
+from analyzer.loading.python.layer_inputs import TriedSizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class AxisMove:
     kind: Literal["swap", "order", "insert", "remove"]
     axes: tuple[int, ...]
 
-    def undone(self, sizes: Sizes) -> Sizes | None:
+    def undone(self, sizes: TriedSizes) -> TriedSizes | None:
         """The shape before the move, of the one after it; None where no shape becomes that one."""
         # An axis is counted among those of the longer of the two shapes.
         rank = len(sizes) + (self.kind == "remove")
@@ -41,9 +41,9 @@ class AxisMove:
         return tuple(before)
 
 
-def before_moves(sizes: Sizes, moves: Iterable[AxisMove]) -> Sizes | None:
+def before_moves(sizes: TriedSizes, moves: Iterable[AxisMove]) -> TriedSizes | None:
     """The shape of what these moves, first to last, turn into one of these sizes; None where there is none."""
-    found: Sizes | None = sizes
+    found: TriedSizes | None = sizes
     for move in reversed(tuple(moves)):
         found = None if found is None else move.undone(found)
     return found

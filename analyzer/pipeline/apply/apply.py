@@ -260,6 +260,12 @@ def _foresee(loaded: Loaded, graph: Graph) -> None:
                 "values of less than 8 bits, so that a session could be neither run nor verified.",
                 hint="Let the model take 8 bits and cast inside.",
             )
+        if tensor.dtype.name == "string":
+            raise InputError(
+                f"The input {tensor.name} is text: ONNX Runtime's Python interface binds no texts, "
+                "so that the written program could not run.",
+                hint="`analyze` measures the model; a session takes texts by session.run alone.",
+            )
     needed, available = graph.parameter_bytes, psutil.virtual_memory().available
     # The weights of a file are never read as a whole.
     if loaded.exporter != "onnx" and loaded.live is None and needed > available:
