@@ -38,7 +38,8 @@ def _of_groups(analysis: Analysis) -> Iterator[Fault]:
     for position, group in enumerate(analysis.groups):
         yield from _outside_interval(f"groups[{position}].time_s", group.low_s, group.time_s, group.high_s)
     for session, side in _SIDES:
-        times = [group.time_s for group in analysis.groups if group.session == session]
+        # What stands for no operator (a constant that a session shares among several) is nobody's time.
+        times = [group.time_s for group in analysis.groups if group.session == session and group.members]
         if not times or None in times:
             continue
         whole = math.fsum([time for time in times if time is not None])

@@ -294,6 +294,13 @@ def test_figures_that_contradict_each_other_are_refused(
         from_dict(record)
 
 
+def test_a_measured_group_of_no_operator_is_no_damage(inference_text: str) -> None:
+    """A session may share a constant among several operators: what its kernel takes is nobody's part."""
+    record = json.loads(inference_text)
+    record["groups"].append({**record["groups"][0], "name": "shared", "members": []})
+    assert from_dict(record).groups[-1].members == ()
+
+
 def test_figures_of_a_record_without_sense_are_dashes_and_no_fault(inference_text: str) -> None:
     record = json.loads(inference_text)
     for plan in record["plans"]:
