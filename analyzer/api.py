@@ -29,7 +29,8 @@ from analyzer.pipeline import build_record, environment
 from analyzer.pipeline.basis import AnalysisBasis
 from analyzer.pipeline.batches import batch_models, correction_of, read_ahead
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
-from analyzer.pipeline.exported_batches import exported_batches, missing_note
+from analyzer.pipeline.exports.exported_batches import exported_batches, missing_note
+from analyzer.pipeline.exports.training_batches import traced_steps
 from analyzer.pipeline.forms import asked_precision, in_form
 from analyzer.pipeline.measure import measure_batches
 from analyzer.pipeline.measurement_memory import memory_of
@@ -44,7 +45,6 @@ from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph, prepare
 from analyzer.pipeline.replay.write import write_replay_data
 from analyzer.pipeline.target_devices import find_targets
-from analyzer.pipeline.training_batches import traced_steps
 from analyzer.pipeline.training_summary import training_result
 from analyzer.progress import Progress
 from analyzer.record.analysis import Analysis

@@ -14,13 +14,13 @@ from analyzer.devices.device import Device
 from analyzer.errors import GraphError
 from analyzer.graph import Graph
 from analyzer.loading.loaded import Loaded
+from analyzer.pipeline.exports.training_batches import Steps, prepared_steps
 from analyzer.pipeline.forms import in_form
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.predictor import Predictor, decision_inputs_by_batch
 from analyzer.pipeline.prepared import PreparedGraph, at_batch
 from analyzer.pipeline.target_devices import model_precision
-from analyzer.pipeline.training_batches import Steps, prepared_steps
 from analyzer.progress import Progress
 
 # In operators. Binding a graph to a batch costs time by its size: larger graphs are looked at on fewer batches.

@@ -99,7 +99,8 @@ def test_a_run_measures_the_cpu_and_predicts_the_gpu_and_has_the_operators_of_a_
     assert plans["cpu"]["origin"] == "measured"
     assert plans["gpu"]["origin"] == "predicted"
     measured = [operator["cpu"] for operator in record["operators"] if operator["cpu"]["time_s"] is not None]
-    assert {item["origin"] for item in measured} == {"measured"}
+    # What ran fused with others has its share of what was measured.
+    assert {item["origin"] for item in measured} <= {"measured", "mixed"}
     # Operator times add up to the latency of the plan.
     assert sum(item["time_s"] for item in measured) == pytest.approx(plans["cpu"]["latency_s"], rel=0.03)
     assert all(row["agrees"] for row in record["environment"]["measurement"]["agreement"])

@@ -1,0 +1,1 @@
+"""Exports at further batches, where one export does not hold them all."""
