@@ -40,8 +40,10 @@ def with_steps(graph: Graph, specs: Iterable[InputSpec]) -> Graph:
     nodes = list(graph.nodes)
     told: dict[str, None] = {}
     for node in graph.nodes:
+        if node.op_type not in _RECURRENCES:
+            continue
         lengths, whole = node.input(_LENGTHS), _steps(node)
-        if node.op_type not in _RECURRENCES or lengths is None or not whole:
+        if lengths is None or not whole:
             continue
         found = _bounds(graph, lengths, given, _DEEPEST)
         fewest, most = (1, whole) if found is None else (min(max(end, 1), whole) for end in found)
