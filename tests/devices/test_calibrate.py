@@ -144,7 +144,7 @@ def test_an_operator_without_a_kernel_has_no_ceiling() -> None:
 
 def test_rates_and_times_are_reciprocal_views_of_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run of 3 s of which the call is 1: 2 s for 8 units of work."""
-    monkeypatch.setattr(on_cpu, "undisturbed_seconds", lambda *_: 3.0)
+    monkeypatch.setattr(on_cpu, "undisturbed_seconds", lambda *_, **__: 3.0)
     rate, time = (
         probes.Probe(key="x", amount=8.0, per=per, op_type="Neg", inputs=(probes.floats(4),))
         for per in ("rate", "time")
@@ -198,7 +198,7 @@ def test_a_visit_that_was_disturbed_does_not_count(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(on_cpu, "chain", lambda length: length)
     nothing = 8e-6, 136e-6, 10e-6  # a microsecond a node, none for the call, two more with arrays
     disturbed = iter([*nothing, 4.0, 3.0, *nothing, 2.0, 6.0, *nothing, 3.0, 4.0])
-    monkeypatch.setattr(on_cpu, "undisturbed_seconds", lambda *_: next(disturbed))
+    monkeypatch.setattr(on_cpu, "undisturbed_seconds", lambda *_, **__: next(disturbed))
     found = measure_ceilings(seconds=1.0, threads=1)
     assert found["rate.t1"] == pytest.approx(6.0)
     assert found["time.t1"] == pytest.approx(0.25)

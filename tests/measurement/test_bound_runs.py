@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+import time
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from analyzer.measurement.io_binding import bind_session
+from analyzer.measurement.io_binding import bind_session, undisturbed_seconds
 from analyzer.measurement.session import SessionSettings, create
 
 
@@ -27,3 +30,21 @@ def test_a_cache_in_place_is_written_where_it_was_read(in_place: dict[str, str],
     bound.call()
     # Three runs while it is bound, and one more.
     assert array.tolist() == [runs_seen] * 3
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a thread's clock there has ticks of 15.6 ms")
+def test_one_thread_is_not_charged_for_the_time_that_others_had_its_core() -> None:
+    def off_the_core() -> None:
+        time.sleep(0.004)
+
+    assert undisturbed_seconds(off_the_core, 0.0) >= 0.004
+    assert undisturbed_seconds(off_the_core, 0.0, alone=True) < 0.004
+
+
+def test_one_threads_own_work_counts_in_full() -> None:
+    def on_the_core() -> None:
+        begin = time.thread_time()
+        while time.thread_time() - begin < 0.004:
+            pass
+
+    assert undisturbed_seconds(on_the_core, 0.0, alone=True) >= 0.004

@@ -1,8 +1,11 @@
 """Measuring this machine's ceilings: one small model by key, the lower quartile of its runs.
 
 All probes are visited several times, and the best visit counts: another process that takes a core for half a
-second would otherwise halve whatever was being measured just then. A family of probes begins when the cores are
-close to each other (``measurement.noise.core_migration``), or patience ends.
+second would otherwise halve whatever was being measured just then. With one thread, what the processor spends
+on that thread counts, which leaves out what others ran on its core.
+
+A family of probes begins when the cores are close to each other (``measurement.noise.core_migration``), or
+patience ends.
 """
 
 from __future__ import annotations
@@ -164,7 +167,8 @@ def measure_probe(probe: Probe, threads: int, seconds: float, call_s: float) -> 
         call = _bound_call(probes.model_of(probe), probes.feeds_of(probe), threads)
     except AnalyzerError:
         return None  # no such kernel: the blocked layout on another processor, an operator of a newer release
-    each = max(1e-9, (undisturbed_seconds(call, seconds) - call_s) / probe.copies)
+    took = undisturbed_seconds(call, seconds, alone=threads == 1)
+    each = max(1e-9, (took - call_s) / probe.copies)
     return probe.amount / each if probe.per == "rate" else each / probe.amount
 
 
