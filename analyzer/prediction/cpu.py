@@ -34,6 +34,11 @@ _SURELY_PARALLEL_S = 20 * _PARALLEL_S
 _READ_SHARE = 0.65
 # Visits to tree nodes per second and thread; one thread, scattered reads.
 _TREE_VISIT_S = 4e-9
+# A tree is walked by all rows before the next, and stays in the first cache up to so many nodes of 24 bytes (half
+# of 64 KiB: the other half holds rows). Beyond it a step is dearer for each doubling: complete trees of 2,048 to
+# 32,768 nodes take 1.1 to 2.2 times as long, the random forests of tests/benchmarks/deployed_classical.py's
+# kinds 1.0 to 4, on an EPYC of 1 MiB beside each core.
+_TREE_NODES, _TREE_GROWTH = 1365.0, 0.4
 # 45 runs of 15 samples on two threads of an EPYC: 8 % off at the median, 30 % at most.
 _MEASURED_WIDTH = 1.35
 # One measured core stands in for every other. BERT on one to six cores of an i7-8700, which nothing but the
@@ -556,13 +561,15 @@ def _step_s(at: Ceilings, op: str, hidden: Floats, rows: Floats, gates: Floats) 
 
 
 def _tree(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Floats:
+    far = 1.0 + _TREE_GROWTH * np.log2(np.maximum(work["n"][chosen] / _TREE_NODES, 1.0))
     steps = work["flops"][chosen]
     one, many = _step_of_tree(at, 1, steps), _step_of_tree(at, at.table, steps)
-    alone: Floats = steps * (_TREE_VISIT_S if one is None else one)
+    alone: Floats = steps * far * (_TREE_VISIT_S if one is None else one)
     if at.modelled:
         return alone
     if many is not None:
-        return steps * many / at.scale
+        shared: Floats = steps * far * many / at.scale
+        return shared
     useful = np.minimum(at.threads, np.maximum(work["m"][chosen], 1.0))
     seconds: Floats = np.where(alone < _PARALLEL_S, alone, alone / useful)
     return seconds

@@ -481,7 +481,9 @@ def _attention_shape(node: Node) -> tuple[float, float, float, float] | None:
 def _tree(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     source = _dims(node.input(0))
     rows = source[0] if source else 1
-    return [replace(base, kind=Kind.TREE, rows=float(rows), m=float(rows))]
+    nodes = len(node.attributes.get("nodes_featureids", ()))
+    trees = len(node.attributes.get("tree_roots", ())) or len(set(node.attributes.get("nodes_treeids", ())))
+    return [replace(base, kind=Kind.TREE, rows=float(rows), m=float(rows), n=nodes / max(trees, 1))]
 
 
 def _top(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
