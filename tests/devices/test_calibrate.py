@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from click.testing import CliRunner
@@ -18,6 +19,7 @@ from analyzer.errors import OutputError
 from analyzer.measurement.ceilings import movement_probes, on_cpu, probes, short_row_probes
 from analyzer.measurement.ceilings.on_cpu import measure_ceilings, measure_probe
 from analyzer.measurement.ceilings.probes import Probe
+from analyzer.measurement.noise import machine_load
 
 
 def values(progress: Callable[..., Any]) -> dict[str, float]:
@@ -204,6 +206,30 @@ def test_a_visit_that_was_disturbed_does_not_count(monkeypatch: pytest.MonkeyPat
     assert found["time.t1"] == pytest.approx(0.25)
     assert found["dispatch.t1"] == pytest.approx(1e-6)
     assert found["run.t1"] == pytest.approx(2e-6)
+
+
+@pytest.mark.parametrize(("others", "both"), [(1.0, (12.0, 0.25)), (0.0, (6.0, 0.5))])
+def test_on_a_busy_machine_several_threads_are_no_slower_than_one(
+    monkeypatch: pytest.MonkeyPatch, others: float, both: tuple[float, float]
+) -> None:
+    """Who waits for a thread whose core another has waits twice: nothing that the operator does."""
+    rate = Probe(key="rate.t{T}", amount=12.0, per="rate", op_type="Neg", inputs=())
+    time = Probe(key="time.t{T}", amount=12.0, per="time", op_type="Neg", inputs=())
+    monkeypatch.setattr(on_cpu, "_FAMILIES", (("one", lambda: iter([rate, time])),))
+    monkeypatch.setattr(on_cpu, "_overheads", lambda count, _: {f"call.t{count}": 0.0})
+    monkeypatch.setattr(on_cpu, "core_distance", lambda *_, **__: MagicMock())
+    monkeypatch.setattr(on_cpu, "measure_probe", lambda probe, threads, *_: both_ways(probe, threads))
+
+    def both_ways(probe: Probe, threads: int) -> float:
+        return 12.0 / threads if probe.per == "rate" else 0.25 * threads
+
+    load = machine_load.Load(
+        wall_s=1.0, others_cores=others, own_cores=1.0, stolen_cores=0.0, available_cores=2
+    )
+    monkeypatch.setattr(machine_load, "load_between", lambda *_: load)
+    found = measure_ceilings(seconds=0.0, threads=2)
+    assert (found["rate.t2"], found["time.t2"]) == both
+    assert (found["rate.t1"], found["time.t1"]) == (12.0, 0.25)
 
 
 def test_the_command_measures_keeps_and_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

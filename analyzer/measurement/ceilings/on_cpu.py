@@ -11,7 +11,7 @@ patience ends.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from analyzer.errors import AnalyzerError
@@ -113,7 +113,19 @@ def measure_ceilings(
     load = machine_load.load_between(begin, machine_load.snapshot())
     if load.is_busy():
         ceilings["busy"] = load.others_cores
+        _no_worse_than_alone(ceilings, measured_by.values(), most)
     return ceilings
+
+
+def _no_worse_than_alone(ceilings: dict[str, float], measured: Iterable[Probe], threads: int) -> None:
+    """Gives several threads what one reached, where they came out slower.
+
+    Who shares a core delays all that waits for its thread; one thread is timed without what others take.
+    """
+    for probe in measured:
+        alone, together = probe.key.format(T=1), probe.key.format(T=threads)
+        if alone in ceilings and together in ceilings:
+            ceilings[together] = better(probe, ceilings[together], ceilings[alone])
 
 
 def _visits(family: str) -> int:
