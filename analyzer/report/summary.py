@@ -21,6 +21,7 @@ from analyzer.record.analysis import (
     VerdictResult,
 )
 from analyzer.record.batch_ranges import interval_words, who_wins
+from analyzer.record.notes import is_least
 from analyzer.text import first_few, listed, plural
 from analyzer.units import (
     UNKNOWN,
@@ -612,8 +613,9 @@ def _split(plan: PlanResult) -> str:
 
 
 def at_least(analysis: Analysis) -> str:
-    """``at least`` where a total leaves out operators that nobody can count, else nothing."""
-    return "at least " if analysis.totals.coverage.unknown > 0 else ""
+    """``at least`` where a total leaves out what nobody can count before the run, else nothing."""
+    least = analysis.totals.coverage.unknown > 0 or any(is_least(one.note) for one in analysis.operators)
+    return "at least " if least else ""
 
 
 # Of the FLOPs of a run, from where on what is folded is told: a count of the plain model differs by it.
