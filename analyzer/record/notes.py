@@ -12,3 +12,8 @@ ONE_TRIP = "the number of trips is not known before the run: the body is counted
 def is_least(note: str) -> bool:
     """Whether a count with this note is "at least" so much."""
     return SIZE_OF_ONE in note or ONE_TRIP in note
+
+
+def without_trips(note: str) -> bool:
+    """Whether a note says that nobody knows how often something is done."""
+    return ONE_TRIP in note
