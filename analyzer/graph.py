@@ -186,6 +186,19 @@ class Source:
     code: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trips:
+    """How often a loop runs its body.
+
+    Attributes:
+        count: Each time that the loop is run; of a loop inside of another the mean over all of them.
+        exact: Whether it is so often; else at most so often, since a condition may end it sooner.
+    """
+
+    count: float
+    exact: bool = True
+
+
 NO_ATTRIBUTES: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -210,6 +223,7 @@ class Node:
         phase: ``forward``, ``backward`` or ``optimizer`` in a training step, else None.
         steps: Of a recurrence that reads the lengths of its sequences, the fewest and the most steps that the
             longest of them may have; None where all are whole.
+        trips: Of a Loop, how often it runs its body; None where that is not known before the run.
     """
 
     index: int
@@ -227,6 +241,7 @@ class Node:
     source: Source | None = None
     phase: str | None = None
     steps: tuple[int, int] | None = None
+    trips: Trips | None = None
 
     @property
     def identity(self) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from analyzer.checks.phrases import operators
 from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.record.analysis import OperatorResult
+from analyzer.record.notes import without_trips
 from analyzer.text import first_few
 
 
@@ -43,3 +44,31 @@ def unknown_cost(subject: Subject) -> Iterator[Diagnostic]:
             "totals read at least",
             fix="bind open dimensions with --batch or --input, or use an operator that `analyze ops` lists",
         )
+
+
+@rule("A302", "unknown-trips", "warning")
+def unknown_trips(subject: Subject) -> Iterator[Diagnostic]:
+    """How often a loop runs its body is decided by the data, so its time is not known before the run.
+
+    What:
+        Neither the loop's limit nor its condition follows from shapes and constants. Its FLOPs are those of one
+        trip, at least; its time is given for any number of trips from 1 to 10,000.
+
+    Why:
+        A loop may take nearly all of the time, and a verdict or a budget that is met may be wrong by all of it.
+
+    Fix:
+        Give the loop a limit that shapes or constants decide, or make the input that decides it a constant. Where
+        the model is run, the CPU's time is measured with the trips of that run.
+
+    Example:
+        A decoder that is exported as a Loop until an end token comes.
+    """
+    for operator in subject.analysis.operators:
+        if without_trips(operator.note):
+            yield Diagnostic(
+                operator=operator,
+                message="the data decide how often it runs its body: its time, and the model's, are not known "
+                "before the run; FLOPs read at least",
+                fix="give the loop a limit that shapes or constants decide",
+            )

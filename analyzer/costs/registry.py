@@ -25,6 +25,7 @@ from analyzer.costs.cost import ZERO, Cost
 from analyzer.costs.dimensions import OpenSizeError
 from analyzer.costs.traffic import traffic
 from analyzer.graph import DEFAULT_DOMAIN, NO_ATTRIBUTES, Graph, Node, Tensor
+from analyzer.record.notes import SIZE_OF_ONE, is_least
 
 Counts = Callable[[Node], Cost]
 RuleBasis = Literal["exact", "modelled", "depends"]
@@ -194,8 +195,8 @@ def _assumed(
     except Exception:  # the rank is open too, or a width: the first error says what is missing
         return unknown(node, str(error))
     expected_shape = expected_shapes.get(error.tensor.name) if error.tensor is not None else None
-    taken = OPEN_SIZE if expected_shape is None else f"the likely {' x '.join(map(str, expected_shape))}"
-    note = f"{error}: {taken} is assumed"
+    likely = " x ".join(map(str, expected_shape or ()))
+    note = f"{error}: {SIZE_OF_ONE if expected_shape is None else f'the likely {likely} is assumed'}"
     return cost if cost.basis == "unknown" else dataclasses.replace(cost, basis="modelled", note=note)
 
 
@@ -234,8 +235,11 @@ def unknown(node: Node, reason: str) -> Cost:
 
 
 def count_graph(graph: Graph) -> Cost:
-    """The sum over a subgraph's operators."""
+    """The sum over a subgraph's operators; its note that of a part which is but the least, if there is one."""
     total = ZERO
     for node in graph.nodes:
-        total += count_node(node)
+        cost = count_node(node)
+        total += cost
+        if is_least(cost.note) and total.basis != "unknown":
+            total = dataclasses.replace(total, note=cost.note)
     return total

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
+from analyzer.costs.families.control_flow import trips
 from analyzer.graph import Graph, Node
 from analyzer.ort.execution import NodePlacement, PlacedBody, Placement
 from analyzer.pipeline.build_record import source_line
@@ -61,13 +63,9 @@ def _passes(node: Node) -> int | None:
     """How often a body runs at most in one run of its operator; None where only the run tells."""
     if node.op_type == "If":
         return 1  # one of its two branches, once
-    # Loop's first input is the most trips (M); the condition may end it sooner. Operators of a control flow are
-    # described in onnx/defs/controlflow/defs.cc.
     if node.op_type == "Loop":
-        limit = node.input(0)
-        if limit is None or limit.value is None:
-            return None
-        return max(0, int(limit.value.reshape(-1)[0]))
+        count = trips(node)
+        return None if count is None else math.ceil(count)  # inside of another loop it is a mean
     # Scan of opset 8 has a batch axis before the one that it scans, and a first input with lengths.
     if node.op_type == "Scan" and node.version >= 9:
         scanned = node.inputs[-int(node.attributes["num_scan_inputs"])]

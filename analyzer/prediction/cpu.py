@@ -19,7 +19,7 @@ from analyzer.devices.device import Device
 from analyzer.precision import DevicePrecision, on_device
 from analyzer.prediction.calibration_tables import tables
 from analyzer.prediction.equivalent_loops import LIKE
-from analyzer.prediction.features import LOOP, VOTES
+from analyzer.prediction.features import CALLS, LOOP, LOOP_WIDTH, SCAN, VOTES
 from analyzer.prediction.integer_kernels import FAMILIES, UNPACKED
 from analyzer.prediction.reference_core import gain, reference_ceilings
 from analyzer.prediction.work_item import FLOAT_BYTES, IS_PRODUCT, Kind, among
@@ -76,7 +76,8 @@ _ROWS_OF_KIND = {
 _SPAN_S = 2e-8
 # Seconds an element of what no probe measures.
 _UNPROBED = {
-    LOOP: 5e-7,  # an operator of a body: its dispatch and its tensors, which are allocated anew in each trip
+    # An operator of a body: its dispatch and its tensors, which are allocated anew in each trip.
+    **dict.fromkeys(CALLS, 2.5e-7),
     VOTES: 1e-9,
     "ReduceLogSumExp": 4e-9,  # an exponential of one number after the other; 256 rows of 1,024: 1.03 ms
     "LabelEncoderStrings": 4e-8,  # a probe cannot bind strings; 1,000 of them in two columns: 83 us
@@ -153,9 +154,7 @@ def ceilings(device: Device, precision: str, threads: int | None = None) -> Ceil
     )
 
 
-_WITH_BODIES = frozenset({"Loop", "Scan", "SequenceMap", LOOP})
-LOOP_WIDTH = 4.0
-"""Half-width of a loop's interval: between one call of large kernels and thousands of small ones."""
+_WITH_BODIES = frozenset({"Loop", "Scan", "SequenceMap", LOOP, SCAN})
 
 
 def has_body(work: Workload) -> Bools:
@@ -171,7 +170,7 @@ def widths(work: Workload, at: Ceilings) -> Floats:
     known = np.where(less_sure, at.width * _LESS_SURE, at.width)
     if at.modelled:
         known = np.where(IS_PRODUCT[work.kind], known, known * _UNSCALED)
-    return np.where(has_body(work), LOOP_WIDTH, known)
+    return np.maximum(np.where(has_body(work), LOOP_WIDTH, known), work["spread"])
 
 
 # 30 quantised and 20 classical models on two threads of an EPYC (tests/benchmarks/deployed.py): 15 to 30 % off

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from analyzer.costs.cost import Cost
 from analyzer.graph import Node
+from analyzer.operators import does_no_work
 from analyzer.prediction.attention_pieces import attention_piece
 from analyzer.prediction.expert_pieces import experts_piece
-from analyzer.prediction.features import LOOPS, base_piece, loop_pieces, pieces_of
+from analyzer.prediction.features import base_piece, body_pieces, pieces_of, runs_bodies
 from analyzer.prediction.work_item import Piece
 from analyzer.training_operators import is_defined
 
@@ -26,9 +27,9 @@ _RULES: dict[str, Callable[[Node, Piece, float], Piece | None]] = {
 
 def cuda_pieces_of(node: Node, cost: Cost) -> list[Piece]:
     """The pieces of one operator on its own; where it has no kernel of its own, those of any session."""
-    if node.op_type in LOOPS and cost.bytes_moved:
+    if runs_bodies(node) and not does_no_work(node):
         try:
-            return loop_pieces(node, base_piece(node, cost), cuda_pieces_of)
+            return body_pieces(node, base_piece(node, cost), cuda_pieces_of)
         except Exception:  # what is scanned has no known length: what it moves is known still
             return pieces_of(node, cost)
     rule = _RULES.get(node.op_type)

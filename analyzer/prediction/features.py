@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from analyzer.costs.cost import Cost
 from analyzer.costs.families.control_flow import trips
-from analyzer.costs.registry import count_node
-from analyzer.graph import DTYPES, Node, Tensor, broadcast
+from analyzer.costs.registry import count_graph, count_node
+from analyzer.graph import DEFAULT_DOMAIN, DTYPES, Graph, Node, Tensor, broadcast
 from analyzer.operators import does_no_work
 from analyzer.prediction.loop_variants import variant
 from analyzer.prediction.work_item import FLOAT_BYTES, Kind, Piece
@@ -50,7 +50,7 @@ WEIGHT_INPUT = {"QLinearConv": 3, "QLinearMatMul": 3, "DynamicQuantizeMatMul": 1
 
 def pieces_of(node: Node, cost: Cost) -> list[Piece]:
     """The pieces of one operator on its own; empty for what runs no kernel."""
-    if does_no_work(node) or (cost.bytes_moved == 0 and not cost.flops):
+    if does_no_work(node) or (cost.bytes_moved == 0 and not cost.flops and not runs_bodies(node)):
         return []
     if is_defined(node):  # it runs as its definition
         return list(_of_definition(node))
@@ -60,6 +60,11 @@ def pieces_of(node: Node, cost: Cost) -> list[Piece]:
         return rule(node, cost, base) or _vector(node, cost, base)
     except Exception:  # sizes or attributes that are none of its operator's: what it moves is known still
         return [base]
+
+
+def runs_bodies(node: Node) -> bool:
+    """Whether an operator runs bodies, which takes time even where they compute and move nothing."""
+    return bool(node.graphs) and node.op_type in WITH_BODIES and node.domain == DEFAULT_DOMAIN
 
 
 # Pieces of definitions by all that they follow from: a step has the same ones again and again, at each batch.
@@ -568,26 +573,66 @@ def _scores(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
 _PROBED_SCORES, _ROW_SHARE, _SCORE_SHARE = 3.0, 0.7, 0.1
 
 
-LOOPS = ("Loop", "Scan")
-LOOP = "LoopTrip"
-"""What a loop does besides its operators: it hands tensors to its body and calls it."""
-# In operators of the body; ten, as a Scan of two small operators on 1,000 rows takes it.
-_CALL_OF_BODY = 10
+WITH_BODIES = ("Loop", "Scan", "If")
+LOOP, SCAN, BRANCH = "LoopTrip", "ScanTrip", "BranchCall"
+"""What each does besides the operators of its body: it hands tensors to the body and calls it."""
+CALLS = frozenset({LOOP, SCAN, BRANCH})
+# In operators of a body, each of which takes 0.25 us (an EPYC; 2,000 trips over 1 to 20 scalar operators take
+# 0.85 to 5.5 us each, an If in them 1.5 to 2 us more). A Scan cuts slices out and puts them together again: two
+# small operators on 1,000 rows take as long as 24.
+_CALL_OF_LOOP, _CALL_OF_BRANCH, _CALL_OF_SCAN = 3, 6, 20
+LOOP_WIDTH = 4.0
+"""Half-width of a loop's interval: between one call of large kernels and thousands of small ones."""
+UNKNOWN_TRIPS, UNKNOWN_TRIPS_SPREAD = 100.0, 100.0
+"""Of a loop whose end the data decide, and the factor to either side: any number of trips from 1 to 10,000."""
 
 
-def _loop(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
-    return loop_pieces(node, base, pieces_of)
+def _body_pieces(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
+    return body_pieces(node, base, pieces_of)
 
 
-def loop_pieces(node: Node, base: Piece, of: Callable[[Node, Cost], list[Piece]]) -> list[Piece]:
-    """The body's pieces, as often as it is run; ``of`` makes those of one operator."""
-    count = trips(node)
-    if count is None:
+def body_pieces(node: Node, base: Piece, of: Callable[[Node, Cost], list[Piece]]) -> list[Piece]:
+    """What is called and the body's pieces, as often as it is run; ``of`` makes those of one operator."""
+    body = chosen_body(node)
+    if body is None:
         return [base]
-    body = node.graphs["body"]
+    count, spread = passes(node)
     inner = [piece for child in body.nodes for piece in of(child, count_node(child))]
-    called = Piece(kind=Kind.VECTOR, op=LOOP, elements=float(len(body.nodes) + _CALL_OF_BODY))
-    return [replace(piece, repeats=piece.repeats * count) for piece in (called, *inner)]
+    running = len(body.nodes)
+    if node.op_type == "Loop":
+        name, operators = LOOP, running + _CALL_OF_LOOP
+    elif node.op_type == "If":
+        name, operators = BRANCH, running + _CALL_OF_BRANCH
+    else:
+        name, operators = SCAN, 2 * running + _CALL_OF_SCAN
+    called = Piece(kind=Kind.VECTOR, op=name, elements=float(operators), spread=LOOP_WIDTH)
+    return [
+        replace(piece, repeats=piece.repeats * count, spread=max(piece.spread, spread))
+        for piece in (called, *inner)
+    ]
+
+
+def passes(node: Node) -> tuple[float, float]:
+    """How often an operator runs its body, and the factor by which that may be more or less."""
+    if node.op_type == "If":
+        return 1.0, 1.0
+    count = trips(node)
+    return (UNKNOWN_TRIPS, UNKNOWN_TRIPS_SPREAD) if count is None else (float(count), 1.0)
+
+
+def chosen_body(node: Node) -> Graph | None:
+    """The body that is run: of an If the branch that a constant condition takes, else the costlier one."""
+    if node.op_type != "If":
+        return node.graphs.get("body")
+    condition = node.input(0)
+    if condition is not None and condition.value is not None:
+        return node.graphs.get("then_branch" if condition.value.reshape(-1)[0] else "else_branch")
+    return max(node.graphs.values(), key=_size, default=None)
+
+
+def _size(body: Graph) -> tuple[int, int, int]:
+    cost = count_graph(body)
+    return cost.flops or 0, cost.bytes_moved or 0, len(body.nodes)
 
 
 def _fallback_product(node: Node, cost: Cost, base: Piece) -> list[Piece]:
@@ -620,7 +665,7 @@ _RULES: dict[str, _Rule] = {
     **dict.fromkeys(RECURRENT_GATES, _recurrent),
     **dict.fromkeys(("Attention", "MultiHeadAttention", "GroupQueryAttention"), _attention),
     "TopK": _top,
-    **dict.fromkeys(LOOPS, _loop),
+    **dict.fromkeys(WITH_BODIES, _body_pieces),
     **dict.fromkeys(("SVMRegressor", "SVMClassifier"), _support_vectors),
     **dict.fromkeys(("LinearRegressor", "LinearClassifier"), _scores),
     **dict.fromkeys(("OneHotEncoder", "LabelEncoder", "CategoryMapper", "ZipMap"), _read_elements),

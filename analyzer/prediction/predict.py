@@ -16,7 +16,7 @@ from analyzer.graph import Graph
 from analyzer.ort.execution import Group
 from analyzer.prediction import cpu
 from analyzer.prediction.estimate import Bound, Estimate, share_of_group, total
-from analyzer.prediction.features import CONVS, LOOP, MATMULS
+from analyzer.prediction.features import BRANCH, CALLS, CONVS, LOOP, LOOP_WIDTH, MATMULS, SCAN
 from analyzer.prediction.gpu.ceilings import sheet as sheet_of
 from analyzer.prediction.gpu.constants import LAUNCH_WIDTH
 from analyzer.prediction.gpu.kernels import chosen_by_library, kernel_times, least_times, widths
@@ -129,7 +129,7 @@ def predict_arrays(
     each = launch_of(device, host)
     in_graph = kernels.seconds / np.maximum(work["repeats"], 1.0) + each.floor_s + each.gap_s
     spread = widths(work, in_graph, sheet, in_session=work.groups > 1)
-    spread = np.maximum(spread, np.where(looping(work)[work.group], cpu.LOOP_WIDTH, 1.0))
+    spread = np.maximum(spread, np.where(looping(work)[work.group], LOOP_WIDTH, 1.0))
     overheads = Overheads(
         floor_s=work.kernels * each.floor_s,
         gap_s=work.kernels * each.gap_s,
@@ -169,10 +169,11 @@ def _by_group(
     kernel = over(times)
     computing = over(np.where(compute, times, 0.0))
     bound = np.where(launch > kernel, 2, np.where(2 * computing > kernel, 0, 1))
-    widest: Floats = np.where(work.unknown, _UNKNOWN_WIDTH, width)
+    spread = np.maximum(spread, work["spread"])
+    widest: Floats = np.maximum(np.where(work.unknown, _UNKNOWN_WIDTH, width), work.spread)
     # A kernel's floor and its gap in a graph vary as little as small kernels do, what the host does more.
     inside = overheads.floor_s + overheads.gap_s if overheads else np.zeros(work.groups)
-    narrow: Floats = np.where(work.unknown, _UNKNOWN_WIDTH, LAUNCH_WIDTH)
+    narrow: Floats = np.maximum(np.where(work.unknown, _UNKNOWN_WIDTH, LAUNCH_WIDTH), work.spread)
     return GroupTimes(
         time_s=kernel + launch,
         low_s=over(times * work["least"] / spread) + inside / narrow + (launch - inside) / widest,
@@ -220,12 +221,12 @@ def predict_session(
 
 def looping(work: Workload) -> Bools:
     """Which groups are loops: their bodies' operators are nodes that the host runs, each time again."""
-    return _holding(work, LOOP)
+    return _holding(work, frozenset({LOOP, SCAN}))
 
 
-def _holding(work: Workload, wanted: str) -> Bools:
-    """Which groups hold a piece of this operator."""
-    found = np.array([op == wanted for op in work.ops], dtype=np.bool_)
+def _holding(work: Workload, wanted: frozenset[str]) -> Bools:
+    """Which groups hold a piece of one of these operators."""
+    found = np.array([op in wanted for op in work.ops], dtype=np.bool_)
     if not found.any():
         return np.zeros(work.groups, dtype=np.bool_)
     return np.asarray(np.bincount(work.group, weights=found[work.op], minlength=work.groups) > 0)
@@ -253,6 +254,7 @@ def _host_width(device: Device, host: Device | None) -> float:
     return HOST_WIDTH if device.kind == "cpu" else launch_of(device, host).width
 
 
+_UPDATES, _ASKING = frozenset({UPDATE}), frozenset({LOOP, BRANCH})
 _CONVOLUTIONS = among((Kind.CONV, Kind.DEPTHWISE))
 
 
@@ -261,13 +263,16 @@ def host_times(work: Workload, gpu_device: Device, host: Device | None) -> Float
     each = launch_of(gpu_device, host)
     piece = np.where(chosen_by_library(work), each.product_s, each.node_s)
     piece = np.where(_CONVOLUTIONS[work.kind], each.convolution_s, piece)
+    # Before each trip of a loop, and before a branch, the host reads a condition that the GPU may compute.
+    asked = np.array([op in _ASKING for op in work.ops], dtype=np.bool_)[work.op]
+    piece = np.where(asked, each.node_s + each.wait_s, piece)
     # A group is one node, launched as its dearest piece is; of a loop each piece of the body is one, each trip.
     node = np.full(work.groups, each.node_s)
     np.maximum.at(node, work.group, piece)
     in_loop = np.bincount(work.group, weights=piece * work["repeats"], minlength=work.groups)
-    launched = np.where(looping(work), in_loop, node) * (work.kernels > 0)
+    launched = np.where(_holding(work, CALLS), in_loop, node) * (work.kernels > 0)
     # A launch of an optimizer updates many parameters: each has its share.
-    launched = np.where(_holding(work, UPDATE), each.node_s * work.kernels, launched)
+    launched = np.where(_holding(work, _UPDATES), each.node_s * work.kernels, launched)
     views = (work.kernels == 0) & (np.bincount(work.group, minlength=work.groups) == 0)
     recurrent = np.where(work.kind == Kind.RECURRENT, work["steps"] * work["repeats"], 0.0)
     steps = np.bincount(work.group, weights=recurrent, minlength=work.groups) * (work.kernels > 0)
@@ -341,7 +346,7 @@ def _shared(seconds: float, work: Workload) -> Floats:
 
 def _with_surplus(times: GroupTimes, surplus_s: Floats, work: Workload, wide: float) -> GroupTimes:
     overheads = times.overheads
-    width: Floats = np.where(work.unknown, _UNKNOWN_WIDTH, wide)
+    width: Floats = np.maximum(np.where(work.unknown, _UNKNOWN_WIDTH, wide), work.spread)
     least = np.ones(work.groups)  # a host launches fewer steps too
     np.minimum.at(least, work.group, work["least"])
     return replace(

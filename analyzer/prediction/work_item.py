@@ -70,6 +70,7 @@ class Piece:
         unpacked: 1 for a product that unpacks its weights on the way, else 0.
         least: Share of its work that is surely done: less than 1 where sequences may be shorter.
         repeats: How often it is done, one after the other: the trips of a loop.
+        spread: Factor by which it may be done more or less often, where data decide that.
 
     Of a fused attention, ``batch`` are sequences, ``m`` new tokens of each, ``n`` keys before them, ``k`` the
     size of a head, ``rows`` heads, ``row`` heads of keys and values, ``taps`` the window (0: none), ``stride``
@@ -101,3 +102,4 @@ class Piece:
     unpacked: float = 0.0
     least: float = 1.0
     repeats: float = 1.0
+    spread: float = 1.0

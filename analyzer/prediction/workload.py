@@ -12,14 +12,13 @@ import numpy as np
 from analyzer.arrays import Bools, Floats, Ints
 from analyzer.costs.cost import ZERO, Cost, Costs
 from analyzer.costs.dimensions import OpenSizeError
-from analyzer.costs.families.control_flow import trips
 from analyzer.graph import Graph, Node, Tensor
 from analyzer.operators import does_no_work
 from analyzer.ort.execution import Group
 from analyzer.prediction import integer_kernels
 from analyzer.prediction.channels_last import channels_last_copies
 from analyzer.prediction.cuda_pieces import cuda_pieces_of
-from analyzer.prediction.features import MANY, form_of, pieces_of
+from analyzer.prediction.features import MANY, chosen_body, form_of, passes, pieces_of, runs_bodies
 from analyzer.prediction.layout_changes import LayoutCopies, layout_copies
 from analyzer.prediction.parameter_updates import ParameterUpdate, parameter_updates
 from analyzer.prediction.work_item import FLOAT_BYTES, PRODUCTS, Kind, Piece
@@ -66,6 +65,13 @@ class Workload:
     def __getitem__(self, name: str) -> Floats:
         """A column."""
         return self.columns[name]
+
+    @cached_property
+    def spread(self) -> Floats:
+        """By group, the factor by which its work may be done more or less often, where data decide that."""
+        widest = np.ones(self.groups)
+        np.maximum.at(widest, self.group, self["spread"])
+        return widest
 
     @cached_property
     def shapes(self) -> tuple[Floats, Ints]:
@@ -218,15 +224,17 @@ def _launches(graph: Graph, groups: Sequence[Group], updates: Mapping[int, Param
     return [of(group) for group in groups]
 
 
-def _in_bodies(node: Node) -> int:
-    """Kernels that a loop launches: those of its body in each trip."""
-    if node.op_type not in ("Loop", "Scan") or "body" not in node.graphs:
-        return 0
+def _in_bodies(node: Node) -> float:
+    """Kernels that an operator launches in its bodies: those of each operator in each pass."""
+    if not runs_bodies(node):
+        return 0.0
     try:
-        count = trips(node) or 0
+        body, (count, _) = chosen_body(node), passes(node)
     except (OpenSizeError, KeyError, IndexError):  # what is scanned has no known length
-        return 0
-    return count * sum(not does_no_work(child) for child in node.graphs["body"].nodes)
+        return 0.0
+    if body is None:
+        return 0.0
+    return count * sum(_in_bodies(child) if child.graphs else not does_no_work(child) for child in body.nodes)
 
 
 def from_pieces(

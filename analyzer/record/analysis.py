@@ -154,7 +154,7 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """Plain sums over ``operators``; "at least" where ``coverage.unknown`` is above 0.
+    """Plain sums over ``operators``; "at least" where ``coverage.unknown`` is above 0 or a note says so.
 
     ``folded_flops`` are those of operators that a session computes once, when it is made, and in no other sum.
     None where a version that did not count them wrote the record.

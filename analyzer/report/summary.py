@@ -21,6 +21,7 @@ from analyzer.record.analysis import (
     VerdictResult,
 )
 from analyzer.record.batch_ranges import interval_words, who_wins
+from analyzer.record.notes import is_least, without_trips
 from analyzer.text import first_few, listed, plural
 from analyzer.units import (
     UNKNOWN,
@@ -612,8 +613,9 @@ def _split(plan: PlanResult) -> str:
 
 
 def at_least(analysis: Analysis) -> str:
-    """``at least`` where a total leaves out operators that nobody can count, else nothing."""
-    return "at least " if analysis.totals.coverage.unknown > 0 else ""
+    """``at least`` where a total leaves out what nobody can count before the run, else nothing."""
+    least = analysis.totals.coverage.unknown > 0 or any(is_least(one.note) for one in analysis.operators)
+    return "at least " if least else ""
 
 
 # Of the FLOPs of a run, from where on what is folded is told: a count of the plain model differs by it.
@@ -638,7 +640,7 @@ def fused_bytes(analysis: Analysis) -> str:
 
 
 def open_sizes(analysis: Analysis) -> str:
-    """Which sizes nobody knows, in one or two sentences for the headline; empty where all are known."""
+    """Which sizes and trips nobody knows, in a few sentences for the headline; empty where all are known."""
     said = []
     assumed = analysis.model.assumed_sizes
     if assumed:
@@ -648,6 +650,11 @@ def open_sizes(analysis: Analysis) -> str:
     if number:
         every = plural(len(analysis.operators), "operator")
         said.append(f"The data decide the size of what {number:,} of {every} write: their times are guesses.")
+    endless = [operator for operator in analysis.operators if without_trips(operator.note)]
+    if endless:
+        names = first_few(f"{operator.op_type} #{operator.index}" for operator in endless)
+        run = "runs its body" if len(endless) == 1 else "run their bodies"
+        said.append(f"The data decide how often {names} {run}: predictions allow for 1 to 10,000 times.")
     return " ".join(said)
 
 

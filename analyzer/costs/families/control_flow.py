@@ -4,26 +4,38 @@ from __future__ import annotations
 
 import dataclasses
 
-from analyzer.costs.cost import Cost
+from analyzer.costs.cost import ZERO, Cost
 from analyzer.costs.dimensions import dims, value
 from analyzer.costs.registry import count_graph, rule
-from analyzer.graph import Graph, Node
+from analyzer.graph import Node, Trips
+from analyzer.record.notes import ONE_TRIP, is_least
 
-ONCE = "the number of trips is not known before the run: the body is counted once"
+COSTLIER = "the costlier branch is assumed to be taken"
 UPPER = "the loop may end early: all trips that its limit allows are counted"
 
 
-def times(cost: Cost, trips: int, note: str = "") -> Cost:
+def times(cost: Cost, trips: float, note: str = "") -> Cost:
     """A body's cost over so many trips; ``modelled`` where a note says what is assumed."""
+    if trips == 0:
+        return ZERO
     return dataclasses.replace(
         cost,
-        flops=None if cost.flops is None else cost.flops * trips,
-        macs=None if cost.macs is None else cost.macs * trips,
-        bytes_read=None if cost.bytes_read is None else cost.bytes_read * trips,
-        bytes_written=None if cost.bytes_written is None else cost.bytes_written * trips,
+        flops=_times(cost.flops, trips),
+        macs=_times(cost.macs, trips),
+        bytes_read=_times(cost.bytes_read, trips),
+        bytes_written=_times(cost.bytes_written, trips),
         basis="modelled" if note and cost.basis == "exact" else cost.basis,
-        note=cost.note if cost.basis == "unknown" or not note else note,
+        note=cost.note if cost.basis == "unknown" or not note else _with_inner(note, cost),
     )
+
+
+def _with_inner(note: str, body: Cost) -> str:
+    """An assumption and, where a body's count is but the least, why it is."""
+    return f"{note}; {body.note}" if is_least(body.note) and body.note != note else note
+
+
+def _times(figure: int | None, trips: float) -> int | None:
+    return None if figure is None else round(figure * trips)
 
 
 @rule("If", depends=True)
@@ -37,39 +49,27 @@ def branch(node: Node) -> Cost:
     if any(cost.basis == "unknown" for cost in costs.values()):
         reason = next(cost.note for cost in costs.values() if cost.basis == "unknown")
         return dataclasses.replace(dearest, basis="unknown", note=reason)
-    return dataclasses.replace(dearest, basis="modelled", note="the costlier branch is assumed to be taken")
+    return dataclasses.replace(dearest, basis="modelled", note=_with_inner(COSTLIER, dearest))
 
 
 @rule("Loop", depends=True)
 def loop(node: Node) -> Cost:
-    """Trips * body; exact where the limit is constant and the condition cannot turn false, else modelled.
+    """Trips * body; exact where the trips are known before the run, modelled where they are the most.
 
-    With a limit that is not known before the run the body is counted once.
+    Trips follow from a limit or a condition that shapes and constants decide. Where data decide them the body
+    is counted once: at least that much, if it runs at all.
     """
-    body = count_graph(node.graphs["body"])
-    limit = value(node.input(0))
-    start = value(node.input(1))
-    if start is not None and not start[0]:
-        return times(body, 0)  # the condition is tested before the first trip
-    if limit is None:
-        return times(body, 1, ONCE)
-    certain = (node.input(1) is None or start is not None) and _keeps_going(node.graphs["body"])
-    return times(body, max(int(limit[0]), 0), "" if certain else UPPER)
+    known = _trips_of_loop(node)
+    if known is None:
+        return times(count_graph(node.graphs["body"]), 1, ONE_TRIP)
+    if known.count == 0:
+        return ZERO
+    return times(count_graph(node.graphs["body"]), known.count, "" if known.exact else UPPER)
 
 
-def _keeps_going(body: Graph) -> bool:
-    """Whether the condition that the body gives is constant and true, or the one it was given."""
-    # A body gives the condition first, and was given (trip, condition, states).
-    result = body.outputs[0]
-    while result is not body.inputs[1]:
-        if result.value is not None:
-            return bool(result.value.reshape(-1)[0])
-        index = body.producer.get(result.name)
-        source = body.nodes[index].input(0) if index is not None else None
-        if index is None or source is None or body.nodes[index].op_type != "Identity":
-            return False
-        result = source
-    return True
+def _trips_of_loop(node: Node) -> Trips | None:
+    limit = value(node.input(0)) if node.trips is None else None
+    return node.trips if limit is None else Trips(count=max(int(limit[0]), 0), exact=False)
 
 
 @rule("Scan", depends=True)
@@ -88,12 +88,12 @@ def _scanned(node: Node) -> int:
     return shape[0] * shape[1] if batched else shape[axes[0]]
 
 
-def trips(node: Node) -> int | None:
+def trips(node: Node) -> float | None:
     """How often a Loop or Scan runs its body, at most; None where that is not known before the run."""
     if node.op_type == "Scan":
         return _scanned(node)
-    limit = value(node.input(0)) if node.op_type == "Loop" else None
-    return None if limit is None else max(int(limit[0]), 0)
+    known = _trips_of_loop(node) if node.op_type == "Loop" else None
+    return None if known is None else known.count
 
 
 @rule("SequenceMap", assumes="the sequence's length is not known before the run: the body is counted once")

@@ -1,7 +1,7 @@
 """Loading: the values of small tensors that are known before the model runs (shapes, axes, trip counts).
 
 A list and nothing else: operators of shape arithmetic are a table of NumPy functions, and some more are
-evaluated by ``onnx.reference``. Each is cheap by construction, whatever a file asks for: it reads at most 1,024
+evaluated by ``onnx.reference``. Each is cheap by construction, whatever a file asks for: it reads few
 numbers, takes time in proportion to what it reads and gives, and gives little. Each function takes attributes
 and inputs and gives the first output, or a tuple of all of them.
 """
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analyzer.graph import DTYPES_BY_NUMBER, UNDEFINED, DType, Tensor
-from analyzer.loading.shape_inference.protobuf_values import SMALL
+from analyzer.loading.shape_inference.protobuf_values import LONGEST, SMALL
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,26 +26,44 @@ if TYPE_CHECKING:
 
 
 def fold(
-    op_type: str, attributes: Attributes, inputs: Arrays, proto: onnx.NodeProto, opset: int
+    op_type: str,
+    attributes: Attributes,
+    inputs: Arrays,
+    proto: onnx.NodeProto | None = None,
+    opset: int = 0,
+    *,
+    most: int = SMALL,
 ) -> tuple[Array, ...] | None:
     """The outputs of an operator of the default domain all of whose inputs are known.
 
     None if they stay unknown: the operator is not on the list, it reads texts, or its result is large.
+
+    Args:
+        op_type: Which.
+        attributes: Its own.
+        inputs: What it reads.
+        proto: The node, without which NumPy's functions alone are asked.
+        opset: Of the default domain.
+        most: Elements from which on something is large.
     """
     import numpy as np
 
     function = _functions().get(op_type)
-    if function is None and op_type not in _BY_REFERENCE:
+    if function is None and (op_type not in _BY_REFERENCE or proto is None):
         return None
-    if any(array is not None and not _is_cheap(array) for array in inputs):
+    if any(array is not None and not _is_cheap(array, most) for array in inputs):
         return None
     try:
         with np.errstate(all="ignore"):
-            result = function(attributes, inputs) if function else _reference(proto, inputs, opset)
+            if function is not None:
+                result = function(attributes, inputs)
+            else:
+                assert proto is not None
+                result = _reference(proto, inputs, opset)
     except Exception:  # a value that cannot be had stays unknown; what cannot be at all, inference tells
         return None
     arrays = result if isinstance(result, tuple) else (result,)
-    return tuple(np.asarray(array) for array in arrays) if all(_is_small(array) for array in arrays) else None
+    return tuple(map(np.asarray, arrays)) if all(_is_small(array, most) for array in arrays) else None
 
 
 def cast_like(inputs: Sequence[Tensor | None]) -> tuple[Array, ...] | None:
@@ -68,14 +86,14 @@ def dtype_of(array: Array) -> DType:
         return UNDEFINED
 
 
-def _is_small(array: object) -> bool:
-    return getattr(array, "size", SMALL + 1) <= SMALL
+def _is_small(array: object, most: int) -> bool:
+    return getattr(array, "size", most + 1) <= most
 
 
-def _is_cheap(array: Array) -> bool:
+def _is_cheap(array: Array, most: int) -> bool:
     # A literal of the file may be longer than what is folded; a text has no size that its array tells, and
     # decides no shape.
-    return array.size <= SMALL and array.dtype.kind not in "OSU"
+    return array.size <= most and array.dtype.kind not in "OSU"
 
 
 def _reference(proto: onnx.NodeProto, inputs: Arrays, opset: int) -> tuple[Array, ...]:
@@ -166,7 +184,7 @@ def _expand(_: Attributes, inputs: Arrays) -> Array:
 
 
 def _check_small(shape: Sequence[int]) -> None:
-    if math.prod(shape) > SMALL:
+    if math.prod(shape) > LONGEST:
         raise ValueError("too large to be worth folding")
 
 

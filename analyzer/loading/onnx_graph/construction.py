@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from analyzer.graph import DType, Graph, Shape
+    from analyzer.graph import DType, Graph, Shape, Trips
     from analyzer.loading.onnx_graph.node_metadata import NodeOrigin
 
 
@@ -64,6 +64,7 @@ def make_node(
     attributes: Mapping[str, Any],
     graphs: Mapping[str, Graph],
     origin: NodeOrigin,
+    trips: Trips | None = None,
 ) -> Node:
     """``Node(...)``; ``operator`` is its type, domain and version."""
     new: Any = _NodeDraft()
@@ -76,6 +77,7 @@ def make_node(
     new.graphs = graphs
     new.module, new.module_class, new.source, new.phase = origin
     new.steps = None
+    new.trips = trips
     new.__class__ = Node
     return new  # type: ignore[no-any-return]  # a Node since the line above
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from analyzer.errors import GraphError
-from analyzer.graph import DTYPES_BY_NUMBER, NO_ATTRIBUTES, DType, Graph, Node, Source, Tensor
+from analyzer.graph import DTYPES_BY_NUMBER, NO_ATTRIBUTES, DType, Graph, Node, Source, Tensor, Trips
 from analyzer.loading.onnx_graph.construction import make_node, make_tensor
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ class _TensorTable:
             node.module_class,
             None if source is None else [source.file, source.line, source.code],
             node.phase,
+            None if node.trips is None else [node.trips.count, node.trips.exact],
         ]
 
     def _all(self, tensors: Sequence[Tensor | None]) -> list[int]:
@@ -158,9 +159,21 @@ def _present(numbers: Sequence[int], tensors: Sequence[Tensor | None]) -> tuple[
 
 
 def _node(index: int, described: Sequence[Plain], tensors: Sequence[Tensor | None]) -> Node:
-    (name, op_type, domain, version, reads, writes, attributes, graphs, module, module_class, source, phase) = (
-        described
-    )
+    (
+        name,
+        op_type,
+        domain,
+        version,
+        reads,
+        writes,
+        attributes,
+        graphs,
+        module,
+        module_class,
+        source,
+        phase,
+        trips,
+    ) = described
     return make_node(
         index,
         name,
@@ -170,6 +183,7 @@ def _node(index: int, described: Sequence[Plain], tensors: Sequence[Tensor | Non
         _attributes(attributes) if attributes else NO_ATTRIBUTES,
         {key: _graph(graph, tensors) for key, graph in graphs.items()} if graphs else NO_ATTRIBUTES,
         (module, module_class, _source(source), phase),
+        None if trips is None else Trips(count=trips[0], exact=trips[1]),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from analyzer.graph import DEFAULT_DOMAIN, Graph, Tensor
+from analyzer.graph import DEFAULT_DOMAIN, Graph, Tensor, Trips
 from analyzer.loading.shape_inference.protobuf_values import SMALL, Type
 from analyzer.operators import CLASSICAL_DOMAIN, CONTRIB_DOMAIN, NEVER_FOLDED
 
@@ -36,6 +36,7 @@ class Call(NamedTuple):
     inputs: tuple[Tensor | None, ...]
     attributes: Mapping[str, Any]
     graphs: Mapping[str, Graph]
+    trips: Trips | None = None
 
 
 def all_constant(inputs: Sequence[Tensor | None]) -> bool:

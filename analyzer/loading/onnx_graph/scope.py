@@ -15,11 +15,14 @@ from analyzer.graph import (
     Graph,
     Node,
     Tensor,
+    Trips,
 )
 from analyzer.isolation import whereabouts
 from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading.onnx_graph import constant_folding
 from analyzer.loading.onnx_graph.construction import make_node, make_tensor
+from analyzer.loading.onnx_graph.late_values import LateValues
+from analyzer.loading.onnx_graph.loop_trips import with_trips
 from analyzer.loading.onnx_graph.node_evaluation import (
     SHAPE_OPERATORS,
     Call,
@@ -33,7 +36,7 @@ from analyzer.loading.onnx_graph.node_evaluation import (
 from analyzer.loading.onnx_graph.node_metadata import NodeOrigin, origin
 from analyzer.loading.onnx_graph.node_validity import check_strings
 from analyzer.loading.onnx_graph.normalize import dangling, rows_of
-from analyzer.loading.shape_inference import onnx_inference
+from analyzer.loading.shape_inference import onnx_inference, sequences
 from analyzer.loading.shape_inference.common_operators import common_output_types
 from analyzer.loading.shape_inference.contrib_operators import infer_contrib
 from analyzer.loading.shape_inference.protobuf_values import (
@@ -122,6 +125,8 @@ class Scope:
         self.initializers: list[Tensor] = []
         self.types: onnx_inference.Types = {}
         self.memo: onnx_inference.Memo = {} if outer is None else outer.memo
+        self.late: LateValues = LateValues() if outer is None else outer.late
+        self.sequences: dict[str, sequences.Sequence] = {}
         self.budget: _ValueBudget = _ValueBudget(limits.folded) if outer is None else outer.budget
 
     def model_graph(self, ready: Normalized, inferred: onnx.GraphProto) -> Graph:
@@ -201,16 +206,22 @@ class Scope:
                 stored = node.attribute
                 attributes = Attributes(stored) if stored else NO_ATTRIBUTES
                 graphs: Mapping[str, Graph] = NO_ATTRIBUTES
+                trips: Trips | None = None
                 if (op_type in WITH_GRAPHS or domain != DEFAULT_DOMAIN) and has_graphs(stored):
                     graphs = self._graphs(node, inferred.node[index], inputs, attributes)
+                    if self.outer is None:  # what is inside is looked at with what it stands in
+                        trips, graphs = with_trips(op_type, inputs, graphs, self.late.value)
                 outputs = None if graphs else self._ordinary_output(op_type, domain, inputs, writes, attributes)
                 if outputs is None:
-                    outputs = self._outputs(Call(node, op_type, domain, inputs, attributes, graphs), writes)
+                    call = Call(node, op_type, domain, inputs, attributes, graphs, trips)
+                    outputs = self._outputs(call, writes)
                 number = len(nodes)
                 name = name or f"{op_type}_{number}"
                 origin_of_node = origins[index]
                 nodes.append(
-                    make_node(number, name, operator, inputs, outputs, attributes, graphs, origin_of_node)
+                    make_node(
+                        number, name, operator, inputs, outputs, attributes, graphs, origin_of_node, trips
+                    )
                 )
         except (AnalyzerError, OpenTypeError, MemoryError):
             raise
@@ -245,6 +256,7 @@ class Scope:
             if domain != DEFAULT_DOMAIN or op_type in NEVER_FOLDED or not inputs or not is_large(kind):
                 return None
             constant = True
+            self.late.computed(op_type, attributes, inputs, (name,))
         tensor = self.tensors[name] = make_tensor(name, kind[1], kind[0], constant)
         return (tensor,)
 
@@ -273,6 +285,8 @@ class Scope:
             None if stored is None else tensor_value(stored, shape=shape),
         )
         self.budget.take(tensor.value)
+        if tensor.value is None and stored is not None:
+            self.late.stored(tensor, stored)
         self.tensors[name] = tensor
         self.initializers.append(tensor)
 
@@ -318,6 +332,8 @@ class Scope:
         values = self._values(call) if constant else None
         for array in values or ():
             self.budget.take(array)
+        if constant and values is None and not call.graphs:
+            self.late.computed(call.op_type, call.attributes, call.inputs, names)
         if values is None and not self.by_rules:
             for name in names:
                 kind = types.get(name)
@@ -328,6 +344,9 @@ class Scope:
                 ):
                     self._infer_types(call)
                     break
+        if call.domain == DEFAULT_DOMAIN:
+            for name, kind in sequences.followed(call, self.sequences).items():
+                types[name] = onnx_inference.merged(types.get(name), kind)
         outputs: list[Tensor | None] = []
         for position, name in enumerate(names):
             if not name:
@@ -377,7 +396,7 @@ class Scope:
         types: Mapping[str, Type]
         proto, inputs = call.proto, call.inputs
         if call.domain == DEFAULT_DOMAIN and call.graphs:
-            types = control_flow_types(proto, inputs, call.attributes, call.graphs)
+            types = control_flow_types(proto, inputs, call.attributes, call.graphs, call.trips)
         # Schemas before opset 10 say nothing of the mask's shape (onnx/defs/nn/old.cc).
         elif call.domain == DEFAULT_DOMAIN and call.op_type == "Dropout" and not self.by_rules:
             shape = None if inputs[0] is None else inputs[0].shape

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 SMALL = 1024
 """Tensors of up to so many elements are kept as values: shapes, axes, scales."""
 
+LONGEST = 8192
+"""Elements of the rows that a loop's condition is computed from: where each of so many bags begins."""
+
 LARGEST = 2**63 - 1
 """More elements than this cannot be addressed."""
 

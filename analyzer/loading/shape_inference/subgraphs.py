@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analyzer.graph import DTYPES, Graph, Shape, Tensor
+from analyzer.graph import DTYPES, Graph, Shape, Tensor, Trips
 from analyzer.loading.shape_inference.onnx_inference import Types, element_type, merged
 from analyzer.loading.shape_inference.protobuf_values import UNKNOWN_TYPE, Type, declared_type
 
@@ -99,13 +99,20 @@ def _type(tensor: Tensor | None) -> Type:
 
 
 def control_flow_types(
-    proto: onnx.NodeProto, inputs: InputTensors, attributes: AttributeMap, graphs: Mapping[str, Graph]
+    proto: onnx.NodeProto,
+    inputs: InputTensors,
+    attributes: AttributeMap,
+    graphs: Mapping[str, Graph],
+    trips: Trips | None = None,
 ) -> Types:
-    """The types of the outputs of If, Loop and Scan from those of their bodies, by output name."""
+    """The types of the outputs of If, Loop and Scan from those of their bodies, by output name.
+
+    ``trips`` of a Loop, where they were found; else its limit alone tells them.
+    """
     if proto.op_type == "If":
         types = _if_types(inputs, graphs)
     elif proto.op_type == "Loop":
-        types = _loop_types(inputs, graphs["body"])
+        types = _loop_types(inputs, graphs["body"], trips)
     elif proto.op_type == "Scan":
         types = _scan_types(inputs, attributes, graphs["body"])
     else:
@@ -120,18 +127,19 @@ def _if_types(inputs: InputTensors, graphs: Mapping[str, Graph]) -> list[Type]:
     condition = inputs[0].value if inputs[0] is not None else None
     if condition is not None:
         return yes if condition.reshape(-1)[0] else no
-    return [(one[0], _common_shape(one[1], two[1])) for one, two in zip(yes, no, strict=False)]
+    return [(one[0], common_shape(one[1], two[1])) for one, two in zip(yes, no, strict=False)]
 
 
-def _common_shape(one: Shape, two: Shape) -> Shape:
+def common_shape(one: Shape, two: Shape) -> Shape:
+    """What of a shape holds for both."""
     if one is None or two is None or len(one) != len(two):
         return None
     return tuple(first if first == second else None for first, second in zip(one, two, strict=True))
 
 
-def _loop_types(inputs: InputTensors, body: Graph) -> list[Type]:
+def _loop_types(inputs: InputTensors, body: Graph, found: Trips | None) -> list[Type]:
     count = len(body.inputs) - 2
-    trips = _trip_count(inputs, body)
+    trips = _trip_count(inputs, body) if found is None else int(found.count) if found.exact else None
     results = [_type(tensor) for tensor in body.outputs[1:]]
     if trips == 0:  # the body never runs: the state goes through unchanged
         results[:count] = [_type(tensor) for tensor in inputs[2:]]

@@ -40,7 +40,11 @@ VIEW_S = 0.45e-6
 # A step of a recurrence: cuDNN launches its kernels, two for an LSTM, one after the other. Two LSTMs of 50
 # steps took the slower of the two hosts 17.7 us a step.
 STEP_S = 14e-6
-
+# ONNX Runtime lets the condition that a Loop's body gives end up in the host's memory, where it is read before
+# the next trip (the first of ``fetch_locations``, onnxruntime/core/providers/cpu/controlflow/loop.cc), and the
+# CUDA provider's If takes its condition from there: a copy of one byte, for which the host waits. Assumed, as
+# for other small copies; nobody measured it inside of a loop, hence the width of loops.
+WAIT_S = 10e-6
 
 # Of two hosts with one processor, one needed 1.6 times as long as the other. Cores of hosts that are rented
 # with GPUs lie between Broadwell (0.67 of the speed) and Zen 5 (1.4), desktops' at 1.7.
@@ -61,6 +65,7 @@ class Launch:
         floor_s, gap_s, stream_s: For a kernel.
         node_s, product_s, convolution_s, view_s: Of the host for a node, by what it launches.
         step_s: Of the host for a step of a recurrence.
+        wait_s: Of the host until a condition that the GPU computes is there.
         width: Half-width of the host's 90 % interval, as a factor.
     """
 
@@ -72,6 +77,7 @@ class Launch:
     convolution_s: float
     view_s: float
     step_s: float
+    wait_s: float
     width: float
 
 
@@ -95,6 +101,7 @@ def launch_of(gpu: Device, host: Device | None) -> Launch:
         convolution_s=CONVOLUTION_S * slower,
         view_s=VIEW_S * slower,
         step_s=STEP_S * slower,
+        wait_s=WAIT_S,
         width=HOST_WIDTH if host is not None or node is not None else UNKNOWN_HOST_WIDTH,
     )
 

@@ -1,0 +1,19 @@
+"""Which of the assumptions that operators' notes tell make a count the least that it can be."""
+
+from __future__ import annotations
+
+SIZE_OF_ONE = "1 is assumed"
+"""Behind the name of a size that only the run decides."""
+
+ONE_TRIP = "the number of trips is not known before the run: the body is counted once"
+"""Of a loop whose end the data decide."""
+
+
+def is_least(note: str) -> bool:
+    """Whether a count with this note is "at least" so much."""
+    return SIZE_OF_ONE in note or ONE_TRIP in note
+
+
+def without_trips(note: str) -> bool:
+    """Whether a note says that nobody knows how often something is done."""
+    return ONE_TRIP in note
