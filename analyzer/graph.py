@@ -210,6 +210,8 @@ class Node:
         phase: ``forward``, ``backward`` or ``optimizer`` in a training step, else None.
         steps: Of a recurrence that reads the lengths of its sequences, the fewest and the most steps that the
             longest of them may have; None where all are whole.
+        text_bytes: Of an operator on texts, the fewest and the most bytes that one of them may have; None where
+            it reads none.
     """
 
     index: int
@@ -227,6 +229,7 @@ class Node:
     source: Source | None = None
     phase: str | None = None
     steps: tuple[int, int] | None = None
+    text_bytes: tuple[int, int] | None = None
 
     @property
     def identity(self) -> tuple[str, str]:

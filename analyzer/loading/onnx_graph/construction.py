@@ -76,6 +76,7 @@ def make_node(
     new.graphs = graphs
     new.module, new.module_class, new.source, new.phase = origin
     new.steps = None
+    new.text_bytes = None
     new.__class__ = Node
     return new  # type: ignore[no-any-return]  # a Node since the line above
 
