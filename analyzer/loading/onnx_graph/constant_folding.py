@@ -26,18 +26,25 @@ if TYPE_CHECKING:
 
 
 def fold(
-    op_type: str, attributes: Attributes, inputs: Arrays, proto: onnx.NodeProto, opset: int
+    op_type: str,
+    attributes: Attributes,
+    inputs: Arrays,
+    proto: onnx.NodeProto,
+    opset: int,
+    *,
+    largest: int = SMALL,
 ) -> tuple[Array, ...] | None:
     """The outputs of an operator of the default domain all of whose inputs are known.
 
-    None if they stay unknown: the operator is not on the list, it reads texts, or its result is large.
+    None if they stay unknown: the operator is not on the list, it reads texts, or more than ``largest`` numbers
+    are read or given.
     """
     import numpy as np
 
     function = _functions().get(op_type)
     if function is None and op_type not in _BY_REFERENCE:
         return None
-    if any(array is not None and not _is_cheap(array) for array in inputs):
+    if any(array is not None and not _is_cheap(array, largest) for array in inputs):
         return None
     try:
         with np.errstate(all="ignore"):
@@ -45,7 +52,8 @@ def fold(
     except Exception:  # a value that cannot be had stays unknown; what cannot be at all, inference tells
         return None
     arrays = result if isinstance(result, tuple) else (result,)
-    return tuple(np.asarray(array) for array in arrays) if all(_is_small(array) for array in arrays) else None
+    small = all(_is_small(array, largest) for array in arrays)
+    return tuple(np.asarray(array) for array in arrays) if small else None
 
 
 def cast_like(inputs: Sequence[Tensor | None]) -> tuple[Array, ...] | None:
@@ -68,14 +76,14 @@ def dtype_of(array: Array) -> DType:
         return UNDEFINED
 
 
-def _is_small(array: object) -> bool:
-    return getattr(array, "size", SMALL + 1) <= SMALL
+def _is_small(array: object, largest: int) -> bool:
+    return getattr(array, "size", largest + 1) <= largest
 
 
-def _is_cheap(array: Array) -> bool:
+def _is_cheap(array: Array, largest: int) -> bool:
     # A literal of the file may be longer than what is folded; a text has no size that its array tells, and
     # decides no shape.
-    return array.size <= SMALL and array.dtype.kind not in "OSU"
+    return array.size <= largest and array.dtype.kind not in "OSU"
 
 
 def _reference(proto: onnx.NodeProto, inputs: Arrays, opset: int) -> tuple[Array, ...]:
