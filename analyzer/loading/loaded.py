@@ -16,6 +16,7 @@ from analyzer.loading.python.input_spec import InputSpec, parse_input
 from analyzer.loading.row_lengths import with_steps
 from analyzer.loading.state_pairs import corrected
 from analyzer.loading.step_interface import Step, step_of
+from analyzer.loading.text_lengths import with_text_lengths
 
 if TYPE_CHECKING:
     import onnx
@@ -124,6 +125,7 @@ class Loaded:
             graph = prune(graph) if self._is_pruned else graph
         if self.step is None:
             graph = with_steps(graph, (*self.specs, *map(parse_input, self.guessed)))
+            graph = with_text_lengths(graph, self.specs)
         carried = self._state_of(graph) if self.step is None else self.step.carried
         return replace(graph, carried=carried) if carried else graph
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from analyzer.graph import Graph, Node, Tensor
+from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor
+from analyzer.loading.onnx_graph.constant_folding import fold
 from analyzer.loading.python.input_spec import InputSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
 
 # By operator, the operand that holds the lengths, and where X has its steps.
 _RECURRENCES = ("LSTM", "GRU", "RNN")
@@ -36,7 +44,10 @@ def with_steps(graph: Graph, specs: Iterable[InputSpec]) -> Graph:
         graph: The model at one batch.
         specs: ``--input`` options and inferred inputs; those with values tell.
     """
-    given = {spec.name: (int(spec.values[0]), int(spec.values[1])) for spec in specs if spec.values is not None}
+    given = {spec.name: spec.values for spec in specs if spec.values is not None}
+    if not any(node.op_type in _RECURRENCES for node in graph.nodes):
+        return graph
+    lengths_of = _Lengths(graph, given)
     nodes = list(graph.nodes)
     told: dict[str, None] = {}
     for node in graph.nodes:
@@ -45,7 +56,7 @@ def with_steps(graph: Graph, specs: Iterable[InputSpec]) -> Graph:
         lengths, whole = node.input(_LENGTHS), _steps(node)
         if lengths is None or not whole:
             continue
-        found = _bounds(graph, lengths, given, _DEEPEST)
+        found = lengths_of.bounds(lengths, _DEEPEST)
         fewest, most = (1, whole) if found is None else (min(max(end, 1), whole) for end in found)
         if (fewest, most) == (whole, whole):
             continue
@@ -61,26 +72,140 @@ def _steps(node: Node) -> int:
     return shape[1 if node.attributes.get("layout") == 1 else 0] or 0
 
 
-def _bounds(graph: Graph, tensor: Tensor, given: Mapping[str, Bounds], depth: int) -> Bounds | None:
-    """The smallest and the largest that any of its elements may be; None where that is not known."""
-    if tensor.value is not None and tensor.value.size and tensor.value.dtype.kind in "iu":
-        return int(tensor.value.min()), int(tensor.value.max())
-    producer = graph.producer.get(tensor.name)
-    if producer is None:
-        return given.get(tensor.name)
-    node = graph.nodes[producer]
-    operands = list(node.present_inputs)
-    if not depth or not operands or tensor.dtype.is_float:
+class _Lengths:
+    """What elements of tensors may be, from what is said of the inputs.
+
+    Args:
+        graph: The model.
+        given: The smallest and the largest value of inputs that are said.
+    """
+
+    def __init__(self, graph: Graph, given: Mapping[str, tuple[float, float]]) -> None:
+        self._graph = graph
+        self._given = given
+        # Those alone that lengths follow from: what else is given makes no corners.
+        behind = _behind_lengths(graph)
+        inputs = {tensor.name: tensor for tensor in graph.inputs if tensor.name in behind}
+        # An input of one value has one corner, of a range three: what is computed of lengths rises or falls.
+        told = {name: inputs[name] for name in given if name in inputs}
+        ends = {
+            name: sorted({low, (low + high) / 2, high}) for name, (low, high) in given.items() if name in told
+        }
+        corners = itertools.islice(itertools.product(*ends.values()), _MOST_CORNERS + 1)
+        found = [
+            {name: _filled(told[name], value) for name, value in zip(ends, corner, strict=True)}
+            for corner in corners
+        ]
+        self._corners: list[dict[str, Array | None]] = [] if len(found) > _MOST_CORNERS else found
+
+    def bounds(self, tensor: Tensor, depth: int) -> Bounds | None:
+        """The smallest and the largest that any of its elements may be; None where that is not known."""
+        if tensor.value is not None and tensor.value.size and tensor.value.dtype.kind in "iu":
+            return int(tensor.value.min()), int(tensor.value.max())
+        if tensor.dtype.is_float:
+            return None
+        producer = self._graph.producer.get(tensor.name)
+        if producer is None:
+            known = self._given.get(tensor.name)
+            return None if known is None else (int(known[0]), int(known[1]))
+        found = self._by_ends(self._graph.nodes[producer], tensor, depth)
+        return self._computed(tensor) if found is None else found
+
+    def _by_ends(self, node: Node, tensor: Tensor, depth: int) -> Bounds | None:
+        """From the ends of what an operator reads."""
+        operands = list(node.present_inputs)
+        if not depth or not operands:
+            return None
+        first = self.bounds(operands[0], depth - 1)
+        if node.op_type in _UNCHANGED:
+            values = node.output(0)
+            return first if values is not None and values.name == tensor.name else None
+        if node.op_type not in _ARITHMETIC or len(operands) != 2 or first is None:
+            return None
+        second = self.bounds(operands[1], depth - 1)
+        ends = () if second is None else _ARITHMETIC[node.op_type](first, second)
+        return (min(ends), max(ends)) if ends else None
+
+    def _computed(self, tensor: Tensor) -> Bounds | None:
+        """From the values themselves, as the operators before it compute them from those of the inputs."""
+        arrays = [self._value(tensor, corner) for corner in self._corners]
+        known = [array for array in arrays if array is not None and array.size and array.dtype.kind in "iu"]
+        if not known or len(known) < len(arrays):
+            return None
+        return min(int(array.min()) for array in known), max(int(array.max()) for array in known)
+
+    def _value(self, wanted: Tensor, corner: dict[str, Array | None]) -> Array | None:
+        """A tensor's elements; ``corner`` keeps what is known of the others, which a later call reads."""
+        waiting = [wanted]
+        while waiting and len(corner) < _MOST_TENSORS:
+            tensor = waiting[-1]
+            if tensor.name in corner:
+                waiting.pop()
+                continue
+            producer = self._graph.producer.get(tensor.name)
+            if tensor.value is not None or producer is None:
+                corner[tensor.name] = tensor.value
+                continue
+            node = self._graph.nodes[producer]
+            missing = [operand for operand in node.present_inputs if operand.name not in corner]
+            # A cycle cannot be, yet no walk may be endless.
+            if missing and len(waiting) < _MOST_TENSORS:
+                waiting.append(missing[0])
+                continue
+            for output, value in zip(node.outputs, _outputs(node, corner), strict=False):
+                if output is not None:
+                    corner[output.name] = value
+            corner.setdefault(tensor.name, None)
+        return corner.get(wanted.name)
+
+
+# Inputs of values, each with up to three; operators between them and lengths; rows of a tensor there.
+_MOST_CORNERS, _MOST_TENSORS, _MOST_ELEMENTS = 27, 512, 2**16
+
+
+def _behind_lengths(graph: Graph) -> frozenset[str]:
+    """Names of all tensors that the lengths of recurrences are computed from."""
+    lengths = [node.input(_LENGTHS) for node in graph.nodes if node.op_type in _RECURRENCES]
+    waiting = [tensor.name for tensor in lengths if tensor is not None]
+    seen = set(waiting)
+    while waiting:
+        producer = graph.producer.get(waiting.pop())
+        if producer is not None:
+            more = {tensor.name for tensor in graph.nodes[producer].present_inputs} - seen
+            seen |= more
+            waiting += more
+    return frozenset(seen)
+
+
+def _filled(tensor: Tensor, value: float) -> Array | None:
+    import numpy as np
+    import onnx
+
+    if tensor.shape is None or not tensor.dtype.onnx or tensor.dtype.name == "string":
         return None
-    first = _bounds(graph, operands[0], given, depth - 1)
-    if node.op_type in _UNCHANGED:
-        values = node.output(0)
-        return first if values is not None and values.name == tensor.name else None
-    if node.op_type not in _ARITHMETIC or len(operands) != 2 or first is None:
+    if tensor.elements is None or tensor.elements > _MOST_ELEMENTS:
         return None
-    second = _bounds(graph, operands[1], given, depth - 1)
-    ends = () if second is None else _ARITHMETIC[node.op_type](first, second)
-    return (min(ends), max(ends)) if ends else None
+    kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.dtype.onnx)
+    return np.full([size or 0 for size in tensor.shape], value).astype(kind)
+
+
+def _outputs(node: Node, known: Mapping[str, Array | None]) -> tuple[Array | None, ...]:
+    """What an operator gives; None for each where something that it reads is not known."""
+    import onnx
+
+    unknown = (None,) * len(node.outputs)
+    arrays = [None if tensor is None else known.get(tensor.name) for tensor in node.inputs]
+    if node.domain != DEFAULT_DOMAIN or node.graphs:
+        return unknown
+    if any(array is None and tensor is not None for array, tensor in zip(arrays, node.inputs, strict=True)):
+        return unknown
+    read, written = ([tensor.name if tensor else "" for tensor in side] for side in (node.inputs, node.outputs))
+    try:
+        proto = onnx.helper.make_node(node.op_type, read, written, **node.attributes)
+    except (TypeError, ValueError):  # an attribute that is no plain value
+        return unknown
+    found = fold(node.op_type, node.attributes, arrays, proto, node.version, most=_MOST_ELEMENTS)
+    return found or unknown
 
 
 def _note(op_type: str, whole: int, found: Bounds | None) -> str:

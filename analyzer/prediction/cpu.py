@@ -19,7 +19,7 @@ from analyzer.devices.device import Device
 from analyzer.precision import DevicePrecision, on_device
 from analyzer.prediction.calibration_tables import tables
 from analyzer.prediction.equivalent_loops import LIKE
-from analyzer.prediction.features import CALLS, LOOP, LOOP_WIDTH, SCAN, VOTES
+from analyzer.prediction.features import CALLS, LOOP, LOOP_WIDTH, SCAN, TEXT, TEXT_LOOPS, VOTES
 from analyzer.prediction.integer_kernels import FAMILIES, UNPACKED
 from analyzer.prediction.reference_core import gain, reference_ceilings
 from analyzer.prediction.work_item import FLOAT_BYTES, IS_PRODUCT, Kind, among
@@ -81,6 +81,19 @@ _UNPROBED = {
     VOTES: 1e-9,
     "ReduceLogSumExp": 4e-9,  # an exponential of one number after the other; 256 rows of 1,024: 1.03 ms
     "LabelEncoderStrings": 4e-8,  # a probe cannot bind strings; 1,000 of them in two columns: 83 us
+    # Nor texts: 64 and 1,024 of 1 to 100 words on one core of an EPYC (Zen 4), ONNX Runtime 1.31.1; most are
+    # within 1.5, texts of one word within 3.
+    TEXT: 1.6e-8,
+    "TextLowered": 5.4e-9,
+    "TextCompared": 5e-9,
+    "TextCopied": 6e-10,
+    "TextMatched": 1.5e-9,
+    "TextSplit": 2.0e-9,
+    "TokensByExpression": 2.15e-8,
+    "TokensBySeparator": 1.8e-8,
+    "TokensByCharacter": 5.3e-9,
+    "GramsOfText": 1.8e-8,
+    "GramsOfNumbers": 8e-9,
     # An entry of a map; 1,000 rows of two classes: 134 us.
     **dict.fromkeys(("ZipMap", "CastMap", "DictVectorizer"), 7e-8),
 }
@@ -187,7 +200,9 @@ def _is_classical(op: str) -> bool:
     return op.startswith(("SVM", "Normalizer", "LabelEncoder", "Linear")) or op in _CLASSICAL
 
 
-_CLASSICAL = frozenset({"Scaler", "Imputer", "Binarizer", "OneHotEncoder", "ZipMap", "ArrayFeatureExtractor"})
+_CLASSICAL = frozenset(
+    {"Scaler", "Imputer", "Binarizer", "OneHotEncoder", "ZipMap", "ArrayFeatureExtractor", TEXT, *TEXT_LOOPS}
+)
 
 
 def operator_times(work: Workload, at: Ceilings) -> tuple[Floats, Bools]:
@@ -208,6 +223,8 @@ def operator_times(work: Workload, at: Ceilings) -> tuple[Floats, Bools]:
         # Steps of a recurrence come one after the other: rows and directions alone are shared out. On two cores
         # an LSTM of one row gains 0.8 to 1.3 times one way and 1.3 to 2.0 both ways; of eight rows 1.9 to 2.0.
         shared = np.where(work.kind == Kind.RECURRENT, work["batch"] * work["m"], np.inf)
+        # Texts come one after the other too.
+        shared = np.where(_whether(work, (TEXT, *TEXT_LOOPS))[work.op], 1.0, shared)
         computing = computing / np.minimum(gain(computing, at.threads), np.maximum(shared, 1.0))
     weights = (work["weights"] * each + work["fixed_weights"]) * product
     # The probe of copies finds its two buffers where it left them. In a graph others were used meanwhile.
@@ -315,6 +332,8 @@ def _vector(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Floa
 
 # Weights in blocks are dequantised in one loop, however many there are (1.31.1, 4 million: no faster on two).
 _ON_ONE_THREAD = ("DequantizePacked", "DequantizeBlocks")
+# Of the reference core (``dispatch`` in reference_core.toml).
+_REFERENCE_DISPATCH_S = 1.7e-7
 # Elements of a row of the probe of short rows.
 _SHORT_ROW = 32
 
@@ -390,6 +409,9 @@ def _found_element_s(op: str, at: Ceilings, threads: int) -> float:
             value = at.of(family.format(name), threads)
             if value is not None:
                 return value
+    if op in (TEXT, *TEXT_LOOPS):
+        # No probe of them here: other cores are as fast as they hand an operator on.
+        return _UNPROBED[op] * (at.dispatch_s / _REFERENCE_DISPATCH_S if at.modelled else 1.0)
     if op in _UNPROBED:
         return _UNPROBED[op]
     value = at.of("elementwise.Add.t{T}", threads)

@@ -177,7 +177,7 @@ def _by_group(
     return GroupTimes(
         time_s=kernel + launch,
         low_s=over(times * work["least"] / spread) + inside / narrow + (launch - inside) / widest,
-        high_s=over(times * spread) + inside * narrow + (launch - inside) * widest,
+        high_s=over(times * work["most"] * spread) + inside * narrow + (launch - inside) * widest,
         bound=bound,
         method=method,
         overheads=overheads,

@@ -451,6 +451,8 @@ def _without(nbytes: int | None, tensors: Sequence[Tensor | None], inner: frozen
 
 def _is_open(node: Node) -> bool:
     """Whether a result's size is not known, and not for want of one (sequences, maps)."""
+    if node.text_bytes is not None and (source := node.input(0)) is not None and source.elements is not None:
+        return False  # how many tokens a text has decides what is written; its bytes decide the time
     return any(tensor.elements is None and "(" not in tensor.dtype.name for tensor in node.present_outputs)
 
 

@@ -203,6 +203,21 @@ class RecurrentSteps:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TextLengths:
+    """How long the texts of an operator are.
+
+    Attributes:
+        operator: Its index.
+        fewest: Bytes of the shortest that its interval holds.
+        most: Bytes of the longest.
+    """
+
+    operator: Count
+    fewest: Count
+    most: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayData:
     """The parts.
 
@@ -217,6 +232,7 @@ class ReplayData:
         runs: What was measured at other batches.
         instances: Of the user's own price list.
         steps: Of recurrences that read lengths.
+        texts: Of operators on texts.
         as_recorded: Whether the CPU's times stand as the record has them, predicted or not: it was decided anew
             from a record that kept nothing to predict them from.
     """
@@ -231,4 +247,5 @@ class ReplayData:
     runs: tuple[ReplayRun, ...] = ()
     instances: tuple[OwnInstance, ...] = ()
     steps: tuple[RecurrentSteps, ...] = ()
+    texts: tuple[TextLengths, ...] = ()
     as_recorded: bool = False

@@ -4,10 +4,11 @@
 
 The folders are those that ``deployed_quantized.py``, ``deployed_generators.py``, ``deployed_classical.py`` and
 ``deployed_trees.py`` write. Each model is measured in visits that take turns with all others, so that a slow
-minute of the machine is nobody's; the best visit counts, as in a calibration. Predictions execute nothing (``run=False``) and use this machine's calibration: run
-``analyze calibrate`` before. ``--one-thread`` runs and predicts one thread, and measures what the processor
-spends on it: what other processes take meanwhile is not counted, as it is on the clock. The second table is the
-gain of each quantised model over the network that it came from.
+minute of the machine is nobody's; the best visit counts, as in a calibration. Predictions execute nothing
+(``run=False``) and use this machine's calibration: run ``analyze calibrate`` before. ``--one-thread`` runs and
+predicts one thread, and measures what the processor spends on it: what other processes take meanwhile is not
+counted, as it is on the clock. The second table is the gain of each quantised model over the network that it
+came from.
 """
 
 from __future__ import annotations

@@ -48,6 +48,40 @@ def recurrent(steps: int = STEPS, *, halved: bool = False, reads_lengths: bool =
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
 
+def floored(steps: int = STEPS, rows: int = 4) -> onnx.ModelProto:
+    """As TorchScript writes ``torch.div(lengths - 1, 2, rounding_mode="floor") + 1``: corrected by its signs.
+
+    Behind it lengths go through float32 and back, as a share of the longest does.
+    """
+    model = recurrent(steps)
+    make = helper.make_node
+    nodes = [
+        make("Sub", ["lengths", "one"], ["less"], name="less"),
+        make("Div", ["less", "two"], ["towards0"], name="towards0"),
+        make("Mul", ["towards0", "two"], ["back"], name="back"),
+        make("Equal", ["back", "less"], ["even"], name="even"),
+        make("Not", ["even"], ["odd"], name="odd"),
+        make("Less", ["less", "zero"], ["below"], name="below"),
+        make("And", ["below", "odd"], ["one_lower"], name="one_lower"),
+        make("Sub", ["towards0", "one"], ["lower"], name="lower"),
+        make("Where", ["one_lower", "lower", "towards0"], ["floor"], name="floor"),
+        make("Add", ["floor", "one"], ["long"], name="long"),
+        make("Cast", ["long"], ["real"], name="real", to=TensorProto.FLOAT),
+        make("Ceil", ["real"], ["whole"], name="whole"),
+        make("Cast", ["whole"], ["short"], name="cast", to=TensorProto.INT32),
+    ]
+    del model.graph.node[0]
+    for position, one in enumerate(nodes):
+        model.graph.node.insert(position, one)
+    model.graph.initializer.extend(
+        numpy_helper.from_array(np.array(value, np.int64), name)
+        for name, value in (("zero", 0), ("one", 1), ("two", 2))
+    )
+    for entry, axis in ((model.graph.input[0], 1), (model.graph.input[1], 0), (model.graph.output[0], 2)):
+        entry.type.tensor_type.shape.dim[axis].dim_value = rows
+    return model
+
+
 def lstm(analysis: Analysis) -> OperatorResult:
     return next(operator for operator in analysis.operators if operator.op_type == "LSTM")
 
@@ -70,6 +104,21 @@ def test_it_takes_what_one_of_that_many_steps_takes_on_either_device(
         found, expected = getattr(shortened, side), getattr(whole, side)
         for end in ("low_s", "time_s", "high_s"):
             assert getattr(found, end) == pytest.approx(getattr(expected, end), rel=0.1)
+
+
+def test_lengths_are_computed_through_whatever_operators_lie_between() -> None:
+    """(60 - 1) // 2 + 1 is 30, and of 24 to 240 the ends are 12 and 120."""
+    found, expected = predicted(floored(), "60"), predicted(recurrent(), "30")
+    assert lstm(found).cpu.time_s == pytest.approx(lstm(expected).cpu.time_s, rel=0.05)
+    assert lstm(found).cpu.low_s == pytest.approx(lstm(expected).cpu.low_s, rel=0.05)
+    assert any("of sequences of 30 of 120 steps" in note for note in found.model.notes)
+    ranged = predicted(floored(), "24..240")
+    assert any("of sequences of 12 to 120 of 120 steps" in note for note in ranged.model.notes)
+
+
+def test_lengths_of_thousands_of_rows_are_computed_too() -> None:
+    found = analyze(floored(8, rows=4096), input=["lengths=4096:int64=11"], run=False, gpu="l4")
+    assert any("of sequences of 6 of 8 steps" in note for note in found.model.notes)
 
 
 def test_counts_stay_those_of_whole_sequences_and_a_note_says_so() -> None:

@@ -401,6 +401,14 @@ class Scope:
         elif call.domain == DEFAULT_DOMAIN and call.op_type == "Dropout" and not self.by_rules:
             shape = None if inputs[0] is None else inputs[0].shape
             types = dict.fromkeys(proto.output[1:], (DTYPES["bool"], shape))
+        # ONNX leaves open how many texts pass; without words that are left out all do
+        # (onnxruntime/core/providers/cpu/text/string_normalizer.cc).
+        elif (
+            call.op_type == "StringNormalizer"
+            and inputs[0] is not None
+            and not call.attributes.get("stopwords")
+        ):
+            types = dict.fromkeys(proto.output, (inputs[0].dtype, inputs[0].shape))
         elif call.domain == CLASSICAL_DOMAIN:
             known = infer_contrib(proto, call.domain, inputs, call.attributes)
             types = known or self._node_types(call)

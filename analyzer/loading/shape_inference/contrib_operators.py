@@ -405,6 +405,8 @@ _TABLE: dict[str, Infer] = {
     "MatMulBnb4": _packed_matmul,
     "MatMulInteger16": _matmul(0, 1, "int32"),
     "MatMulNBits": _packed_matmul,
+    # How many tokens the longest text has, the data decide.
+    "Tokenizer": lambda inputs, _: [(DTYPES["string"], (*_shape(inputs, 0), None))],
     "TransposeMatMul": _matmul(0, 1),
     # onnxruntime/core/graph/contrib_ops/diffusion_defs.cc
     "BiasAdd": _bias_add,

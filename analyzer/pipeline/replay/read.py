@@ -93,6 +93,7 @@ class _GraphBuilder:
             {name: small.value for small in replay.values for name in small.tensors} if replay else {}
         )
         self._steps = {row.operator: (row.fewest, row.most) for row in replay.steps} if replay else {}
+        self._texts = {row.operator: (row.fewest, row.most) for row in replay.texts} if replay else {}
         self._tensors: dict[str, Tensor] = {}
 
     def graph(self) -> Graph:
@@ -128,6 +129,7 @@ class _GraphBuilder:
             source=Source(file=source.file, line=source.line, code=source.code) if source else None,
             phase=operator.phase,
             steps=self._steps.get(operator.index),
+            text_bytes=self._texts.get(operator.index),
         )
 
     def _tensor(self, info: TensorInfo, *, stored: bool) -> Tensor:

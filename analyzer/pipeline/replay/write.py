@@ -30,6 +30,7 @@ from analyzer.record.replay_data import (
     ReplayGroup,
     ReplayRun,
     SmallValue,
+    TextLengths,
 )
 
 # In elements. Larger constants decide neither where an operator runs nor what it is fused with.
@@ -69,6 +70,11 @@ def write_replay_data(
             RecurrentSteps(operator=node.index, fewest=node.steps[0], most=node.steps[1])
             for node in graph.nodes
             if node.steps is not None
+        ),
+        texts=tuple(
+            TextLengths(operator=node.index, fewest=node.text_bytes[0], most=node.text_bytes[1])
+            for node in graph.nodes
+            if node.text_bytes is not None
         ),
     )
 
