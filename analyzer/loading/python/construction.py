@@ -18,10 +18,10 @@ from analyzer.loading.python.shown_arguments import (
     annotations_of,
     built_by_annotation,
     dataclass_in,
-    own_call,
     shown_arguments,
 )
 from analyzer.loading.python.user_module import user_failure
+from analyzer.loading.python.user_source.own_calls import own_call
 from analyzer.loading.python.user_source.unbuilt_models import inputs_to_give
 from analyzer.text import first_few, nearest, plural
 

@@ -1,1 +1,1 @@
-"""What the text of a user's file tells without running it: where it trains, what an unbuilt class takes."""
+"""What the text of a user's file tells without running it: where it trains, what it builds and with what."""
