@@ -13,7 +13,9 @@ from analyzer.errors import ModelError
 from analyzer.loading.load import load
 from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.python import user_module
+from analyzer.loading.python.example_inputs import resolve_inputs
 from analyzer.loading.python.input_spec import parse_input
+from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import UserModel, load_user_model
 from analyzer.loading.python.user_source.training_loops import before_training
 
@@ -328,3 +330,33 @@ def test_arguments_that_are_given_stay_and_the_files_call_gives_the_others(tmp_p
 def test_random_weights_are_those_of_the_loop_not_begun(user: Callable[..., UserModel]) -> None:
     first, second = (user(TRAINED).model.state_dict()["weight"] for _ in range(2))
     assert torch.equal(first, second)
+
+
+# Warnings
+
+LISTED = """
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(6, 3)
+        def forward(self, x):
+            warnings.warn("of the trial")
+            return self.head(x[[slice(0, 1), slice(0, 6)]])  # PyTorch warns of a list in the place of a tuple
+"""
+
+
+@pytest.mark.filterwarnings("always")
+def test_what_is_warned_of_while_inputs_are_but_tried_is_not_shown(
+    user: Callable[..., UserModel], recwarn: pytest.WarningsRecorder
+) -> None:
+    found = user("    import warnings" + LISTED)
+    resolve_inputs(found, [], 2, meta=False)
+    assert not [*recwarn]
+
+
+@pytest.mark.filterwarnings("always")
+def test_what_pytorch_warns_of_inside_our_own_lines_is_not_shown(recwarn: pytest.WarningsRecorder) -> None:
+    with cuda_is_elsewhere("cpu"):
+        listed: Any = [slice(0, 1), slice(0, 3)]
+        assert torch.ones(2, 3)[listed].shape == (1, 3)
+    assert not [*recwarn]
