@@ -243,7 +243,7 @@ def _export_python(
         inputs_origin=inputs.origin,
         guessed=tuple(spec.text for spec in inputs.guessed),
         exporter=exported.exporter,
-        notes=(*exported.notes, *left_out(user, inputs)),
+        notes=(*user.notes, *exported.notes, *left_out(user, inputs)),
         specs=specs,
         parameters=exported.parameters,
         parameter_bytes=exported.parameter_bytes,
@@ -263,7 +263,7 @@ def _export_first_that_works(
     first: AnalyzerError | None = None
     for strict, meta in product((False, True), (True, False)):
         try:
-            user = load_user_model(reference, meta=meta)
+            user = load_user_model(reference, meta=meta, specs=specs)
             inputs = resolve_inputs(user, specs, batch, meta=meta)
             progress("exporting to ONNX")
             exported = export_any_batch(user, specs, inputs, opset, strict=strict)
@@ -324,7 +324,7 @@ def _torchscript(
     from analyzer.loading.torch_export.torchscript import export_torchscript
 
     progress("exporting to ONNX with TorchScript")
-    user = load_user_model(reference, meta=False)
+    user = load_user_model(reference, meta=False, specs=specs)
     inputs = resolve_inputs(user, specs, batch, meta=False)
     exported = export_torchscript(user, inputs, opset, first)
     return user, inputs, exported, inputs.batch

@@ -153,8 +153,8 @@ def parse_argument(text: str) -> Argument:
     Raises:
         UsageError: It has no name, or its value is almost a literal.
     """
-    name, equals, value = text.partition("=")
-    name, value = name.strip(), value.strip()
+    name, equals, given = text.partition("=")
+    name, value = name.strip(), given.strip()
     if not equals or not name.isidentifier():
         raise UsageError(f"--arg {text}: expected NAME=VALUE.", hint="For example --arg hidden=512.")
     # As a text it would count as true.
@@ -168,8 +168,8 @@ def parse_argument(text: str) -> Argument:
         raise UsageError(f"--arg {text}: {_DOTS}", hint=f"For example --arg {name}=512. {_VALUES}")
     try:
         return _argument(name, value)
-    except ValueError:
-        return Argument(name=name, literal=repr(value), word=value if value.isidentifier() else "")
+    except ValueError:  # a text: every character of it may count
+        return Argument(name=name, literal=repr(given), word=given if given.isidentifier() else "")
 
 
 def with_arguments(reference: Reference, arguments: Iterable[Argument]) -> Reference:

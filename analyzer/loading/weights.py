@@ -86,7 +86,7 @@ def _from_python(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
             )
     else:
         assert loaded.reference is not None
-        user = load_user_model(loaded.reference, meta=False)
+        user = load_user_model(loaded.reference, meta=False, specs=loaded.specs)
     import sys
 
     with redirect_stdout(sys.stderr):

@@ -16,6 +16,7 @@ from analyzer.loading.model_reference import (
     split_path,
     with_arguments,
 )
+from analyzer.loading.python.input_spec import parse_input
 from analyzer.loading.python.user_model import UserModel, load_user_model
 
 HEAD = """
@@ -171,7 +172,7 @@ def test_what_the_file_itself_has_stands_in_the_hint_on_missing_arguments(
     with pytest.raises(ModelError, match=r"Net needs arguments \(config, classes\)") as caught:
         built(code)
     hint = caught.value.hint or ""
-    assert "Give --arg config=config --arg classes=..., or write" in hint
+    assert "net.py:Net --arg config=config --arg classes=...`, or write" in hint
     assert "def build_model(): return Net(config=config, classes=...), with values in place of `...`" in hint
 
 
@@ -338,7 +339,7 @@ def test_a_missing_argument_is_built_from_its_annotation_in_the_hint(built: Call
                 "heads: Heads", "heads: Heads = None"
             )
         )
-    assert "Give --arg 'config=Config()', or" in (caught.value.hint or "")
+    assert "net.py:Net --arg 'config=Config()'`, or" in (caught.value.hint or "")
 
 
 def test_a_missing_argument_has_the_value_that_the_files_own_call_shows(
@@ -363,6 +364,59 @@ def test_a_missing_argument_has_the_value_that_the_files_own_call_shows(
     hint = caught.value.hint or ""
     # "0.1" becomes a number only in argparse, and depth is computed: neither is told.
     options = "--arg width=6 --arg 'sizes=[2, 3]' --arg rate=... --arg tied=False --arg depth=..."
-    assert f"Give {options} (values of line 16), or" in hint
+    assert f"net.py:Net {options}` (values of line 16), or" in hint
     complete = built(code, "Net", "width=6", "sizes=[2, 3]", "rate=0.1", "tied=False", "depth=2").model
     assert (complete.in_features, complete.out_features) == (6, 5)
+
+
+def test_a_text_arrives_with_its_blanks() -> None:
+    letters = "_'ABCDEFGHIJKLMNOPQRSTUVWXYZ "
+    assert parse_argument(f"labels={letters}").value == letters
+    assert len(parse_argument(f"labels={letters}").value) == 29
+    assert parse_argument("pad= ").value == " "
+    assert parse_argument("hidden= 5 ").value == 5
+
+
+SPEECH = """
+    class Cells(nn.Module):
+        def __init__(self, size):
+            super().__init__()
+            self.rnn = nn.LSTM(size, size, batch_first=True)
+        def forward(self, x): return self.rnn(x)[0]
+    class Speech(nn.Module):
+        def __init__(self, labels, words, hidden=6):
+            super().__init__()
+            self.table = nn.Embedding(words, hidden)
+            self.conv = nn.Sequential(nn.Conv2d(1, hidden, 3), nn.ReLU())
+            self.cells = nn.ModuleList(Cells(hidden) for _ in range(3))
+            self.out = nn.Linear(hidden, len(labels))
+            self.mixed = nn.Linear(labels * 2, 4)
+        def forward(self, sound, tokens, states, weights, lengths):
+            for cell in self.cells:
+                states = cell(states)
+            return self.conv(sound), self.table(tokens), states, self.mixed(weights), lengths
+"""
+
+
+def test_one_message_has_the_arguments_and_the_inputs_that_are_missing(built: Callable[..., UserModel]) -> None:
+    with pytest.raises(ModelError, match=r"Speech needs arguments \(labels, words\)") as caught:
+        built(SPEECH)
+    # Sizes of layers whose sizes are known, types of all; what follows from `labels` stays open.
+    inputs = (
+        "--input sound=B,1,224,224:float32 --input tokens=B,128:int64 --input states=B,128,6:float32 "
+        "--input weights=B,...:float32 --input lengths=B,...:float32`"
+    )
+    assert f"net.py:Speech --arg labels=... --arg words=... {inputs}, or write" in (caught.value.hint or "")
+
+
+def test_inputs_that_are_given_or_will_be_inferred_are_not_asked_for(
+    built: Callable[..., UserModel], tmp_path: Path
+) -> None:
+    with pytest.raises(ModelError) as caught:
+        built(NET)
+    assert "--input" not in (caught.value.hint or "")
+    (tmp_path / "speech.py").write_text(HEAD + textwrap.dedent(SPEECH))
+    given = [parse_input(f"{name}=B,3") for name in ("sound", "tokens", "states", "weights")]
+    with pytest.raises(ModelError) as caught:
+        load_user_model(parse_reference(str(tmp_path / "speech.py")), meta=True, specs=given)
+    assert "--arg words=... --input lengths=B,...:float32`, or" in (caught.value.hint or "")

@@ -6,7 +6,8 @@ import ast
 import dataclasses
 import inspect
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
@@ -20,6 +21,8 @@ from analyzer.loading.python.shown_arguments import (
     shown_arguments,
 )
 from analyzer.loading.python.user_module import user_failure
+from analyzer.loading.python.user_source.own_calls import own_call
+from analyzer.loading.python.user_source.unbuilt_models import inputs_to_give
 from analyzer.text import first_few, nearest, plural
 
 _OF_ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -142,10 +145,60 @@ def fits(builder: Callable[..., object], arguments: Sequence[Argument]) -> bool:
     return not _fault(builder, arguments)[0]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletedReference:
+    """A reference with the arguments that the file's own call passes.
+
+    Attributes:
+        reference: With all arguments.
+        line: Of that call.
+        told: The arguments that it added.
+    """
+
+    reference: Reference
+    line: int
+    told: str
+
+
+def completed(
+    reference: Reference, builder: Callable[..., object], module: ModuleType
+) -> CompletedReference | None:
+    """The arguments that nobody gave, as the file itself gives them.
+
+    None where none is missing, and where not all are known.
+    """
+    _, missing = _fault(builder, reference.arguments)
+    call = own_call(module, builder) if missing else None
+    if call is None:
+        return None
+    by_position = [item.name for item in _all_parameters(builder) or () if item.kind in _POSITIONAL]
+    count = sum(item.name is None for item in reference.arguments)
+    given = {*by_position[:count], *(item.name for item in reference.arguments)}
+    added = [item for item in call.arguments if item.name not in given]
+    whole = replace(reference, arguments=(*reference.arguments, *added))
+    if not fits(builder, whole.arguments):
+        return None
+    return CompletedReference(reference=whole, line=call.line, told=", ".join(map(str, added)))
+
+
 def require_fitting(
-    reference: Reference, name: str, builder: Callable[..., object], module: ModuleType
+    reference: Reference,
+    name: str,
+    builder: Callable[..., object],
+    module: ModuleType,
+    *,
+    inputs: Collection[str] = (),
+    beside: str = "",
 ) -> None:
     """Says which argument is missing, or not known.
+
+    Args:
+        reference: With the arguments that are given.
+        name: Of the builder.
+        builder: What is called.
+        module: The file.
+        inputs: Names of the inputs that are given.
+        beside: What could be built instead.
 
     Raises:
         ModelError: It cannot be called with the reference's arguments.
@@ -155,7 +208,8 @@ def require_fitting(
         return
     where = f"{reference.text}: {name} {fault}."
     if missing:
-        raise ModelError(where, hint=_how_to_give(reference, name, builder, missing, module))
+        hint = _how_to_give(reference, name, builder, missing, module, inputs)
+        raise ModelError(where, hint=f"{hint} {beside}".rstrip())
     known = ", ".join(map(_shown, parameters_of(builder)))
     unknown = fault.removeprefix(_UNKNOWN) if fault.startswith(_UNKNOWN) else ""
     close = nearest(unknown, [item.name for item in parameters_of(builder)]) if unknown else None
@@ -187,8 +241,14 @@ def _fault(builder: Callable[..., object], arguments: Sequence[Argument]) -> tup
 
 
 def _how_to_give(
-    reference: Reference, name: str, builder: Callable[..., object], missing: Sequence[str], module: ModuleType
+    reference: Reference,
+    name: str,
+    builder: Callable[..., object],
+    missing: Sequence[str],
+    module: ModuleType,
+    inputs: Collection[str],
 ) -> str:
+    """All that is still missing, arguments and inputs, in one command."""
     text = reference.text.partition("(")[0] if reference.arguments else reference.text
     target = text if reference.name is not None else f"{text}:{name}"
     # What the file calls as the parameter is called is what it means.
@@ -199,15 +259,27 @@ def _how_to_give(
         f"{item}={value or built_by_annotation(module, builder, item) or OPEN}" for item, value in told.items()
     ]
     written = ", ".join([*map(str, reference.arguments), *given])
-    options = " ".join(f"--arg {shlex.quote(item)}" for item in given)
-    hint = f"Give {options}" + (f" (values of line {line})" if shown.keys() & {*missing} - own else "")
-    hint += f', or write "{target}({written})"'
+    options = _options(reference.arguments, given)
+    named = {item.name: item.literal for item in reference.arguments if item.name is not None}
+    needed = inputs_to_give(builder, {**shown, **named}, inputs)
+    command = [target, *options] if options is not None else [f"{target}({written})"]
+    command += [part for item in needed for part in ("--input", item)]
+    hint = f"Run `analyze {shlex.join(command)}`"
+    hint += f" (values of line {line})" if shown.keys() & {*missing} - own else ""
+    hint += f', or write "{target}({written})"' if options is not None else ""
     if name != "build_model":
         hint += f", or add a line to the file: def build_model(): return {name}({written})"
-    if any(OPEN in item for item in given):
+    if any(OPEN in item for item in (*given, *needed)):
         hint += ", with values in place of `...`"
     defaults = [_shown(item) for item in parameters_of(builder) if item.default is not item.empty]
     return f"{hint}." + (f" The others have defaults: {first_few(defaults, 6)}." if defaults else "")
+
+
+def _options(arguments: Sequence[Argument], given: Sequence[str]) -> list[str] | None:
+    """Arguments as ``--arg`` takes them; None where one is given by its position."""
+    if any(item.name is None for item in arguments):
+        return None
+    return [part for item in (*map(str, arguments), *given) for part in ("--arg", item)]
 
 
 def _shown(parameter: inspect.Parameter) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -88,7 +89,9 @@ def _first_source(
         inputs = _from_file(user, offered, batch)
         assumed = _assumed(user, inputs)
         return replace(inputs, origin="inferred", guessed=assumed) if assumed else inputs
-    return _inferred(user, batch or 1, meta=meta)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of inputs that are but tried
+        return _inferred(user, batch or 1, meta=meta)
 
 
 def _assumed(user: UserModel, inputs: ExampleInputs) -> tuple[InputSpec, ...]:

@@ -18,7 +18,7 @@ from typing import Any
 from analyzer.loading.model_reference import expression
 
 OPEN = "..."  # for a value that nothing shows
-_LONGEST = 200  # characters of a value that a hint shows
+LONGEST = 200  # characters of a value that a hint shows
 _DEEPEST = 4  # classes in one another
 _FLAGS = {"store_true": "False", "store_false": "True"}
 
@@ -29,23 +29,23 @@ def shown_arguments(module: ModuleType, builder: Callable[..., object]) -> tuple
     A number or text that the call takes from the command line is its default there. Of several calls that which
     tells most counts; without one the line is 0.
     """
-    tree = _tree(module)
+    tree = tree_of(module)
     name = getattr(builder, "__name__", "")
     if tree is None or not name:
         return {}, 0
-    defaults = _command_line_defaults(tree)
+    defaults = command_line_defaults(tree)
     positions = [
         item.name
-        for item in _parameters(builder)
+        for item in signature_of(builder)
         if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)
     ]
     best: dict[str, str] = {}
     line = 0
     for call in ast.walk(tree):
-        if not isinstance(call, ast.Call) or _called(call) != name:
+        if not isinstance(call, ast.Call) or called_name(call) != name:
             continue
         found = {}
-        for parameter, node in [*zip(positions, call.args, strict=False), *_named(call)]:
+        for parameter, node in [*zip(positions, call.args, strict=False), *named_values(call)]:
             if isinstance(node, ast.Starred):
                 break  # what follows it has no position that is known
             value = _shown(node, defaults, module)
@@ -65,7 +65,7 @@ def built_by_annotation(
         return None
     needed = [
         f"{item.name}={built_by_annotation(module, kind, item.name, depth + 1) or OPEN}"
-        for item in _parameters(kind)
+        for item in signature_of(kind)
         if item.default is item.empty and item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD)
     ]
     return f"{kind.__name__}({', '.join(needed)})"
@@ -98,26 +98,30 @@ def _own_class(annotation: object, module: ModuleType) -> type | None:
     return kind if known and (dataclasses.is_dataclass(kind) or kind.__module__ == module.__name__) else None
 
 
-def _parameters(builder: Callable[..., object]) -> list[inspect.Parameter]:
+def signature_of(builder: Callable[..., object]) -> list[inspect.Parameter]:
+    """Its parameters; none of what Python cannot look into."""
     try:
         return list(inspect.signature(builder).parameters.values())
     except (TypeError, ValueError):
         return []
 
 
-def _tree(module: ModuleType) -> ast.Module | None:
+def tree_of(module: ModuleType) -> ast.Module | None:
+    """The file's syntax; None where it cannot be read."""
     try:
         return ast.parse(Path(str(getattr(module, "__file__", ""))).read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 
-def _called(call: ast.Call) -> str:
+def called_name(call: ast.Call) -> str:
+    """The last part of what is called: ``Net`` of ``models.Net(3)``."""
     function = call.func
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
-def _named(call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
+def named_values(call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
+    """What a call passes by name."""
     return ((item.arg, item.value) for item in call.keywords if item.arg is not None)
 
 
@@ -129,8 +133,8 @@ def _shown(node: ast.expr, defaults: Mapping[str, ast.expr], module: ModuleType)
         text = expression(ast.unparse(_Filled(defaults).visit(ast.parse(ast.unparse(node), mode="eval"))))
     except (ValueError, SyntaxError, RecursionError):
         return None
-    called = (_called(item) for item in ast.walk(ast.parse(text)) if isinstance(item, ast.Call))
-    return text if len(text) <= _LONGEST and all(name in vars(module) for name in called) else None
+    called = (called_name(item) for item in ast.walk(ast.parse(text)) if isinstance(item, ast.Call))
+    return text if len(text) <= LONGEST and all(name in vars(module) for name in called) else None
 
 
 class _Filled(ast.NodeTransformer):
@@ -143,13 +147,13 @@ class _Filled(ast.NodeTransformer):
         return self.defaults.get(node.attr, node) if isinstance(node.value, ast.Name) else node
 
 
-def _command_line_defaults(tree: ast.Module) -> dict[str, ast.expr]:
+def command_line_defaults(tree: ast.Module) -> dict[str, ast.expr]:
     """Defaults of the options that the file declares with argparse, by the attribute that holds them."""
     defaults: dict[str, ast.expr] = {}
     for call in ast.walk(tree):
-        if not isinstance(call, ast.Call) or _called(call) != "add_argument":
+        if not isinstance(call, ast.Call) or called_name(call) != "add_argument":
             continue
-        named = dict(_named(call))
+        named = dict(named_values(call))
         flags = [
             item.value for item in call.args if isinstance(item, ast.Constant) and isinstance(item.value, str)
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -59,7 +60,9 @@ def cuda_is_elsewhere(home: str | None = None) -> Iterator[None]:
     if torch.cuda.is_available():
         yield
         return
-    with _cuda_mode(home):
+    with _cuda_mode(home), warnings.catch_warnings():
+        # What PyTorch warns of inside the mode would be told of a line of ours.
+        warnings.filterwarnings("ignore", module=re.escape(__name__))
         yield
 
 

@@ -7,38 +7,42 @@ device as the default, so that no weight is ever allocated.
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from analyzer.errors import AnalyzerError, InputError, ModelError
 from analyzer.loading.model_reference import Reference
-from analyzer.loading.python.construction import called_with, fits, require_fitting, required_by, values_of
+from analyzer.loading.python.construction import (
+    called_with,
+    completed,
+    require_fitting,
+    required_by,
+    values_of,
+)
 from analyzer.loading.python.hugging_face import configured
-from analyzer.loading.python.model_libraries import inputs_of_library, library_builder
+from analyzer.loading.python.input_spec import InputSpec
+from analyzer.loading.python.model_choice import ChosenModel, choose, unwrapped
+from analyzer.loading.python.model_libraries import inputs_of_library
 from analyzer.loading.python.source_lines import construction_lines
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, unscripted
 from analyzer.loading.python.user_module import executed, home_folder, importable
 from analyzer.loading.python.user_module import (
     user_failure as user_failure,  # also for whoever runs a UserModel
 )
-from analyzer.loading.torch_private import compiled_from
+from analyzer.loading.python.user_source.training_loops import TrainingLoop
 
 if TYPE_CHECKING:
     from torch.nn import Module
 
     from analyzer.loading.torch_private import Tree
 
-
-# Functions that the file offers to us or to Python, never the model itself.
-_HELPERS = frozenset(
-    {"build_model", "example_inputs", "example_targets", "loss", "main", "criterion", "optimizer"}
-)
 
 # What example_inputs(batch) is called with where no batch is asked for.
 DEFAULT_BATCH = 1
@@ -55,6 +59,7 @@ class UserModel:
         meta: Whether it was built on the meta device, without weights.
         is_function: Whether the user gave a plain function of tensors.
         assumed: Of a configuration, the inputs whose sizes it leaves open, and the values that fill them.
+        notes: What the report should say of how the model was found and built.
     """
 
     model: Module
@@ -63,23 +68,26 @@ class UserModel:
     meta: bool
     is_function: bool = False
     assumed: Mapping[str, tuple[int, int] | None] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
-def load_user_model(reference: Reference, *, meta: bool) -> UserModel:
+def load_user_model(reference: Reference, *, meta: bool, specs: Sequence[InputSpec] = ()) -> UserModel:
     """Executes the file and builds its model.
 
     Args:
         reference: Which file or module, and which name in it.
         meta: Whether to build on the meta device.
+        specs: The inputs that are given, which only some of its classes may take.
 
     Raises:
         ModelError: No model, several, one that needs arguments, or code that raises.
     """
     import torch
 
+    inputs = {re.split(r"[.\[]", spec.name)[0] for spec in specs}
     # What the user's code prints is no result of ours: standard output may be a report.
     with (
-        importable(home_folder(reference)),
+        importable(home_folder(reference)) as finder,
         construction_lines(),
         redirect_stdout(sys.stderr),
         _empty_command_line(reference),
@@ -98,18 +106,42 @@ def load_user_model(reference: Reference, *, meta: bool) -> UserModel:
             if reference.kind == "configuration":
                 built = configured(reference)
                 module, assumed = built.module, built.assumed
-                name, candidate = module.__name__, module.model
+                choice = ChosenModel(name=module.__name__, candidate=module.model)
             else:
-                module = executed(reference)
-                name, candidate = _choose_candidate(reference, module)
-            model, is_function = _build(reference, name, candidate, module)
+                module = executed(reference, finder)
+            with _told_of(finder.loops):
+                if reference.kind != "configuration":
+                    choice = choose(reference, module, inputs)
+                model, is_function, notes = _build(reference, choice, module, inputs)
         model = unwrapped(model)
         model.eval()
     offered = inputs_of_library(reference, model)
     if offered is not None:  # beside the library's own module, which stays as it is
         module = ModuleType(module.__name__)
         module.example_inputs = offered  # type: ignore[attr-defined]  # what a user's file would define
-    return UserModel(model=model, name=name, module=module, meta=meta, is_function=is_function, assumed=assumed)
+    left_out = tuple(
+        f"{loop.told} What follows it was left out, but functions, classes and example_inputs."
+        for loop in finder.loops
+    )
+    return UserModel(
+        model=model,
+        name=choice.name,
+        module=module,
+        meta=meta,
+        is_function=is_function,
+        assumed=assumed,
+        notes=(*choice.notes, *notes, *left_out),
+    )
+
+
+@contextmanager
+def _told_of(loops: list[TrainingLoop]) -> Iterator[None]:
+    """Says in an error's hint where the file was not executed further: what is missing may stand there."""
+    try:
+        yield
+    except ModelError as error:
+        error.hint = " ".join([*filter(None, [error.hint]), *(loop.told for loop in loops)]) or None
+        raise
 
 
 @contextmanager
@@ -123,117 +155,20 @@ def _empty_command_line(reference: Reference) -> Iterator[None]:
         sys.argv = before
 
 
-def unwrapped(model: Module) -> Module:
-    """The module inside ``torch.compile``, ``DataParallel`` and ``DistributedDataParallel``."""
-    from torch.nn.parallel import DataParallel, DistributedDataParallel
-
-    while True:
-        if isinstance(model, (DataParallel, DistributedDataParallel)):
-            model = model.module
-        elif (inner := compiled_from(model)) is not None:
-            model = inner
-        else:
-            return model
-
-
-def _choose_candidate(reference: Reference, module: ModuleType) -> tuple[str, object]:
-    if reference.name is not None:
-        return reference.name, library_builder(reference, module) or _named(reference, module)
-    if callable(getattr(module, "build_model", None)):
-        return "build_model", module.build_model
-    if getattr(module, "model", None) is not None:  # `model = None` is no model
-        return "model", module.model
-    return _only_candidate(reference, module)
-
-
-def _named(reference: Reference, module: ModuleType) -> object:
-    value: object = module
-    assert reference.name is not None
-    for part in reference.name.split("."):
-        if not hasattr(value, part):
-            raise ModelError(f"{reference.text}: there is no {reference.name}.", hint=_models_defined(module))
-        value = getattr(value, part)
-    return value
-
-
-def _classes(module: ModuleType) -> list[type[Module]]:
+def _build(
+    reference: Reference, choice: ChosenModel, module: ModuleType, inputs: Collection[str]
+) -> tuple[Module, bool, tuple[str, ...]]:
+    """The model as an ``nn.Module``, whether it is a plain function of tensors, and what was assumed."""
     import torch
 
-    return [
-        value
-        for value in vars(module).values()
-        if isinstance(value, type)
-        and issubclass(value, torch.nn.Module)
-        and value.__module__ == module.__name__  # not what the file imports
-    ]
-
-
-def _instances(module: ModuleType) -> list[str]:
-    """The names of variables that hold a model."""
-    import torch
-
-    return [name for name, value in vars(module).items() if isinstance(value, torch.nn.Module)]
-
-
-def _functions(module: ModuleType) -> list[FunctionType]:
-    return [
-        value
-        for name, value in vars(module).items()
-        if inspect.isfunction(value)
-        and value.__module__ == module.__name__
-        and not name.startswith("_")
-        and name not in _HELPERS
-    ]
-
-
-def _models_defined(module: ModuleType) -> str | None:
-    classes, functions = _classes(module), _functions(module)
-    names = [item.__name__ for item in classes] + [item.__name__ for item in functions] + _instances(module)
-    return f"It defines {', '.join(names)}." if names else None
-
-
-def _only_candidate(reference: Reference, module: ModuleType) -> tuple[str, object]:
-    classes = _classes(module)
-    ready = [item for item in classes if fits(item, reference.arguments)]
-    if len(ready) > 1:
-        names = ", ".join(item.__name__ for item in ready)
-        raise ModelError(
-            f"{reference.text} defines {len(ready)} models: {names}.",
-            hint=f"Name one: {reference.text}:{ready[-1].__name__}, or define build_model().",
-        )
-    if ready:
-        return ready[0].__name__, ready[0]
-    if classes:
-        return classes[-1].__name__, classes[-1]  # whose arguments are told
-    functions = _functions(module)
-    if len(functions) == 1:
-        return functions[0].__name__, functions[0]
-    if functions:
-        names = ", ".join(item.__name__ for item in functions)
-        raise ModelError(
-            f"{reference.text} defines no model but {len(functions)} functions: {names}.",
-            hint=f"Name one: {reference.text}:{functions[0].__name__}.",
-        )
-    named = _instances(module)
-    raise ModelError(
-        f"{reference.text} holds no model.",
-        hint=f"Name one: {reference.text}:{named[0]}."
-        if named
-        else "Define build_model(), a variable model, or one nn.Module subclass.",
-    )
-
-
-def _build(reference: Reference, name: str, candidate: Any, module: ModuleType) -> tuple[Module, bool]:
-    """The model as an ``nn.Module``, and whether the user gave a plain function of tensors."""
-    import torch
-
+    name, candidate = choice.name, choice.candidate
     if isinstance(candidate, torch.nn.Module):
         if reference.arguments:
             raise ModelError(
                 f"{reference.text}: {name} is built already and takes no arguments.",
                 hint="Name the class or the function that builds it.",
             )
-        return candidate, False
+        return candidate, False, ()
     if not callable(candidate):
         raise ModelError(
             f"{reference.text}: {name} is a {type(candidate).__name__}, not a model.",
@@ -243,9 +178,13 @@ def _build(reference: Reference, name: str, candidate: Any, module: ModuleType) 
         if not issubclass(candidate, torch.nn.Module):
             raise ModelError(f"{reference.text}: the class {name} is not an nn.Module.")
     elif required_by(candidate) and name != "build_model" and not reference.arguments:
-        return function_module(candidate), True
-    require_fitting(reference, name, candidate, module)
-    return _built(reference, name, candidate, module), False
+        return function_module(candidate), True, ()
+    completion = completed(reference, candidate, module)
+    if completion is None:
+        require_fitting(reference, name, candidate, module, inputs=inputs, beside=choice.beside)
+        return _built(reference, name, candidate, module), False, ()
+    note = f"{name} was built as line {completion.line} builds it: {completion.told} (--arg gives others)."
+    return _built(completion.reference, name, candidate, module), False, (note,)
 
 
 def _built(reference: Reference, name: str, builder: Callable[..., object], module: ModuleType) -> Module:

@@ -1,4 +1,7 @@
-"""A user's Python file or module, executed: on the import path, with its errors told by its own lines."""
+"""A user's Python file or module, executed: on the import path, with its errors told by its own lines.
+
+Up to where it trains: neither the time nor the checkpoints of a training are an analysis's to take.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,21 @@ import importlib.util
 import os
 import re
 import sys
+import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, FrameType, ModuleType
 
 from analyzer.errors import AnalyzerError, ModelError
 from analyzer.loading.dependencies import is_library
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.model_libraries import LIBRARIES
 from analyzer.loading.python.source_lines import line_text, shown_path
+from analyzer.loading.python.user_source.training_loops import TrainingLoop, before_training
 
 # What urllib, requests and huggingface_hub say of a machine without a network.
 _NO_NETWORK = re.compile(
@@ -25,6 +32,8 @@ _NO_NETWORK = re.compile(
     r"offline mode"
 )
 _MARK = "_analyzer_loaded"  # our mark on a user's module
+_OWN_FOLDER = str(Path(__file__).resolve().parent.parent.parent) + os.sep
+_SECONDS_UNTIL_TOLD = 5.0  # that a file takes to execute
 # What PyTorch says where there is no CUDA (torch/cuda/__init__.py, torch/serialization.py).
 NO_CUDA = re.compile(
     r"not compiled with CUDA|not linked with support for cuda|NVIDIA driver|No CUDA GPUs|"
@@ -42,12 +51,55 @@ def home_folder(reference: Reference) -> str:
     return str(reference.path.resolve().parent) if reference.path else os.getcwd()
 
 
+class _LoaderUntilTraining(SourceFileLoader):
+    """Loads a file of the user's up to the statement that trains, and notes where that is."""
+
+    def __init__(self, name: str, path: str, loops: list[TrainingLoop]) -> None:
+        super().__init__(name, path)
+        self.loops = loops
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """The file's code; nothing of it is kept in ``__pycache__`` where a part is left out."""
+        path = self.get_filename(fullname)
+        cut = before_training(self.get_data(path), path)
+        if cut is None:
+            return super().get_code(fullname)
+        tree, line = cut
+        self.loops.append(TrainingLoop(file=shown_path(path), line=line, text=line_text(path, line)))
+        return compile(tree, path, "exec", dont_inherit=True)
+
+
+class _FinderUntilTraining(MetaPathFinder):
+    """Finds modules as Python's own finder does, and has those of the user's loaded up to where they train."""
+
+    def __init__(self) -> None:
+        self.loops: list[TrainingLoop] = []
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """As ``PathFinder.find_spec``."""
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and type(spec.loader) is SourceFileLoader and spec.origin is not None:
+            file = os.path.abspath(spec.origin)
+            if not is_library(file):
+                spec.loader = _LoaderUntilTraining(fullname, spec.origin, self.loops)
+        return spec
+
+    def loader(self, name: str, path: Path) -> SourceFileLoader:
+        """A loader of this file."""
+        return _LoaderUntilTraining(name, str(path), self.loops)
+
+
 @contextmanager
-def importable(folder: str) -> Iterator[None]:
+def importable(folder: str) -> Iterator[_FinderUntilTraining]:
     """Puts a folder first on the import path, and forgets its modules before, so that edits are seen.
 
     Args:
         folder: It; empty for none.
+
+    Yields:
+        What finds modules inside the block, and knows where their execution was stopped.
     """
     # A tuple: a module's __getattr__ may import others while we look at it.
     for name, module in tuple(sys.modules.items()):
@@ -57,9 +109,14 @@ def importable(folder: str) -> Iterator[None]:
     before = set(sys.modules)
     first = [folder] if folder else []
     sys.path[:0] = first
+    finder = _FinderUntilTraining()
+    # In the place of Python's own: built-in modules come before both.
+    place = sys.meta_path.index(PathFinder) if PathFinder in sys.meta_path else len(sys.meta_path)
+    sys.meta_path.insert(place, finder)
     try:
-        yield
+        yield finder
     finally:
+        sys.meta_path.remove(finder)
         for name in first:
             sys.path.remove(name)
         for name in set(sys.modules) - before:
@@ -69,19 +126,65 @@ def importable(folder: str) -> Iterator[None]:
                 vars(module)[_MARK] = True
 
 
-def executed(reference: Reference) -> ModuleType:
-    """The file or module of a reference, run as Python would run it.
+def executed(reference: Reference, finder: _FinderUntilTraining) -> ModuleType:
+    """The file or module of a reference, run as an import would, up to where it trains.
+
+    Args:
+        reference: It.
+        finder: Of ``importable``.
 
     Raises:
         ModelError: It cannot be found or read, or raises.
     """
-    if reference.module is not None:
-        return _import_module(reference)
+    with _told_if_slow():
+        return _import_module(reference) if reference.module is not None else _run_file(reference, finder)
+
+
+@contextmanager
+def _told_if_slow() -> Iterator[None]:
+    """Tells on standard error which line of the user's is at work where a block takes long."""
+    thread = threading.get_ident()
+
+    def tell() -> None:
+        at = _module_level_at_work(sys._current_frames().get(thread))  # noqa: SLF001  # Python's own way to it
+        if at is None:
+            return
+        file, line = at
+        print(
+            f"executing {shown_path(file)} takes long: line {line} of its module level is at work "
+            f"(`{line_text(file, line)}`). What the model does not need can stand under "
+            '`if __name__ == "__main__":`.',
+            file=sys.stderr,
+            flush=True,
+        )
+
+    timer = threading.Timer(_SECONDS_UNTIL_TOLD, tell)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()  # no thread is left where a process is forked
+
+
+def _module_level_at_work(frame: FrameType | None) -> tuple[str, int] | None:
+    """File and line of the outermost module level of the user's that we execute."""
+    found = None
+    while frame is not None and not frame.f_code.co_filename.startswith(_OWN_FOLDER):
+        code = frame.f_code
+        if code.co_name == "<module>" and not is_library(code.co_filename):
+            found = (code.co_filename, frame.f_lineno)
+        frame = frame.f_back
+    return found
+
+
+def _run_file(reference: Reference, finder: _FinderUntilTraining) -> ModuleType:
     assert reference.path is not None
     path = reference.path.resolve()
     # A file called torch.py or json.py must not stand in for the library of that name.
     name = path.stem if path.stem not in sys.modules and path.stem.isidentifier() else f"model_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=finder.loader(name, path))
     if spec is None or spec.loader is None:
         raise ModelError(f"Python cannot import {path.name}.")
     module = importlib.util.module_from_spec(spec)

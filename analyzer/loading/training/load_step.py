@@ -32,7 +32,7 @@ def export_step(
     # Without weights first: a model of any size is traced in little memory, and most are built so.
     for meta in (True, False):
         try:
-            user = load_user_model(reference, meta=meta)
+            user = load_user_model(reference, meta=meta, specs=specs)
             inputs = resolve_inputs(user, specs, batch, meta=meta)
             progress("tracing the training step")
             exported = step_of_user(user, inputs, opset)

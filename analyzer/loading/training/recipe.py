@@ -8,13 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import InputError, ModelError
 from analyzer.loading.python.example_inputs import ExampleInputs
 from analyzer.loading.python.user_model import UserModel, user_failure
+from analyzer.loading.python.user_source.own_calls import own_optimizer
 from analyzer.loading.torch_private import tree_leaves
 from analyzer.loading.training.gradient_failures import needs_values
+from analyzer.text import listed
 from analyzer.training_operators import IMPLEMENTATION, Implementation
 
 if TYPE_CHECKING:
@@ -102,10 +105,13 @@ def _file_loss(user: UserModel) -> tuple[Callable[..., Tensor], str, int] | None
     import torch
 
     loss = getattr(user.module, "loss", None)
+    if isinstance(loss, (torch.Tensor, int, float, list, dict)):
+        loss = None  # what a loop of the file left in it
     if callable(loss) and not isinstance(loss, torch.nn.Module) and not inspect.isclass(loss):
         parameters = [p for p in inspect.signature(loss).parameters.values() if p.default is p.empty]
         return loss, "loss", min(2, len(parameters))
-    criterion = loss if loss is not None else getattr(user.module, "criterion", None)
+    name = "criterion" if loss is None else "loss"
+    criterion = loss if loss is not None else getattr(user.module, name, None)
     if criterion is None:
         return None
     if inspect.isclass(criterion) or (
@@ -114,7 +120,7 @@ def _file_loss(user: UserModel) -> tuple[Callable[..., Tensor], str, int] | None
         criterion = criterion()
     if not callable(criterion):
         raise ModelError(
-            f"criterion is a {type(criterion).__name__}, not a loss.",
+            f"The variable {name} is a {type(criterion).__name__}, not a loss.",
             hint="Give a module such as nn.CrossEntropyLoss(), or a function loss(outputs, targets).",
         )
     return criterion, type(criterion).__name__, 2
@@ -271,17 +277,7 @@ def find_updates(
     Raises:
         ModelError: The file's ``optimizer`` cannot be built.
     """
-    import torch
-
-    offered = getattr(user.module, "optimizer", None)
-    if offered is None:
-        # Two states a parameter, as most training holds: the memory of a step is not underrated.
-        offered = torch.optim.Adam
-        assumed: tuple[str, ...] = (
-            "The optimizer is assumed to be Adam; define optimizer in the file for another.",
-        )
-    else:
-        assumed = ()
+    offered, assumed = _offered_optimizer(user.module)
     built = _built(offered, [parameter for _, parameter in named])
     names = {id(parameter): name for name, parameter in named}
     updates = {
@@ -298,6 +294,30 @@ def find_updates(
             "it is not run.",
         )
     return updates, assumed
+
+
+def _offered_optimizer(module: ModuleType) -> tuple[Any, tuple[str, ...]]:
+    """The file's optimizer, else Adam, and what the report should say of it."""
+    import torch
+
+    offered = getattr(module, "optimizer", None)
+    if offered is not None:
+        return offered, ()
+    advice = "define optimizer in the file for another"
+    built = {name: item for name, item in vars(module).items() if isinstance(item, torch.optim.Optimizer)}
+    kinds = {(type(item), repr(item.defaults)) for item in built.values()}
+    if len(kinds) == 1:
+        name, item = next(iter(built.items()))
+        return item, (f"The optimizer is the variable {name} of the file: {type(item).__name__}; {advice}.",)
+    call = None if built else own_optimizer(module)
+    if call is not None:
+        told = f"The optimizer is {call.written}, as line {call.line} builds it"
+        if call.unknown:
+            told += f"; {listed(call.unknown)}, computed there, left at the default"
+        return (getattr(torch.optim, call.kind), dict(call.options)), (f"{told}; {advice}.",)
+    # Two states a parameter, as most training holds: the memory of a step is not underrated.
+    several = f" (the file builds {len(kinds)})" if kinds else ""
+    return torch.optim.Adam, (f"The optimizer is assumed to be Adam{several}; {advice}.",)
 
 
 def _built(offered: Any, parameters: list[Tensor]) -> Optimizer:

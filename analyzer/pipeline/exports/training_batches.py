@@ -176,7 +176,9 @@ def _in_short(loaded: Loaded, batch: int, options: Options) -> Graph | None:
     from analyzer.loading.python.user_model import load_user_model
 
     try:
-        user = loaded.live if loaded.reference is None else load_user_model(loaded.reference, meta=True)
+        user = loaded.live
+        if loaded.reference is not None:
+            user = load_user_model(loaded.reference, meta=True, specs=loaded.specs)
         return _of_user(loaded, user, batch, options.opset or DEFAULT_OPSET, modules=False).graph()
     except Exception:  # the shortcut is ours: a whole trace tells what is the model's
         return None
