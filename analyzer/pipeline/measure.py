@@ -10,7 +10,13 @@ from types import MappingProxyType
 from typing import Any
 
 from analyzer.devices.calibration import load_calibration
-from analyzer.errors import AnalyzerError, MemoryEndedError, MemoryForeseenError
+from analyzer.errors import (
+    AnalyzerError,
+    InputError,
+    MemoryEndedError,
+    MemoryForeseenError,
+    ShapesRefusedError,
+)
 from analyzer.graph import Graph
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.text_values import filled_with_text
@@ -160,6 +166,7 @@ def measure_batch(
 
     Raises:
         MemoryForeseenError: The run would not fit into memory.
+        InputError: ONNX Runtime refuses the shapes.
     """
     foresee_memory(graph)
     with run_folder() as folder:
@@ -246,7 +253,11 @@ def _run_session(
     *,
     advice: Callable[[], str] | None = None,
 ) -> Measured:
-    """One session in a process of its own; ``advice`` says what to do where memory ended."""
+    """One session in a process of its own; ``advice`` says what to do where memory ended.
+
+    Raises:
+        InputError: The shapes do not fit each other: times predicted for them would be of a run that cannot be.
+    """
     request = MeasureRequest(
         model_path=folder / "model.onnx",
         provider=session,
@@ -270,6 +281,11 @@ def _run_session(
         measurement = measure(request, progress=on_device)
     except MemoryForeseenError:
         raise
+    except ShapesRefusedError as error:
+        raise InputError(
+            f"ONNX Runtime cannot run the model with these inputs: {error.message}",
+            hint="Give inputs that fit with --input NAME=SHAPE:DTYPE=LOW..HIGH; --no-run predicts without a run.",
+        ) from error
     except AnalyzerError as error:
         if advice is not None and isinstance(error, MemoryEndedError):
             error = MemoryEndedError(error.message, hint=advice())

@@ -16,6 +16,8 @@ from analyzer.loading.python.input_containers import register_containers
 from analyzer.loading.python.input_spec import InputSpec, drawn_values
 from analyzer.loading.python.layer_inputs import shapes_taken_by
 from analyzer.loading.python.named_inputs import MASKS
+from analyzer.loading.python.plain_call import call, given_width, misfit
+from analyzer.loading.python.solved_sizes import with_width
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import DEFAULT_BATCH, UserModel, call_example_inputs
 from analyzer.loading.torch_private import leaves_with_steps, tree_leaves, tree_map
@@ -415,15 +417,16 @@ def _inferred(user: UserModel, batch: int, *, meta: bool) -> ExampleInputs:
     required = [item for item in parameters_taken if item.default is item.empty]
     parameters = required or parameters_taken[:1]
     trials: list[tuple[InputSpec, ...]] = []
-    problems: list[str] = []
+    problems: list[Exception] = []
 
     def fitting(further: Sequence[tuple[InputSpec, ...]]) -> ExampleInputs | None:
         for specs in further:
-            trials.append(specs)
             inputs = _called_with(user, specs, batch, "inferred", meta=meta)
-            problems.append(_call_failure(user, inputs))
-            if not problems[-1]:
+            problem = _call_failure(user, inputs)
+            if problem is None:
                 return inputs
+            trials.append(specs)
+            problems.append(problem)
         return None
 
     # Of one input the first layers tell enough, and are asked in less time than the source.
@@ -438,7 +441,11 @@ def _inferred(user: UserModel, batch: int, *, meta: bool) -> ExampleInputs:
     for names in ([], masks) if masks else ([],):
         tried = (*told, *told_inputs(user.model, names))
         if told and all(item.specs for item in tried):
-            inputs = fitting(_combinations([item.specs for item in tried]))
+            same, mixed = _combinations([item.specs for item in tried])
+            inputs = fitting(same)
+            # Where all sizes give one layer a wrong width it is solved for, whatever the sizes of the others.
+            if inputs is None and not _fail_in_one_layer(user, problems):
+                inputs = fitting(mixed)
             if inputs is not None:
                 return inputs
     if not trials:
@@ -447,30 +454,68 @@ def _inferred(user: UserModel, batch: int, *, meta: bool) -> ExampleInputs:
             f"The inputs of {user.name} cannot be told from its layers.",
             hint=f"Add example_inputs(batch) to the file, or give {line}.",
         )
+    raise _unfit(user, told, trials, problems, batch, meta=meta)
+
+
+def _unfit(
+    user: UserModel,
+    told: Sequence[ToldInput],
+    trials: Sequence[tuple[InputSpec, ...]],
+    problems: Sequence[Exception],
+    batch: int,
+    *,
+    meta: bool,
+) -> InputError:
+    """What to say of guesses none of which fits: the layer that the first fails in, and sizes that it takes."""
+    found = misfit(user.model, problems[0])
+    what = found.text if found is not None else _first_line(problems[0])
+    message = f"Inputs inferred from the first layers of {user.name} do not fit: {what.removesuffix('.')}."
+    solved = None
+    if found is not None:
+        names = [spec.name for spec in trials[0]]
+        others = [[spec for specs in trials for spec in specs if spec.name == name] for name in names]
+
+        def width_at(specs: tuple[InputSpec, ...]) -> int | None:
+            inputs = _called_with(user, specs, 1, "inferred", meta=meta)
+            return given_width(user.model, found.path, inputs.arguments, inputs.keywords)
+
+        solved = with_width(trials[0], others, found.taken, width_at)
+    if (
+        solved is not None
+        and _call_failure(user, _called_with(user, solved, batch, "inferred", meta=meta)) is None
+    ):
+        line = " ".join(f"--input {spec.text}" for spec in solved)
+        return InputError(message, hint=f"It can be called with {line}.")
     texts = [item.text for item in told] if all(item.specs for item in told) else [trials[0][0].text]
     line = " ".join(f"--input {text}" for text in texts)
-    raise InputError(
-        f"Inputs inferred from the first layers of {user.name} do not fit: {problems[0]}",
-        hint=f"Give the right shape{'s' if len(told) > 1 else ''}, for example {line}.",
-    )
+    return InputError(message, hint=f"Give the right shape{'s' if len(told) > 1 else ''}, for example {line}.")
 
 
-def _combinations(specs: Sequence[tuple[InputSpec, ...]]) -> list[tuple[InputSpec, ...]]:
+def _combinations(
+    specs: Sequence[tuple[InputSpec, ...]],
+) -> tuple[list[tuple[InputSpec, ...]], list[tuple[InputSpec, ...]]]:
     """What to try for several inputs: first the same choice of each (sequences as long), then any of them."""
     same = [tuple(each[min(i, len(each) - 1)] for each in specs) for i in range(max(map(len, specs)))]
-    return list(dict.fromkeys((*same, *islice(product(*specs), _MOST_TRIALS))))[:_MOST_TRIALS]
+    mixed = [item for item in islice(product(*specs), _MOST_TRIALS) if item not in same]
+    return same, mixed[: max(0, _MOST_TRIALS - len(same))]
 
 
-def _call_failure(user: UserModel, inputs: ExampleInputs) -> str:
-    """Why a forward call fails, empty if it does not."""
-    import torch
+def _fail_in_one_layer(user: UserModel, problems: Sequence[Exception]) -> bool:
+    layers = [misfit(user.model, problem) for problem in problems]
+    return len({layer and layer.path for layer in layers}) == 1 and layers[0] is not None
 
+
+def _call_failure(user: UserModel, inputs: ExampleInputs) -> Exception | None:
+    """What a forward call raises, None if it does not."""
     try:
-        with torch.no_grad():
-            user.model(*inputs.arguments, **inputs.keywords)
+        call(user.model, inputs.arguments, inputs.keywords)
     except Exception as error:
-        return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return ""
+        return error
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
 def _candidates(model: Module) -> list[InputSpec]:
