@@ -73,7 +73,7 @@ def test_given_inputs_that_pytorch_reads_beyond_the_weights_for_are_refused(
 
 
 def test_a_size_that_several_axes_decide_is_solved_for_all_of_them(written: Callable[[str], Path]) -> None:
-    # Side s gives (s - 4) * (s - 4) pixels of 6 channels: 6 * 40 * 40 = 9600 at a side of 44, which no guess has.
+    # A side s gives (s - 4) * (s - 4) pixels of 6 channels: 6 * 40 * 40 = 9600 at 44, which no guess has.
     user = built(
         written("""
             from torch import nn

@@ -43,7 +43,7 @@ def test_every_format_renders_it(format_name: str) -> None:
 
 def test_shapes_that_onnx_runtime_refuses_are_an_error_and_get_no_verdict() -> None:
     # Weights for 5 features and an input of 4: ONNX's own inference of shapes does not look at them.
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, "N", 4])
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 3, 4])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     weights = [
         helper.make_tensor(name, TensorProto.FLOAT, [1, 8, width], [0.5] * 8 * width)
