@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from analyzer.graph import Graph, Node, Tensor
 from analyzer.loading.python.input_spec import InputSpec
+from analyzer.loading.python.nested_inputs import steps_of
 
 # By operator, the operand that holds the lengths, and where X has its steps.
 _RECURRENCES = ("LSTM", "GRU", "RNN")
@@ -36,7 +37,12 @@ def with_steps(graph: Graph, specs: Iterable[InputSpec]) -> Graph:
         graph: The model at one batch.
         specs: ``--input`` options and inferred inputs; those with values tell.
     """
-    given = {spec.name: (int(spec.values[0]), int(spec.values[1])) for spec in specs if spec.values is not None}
+    given: dict[str, Bounds] = {}
+    for spec in specs:
+        if spec.values is not None:
+            bounds = int(spec.values[0]), int(spec.values[1])
+            # What stands in a dict has its way as its name in the graph: batch_lengths.
+            given |= dict.fromkeys((spec.name, "_".join(steps_of(spec.name))), bounds)
     nodes = list(graph.nodes)
     told: dict[str, None] = {}
     for node in graph.nodes:

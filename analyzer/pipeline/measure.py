@@ -284,7 +284,7 @@ def _run_session(
     except ShapesRefusedError as error:
         raise InputError(
             f"ONNX Runtime cannot run the model with these inputs: {error.message}",
-            hint="Give inputs that fit with --input NAME=SHAPE:DTYPE=LOW..HIGH; --no-run predicts all the same.",
+            hint="Give inputs that fit with --input NAME=SHAPE:DTYPE=LOW..HIGH; --no-run predicts without it.",
         ) from error
     except AnalyzerError as error:
         if advice is not None and isinstance(error, MemoryEndedError):
