@@ -72,6 +72,22 @@ def misfit(model: Module, error: BaseException) -> Misfit | None:
     return Misfit(path=path, kind=type(layer).__name__, taken=taken, given=given, axis_name=axis_name)
 
 
+def beyond_table(error: BaseException) -> str:
+    """Of a call that failed in a table: its rows and what was looked up in it, as a sentence; else empty."""
+    from torch import nn
+
+    said = ""
+    for frame, _ in walk_tb(error.__traceback__):
+        layer, arguments = frame.f_locals.get("self"), frame.f_locals.get("args")
+        if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)) and isinstance(arguments, tuple):
+            rows = _first_tensor(arguments)
+            if rows is not None and rows.numel() and not rows.is_meta:
+                low, high = int(rows.min()), int(rows.max())
+                if low < 0 or high >= layer.num_embeddings:
+                    said = f"A table of {layer.num_embeddings:,} rows was asked for rows {low:,} to {high:,}."
+    return said
+
+
 def given_width(model: Module, path: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> int | None:
     """The width that a layer is given with these inputs; None where the call ends before it."""
     import torch
