@@ -61,6 +61,10 @@ class MeasurementError(AnalyzerError):
     """A run that failed; the analysis goes on with predictions and reports this message."""
 
 
+class ShapesRefusedError(MeasurementError):
+    """A run that failed because the shapes in it do not fit each other: nothing is known of such inputs."""
+
+
 class DisagreementError(AnalyzerError):
     """A rewritten model gives other numbers than the one it was made of: it is not written; exit status 1."""
 

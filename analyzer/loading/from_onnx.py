@@ -13,6 +13,7 @@ from analyzer.loading import reader
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.input_spec import InputSpec, values_problem
+from analyzer.loading.python.layer_inputs import IMAGE_SIDE
 from analyzer.loading.python.source_lines import shown_path
 
 if TYPE_CHECKING:
@@ -81,6 +82,9 @@ def from_proto(
     require_one_size(symbol, batch, bindings)
     if symbol in bindings:
         batch = bindings[symbol]
+    images = _images_of_usual_size(proto, symbol, bindings)
+    for spec in images:
+        bindings |= given_sizes(proto, [spec])
     return Loaded(
         reference=reference,
         name=name,
@@ -90,12 +94,73 @@ def from_proto(
         batch=batch or (1 if symbol else fixed),
         static_batch=None if symbol else fixed,
         inputs_origin="given" if specs else "model",
+        guessed=tuple(spec.text for spec in images),
         exporter="onnx",
-        notes=notes,
+        notes=(*notes, *_how_to_size(proto, symbol, bindings)),
         specs=tuple(specs),
         bindings=bindings,
         limits=limits,
     )
+
+
+def _images_of_usual_size(
+    proto: onnx.ModelProto, symbol: str, bindings: Mapping[str, int]
+) -> tuple[InputSpec, ...]:
+    """Images whose height and width are open and that nobody sized, at the size that Python models get too.
+
+    One pixel would be taken else, and no kernel has the time there that it has on an image.
+    """
+    kinds = {value.name: value.type.tensor_type for value in fed_inputs(proto)}
+    # What tokens are counted by is no side of an image: a mask of [batch, 1, tokens, tokens].
+    elsewhere = {
+        dim.dim_param for kind in kinds.values() if len(kind.shape.dim) != _IMAGE_RANK for dim in kind.shape.dim
+    }
+    found = []
+    for name, kind in kinds.items():
+        dims = list(kind.shape.dim)
+        first_size = dims[0].dim_value if dims else 0
+        for channels, sides in ((1, (2, 3)), (3, (1, 2))):
+            if len(dims) != _IMAGE_RANK or dims[channels].dim_value not in _CHANNELS or "mask" in name:
+                continue
+            symbols = [dims[axis].dim_param or f"{name}[{axis}]" for axis in sides]
+            is_open = all(not dims[axis].dim_value for axis in sides)
+            if not is_open or any(item in bindings or item == symbol or item in elsewhere for item in symbols):
+                continue
+            sizes: list[int | None] = [first_size or None, *[IMAGE_SIDE] * (_IMAGE_RANK - 1)]
+            sizes[channels] = dims[channels].dim_value
+            dtype = DTYPES_BY_NUMBER.get(kind.elem_type, UNDEFINED).name
+            found.append(InputSpec(name=name, shape=tuple(sizes), dtype=dtype))
+            break
+    return tuple(found)
+
+
+_IMAGE_RANK, _CHANNELS = 4, (1, 3)
+
+
+def _how_to_size(proto: onnx.ModelProto, symbol: str, bindings: Mapping[str, int]) -> tuple[str, ...]:
+    """A note with the line that sizes what stays open, where something does."""
+    lines = []
+    for value in fed_inputs(proto):
+        kind = value.type.tensor_type
+        names = [dim.dim_param or f"{value.name}[{axis}]" for axis, dim in enumerate(kind.shape.dim)]
+        is_open = [
+            not dim.dim_value and name != symbol and name not in bindings
+            for dim, name in zip(kind.shape.dim, names, strict=True)
+        ]
+        if not any(is_open):
+            continue
+        sizes = tuple(
+            _EXAMPLE_SIZE if missing else bindings.get(name, dim.dim_value or None)
+            for missing, name, dim in zip(is_open, names, kind.shape.dim, strict=True)
+        )
+        dtype = DTYPES_BY_NUMBER.get(kind.elem_type, UNDEFINED).name
+        lines.append(f"--input {InputSpec(name=value.name, shape=sizes, dtype=dtype).text}")
+    if not lines:
+        return ()
+    return (f"Open sizes are given with, for example, {' '.join(lines[:3])}.",)
+
+
+_EXAMPLE_SIZE = 128
 
 
 def require_one_size(symbol: str, batch: int | None, bindings: Mapping[str, int]) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor
 from analyzer.loading.onnx_graph.constant_folding import fold
 from analyzer.loading.python.input_spec import InputSpec
+from analyzer.loading.python.nested_inputs import steps_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,7 +45,11 @@ def with_steps(graph: Graph, specs: Iterable[InputSpec]) -> Graph:
         graph: The model at one batch.
         specs: ``--input`` options and inferred inputs; those with values tell.
     """
-    given = {spec.name: spec.values for spec in specs if spec.values is not None}
+    given: dict[str, tuple[float, float]] = {}
+    for spec in specs:
+        if spec.values is not None:
+            # What stands in a dict has its way as its name in the graph: batch_lengths.
+            given |= dict.fromkeys((spec.name, "_".join(steps_of(spec.name))), spec.values)
     if not any(node.op_type in _RECURRENCES for node in graph.nodes):
         return graph
     lengths_of = _Lengths(graph, given)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from analyzer.errors import AnalyzerError, MeasurementError, MemoryEndedError
+from analyzer.errors import AnalyzerError, MeasurementError, MemoryEndedError, ShapesRefusedError
 from analyzer.measurement.cuda_libraries import CUDA_PIP_LINE, driver_hint
 
 _HINT_MEMORY = "use a smaller --batch, or --no-run for predictions alone"
@@ -32,6 +32,13 @@ _MEMORY_ENDED: tuple[tuple[str, str], ...] = (
         "out of memory: {1} bytes were wanted, {0} were left of what ONNX Runtime may take",
     ),
     (r"std::bad_alloc|bad allocation", "out of memory"),
+)
+# What kernels of ONNX Runtime 1.31 say of operands whose shapes do not fit each other.
+_SHAPES = re.compile(
+    r"dimension mismatch|must have shape|Attempting to broadcast|could not be broadcast|invalid expand shape"
+    r"|Non concat axis dimensions must match|Input channels C is not equal|cannot be reshaped"
+    r"|must match X\.shape|Invalid input (?:scale|shape)",
+    re.IGNORECASE,
 )
 # What ONNX Runtime 1.31 says -> (what it means, what to do); groups of the pattern fill the sentence.
 _EXPLANATIONS: tuple[tuple[str, str, str], ...] = (
@@ -183,7 +190,8 @@ def explained(error: Exception) -> AnalyzerError:
         match = re.search(pattern, text, re.DOTALL)
         if match:
             hint = driver_hint() if sentence is _DRIVER else hint
-            return MeasurementError(_sentence(sentence, match, text), hint=hint)
+            kind = ShapesRefusedError if _SHAPES.search(text) else MeasurementError
+            return kind(_sentence(sentence, match, text), hint=hint)
     return MeasurementError(f"ONNX Runtime could not run the model: {_short(text)}", hint="use --no-run")
 
 

@@ -10,9 +10,17 @@ from types import MappingProxyType
 from typing import Any
 
 from analyzer.devices.calibration import load_calibration
-from analyzer.errors import AnalyzerError, MemoryEndedError, MemoryForeseenError
+from analyzer.errors import (
+    AnalyzerError,
+    InputError,
+    MemoryEndedError,
+    MemoryForeseenError,
+    ShapesRefusedError,
+)
 from analyzer.graph import Graph
 from analyzer.loading.loaded import Loaded
+from analyzer.loading.python.input_spec import InputSpec, parse_input
+from analyzer.loading.python.plain_call import beyond_table
 from analyzer.loading.text_values import filled_with_text
 from analyzer.loading.weights import Runnable, deciding_values, materialise
 from analyzer.measurement.child_process import measure
@@ -30,6 +38,7 @@ from analyzer.pipeline.target_devices import Targets, measures_here
 from analyzer.prediction.estimate import Estimate
 from analyzer.progress import Progress
 from analyzer.run_folder import run_folder
+from analyzer.text import first_few
 from analyzer.units import byte_count
 
 # Weights live three times for a while: in PyTorch, in the file's cache and in ONNX Runtime's session.
@@ -160,6 +169,7 @@ def measure_batch(
 
     Raises:
         MemoryForeseenError: The run would not fit into memory.
+        InputError: ONNX Runtime refuses the shapes.
     """
     foresee_memory(graph)
     with run_folder() as folder:
@@ -178,7 +188,14 @@ def measure_batch(
             measured = _on_cuda(measured, loaded, graph, batch, options, folder, progress)
         threads = options.threads or default_threads()
         return _compared(
-            measured, runnable, graph, folder, progress, exact=options.precision == "fp32", threads=threads
+            measured,
+            runnable,
+            graph,
+            folder,
+            progress,
+            exact=options.precision == "fp32",
+            threads=threads,
+            specs=(*loaded.specs, *map(parse_input, loaded.guessed)),
         )
 
 
@@ -246,7 +263,11 @@ def _run_session(
     *,
     advice: Callable[[], str] | None = None,
 ) -> Measured:
-    """One session in a process of its own; ``advice`` says what to do where memory ended."""
+    """One session in a process of its own; ``advice`` says what to do where memory ended.
+
+    Raises:
+        InputError: The shapes do not fit each other: times predicted for them would be of a run that cannot be.
+    """
     request = MeasureRequest(
         model_path=folder / "model.onnx",
         provider=session,
@@ -270,6 +291,11 @@ def _run_session(
         measurement = measure(request, progress=on_device)
     except MemoryForeseenError:
         raise
+    except ShapesRefusedError as error:
+        raise InputError(
+            f"ONNX Runtime cannot run the model with these inputs: {error.message}",
+            hint="Give inputs that fit with --input NAME=SHAPE:DTYPE=LOW..HIGH; --no-run predicts without it.",
+        ) from error
     except AnalyzerError as error:
         if advice is not None and isinstance(error, MemoryEndedError):
             error = MemoryEndedError(error.message, hint=advice())
@@ -369,11 +395,13 @@ def _compared(
     *,
     exact: bool,
     threads: int,
+    specs: Sequence[InputSpec] = (),
 ) -> Measured:
     """Adds how well the outputs agree: ONNX Runtime with PyTorch, CUDA with the CPU.
 
     ``exact`` says that CUDA was kept from rounding factors of float32 products to TF32, ``threads`` how many
-    the CPU's session had: where that differs from PyTorch, one thread is asked too.
+    the CPU's session had: where that differs from PyTorch, one thread is asked too. ``specs`` are the inputs
+    as they were given or guessed.
     """
     rows: list[dict[str, Any]] = []
     outputs = {
@@ -394,7 +422,7 @@ def _compared(
         try:
             expected = runnable.eager()
         except Exception as error:  # the user's code; the comparison is an extra
-            problem = f"PyTorch could not run the model for comparison: {error}"
+            problem = not_compared(error, graph, specs)
             measured = replace(measured, messages=(*measured.messages, problem))
         else:
             between = "PyTorch and ONNX Runtime"
@@ -405,6 +433,24 @@ def _compared(
         rounding = None if exact else "tf32"
         rows += agreement_rows("CPU and CUDA", on_cpu, outputs["cuda"], session="cuda", precision=rounding)
     return replace(measured, facts={**measured.facts, "agreement": rows}) if rows else measured
+
+
+def not_compared(error: Exception, graph: Graph, specs: Sequence[InputSpec]) -> str:
+    """Why the outputs were not compared, and which inputs' values are likely at fault."""
+    said = str(error).strip()
+    what = f"PyTorch could not run the model for comparison, so its outputs were never checked: {said}"
+    table = beyond_table(error)
+    if not table and "index out of range" not in said:
+        return what
+    # A difference of two values of a range (the width of a box) may be no row though each of them is.
+    ranged = [spec for spec in specs if spec.values is not None and spec.values[0] != spec.values[1]]
+    whole = {tensor.name: tensor for tensor in graph.inputs if not tensor.dtype.is_float}
+    names = [spec.name for spec in ranged if "float" not in spec.dtype] or list(whole)
+    examples = [replace(spec, values=(0, 0)).text for spec in ranged if spec.name in names]
+    options = " ".join(f"--input {text}" for text in examples[:3])
+    line = f", for example 0, which every table has ({options})" if examples else ""
+    likely = f" The values of {first_few(names)} are likely at fault; give others{line}." if names else ""
+    return f"{what}.{f' {table}' if table else ''}{likely}"
 
 
 def _gradients_compared(

@@ -1,5 +1,6 @@
 """Outputs that differ are looked at again with one thread."""
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from analyzer import analyze
 from analyzer.graph import Graph
 from analyzer.loading.onnx_graph.build import to_graph
 from analyzer.measurement.tensor_files import save_tensors
@@ -59,3 +61,31 @@ def test_a_run_that_agrees_is_not_made_again(tmp_path: Path) -> None:
 def test_a_scatter_that_replaces_has_no_updates_to_lose(tmp_path: Path) -> None:
     assert reducing_scatters(scattering(tmp_path)) == 0
     assert reducing_scatters(scattering(tmp_path, reduction="max")) == 1
+
+
+def test_rows_beyond_a_table_name_the_inputs_and_what_to_write(tmp_path: Path) -> None:
+    # Boxes whose ends are drawn apart: a width of less than 0 is no row of the 11.
+    path = tmp_path / "boxes.py"
+    path.write_text(
+        textwrap.dedent("""
+            import torch
+            from torch import nn
+            class Net(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.widths = nn.Embedding(11, 4)
+                def forward(self, box):
+                    return self.widths(box[:, :, 1] - box[:, :, 0])
+        """)
+    )
+    ask: dict[str, Any] = {"batch": 2, "gpu": "none", "runs": 1, "time_budget": 0.1}
+    run = analyze(path, input="box=B,64,2:int64=0..10", **ask)
+    (said,) = [text for text in run.environment.messages if "PyTorch could not run" in text]
+    assert "its outputs were never checked" in said
+    assert "A table of 11 rows was asked for rows -" in said
+    assert "The values of box are likely at fault" in said
+    assert "--input box=B,64,2:int64=0)" in said
+    # As it says.
+    valid = analyze(path, input="box=B,64,2:int64=0", **ask)
+    assert not any("PyTorch could not run" in text for text in valid.environment.messages)
+    assert valid.environment.measurement["agreement"]

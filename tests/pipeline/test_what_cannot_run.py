@@ -5,6 +5,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from analyzer import analyze
+from analyzer.errors import InputError, ShapesRefusedError
+from analyzer.measurement.error_explanations import explained
 
 
 def relu(opset: int, ir_version: int, domain: str = "", op_type: str = "Relu") -> onnx.ModelProto:
@@ -37,3 +39,35 @@ def test_a_custom_operator_is_unknown_and_the_total_at_least() -> None:
 def test_every_format_renders_it(format_name: str) -> None:
     analysis = analyze(relu(20, 10, domain="com.acme", op_type="Strange"), batch=4, run=False)
     assert analysis.render(format_name)
+
+
+def test_shapes_that_onnx_runtime_refuses_are_an_error_and_get_no_verdict() -> None:
+    # Weights for 5 features and an input of 4: ONNX's own inference of shapes does not look at them.
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 3, 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    weights = [
+        helper.make_tensor(name, TensorProto.FLOAT, [1, 8, width], [0.5] * 8 * width)
+        for name, width in {"w": 5, "r": 2}.items()
+    ]
+    node = helper.make_node("LSTM", ["x", "w", "r"], ["y"], hidden_size=2)
+    graph = helper.make_graph([node], "g", [x], [y], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    with pytest.raises(InputError) as caught:
+        analyze(model, batch=2, runs=2)
+    assert "Input W must have shape {1,8,4}. Actual:{1,8,5}" in caught.value.message
+    assert "--no-run" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        ("matmul_helper.h:59 Compute MatMul dimension mismatch", True),
+        ("GEMM: Dimension mismatch, W: {4,5} K: 3 N:5", True),
+        ("Input channels C is not equal to kernel channels * group. C: 3 kernel channels: 5 group: 1", True),
+        # Values that were filled in, not shapes: the times of such a run would be the same.
+        ("indices element out of data bounds, idx=4 must be within the inclusive range [-2,1]", False),
+    ],
+)
+def test_kernels_that_refuse_shapes_are_told_from_those_that_refuse_values(text: str, refused: bool) -> None:
+    said = f"Non-zero status code returned while running Some node. Name:'n' Status Message: {text}"
+    assert isinstance(explained(RuntimeError(said)), ShapesRefusedError) is refused

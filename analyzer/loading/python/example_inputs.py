@@ -12,11 +12,15 @@ from itertools import islice, product
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 from analyzer.errors import InputError, UsageError
-from analyzer.loading.python.forward_reads import ToldInput, options_to_give, told_inputs
+from analyzer.loading.python.documented_shapes import image_side
+from analyzer.loading.python.forward_reads import ToldInput, is_graph, options_to_give, told_inputs
 from analyzer.loading.python.input_containers import register_containers
 from analyzer.loading.python.input_spec import InputSpec, drawn_values
-from analyzer.loading.python.layer_inputs import shapes_taken_by
+from analyzer.loading.python.layer_inputs import shapes_taken_by, with_side
 from analyzer.loading.python.named_inputs import MASKS
+from analyzer.loading.python.nested_inputs import names_in_order, nested, parameter_of
+from analyzer.loading.python.plain_call import call, given_width, misfit
+from analyzer.loading.python.solved_sizes import with_width
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import DEFAULT_BATCH, UserModel, call_example_inputs
 from analyzer.loading.torch_private import leaves_with_steps, tree_leaves, tree_map
@@ -331,23 +335,28 @@ def _from_specs(user: UserModel, specs: Sequence[InputSpec], batch: int, *, meta
     parameters = forward_parameters(user)
     known = [item.name for item in parameters]
     variadic = any(item.kind in _VARIADIC for item in parameters)
+    given = {parameter_of(spec.name) for spec in specs}
     for spec in specs:
-        if spec.name not in known and not variadic:
+        if parameter_of(spec.name) not in known and not variadic:
             raise InputError(
-                f"--input {spec.text}: {user.name} takes no input {spec.name}.",
-                hint=f"It takes {', '.join(known)}.",
+                f"--input {spec.text}: {user.name} takes no input {spec.name}.", hint=_taken_by(user, known)
             )
     missing = [
         item.name
         for item in parameters
-        if item.default is item.empty
-        and item.kind not in _VARIADIC
-        and item.name not in {spec.name for spec in specs}
+        if item.default is item.empty and item.kind not in _VARIADIC and item.name not in given
     ]
     if missing:
         told = [_as_long_as_given(item, specs) for item in told_inputs(user.model, missing)]
         raise InputError(f"{user.name} also needs {', '.join(missing)}.", hint=f"Add {options_to_give(told)}.")
     return _called_with(user, specs, batch, "given", meta=meta)
+
+
+def _taken_by(user: UserModel, known: Sequence[str]) -> str:
+    """What the model takes; of dicts what it reads in them."""
+    members = [item for item in told_inputs(user.model, known) if item.name not in known]
+    line = f" Of what it reads in a dict: {options_to_give(members)}." if members else ""
+    return f"It takes {', '.join(known)}.{line}"
 
 
 def _as_long_as_given(told: ToldInput, given: Sequence[InputSpec]) -> ToldInput:
@@ -364,15 +373,18 @@ def _called_with(
     """A call with what these say."""
     parameters = forward_parameters(user)
     known = [item.name for item in parameters]
-    ordered = sorted(specs, key=lambda spec: known.index(spec.name) if spec.name in known else len(known))
-    tensors = {spec.name: make_tensor(spec, batch, meta=meta) for spec in ordered}
+    order = {parameter: place for place, parameter in enumerate(known)}
+    by_name = {spec.name: spec for spec in specs}
+    names = sorted(by_name, key=lambda name: order.get(parameter_of(name), len(known)))
+    ordered = [by_name[name] for name in names_in_order(names)]
+    tensors = nested({spec.name: make_tensor(spec, batch, meta=meta) for spec in ordered})
     axes = {
         position: tuple(axis for axis, size in enumerate(spec.shape) if size is None)
         for position, spec in enumerate(ordered)
         if None in spec.shape
     }
-    first = parameters[: len(ordered)]
-    by_position = [item.name for item in first] == [spec.name for spec in ordered] and not any(
+    first = parameters[: len(tensors)]
+    by_position = [item.name for item in first] == list(tensors) and not any(
         item.kind is item.KEYWORD_ONLY for item in first
     )
     return ExampleInputs(
@@ -418,30 +430,37 @@ def _inferred(user: UserModel, batch: int, *, meta: bool) -> ExampleInputs:
     required = [item for item in parameters_taken if item.default is item.empty]
     parameters = required or parameters_taken[:1]
     trials: list[tuple[InputSpec, ...]] = []
-    problems: list[str] = []
+    problems: list[Exception] = []
 
     def fitting(further: Sequence[tuple[InputSpec, ...]]) -> ExampleInputs | None:
         for specs in further:
-            trials.append(specs)
             inputs = _called_with(user, specs, batch, "inferred", meta=meta)
-            problems.append(_call_failure(user, inputs))
-            if not problems[-1]:
+            problem = _call_failure(user, inputs)
+            if problem is None:
                 return inputs
+            trials.append(specs)
+            problems.append(problem)
         return None
 
     # Of one input the first layers tell enough, and are asked in less time than the source.
-    if len(parameters) == 1:
+    if len(parameters) == 1 and not _holds_several(parameters[0]):
         name = parameters[0].name
         inputs = fitting([(replace(spec, name=name),) for spec in _candidates(user.model)])
         if inputs is not None:
             return inputs
     told = told_inputs(user.model, [item.name for item in parameters])
+    if is_graph(told):
+        raise _graph_to_size(user, parameters_taken)
     # A forward whose parameters all have defaults may need the masks beside its tokens.
     masks = [] if required else [item.name for item in parameters_taken[1:] if item.name in MASKS]
     for names in ([], masks) if masks else ([],):
         tried = (*told, *told_inputs(user.model, names))
         if told and all(item.specs for item in tried):
-            inputs = fitting(_combinations([item.specs for item in tried]))
+            same, mixed = _combinations([item.specs for item in tried])
+            inputs = fitting(same)
+            # Where all sizes give one layer a wrong width it is solved for, whatever the sizes of the others.
+            if inputs is None and not _fail_in_one_layer(user, problems):
+                inputs = fitting(mixed)
             if inputs is not None:
                 return inputs
     if not trials:
@@ -450,30 +469,87 @@ def _inferred(user: UserModel, batch: int, *, meta: bool) -> ExampleInputs:
             f"The inputs of {user.name} cannot be told from its layers.",
             hint=f"Add example_inputs(batch) to the file, or give {line}.",
         )
-    texts = [item.text for item in told] if all(item.specs for item in told) else [trials[0][0].text]
-    line = " ".join(f"--input {text}" for text in texts)
-    raise InputError(
-        f"Inputs inferred from the first layers of {user.name} do not fit: {problems[0]}",
-        hint=f"Give the right shape{'s' if len(told) > 1 else ''}, for example {line}.",
+    raise _unfit(user, told, trials, problems, batch, meta=meta)
+
+
+def _graph_to_size(user: UserModel, parameters: Sequence[inspect.Parameter]) -> InputError:
+    """Of a graph nobody knows how many nodes and edges it has, and its nodes are no batch."""
+    optional = [item.name for item in parameters if item.default is not item.empty]
+    needed = [item.name for item in parameters if item.default is item.empty]
+    # Without it all nodes are one graph, and nobody is told.
+    joined = [name for name in optional if name == "batch"]
+    line = options_to_give(told_inputs(user.model, [*needed, *joined]))
+    return InputError(
+        f"The inputs of {user.name} are nodes and edges, and how many there are decides the time.",
+        hint=f"Add example_inputs(batch) to the file, or give {line}.",
     )
 
 
-def _combinations(specs: Sequence[tuple[InputSpec, ...]]) -> list[tuple[InputSpec, ...]]:
+def _holds_several(parameter: inspect.Parameter) -> bool:
+    """Whether a parameter is annotated as a dict or a list of tensors."""
+    written = str(parameter.annotation)
+    return bool(re.search(r"\b(?:dict|mapping|list|tuple|sequence)\b", written, re.IGNORECASE))
+
+
+def _unfit(
+    user: UserModel,
+    told: Sequence[ToldInput],
+    trials: Sequence[tuple[InputSpec, ...]],
+    problems: Sequence[Exception],
+    batch: int,
+    *,
+    meta: bool,
+) -> InputError:
+    """What to say of guesses none of which fits: the layer that the first fails in, and sizes that it takes."""
+    found = misfit(user.model, problems[0])
+    what = found.text if found is not None else _first_line(problems[0])
+    message = f"Inputs inferred from the first layers of {user.name} do not fit: {what.removesuffix('.')}."
+    solved = None
+    if found is not None:
+        names = [spec.name for spec in trials[0]]
+        others = [[spec for specs in trials for spec in specs if spec.name == name] for name in names]
+
+        def width_at(specs: tuple[InputSpec, ...]) -> int | None:
+            inputs = _called_with(user, specs, 1, "inferred", meta=meta)
+            return given_width(user.model, found.path, inputs.arguments, inputs.keywords)
+
+        solved = with_width(trials[0], others, found.taken, width_at)
+    if (
+        solved is not None
+        and _call_failure(user, _called_with(user, solved, batch, "inferred", meta=meta)) is None
+    ):
+        line = " ".join(f"--input {spec.text}" for spec in solved)
+        return InputError(message, hint=f"It can be called with {line}.")
+    texts = [item.text for item in told] if all(item.specs for item in told) else [trials[0][0].text]
+    line = " ".join(f"--input {text}" for text in texts)
+    return InputError(message, hint=f"Give the right shape{'s' if len(told) > 1 else ''}, for example {line}.")
+
+
+def _combinations(
+    specs: Sequence[tuple[InputSpec, ...]],
+) -> tuple[list[tuple[InputSpec, ...]], list[tuple[InputSpec, ...]]]:
     """What to try for several inputs: first the same choice of each (sequences as long), then any of them."""
     same = [tuple(each[min(i, len(each) - 1)] for each in specs) for i in range(max(map(len, specs)))]
-    return list(dict.fromkeys((*same, *islice(product(*specs), _MOST_TRIALS))))[:_MOST_TRIALS]
+    mixed = [item for item in islice(product(*specs), _MOST_TRIALS) if item not in same]
+    return same, mixed[: max(0, _MOST_TRIALS - len(same))]
 
 
-def _call_failure(user: UserModel, inputs: ExampleInputs) -> str:
-    """Why a forward call fails, empty if it does not."""
-    import torch
+def _fail_in_one_layer(user: UserModel, problems: Sequence[Exception]) -> bool:
+    layers = [misfit(user.model, problem) for problem in problems]
+    return len({layer and layer.path for layer in layers}) == 1 and layers[0] is not None
 
+
+def _call_failure(user: UserModel, inputs: ExampleInputs) -> Exception | None:
+    """What a forward call raises, None if it does not."""
     try:
-        with torch.no_grad():
-            user.model(*inputs.arguments, **inputs.keywords)
+        call(user.model, inputs.arguments, inputs.keywords)
     except Exception as error:
-        return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return ""
+        return error
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
 def _candidates(model: Module) -> list[InputSpec]:
@@ -482,5 +558,6 @@ def _candidates(model: Module) -> list[InputSpec]:
     for layer in model.modules():
         shapes, dtype = shapes_taken_by(layer)
         if shapes:
-            return [InputSpec(name="", shape=shape, dtype=dtype) for shape in shapes]
+            shapes_of_side = with_side(shapes, image_side(model))
+            return [InputSpec(name="", shape=shape, dtype=dtype) for shape in shapes_of_side]
     return []

@@ -19,19 +19,35 @@ from types import FunctionType
 from typing import TYPE_CHECKING
 
 from analyzer.loading.python.axis_moves import AxisMove, before_moves
+from analyzer.loading.python.documented_shapes import Dimensions, documented_shapes, image_side
 from analyzer.loading.python.input_spec import InputSpec
-from analyzer.loading.python.layer_inputs import Taken, arguments_taken_by
-from analyzer.loading.python.named_inputs import NAMED
+from analyzer.loading.python.layer_inputs import (
+    IMAGE_SIDE,
+    TOKENS,
+    Taken,
+    TriedSizes,
+    arguments_taken_by,
+    with_side,
+)
+from analyzer.loading.python.named_inputs import (
+    NAMED,
+    NAMED_IN_TRANSFORMERS,
+    SHORT_STEP_NAMES,
+    STEP_NAMES,
+    STEPS,
+)
 from analyzer.loading.python.tensor_functions import (
     ARITHMETIC,
     AXIS_MOVES,
     CASTS,
     COMPARED,
+    CONCATENATIONS,
     ELEMENTS,
     FLOAT_ELEMENTS,
     FLOAT_FUNCTIONS,
     INDEX,
     INDEXED,
+    LIKE,
     MASK,
     MASKED,
     MOVED,
@@ -45,6 +61,19 @@ if TYPE_CHECKING:
 _DTYPE_NAMED = re.compile(r"\b(dtype|float\d*|double|half|bfloat16|u?int\d*|long|bool)\b")
 # Far above any model's depth and size: for code that calls itself.
 _DEEPEST, _MOST_CALLS = 12, 400
+# Of a usual graph: nodes, edges, and graphs in one.
+NODES, EDGES, _GRAPHS = 100, 400, 4
+# PyTorch Geometric's name of the pairs of nodes that are joined.
+GRAPH_EDGES = "edge_index"
+# By PyTorch Geometric's names, shape and values.
+_GRAPH_INPUTS: Mapping[str, tuple[TriedSizes, tuple[int, int] | None]] = {
+    GRAPH_EDGES: ((2, EDGES), (0, NODES - 1)),
+    "batch": ((NODES,), (0, _GRAPHS - 1)),
+    "pos": ((NODES, 3), None),
+    "edge_weight": ((EDGES,), None),
+}
+# A name in the singular: one for each example.
+_OF_ONE = re.compile(r"(?:^|_)(?:id|idx|index)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +92,28 @@ class _Alias:
 class _Value:
     """What is known of an expression: inputs that it holds, whether it is floats, the module that it is.
 
-    ``several`` is whether it is a tuple or a list that stands in the source.
+    ``several`` is whether it is a tuple or a list that stands in the source, of these ``parts``; ``width`` its
+    last axis, ``beside`` what of that is no input but stands beside one.
     """
 
     aliases: frozenset[_Alias] = frozenset()
     floats: bool = False
     module: Module | None = None
     several: bool = False
+    parts: tuple[_Value, ...] = ()
+    width: int | None = None
+    beside: int | None = None
 
     def joined(self, other: _Value) -> _Value:
         floats, several = self.floats or other.floats, self.several or other.several
-        return _Value(self.aliases | other.aliases, floats, self.module or other.module, several)
+        width = self.width if self.width == other.width else None
+        return _Value(self.aliases | other.aliases, floats, self.module or other.module, several, width=width)
 
     def moved(self) -> _Value:
         """With another shape, of which nothing is known."""
-        return replace(self, aliases=frozenset(replace(item, moves=None) for item in self.aliases))
+        return replace(
+            self, width=None, beside=None, aliases=frozenset(replace(item, moves=None) for item in self.aliases)
+        )
 
     def with_axes(self, move: AxisMove) -> _Value:
         return replace(
@@ -105,16 +141,19 @@ class ToldInput:
         name: Of the input.
         dtype: Its type; ``float32`` where nothing tells it.
         specs: What to try, most usual first; empty where the shape is not told.
+        of_graph: Whether it is of the nodes or edges of a graph.
     """
 
     name: str
     dtype: str = "float32"
     specs: tuple[InputSpec, ...] = ()
+    of_graph: bool = False
 
     @property
     def text(self) -> str:
         """As ``--input`` takes it, with ``...`` for sizes that are not told."""
-        return self.specs[0].text if self.specs else f"{self.name}=B,...:{self.dtype}"
+        first = NODES if self.of_graph else "B"
+        return self.specs[0].text if self.specs else f"{self.name}={first},...:{self.dtype}"
 
 
 def options_to_give(told: Sequence[ToldInput]) -> str:
@@ -123,11 +162,12 @@ def options_to_give(told: Sequence[ToldInput]) -> str:
     open_names = [item.name for item in told if not item.specs]
     if not open_names:
         return line
-    return f"{line}, with the sizes of {listed_words(open_names)} behind the batch in place of `...`"
+    behind = "the nodes" if is_graph(told) else "the batch"
+    return f"{line}, with the sizes of {listed_words(open_names)} behind {behind} in place of `...`"
 
 
 def told_inputs(model: Module, names: Iterable[str]) -> tuple[ToldInput, ...]:
-    """What a model's source tells of these inputs of its ``forward``."""
+    """What a model's source tells of these inputs of its ``forward``; of a dict, of each key that is read."""
     listed = list(names)
     found: dict[str, list[Taken]] = {name: [] for name in listed}
     values = {name: _Value(frozenset({_Alias(name)})) for name in listed}
@@ -138,22 +178,115 @@ def told_inputs(model: Module, names: Iterable[str]) -> tuple[ToldInput, ...]:
             reader.call(forward.__func__, (_Value(module=model),), values)
         else:
             reader.call(forward, (), values)
-    return tuple(_told(name, found[name]) for name in listed)
+    told_names = [
+        member
+        for name in listed
+        for member in ([item for item in found if item.startswith(f"{name}.")] or [name])
+    ]
+    documented = documented_shapes(model, told_names)
+    side = image_side(model)
+    graph = GRAPH_EDGES in inspect.signature(forward).parameters or any(
+        shape[:1] == (2,) and shape[1:] == ("edges",) for shape in documented.values()
+    )
+    return tuple(
+        _of_graph(name, found[name], documented.get(name))
+        if graph
+        else _told(name, found[name], documented.get(name), side)
+        for name in told_names
+    )
 
 
-def _told(name: str, found: Sequence[Taken]) -> ToldInput:
-    named = [NAMED[name]] if name in NAMED else []
+def is_graph(told: Sequence[ToldInput]) -> bool:
+    """Whether these inputs are nodes and edges, of which nobody knows how many there are."""
+    return any(item.of_graph for item in told)
+
+
+def _told(
+    name: str, found: Sequence[Taken], documented: Dimensions | None = None, side: int | None = None
+) -> ToldInput:
+    last = name.rpartition(".")[2]
+    named = [NAMED[last]] if last in NAMED else []
+    weak = all(taken.strength < STEPS.strength for taken in found)
+    if weak and (last in STEP_NAMES or (found and last in SHORT_STEP_NAMES)):
+        named = [STEPS]
     if not (found or named):
-        return ToldInput(name=name)
+        shapes = _documented((), documented)
+        return ToldInput(name=name, specs=tuple(InputSpec(name=name, shape=shape) for shape in shapes))
     # Of two that are as sure, the reader goes before the name.
     surest = max((*found, *named), key=lambda taken: taken.strength)
     # Of several that agree on the type, the first that tells a shape; the name knows values too.
     shown = next((taken for taken in (*named, *found) if taken.shapes and taken.dtype == surest.dtype), surest)
+    shapes = with_side(shown.shapes, side)
+    if last in (*STEP_NAMES, *SHORT_STEP_NAMES) or _OF_ONE.search(last):
+        shapes = (*(shape for shape in shapes if shape == (None,)), *(s for s in shapes if s != (None,)))
+    told_shapes = _documented(shapes, documented)
+    values: list[tuple[int, int] | None] = [(value, value) for value in shown.values]
+    if told_shapes != shapes and values:
+        values = [values[0], *values]
+    if not values and "." in name:  # a whole line is written: with the rows that there are
+        rows = next((taken.rows for taken in found if taken.rows is not None), None)
+        values = [rows] * len(told_shapes)
     specs = tuple(
-        InputSpec(name=name, shape=shape, dtype=surest.dtype, values=None if value is None else (value, value))
-        for shape, value in zip_longest(shown.shapes, shown.values)
+        InputSpec(name=name, shape=shape, dtype=surest.dtype, values=value)
+        for shape, value in zip_longest(told_shapes, values[: len(told_shapes)])
     )
     return ToldInput(name=name, dtype=surest.dtype, specs=specs)
+
+
+def _documented(shapes: tuple[TriedSizes, ...], documented: Dimensions | None) -> tuple[TriedSizes, ...]:
+    """These shapes, that of the docstring first; what the words leave open is the reader's."""
+    if documented is None:
+        return shapes
+    alike = [shape for shape in shapes if len(shape) == len(documented)]
+    if shapes and not alike:  # words and layers contradict each other
+        return shapes
+    usual = {"batch": None, "steps": TOKENS[0], "side": IMAGE_SIDE}
+    sizes: list[int | None] = []
+    for axis, item in enumerate(documented):
+        of_layers = {shape[axis] for shape in alike}
+        size = next(iter(of_layers)) if len(of_layers) == 1 else None
+        if isinstance(item, int):
+            if size is not None and size not in (item, *TOKENS):
+                return shapes
+            sizes.append(item)
+        elif item == "batch":
+            sizes.append(None)
+        elif alike:
+            sizes.append(alike[0][axis])
+        elif item in usual:
+            sizes.append(usual[item])
+        else:
+            return shapes
+    first = tuple(sizes)
+    return (first, *(shape for shape in shapes if shape != first))
+
+
+def _of_graph(name: str, found: Sequence[Taken], documented: Dimensions | None) -> ToldInput:
+    """An input of a model of graphs: sizes are numbers of nodes and of edges, and no axis is a batch."""
+    surest = max(found, key=lambda taken: taken.strength, default=None)
+    dtype = surest.dtype if surest is not None else "float32"
+    if name in _GRAPH_INPUTS:
+        shape, values = _GRAPH_INPUTS[name]
+        whole = values is not None or (surest is not None and dtype == "int64")
+        spec = InputSpec(name=name, shape=shape, dtype="int64" if whole else "float32", values=values)
+        return ToldInput(name=name, dtype=spec.dtype, specs=(spec,), of_graph=True)
+    rows = next((taken.rows for taken in found if taken.rows is not None), None)
+    first = EDGES if "edge" in name else NODES
+    behind: tuple[int | None, ...] | None = next(
+        (taken.shapes[0][1:] for taken in found if taken.shapes and taken.dtype == dtype), None
+    )
+    if rows is not None:  # a number each, of a kind or a type
+        behind = ()
+    if documented is not None and (
+        len(documented) == 1
+        or documented[1:] == tuple(item for item in documented[1:] if isinstance(item, int))
+    ):
+        first = EDGES if documented[0] == "edges" else first
+        behind = tuple(item for item in documented[1:] if isinstance(item, int))
+    if behind is None:
+        return ToldInput(name=name, dtype=dtype, of_graph=True)
+    spec = InputSpec(name=name, shape=(first, *behind), dtype=dtype, values=rows)
+    return ToldInput(name=name, dtype=dtype, specs=(spec,), of_graph=True)
 
 
 def _before(taken: Taken, moves: tuple[AxisMove, ...] | None) -> Taken:
@@ -200,7 +333,21 @@ class _SourceReader:
         for alias in value.aliases:
             noted = _before(taken, alias.moves)
             # What is cast first may have any type; the reader's is as good as another.
-            self.found[alias.name].append(replace(noted, strength=0) if alias.cast else noted)
+            found = self.found.setdefault(alias.name, [])
+            found.append(replace(noted, strength=0) if alias.cast else noted)
+
+    def member(self, owner: _Value, key: str) -> _Value:
+        """What an input that is a dict holds under a key: an input itself, ``batch.user_id``."""
+        members = [f"{alias.name}.{key}" for alias in owner.aliases if alias.moves == () and not alias.cast]
+        for name in members:
+            self.found.setdefault(name, [])
+        return _Value(frozenset(map(_Alias, members)))
+
+    def concatenated(self, value: _Value, taken: Taken) -> None:
+        """Notes the width of an input that is read with others beside it: what they leave of the reader's."""
+        width = taken.shapes[0][-1] if taken.shapes else None
+        if value.beside is not None and width is not None and width > value.beside:
+            self.read(value.parts[0], Taken(dtype=taken.dtype, shapes=((None, width - value.beside),)))
 
     def named(
         self, forward: FunctionType, args: Sequence[_Value], keywords: Mapping[str, _Value]
@@ -208,10 +355,11 @@ class _SourceReader:
         """Reads what a model of transformers takes by a standard name; the arguments without these."""
         names = list(inspect.signature(forward).parameters)[1:]  # without self
         by_name = {**dict(zip(names, args, strict=False)), **keywords}
-        for name in NAMED.keys() & by_name.keys():
-            self.read(by_name[name], NAMED[name])
-        left = [_NOTHING if name in NAMED else value for name, value in zip(names, args, strict=False)]
-        return left, {name: _NOTHING if name in NAMED else value for name, value in keywords.items()}
+        known = NAMED_IN_TRANSFORMERS
+        for name in known.keys() & by_name.keys():
+            self.read(by_name[name], known[name])
+        left = [_NOTHING if name in known else value for name, value in zip(names, args, strict=False)]
+        return left, {name: _NOTHING if name in known else value for name, value in keywords.items()}
 
     def module(self, module: Module, args: Sequence[_Value], keywords: Mapping[str, _Value]) -> _Value:
         """Reads what a module does with these arguments; what it returns."""
@@ -235,14 +383,25 @@ class _SourceReader:
         for name, value in by_name.items():
             # The two states of an LSTM: under one name they are a tuple, which no tensor can be.
             is_pair = name == "hx" and isinstance(module, (nn.LSTM, nn.LSTMCell))
-            if name in taken and (value.several or not is_pair):
+            if name in taken and value.beside is not None:
+                self.concatenated(value, taken[name])
+            elif name in taken and (value.several or not is_pair):
                 self.read(value, taken[name])
         if isinstance(module, (nn.Identity, nn.Flatten, nn.Unflatten, nn.Dropout)):
             return args[0] if args else _NOTHING
         if kind == "torch.nn.modules.activation" and not taken and args:
             self.read(args[0], ARITHMETIC)
             return args[0]
-        return _FLOATS
+        return replace(_FLOATS, width=_width_given_by(module))
+
+
+def _width_given_by(module: Module) -> int | None:
+    """The last axis of what a layer gives, where that is its own."""
+    from torch import nn
+
+    if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
+        return module.embedding_dim
+    return module.out_features if isinstance(module, nn.Linear) else None
 
 
 @dataclass(slots=True)
@@ -346,7 +505,8 @@ class _FunctionBody:
             case ast.IfExp():
                 return parts[1].joined(parts[2])
             case ast.Tuple() | ast.List():
-                return replace(reduce(_Value.joined, parts, _NOTHING), module=None, several=True)
+                joined = reduce(_Value.joined, parts, _NOTHING)
+                return replace(joined, module=None, several=True, parts=tuple(parts))
             case ast.Compare(ops=[ast.Eq() | ast.NotEq()], comparators=[ast.Constant(value=int())]):
                 self.reader.read(parts[0], COMPARED)
                 return _NOTHING
@@ -371,6 +531,8 @@ class _FunctionBody:
             children = _children(owner.module)
             key = str(index.value) if isinstance(index, ast.Constant) else ""
             return _Value(module=children.get(key, next(iter(children.values()), None)))
+        if isinstance(index, ast.Constant) and isinstance(index.value, str):  # batch["user_id"]
+            return self.reader.member(owner, index.value)
         parts = index.elts if isinstance(index, ast.Tuple) else [index]
         if all(map(_is_whole_or_new, parts)):  # x[:, None]
             for position in (place for place, part in enumerate(parts) if isinstance(part, ast.Constant)):
@@ -463,10 +625,30 @@ class _FunctionBody:
             return first.cast()
         if name in SAME or name in ELEMENTS:
             return first
+        if name in LIKE:
+            return first.cast() if "dtype" in keywords else first
+        if name in CONCATENATIONS:
+            return _concatenated(first, node)
         move = _axis_move(name, node.args if is_method else node.args[1:])
         if move is not None and not keywords:
             return first.with_axes(move)
         return first.moved() if name in MOVED else _NOTHING
+
+
+def _concatenated(value: _Value, node: ast.Call) -> _Value:
+    """Tensors one behind the other; in the last axis, an input beside others whose widths are known."""
+    axis = next((item.value for item in node.keywords if item.arg in ("dim", "axis")), None)
+    axis = node.args[1] if axis is None and len(node.args) > 1 else axis
+    inputs = [part for part in value.parts if part.aliases]
+    widths = [part.width for part in value.parts if not part.aliases]
+    moved = value.moved()
+    if axis is None or ast.unparse(axis) not in ("-1", "1") or None in widths:
+        return moved
+    beside = sum(width for width in widths if width is not None)
+    if not inputs:
+        return replace(_FLOATS, width=beside)
+    # Of several inputs nobody knows how they share what is left.
+    return replace(moved, parts=(inputs[0],), several=False, beside=beside) if len(inputs) == 1 else moved
 
 
 def _children(module: Module) -> dict[str, Module]:

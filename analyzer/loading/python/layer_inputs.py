@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,6 +13,7 @@ TriedSizes = tuple[int | None, ...]
 
 # Image sizes and sequence lengths to try where the layers leave them open, most usual first.
 _IMAGE_SIZES = (224, 32, 28, 64, 96, 128, 256, 299, 16, 8)
+IMAGE_SIDE = _IMAGE_SIZES[0]
 _SEQUENCE_LENGTHS = (128, 32, 16000)
 TOKENS = (128, 32, 1)
 
@@ -25,6 +26,7 @@ class Taken:
         dtype: Its type.
         shapes: Those it may have, most usual first, None for the batch; empty where the reader leaves it open.
         values: By shape, the one value of all its elements; empty where any will do.
+        rows: The first and the last row of the table that it indexes, where there is one.
         strength: How sure the type is: 3 an index, 2 what a layer with weights or a mask takes, 1 arithmetic,
             0 what is cast before it is read.
     """
@@ -32,6 +34,7 @@ class Taken:
     dtype: str
     shapes: tuple[TriedSizes, ...] = ()
     values: tuple[int, ...] = ()
+    rows: tuple[int, int] | None = None
     strength: int = 2
 
 
@@ -39,6 +42,14 @@ class Taken:
 LENGTHS = Taken(dtype="int64", shapes=((None,),) * len(TOKENS), values=TOKENS, strength=3)
 # Of words, and of one word for each.
 INDICES = Taken(dtype="int64", shapes=(*((None, size) for size in TOKENS), (None,)), strength=3)
+
+
+def with_side(shapes: Sequence[TriedSizes], side: int | None) -> tuple[TriedSizes, ...]:
+    """These shapes of images, those of this side first."""
+    if side is None or not shapes or shapes[0].count(IMAGE_SIDE) != 2:
+        return tuple(shapes)
+    first = tuple(side if size == IMAGE_SIDE else size for size in shapes[0])
+    return (first, *(shape for shape in shapes if shape != first))
 
 
 def shapes_taken_by(layer: Module) -> tuple[list[TriedSizes], str]:
@@ -84,7 +95,12 @@ def arguments_taken_by(layer: Module) -> Mapping[str, Taken]:
         return Taken(dtype=dtype, shapes=shapes)
 
     if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)):
-        return {"input": INDICES}
+        # The row of the padding stands for nothing where it is the first.
+        rows = (int(layer.padding_idx == 0 and layer.num_embeddings > 1), layer.num_embeddings - 1)
+        # A bag is a row each; words of one row need offsets.
+        is_bag = isinstance(layer, nn.EmbeddingBag)
+        taken = INDICES.shapes[: len(TOKENS)] if is_bag else INDICES.shapes
+        return {"input": replace(INDICES, shapes=taken, rows=rows)}
     if isinstance(layer, (nn.LSTM, nn.GRU, nn.RNN)):
         states = layer.num_layers * (2 if layer.bidirectional else 1)
         return {

@@ -23,5 +23,15 @@ NAMED: Mapping[str, Taken] = {
     # A class for each row, or for each token.
     "labels": Taken(dtype="int64", shapes=((None,), *_ROWS)),
 }
+# (x0, y0, x1, y1) of each token on a grid of 0 to 1000; random ones would end before they begin. Elsewhere a
+# bbox may be anything.
+NAMED_IN_TRANSFORMERS: Mapping[str, Taken] = {
+    **NAMED,
+    "bbox": Taken(dtype="int64", shapes=tuple((*row, 4) for row in _ROWS), values=(0,) * len(_ROWS)),
+}
+# Steps of a diffusion, one for each example; the second are so called elsewhere too.
+STEPS = Taken(dtype="int64", shapes=((None,),))
+STEP_NAMES = ("timestep", "timesteps", "time_step", "time_steps")
+SHORT_STEP_NAMES = ("t", "ts", "time", "step", "steps")
 # Those that a model may take beside its tokens and need nonetheless.
 MASKS = ("attention_mask", "token_type_ids")

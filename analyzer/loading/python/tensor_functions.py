@@ -109,6 +109,16 @@ SAME = frozenset(
         "view",
     )
 )
+CONCATENATIONS = frozenset(("cat", "concat", "concatenate"))
+# Made like their operand: its shape and, unless told, its type.
+LIKE = frozenset(
+    (
+        "empty_like",
+        "full_like",
+        "ones_like",
+        "zeros_like",
+    )
+)
 CASTS = frozenset(
     (
         "bool",
@@ -124,10 +134,7 @@ CASTS = frozenset(
 MOVED = frozenset(
     (
         "broadcast_to",
-        "cat",
         "chunk",
-        "concat",
-        "concatenate",
         "expand",
         "expand_as",
         "flip",

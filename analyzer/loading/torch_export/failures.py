@@ -8,6 +8,7 @@ import traceback
 
 from analyzer.errors import ExportError, InputError, LibraryError
 from analyzer.loading.python.example_inputs import ExampleInputs, flatten
+from analyzer.loading.python.plain_call import call, misfit
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import UserModel
 from analyzer.loading.python.user_module import user_failure
@@ -48,18 +49,19 @@ def call_shapes(inputs: ExampleInputs) -> str:
 
 def explain_failure(user: UserModel, inputs: ExampleInputs, error: Exception) -> Exception:
     """Whether the inputs do not fit (a plain call fails as well) or the export itself fails."""
-    import torch
-
     if isinstance(error, LibraryError):
         return error
     # A plain call tells the two apart: inputs that do not fit make the tracer fail as well.
     try:
-        with torch.no_grad(), cuda_is_elsewhere("meta" if user.meta else "cpu"):
-            user.model(*inputs.arguments, **inputs.keywords)
+        with cuda_is_elsewhere("meta" if user.meta else "cpu"):
+            call(user.model, inputs.arguments, inputs.keywords)
     except Exception as failure:
         explained = user_failure(
             failure, f"{user.name} cannot be called with inputs of {call_shapes(inputs)}", InputError
         )
+        layer = misfit(user.model, failure)
+        if layer is not None:
+            explained.message = f"{explained.message.removesuffix('.')}: {layer.text}."
         explained.hint = (
             "Give inputs that fit with example_inputs(batch) in the file, or --input NAME=SHAPE[:DTYPE]."
         )

@@ -1,0 +1,175 @@
+"""A plain call of the user's model, which tells whether inputs fit, and the layer that takes others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from traceback import walk_tb
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Module
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misfit:
+    """A layer that was given another width than it takes.
+
+    Attributes:
+        path: Of the layer in the model.
+        kind: Its class.
+        taken, given: How many features, or channels, it takes and was given.
+        axis_name: What is counted.
+    """
+
+    path: str
+    kind: str
+    taken: int
+    given: int
+    axis_name: str
+
+    @property
+    def text(self) -> str:
+        """As a sentence without its end."""
+        called = f"{self.path} ({self.kind})" if self.path else self.kind
+        return f"{called} takes {self.taken} {self.axis_name} and gets {self.given}"
+
+
+def call(model: Module, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+    """What the model gives, without gradients.
+
+    Raises:
+        Exception: Whatever the model raises, or PyTorch's own error where its layers would read beyond weights.
+    """
+    import torch
+
+    with torch.no_grad(), _packed_sequences_checked(model):
+        return model(*arguments, **keywords)
+
+
+def misfit(model: Module, error: BaseException) -> Misfit | None:
+    """The layer in which a call failed, where its width is what it fails for."""
+    from torch import nn
+
+    inner: tuple[nn.Module, Sequence[Any]] | None = None
+    for frame, _ in walk_tb(error.__traceback__):
+        layer, arguments = frame.f_locals.get("self"), frame.f_locals.get("args")
+        if isinstance(layer, nn.Module) and isinstance(arguments, tuple):
+            inner = layer, arguments
+    if inner is None:
+        return None
+    layer, arguments = inner
+    width, first = _width_of(layer), _first_tensor(arguments)
+    if width is None or first is None:
+        return None
+    taken, axis, axis_name = width
+    given = _size(first, axis)
+    if given is None or given == taken or not taken:  # a lazy layer has no width yet
+        return None
+    path = next((name for name, item in model.named_modules() if item is layer), "")
+    return Misfit(path=path, kind=type(layer).__name__, taken=taken, given=given, axis_name=axis_name)
+
+
+def beyond_table(error: BaseException) -> str:
+    """Of a call that failed in a table: its rows and what was looked up in it, as a sentence; else empty."""
+    from torch import nn
+
+    said = ""
+    for frame, _ in walk_tb(error.__traceback__):
+        layer, arguments = frame.f_locals.get("self"), frame.f_locals.get("args")
+        if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)) and isinstance(arguments, tuple):
+            rows = _first_tensor(arguments)
+            if rows is not None and rows.numel() and not rows.is_meta:
+                low, high = int(rows.min()), int(rows.max())
+                if low < 0 or high >= layer.num_embeddings:
+                    said = f"A table of {layer.num_embeddings:,} rows was asked for rows {low:,} to {high:,}."
+    return said
+
+
+def given_width(model: Module, path: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> int | None:
+    """The width that a layer is given with these inputs; None where the call ends before it."""
+    import torch
+
+    layer = model.get_submodule(path)
+    width = _width_of(layer)
+    found: list[int | None] = []
+
+    def note(_layer: Module, given: Sequence[Any]) -> None:
+        first = _first_tensor(given)
+        found.append(None if width is None or first is None else _size(first, width[1]))
+        raise _ReachedError
+
+    handle = layer.register_forward_pre_hook(note, prepend=True)
+    try:
+        with torch.no_grad():
+            model(*arguments, **keywords)
+    except Exception:
+        pass
+    finally:
+        handle.remove()
+    return found[0] if found else None
+
+
+class _ReachedError(Exception):
+    """Ends a call at a layer."""
+
+
+@contextmanager
+def _packed_sequences_checked(model: Module) -> Iterator[None]:
+    """Inside the block LSTMs check the width of packed sequences, as GRUs do.
+
+    torch/nn/modules/rnn.py checks it for padded ones alone, and oneDNN's kernel then reads beyond the weights:
+    a call with inputs that the layer cannot take gives numbers.
+    """
+    from torch import nn
+    from torch.nn.utils.rnn import PackedSequence
+
+    def check(layer: Module, given: Sequence[Any]) -> None:
+        if given and isinstance(given[0], PackedSequence):
+            checked: nn.LSTM = layer  # type: ignore[assignment]  # hooks are given any module
+            checked.check_input(given[0].data, given[0].batch_sizes)
+
+    layers = [item for item in model.modules() if isinstance(item, nn.LSTM)]
+    handles = [item.register_forward_pre_hook(check) for item in layers]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _first_tensor(arguments: Sequence[Any]) -> Tensor | None:
+    import torch
+    from torch.nn.utils.rnn import PackedSequence
+
+    first = arguments[0] if arguments else None
+    if isinstance(first, PackedSequence):
+        first = first.data
+    return first if isinstance(first, torch.Tensor) else None
+
+
+def _width_of(layer: Module) -> tuple[int, int, str] | None:
+    """The width that a layer of PyTorch takes, on which axis of its input, and what it is called there."""
+    from torch import nn
+
+    if isinstance(layer, nn.Linear):
+        return layer.in_features, -1, "features"
+    if isinstance(layer, (nn.RNNBase, nn.RNNCellBase)):
+        return layer.input_size, -1, "features"
+    if isinstance(layer, nn.LayerNorm):
+        return int(layer.normalized_shape[-1]), -1, "features"
+    # Counted from the end: a convolution takes one example without a batch too.
+    for axes, kinds in enumerate(((nn.Conv1d, nn.ConvTranspose1d), (nn.Conv2d, nn.ConvTranspose2d)), start=1):
+        if isinstance(layer, kinds):
+            return layer.in_channels, -axes - 1, "channels"
+    if isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)):
+        return layer.num_features, 1, "channels"
+    if isinstance(layer, nn.GroupNorm):
+        return layer.num_channels, 1, "channels"
+    return None
+
+
+def _size(tensor: Tensor, axis: int) -> int | None:
+    return int(tensor.shape[axis]) if -tensor.dim() <= axis < tensor.dim() else None

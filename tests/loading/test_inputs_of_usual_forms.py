@@ -1,0 +1,197 @@
+"""Inputs told by docstrings, standard names and dicts: diffusion, graphs, boxes, batches of features."""
+
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from analyzer.errors import InputError
+from analyzer.loading.load import load as load_model
+from analyzer.loading.model_reference import parse_reference
+from analyzer.loading.python.example_inputs import resolve_inputs
+from analyzer.loading.python.input_spec import parse_input
+from analyzer.loading.python.nested_inputs import nested
+from analyzer.loading.python.user_model import load_user_model
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Callable[[str], Any]:
+    """Runs a file with this code; torch and nn are imported for it."""
+
+    def build(code: str, head: str = "") -> Any:
+        path = tmp_path / "user_model.py"
+        path.write_text(f'"""{head}"""\nimport torch\nfrom torch import nn\n' + textwrap.dedent(code))
+        return load_user_model(parse_reference(str(path)), meta=False)
+
+    return build
+
+
+def guessed(user: Any) -> list[str]:
+    return [spec.text for spec in resolve_inputs(user, [], 2, meta=False).guessed]
+
+
+def offered(user: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        resolve_inputs(user, [], 2, meta=False)
+    return caught.value.hint or ""
+
+
+DIFFUSION = """
+    def embedded(t, dim):
+        freqs = torch.exp(-torch.arange(dim // 2) / dim)
+        a = t[:, None].float() * freqs[None]
+        return torch.cat([a.cos(), a.sin()], dim=-1)
+    class UNet(nn.Module):
+        '''Predicts noise.{words}'''
+        def __init__(self):
+            super().__init__()
+            self.stem, self.mlp = nn.Conv2d(3, 8, 3, padding=1), nn.Linear(16, 8)
+            self.classes = nn.Embedding(4, 8)
+        def forward(self, x, t, y=None):
+            y = torch.full_like(t, 3) if y is None else y
+            h = self.mlp(embedded(t, 16)) + self.classes(y)
+            return self.stem(x) + h[:, :, None, None]
+"""
+
+
+@pytest.mark.parametrize(
+    ("head", "words", "side"),
+    [
+        ("Class-conditional DDPM on 32x32 shapes", "", 32),
+        ("", "\n\n        Args:\n            x: images, [B, 3, 48, 48]\n            t: steps, [B]", 48),
+        ("", "", 224),
+    ],
+)
+def test_steps_of_a_diffusion_are_one_whole_number_each_and_docstrings_size_the_images(
+    load: Any, head: str, words: str, side: int
+) -> None:
+    user = load(DIFFUSION.replace("{words}", words), head)
+    assert guessed(user) == [f"x=B,3,{side},{side}:float32", "t=B:int64"]
+
+
+def test_an_attribute_of_the_model_sizes_its_one_image(load: Any) -> None:
+    user = load("""
+        class Net(nn.Module):
+            def __init__(self, img_size=40):
+                super().__init__()
+                self.img_size, self.conv = img_size, nn.Conv2d(3, 8, 3)
+            def forward(self, x):
+                return self.conv(x)
+    """)
+    assert guessed(user) == ["x=B,3,40,40:float32"]
+
+
+GRAPH = """
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.kinds, self.fc = nn.Embedding(30, 8, padding_idx=0), nn.Linear(8, 1)
+        def forward(self, z, pos, edge_index, batch=None):
+            '''
+            Args:
+                z: kinds of atoms, ``[num_atoms]``.
+                pos: where they are, ``[num_atoms, 3]``.
+            '''
+            batch = torch.zeros_like(z) if batch is None else batch
+            src, dst = edge_index
+            far = (pos[src] - pos[dst]).norm(dim=-1, keepdim=True)
+            h = self.fc(torch.zeros(z.shape[0], 8).index_add_(0, dst, self.kinds(z)[src] * far))
+            return h.new_zeros(4, 1).index_add_(0, batch, h)
+"""
+
+
+def test_a_graph_is_offered_whole_with_its_graph_of_each_node_and_the_line_works(load: Any) -> None:
+    user = load(GRAPH)
+    hint = offered(user)
+    # 30 kinds, of which the first is padding; node numbers below 100.
+    line = (
+        "--input z=100:int64=1..29 --input pos=100,3:float32 --input edge_index=2,400:int64=0..99 "
+        "--input batch=100:int64=0..3"
+    )
+    assert hint.endswith(f"or give {line}.")
+    specs = [parse_input(item.strip()) for item in line.split("--input ")[1:]]
+    inputs = resolve_inputs(user, specs, None, meta=False)
+    assert user.model(*inputs.arguments, **inputs.keywords).shape == (4, 1)
+
+
+# Widths: 8 of a user, 8 of a bag and what the first linear layer has left of 21: 5.
+TOWER = """
+    class Tower(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.users, self.tags = nn.Embedding(1000, 8), nn.EmbeddingBag(50, 8, padding_idx=0)
+            self.net = nn.Sequential(nn.Linear(21, 4), nn.ReLU())
+        def forward(self, user_id, tags, dense):
+            return self.net(torch.cat([self.users(user_id), self.tags(tags), dense], dim=-1))
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tower = Tower()
+        def encode(self, batch):
+            return self.tower(batch["user_id"], batch["tags"], batch["dense"])
+        def forward(self, batch: dict):
+            return self.encode(batch).sum(-1)
+    def build_model(): return Net()
+"""
+KEYS = ["batch.user_id=B:int64=0..999", "batch.tags=B,128:int64=1..49", "batch.dense=B,5:float32"]
+
+
+def test_a_dict_is_told_by_the_keys_that_the_model_reads(load: Any) -> None:
+    user = load(TOWER)
+    inputs = resolve_inputs(user, [], 3, meta=False)
+    assert [spec.text for spec in inputs.guessed] == KEYS
+    (batch,) = inputs.arguments
+    assert {key: tuple(value.shape) for key, value in batch.items()} == {
+        "user_id": (3,),
+        "tags": (3, 128),
+        "dense": (3, 5),
+    }
+
+
+@pytest.mark.parametrize("written", [".{}", "[{}]", "['{}']"])
+def test_what_a_dict_holds_can_be_given_in_any_order_and_is_exported(load: Any, written: str) -> None:
+    user = load(TOWER)
+    texts = {"dense": "=B,5", "tags": "=B,7:int64=1..49", "user_id": "=B:int64=0..999"}
+    specs = [parse_input("batch" + written.format(key) + text) for key, text in texts.items()]
+    inputs = resolve_inputs(user, specs, 3, meta=False)
+    assert tuple(inputs.arguments[0]["tags"].shape) == (3, 7)
+    loaded = load_model(parse_reference(user.module.__file__), batch=3, specs=specs, use_cache=False)
+    assert [value.name for value in loaded.graph(3).inputs] == ["batch_dense", "batch_tags", "batch_user_id"]
+    assert loaded.symbol == "batch"
+
+
+def test_a_key_without_its_dict_is_answered_with_the_whole_line(load: Any) -> None:
+    with pytest.raises(InputError, match="takes no input user_id") as caught:
+        resolve_inputs(load(TOWER), [parse_input("user_id=B:int64")], 2, meta=False)
+    line = " ".join(f"--input {text}" for text in KEYS)
+    assert caught.value.hint == f"It takes batch. Of what it reads in a dict: {line}."
+
+
+def test_positions_behind_the_dot_make_a_list() -> None:
+    assert nested({"x.1": "b", "x.0": "a", "y.k.0": "c", "z": "d"}) == {
+        "x": ["a", "b"],
+        "y": {"k": ["c"]},
+        "z": "d",
+    }
+    with pytest.raises(InputError, match="x is given twice"):
+        nested({"x": "whole", "x.key": "part"})
+
+
+def test_boxes_of_a_transformer_are_offered_with_values_that_are_boxes(load: Any) -> None:
+    user = load("""
+        from transformers import LayoutLMConfig, LayoutLMModel
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                sizes = dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=37)
+                self.encoder = LayoutLMModel(LayoutLMConfig(vocab_size=99, **sizes))
+            def forward(self, input_ids, bbox):
+                return self.encoder(input_ids=input_ids, bbox=bbox)[0]
+        def build_model(): return Net()
+    """)
+    assert guessed(user) == ["input_ids=B,128:int64", "bbox=B,128,4:int64=0"]
+    inputs = resolve_inputs(user, [], 2, meta=False)
+    assert torch.equal(inputs.arguments[1], torch.zeros(2, 128, 4, dtype=torch.int64))

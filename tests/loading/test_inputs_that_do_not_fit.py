@@ -1,0 +1,108 @@
+"""Inputs that a model cannot take are refused, with the layer that takes others and a size that fits."""
+
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analyzer.errors import InputError
+from analyzer.loading.load import load as load_model
+from analyzer.loading.model_reference import parse_reference
+from analyzer.loading.python.example_inputs import resolve_inputs
+from analyzer.loading.python.input_spec import parse_input
+from analyzer.loading.python.user_model import load_user_model
+
+# A convolution halves the frequencies: of (F + 2 * 2 - 5) // 2 + 1 = 81 rows and 4 channels the LSTM takes 324,
+# and 161 is the least F that gives 81.
+SPEECH = """
+    import torch
+    from torch import nn
+    from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(1, 4, 5, stride=(2, 1), padding=2)
+            self.rnn = nn.{kind}(4 * 81, 8)
+        def forward(self, x, lengths):
+            h = self.conv(x).flatten(1, 2).permute(2, 0, 1)
+            packed = pack_padded_sequence(h, lengths.cpu(), enforce_sorted=False)
+            return pad_packed_sequence(self.rnn(packed)[0])[0]
+"""
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Callable[[str], Path]:
+    def write(code: str) -> Path:
+        path = tmp_path / "user_model.py"
+        path.write_text(textwrap.dedent(code))
+        return path
+
+    return write
+
+
+def built(path: Path) -> Any:
+    return load_user_model(parse_reference(str(path)), meta=False)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_a_packed_sequence_of_another_width_is_refused_and_the_size_that_fits_is_offered(
+    written: Callable[[str], Path], kind: str
+) -> None:
+    user = built(written(SPEECH.format(kind=kind)))
+    with pytest.raises(InputError) as caught:
+        resolve_inputs(user, [], 2, meta=False)
+    # Of 224 rows 112 are left, 4 channels each.
+    assert f"rnn ({kind}) takes 324 features and gets 448" in caught.value.message
+    line = "--input x=B,1,161,224:float32 --input lengths=B:int64=128"
+    assert caught.value.hint == f"It can be called with {line}."
+    # Pasted, the line gives a graph.
+    specs = [parse_input(item.strip()) for item in line.split("--input ")[1:]]
+    assert load_model(parse_reference(user.module.__file__), batch=2, specs=specs, use_cache=False).proto
+
+
+def test_given_inputs_that_pytorch_reads_beyond_the_weights_for_are_refused(
+    written: Callable[[str], Path],
+) -> None:
+    reference = parse_reference(str(written(SPEECH.format(kind="LSTM"))))
+    specs = [parse_input("x=B,1,224,224"), parse_input("lengths=B:int64=128")]
+    with pytest.raises(InputError) as caught:
+        load_model(reference, batch=2, specs=specs, use_cache=False)
+    assert caught.value.message.endswith("rnn (LSTM) takes 324 features and gets 448.")
+
+
+def test_a_size_that_several_axes_decide_is_solved_for_all_of_them(written: Callable[[str], Path]) -> None:
+    # A side s gives (s - 4) * (s - 4) pixels of 6 channels: 6 * 40 * 40 = 9600 at 44, which no guess has.
+    user = built(
+        written("""
+            from torch import nn
+            class Net(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.conv, self.fc = nn.Conv2d(3, 6, 5), nn.Linear(9600, 10)
+                def forward(self, x):
+                    return self.fc(self.conv(x).flatten(1))
+        """)
+    )
+    with pytest.raises(InputError, match=r"fc \(Linear\) takes 9600 features and gets 290400") as caught:
+        resolve_inputs(user, [], 2, meta=False)
+    assert caught.value.hint == "It can be called with --input x=B,3,44,44:float32."
+
+
+def test_a_width_that_no_size_gives_is_told_without_an_offer(written: Callable[[str], Path]) -> None:
+    # 6 channels never give 9601 features.
+    user = built(
+        written("""
+            from torch import nn
+            class Net(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.conv, self.fc = nn.Conv2d(3, 6, 5), nn.Linear(9601, 10)
+                def forward(self, x):
+                    return self.fc(self.conv(x).flatten(1))
+        """)
+    )
+    with pytest.raises(InputError, match=r"fc \(Linear\) takes 9601 features") as caught:
+        resolve_inputs(user, [], 2, meta=False)
+    assert "It can be called" not in (caught.value.hint or "")
