@@ -13,6 +13,7 @@ from analyzer.decision.phrases import capital, cpu_name, gpu_name
 from analyzer.decision.plans import Plan, Plans, plan_all
 from analyzer.decision.reasons import because, cause, first_said, sentence
 from analyzer.record.analysis import BatchRange, VerdictResult
+from analyzer.record.batch_ranges import without_islands
 from analyzer.units import factor, seconds
 
 __all__ = ["REASONS", "verdict"]
@@ -91,11 +92,12 @@ def _nearest_batches(question: DecisionInput, choice: Choice, swept: Sweep | Non
     def words(one: BatchRange) -> str:
         return "either may be faster" if one.device == "either" else f"{names[one.device]} is faster"
 
-    above = [one for one in swept.ranges if one.first > batch][:2]
+    ranges, _ = without_islands(swept.ranges)
+    above = [one for one in ranges if one.first > batch][:2]
     if above:
         more = [f"from {one.first} {words(one)}" for one in above[1:] if one.device != here.device]
         yield f"From batch {above[0].first} {', '.join([words(above[0]), *more])}."
-    below = [one for one in reversed(swept.ranges) if one.last < batch][:2]
+    below = [one for one in reversed(ranges) if one.last < batch][:2]
     if below:
         more = [f"up to {one.last} {words(one)}" for one in below[1:] if one.device != here.device]
         where = "At" if below[0].last == 1 else "Up to"

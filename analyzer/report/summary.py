@@ -349,7 +349,7 @@ def confidence(analysis: Analysis) -> str:
     """How much and how sure, in one line; empty without a GPU, or where a plan has no room to run."""
     verdict = analysis.verdict
     # A ratio to a plan that has no room to run would be one to nothing.
-    if verdict.speedup is None or not all(plan.fits for plan in analysis.plans):
+    if verdict.speedup is None or not all(plan.fits for plan in analysis.plans) or _nothing_on_gpu(analysis):
         return ""
     ratio = verdict.speedup if verdict.speedup >= 1 else 1 / verdict.speedup
     first, second = ("GPU", "CPU") if verdict.speedup >= 1 else ("CPU", "GPU")
@@ -400,7 +400,7 @@ def subject(analysis: Analysis) -> str:
 def crossover(analysis: Analysis) -> str:
     """From which batch the GPU wins, as far as known."""
     verdict = analysis.verdict
-    if analysis.devices.gpu is None:
+    if analysis.devices.gpu is None or _nothing_on_gpu(analysis):
         return ""
     if len(analysis.sweep) > 1 and verdict.ranges:
         return who_wins(verdict.ranges, verdict.crossover_batch)
@@ -423,6 +423,12 @@ def crossover_batch(verdict: VerdictResult) -> str:
     """``12 (3 to 64)``: the batch from which the GPU is expected to win, and between which ones that lies."""
     doubt = interval_words(verdict)
     return f"{count(verdict.crossover_batch)}{f' ({doubt})' if doubt else ''}"
+
+
+def _nothing_on_gpu(analysis: Analysis) -> bool:
+    """Whether a CUDA session would run every operator on the CPU: there is nothing to compare at any batch."""
+    groups = [group for group in analysis.groups if group.session == "cuda"]
+    return bool(groups) and all(group.provider == "cpu" for group in groups)
 
 
 def uses_gpu(analysis: Analysis) -> bool:

@@ -392,3 +392,21 @@ def test_by_energy_an_operator_s_reason_is_energy(
     decision = decide(build(op(reads=("in",), cpu=1e-2, gpu=5e-3), gpu=gpu, objective="energy"))
     assert decision.placement == ("cpu",)
     assert (decision.operators[0].device, decision.operators[0].reason) == ("cpu", "energy")
+
+
+def test_operators_without_a_kernel_are_named_by_what_they_take(
+    build: Callable[..., Any], op: type[Any]
+) -> None:
+    """Three small Reshapes are more than one Tokenizer, and take less."""
+    takes = {"Reshape": 1e-6, "Tokenizer": 9e-5, "Scaler": 5e-6, "Imputer": 2e-6, "OneHotEncoder": 8e-6}
+    forced = ["Reshape", "Reshape", "Reshape", "Tokenizer", "Scaler", "Imputer", "OneHotEncoder"]
+    ops = [
+        op(reads=(at - 1,) if at else ("in",), op_type=kind, able=False, cpu=takes[kind], gpu=takes[kind])
+        for at, kind in enumerate(forced)
+    ]
+    ops.append(op(reads=(len(forced) - 1,), op_type="Conv", cpu=1e-2, gpu=1e-4))
+    told = decide(build(*ops)).verdict.because
+    assert (
+        "ONNX Runtime runs Tokenizer, OneHotEncoder, Scaler and 2 more on the CPU for want of a CUDA kernel, "
+        "108 µs of the GPU plan."
+    ) in told

@@ -218,6 +218,28 @@ def test_the_crossover_is_said_with_what_is_certain_and_what_is_not() -> None:
     assert summary.crossover_batch(certain) == "2"
 
 
+def test_a_single_batch_between_doubtful_ones_is_told_apart_from_the_crossover() -> None:
+    base = factory.analysis()
+    ranges = (
+        BatchRange(first=1, last=15, device="either"),
+        BatchRange(first=16, last=16, device="cpu"),
+        BatchRange(first=17, last=40, device="either"),
+        BatchRange(first=41, last=64, device="gpu"),
+    )
+    told = replace(base, verdict=replace(base.verdict, ranges=ranges))
+    assert summary.crossover(told) == (
+        "Either may win up to batch 40 (even odds at 4) and the GPU wins from batch 41 on; at 16, which is known "
+        "more closely, the CPU wins."
+    )
+    assert summary.crossover_batch(told.verdict) == "4 (1 to 41)"
+
+
+def test_beside_a_gpu_that_would_run_nothing_no_batch_is_compared() -> None:
+    base = factory.analysis()
+    told = replace(base, groups=tuple(replace(group, provider="cpu") for group in base.groups))
+    assert (summary.crossover(told), summary.confidence(told)) == ("", "")
+
+
 def test_one_batch_alone_is_no_crossover() -> None:
     base = factory.analysis()
     ranges = (BatchRange(first=1, last=1, device="either"),)
