@@ -340,6 +340,20 @@ def measure_again(analysis: Analysis) -> str:
     return _MEASURE_AGAIN
 
 
+def rests_on_guesses(analysis: Analysis) -> str:
+    """What goes before an answer for sizes that nobody knows; empty where all are known."""
+    return "Some sizes are guessed." if open_sizes(analysis) else ""
+
+
+def rented_cpu_is_better(analysis: Analysis) -> bool:
+    """Whether a CPU that can be rented beats the GPU which the verdict is for: of two devices alone it is."""
+    ranking = analysis.ranking
+    if ranking is None or ranking.best is None or analysis.verdict.device not in ("gpu", "hybrid"):
+        return False
+    best = ranking.candidates[ranking.best]
+    return best.kind == "cpu" and not best.named
+
+
 _STILL_CLEAR = 10.0  # times, from one end of a speed-up's interval to the other
 # Why stands in the message on the measurement.
 _MEASURE_AGAIN = "Measure again on a quiet machine: this answer is rough."
@@ -403,7 +417,7 @@ def crossover(analysis: Analysis) -> str:
     if analysis.devices.gpu is None or _nothing_on_gpu(analysis):
         return ""
     if len(analysis.sweep) > 1 and verdict.ranges:
-        return who_wins(verdict.ranges, verdict.crossover_batch)
+        return _hedged(who_wins(verdict.ranges, verdict.crossover_batch), analysis)
     if len({row.batch for row in analysis.sweep}) < 2:
         return "The batch from which the GPU wins is not known: only one batch was analysed."
     # A record of a version that kept no ranges.
@@ -417,6 +431,19 @@ def crossover(analysis: Analysis) -> str:
     if not any(plan.fits for plan in on_gpu):
         return f"At no batch up to {largest} does the model fit into the GPU's memory."
     return f"The GPU wins at no batch up to {largest}."
+
+
+def _hedged(text: str, analysis: Analysis) -> str:
+    """Who wins at which batch, with what that rests on: no surer than the answer that it stands beside."""
+    if {part.device for part in analysis.verdict.ranges} == {"either"}:
+        return text
+    hedges = (
+        ("of the two", rented_cpu_is_better(analysis)),
+        ("with guessed sizes", rests_on_guesses(analysis)),
+        ("by this rough measurement", measure_again(analysis)),
+    )
+    said = ", ".join(words for words, holds in hedges if holds)
+    return f"{said[:1].upper()}{said[1:]}, {text[:1].lower()}{text[1:]}" if said else text
 
 
 def crossover_batch(verdict: VerdictResult) -> str:
