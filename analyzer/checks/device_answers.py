@@ -92,7 +92,7 @@ _OF_THE_CPU = "ai.onnx.ml"
 
 
 def is_for_cpu(analysis: Analysis) -> bool:
-    """Whether the CPU is as good as every GPU or better, and would be if operators without kernels cost nothing.
+    """Whether the CPU is as good as every GPU, and would be if operators without kernels cost nothing.
 
     Then nothing is to be brought to a GPU at this batch. A model that is the CPU's only because some of its
     operators have no CUDA kernel is not among these, nor one that has lost a kernel to its opset: there the

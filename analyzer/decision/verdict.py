@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analyzer.decision.choice import Choice, Prices, choose, device_used
+from analyzer.decision.choice import WORTHWHILE, Choice, Prices, choose, device_used
 from analyzer.decision.decision_input import DecisionInput, Sweep
 from analyzer.decision.error_components import ErrorComponent, ErrorComponents, ratio
 from analyzer.decision.money import cheapest, offers
@@ -111,7 +111,7 @@ def _changes_that_turn_it(question: DecisionInput, plans: Plans, choice: Choice)
         if question.objective == "cost":
             prices = {plan.name: cheapest(offers(what_if.question, plan)) for plan in others}
         other = choose(what_if.question, others, prices)
-        if other.device == choice.device:
+        if other.device == choice.device or _take_as_long(plans, others):
             continue
         words = {
             "cpu": f"{cpu_name(question)} would be the choice",
@@ -121,6 +121,17 @@ def _changes_that_turn_it(question: DecisionInput, plans: Plans, choice: Choice)
         }
         gain = f" ({gpu_name(question)} at {factor(other.speedup[0])})" if other.speedup else ""
         yield f"{capital(what_if.change)} {words[other.device]}{gain}."
+
+
+def _take_as_long(plans: Plans, others: Plans) -> bool:
+    """Whether every plan takes as long as before: what then turns the verdict is the error, not the change."""
+    before = {plan.name: plan.latency.time_s for plan in plans}
+    return all(
+        plan.name in before
+        and before[plan.name] < WORTHWHILE * plan.latency.time_s
+        and plan.latency.time_s < WORTHWHILE * before[plan.name]
+        for plan in others
+    )
 
 
 def _if_io_stays_on_gpu(question: DecisionInput, plans: Plans, choice: Choice) -> Iterator[str]:

@@ -240,6 +240,17 @@ def test_a_change_that_turns_the_verdict_is_told(build: Callable[..., Any], op: 
     assert not any("bf16" in text for text in told)
 
 
+def test_a_change_that_leaves_every_time_as_it_is_turns_nothing(
+    build: Callable[..., Any], op: type[Any]
+) -> None:
+    """1.5 times as fast: certain as it is, and either where the same times are known within 2 alone."""
+    ops = [op(reads=("in",), cpu=1.5e-2, gpu=1e-2 - 2 * COPY_S)]
+    same = build(*ops, spread=2.0)
+    question = replace(build(*ops), what_if=(WhatIf(change="in fp16", question=same),))
+    assert decide(same).verdict.device == "either"
+    assert not [text for text in decide(question).verdict.would_change if "fp16" in text]
+
+
 def test_keeping_data_on_the_gpu_is_told_where_it_would_turn_the_verdict(
     build: Callable[..., Any], op: type[Any]
 ) -> None:

@@ -228,8 +228,8 @@ def test_a_single_batch_between_doubtful_ones_is_told_apart_from_the_crossover()
     )
     told = replace(base, verdict=replace(base.verdict, ranges=ranges))
     assert summary.crossover(told) == (
-        "Either may win up to batch 40 (even odds at 4) and the GPU wins from batch 41 on; at 16, which is known "
-        "more closely, the CPU wins."
+        "Either may win up to batch 40 (even odds at 4) and the GPU wins from batch 41 on; at 16, which is "
+        "known more closely, the CPU wins."
     )
     assert summary.crossover_batch(told.verdict) == "4 (1 to 41)"
 
