@@ -203,9 +203,7 @@ def _for_gpu(question: DecisionInput) -> str:
         if time is not None:
             limit = _limit_on_cpu(question, group, time)
             by_limit[limit] = by_limit.get(limit, 0.0) + time.time_s
-            # ONNX Runtime calls a Conv with its Relu FusedConv (core/optimizer/conv_activation_fusion.cc); the
-            # model's author knows a Conv.
-            kind = group.op_type.removeprefix("Fused")
+            kind = _main_type(question, group)
             by_type[kind] = by_type.get(kind, 0.0) + time.time_s
             if len(group.members) > 1:
                 fused.add(kind)
@@ -222,6 +220,19 @@ def _for_gpu(question: DecisionInput) -> str:
         if limit == "steps" and (steps := _steps_on_gpu(question)):
             text += f", which take {gpu_name(question)} {seconds(steps)}"
     return f"{text}."
+
+
+def _main_type(question: DecisionInput, group: Group) -> str:
+    """The operator that a group is there for, as the model has it and the tables name it: that of most FLOPs.
+
+    ONNX Runtime makes a Gemm of a MatMul with its bias, and a FusedConv of a Conv with its Relu: the model's
+    author knows neither.
+    """
+    members = [index for index in group.members if index < len(question.table.costs)]
+    if not members:
+        return group.op_type
+    main = max(members, key=lambda index: question.table.costs[index].flops or 0)
+    return question.graph.nodes[main].op_type
 
 
 def _steps_on_gpu(question: DecisionInput) -> float | None:

@@ -21,7 +21,7 @@ from analyzer.record.analysis import (
     VerdictResult,
 )
 from analyzer.record.batch_ranges import interval_words, who_wins
-from analyzer.text import first_few, listed, plural
+from analyzer.text import first_few, listed, middle_cut, module_cut, plural
 from analyzer.units import (
     UNKNOWN,
     byte_count,
@@ -125,6 +125,10 @@ class PlanCard:
     twin: bool
 
 
+# Letters of the page's first column, and those of a place beside a long type.
+_ROOM_OF_NAMES, _LEAST_ROOM = 28, 14
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopOperator:
     """One of the operators that matter, or all of a type; ``share`` is of all operators' time in the best plan.
@@ -161,6 +165,13 @@ class TopOperator:
     def place(self) -> str:
         """Where it is in the model; of all of a type how many they are."""
         return f"{self.count:,} operators" if self.count > 1 else self.module or self.code or self.where
+
+    @property
+    def short_place(self) -> str:
+        """The same in the room that the page has for it: layers have their beginnings in common."""
+        room = max(_ROOM_OF_NAMES - len(self.op_type), _LEAST_ROOM)
+        of_module = self.count == 1 and bool(self.module)
+        return module_cut(self.place, room) if of_module else middle_cut(self.place, room)
 
     @property
     def verdict(self) -> str:
@@ -203,8 +214,8 @@ def time_in_plan(operator: OperatorResult) -> float | None:
 def top_operators(analysis: Analysis, count: int = 10) -> tuple[TopOperator, ...]:
     """The operators that take most of the best plan's time; by FLOPs where no time is known.
 
-    Where so many of them together have less than half of it, the types that take most, each as a whole: ten
-    rows of 1 % each would hide what most of the time goes to.
+    Where so many of them together have less than half of it, or most of them are small and much of it is in
+    none, the types that take most, each as a whole: rows of 1 % each would hide what the time goes to.
     """
     timed = [operator for operator in analysis.operators if time_in_plan(operator) is not None]
     # By index among equals: blocks of a network repeat, and the order must not depend on the sort.
@@ -214,9 +225,20 @@ def top_operators(analysis: Analysis, count: int = 10) -> tuple[TopOperator, ...
     else:
         total = 0.0
         ranked = sorted(analysis.operators, key=lambda operator: (-(operator.flops or 0), operator.index))
-    if total and sum(time_in_plan(operator) or 0.0 for operator in ranked[:count]) < total / 2:
+    if total and _hides_much([(time_in_plan(operator) or 0.0) / total for operator in ranked[:count]]):
         return _top_types(ranked, total)[:count]
     return tuple(_top_operator(operator, total) for operator in ranked[:count])
+
+
+def _hides_much(shares: Sequence[float]) -> bool:
+    """Whether rows of these shares say little about where the time goes."""
+    shown, small = sum(shares), sum(one < _SMALL_ROW for one in shares)
+    return shown < _MOST_SHOWN or (small > len(shares) / 2 and 1 - shown > _MUCH_HIDDEN)
+
+
+# Of the time: what rows of operators must show, what a row is small below, and what is much to be in none.
+# Judgements.
+_MOST_SHOWN, _SMALL_ROW, _MUCH_HIDDEN = 0.5, 0.02, 0.1
 
 
 def top_title(top: Sequence[TopOperator], analysis: Analysis) -> str:

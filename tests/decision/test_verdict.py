@@ -61,6 +61,21 @@ def test_the_time_of_a_fused_operator_is_told_as_what_it_is(
     assert decide(build(*types, cpu_groups=groups)).verdict.because[0].startswith(told)
 
 
+def test_a_product_that_onnx_runtime_renames_keeps_the_name_of_the_tables(
+    build: Callable[..., Any], op: type[Any]
+) -> None:
+    """A MatMul with its bias runs as Gemm (core/optimizer/matmul_add_fusion.cc); the Add has fewer FLOPs."""
+    product = op(reads=("in",), op_type="MatMul", cpu=9e-3, gpu=1e-5, elements=1000)
+    bias = op(reads=(0,), op_type="Add", cpu=1e-3, gpu=1e-5, elements=10)
+    question = build(product, bias, cpu_groups=[(0, 1)])
+    renamed = replace(question, cpu_groups=tuple(replace(one, op_type="Gemm") for one in question.cpu_groups))
+    assert (
+        decide(renamed)
+        .verdict.because[0]
+        .startswith("MatMul, with what ONNX Runtime fuses into it, takes 100 %")
+    )
+
+
 @pytest.mark.parametrize(
     ("kind", "macs", "bound", "told"),
     [

@@ -156,6 +156,29 @@ def test_where_no_operator_has_a_good_share_types_are_told_with_their_sums_and_c
     assert [row.count for row in summary.top_operators(alike(3, 4))] == [1] * 10
 
 
+def test_small_operators_beside_one_large_one_are_told_by_type_where_much_would_be_hidden() -> None:
+    """One of 60 %, and forty of 1 %: ten rows would leave 31 % in none. Of eleven of them none is hidden."""
+    small = alike(1, 40).operators
+    assert small[0].gpu is not None
+    large = replace(small[0], op_type="LSTM", gpu=replace(small[0].gpu, time_s=6e-3))
+    items = (large, *(replace(one, index=one.index + 1) for one in small))
+    told = replace(factory.analysis(), operators=items)
+    assert [(row.op_type, row.count, row.share_text) for row in summary.top_operators(told)] == [
+        ("LSTM", 1, "60 %"),
+        ("Type0", 40, "40 %"),
+    ]
+    few = replace(told, operators=items[:11])
+    assert [row.count for row in summary.top_operators(few)] == [1] * 10
+
+
+def test_the_page_cuts_a_module_so_that_its_layer_and_its_end_are_read() -> None:
+    base = factory.analysis(2)
+    module = "encoder.encoder.layer.7.attention.output.dense"
+    deep = replace(base, operators=(replace(base.operators[0], module=module), base.operators[1]))
+    shown = html.render(deep)
+    assert f'<small title="{module}">…7…output.dense</small>' in shown
+
+
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_a_narrow_terminal_shows_fewer_columns_and_no_figure_cut(width: int) -> None:
     analysis = factory.analysis(4)
