@@ -68,6 +68,7 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "confidence": summary.confidence(analysis),
         "open_sizes": summary.open_sizes(analysis),
         "guessed_inputs": summary.guessed_inputs(analysis),
+        "assumed": summary.assumed(analysis),
         "state": summary.state(analysis),
         "prices": price_words.statement(analysis),
         "subject": summary.subject(analysis),
@@ -204,6 +205,7 @@ def _facts(analysis: Analysis) -> tuple[MethodFact, ...]:
     # What is the same with and without is said once.
     intensity = list(dict.fromkeys(digits(figure) for figure in pair if figure is not None))
     return (
+        MethodFact(name="Inputs", value=summary.inputs(analysis)),
         MethodFact(name="Operators", value=count(totals.operators)),
         MethodFact(name="Parameters", value=f"{count(model.parameters)} ({byte_count(model.parameter_bytes)})"),
         MethodFact(name="Work", value=f"{bound}{flop_count(totals.flops)}" + (f", {folded}" if folded else "")),

@@ -10,6 +10,7 @@ from typing import Literal
 from analyzer.checks.phrases import source_location, tensor_bytes
 from analyzer.precision import peak_type
 from analyzer.record.analysis import (
+    LEFT_OUT,
     Analysis,
     CpuTime,
     DeviceInfo,
@@ -429,6 +430,8 @@ _LONGEST_ERROR = 200
 def subject(analysis: Analysis) -> str:
     """What the verdict is for: ``batch 64, tf32, for latency``."""
     batch = f"batch {analysis.model.batch}, " if analysis.model.batch is not None else ""
+    if not has_batch(analysis):
+        batch = "per call, "
     step = "training step, " if analysis.model.training else ""
     return f"{batch}{step}{analysis.model.precision}, decided for {analysis.verdict.objective}"
 
@@ -440,6 +443,8 @@ def crossover(analysis: Analysis) -> str:
         return ""
     if len(analysis.sweep) > 1 and verdict.ranges:
         return _hedged(who_wins(verdict.ranges, verdict.crossover_batch), analysis)
+    if not has_batch(analysis):
+        return "Its inputs have no batch: there is none from which the GPU wins."
     if len({row.batch for row in analysis.sweep}) < 2:
         return "The batch from which the GPU wins is not known: only one batch was analysed."
     # A record of a version that kept no ranges.
@@ -706,6 +711,46 @@ def open_sizes(analysis: Analysis) -> str:
     return " ".join(said)
 
 
+def inputs(analysis: Analysis) -> str:
+    """``z 144, pos 144x3, edge_index 2x2,448; y was left out (None)``; empty of a model without inputs."""
+    stays = {pair.input for pair in analysis.model.state}
+    told = [f"{tensor.name} {_sizes(tensor)}" for tensor in analysis.model.inputs if tensor.name not in stays]
+    if analysis.model.training:
+        # The step's graph reads parameters and the optimizer's state as well: names of modules.
+        told = [words for words in told if "." not in words.partition(" ")[0]]
+    left_out = [note.partition(";")[0] for note in analysis.model.notes if LEFT_OUT in note]
+    more = [f"{len(told) - _INPUTS_NAMED:,} more"] if len(told) > _INPUTS_NAMED else []
+    return "; ".join(filter(None, (", ".join((*told[:_INPUTS_NAMED], *more)), *left_out)))
+
+
+# A line has room for so many.
+_INPUTS_NAMED = 6
+
+
+def _sizes(tensor: TensorInfo) -> str:
+    if tensor.shape is None:
+        return "of any shape"
+    return "x".join("?" if size is None else f"{size:,}" for size in tensor.shape) or "(a number)"
+
+
+def inputs_line(analysis: Analysis) -> str:
+    """The inputs as a sentence; empty where one input was guessed, which is told with its shape."""
+    few = len(analysis.model.inputs) < 2
+    told = "" if few and analysis.model.guessed_inputs else inputs(analysis)
+    return f"Inputs: {told}." if told else ""
+
+
+def assumed(analysis: Analysis) -> str:
+    """What a training step takes for granted that the file does not say: loss and optimizer."""
+    return "" if analysis.training is None else " ".join(analysis.training.assumed)
+
+
+def has_batch(analysis: Analysis) -> bool:
+    """Whether an input has as many rows as the batch says; one call of a graph network has no batch of one."""
+    shapes = [tensor.shape for tensor in analysis.model.inputs if tensor.shape is not None]
+    return analysis.model.batch != 1 or not shapes or any(1 in shape or None in shape for shape in shapes)
+
+
 def guessed_inputs(analysis: Analysis) -> str:
     """Which inputs nobody gave, in a sentence; empty where somebody did."""
     guessed = analysis.model.guessed_inputs
@@ -763,7 +808,16 @@ def _without_memory(analysis: Analysis) -> str:
     of_open_size = dict.fromkeys(tensor.name for tensor in tensors if tensor_bytes(tensor) is None)
     why = f": the size of {first_few(of_open_size)} is open" if of_open_size else ""
     stored = f" beyond {byte_count(analysis.model.parameter_bytes)} of weights"
-    return f"The memory that it needs is not known{stored}{why}."
+    return f"The memory that it needs is not known{stored}{why}.{_arena_held(analysis)}"
+
+
+def _arena_held(analysis: Analysis) -> str:
+    """What the session on the CPU held while it was timed: of open sizes it is all that is known."""
+    measured = analysis.environment.measurement.get("cpu")
+    held = measured.get("arena_peak_bytes") if isinstance(measured, Mapping) else None
+    if not isinstance(held, int):
+        return ""
+    return f" When it was timed on the CPU, ONNX Runtime's arena held up to {byte_count(held)}."
 
 
 def peak(side: Literal["cpu", "gpu"], device: DeviceInfo, precision: str) -> tuple[str, float] | None:

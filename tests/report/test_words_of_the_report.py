@@ -565,3 +565,56 @@ def test_modules_that_differ_at_their_end_are_told_apart_on_a_narrow_terminal() 
         text.print_summary(told, Console(width=width, file=printed))
         for at in range(4):
             assert kept.format(at) in printed.getvalue()
+
+
+def graph_network() -> Analysis:
+    """A call of a graph network: 144 atoms and 2,448 edges, and no batch."""
+    base = factory.analysis()
+    atoms, edges = replace(base.model.inputs[0], name="pos", shape=(144, 3)), (2, 2448)
+    inputs = (atoms, replace(atoms, name="edge_index", shape=edges, dtype="int64"))
+    model = replace(
+        base.model, batch=1, inputs=inputs, notes=("y was left out (None); --input y=... gives it.",)
+    )
+    return replace(base, model=model, sweep=(), verdict=replace(base.verdict, ranges=(), crossover_batch=None))
+
+
+def test_the_sizes_of_the_inputs_stand_beside_the_answer() -> None:
+    told = graph_network()
+    sizes = "pos 144x3, edge_index 2x2,448; y was left out (None)"
+    shown = io.StringIO()
+    text.print_summary(told, Console(file=shown, width=140, color_system=None))
+    for words in (text.render(told), shown.getvalue(), markdown.render(told), brief.render(told)):
+        assert f"Inputs: {sizes}." in " ".join(words.replace("\\", "").split())
+    assert f"<dt>Inputs</dt><dd>{sizes}</dd>" in html.render(told)
+    # One that was guessed is told as such, with its shape.
+    guessed = replace(told.model, inputs=told.model.inputs[:1], guessed_inputs=("pos=144,3",))
+    assert summary.inputs_line(replace(told, model=guessed)) == ""
+
+
+def test_a_call_whose_inputs_have_no_batch_is_told_as_a_call() -> None:
+    told = graph_network()
+    assert summary.subject(told).startswith("per call, ")
+    assert summary.crossover(told) == "Its inputs have no batch: there is none from which the GPU wins."
+    image = replace(told.model, inputs=(replace(told.model.inputs[0], shape=(1, 3, 224, 224)),))
+    assert summary.subject(replace(told, model=image)).startswith("batch 1, ")
+
+
+def test_inputs_of_a_training_step_are_those_that_are_fed() -> None:
+    base = graph_network()
+    kept = tuple(replace(base.model.inputs[0], name=f"net.0.{name}") for name in ("weight", "weight.exp_avg"))
+    training = replace(
+        base, model=replace(base.model, training=True, notes=(), inputs=(*kept, *base.model.inputs))
+    )
+    assert summary.inputs(training) == "pos 144x3, edge_index 2x2,448"
+
+
+def test_where_memory_is_not_known_what_the_run_held_is_told() -> None:
+    base = factory.analysis()
+    measured = {"cpu": {"arena_peak_bytes": 13_502_580}}
+    told = replace(
+        base,
+        plans=tuple(replace(plan, memory_bytes=None) for plan in base.plans),
+        environment=replace(base.environment, measurement=measured),
+    )
+    (gap,) = (line for line in summary.missing(told) if "memory" in line)
+    assert gap.endswith("When it was timed on the CPU, ONNX Runtime's arena held up to 13.5 MB.")
