@@ -280,7 +280,7 @@ def _top_type(operators: Sequence[OperatorResult], total_s: float) -> TopOperato
     words, spent = max(by_verdict.items(), key=lambda pair: pair[1])
     device = next(each.verdict.device for each in operators if operator_words(each.verdict) == words)
     of_type = of_total * total_s
-    aside = "" if not of_type or spent >= of_type * (1 - 1e-9) else f"{share(spent / of_type)} of it"
+    aside = "" if not of_type or spent >= of_type * (1 - 1e-9) else f"{share(spent / of_type)} of its time"
     return replace(
         first,
         count=len(operators),
@@ -433,7 +433,19 @@ def subject(analysis: Analysis) -> str:
     if not has_batch(analysis):
         batch = "per call, "
     step = "training step, " if analysis.model.training else ""
-    return f"{batch}{step}{analysis.model.precision}, decided for {analysis.verdict.objective}"
+    return f"{batch}{step}{in_precision(analysis)}decided for {analysis.verdict.objective}"
+
+
+def in_precision(analysis: Analysis) -> str:
+    """``tf32, ``; empty where nothing multiplies matrices on a GPU, which alone TF32 is about."""
+    precision = analysis.model.precision
+    rounded = any(
+        operator.macs and operator.gpu is not None and operator.gpu.placed_on == "cuda"
+        for operator in analysis.operators
+    )
+    # Without counts nobody knows.
+    counted = any(operator.macs is not None for operator in analysis.operators)
+    return "" if precision == "tf32" and counted and not rounded else f"{precision}, "
 
 
 def crossover(analysis: Analysis) -> str:

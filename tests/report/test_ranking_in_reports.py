@@ -402,3 +402,13 @@ def test_a_crossover_of_a_rough_measurement_is_said_to_be_rough() -> None:
     )
     assert summary.measure_again(busy)
     assert summary.crossover(busy) == "By this rough measurement, the GPU wins at every batch from 1 to 64."
+
+
+def test_a_ranking_of_several_batches_says_whose_latencies_are_compared() -> None:
+    """The answer at batch 8 stands above the same GPU at batch 1, which takes less."""
+    ranking = analysis().ranking
+    assert ranking is not None
+    smaller = candidate("Imaginary GPU 9000", 0.004, batch=1)
+    told = replace(ranking, candidates=(*ranking.candidates, smaller))
+    assert ranking_table.title(told) == "Ranked by latency, batch 8 first"
+    assert ranking_table.title(ranking) == "Ranked by latency"

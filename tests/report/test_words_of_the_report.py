@@ -20,6 +20,7 @@ from analyzer.report import (
     brief,
     capacity_words,
     find,
+    findings_text,
     generation_words,
     html,
     markdown,
@@ -618,3 +619,28 @@ def test_where_memory_is_not_known_what_the_run_held_is_told() -> None:
     )
     (gap,) = (line for line in summary.missing(told) if "memory" in line)
     assert gap.endswith("When it was timed on the CPU, ONNX Runtime's arena held up to 13.5 MB.")
+
+
+def test_tf32_is_left_out_where_no_product_runs_on_the_gpu() -> None:
+    base = replace(factory.analysis(), model=replace(factory.analysis().model, precision="tf32"))
+    assert "tf32, " in summary.subject(base)
+    trees = replace(base, operators=tuple(replace(one, macs=0) for one in base.operators))
+    assert "tf32" not in summary.subject(trees)
+    # A precision that was asked for and changes weights is one of any model.
+    half = replace(trees, model=replace(trees.model, precision="fp16"))
+    assert "fp16, " in summary.subject(half)
+
+
+def test_a_model_without_an_opset_of_onnx_has_none_in_the_line_of_the_check() -> None:
+    base = factory.analysis()
+    said = findings_text.subject_line(replace(base, model=replace(base.model, opset=0)))
+    assert "opset" not in said
+    assert said.endswith(f"for {factory.GPU.name} in a host with {factory.CPU.name}")
+
+
+def test_operators_that_do_not_run_are_told_apart_from_those_that_do() -> None:
+    base = factory.analysis()
+    ran = tuple(replace(plan, operators_on_cpu=base.totals.operators - 5) for plan in base.plans)
+    shown = html.render(replace(base, plans=ran))
+    assert f"<dd>{base.totals.operators}, {base.totals.operators - 5} of them run</dd>" in shown
+    assert "<dt>Peak activations on the GPU</dt>" in shown
