@@ -520,12 +520,31 @@ def batches(analysis: Analysis) -> str:
     sentences = [crossover(analysis)]
     if verdict.saturation_batch and uses_gpu(analysis):
         sentences.append(f"The GPU is saturated from batch {verdict.saturation_batch} on.")
+        sentences.append(_falling_throughput(analysis))
     if verdict.largest_batch and verdict.largest_batch < largest:
         # Between the last that fits and the first that does not the largest is looked for, where it can be.
         seen = any(row.batch == verdict.largest_batch for row in analysis.sweep)
         of = f"Of the batches looked at {verdict.largest_batch}" if seen else f"Batch {verdict.largest_batch}"
         sentences.append(f"{of} is the largest that fits its memory.")
     return " ".join(filter(None, sentences))
+
+
+def _falling_throughput(analysis: Analysis) -> str:
+    """Where a GPU does less at larger batches than at its best one; empty where it keeps that rate."""
+    fitting = [(row.batch, row.plans["gpu"]) for row in analysis.sweep if "gpu" in row.plans]
+    rates = [(batch, plan.throughput_per_s) for batch, plan in fitting if plan.fits]
+    best_at, best = max(rates, key=lambda pair: pair[1], default=(0, 0.0))
+    fallen = next(((batch, one) for batch, one in rates if batch > best_at and one < _KEPT * best), None)
+    if fallen is None:
+        return ""
+    return (
+        f"It does most at batch {best_at}, {per_second(best)}, and {per_second(fallen[1])} at batch {fallen[0]}: "
+        "what outgrows a GPU's cache is read from its memory."
+    )
+
+
+# Of the best throughput, below what a larger batch is said to do less. A judgement.
+_KEPT = 0.8
 
 
 def energy_of(analysis: Analysis) -> str:
