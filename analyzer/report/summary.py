@@ -538,8 +538,8 @@ def _falling_throughput(analysis: Analysis) -> str:
     if fallen is None:
         return ""
     return (
-        f"It does most at batch {best_at}, {per_second(best)}, and {per_second(fallen[1])} at batch {fallen[0]}: "
-        "what outgrows a GPU's cache is read from its memory."
+        f"It does most at batch {best_at}, {per_second(best)}, and {per_second(fallen[1])} at batch "
+        f"{fallen[0]}: what outgrows a GPU's cache is read from its memory."
     )
 
 
