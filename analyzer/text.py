@@ -122,6 +122,29 @@ def middle_cut(text: str, limit: int) -> str:
     return f"{text[: kept - kept // 2]}…{text[len(text) - kept // 2 :]}"
 
 
+def module_cut(path: str, limit: int) -> str:
+    """A module's path of at most this many characters: its end and the number of its layer stay."""
+    if len(path) <= limit:
+        return path
+    *around, last = path.split(".")
+    layer = next((name for name in reversed(around) if name.isdigit()), "")
+    if layer:
+        # Layers have their beginnings in common: as many whole names of the end as have room, else the number.
+        kept = path[len(path) - limit + 1 :]
+        whole = kept if path[len(path) - limit] == "." else kept.partition(".")[2]
+        if layer in whole.split("."):
+            return f"…{whole}"
+        # Of what lies between as much of the end as has room.
+        room = limit - len(layer) - 2
+        ends = (".".join([*around[at:], last]) for at in range(len(around) + 1))
+        end = next((one for one in ends if len(one) <= room), "")
+        if end:
+            return f"…{layer}…{end}"
+    # The beginning says where, the last name what: gate and up projections differ there alone.
+    room = limit - len(last) - 1
+    return f"{path[:room]}…{last}" if room > 0 else middle_cut(last, limit)
+
+
 def without_controls(text: str) -> str:
     """Text that steers no terminal; line feeds and tabs stay."""
     # A mark and not a blank: a reader sees that something was there.

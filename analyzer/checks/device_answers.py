@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from analyzer.checks.phrases import forced_operators
-from analyzer.record.analysis import Analysis, CostRow, DeviceInfo, PlanResult, VerdictResult
+from analyzer.record.analysis import Analysis, CostRow, DeviceInfo, OperatorResult, PlanResult, VerdictResult
 
 Keeps = Literal["yes", "likely", "unlikely", "no"]
 
@@ -92,11 +92,12 @@ _OF_THE_CPU = "ai.onnx.ml"
 
 
 def is_for_cpu(analysis: Analysis) -> bool:
-    """Whether the CPU is the answer beside every GPU, and would be if operators without kernels cost nothing.
+    """Whether the CPU is as good as every GPU, and would be if operators without kernels cost nothing.
 
     Then nothing is to be brought to a GPU at this batch. A model that is the CPU's only because some of its
     operators have no CUDA kernel is not among these, nor one that has lost a kernel to its opset: there the
-    kernels are what is missing, and the second costs nothing to mend.
+    kernels are what is missing, and the second costs nothing to mend. What no CUDA kernel can be written for
+    (classical operators, texts) is not missing.
     """
     forced = forced_operators(analysis)
     if any(op.gpu is not None and op.gpu.kernel_opset is not None for op in forced):
@@ -107,16 +108,22 @@ def is_for_cpu(analysis: Analysis) -> bool:
 
 def _is_for_cpu(answer: DeviceAnswer, analysis: Analysis) -> bool:
     cpu, gpu = answer.plan("cpu"), answer.plan("gpu")
-    if answer.verdict.device != "cpu" or cpu is None or gpu is None or not gpu.latency_s:
+    if answer.verdict.device not in ("cpu", "either") or cpu is None or gpu is None or not gpu.latency_s:
         return False
     here, there = _weight(cpu, analysis), _weight(gpu, analysis)
     if here is None or there is None:
         return False
-    wanting = [op for op in forced_operators(analysis) if op.domain != _OF_THE_CPU]
+    wanting = [op for op in forced_operators(analysis) if not _belongs_to_the_cpu(op)]
     saved = sum(op.cpu.time_s or 0.0 for op in wanting)
     if wanting:
         saved += sum(item.time_s or 0.0 for item in gpu.transfers.items if item.where == "inside")
     return there * max(1 - saved / gpu.latency_s, 0.0) >= here
+
+
+def _belongs_to_the_cpu(operator: OperatorResult) -> bool:
+    # A text is an object of the host's memory: the CUDA provider has a kernel for no operator on them.
+    texts = any(tensor.dtype == "string" for tensor in (*operator.inputs, *operator.outputs))
+    return texts or operator.domain == _OF_THE_CPU
 
 
 def _weight(plan: PlanResult, analysis: Analysis) -> float | None:

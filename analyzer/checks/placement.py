@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from analyzer.checks.device_answers import is_for_cpu
+from analyzer.checks.device_answers import device_answers, is_for_cpu
 from analyzer.checks.phrases import as_int, bytes_moved, forced_operators, forced_to_cpu, operator_label, total
 from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.record.analysis import Analysis, OperatorResult, TransferItem
@@ -41,9 +41,10 @@ def no_cuda_kernel(subject: Subject) -> Iterator[Diagnostic]:
     What:
         In a session with the CUDA and CPU providers ONNX Runtime silently runs this operator on the CPU:
         its registry holds no CUDA kernel for the operator at this opset version and element type. Of a model
-        that is for the CPU as a whole at this batch, and would be if these operators cost nothing on the GPU,
-        one note says so in place of the errors (`--fail-on A101` makes it fail all the same), unless another
-        opset has the kernel.
+        that is for the CPU as a whole at this batch, or runs as well there, and would if these operators cost
+        nothing on the GPU, one note says so in place of the errors (`--fail-on A101` makes it fail all the
+        same), unless another opset has the kernel. No kernel on texts is missing, nor one of a classical
+        operator: these are of the CPU.
 
     Why:
         A kernel that is registered up to an older schema does not cover a newer one, so a newer opset can
@@ -66,10 +67,11 @@ def no_cuda_kernel(subject: Subject) -> Iterator[Diagnostic]:
         batch = subject.analysis.model.batch
         at = f" at batch {batch}" if batch is not None else ""
         types = first_few(list(dict.fromkeys(operator.op_type for operator in forced)))
+        ties = any(answer.verdict.device == "either" for answer in device_answers(subject.analysis))
         yield Diagnostic(
             message=f"{plural(len(forced), 'operator')} ({types}) without a CUDA kernel "
             f"{'stays' if len(forced) == 1 else 'stay'} on the CPU, "
-            f"where the whole model is best run{at}",
+            f"where the whole model {'runs as well' if ties else 'is best run'}{at}",
             fix="none is needed: run the model on the CPU",
             severity="note",
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from analyzer.decision.choice import WORTHWHILE, Choice, device_used
@@ -14,7 +13,7 @@ from analyzer.memory.fit import context_note
 from analyzer.ort.execution import Group
 from analyzer.prediction.estimate import Estimate
 from analyzer.prediction.features import RECURRENT_GATES
-from analyzer.text import listed, plural
+from analyzer.text import first_few, listed, plural
 from analyzer.units import byte_count, factor, seconds, share
 
 _FEWER = {"cost": "fewer dollars", "energy": "fewer joules"}
@@ -204,9 +203,7 @@ def _for_gpu(question: DecisionInput) -> str:
         if time is not None:
             limit = _limit_on_cpu(question, group, time)
             by_limit[limit] = by_limit.get(limit, 0.0) + time.time_s
-            # ONNX Runtime calls a Conv with its Relu FusedConv (core/optimizer/conv_activation_fusion.cc); the
-            # model's author knows a Conv.
-            kind = group.op_type.removeprefix("Fused")
+            kind = _main_type(question, group)
             by_type[kind] = by_type.get(kind, 0.0) + time.time_s
             if len(group.members) > 1:
                 fused.add(kind)
@@ -223,6 +220,19 @@ def _for_gpu(question: DecisionInput) -> str:
         if limit == "steps" and (steps := _steps_on_gpu(question)):
             text += f", which take {gpu_name(question)} {seconds(steps)}"
     return f"{text}."
+
+
+def _main_type(question: DecisionInput, group: Group) -> str:
+    """The operator that a group is there for, as the model has it and the tables name it: that of most FLOPs.
+
+    ONNX Runtime makes a Gemm of a MatMul with its bias, and a FusedConv of a Conv with its Relu: the model's
+    author knows neither.
+    """
+    members = [index for index in group.members if index < len(question.table.costs)]
+    if not members:
+        return group.op_type
+    main = max(members, key=lambda index: question.table.costs[index].flops or 0)
+    return question.graph.nodes[main].op_type
 
 
 def _steps_on_gpu(question: DecisionInput) -> float | None:
@@ -279,17 +289,27 @@ def _copies(gpu: Plan) -> str:
 
 
 def _fallback(question: DecisionInput, gpu: Plan) -> str:
-    placed = question.placement.nodes if question.placement else ()
-    types = Counter(
-        node.op_type
-        for node, place in zip(question.graph.nodes, placed, strict=False)
-        if place.provider == "cpu" and not place.supported
-    )
-    if not types:
+    by_type = _times_without_kernel(question)
+    if not by_type:
         return ""
-    named = listed(name for name, _ in types.most_common(3))
+    named = first_few(sorted(by_type, key=lambda name: -by_type[name]))
     spent = _busy_time(gpu, "cpu")
     return f"ONNX Runtime runs {named} on the CPU for want of a CUDA kernel, {seconds(spent)} of the GPU plan."
+
+
+def _times_without_kernel(question: DecisionInput) -> Mapping[str, float]:
+    """What each type of operator takes that a CUDA session runs on the CPU because it has no kernel for it."""
+    placed = question.placement.nodes if question.placement else ()
+    by_type: dict[str, float] = {}
+    for group, time in zip(question.cuda_groups, question.cuda_times, strict=True):
+        lacking = [
+            question.graph.nodes[index].op_type
+            for index in group.members
+            if index < len(placed) and placed[index].provider == "cpu" and not placed[index].supported
+        ]
+        if lacking:
+            by_type[lacking[0]] = by_type.get(lacking[0], 0.0) + (time.time_s if time is not None else 0.0)
+    return by_type
 
 
 def _margin(plans: Plans, choice: Choice) -> str:

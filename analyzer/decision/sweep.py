@@ -9,7 +9,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Literal
 
-from analyzer.decision.choice import Ratio
+from analyzer.decision.choice import Ratio, nothing_on_gpu
 from analyzer.decision.decision_input import DecisionInput, Sweep
 from analyzer.decision.error_components import ratio
 from analyzer.decision.phrases import capital, cpu_name, gpu_name
@@ -31,6 +31,7 @@ class _BatchSeen:
 
     row: SweepRow
     ratio: Ratio | None
+    nothing_on_gpu: bool
 
     @property
     def batch(self) -> int:
@@ -49,6 +50,8 @@ class _BatchSeen:
     @property
     def winner(self) -> Winner:
         """The faster device as the verdict has it: either where the interval of their ratio holds 1."""
+        if self.nothing_on_gpu:
+            return "cpu"
         if self.ratio is None or self.ratio[1] <= 1 <= self.ratio[2]:
             return "either"
         return "gpu" if self.ratio[0] > 1 else "cpu"
@@ -120,6 +123,7 @@ def _seen_as(batch: int, question: DecisionInput, found: Plans) -> _BatchSeen:
     return _BatchSeen(
         row=SweepRow(batch=batch, plans=plans),
         ratio=ratio(found.cpu.components, found.gpu.components) if found.gpu is not None else None,
+        nothing_on_gpu=nothing_on_gpu(question),
     )
 
 

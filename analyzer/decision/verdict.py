@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analyzer.decision.choice import Choice, Prices, choose, device_used
+from analyzer.decision.choice import WORTHWHILE, Choice, Prices, choose, device_used
 from analyzer.decision.decision_input import DecisionInput, Sweep
 from analyzer.decision.error_components import ErrorComponent, ErrorComponents, ratio
 from analyzer.decision.money import cheapest, offers
@@ -13,6 +13,7 @@ from analyzer.decision.phrases import capital, cpu_name, gpu_name
 from analyzer.decision.plans import Plan, Plans, plan_all
 from analyzer.decision.reasons import because, cause, first_said, sentence
 from analyzer.record.analysis import BatchRange, VerdictResult
+from analyzer.record.batch_ranges import without_islands
 from analyzer.units import factor, seconds
 
 __all__ = ["REASONS", "verdict"]
@@ -91,11 +92,12 @@ def _nearest_batches(question: DecisionInput, choice: Choice, swept: Sweep | Non
     def words(one: BatchRange) -> str:
         return "either may be faster" if one.device == "either" else f"{names[one.device]} is faster"
 
-    above = [one for one in swept.ranges if one.first > batch][:2]
+    ranges, _ = without_islands(swept.ranges)
+    above = [one for one in ranges if one.first > batch][:2]
     if above:
         more = [f"from {one.first} {words(one)}" for one in above[1:] if one.device != here.device]
         yield f"From batch {above[0].first} {', '.join([words(above[0]), *more])}."
-    below = [one for one in reversed(swept.ranges) if one.last < batch][:2]
+    below = [one for one in reversed(ranges) if one.last < batch][:2]
     if below:
         more = [f"up to {one.last} {words(one)}" for one in below[1:] if one.device != here.device]
         where = "At" if below[0].last == 1 else "Up to"
@@ -109,7 +111,7 @@ def _changes_that_turn_it(question: DecisionInput, plans: Plans, choice: Choice)
         if question.objective == "cost":
             prices = {plan.name: cheapest(offers(what_if.question, plan)) for plan in others}
         other = choose(what_if.question, others, prices)
-        if other.device == choice.device:
+        if other.device == choice.device or _take_as_long(plans, others):
             continue
         words = {
             "cpu": f"{cpu_name(question)} would be the choice",
@@ -119,6 +121,17 @@ def _changes_that_turn_it(question: DecisionInput, plans: Plans, choice: Choice)
         }
         gain = f" ({gpu_name(question)} at {factor(other.speedup[0])})" if other.speedup else ""
         yield f"{capital(what_if.change)} {words[other.device]}{gain}."
+
+
+def _take_as_long(plans: Plans, others: Plans) -> bool:
+    """Whether every plan takes as long as before: what then turns the verdict is the error, not the change."""
+    before = {plan.name: plan.latency.time_s for plan in plans}
+    return all(
+        plan.name in before
+        and before[plan.name] < WORTHWHILE * plan.latency.time_s
+        and plan.latency.time_s < WORTHWHILE * before[plan.name]
+        for plan in others
+    )
 
 
 def _if_io_stays_on_gpu(question: DecisionInput, plans: Plans, choice: Choice) -> Iterator[str]:

@@ -68,6 +68,10 @@ class TensorInfo:
     constant: bool = False
 
 
+# What a note says of inputs that nobody gave, behind their names.
+LEFT_OUT = "left out (None)"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateInfo:
     """An input that stays on the device from run to run, the output that is its next value, and its shape.

@@ -3,9 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from analyzer.record.outcome import BatchRange, VerdictResult
 from analyzer.text import listed
+
+
+def without_islands(ranges: Sequence[BatchRange]) -> tuple[tuple[BatchRange, ...], tuple[BatchRange, ...]]:
+    """The ranges with single batches joined to what is the same on either side of them, and those batches.
+
+    The one batch that was run is known better, or worse, than its neighbours: that it alone is certain says
+    nothing about where the faster device changes.
+    """
+    joined: list[BatchRange] = []
+    islands = []
+    for number, one in enumerate(ranges):
+        after = ranges[number + 1] if number + 1 < len(ranges) else None
+        before = joined[-1] if joined else None
+        if before is not None and after is not None and _is_island(one, before, after):
+            islands.append(one)
+            joined[-1] = replace(before, last=one.last)
+        elif before is not None and before.device == one.device:
+            joined[-1] = replace(before, last=one.last)
+        else:
+            joined.append(one)
+    return tuple(joined), tuple(islands)
+
+
+def _is_island(one: BatchRange, before: BatchRange, after: BatchRange) -> bool:
+    return one.first == one.last and before.device == after.device != one.device
 
 
 def crossover_interval(ranges: Sequence[BatchRange]) -> tuple[int, int | None] | None:
@@ -13,6 +39,7 @@ def crossover_interval(ranges: Sequence[BatchRange]) -> tuple[int, int | None] |
 
     The second is None where no batch up to the largest is certain.
     """
+    ranges, _ = without_islands(ranges)
     if not ranges or ranges[-1].device == "cpu":
         return None
     sure = ranges[-1].first if ranges[-1].device == "gpu" else None
@@ -45,8 +72,14 @@ def who_wins(
         gpu: What to call it.
     """
     names = {"cpu": f"{cpu} wins", "gpu": f"{gpu} wins", "either": "either may win"}
+    ranges, islands = without_islands(ranges)
+    alone = "".join(
+        f"; at {one.first}, which is known {'less' if one.device == 'either' else 'more'} closely, "
+        f"{names[one.device]}"
+        for one in islands
+    )
     if len(ranges) == 1:
-        return _everywhere(ranges[0], even, cpu=cpu, gpu=gpu)
+        return _sentence(f"{_everywhere(ranges[0], even, cpu=cpu, gpu=gpu)}{alone}")
     parts = []
     for number, one in enumerate(ranges):
         if number == 0:
@@ -57,20 +90,20 @@ def who_wins(
             where = f"at {one.first}" if one.first == one.last else f"from {one.first} to {one.last}"
         within = one.device == "either" and even is not None and one.first < even <= one.last
         parts.append(f"{names[one.device]} {where}{f' (even odds at {even})' if within else ''}")
-    return _sentence(listed(parts))
+    return _sentence(f"{listed(parts)}{alone}")
 
 
 def _everywhere(one: BatchRange, even: int | None, *, cpu: str, gpu: str) -> str:
     if one.first == one.last:
         winner = {"cpu": f"{cpu} wins", "gpu": f"{gpu} wins", "either": "either may win"}[one.device]
-        return _sentence(f"{winner} at batch {one.first}, the only one that could be looked at")
+        return f"{winner} at batch {one.first}, the only one that could be looked at"
     where = f"from {one.first} to {one.last}"
     if one.device == "either":
         expected = f"{cpu if even is None else gpu} is expected to"
         if even is not None and even > one.first:
             expected += f" from batch {even} on"
-        return _sentence(f"either may win at every batch {where}; {expected}")
-    return _sentence(f"{gpu} wins at {'no' if one.device == 'cpu' else 'every'} batch {where}")
+        return f"either may win at every batch {where}; {expected}"
+    return f"{gpu} wins at {'no' if one.device == 'cpu' else 'every'} batch {where}"
 
 
 def _sentence(text: str) -> str:

@@ -11,6 +11,7 @@ from analyzer.record.analysis import Analysis, Finding, OperatorResult
 from analyzer.report import device_rows
 from analyzer.report.escaping import escape, printable
 from analyzer.report.markdown import table
+from analyzer.report.summary import in_precision
 from analyzer.text import loggable, plural
 from analyzer.units import byte_count, seconds
 
@@ -94,8 +95,12 @@ def subject_line(analysis: Analysis) -> str:
     batch = f", batch {model.batch}" if model.batch is not None else ""
     others = f", {plural(more, 'further GPU')}" if more else ""
     cpu = analysis.devices.cpu.name
-    target = f"{gpu.name}{others} and {cpu}" if gpu is not None else cpu
-    return f"{model.name} at opset {model.opset}{batch}, {model.precision}, for {target}"
+    target = f"{gpu.name}{others} in a host with {cpu}" if gpu is not None else cpu
+    # A model of classical operators alone imports no opset of ONNX's own.
+    opset = f" at opset {model.opset}" if model.opset else ""
+    precision = in_precision(analysis).removesuffix(", ")
+    said = ", ".join(filter(None, (f"{model.name}{opset}{batch}", precision)))
+    return f"{said}, for {target}"
 
 
 def passed(analysis: Analysis, fail_on: str = "error") -> bool:

@@ -74,7 +74,9 @@ def _heading(analysis: Analysis) -> str:
         summary.confidence(analysis),
         summary.crossover(analysis),
         summary.open_sizes(analysis),
+        summary.inputs_line(analysis),
         summary.guessed_inputs(analysis),
+        summary.assumed(analysis),
         summary.state(analysis),
         price_words.statement(analysis) if analysis.generation is None else "",
     )

@@ -68,6 +68,7 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "confidence": summary.confidence(analysis),
         "open_sizes": summary.open_sizes(analysis),
         "guessed_inputs": summary.guessed_inputs(analysis),
+        "assumed": summary.assumed(analysis),
         "state": summary.state(analysis),
         "prices": price_words.statement(analysis),
         "subject": summary.subject(analysis),
@@ -204,7 +205,8 @@ def _facts(analysis: Analysis) -> tuple[MethodFact, ...]:
     # What is the same with and without is said once.
     intensity = list(dict.fromkeys(digits(figure) for figure in pair if figure is not None))
     return (
-        MethodFact(name="Operators", value=count(totals.operators)),
+        MethodFact(name="Inputs", value=summary.inputs(analysis)),
+        MethodFact(name="Operators", value=_operators(analysis)),
         MethodFact(name="Parameters", value=f"{count(model.parameters)} ({byte_count(model.parameter_bytes)})"),
         MethodFact(name="Work", value=f"{bound}{flop_count(totals.flops)}" + (f", {folded}" if folded else "")),
         MethodFact(
@@ -216,10 +218,23 @@ def _facts(analysis: Analysis) -> tuple[MethodFact, ...]:
         ),
         MethodFact(
             # A training step's peak holds weights, gradients and state as well.
-            name="Peak memory" if model.training else "Peak activations",
+            name="Peak memory" if model.training else _peak_name(analysis),
             value=byte_count(totals.peak_memory_bytes),
         ),
     )
+
+
+def _operators(analysis: Analysis) -> str:
+    """``348, 317 of them run``: of those that are folded or removed before the run no plan has any."""
+    plan = summary.best_plan(analysis)
+    run = 0 if plan is None else plan.operators_on_cpu + plan.operators_on_gpu
+    every = analysis.totals.operators
+    return f"{count(every)}, {count(run)} of them run" if 0 < run < every else count(every)
+
+
+def _peak_name(analysis: Analysis) -> str:
+    # The CPU's session keeps other tensors: its plan's memory has its own peak.
+    return "Peak activations" + (" on the GPU" if analysis.devices.gpu is not None else "")
 
 
 def _findings(analysis: Analysis) -> tuple[FindingView, ...]:

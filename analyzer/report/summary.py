@@ -10,6 +10,7 @@ from typing import Literal
 from analyzer.checks.phrases import source_location, tensor_bytes
 from analyzer.precision import peak_type
 from analyzer.record.analysis import (
+    LEFT_OUT,
     Analysis,
     CpuTime,
     DeviceInfo,
@@ -22,7 +23,7 @@ from analyzer.record.analysis import (
 )
 from analyzer.record.batch_ranges import interval_words, who_wins
 from analyzer.record.notes import is_least, without_trips
-from analyzer.text import first_few, listed, plural
+from analyzer.text import first_few, listed, middle_cut, module_cut, plural
 from analyzer.units import (
     UNKNOWN,
     byte_count,
@@ -126,6 +127,10 @@ class PlanCard:
     twin: bool
 
 
+# Letters of the page's first column, and those of a place beside a long type.
+_ROOM_OF_NAMES, _LEAST_ROOM = 28, 14
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopOperator:
     """One of the operators that matter, or all of a type; ``share`` is of all operators' time in the best plan.
@@ -162,6 +167,13 @@ class TopOperator:
     def place(self) -> str:
         """Where it is in the model; of all of a type how many they are."""
         return f"{self.count:,} operators" if self.count > 1 else self.module or self.code or self.where
+
+    @property
+    def short_place(self) -> str:
+        """The same in the room that the page has for it: layers have their beginnings in common."""
+        room = max(_ROOM_OF_NAMES - len(self.op_type), _LEAST_ROOM)
+        of_module = self.count == 1 and bool(self.module)
+        return module_cut(self.place, room) if of_module else middle_cut(self.place, room)
 
     @property
     def verdict(self) -> str:
@@ -204,8 +216,8 @@ def time_in_plan(operator: OperatorResult) -> float | None:
 def top_operators(analysis: Analysis, count: int = 10) -> tuple[TopOperator, ...]:
     """The operators that take most of the best plan's time; by FLOPs where no time is known.
 
-    Where so many of them together have less than half of it, the types that take most, each as a whole: ten
-    rows of 1 % each would hide what most of the time goes to.
+    Where so many of them together have less than half of it, or most of them are small and much of it is in
+    none, the types that take most, each as a whole: rows of 1 % each would hide what the time goes to.
     """
     timed = [operator for operator in analysis.operators if time_in_plan(operator) is not None]
     # By index among equals: blocks of a network repeat, and the order must not depend on the sort.
@@ -215,9 +227,20 @@ def top_operators(analysis: Analysis, count: int = 10) -> tuple[TopOperator, ...
     else:
         total = 0.0
         ranked = sorted(analysis.operators, key=lambda operator: (-(operator.flops or 0), operator.index))
-    if total and sum(time_in_plan(operator) or 0.0 for operator in ranked[:count]) < total / 2:
+    if total and _hides_much([(time_in_plan(operator) or 0.0) / total for operator in ranked[:count]]):
         return _top_types(ranked, total)[:count]
     return tuple(_top_operator(operator, total) for operator in ranked[:count])
+
+
+def _hides_much(shares: Sequence[float]) -> bool:
+    """Whether rows of these shares say little about where the time goes."""
+    shown, small = sum(shares), sum(one < _SMALL_ROW for one in shares)
+    return shown < _MOST_SHOWN or (small > len(shares) / 2 and 1 - shown > _MUCH_HIDDEN)
+
+
+# Of the time: what rows of operators must show, what a row is small below, and what is much to be in none.
+# Judgements.
+_MOST_SHOWN, _SMALL_ROW, _MUCH_HIDDEN = 0.5, 0.02, 0.1
 
 
 def top_title(top: Sequence[TopOperator], analysis: Analysis) -> str:
@@ -258,7 +281,7 @@ def _top_type(operators: Sequence[OperatorResult], total_s: float) -> TopOperato
     words, spent = max(by_verdict.items(), key=lambda pair: pair[1])
     device = next(each.verdict.device for each in operators if operator_words(each.verdict) == words)
     of_type = of_total * total_s
-    aside = "" if not of_type or spent >= of_type * (1 - 1e-9) else f"{share(spent / of_type)} of it"
+    aside = "" if not of_type or spent >= of_type * (1 - 1e-9) else f"{share(spent / of_type)} of its time"
     return replace(
         first,
         count=len(operators),
@@ -341,6 +364,20 @@ def measure_again(analysis: Analysis) -> str:
     return _MEASURE_AGAIN
 
 
+def rests_on_guesses(analysis: Analysis) -> str:
+    """What goes before an answer for sizes that nobody knows; empty where all are known."""
+    return "Some sizes are guessed." if open_sizes(analysis) else ""
+
+
+def rented_cpu_is_better(analysis: Analysis) -> bool:
+    """Whether a CPU that can be rented beats the GPU which the verdict is for: of two devices alone it is."""
+    ranking = analysis.ranking
+    if ranking is None or ranking.best is None or analysis.verdict.device not in ("gpu", "hybrid"):
+        return False
+    best = ranking.candidates[ranking.best]
+    return best.kind == "cpu" and not best.named
+
+
 _STILL_CLEAR = 10.0  # times, from one end of a speed-up's interval to the other
 # Why stands in the message on the measurement.
 _MEASURE_AGAIN = "Measure again on a quiet machine: this answer is rough."
@@ -350,7 +387,7 @@ def confidence(analysis: Analysis) -> str:
     """How much and how sure, in one line; empty without a GPU, or where a plan has no room to run."""
     verdict = analysis.verdict
     # A ratio to a plan that has no room to run would be one to nothing.
-    if verdict.speedup is None or not all(plan.fits for plan in analysis.plans):
+    if verdict.speedup is None or not all(plan.fits for plan in analysis.plans) or _nothing_on_gpu(analysis):
         return ""
     ratio = verdict.speedup if verdict.speedup >= 1 else 1 / verdict.speedup
     first, second = ("GPU", "CPU") if verdict.speedup >= 1 else ("CPU", "GPU")
@@ -394,17 +431,33 @@ _LONGEST_ERROR = 200
 def subject(analysis: Analysis) -> str:
     """What the verdict is for: ``batch 64, tf32, for latency``."""
     batch = f"batch {analysis.model.batch}, " if analysis.model.batch is not None else ""
+    if not has_batch(analysis):
+        batch = "per call, "
     step = "training step, " if analysis.model.training else ""
-    return f"{batch}{step}{analysis.model.precision}, decided for {analysis.verdict.objective}"
+    return f"{batch}{step}{in_precision(analysis)}decided for {analysis.verdict.objective}"
+
+
+def in_precision(analysis: Analysis) -> str:
+    """``tf32, ``; empty where nothing multiplies matrices on a GPU, which alone TF32 is about."""
+    precision = analysis.model.precision
+    rounded = any(
+        operator.macs and operator.gpu is not None and operator.gpu.placed_on == "cuda"
+        for operator in analysis.operators
+    )
+    # Without counts nobody knows.
+    counted = any(operator.macs is not None for operator in analysis.operators)
+    return "" if precision == "tf32" and counted and not rounded else f"{precision}, "
 
 
 def crossover(analysis: Analysis) -> str:
     """From which batch the GPU wins, as far as known."""
     verdict = analysis.verdict
-    if analysis.devices.gpu is None:
+    if analysis.devices.gpu is None or _nothing_on_gpu(analysis):
         return ""
     if len(analysis.sweep) > 1 and verdict.ranges:
-        return who_wins(verdict.ranges, verdict.crossover_batch)
+        return _hedged(who_wins(verdict.ranges, verdict.crossover_batch), analysis)
+    if not has_batch(analysis):
+        return "Its inputs have no batch: there is none from which the GPU wins."
     if len({row.batch for row in analysis.sweep}) < 2:
         return "The batch from which the GPU wins is not known: only one batch was analysed."
     # A record of a version that kept no ranges.
@@ -420,10 +473,29 @@ def crossover(analysis: Analysis) -> str:
     return f"The GPU wins at no batch up to {largest}."
 
 
+def _hedged(text: str, analysis: Analysis) -> str:
+    """Who wins at which batch, with what that rests on: no surer than the answer that it stands beside."""
+    if {part.device for part in analysis.verdict.ranges} == {"either"}:
+        return text
+    hedges = (
+        ("of the two", rented_cpu_is_better(analysis)),
+        ("with guessed sizes", rests_on_guesses(analysis)),
+        ("by this rough measurement", measure_again(analysis)),
+    )
+    said = ", ".join(words for words, holds in hedges if holds)
+    return f"{said[:1].upper()}{said[1:]}, {text[:1].lower()}{text[1:]}" if said else text
+
+
 def crossover_batch(verdict: VerdictResult) -> str:
     """``12 (3 to 64)``: the batch from which the GPU is expected to win, and between which ones that lies."""
     doubt = interval_words(verdict)
     return f"{count(verdict.crossover_batch)}{f' ({doubt})' if doubt else ''}"
+
+
+def _nothing_on_gpu(analysis: Analysis) -> bool:
+    """Whether a CUDA session would run every operator on the CPU: there is nothing to compare at any batch."""
+    groups = [group for group in analysis.groups if group.session == "cuda"]
+    return bool(groups) and all(group.provider == "cpu" for group in groups)
 
 
 def uses_gpu(analysis: Analysis) -> bool:
@@ -449,12 +521,31 @@ def batches(analysis: Analysis) -> str:
     sentences = [crossover(analysis)]
     if verdict.saturation_batch and uses_gpu(analysis):
         sentences.append(f"The GPU is saturated from batch {verdict.saturation_batch} on.")
+        sentences.append(_falling_throughput(analysis))
     if verdict.largest_batch and verdict.largest_batch < largest:
         # Between the last that fits and the first that does not the largest is looked for, where it can be.
         seen = any(row.batch == verdict.largest_batch for row in analysis.sweep)
         of = f"Of the batches looked at {verdict.largest_batch}" if seen else f"Batch {verdict.largest_batch}"
         sentences.append(f"{of} is the largest that fits its memory.")
     return " ".join(filter(None, sentences))
+
+
+def _falling_throughput(analysis: Analysis) -> str:
+    """Where a GPU does less at larger batches than at its best one; empty where it keeps that rate."""
+    fitting = [(row.batch, row.plans["gpu"]) for row in analysis.sweep if "gpu" in row.plans]
+    rates = [(batch, plan.throughput_per_s) for batch, plan in fitting if plan.fits]
+    best_at, best = max(rates, key=lambda pair: pair[1], default=(0, 0.0))
+    fallen = next(((batch, one) for batch, one in rates if batch > best_at and one < _KEPT * best), None)
+    if fallen is None:
+        return ""
+    return (
+        f"It does most at batch {best_at}, {per_second(best)}, and {per_second(fallen[1])} at batch "
+        f"{fallen[0]}: what outgrows a GPU's cache is read from its memory."
+    )
+
+
+# Of the best throughput, below what a larger batch is said to do less. A judgement.
+_KEPT = 0.8
 
 
 def energy_of(analysis: Analysis) -> str:
@@ -658,6 +749,46 @@ def open_sizes(analysis: Analysis) -> str:
     return " ".join(said)
 
 
+def inputs(analysis: Analysis) -> str:
+    """``z 144, pos 144x3, edge_index 2x2,448; y was left out (None)``; empty of a model without inputs."""
+    stays = {pair.input for pair in analysis.model.state}
+    told = [f"{tensor.name} {_sizes(tensor)}" for tensor in analysis.model.inputs if tensor.name not in stays]
+    if analysis.model.training:
+        # The step's graph reads parameters and the optimizer's state as well: names of modules.
+        told = [words for words in told if "." not in words.partition(" ")[0]]
+    left_out = [note.partition(";")[0] for note in analysis.model.notes if LEFT_OUT in note]
+    more = [f"{len(told) - _INPUTS_NAMED:,} more"] if len(told) > _INPUTS_NAMED else []
+    return "; ".join(filter(None, (", ".join((*told[:_INPUTS_NAMED], *more)), *left_out)))
+
+
+# A line has room for so many.
+_INPUTS_NAMED = 6
+
+
+def _sizes(tensor: TensorInfo) -> str:
+    if tensor.shape is None:
+        return "of any shape"
+    return "x".join("?" if size is None else f"{size:,}" for size in tensor.shape) or "(a number)"
+
+
+def inputs_line(analysis: Analysis) -> str:
+    """The inputs as a sentence; empty where one input was guessed, which is told with its shape."""
+    few = len(analysis.model.inputs) < 2
+    told = "" if few and analysis.model.guessed_inputs else inputs(analysis)
+    return f"Inputs: {told}." if told else ""
+
+
+def assumed(analysis: Analysis) -> str:
+    """What a training step takes for granted that the file does not say: loss and optimizer."""
+    return "" if analysis.training is None else " ".join(analysis.training.assumed)
+
+
+def has_batch(analysis: Analysis) -> bool:
+    """Whether an input has as many rows as the batch says; one call of a graph network has no batch of one."""
+    shapes = [tensor.shape for tensor in analysis.model.inputs if tensor.shape is not None]
+    return analysis.model.batch != 1 or not shapes or any(1 in shape or None in shape for shape in shapes)
+
+
 def guessed_inputs(analysis: Analysis) -> str:
     """Which inputs nobody gave, in a sentence; empty where somebody did."""
     guessed = analysis.model.guessed_inputs
@@ -715,7 +846,16 @@ def _without_memory(analysis: Analysis) -> str:
     of_open_size = dict.fromkeys(tensor.name for tensor in tensors if tensor_bytes(tensor) is None)
     why = f": the size of {first_few(of_open_size)} is open" if of_open_size else ""
     stored = f" beyond {byte_count(analysis.model.parameter_bytes)} of weights"
-    return f"The memory that it needs is not known{stored}{why}."
+    return f"The memory that it needs is not known{stored}{why}.{_arena_held(analysis)}"
+
+
+def _arena_held(analysis: Analysis) -> str:
+    """What the session on the CPU held while it was timed: of open sizes it is all that is known."""
+    measured = analysis.environment.measurement.get("cpu")
+    held = measured.get("arena_peak_bytes") if isinstance(measured, Mapping) else None
+    if not isinstance(held, int):
+        return ""
+    return f" When it was timed on the CPU, ONNX Runtime's arena held up to {byte_count(held)}."
 
 
 def peak(side: Literal["cpu", "gpu"], device: DeviceInfo, precision: str) -> tuple[str, float] | None:

@@ -22,7 +22,7 @@ from analyzer.report.ranking import marked_plans
 from analyzer.report.ranking import table as ranking_table
 from analyzer.report.ranking import words as ranking_words
 from analyzer.report.summary import MARKS, PlanCard, TopOperator, sign, signed
-from analyzer.text import loggable, middle_cut, plural
+from analyzer.text import loggable, middle_cut, module_cut, plural
 from analyzer.units import byte_count, count, flop_count
 
 if TYPE_CHECKING:
@@ -91,7 +91,9 @@ def _heading(analysis: Analysis) -> str:
             lines += _wrapped(text)
     lines += _wrapped(f"{summary.confidence(analysis)} {summary.crossover(analysis)}")
     lines += _wrapped(summary.open_sizes(analysis))
+    lines += _wrapped(summary.inputs_line(analysis))
     lines += _wrapped(summary.guessed_inputs(analysis))
+    lines += _wrapped(summary.assumed(analysis))
     lines += _wrapped(summary.state(analysis))
     if analysis.generation is None:
         lines += _wrapped(price_words.statement(analysis))
@@ -360,24 +362,6 @@ def table(
     ]
 
 
-def _module_cut(path: str, limit: int) -> str:
-    if len(path) <= limit:
-        return path
-    *around, last = path.split(".")
-    layer = next((name for name in reversed(around) if name.isdigit()), "")
-    if layer:
-        # Layers have their beginnings in common: as many whole names of the end as have room, else the number.
-        kept = path[len(path) - limit + 1 :]
-        whole = kept if path[len(path) - limit] == "." else kept.partition(".")[2]
-        if layer in whole.split("."):
-            return f"…{whole}"
-        if len(short := f"…{layer}…{last}") <= limit:
-            return short
-    # The beginning says where, the last name what: gate and up projections differ there alone.
-    room = limit - len(last) - 1
-    return f"{path[:room]}…{last}" if room > 0 else middle_cut(last, limit)
-
-
 def _cut(text: str, limit: int | None) -> str:
     # The end is kept: of ``encoder.layers.11.attention`` it is what tells one module from the next.
     return text if limit is None or len(text) <= limit else f"…{text[1 - limit :]}"
@@ -405,6 +389,7 @@ def print_summary(analysis: Analysis, console: Console) -> None:
             summary.confidence(analysis),
             summary.crossover(analysis),
             summary.open_sizes(analysis),
+            summary.inputs_line(analysis),
             summary.guessed_inputs(analysis),
             summary.state(analysis),
         )
@@ -586,7 +571,7 @@ def _rich_top(operators: Sequence[TopOperator], width: int, time: str) -> Table:
         module = clean(operator.place)
         grid.add_row(
             escape(middle_cut(name, of_names)),
-            *((escape(_module_cut(module, of_modules)),) if of_modules >= _FEWEST_OF_MODULES else ()),
+            *((escape(module_cut(module, of_modules)),) if of_modules >= _FEWEST_OF_MODULES else ()),
             *(cells[index] for cells in figures.values()),
             style={"cpu": "cyan", "gpu": "yellow"}.get(operator.device, ""),
         )

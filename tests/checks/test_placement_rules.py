@@ -233,3 +233,38 @@ def test_launches_of_a_model_for_the_cpu_are_told_only_where_a_larger_batch_is_t
         ("A202", "note"),
         ("A203", "warning"),
     ]
+
+
+def of_texts(**changes: Any) -> Any:
+    """Texts to lower case and to numbers on the CPU, 80 of the GPU plan's 140 us, beside 100 us on the CPU."""
+    texts, lower = tensor("x", dtype="string"), tensor("l", dtype="string")
+    forced: dict[str, Any] = {"placed_on": "cpu", "why": "no-cuda-kernel"}
+    return analysis(
+        operator("StringNormalizer", [texts], [lower], cpu_s=3e-5, **forced),
+        operator("TfIdfVectorizer", [lower], ["n"], cpu_s=5e-5, **forced),
+        operator("Mul", ["n"], ["y"], cpu_s=2e-5, gpu_s=5e-6),
+        **{"cpu_s": 1e-4, "gpu_s": 1.4e-4, **changes},
+    )
+
+
+def test_no_kernel_on_texts_is_missing() -> None:
+    """Without its 80 us the GPU would be ahead, but its memory can hold no texts."""
+    found = [finding for finding in run(of_texts()) if finding.code == "A101"]
+    assert [(finding.severity, finding.fix) for finding in found] == [
+        ("note", "none is needed: run the model on the CPU")
+    ]
+    # Numbers could have a kernel: the same model of them would be the GPU's with one.
+    numbers = tuple(
+        replace(op, inputs=tuple(replace(one, dtype="float32") for one in op.inputs), outputs=())
+        for op in of_texts().operators
+    )
+    found = [one for one in run(replace(of_texts(), operators=numbers)) if one.code == "A101"]
+    assert [finding.severity for finding in found] == ["error", "error"]
+
+
+def test_a_model_that_runs_as_well_on_the_cpu_has_no_error_for_want_of_kernels() -> None:
+    told = of_texts()
+    tie = replace(told, verdict=replace(told.verdict, device="either", low=0.5, high=1.3))
+    (found,) = (finding for finding in run(tie) if finding.code == "A101")
+    assert found.severity == "note"
+    assert "on the CPU, where the whole model runs as well" in found.message

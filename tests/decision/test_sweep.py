@@ -252,3 +252,43 @@ def test_no_batch_is_promised_for_a_gpu_that_cannot_be_used(
     at = family(build, op, gpu=lambda b: 1e-4 * b, cpu=lambda b: 1e-3 * b, device=gpu)
     found = sweep(asked(at))
     assert decide(at(1), found).verdict.would_change == ()
+
+
+def test_a_gpu_that_would_run_nothing_wins_at_no_batch(build: Callable[..., Any], op: type[Any]) -> None:
+    """Either session runs the same operators on the same CPU, in the same time."""
+
+    def at(batch: int) -> Any:
+        times = {"cpu": 1e-5 * batch, "gpu": 1e-5 * batch, "able": False}
+        return build(op(reads=("in",), elements=0, **times), batch=batch, input_elements=0, peak_memory_bytes=0)
+
+    found = sweep(asked(at), at=at)
+    assert [(one.first, one.last, one.device) for one in found.ranges] == [(1, 4096, "cpu")]
+    assert found.note == "The L4 wins at no batch from 1 to 4096."
+
+
+def measured_at_64(build: Callable[..., Any], op: type[Any]) -> Callable[..., Any]:
+    """The CPU 1.5 times as fast at every batch, known within 2; at 64, which was run, within 1 %."""
+
+    def at(batch: int) -> Any:
+        times = op(reads=("in",), cpu=1e-5 * batch, gpu=1.5e-5 * batch, elements=0)
+        spread = 1.01 if batch == 64 else 2.0
+        return build(times, batch=batch, input_elements=0, peak_memory_bytes=0, spread=spread)
+
+    return at
+
+
+def test_one_batch_that_is_known_better_is_no_crossover(build: Callable[..., Any], op: type[Any]) -> None:
+    at = measured_at_64(build, op)
+    found = sweep(asked(at), at=at)
+    # The ranges stay what the verdict says at each batch.
+    assert [(one.first, one.last, one.device) for one in found.ranges] == [
+        (1, 63, "either"),
+        (64, 64, "cpu"),
+        (65, 4096, "either"),
+    ]
+    assert found.note == (
+        "Either may win at every batch from 1 to 4096; this CPU is expected to; at 64, which is known more "
+        "closely, this CPU wins."
+    )
+    assert decide(at(64), found).verdict.device == "cpu"
+    assert not [text for text in decide(at(64), found).verdict.would_change if "may be faster" in text]

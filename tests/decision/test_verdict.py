@@ -61,6 +61,21 @@ def test_the_time_of_a_fused_operator_is_told_as_what_it_is(
     assert decide(build(*types, cpu_groups=groups)).verdict.because[0].startswith(told)
 
 
+def test_a_product_that_onnx_runtime_renames_keeps_the_name_of_the_tables(
+    build: Callable[..., Any], op: type[Any]
+) -> None:
+    """A MatMul with its bias runs as Gemm (core/optimizer/matmul_add_fusion.cc); the Add has fewer FLOPs."""
+    product = op(reads=("in",), op_type="MatMul", cpu=9e-3, gpu=1e-5, elements=1000)
+    bias = op(reads=(0,), op_type="Add", cpu=1e-3, gpu=1e-5, elements=10)
+    question = build(product, bias, cpu_groups=[(0, 1)])
+    renamed = replace(question, cpu_groups=tuple(replace(one, op_type="Gemm") for one in question.cpu_groups))
+    assert (
+        decide(renamed)
+        .verdict.because[0]
+        .startswith("MatMul, with what ONNX Runtime fuses into it, takes 100 %")
+    )
+
+
 @pytest.mark.parametrize(
     ("kind", "macs", "bound", "told"),
     [
@@ -240,6 +255,17 @@ def test_a_change_that_turns_the_verdict_is_told(build: Callable[..., Any], op: 
     assert not any("bf16" in text for text in told)
 
 
+def test_a_change_that_leaves_every_time_as_it_is_turns_nothing(
+    build: Callable[..., Any], op: type[Any]
+) -> None:
+    """1.5 times as fast: certain as it is, and either where the same times are known within 2 alone."""
+    ops = [op(reads=("in",), cpu=1.5e-2, gpu=1e-2 - 2 * COPY_S)]
+    same = build(*ops, spread=2.0)
+    question = replace(build(*ops), what_if=(WhatIf(change="in fp16", question=same),))
+    assert decide(same).verdict.device == "either"
+    assert not [text for text in decide(question).verdict.would_change if "fp16" in text]
+
+
 def test_keeping_data_on_the_gpu_is_told_where_it_would_turn_the_verdict(
     build: Callable[..., Any], op: type[Any]
 ) -> None:
@@ -392,3 +418,21 @@ def test_by_energy_an_operator_s_reason_is_energy(
     decision = decide(build(op(reads=("in",), cpu=1e-2, gpu=5e-3), gpu=gpu, objective="energy"))
     assert decision.placement == ("cpu",)
     assert (decision.operators[0].device, decision.operators[0].reason) == ("cpu", "energy")
+
+
+def test_operators_without_a_kernel_are_named_by_what_they_take(
+    build: Callable[..., Any], op: type[Any]
+) -> None:
+    """Three small Reshapes are more than one Tokenizer, and take less."""
+    takes = {"Reshape": 1e-6, "Tokenizer": 9e-5, "Scaler": 5e-6, "Imputer": 2e-6, "OneHotEncoder": 8e-6}
+    forced = ["Reshape", "Reshape", "Reshape", "Tokenizer", "Scaler", "Imputer", "OneHotEncoder"]
+    ops = [
+        op(reads=(at - 1,) if at else ("in",), op_type=kind, able=False, cpu=takes[kind], gpu=takes[kind])
+        for at, kind in enumerate(forced)
+    ]
+    ops.append(op(reads=(len(forced) - 1,), op_type="Conv", cpu=1e-2, gpu=1e-4))
+    told = decide(build(*ops)).verdict.because
+    assert (
+        "ONNX Runtime runs Tokenizer, OneHotEncoder, Scaler and 2 more on the CPU for want of a CUDA kernel, "
+        "108 µs of the GPU plan."
+    ) in told

@@ -110,3 +110,10 @@ def test_an_operator_has_one_shape_rule() -> None:
     with pytest.raises(ValueError, match="MyRelu has two shape rules"):
         rules.rule("MyRelu MyRelu")(lambda inputs, attributes, number: None)
     assert "MyRelu" not in rules.RULES
+
+
+def test_the_words_of_texts_are_texts_as_many_as_the_longest_has() -> None:
+    """onnxruntime/core/graph/contrib_ops/contrib_defs.cc: [N, C] becomes [N, C, D], [C] becomes [C, D]."""
+    texts = {0: "string"}
+    assert outputs("Tokenizer", CONTRIB, [(64, 1)], dtypes=texts) == [("string", (64, 1, None))]
+    assert outputs("Tokenizer", CONTRIB, [(7,)], dtypes=texts) == [("string", (7, None))]

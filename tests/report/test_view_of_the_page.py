@@ -445,3 +445,20 @@ def test_templates_are_found_inside_a_wheel_and_beside_the_package(
         folder.mkdir(parents=True)
         (folder / "report.html.j2").write_text("")
         assert html.templates_dir() == folder
+
+
+def test_a_gpu_that_does_less_at_larger_batches_is_said_to() -> None:
+    """598 a second at batch 8 and 269 at 64: 8 in 13.4 ms, 64 in 238 ms."""
+    base = factory.analysis()
+    rates = {1: 200.0, 8: 598.0, 64: 269.0}
+    rows = tuple(
+        replace(
+            row,
+            plans={**row.plans, "gpu": replace(row.plans["gpu"], throughput_per_s=rates[row.batch], fits=True)},
+        )
+        for row in base.sweep
+        if row.batch in rates
+    )
+    told = summary.batches(replace(base, sweep=rows))
+    assert "It does most at batch 8, 598 /s, and 269 /s at batch 64: what outgrows a GPU's cache" in told
+    assert "It does most" not in summary.batches(base)

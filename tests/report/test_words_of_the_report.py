@@ -20,6 +20,7 @@ from analyzer.report import (
     brief,
     capacity_words,
     find,
+    findings_text,
     generation_words,
     html,
     markdown,
@@ -156,6 +157,29 @@ def test_where_no_operator_has_a_good_share_types_are_told_with_their_sums_and_c
     assert [row.count for row in summary.top_operators(alike(3, 4))] == [1] * 10
 
 
+def test_small_operators_beside_one_large_one_are_told_by_type_where_much_would_be_hidden() -> None:
+    """One of 60 %, and forty of 1 %: ten rows would leave 31 % in none. Of eleven of them none is hidden."""
+    small = alike(1, 40).operators
+    assert small[0].gpu is not None
+    large = replace(small[0], op_type="LSTM", gpu=replace(small[0].gpu, time_s=6e-3))
+    items = (large, *(replace(one, index=one.index + 1) for one in small))
+    told = replace(factory.analysis(), operators=items)
+    assert [(row.op_type, row.count, row.share_text) for row in summary.top_operators(told)] == [
+        ("LSTM", 1, "60 %"),
+        ("Type0", 40, "40 %"),
+    ]
+    few = replace(told, operators=items[:11])
+    assert [row.count for row in summary.top_operators(few)] == [1] * 10
+
+
+def test_the_page_cuts_a_module_so_that_its_layer_and_its_end_are_read() -> None:
+    base = factory.analysis(2)
+    module = "encoder.encoder.layer.7.attention.output.dense"
+    deep = replace(base, operators=(replace(base.operators[0], module=module), base.operators[1]))
+    shown = html.render(deep)
+    assert f'<small title="{module}">…7…output.dense</small>' in shown
+
+
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_a_narrow_terminal_shows_fewer_columns_and_no_figure_cut(width: int) -> None:
     analysis = factory.analysis(4)
@@ -216,6 +240,28 @@ def test_the_crossover_is_said_with_what_is_certain_and_what_is_not() -> None:
     assert summary.crossover_batch(uncertain) == "4 (from 2)"
     certain = replace(doubtful.verdict, ranges=(ranges[0], replace(ranges[2], first=2)), crossover_batch=2)
     assert summary.crossover_batch(certain) == "2"
+
+
+def test_a_single_batch_between_doubtful_ones_is_told_apart_from_the_crossover() -> None:
+    base = factory.analysis()
+    ranges = (
+        BatchRange(first=1, last=15, device="either"),
+        BatchRange(first=16, last=16, device="cpu"),
+        BatchRange(first=17, last=40, device="either"),
+        BatchRange(first=41, last=64, device="gpu"),
+    )
+    told = replace(base, verdict=replace(base.verdict, ranges=ranges))
+    assert summary.crossover(told) == (
+        "Either may win up to batch 40 (even odds at 4) and the GPU wins from batch 41 on; at 16, which is "
+        "known more closely, the CPU wins."
+    )
+    assert summary.crossover_batch(told.verdict) == "4 (1 to 41)"
+
+
+def test_beside_a_gpu_that_would_run_nothing_no_batch_is_compared() -> None:
+    base = factory.analysis()
+    told = replace(base, groups=tuple(replace(group, provider="cpu") for group in base.groups))
+    assert (summary.crossover(told), summary.confidence(told)) == ("", "")
 
 
 def test_one_batch_alone_is_no_crossover() -> None:
@@ -520,3 +566,81 @@ def test_modules_that_differ_at_their_end_are_told_apart_on_a_narrow_terminal() 
         text.print_summary(told, Console(width=width, file=printed))
         for at in range(4):
             assert kept.format(at) in printed.getvalue()
+
+
+def graph_network() -> Analysis:
+    """A call of a graph network: 144 atoms and 2,448 edges, and no batch."""
+    base = factory.analysis()
+    atoms, edges = replace(base.model.inputs[0], name="pos", shape=(144, 3)), (2, 2448)
+    inputs = (atoms, replace(atoms, name="edge_index", shape=edges, dtype="int64"))
+    model = replace(
+        base.model, batch=1, inputs=inputs, notes=("y was left out (None); --input y=... gives it.",)
+    )
+    return replace(base, model=model, sweep=(), verdict=replace(base.verdict, ranges=(), crossover_batch=None))
+
+
+def test_the_sizes_of_the_inputs_stand_beside_the_answer() -> None:
+    told = graph_network()
+    sizes = "pos 144x3, edge_index 2x2,448; y was left out (None)"
+    shown = io.StringIO()
+    text.print_summary(told, Console(file=shown, width=140, color_system=None))
+    for words in (text.render(told), shown.getvalue(), markdown.render(told), brief.render(told)):
+        assert f"Inputs: {sizes}." in " ".join(words.replace("\\", "").split())
+    assert f"<dt>Inputs</dt><dd>{sizes}</dd>" in html.render(told)
+    # One that was guessed is told as such, with its shape.
+    guessed = replace(told.model, inputs=told.model.inputs[:1], guessed_inputs=("pos=144,3",))
+    assert summary.inputs_line(replace(told, model=guessed)) == ""
+
+
+def test_a_call_whose_inputs_have_no_batch_is_told_as_a_call() -> None:
+    told = graph_network()
+    assert summary.subject(told).startswith("per call, ")
+    assert summary.crossover(told) == "Its inputs have no batch: there is none from which the GPU wins."
+    image = replace(told.model, inputs=(replace(told.model.inputs[0], shape=(1, 3, 224, 224)),))
+    assert summary.subject(replace(told, model=image)).startswith("batch 1, ")
+
+
+def test_inputs_of_a_training_step_are_those_that_are_fed() -> None:
+    base = graph_network()
+    kept = tuple(replace(base.model.inputs[0], name=f"net.0.{name}") for name in ("weight", "weight.exp_avg"))
+    training = replace(
+        base, model=replace(base.model, training=True, notes=(), inputs=(*kept, *base.model.inputs))
+    )
+    assert summary.inputs(training) == "pos 144x3, edge_index 2x2,448"
+
+
+def test_where_memory_is_not_known_what_the_run_held_is_told() -> None:
+    base = factory.analysis()
+    measured = {"cpu": {"arena_peak_bytes": 13_502_580}}
+    told = replace(
+        base,
+        plans=tuple(replace(plan, memory_bytes=None) for plan in base.plans),
+        environment=replace(base.environment, measurement=measured),
+    )
+    (gap,) = (line for line in summary.missing(told) if "memory" in line)
+    assert gap.endswith("When it was timed on the CPU, ONNX Runtime's arena held up to 13.5 MB.")
+
+
+def test_tf32_is_left_out_where_no_product_runs_on_the_gpu() -> None:
+    base = replace(factory.analysis(), model=replace(factory.analysis().model, precision="tf32"))
+    assert "tf32, " in summary.subject(base)
+    trees = replace(base, operators=tuple(replace(one, macs=0) for one in base.operators))
+    assert "tf32" not in summary.subject(trees)
+    # A precision that was asked for and changes weights is one of any model.
+    half = replace(trees, model=replace(trees.model, precision="fp16"))
+    assert "fp16, " in summary.subject(half)
+
+
+def test_a_model_without_an_opset_of_onnx_has_none_in_the_line_of_the_check() -> None:
+    base = factory.analysis()
+    said = findings_text.subject_line(replace(base, model=replace(base.model, opset=0)))
+    assert "opset" not in said
+    assert said.endswith(f"for {factory.GPU.name} in a host with {factory.CPU.name}")
+
+
+def test_operators_that_do_not_run_are_told_apart_from_those_that_do() -> None:
+    base = factory.analysis()
+    ran = tuple(replace(plan, operators_on_cpu=base.totals.operators - 5) for plan in base.plans)
+    shown = html.render(replace(base, plans=ran))
+    assert f"<dd>{base.totals.operators}, {base.totals.operators - 5} of them run</dd>" in shown
+    assert "<dt>Peak activations on the GPU</dt>" in shown

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html as html_text
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from analyzer.devices.peer_links import NETWORK, Peer, peer_link
 from analyzer.prediction.collectives import collective_time
 from analyzer.prediction.data_parallel import dominates_from, ring_time, scaled
 from analyzer.prediction.estimate import Estimate
+from analyzer.record import load_report
+from analyzer.report import html
 
 
 @pytest.fixture
@@ -40,6 +44,20 @@ def test_the_record_says_training_and_every_operator_its_phase(record: Any) -> N
         assert sum(phase[key] for phase in step["phases"]) == found["totals"][key]
     assert any("cross-entropy" in text for text in step["assumed"])
     assert any("Adam" in text for text in step["assumed"])
+
+
+def test_the_first_screen_says_which_loss_and_optimizer_were_assumed_and_what_is_fed(
+    record: Any, tmp_path: Path
+) -> None:
+    record("--no-run", "--batch", "8")
+    told = load_report(tmp_path / "out.json")
+    shown = html.render(told)
+    screen = html_text.unescape(shown[: shown.index('class="first-grid"')])
+    for words in told.training.assumed:
+        assert words in screen
+    # The rows of the file's own layers and of the optimizer are no inputs.
+    (fed,) = re.findall(r"<dt>Inputs</dt><dd>(.*?)</dd>", shown)
+    assert [words.split()[0] for words in fed.split(", ")] == ["input", "targets"]
 
 
 def test_weights_stay_on_the_device_and_only_inputs_are_copied(record: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from analyzer.loading.dependencies import is_library
 from analyzer.loading.python.example_inputs import ExampleInputs, forward_parameters
 from analyzer.loading.python.user_model import UserModel
+from analyzer.record.analysis import LEFT_OUT
 from analyzer.text import listed
 
 # Annotations, as written or evaluated, of what is fed: none at all, or a tensor among others.
@@ -30,4 +31,4 @@ def left_out(user: UserModel, inputs: ExampleInputs) -> tuple[str, ...]:
         return ()
     given = " ".join(f"--input {name}=..." for name in names)
     verb, it = ("was", "gives it") if len(names) == 1 else ("were", "gives them")
-    return (f"{listed(names)} {verb} left out (None); {given} {it}.",)
+    return (f"{listed(names)} {verb} {LEFT_OUT}; {given} {it}.",)

@@ -369,6 +369,12 @@ def _dynamic_quantize_lstm(inputs: InputTensors, attributes: AttributeMap) -> li
     return [(kind, (steps, directions, batch, hidden)), (kind, last), (kind, last)]
 
 
+def _tokens(inputs: InputTensors, _: AttributeMap) -> list[Type | None]:
+    """The words of each text, as many as the text of most has: the data decide."""
+    shape = _tensor(inputs, 0).shape
+    return [(DTYPES["string"], None if shape is None else (*shape, None))]
+
+
 # Their first output has the first input's type and shape; declared in all five files that are named below.
 _UNCHANGED = """
 BiasGelu BiasSoftmax BranchwiseRMSNorm ComplexMul ComplexMulConj DequantizeWithOrder FastGelu GatedAdd
@@ -405,8 +411,7 @@ _TABLE: dict[str, Infer] = {
     "MatMulBnb4": _packed_matmul,
     "MatMulInteger16": _matmul(0, 1, "int32"),
     "MatMulNBits": _packed_matmul,
-    # How many tokens the longest text has, the data decide.
-    "Tokenizer": lambda inputs, _: [(DTYPES["string"], (*_shape(inputs, 0), None))],
+    "Tokenizer": _tokens,
     "TransposeMatMul": _matmul(0, 1),
     # onnxruntime/core/graph/contrib_ops/diffusion_defs.cc
     "BiasAdd": _bias_add,

@@ -117,9 +117,10 @@ def _words(rows: tuple[Row, ...], plan: PlanResult | None) -> str:
     for lane in (CPU, GPU):
         in_lane = [row for row in rows if row[0] == lane]
         if in_lane:
-            takes = "takes" if len(in_lane) == 1 else "take"
+            # Views and what became part of another operator run too, in no time: these are not among them.
+            takes = "that takes time: " if len(in_lane) == 1 else "that take time: "
             time = seconds(sum(row[5] for row in in_lane))
-            parts.append(f"{plural(len(in_lane), 'operator')} {takes} {time} on the {lane}")
+            parts.append(f"{plural(len(in_lane), 'operator')} {takes}{time} on the {lane}")
     copies = [row for row in rows if row[0] == COPY]
     if copies:
         moved = byte_count(sum(row[6] or 0 for row in copies))

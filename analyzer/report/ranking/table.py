@@ -43,7 +43,11 @@ class _RankColumn:
 def title(ranking: RankingResult) -> str:
     """The table's heading."""
     limit = "" if ranking.slo_s is None else f" under a limit of {seconds(ranking.slo_s)}"
-    return f"Ranked by {_BY[ranking.objective]}{limit}"
+    compared = ranking.candidates[ranking.best].batch if ranking.best is not None else None
+    several = len({one.batch for one in ranking.candidates if one.named and one.asked}) > 1
+    # A larger batch takes longer everywhere: only latencies of one batch can be compared.
+    first = f", batch {compared} first" if several and compared and ranking.objective == "latency" else ""
+    return f"Ranked by {_BY[ranking.objective]}{limit}{first}"
 
 
 def best_by(analysis: Analysis) -> tuple[BestBy, ...]:

@@ -45,7 +45,11 @@ def sentence(analysis: Analysis) -> str:
         answer = analysis.ranking.sentence
     else:
         answer = summary.sentence(analysis)
-    return " ".join(filter(None, (summary.measure_again(analysis), answer)))
+        if summary.rented_cpu_is_better(analysis):
+            # The next sentence names it: this one is no recommendation over all machines.
+            answer = f"Of the two alone, {answer[:1].lower()}{answer[1:]}"
+    doubts = (summary.measure_again(analysis), summary.rests_on_guesses(analysis))
+    return " ".join(filter(None, (*doubts, answer)))
 
 
 def word(analysis: Analysis) -> str:
