@@ -32,8 +32,8 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
         *way, last = steps_of(name)
         place = tree
         for step in way:
-            place = place.setdefault(step, _Branch())
-            if not isinstance(place, _Branch):
+            place = place.setdefault(step, _Parts())
+            if not isinstance(place, _Parts):
                 raise _twice(name, step)
         if last in place:
             raise _twice(name, last)
@@ -41,12 +41,12 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _built(item) for name, item in tree.items()}
 
 
-class _Branch(dict[str, Any]):
+class _Parts(dict[str, Any]):
     """A dict of ours, told from one that is a value."""
 
 
 def _built(item: Any) -> Any:
-    if not isinstance(item, _Branch):
+    if not isinstance(item, _Parts):
         return item
     if set(item) == {str(position) for position in range(len(item))}:
         return [_built(item[str(position)]) for position in range(len(item))]
