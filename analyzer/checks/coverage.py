@@ -58,8 +58,8 @@ def unknown_trips(subject: Subject) -> Iterator[Diagnostic]:
         A loop may take nearly all of the time, and a verdict or a budget that is met may be wrong by all of it.
 
     Fix:
-        Give the loop a limit that shapes or constants decide, or make the input that decides it a constant. Where
-        the model is run, the CPU's time is measured with the trips of that run.
+        Give the loop a limit that shapes or constants decide, or make the input that decides it a constant.
+        Where the model is run, the CPU's time is measured with the trips of that run.
 
     Example:
         A decoder that is exported as a Loop until an end token comes.
