@@ -23,6 +23,7 @@ from analyzer.loading.python.documented_shapes import Dimensions, documented_sha
 from analyzer.loading.python.input_spec import InputSpec
 from analyzer.loading.python.layer_inputs import (
     IMAGE_SIDE,
+    LENGTHS,
     TOKENS,
     Taken,
     TriedSizes,
@@ -30,6 +31,7 @@ from analyzer.loading.python.layer_inputs import (
     with_side,
 )
 from analyzer.loading.python.named_inputs import (
+    LENGTHS_NAME,
     NAMED,
     NAMED_IN_TRANSFORMERS,
     SHORT_STEP_NAMES,
@@ -209,6 +211,8 @@ def _told(
     weak = all(taken.strength < STEPS.strength for taken in found)
     if weak and (last in STEP_NAMES or (found and last in SHORT_STEP_NAMES)):
         named = [STEPS]
+    elif weak and LENGTHS_NAME.search(last):
+        named = [LENGTHS]
     if not (found or named):
         shapes = _documented((), documented)
         return ToldInput(name=name, specs=tuple(InputSpec(name=name, shape=shape) for shape in shapes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from analyzer.loading.python.layer_inputs import TOKENS, Taken
@@ -33,5 +34,7 @@ NAMED_IN_TRANSFORMERS: Mapping[str, Taken] = {
 STEPS = Taken(dtype="int64", shapes=((None,),))
 STEP_NAMES = ("timestep", "timesteps", "time_step", "time_steps")
 SHORT_STEP_NAMES = ("t", "ts", "time", "step", "steps")
+# Lengths of sequences, one for each example: lengths, input_lengths, seq_lens.
+LENGTHS_NAME = re.compile(r"(^|_)(lengths|lens)$")
 # Those that a model may take beside its tokens and need nonetheless.
 MASKS = ("attention_mask", "token_type_ids")
