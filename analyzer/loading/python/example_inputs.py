@@ -19,7 +19,7 @@ from analyzer.loading.python.input_spec import InputSpec, drawn_values
 from analyzer.loading.python.layer_inputs import shapes_taken_by, with_side
 from analyzer.loading.python.named_inputs import MASKS
 from analyzer.loading.python.nested_inputs import names_in_order, nested, parameter_of
-from analyzer.loading.python.plain_call import call, given_width, misfit
+from analyzer.loading.python.plain_call import Misfit, call, given_width, misfit
 from analyzer.loading.python.solved_sizes import with_width
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import DEFAULT_BATCH, UserModel, call_example_inputs
@@ -469,7 +469,11 @@ def _inferred(user: UserModel, batch: int, *, meta: bool) -> ExampleInputs:
             f"The inputs of {user.name} cannot be told from its layers.",
             hint=f"Add example_inputs(batch) to the file, or give {line}.",
         )
-    raise _unfit(user, told, trials, problems, batch, meta=meta)
+    found = misfit(user.model, problems[0])
+    solved = None if found is None else _solved(user, found, trials, batch, meta=meta)
+    if solved is not None:
+        return solved
+    raise _unfit(user, told, trials, found.text if found is not None else _first_line(problems[0]))
 
 
 def _graph_to_size(user: UserModel, parameters: Sequence[inspect.Parameter]) -> InputError:
@@ -491,38 +495,34 @@ def _holds_several(parameter: inspect.Parameter) -> bool:
     return bool(re.search(r"\b(?:dict|mapping|list|tuple|sequence)\b", written, re.IGNORECASE))
 
 
+def _solved(
+    user: UserModel, found: Misfit, trials: Sequence[tuple[InputSpec, ...]], batch: int, *, meta: bool
+) -> ExampleInputs | None:
+    """Inputs of the least size that gives the layer which failed its width; None where there are none."""
+    names = [spec.name for spec in trials[0]]
+    others = [[spec for specs in trials for spec in specs if spec.name == name] for name in names]
+
+    def width_at(specs: tuple[InputSpec, ...]) -> int | None:
+        inputs = _called_with(user, specs, 1, "inferred", meta=meta)
+        return given_width(user.model, found.path, inputs.arguments, inputs.keywords)
+
+    specs = with_width(trials[0], others, found.taken, width_at)
+    if specs is None:
+        return None
+    inputs = _called_with(user, specs, batch, "inferred", meta=meta)
+    return inputs if _call_failure(user, inputs) is None else None
+
+
 def _unfit(
-    user: UserModel,
-    told: Sequence[ToldInput],
-    trials: Sequence[tuple[InputSpec, ...]],
-    problems: Sequence[Exception],
-    batch: int,
-    *,
-    meta: bool,
+    user: UserModel, told: Sequence[ToldInput], trials: Sequence[tuple[InputSpec, ...]], what: str
 ) -> InputError:
-    """What to say of guesses none of which fits: the layer that the first fails in, and sizes that it takes."""
-    found = misfit(user.model, problems[0])
-    what = found.text if found is not None else _first_line(problems[0])
-    message = f"Inputs inferred from the first layers of {user.name} do not fit: {what.removesuffix('.')}."
-    solved = None
-    if found is not None:
-        names = [spec.name for spec in trials[0]]
-        others = [[spec for specs in trials for spec in specs if spec.name == name] for name in names]
-
-        def width_at(specs: tuple[InputSpec, ...]) -> int | None:
-            inputs = _called_with(user, specs, 1, "inferred", meta=meta)
-            return given_width(user.model, found.path, inputs.arguments, inputs.keywords)
-
-        solved = with_width(trials[0], others, found.taken, width_at)
-    if (
-        solved is not None
-        and _call_failure(user, _called_with(user, solved, batch, "inferred", meta=meta)) is None
-    ):
-        line = " ".join(f"--input {spec.text}" for spec in solved)
-        return InputError(message, hint=f"It can be called with {line}.")
+    """What to say of guesses none of which fits: ``what`` names the layer that the first fails in."""
     texts = [item.text for item in told] if all(item.specs for item in told) else [trials[0][0].text]
     line = " ".join(f"--input {text}" for text in texts)
-    return InputError(message, hint=f"Give the right shape{'s' if len(told) > 1 else ''}, for example {line}.")
+    return InputError(
+        f"Inputs inferred from the first layers of {user.name} do not fit: {what.removesuffix('.')}.",
+        hint=f"Give the right shape{'s' if len(told) > 1 else ''}, for example {line}.",
+    )
 
 
 def _combinations(
