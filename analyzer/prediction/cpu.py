@@ -36,8 +36,8 @@ _READ_SHARE = 0.65
 # Visits to tree nodes per second and thread; one thread, scattered reads.
 _TREE_VISIT_S = 4e-9
 # A tree is walked by all rows before the next, and stays in the first cache up to so many nodes of 24 bytes:
-# half of 64 KiB. Beyond it a step is dearer for each doubling: complete trees of 2,048 to 32,768 nodes take 1.1 to
-# 2.2 times as long, trained forests 1.0 to 4 (an EPYC with 1 MiB beside each core).
+# half of 64 KiB. Beyond it a step is dearer for each doubling: complete trees of 2,048 to 32,768 nodes take 1.1
+# to 2.2 times as long, trained forests 1.0 to 4 (an EPYC with 1 MiB beside each core).
 _TREE_NODES, _TREE_GROWTH = 1365.0, 0.4
 # 45 runs of 15 samples on two threads of an EPYC: 8 % off at the median, 30 % at most.
 _MEASURED_WIDTH = 1.35
