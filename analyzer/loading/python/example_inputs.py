@@ -469,11 +469,7 @@ def _inferred(user: UserModel, batch: int, *, meta: bool) -> ExampleInputs:
             f"The inputs of {user.name} cannot be told from its layers.",
             hint=f"Add example_inputs(batch) to the file, or give {line}.",
         )
-    found = misfit(user.model, problems[0])
-    solved = None if found is None else _solved(user, found, trials, batch, meta=meta)
-    if solved is not None:
-        return solved
-    raise _unfit(user, told, trials, found.text if found is not None else _first_line(problems[0]))
+    return _solved_or_refused(user, told, trials, problems[0], batch, meta=meta)
 
 
 def _graph_to_size(user: UserModel, parameters: Sequence[inspect.Parameter]) -> InputError:
@@ -493,6 +489,23 @@ def _holds_several(parameter: inspect.Parameter) -> bool:
     """Whether a parameter is annotated as a dict or a list of tensors."""
     written = str(parameter.annotation)
     return bool(re.search(r"\b(?:dict|mapping|list|tuple|sequence)\b", written, re.IGNORECASE))
+
+
+def _solved_or_refused(
+    user: UserModel,
+    told: Sequence[ToldInput],
+    trials: Sequence[tuple[InputSpec, ...]],
+    problem: Exception,
+    batch: int,
+    *,
+    meta: bool,
+) -> ExampleInputs:
+    """Of guesses none of which fits, the size that the layer which failed takes, if there is one."""
+    found = misfit(user.model, problem)
+    solved = None if found is None else _solved(user, found, trials, batch, meta=meta)
+    if solved is None:
+        raise _unfit(user, told, trials, found.text if found is not None else _first_line(problem))
+    return solved
 
 
 def _solved(
