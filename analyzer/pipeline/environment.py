@@ -54,9 +54,9 @@ def _about_calibration(cpu: Device) -> tuple[str, ...]:
         return ()
     cores, others = cpu.calibration.get("cores", 1.0), cpu.calibration["busy"]
     return (
-        f"This CPU was calibrated while other processes ran beside it ({others:.1f} of {cores:.0f} cores): what "
-        "is predicted for it may be too slow, its intervals are widened; `analyze calibrate` on a quiet machine "
-        "measures anew.",
+        f"This CPU was calibrated while other processes ran beside it ({others:.1f} of {cores:.0f} cores): "
+        "what is predicted for it may be too slow, its intervals are widened; `analyze calibrate` on a quiet "
+        "machine measures anew.",
     )
 
 

@@ -113,7 +113,7 @@ def test_intervals_hold_their_median_and_widen_with_contention(samples: list[flo
 
 
 def test_threads_that_wait_for_each_other_may_have_made_runs_three_times_as_long() -> None:
-    """Three models on two cores: beside others, beside nobody, and the share that lacked, as their pages had it."""
+    """Three models on two cores: beside others, beside nobody, and the share that lacked on their pages."""
     for beside, quiet, lacked in ((0.412, 0.157, 0.7), (0.360, 0.134, 0.85), (0.282, 0.140, 0.76)):
         found = summarize([beside] * 20, warmup_runs=3, origin="", contention=lacked, threads=2)
         assert found.low_s <= quiet
