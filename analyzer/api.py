@@ -120,7 +120,7 @@ def _analyze(
         analysis_of(model_info, prepared, decisions, targets.cpu, targets.gpus),
         invocation=invocation_of(model, keywords, default_gpu=targets.default_gpu),
         environment=environment.describe(
-            measured=at_own_batch, timings_s=timings, cached=loaded.cached, cpu_name=targets.cpu.name
+            measured=at_own_batch, timings_s=timings, cached=loaded.cached, cpu=targets.cpu
         ),
         # A step's other batches come from new traces, which a record cannot make.
         kept=write_replay_data(predictor, targets.gpus, prepared, batches, loaded.batch, measured)

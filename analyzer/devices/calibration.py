@@ -254,6 +254,15 @@ def _gpus() -> str:
         return ""
 
 
+def taken_meanwhile(values: Mapping[str, float]) -> float:
+    """Share of the cores that other processes had while a calibration was made; 0 where that spoilt nothing."""
+    share = values.get("busy", 0.0) / max(values.get("cores", 1.0), 1.0)
+    return min(1.0, share) if share > _SPOILT else 0.0
+
+
+_SPOILT = 0.1
+
+
 # What the summary shows: key, words, unit.
 _HEADLINES = (
     ("gemm.float32.t{T}.m1024.n1024.k1024", "float32 product, {T} threads", "FLOP/s"),

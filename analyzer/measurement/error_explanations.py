@@ -68,6 +68,12 @@ _EXPLANATIONS: tuple[tuple[str, str, str], ...] = (
         "custom operators cannot be run; use --no-run",
     ),
     (
+        r"Failed to construct locale with name:\s*([^:\s]+)",
+        "this machine lacks the locale {0}, which StringNormalizer needs",
+        "make it: on Debian or Ubuntu `apt install locales && localedef -i en_US -f UTF-8 en_US.UTF-8`, "
+        "without root `localedef -i en_US -f UTF-8 DIR/en_US.UTF-8 && export LOCPATH=DIR`; or use --no-run",
+    ),
+    (
         r"Type Error: (.*)",
         "ONNX Runtime refuses the model's types: {0}",
         "check the model with onnx.checker.check_model, or use another --precision",
@@ -217,6 +223,7 @@ def plain(text: str) -> str:
     text = re.sub(r" ?; GPU=-?\d+ ; hostname=[^\n]*", "", text)
     text = re.sub(r"(?<!\S)\S+\.(?:cc|h|cu|cpp|hpp):\d+ (?:[\w:]+ )?", "", text)
     text = re.sub(_SIGNATURE, "", text)
+    text = re.sub(r"(?<!\S)::<lambda\(\)>\s*", "", text)
     return re.sub(r"\s+", " ", text).strip()
 
 

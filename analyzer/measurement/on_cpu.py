@@ -199,6 +199,7 @@ def report_latency(
         warmup_runs=len(timed.warmup),
         origin=f"{_UNPROFILED}, the quieter half of {len(turns)} turns" if len(turns) > 1 else _UNPROFILED,
         contention=load.contention(threads),
+        threads=threads,
         sharing=least if least > APART_RATIO and not load.is_busy() else 1.0,
     )
     reporter.latency(latency, load, threads)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from analyzer import __version__
-from analyzer.devices.calibration import load
+from analyzer.devices.calibration import load, taken_meanwhile
 from analyzer.devices.detection import local_gpu, this_cpu
 from analyzer.devices.nvml import DriverFacts, driver_facts
 from analyzer.errors import AnalyzerError
@@ -157,7 +157,7 @@ def _cpu() -> Iterator[MachineCheck]:
         )  # fmt: skip
         return
     days = (datetime.now(UTC) - _when(kept.date)).days
-    busy = bool(kept.values.get("busy", 0) > 0.1 * kept.values.get("cores", 1))
+    busy = taken_meanwhile(kept.values) > 0
     old = f", {days} days old" if days > _OLD_DAYS else ""
     yield MachineCheck(
         section="CPU", name="calibration", state="note" if old or busy else "works",

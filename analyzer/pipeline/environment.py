@@ -9,6 +9,8 @@ from importlib import metadata
 from typing import Any
 
 from analyzer import __version__
+from analyzer.devices.calibration import taken_meanwhile
+from analyzer.devices.device import Device
 from analyzer.pipeline.measure import Measured
 from analyzer.record.analysis import Environment
 
@@ -21,26 +23,40 @@ def describe(
     measured: Measured | None,
     timings_s: Mapping[str, float],
     cached: bool,
-    cpu_name: str,
+    cpu: Device,
 ) -> Environment:
     """What the report's method section says about this run; ``measured`` is of the report's own batch."""
     facts: Mapping[str, Any] = measured.facts if measured else {}
     # Threads, load and runs are of the CPU's session: a CUDA session's are in ``measurement``.
-    cpu = facts.get("cpu", {})
+    run = facts.get("cpu", {})
+    messages = (*(measured.messages if measured else ()), *_about_calibration(cpu))
     return Environment(
         versions=versions(),
         platform=f"{platform.system()} {platform.machine()}",
-        cpu=cpu_name,
-        threads=cpu.get("threads"),
-        load_before=cpu.get("load_before"),
-        load_after=cpu.get("load_after"),
-        warmup_runs=cpu.get("warmup_runs"),
-        runs=cpu.get("runs"),
+        cpu=cpu.name,
+        threads=run.get("threads"),
+        load_before=run.get("load_before"),
+        load_after=run.get("load_after"),
+        warmup_runs=run.get("warmup_runs"),
+        runs=run.get("runs"),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         export_cached=cached,
         timings_s={name: round(value, 4) for name, value in timings_s.items()},
         measurement=facts,
-        messages=measured.messages if measured else (),
+        messages=messages,
+    )
+
+
+def _about_calibration(cpu: Device) -> tuple[str, ...]:
+    """A sentence where the CPU's own figures were measured on a busy machine."""
+    share = taken_meanwhile(cpu.calibration)
+    if not share:
+        return ()
+    cores, others = cpu.calibration.get("cores", 1.0), cpu.calibration["busy"]
+    return (
+        f"This CPU was calibrated while other processes ran beside it ({others:.1f} of {cores:.0f} cores): "
+        "what is predicted for it may be too slow, its intervals are widened; `analyze calibrate` on a quiet "
+        "machine measures anew.",
     )
 
 

@@ -101,7 +101,7 @@ def generation_with_basis(
             measured=Measured(facts=measured.facts, messages=measured.messages) if measured else None,
             timings_s=spent,
             cached=source.cached,
-            cpu_name=targets.cpu.name,
+            cpu=targets.cpu,
         ),
     )
     basis = GenerationBasis(model=source.model, question=question, options=options, targets=targets)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -67,7 +68,9 @@ class Predictor:
         # What is the same beside every GPU, by the numbers that it follows from. Each value holds these too, as
         # an id is another's once its object is gone.
         self._own_cpu: dict[tuple[int, str], tuple[object, prediction.GroupTimes, GroupEstimates]] = {}
-        self._instance_cpus: dict[int, tuple[object, Callable[[Instance], Estimate | None]]] = {}
+        self._instance_cpus: dict[
+            tuple[int, int], tuple[object, object, Callable[[Instance], Estimate | None]]
+        ] = {}
         self._with_measured: dict[tuple[int, int, bool], tuple[object, object, PreparedGraph]] = {}
 
     def decision_input(
@@ -154,7 +157,7 @@ class Predictor:
             cpu_weight_bytes=prepared.cpu_form.weight_bytes if prepared.cpu_form else None,
             cpu_lacks=prepared.cpu_form.lacks if prepared.cpu_form else (),
             cpu_is_this_machine=options.cpu is None and not options.fixed,
-            cpu_on=self._latency_on_instance(session, on_cpu),
+            cpu_on=self._latency_on_instance(prepared, on_cpu, measured),
         )
 
     @staticmethod
@@ -308,10 +311,13 @@ class Predictor:
         return prepared.from_cpu(shares)
 
     def _latency_on_instance(
-        self, prepared: PreparedGraph, precision: str
+        self, prepared: PreparedGraph, precision: str, measured: Measured | None
     ) -> Callable[[Instance], Estimate | None]:
-        if id(prepared) in self._instance_cpus:
-            return self._instance_cpus[id(prepared)][1]
+        """What a CPU that can be rented takes."""
+        session = prepared.on_cpu
+        key_of_all = (id(session), id(measured))
+        if key_of_all in self._instance_cpus:
+            return self._instance_cpus[key_of_all][2]
         # Instances of a family differ in memory and price: what their CPU takes is predicted once.
         known: dict[object, Estimate | None] = {}
 
@@ -323,13 +329,32 @@ class Predictor:
 
         def on_cpu_of(instance: Instance) -> Estimate | None:
             cpu = catalogue.instance_cpu(instance)
-            if cpu is None:
-                return None
-            # Neither --threads nor the correction: both belong to the decision's CPU, and this is another one.
-            return prediction.predict_session(prepared.cpu_work, cpu, precision=precision).total()
+            return None if cpu is None else self.on_another_cpu(prepared, cpu, precision, measured)
 
-        self._instance_cpus[id(prepared)] = (prepared, latency)
+        self._instance_cpus[key_of_all] = (session, measured, latency)
         return latency
+
+    def on_another_cpu(
+        self, prepared: PreparedGraph, cpu: Device, precision: str, measured: Measured | None
+    ) -> Estimate:
+        """What a session takes on a CPU that is not the decision's.
+
+        Args:
+            prepared: The model at one batch.
+            cpu: The other one; ``--threads`` belongs to the decision's.
+            precision: What is computed in there.
+            measured: What was measured here at that batch.
+        """
+        if measured is not None:
+            prepared = self._as_measured(prepared, measured, with_gpu=False)
+        work = prepared.on_cpu.cpu_work
+        there = prediction.predict_session(work, cpu, precision=precision)
+        if measured is None or not (measured.cpu_latency or measured.cpu_times):
+            # Of another batch than that which ran: what it showed of the model is true of this one too.
+            return there.scaled(self.correction).total()
+        here = prediction.predict_session(work, self.cpu, precision=precision, threads=self.options.threads)
+        times = self._cpu_times(prepared, measured)
+        return _as_measured_elsewhere(there.estimates(), here.estimates(), times, measured.cpu_latency)
 
     def what_if(
         self, prepared: PreparedGraph, gpu: Device, batch: int | None, on_cpu: Measured | None
@@ -367,6 +392,45 @@ def _adding_up(times: GroupEstimates, run: Estimate | None) -> GroupEstimates:
     if run is None or not spent:
         return times
     return tuple(None if time is None else time.scaled(run.time_s / spent) for time in times)
+
+
+def _as_measured_elsewhere(
+    there: GroupEstimates, here: GroupEstimates, measured: GroupEstimates, run: Estimate | None
+) -> Estimate:
+    """A session's time on another CPU: of each group its prediction there, times measured over predicted here.
+
+    The kernels are the same, and so is most of what their prediction has wrong. It is as uncertain as the
+    prediction there and the measurement here together: two independent factors.
+
+    Args:
+        there: Predicted on the other CPU, by group.
+        here: Predicted on this one.
+        measured: What they took on this one.
+        run: The whole run on this one; None where groups alone were timed.
+    """
+    pairs = [
+        (other, time.time_s / own.time_s if own and time and own.time_s > 0 else 1.0)
+        for other, own, time in zip(there, here, measured, strict=True)
+        if other is not None
+    ]
+    corrected = total(other.scaled(factor) for other, factor in pairs)
+    timed = run or total(time for time in measured if time is not None)
+    down, up = (
+        math.exp(math.hypot(_log(end, corrected.time_s), _log(spread, timed.time_s)))
+        for end, spread in ((corrected.low_s, timed.low_s), (corrected.high_s, timed.high_s))
+    )
+    return replace(
+        corrected, time_s=corrected.time_s, low_s=corrected.time_s / down, high_s=corrected.time_s * up
+    )
+
+
+def _log(end: float, middle: float) -> float:
+    """How far an end of an interval is from its middle, as a logarithm."""
+    return abs(math.log(max(end / middle, _LEAST))) if middle > 0 else 0.0
+
+
+# Of a time: an interval that reaches 0 has no logarithm.
+_LEAST = 1e-3
 
 
 def _with_casts(time: Estimate | None, casts: Estimate | None) -> Estimate | None:

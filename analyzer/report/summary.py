@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -358,6 +358,9 @@ def measure_again(analysis: Analysis) -> str:
     low, high = analysis.verdict.low, analysis.verdict.high
     if not busy or not low or not high:
         return ""
+    # Which device it is may be clear all the same; a time that may be a third of what is said is not.
+    if any(plan.low_s and (plan.high_s or 0.0) > _STILL_A_TIME * plan.low_s for plan in _timed(analysis)):
+        return _MEASURE_AGAIN
     # What is clear in spite of them is.
     if low > 1 or high < 1:
         return "" if high <= _STILL_CLEAR * low else _MEASURE_AGAIN
@@ -378,6 +381,12 @@ def rented_cpu_is_better(analysis: Analysis) -> bool:
     return best.kind == "cpu" and not best.named
 
 
+def _timed(analysis: Analysis) -> Iterator[PlanResult]:
+    """Plans that rest on a run of the CPU alone."""
+    return (plan for plan in analysis.plans if plan.name == "cpu" and plan.origin == "measured")
+
+
+_STILL_A_TIME = 2.5  # times, from one end of a measured time's interval to the other
 _STILL_CLEAR = 10.0  # times, from one end of a speed-up's interval to the other
 # Why stands in the message on the measurement.
 _MEASURE_AGAIN = "Measure again on a quiet machine: this answer is rough."

@@ -112,6 +112,15 @@ def test_intervals_hold_their_median_and_widen_with_contention(samples: list[flo
     assert quiet.high_s >= quiet.median_s * 1.02 * (1 - 1e-12)
 
 
+def test_threads_that_wait_for_each_other_may_have_made_runs_three_times_as_long() -> None:
+    """Three models on two cores: beside others, beside nobody, and the share that lacked on their pages."""
+    for beside, quiet, lacked in ((0.412, 0.157, 0.7), (0.360, 0.134, 0.85), (0.282, 0.140, 0.76)):
+        found = summarize([beside] * 20, warmup_runs=3, origin="", contention=lacked, threads=2)
+        assert found.low_s <= quiet
+        alone = summarize([beside] * 20, warmup_runs=3, origin="", contention=lacked)
+        assert alone.low_s > found.low_s
+
+
 def test_threads_that_shared_badly_may_have_made_runs_longer_or_shorter() -> None:
     """A convolution of 8 ms took 6.2 on cores without a common cache, one of 0.6 ms took 0.9."""
     for here, there in ((6.2, 8.0), (0.9, 0.6)):

@@ -70,6 +70,21 @@ def test_the_terminal_shows_verdict_then_plans_then_operators() -> None:
     assert max(map(len, said.splitlines()[:-1])) <= 100
 
 
+def test_a_time_that_may_be_a_third_is_to_be_measured_again_however_clear_the_device_is() -> None:
+    analysis = factory.analysis(4)
+    measured = replace(analysis.environment, measurement={"cpu": {"busy": True}})
+    verdict = replace(analysis.verdict, speedup=18.0, low=9.0, high=25.0)
+    for width, again in ((1.2, False), (2.0, True)):
+        plans = tuple(
+            replace(plan, origin="measured", low_s=plan.latency_s / width, high_s=plan.latency_s * width)
+            if plan.name == "cpu"
+            else plan
+            for plan in analysis.plans
+        )
+        shown = replace(analysis, environment=measured, verdict=verdict, plans=plans)
+        assert text.render(shown).split("\n\n")[1].startswith("Measure again on a quiet machine") is again
+
+
 @pytest.mark.parametrize(
     ("busy", "low", "high", "again"),
     [

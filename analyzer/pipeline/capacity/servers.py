@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from analyzer import prediction
 from analyzer.decision import DecisionInput
 from analyzer.decision.plans import Plans, plan_all
 from analyzer.devices import catalogue
@@ -157,6 +156,7 @@ class _CpuTimes:
         self._graphs = chosen or dict([min(graphs.items(), key=lambda item: item[0])])
         self._precision = model_precision(basis.prepared.graph)
         self._known: dict[tuple[str, int, int, bool], Times] = {}
+        self._runs = {batch or 1: at_batch.cpu_alone for batch, at_batch in basis.measured.items()}
         # Of this machine's CPU; it holds for an instance that is just like it.
         self._measured = {
             batch or 1: at_batch.cpu_latency
@@ -199,8 +199,9 @@ class _CpuTimes:
         if key not in self._known:
             cpu = catalogue.instance_cpu(instance)
             assert cpu is not None
+            predictor = self._basis.predictor
             self._known[key] = {
-                batch: prediction.predict_session(graph.cpu_work, cpu, precision=self._precision).total()
+                batch: predictor.on_another_cpu(graph, cpu, self._precision, self._runs.get(batch))
                 for batch, graph in self._graphs.items()
             }
         return self._known[key]
