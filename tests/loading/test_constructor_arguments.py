@@ -391,10 +391,10 @@ SPEECH = """
             self.cells = nn.ModuleList(Cells(hidden) for _ in range(3))
             self.out = nn.Linear(hidden, len(labels))
             self.mixed = nn.Linear(labels * 2, 4)
-        def forward(self, sound, tokens, states, weights, lengths):
+        def forward(self, sound, tokens, states, weights, spare):
             for cell in self.cells:
                 states = cell(states)
-            return self.conv(sound), self.table(tokens), states, self.mixed(weights), lengths
+            return self.conv(sound), self.table(tokens), states, self.mixed(weights), spare
 """
 
 
@@ -404,7 +404,7 @@ def test_one_message_has_the_arguments_and_the_inputs_that_are_missing(built: Ca
     # Sizes of layers whose sizes are known, types of all; what follows from `labels` stays open.
     inputs = (
         "--input sound=B,1,224,224:float32 --input tokens=B,128:int64 --input states=B,128,6:float32 "
-        "--input weights=B,...:float32 --input lengths=B,...:float32`"
+        "--input weights=B,...:float32 --input spare=B,...:float32`"
     )
     assert f"net.py:Speech --arg labels=... --arg words=... {inputs}, or write" in (caught.value.hint or "")
 
@@ -419,4 +419,4 @@ def test_inputs_that_are_given_or_will_be_inferred_are_not_asked_for(
     given = [parse_input(f"{name}=B,3") for name in ("sound", "tokens", "states", "weights")]
     with pytest.raises(ModelError) as caught:
         load_user_model(parse_reference(str(tmp_path / "speech.py")), meta=True, specs=given)
-    assert "--arg words=... --input lengths=B,...:float32`, or" in (caught.value.hint or "")
+    assert "--arg words=... --input spare=B,...:float32`, or" in (caught.value.hint or "")

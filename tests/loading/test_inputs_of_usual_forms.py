@@ -195,3 +195,17 @@ def test_boxes_of_a_transformer_are_offered_with_values_that_are_boxes(load: Any
     assert guessed(user) == ["input_ids=B,128:int64", "bbox=B,128,4:int64=0"]
     inputs = resolve_inputs(user, [], 2, meta=False)
     assert torch.equal(inputs.arguments[1], torch.zeros(2, 128, 4, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("name", ["lengths", "seq_lens", "input_lengths"])
+def test_lengths_are_whole_numbers_by_their_name_too(load: Any, name: str) -> None:
+    user = load(f"""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.table = nn.Embedding(30, 8)
+            def forward(self, tokens, {name}):
+                kept = torch.arange(tokens.shape[1])[None] < {name}[:, None]
+                return (self.table(tokens) * kept[..., None]).sum(1) / {name}[:, None]
+    """)
+    assert guessed(user) == ["tokens=B,128:int64", f"{name}=B:int64=128"]
