@@ -22,7 +22,7 @@ from analyzer.loading.python.shown_arguments import (
 )
 from analyzer.loading.python.user_module import user_failure
 from analyzer.loading.python.user_source.own_calls import own_call
-from analyzer.loading.python.user_source.unbuilt_models import inputs_to_give
+from analyzer.loading.python.user_source.unbuilt_models import inputs_of_arguments, inputs_to_give
 from analyzer.text import first_few, nearest, plural
 
 _OF_ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -262,6 +262,7 @@ def _how_to_give(
     options = _options(reference.arguments, given)
     named = {item.name: item.literal for item in reference.arguments if item.name is not None}
     needed = inputs_to_give(builder, {**shown, **named}, inputs)
+    of_arguments = inputs_of_arguments(builder, {**shown, **named}, inputs)
     command = [target, *options] if options is not None else [f"{target}({written})"]
     command += [part for item in needed for part in ("--input", item)]
     hint = f"Run `analyze {shlex.join(command)}`"
@@ -272,7 +273,8 @@ def _how_to_give(
     if any(OPEN in item for item in (*given, *needed)):
         hint += ", with values in place of `...`"
     defaults = [_shown(item) for item in parameters_of(builder) if item.default is not item.empty]
-    return f"{hint}." + (f" The others have defaults: {first_few(defaults, 6)}." if defaults else "")
+    hint += f". The others have defaults: {first_few(defaults, 6)}." if defaults else "."
+    return hint + "".join(f" With {item}, add --input {text}." for item, text in of_arguments.items())
 
 
 def _options(arguments: Sequence[Argument], given: Sequence[str]) -> list[str] | None:

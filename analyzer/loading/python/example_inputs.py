@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 from analyzer.errors import InputError, UsageError
 from analyzer.loading.python.documented_shapes import image_side
 from analyzer.loading.python.forward_reads import ToldInput, is_graph, options_to_give, told_inputs
+from analyzer.loading.python.graph_inputs import inputs_on_line, is_one_graph, of_graph_given
 from analyzer.loading.python.input_containers import register_containers
 from analyzer.loading.python.input_spec import InputSpec, drawn_values
 from analyzer.loading.python.layer_inputs import shapes_taken_by, with_side
@@ -121,6 +122,11 @@ def _require_batch(specs: Sequence[InputSpec], batch: int) -> None:
     shapes = [spec.shape for spec in specs if spec.shape]
     if batch == 1 or any(None in shape for shape in shapes) or (shapes and {s[0] for s in shapes} == {batch}):
         return
+    if is_one_graph(specs):
+        raise InputError(
+            f"--batch {batch}: no input depends on the batch ({', '.join(spec.text for spec in specs)}).",
+            hint="The nodes of a graph are no batch: leave --batch out, or give more nodes and edges instead.",
+        )
     written = next((spec for spec in specs if spec.shape), None)
     text = replace(written, shape=(None, *written.shape[1:])).text if written else "x=B,..."
     raise InputError(
@@ -347,7 +353,7 @@ def _from_specs(user: UserModel, specs: Sequence[InputSpec], batch: int, *, meta
         if item.default is item.empty and item.kind not in _VARIADIC and item.name not in given
     ]
     if missing:
-        told = [_as_long_as_given(item, specs) for item in told_inputs(user.model, missing)]
+        told = [as_long_as_given(item, specs) for item in told_inputs(user.model, missing)]
         raise InputError(f"{user.name} also needs {', '.join(missing)}.", hint=f"Add {options_to_give(told)}.")
     return _called_with(user, specs, batch, "given", meta=meta)
 
@@ -359,8 +365,10 @@ def _taken_by(user: UserModel, known: Sequence[str]) -> str:
     return f"It takes {', '.join(known)}.{line}"
 
 
-def _as_long_as_given(told: ToldInput, given: Sequence[InputSpec]) -> ToldInput:
-    """A mask of the tokens that are given has their shape."""
+def as_long_as_given(told: ToldInput, given: Sequence[InputSpec]) -> ToldInput:
+    """A mask of the tokens that are given has their shape, of a graph there are as many nodes and edges."""
+    if told.of_graph:
+        return of_graph_given(told, given)
     tokens = next((spec for spec in given if spec.name == "input_ids"), None)
     if tokens is None or told.name not in MASKS:
         return told
@@ -474,11 +482,7 @@ def _inferred(user: UserModel, batch: int, *, meta: bool) -> ExampleInputs:
 
 def _graph_to_size(user: UserModel, parameters: Sequence[inspect.Parameter]) -> InputError:
     """Of a graph nobody knows how many nodes and edges it has, and its nodes are no batch."""
-    optional = [item.name for item in parameters if item.default is not item.empty]
-    needed = [item.name for item in parameters if item.default is item.empty]
-    # Without it all nodes are one graph, and nobody is told.
-    joined = [name for name in optional if name == "batch"]
-    line = options_to_give(told_inputs(user.model, [*needed, *joined]))
+    line = options_to_give(inputs_on_line(user.model, parameters))
     return InputError(
         f"The inputs of {user.name} are nodes and edges, and how many there are decides the time.",
         hint=f"Add example_inputs(batch) to the file, or give {line}.",

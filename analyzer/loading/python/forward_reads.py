@@ -45,6 +45,7 @@ from analyzer.loading.python.tensor_functions import (
     COMPARED,
     CONCATENATIONS,
     ELEMENTS,
+    FILLED,
     FLOAT_ELEMENTS,
     FLOAT_FUNCTIONS,
     INDEX,
@@ -143,28 +144,41 @@ class ToldInput:
         name: Of the input.
         dtype: Its type; ``float32`` where nothing tells it.
         specs: What to try, most usual first; empty where the shape is not told.
-        of_graph: Whether it is of the nodes or edges of a graph.
+        is_read: Whether something in the source reads it.
+        value: Of all its elements, where its readers say it of a mask whose shape they leave open.
+        rows: Of a graph, how many nodes or edges it has; None of anything else.
+        is_of_edges: Whether the rows are edges.
     """
 
     name: str
     dtype: str = "float32"
     specs: tuple[InputSpec, ...] = ()
-    of_graph: bool = False
+    is_read: bool = False
+    value: int | None = None
+    rows: int | None = None
+    is_of_edges: bool = False
+
+    @property
+    def of_graph(self) -> bool:
+        """Whether it is of the nodes or edges of a graph."""
+        return self.rows is not None
 
     @property
     def text(self) -> str:
         """As ``--input`` takes it, with ``...`` for sizes that are not told."""
-        first = NODES if self.of_graph else "B"
+        first = "B" if self.rows is None else self.rows
         return self.specs[0].text if self.specs else f"{self.name}={first},...:{self.dtype}"
 
 
 def options_to_give(told: Sequence[ToldInput]) -> str:
     """The ``--input`` options of these inputs, and which sizes the user must fill in."""
     line = " ".join(f"--input {item.text}" for item in told)
-    open_names = [item.name for item in told if not item.specs]
-    if not open_names:
+    unsized = [item for item in told if not item.specs]
+    if not unsized:
         return line
-    behind = "the nodes" if is_graph(told) else "the batch"
+    open_names = [item.name for item in unsized]
+    rows = ["edges" if item.is_of_edges else "nodes" for item in unsized]
+    behind = f"the {' and '.join(dict.fromkeys(rows))}" if is_graph(told) else "the batch"
     return f"{line}, with the sizes of {listed_words(open_names)} behind {behind} in place of `...`"
 
 
@@ -234,7 +248,8 @@ def _told(
         InputSpec(name=name, shape=shape, dtype=surest.dtype, values=value)
         for shape, value in zip_longest(told_shapes, values[: len(told_shapes)])
     )
-    return ToldInput(name=name, dtype=surest.dtype, specs=specs)
+    value = next(iter(shown.values), None) if not told_shapes else None
+    return ToldInput(name=name, dtype=surest.dtype, specs=specs, is_read=bool(found), value=value)
 
 
 def _documented(shapes: tuple[TriedSizes, ...], documented: Dimensions | None) -> tuple[TriedSizes, ...]:
@@ -273,9 +288,9 @@ def _of_graph(name: str, found: Sequence[Taken], documented: Dimensions | None) 
         shape, values = _GRAPH_INPUTS[name]
         whole = values is not None or (surest is not None and dtype == "int64")
         spec = InputSpec(name=name, shape=shape, dtype="int64" if whole else "float32", values=values)
-        return ToldInput(name=name, dtype=spec.dtype, specs=(spec,), of_graph=True)
+        return replace(_rows_of(name, bool(found)), dtype=spec.dtype, specs=(spec,))
     rows = next((taken.rows for taken in found if taken.rows is not None), None)
-    first = EDGES if "edge" in name else NODES
+    told = replace(_rows_of(name, bool(found)), dtype=dtype)
     behind: tuple[int | None, ...] | None = next(
         (taken.shapes[0][1:] for taken in found if taken.shapes and taken.dtype == dtype), None
     )
@@ -285,16 +300,24 @@ def _of_graph(name: str, found: Sequence[Taken], documented: Dimensions | None) 
         len(documented) == 1
         or documented[1:] == tuple(item for item in documented[1:] if isinstance(item, int))
     ):
-        first = EDGES if documented[0] == "edges" else first
+        told = replace(told, rows=EDGES, is_of_edges=True) if documented[0] == "edges" else told
         behind = tuple(item for item in documented[1:] if isinstance(item, int))
     if behind is None:
-        return ToldInput(name=name, dtype=dtype, of_graph=True)
-    spec = InputSpec(name=name, shape=(first, *behind), dtype=dtype, values=rows)
-    return ToldInput(name=name, dtype=dtype, specs=(spec,), of_graph=True)
+        return told
+    spec = InputSpec(name=name, shape=(told.rows, *behind), dtype=dtype, values=rows)
+    return replace(told, specs=(spec,))
+
+
+def _rows_of(name: str, read: bool) -> ToldInput:
+    """An input of a graph, of which but the name is known."""
+    is_of_edges = "edge" in name
+    return ToldInput(name=name, is_read=read, rows=EDGES if is_of_edges else NODES, is_of_edges=is_of_edges)
 
 
 def _before(taken: Taken, moves: tuple[AxisMove, ...] | None) -> Taken:
     """What an input must be whose axes are moved before it is read."""
+    if not taken.shapes:
+        return taken
     if not moves:
         return taken if moves is not None else replace(taken, shapes=(), values=())
     pairs = [(before_moves(shape, moves), value) for shape, value in zip_longest(taken.shapes, taken.values)]
@@ -469,10 +492,13 @@ class _FunctionBody:
     def bind_loop(self, target: ast.expr, source: ast.expr) -> None:
         """A loop over modules is read for the first of them, which is what the inputs meet."""
         match source, target:
-            case ast.Call(func=ast.Name(id="enumerate"), args=[inner, *_]), ast.Tuple(
-                elts=[_, ast.Name() as name]
-            ):
+            case ast.Call(func=ast.Name(id="enumerate"), args=[inner, *_]), ast.Tuple(elts=[_, name]):
                 self.bind_loop(name, inner)
+            case ast.Call(func=ast.Name(id="zip"), args=sources), ast.Tuple(elts=names) if len(names) == len(
+                sources
+            ):
+                for name, one in zip(names, sources, strict=True):
+                    self.bind_loop(name, one)
             case _, ast.Name(id=name_id):
                 value = self.value(source)
                 first = None if value.module is None else next(iter(_children(value.module).values()), None)
@@ -616,7 +642,7 @@ class _FunctionBody:
             position, keyword, taken = INDEXED[name]
             read(operand(position, keyword), taken)
         if name in MASKED:
-            read(operand(*MASKED[name]), MASK)
+            read(operand(*MASKED[name]), FILLED if name.startswith("masked_fill") else MASK)
         if name == "where":
             read(operand(1 if is_method else 0, "condition"), MASK)
             others = [value for index, value in enumerate(operands) if index != (1 if is_method else 0)]

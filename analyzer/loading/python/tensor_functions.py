@@ -8,7 +8,9 @@ from typing import Literal
 from analyzer.loading.python.layer_inputs import INDICES, LENGTHS, Taken
 
 INDEX = Taken(dtype="int64", strength=3)
-MASK = Taken(dtype="bool")
+# True is what is kept; of what is filled it is what is left out, and all of that has no result.
+MASK = Taken(dtype="bool", values=(1,))
+FILLED = Taken(dtype="bool", values=(0,))
 # Of the mask of a tokenizer; what is compared may have any type.
 COMPARED = Taken(dtype="int64", strength=0)
 ARITHMETIC = Taken(dtype="float32", strength=1)

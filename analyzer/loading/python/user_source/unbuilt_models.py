@@ -12,9 +12,11 @@ import textwrap
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from analyzer.loading.python.forward_reads import ToldInput, told_inputs
+from analyzer.loading.python.forward_reads import ToldInput, is_graph
+from analyzer.loading.python.graph_inputs import inputs_on_line, is_of_edges, needed_names
 from analyzer.loading.python.layer_inputs import shapes_taken_by
 
 if TYPE_CHECKING:
@@ -48,24 +50,62 @@ def inputs_to_give(
         return []
     try:
         taken = [item for item in _parameters(builder.forward)[1:] if item.kind not in _VARIADIC]
-        with torch.device("meta"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            model = _unbuilt(builder, _literals(arguments), 0)
-            required = [item.name for item in taken if item.default is item.empty]
-            names = required or [item.name for item in taken[:1]]
-            told = told_inputs(model, [name for name in names if name not in given])
-            first_layers = any(shapes_taken_by(layer)[0] for layer in model.modules())
+        model = _stand_in(builder, _literals(arguments))
+        told = inputs_on_line(model, taken, given)
+        first_layers = any(shapes_taken_by(layer)[0] for layer in model.modules())
     except Exception:  # a class that does what none does: its inputs are told once it is built
         return []
-    if not given and (all(item.specs for item in told) or (len(names) == 1 and first_layers)):
+    one_and_told = len(needed_names(taken)) == 1 and first_layers
+    if not (given or is_graph(told)) and (all(item.specs for item in told) or one_and_told):
         return []
     return [_text(item) for item in told]
+
+
+def inputs_of_arguments(
+    builder: Callable[..., object], arguments: Mapping[str, str], given: Collection[str]
+) -> dict[str, str]:
+    """By optional argument of a model of graphs, what ``--input`` says of the edges once that is given.
+
+    Such as ``edge_dim=None``: without it the model takes features of edges and does not read them.
+
+    Args:
+        builder: The class.
+        arguments: What is known of its arguments, as Python writes it.
+        given: Names of the inputs that are given already.
+    """
+    import torch
+
+    if given or not (isinstance(builder, type) and issubclass(builder, torch.nn.Module)):
+        return {}
+    found: dict[str, str] = {}
+    with suppress(Exception):  # as above
+        taken = [item for item in _parameters(builder.forward)[1:] if item.kind not in _VARIADIC]
+        known = _literals(arguments)
+        unread = [item.name for item in taken if item.default is not item.empty and is_of_edges(item.name)]
+        there = {item.name for item in inputs_on_line(_stand_in(builder, known), taken)} if unread else set()
+        for item in _parameters(builder.__init__)[1:] if unread else ():
+            if item.name in known or "edge" not in item.name or item.default not in (None, 0):
+                continue
+            told = inputs_on_line(_stand_in(builder, {**known, item.name: _Nothing}), taken)
+            new = [_text(one) for one in told if one.name in unread and one.name not in there]
+            if new:
+                found[item.name] = " --input ".join(new)
+    return found
+
+
+def _stand_in(kind: type[Module], values: Mapping[str, Any]) -> Module:
+    """An object of the class, without weights."""
+    import torch
+
+    with torch.device("meta"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _unbuilt(kind, values, 0)
 
 
 def _text(told: ToldInput) -> str:
     """As ``--input`` takes it, with ``...`` for the sizes that are not known."""
     if told.specs and any(size and size % _UNKNOWN == 0 for size in told.specs[0].shape):
-        return ToldInput(name=told.name, dtype=told.dtype).text
+        return replace(told, specs=()).text
     return told.text
 
 
@@ -134,6 +174,9 @@ class _Initialiser:
                     self.model.add_module(name, value)
                 else:
                     self.names[f"self.{name}"] = value
+            case ast.Tuple(elts=targets) if isinstance(value, list) and len(value) == len(targets):
+                for one, part in zip(targets, value, strict=True):
+                    self.assign(one, part)
             case ast.Tuple():
                 self.forget(target)
 
@@ -198,8 +241,10 @@ class _Initialiser:
         values_by_name = {**dict(zip(positions, map(self.value, node.args), strict=False)), **named}
         known = {name: value for name, value in values_by_name.items() if not _is_open(value)}
         if not kind.__module__.startswith("torch."):
+            # What is passed and not known is not the default either.
+            passed = {name: known.get(name, _Nothing) for name in values_by_name}
             with suppress(OSError, TypeError, SyntaxError, AssertionError):
-                return _unbuilt(kind, known, self.depth + 1)
+                return _unbuilt(kind, passed, self.depth + 1)
             return _Nothing
         with suppress(Exception):
             return kind(**{name: 1 if name in _COUNTS else _UNKNOWN for name in needed} | known)

@@ -1,0 +1,96 @@
+"""Models of graphs (nodes and edges): which inputs a line for one gives, and how large those are."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from analyzer.loading.python.forward_reads import GRAPH_EDGES, ToldInput, is_graph, told_inputs
+from analyzer.loading.python.input_spec import InputSpec
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+# The graph of each node: without it all nodes are one graph, and nobody is told.
+_JOINED = "batch"
+# What edges have beside their ends, by PyTorch Geometric's names and those like them.
+_OF_EDGES = re.compile(r"edge_(?:attrs?|weights?|feats?|features?)")
+# Of an edge.
+_ENDS = 2
+
+
+def needed_names(parameters: Sequence[inspect.Parameter]) -> list[str]:
+    """Inputs that have no default; where all have one, the first."""
+    required = [item.name for item in parameters if item.default is item.empty]
+    return required or [item.name for item in parameters[:1]]
+
+
+def inputs_on_line(
+    model: Module, parameters: Sequence[inspect.Parameter], given: Collection[str] = ()
+) -> tuple[ToldInput, ...]:
+    """What a line for this model gives: what it needs, and of graphs optional ones that its source reads.
+
+    Args:
+        model: Built, or an object that stands in for it.
+        parameters: Those of its ``forward`` that have a name.
+        given: Inputs that are given already: who gives some leaves out the optional ones on purpose.
+    """
+    needed = needed_names(parameters)
+    told = told_inputs(model, [name for name in needed if name not in given])
+    if given or not is_graph(told):
+        return told
+    optional = [item.name for item in parameters if item.name not in needed]
+    further = told_inputs(
+        model, [name for name in optional if name in (GRAPH_EDGES, _JOINED) or is_of_edges(name)]
+    )
+    return (*told, *(item for item in further if item.is_read or not is_of_edges(item.name)))
+
+
+def is_of_edges(name: str) -> bool:
+    """Whether an input is what edges have beside their ends."""
+    return _OF_EDGES.fullmatch(name) is not None
+
+
+def is_ends(name: str, shape: Sequence[int | None], dtype: str) -> bool:
+    """Whether an input is the two ends of edges: by its name, or two rows of whole numbers."""
+    ends = len(shape) == _ENDS and shape[0] == _ENDS != shape[1]
+    return ends and (name == GRAPH_EDGES or "int" in dtype)
+
+
+def is_one_graph(specs: Sequence[InputSpec]) -> bool:
+    """Whether these are the nodes and the edges of a graph: twice as many are another graph, not two."""
+    nodes = any("int" not in spec.dtype and spec.shape[:1] not in ((), (_ENDS,)) for spec in specs)
+    named = any(spec.name == GRAPH_EDGES for spec in specs)
+    return (nodes or named) and any(is_ends(spec.name, spec.shape, spec.dtype) for spec in specs)
+
+
+def of_graph_given(told: ToldInput, given: Sequence[InputSpec]) -> ToldInput:
+    """An input with as many nodes and edges as the inputs that are given."""
+    ends = next((spec for spec in given if is_ends(spec.name, spec.shape, spec.dtype)), None)
+    of_edges = next((spec.shape[0] for spec in given if spec.shape and is_of_edges(spec.name)), None)
+    edges = of_edges if ends is None else ends.shape[1]
+    nodes = next(
+        (spec.shape[0] for spec in given if spec.shape and spec is not ends and not is_of_edges(spec.name)),
+        None,
+    )
+    if not told.of_graph:
+        return told
+    return replace(
+        told,
+        rows=(edges if told.is_of_edges else nodes) or told.rows,
+        specs=tuple(_sized(spec, told, nodes, edges) for spec in told.specs),
+    )
+
+
+def _sized(spec: InputSpec, told: ToldInput, nodes: int | None, edges: int | None) -> InputSpec:
+    if spec.name == GRAPH_EDGES:
+        values = spec.values if nodes is None else (0, nodes - 1)
+        return replace(spec, shape=(_ENDS, edges or spec.shape[1]), values=values)
+    first = (edges if told.is_of_edges else nodes) or spec.shape[0]
+    values = spec.values
+    if spec.name == _JOINED and values is not None and first is not None:
+        values = (values[0], min(values[1], first - 1))
+    return replace(spec, shape=(first, *spec.shape[1:]), values=values)

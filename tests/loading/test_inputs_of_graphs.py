@@ -1,0 +1,103 @@
+"""Which inputs a line for a model of graphs names, built or not, and how large they are beside those given."""
+
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analyzer.errors import InputError, ModelError
+from analyzer.loading.model_reference import parse_reference
+from analyzer.loading.python.example_inputs import resolve_inputs
+from analyzer.loading.python.input_spec import parse_input
+from analyzer.loading.python.user_model import load_user_model
+
+# Read in a loop over layers and norms; `edge_attr` by a layer that is there with `edge_dim` alone.
+ATTENTION = """
+    import torch
+    from torch import nn
+
+    class Layer(nn.Module):
+        def __init__(self, width, edge_dim=None):
+            super().__init__()
+            self.lin = nn.Linear(width, 8)
+            self.lin_edge = nn.Linear(edge_dim, 8) if edge_dim else None
+
+        def forward(self, x, edge_index, edge_attr=None):
+            h = self.lin(x)
+            sent = h[edge_index[0]]
+            if self.lin_edge is not None and edge_attr is not None:
+                sent = sent + self.lin_edge(edge_attr)
+            return torch.zeros_like(h).index_add_(0, edge_index[1], sent)
+
+    class Net(nn.Module):
+        def __init__(self, width, edge_dim=None):
+            super().__init__()
+            self.layers, self.norms = nn.ModuleList(), nn.ModuleList()
+            for _ in range(2):
+                self.layers.append(Layer(width, edge_dim=edge_dim))
+                self.norms.append(nn.BatchNorm1d(8))
+                width = 8
+
+        def forward(self, x, edge_index, batch=None, edge_attr=None):
+            for layer, norm in zip(self.layers, self.norms):
+                x = norm(layer(x, edge_index, edge_attr))
+            batch = edge_index.new_zeros(x.size(0)) if batch is None else batch
+            return x.new_zeros(4, 8).index_add_(0, batch, x)
+"""
+EDGES = "--input edge_index=2,400:int64=0..99"
+GRAPHS = "--input batch=100:int64=0..3"
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Callable[[str], Any]:
+    """Builds the class as the reference says, such as ``Net(16)``."""
+
+    def build(built: str) -> Any:
+        path = tmp_path / "net.py"
+        path.write_text(textwrap.dedent(ATTENTION))
+        return load_user_model(parse_reference(f"{path}:{built}"), meta=False)
+
+    return build
+
+
+def hint_of(load: Callable[[str], Any], built: str) -> str:
+    with pytest.raises(ModelError, match="needs arguments") as caught:
+        load(built)
+    return caught.value.hint or ""
+
+
+def test_a_graph_model_that_is_not_built_is_offered_the_graph_of_each_node(load: Any) -> None:
+    hint = hint_of(load, "Net")
+    assert f"--arg width=... --input x=100,...:float32 {EDGES} {GRAPHS}`, or write" in hint
+    # With `edge_dim=None` nothing reads features of edges: given in the line they would be counted nowhere.
+    assert hint.endswith(" With edge_dim, add --input edge_attr=400,...:float32.")
+
+
+def test_features_of_edges_are_in_the_line_where_an_argument_has_them_read(load: Any) -> None:
+    hint = hint_of(load, "Net(edge_dim=4)")
+    assert f"{EDGES} {GRAPHS} --input edge_attr=400,4:float32`" in hint
+    assert "With edge_dim" not in hint
+
+
+@pytest.mark.parametrize(
+    ("built", "edges"), [("Net(16)", ""), ("Net(16, edge_dim=4)", " --input edge_attr=400,4:float32")]
+)
+def test_a_built_graph_model_is_offered_the_same_inputs_and_the_line_works(
+    load: Any, built: str, edges: str
+) -> None:
+    user = load(built)
+    with pytest.raises(InputError) as caught:
+        resolve_inputs(user, [], None, meta=False)
+    line = f"--input x=100,16:float32 {EDGES} {GRAPHS}{edges}"
+    assert (caught.value.hint or "").endswith(f"or give {line}.")
+    specs = [parse_input(item.strip()) for item in line.split("--input ")[1:]]
+    inputs = resolve_inputs(user, specs, None, meta=False)
+    assert user.model(*inputs.arguments, **inputs.keywords).shape == (4, 8)
+
+
+def test_edges_that_are_missing_join_the_nodes_that_are_given(load: Any) -> None:
+    with pytest.raises(InputError, match="also needs edge_index") as caught:
+        resolve_inputs(load("Net(16)"), [parse_input("x=50,16")], None, meta=False)
+    assert caught.value.hint == "Add --input edge_index=2,400:int64=0..49."
