@@ -164,7 +164,7 @@ def test_control_flow_on_values_falls_back_to_torchscript_and_says_so(
 
 
 def test_a_module_that_is_called_twice_is_the_same_module_both_times(write: Callable[..., Any]) -> None:
-    """TorchScript names the second call of ``tower.lin`` "tower/lin_1"; the module ``lin_2`` is no second call."""
+    """TorchScript names the second call of ``tower.lin`` "tower/lin_1"; ``lin_2`` is a module of its own."""
     found = loaded(
         write("""
         class Tower(nn.Module):

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 # torch/onnx/_constants.py.
 NEWEST_OPSET = 20
 _STEP = re.compile(r"[^/]+")
-# What the exporter puts behind the path of a module that is called again: "encoder/lstm" and then "encoder/lstm_1"
-# (CreateUniqueName in torch/csrc/jit/passes/onnx/naming.cpp).
+# What the exporter puts behind the path of a module that is called again: "encoder/lstm", then
+# "encoder/lstm_1" (CreateUniqueName in torch/csrc/jit/passes/onnx/naming.cpp).
 _AGAIN = re.compile(r"_\d+$")
 
 
