@@ -163,6 +163,37 @@ def test_control_flow_on_values_falls_back_to_torchscript_and_says_so(
     np.testing.assert_allclose(outputs[0], expected[0], rtol=1e-4, atol=1e-5)
 
 
+def test_a_module_that_is_called_twice_is_the_same_module_both_times(write: Callable[..., Any]) -> None:
+    """TorchScript names the second call of ``tower.lin`` "tower/lin_1"; ``lin_2`` is a module of its own."""
+    found = loaded(
+        write("""
+        class Tower(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.lin = nn.Linear(4, 4)
+                self.lin_2 = nn.Linear(4, 4)
+            def forward(self, x):
+                y = self.lin_2(self.lin(x))
+                return y * 2 if y.sum() > -1e9 else y
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.tower = Tower()
+            def forward(self, one, two):
+                return self.tower(one) - self.tower(two)
+        def example_inputs(batch=2): return torch.randn(batch, 4), torch.randn(batch, 4)
+    """)
+    )
+    assert found.exporter == "torchscript"
+    nodes = found.graph().nodes
+    assert [node.module for node in nodes if node.op_type == "Gemm"] == ["tower.lin", "tower.lin_2"] * 2
+    assert [node.module for node in nodes if node.op_type == "Mul"] == ["tower"] * 2
+    difference = next(node for node in nodes if node.op_type == "Sub")
+    assert difference.module == ""
+    # Of the line that begins `forward`, which computes nothing, the place is told and no text.
+    assert (difference.source.line > 0, difference.source.code) == (True, "")
+
+
 def test_an_operator_without_a_translation_stays_with_known_shapes(write: Callable[..., Any]) -> None:
     found = loaded(
         write("""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from analyzer.errors import UsageError
 from analyzer.loading.python.input_spec import parse_input
 from analyzer.loading.weights import materialise
 
@@ -233,6 +234,58 @@ def test_inputs_that_stay_none_are_named(
         specs=[parse_input(text) for text in specs],
     )
     assert found.notes == told
+
+
+@pytest.mark.parametrize(
+    ("parameter", "body", "given"),
+    [
+        ("state=None", "y, state = self.lstm(x, state)", "state.0=... --input state.1=..."),
+        ("state=None", "y, _ = self.lstm(x, hx=state)", "state.0=... --input state.1=..."),
+        (
+            "state: 'Optional[Tuple[torch.Tensor, torch.Tensor]]' = None",
+            "y, _ = self.step(x, state)",
+            "state.0=... --input state.1=...",
+        ),
+        (
+            "state=None",
+            "if state is None: state = (x, x, x)\n                a, b, c = state\n                y = a",
+            "state.0=... --input state.1=... --input state.2=...",
+        ),
+        ("state=None", "y, _ = self.gru(x, state)", "state=..."),
+        ("state=None", "y = x if state is None else x + state", "state=..."),
+        (
+            "state=None",
+            "if state is not None:\n                    state = state.unbind()\n"
+            "                    a, b = state\n                y = x",
+            "state=...",
+        ),
+    ],
+)
+def test_a_state_that_is_a_tuple_is_named_by_its_parts(
+    loaded: Callable[..., Any], parameter: str, body: str, given: str
+) -> None:
+    """The state of nn.LSTM is (h_0, c_0), that of nn.GRU one tensor; what is unpacked has its parts."""
+    found = loaded(f"""
+        from typing import Optional, Tuple
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.lstm = nn.LSTM(8, 8, batch_first=True)
+                self.gru = nn.GRU(8, 8, batch_first=True)
+            def step(self, x, state): return self.lstm(x)
+            def forward(self, x, {parameter}):
+                {body}
+                return y
+        def example_inputs(batch=2): return torch.randn(batch, 4, 8)
+        """)
+    assert found.notes == (f"state was left out (None); --input {given} gives it.",)
+
+
+@pytest.mark.parametrize("shape", ["(2,B,256;2,B,256)", "[2,B,256]"])
+def test_brackets_in_a_shape_are_told_how_a_tuple_is_given(shape: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_input(f"state={shape}")
+    assert "--input state.0=... --input state.1=..." in (caught.value.hint or "")
 
 
 def test_optional_inputs_of_a_librarys_module_are_not_named(loaded: Callable[..., Any]) -> None:

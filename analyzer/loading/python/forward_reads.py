@@ -342,7 +342,7 @@ class _SourceReader:
             return _NOTHING
         key = id(function)  # what a class calls forward need not be hashable
         if key not in self.definitions:
-            self.definitions[key] = _definition(function)
+            self.definitions[key] = definition_of(function)
         definition = self.definitions[key]
         if definition is None:
             return _NOTHING
@@ -727,7 +727,7 @@ def _root(node: ast.expr) -> ast.expr:
     return node
 
 
-def _definition(function: Callable[..., object]) -> ast.FunctionDef | None:
+def definition_of(function: Callable[..., object]) -> ast.FunctionDef | None:
     """The syntax tree of a function; None where its source is not there."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))

@@ -88,6 +88,13 @@ def parse_input(text: str) -> InputSpec:
         raise UsageError(
             f"--input {text}: no such type as {dtype}.", hint=f"{meant}Usual ones are {_USUAL_TYPES}."
         )
+    name = match["name"].strip()
+    if re.search(r"[()\[\]]", match["shape"]):
+        raise UsageError(
+            f"--input {text}: sizes stand without brackets.",
+            hint=f"Write --input {name}=B,128; of a tuple or list, each tensor by its position: "
+            f"--input {name}.0=... --input {name}.1=...",
+        )
     sizes: list[int | None] = []
     # "1,3,224,224" or "1x3x224x224"; nothing at all is a scalar.
     for part in filter(None, (item.strip() for item in re.split(r"[,x]", match["shape"]))):
@@ -102,7 +109,6 @@ def parse_input(text: str) -> InputSpec:
             sizes.append(int(part))
         else:
             raise UsageError(f"--input {text}: {part!r} is not a size.", hint=_HINT)
-    name = match["name"].strip()
     if dtype == "string":
         return InputSpec(name=name, shape=tuple(sizes), dtype=dtype, word=match["values"])
     values = None if match["values"] is None else _parse_values(text, match["values"].strip(), dtype)

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 # As torch writes stack traces into a node's metadata: in the form of Python's own.
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+# A line that begins a definition and holds nothing of its body: where a class stands for want of a line that
+# builds it (_note_definition).
+_HEAD = re.compile(r"@|(?:async\s+def|def|class)\b.*[:,(]\s*(?:#.*)?$")
 _ATTRIBUTE = "_analyzer_built_at"
 _OWN_FOLDER = str(Path(__file__).resolve().parent.parent) + os.sep
 # nn.Sequential and its like call their children: the only frame of the user's is that of the container's call.
@@ -108,6 +111,12 @@ def source_line(trace: str, module: str, built: Mapping[str, tuple[str, int]]) -
 def line_text(file: str, line: int) -> str:
     """The text of a source line without its indentation, empty where the file cannot be read."""
     return linecache.getline(file, line).strip()
+
+
+def statement(file: str, line: int) -> str:
+    """The text of a line that computes something; empty of one that only begins a definition."""
+    text = line_text(file, line)
+    return "" if _HEAD.match(text) else text
 
 
 @lru_cache(maxsize=64)

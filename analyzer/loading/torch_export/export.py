@@ -18,7 +18,7 @@ from analyzer.errors import ExportError, LibraryError
 from analyzer.loading.onnx_graph.node_metadata import CLASSES, SCOPES
 from analyzer.loading.python.example_inputs import ExampleInputs, flatten
 from analyzer.loading.python.parameter_sizes import parameter_sizes
-from analyzer.loading.python.source_lines import built_at, line_text, shown_path, source_line
+from analyzer.loading.python.source_lines import built_at, shown_path, source_line, statement
 from analyzer.loading.python.user_model import UserModel
 from analyzer.loading.torch_export.attention import with_products
 from analyzer.loading.torch_export.autocast import has_autocast, with_casts
@@ -375,7 +375,7 @@ def origin_properties(
         properties |= {
             "analyzer.file": shown_path(file),
             "analyzer.line": str(number),
-            "analyzer.code": line_text(file, number) if quoted(file) else "",
+            "analyzer.code": statement(file, number) if quoted(file) else "",
         }
     return {key: value for key, value in properties.items() if value}
 

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 # torch/onnx/_constants.py.
 NEWEST_OPSET = 20
 _STEP = re.compile(r"[^/]+")
+# What the exporter puts behind the path of a module that is called again: "encoder/lstm", then
+# "encoder/lstm_1" (CreateUniqueName in torch/csrc/jit/passes/onnx/naming.cpp).
+_AGAIN = re.compile(r"_\d+$")
 
 
 def export_torchscript(user: UserModel, inputs: ExampleInputs, opset: int, first: AnalyzerError) -> Exported:
@@ -142,12 +145,15 @@ def _attach_origins(proto: onnx.ModelProto, user: UserModel) -> None:
 
 
 def _paths(steps: list[str]) -> list[str]:
-    """Candidates for the module's dotted path, the longest first: names nest whole or by their last part."""
+    """Candidates for the module's dotted path, the longest first: names nest whole or by their last part.
+
+    A module may be called ``lstm_1`` itself: a name as it stands goes before what it is without the number.
+    """
     joined = [".".join(steps[start:]) for start in range(len(steps))]
     whole = ""
     for step in steps:
         whole = step if step.startswith(f"{whole}.") else f"{whole}.{step}".strip(".")
-    return [whole, *joined]
+    return [path for name in (whole, *joined) for path in (name, _AGAIN.sub("", name))]
 
 
 def _upwards(path: str) -> list[str]:
