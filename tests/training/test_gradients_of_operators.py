@@ -14,6 +14,8 @@ from torch.nn import functional
 
 from analyzer.costs import count
 from analyzer.loading.from_object import load_live
+from analyzer.loading.torch_private import REFUSED
+from analyzer.loading.training.decompositions import own_decompositions
 
 LIMIT = 1e-5
 
@@ -145,6 +147,14 @@ def _written(x: Any) -> Any:
     return found * x.unsqueeze(1)
 
 
+def pooled_places() -> Any:
+    """Swin's end: norm, a mean over places that are an axis in the middle, flattened; a write by strides."""
+    torch.manual_seed(0)
+    pool = nn.AdaptiveAvgPool1d(1)
+    pooled = Through(nn.LayerNorm(8), lambda _, x: torch.flatten(pool(x.transpose(1, 2)), 1))
+    return nn.Sequential(pooled, nn.Linear(8, 3)), (torch.randn(4, 6, 8),)
+
+
 CASES: dict[str, Callable[[], Any]] = {
     "batch norm with running statistics": frozen_norm,
     "average that leaves padding out": lambda: average(
@@ -192,6 +202,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "sampling, corners and edges": lambda: sample(align_corners=True, padding_mode="border"),
     "sampling, nearest": lambda: sample(align_corners=False, mode="nearest"),
     "writing a row into a tensor": lambda: rows(lambda _, x: _written(x)),
+    "a view of the mean over places": pooled_places,
     "bags, sums": lambda: bag("sum"),
     "bags, means": lambda: bag("mean"),
     "bags, sums without padding": lambda: bag("sum", padding_idx=3),
@@ -279,6 +290,32 @@ def test_gradients_are_those_of_pytorch_in_float64(make: Any, run_step: Any, rel
     _, given, reference = run_step(loaded)
     assert set(loaded.step.gradients.values()) <= set(reference)
     assert max(relative(given[key], value) for key, value in reference.items()) < LIMIT
+
+
+@pytest.mark.parametrize(
+    ("size", "view", "strides", "offset"),
+    [
+        ([24], (4, 6), (6, 1), 0),  # all of it
+        ([30], (4, 6), (6, 1), 3),  # one stretch
+        ([30], (3,), (1,), None),
+        ([6, 5], (5, 6), (1, 5), 0),  # transposed
+        ([30], (3, 4), (8, 2), 1),  # every other place
+        ([30], (0, 4), (4, 1), 0),  # nothing
+        ([2, 3], (), (), 4),  # one place
+        ([12], (1, 4), (9, 1), 8),
+    ],
+)
+def test_a_write_by_strides_is_that_of_pytorch(size: Any, view: Any, strides: Any, offset: Any) -> None:
+    write = own_decompositions()[torch.ops.aten.as_strided_scatter.default]
+    x, source = torch.randn(size), torch.randn(view)
+    expected = torch.as_strided_scatter(x, source, view, strides, offset)
+    assert torch.equal(write(x, source, view, strides, offset), expected)
+
+
+def test_a_write_by_strides_whose_places_coincide_or_are_not_in_order_is_left_to_pytorch() -> None:
+    write = own_decompositions()[torch.ops.aten.as_strided_scatter.default]
+    assert write(torch.randn(8), torch.randn(3, 2), (3, 2), (1, 1), 0) is REFUSED
+    assert write(torch.randn(3, 2).T, torch.randn(6), (6,), (1,), 0) is REFUSED
 
 
 def test_the_gradient_of_an_average_is_counted_by_hand(run_step: Any) -> None:

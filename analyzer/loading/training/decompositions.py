@@ -45,6 +45,7 @@ def own_decompositions() -> Mapping[OpOverload, PythonKernel]:
         aten.unfold_backward.default: _unfolded_backward,
         aten.grid_sampler_2d_backward.default: _sampled_backward,
         aten.diagonal_scatter.default: _diagonal_written,
+        aten.as_strided_scatter.default: _written_by_strides,
         aten.kthvalue.default: _kth_value,
         aten.median.dim: _median,
         aten.exponential.default: _exponential,
@@ -189,6 +190,51 @@ def _diagonal_written(x: Tensor, diagonal: Tensor, offset: int = 0, first: int =
     places = (number + max(-offset, 0)) * columns + number + max(offset, 0)
     flat = moved.reshape([*outer, -1]).index_copy(-1, places, diagonal)
     return flat.reshape(moved.shape).movedim((-2, -1), (first, second))
+
+
+def _written_by_strides(
+    x: Tensor, source: Tensor, sizes: Sequence[int], strides: Sequence[int], offset: int | None = None
+) -> Tensor | Refused:
+    """A write through a view of memory, which autograd makes of a view that it has no other words for.
+
+    What is written twice has no order; of a tensor that does not lie in order, places are not indices: both
+    are left to PyTorch.
+    """
+    import torch
+
+    if not x.is_contiguous() or x.storage_offset() or _overlaps(sizes, strides):
+        return REFUSED
+    flat, written, first = x.reshape(-1), source.reshape(-1), offset or 0
+    if not source.numel():
+        return x.clone()
+    places = torch.full([1], first)
+    for size, stride in zip(sizes, strides, strict=True):
+        places = places.unsqueeze(-1) + torch.arange(size) * stride
+    last = first + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
+    if last - first + 1 == source.numel() and _in_order(sizes, strides):  # one stretch: nothing to look up
+        rest = [flat.narrow(0, 0, first), written, flat.narrow(0, last + 1, flat.numel() - last - 1)]
+        parts = [part for part in rest if part.numel()]
+        whole = parts[0] if len(parts) == 1 else torch.cat(parts)
+    else:
+        whole = flat.index_copy(0, places.reshape(-1), written)
+    return whole.reshape(x.shape)
+
+
+def _overlaps(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether two indices may name one place."""
+    reach = 0
+    for stride, size in sorted(zip(strides, sizes, strict=True)):
+        if size > 1:
+            if stride <= reach:
+                return True
+            reach += (size - 1) * stride
+    return False
+
+
+def _in_order(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether the last axis moves fastest; an axis of one place moves nothing."""
+    moving = [stride for size, stride in zip(sizes, strides, strict=True) if size > 1]
+    return moving == sorted(moving, reverse=True)
 
 
 def running_products(x: Tensor, axis: int, *, dtype: torch.dtype | None = None) -> Tensor:
