@@ -350,6 +350,10 @@ class _SourceReader:
         names: _Names = dict(zip((item.arg for item in parameters), args, strict=False))
         names |= keywords
         body = _FunctionBody(self, names, getattr(inspect.unwrap(function), "__globals__", {}))
+        if definition.args.kwarg is not None:
+            own = {item.arg for item in (*parameters, *definition.args.kwonlyargs)}
+            body.handed_on = {name: value for name, value in keywords.items() if name not in own}
+            body.handed_on_as = definition.args.kwarg.arg
         self.depth += 1
         body.statements(definition.body)
         self.depth -= 1
@@ -439,6 +443,9 @@ class _FunctionBody:
     names: _Names
     globals: Mapping[str, object]
     returned: _Value = field(default=_NOTHING)
+    # What `**kwargs` holds, and what it is called.
+    handed_on: Mapping[str, _Value] = field(default_factory=dict)
+    handed_on_as: str = ""
 
     def statements(self, body: Iterable[ast.stmt]) -> None:
         for statement in body:
@@ -588,6 +595,11 @@ class _FunctionBody:
     def call(self, node: ast.Call) -> _Value:
         args = [self.value(item.value if isinstance(item, ast.Starred) else item) for item in node.args]
         keywords = {item.arg: self.value(item.value) for item in node.keywords if item.arg is not None}
+        if any(
+            item.arg is None and isinstance(item.value, ast.Name) and item.value.id == self.handed_on_as
+            for item in node.keywords
+        ):
+            keywords = {**self.handed_on, **keywords}
         match node.func:
             case ast.Attribute(value=owner, attr=name):
                 held = self.value(owner)

@@ -46,7 +46,12 @@ def inputs_on_line(
     further = told_inputs(
         model, [name for name in optional if name in (GRAPH_EDGES, _JOINED) or is_of_edges(name)]
     )
-    return (*told, *(item for item in further if item.is_read or not is_of_edges(item.name)))
+    return (*told, *filter(counts, further))
+
+
+def counts(told: ToldInput) -> bool:
+    """Whether an optional input changes what is done: what nothing reads counts nowhere, whoever gives it."""
+    return told.is_read or told.name in (GRAPH_EDGES, _JOINED)
 
 
 def is_of_edges(name: str) -> bool:
