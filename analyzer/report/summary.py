@@ -22,13 +22,12 @@ from analyzer.record.analysis import (
     TensorInfo,
     VerdictResult,
 )
-from analyzer.record.batch_ranges import interval_words, who_wins
+from analyzer.record.batch_ranges import about, interval_words, who_wins
 from analyzer.record.notes import is_least, without_trips
 from analyzer.text import first_few, listed, middle_cut, module_cut, plural
 from analyzer.units import (
     UNKNOWN,
     byte_count,
-    count,
     digits,
     dollars,
     factor,
@@ -514,7 +513,8 @@ def _hedged(text: str, analysis: Analysis) -> str:
 def crossover_batch(verdict: VerdictResult) -> str:
     """``12 (3 to 64)``: the batch from which the GPU is expected to win, and between which ones that lies."""
     doubt = interval_words(verdict)
-    return f"{count(verdict.crossover_batch)}{f' ({doubt})' if doubt else ''}"
+    batch = verdict.crossover_batch
+    return f"{UNKNOWN if batch is None else about(batch)}{f' ({doubt})' if doubt else ''}"
 
 
 def _nothing_on_gpu(analysis: Analysis) -> bool:

@@ -274,6 +274,22 @@ def test_a_single_batch_between_doubtful_ones_is_told_apart_from_the_crossover()
     assert summary.crossover_batch(told.verdict) == "4 (1 to 41)"
 
 
+def test_batches_between_which_a_prediction_changes_are_told_with_two_digits() -> None:
+    """3246 and 3247 are where intervals begin to overlap, which is known no better than they are wide."""
+    base = factory.analysis()
+    ranges = (
+        BatchRange(first=1, last=99, device="cpu"),
+        BatchRange(first=100, last=3246, device="either"),
+        BatchRange(first=3247, last=4096, device="gpu"),
+    )
+    told = replace(base, verdict=replace(base.verdict, ranges=ranges, crossover_batch=748))
+    assert summary.crossover(told) == (
+        "The CPU wins up to batch 99, either may win from about 100 to about 3200 (even odds at about 750) "
+        "and the GPU wins from about batch 3200 on."
+    )
+    assert summary.crossover_batch(told.verdict) == "about 750 (about 100 to about 3200)"
+
+
 def test_beside_a_gpu_that_would_run_nothing_no_batch_is_compared() -> None:
     base = factory.analysis()
     told = replace(base, groups=tuple(replace(group, provider="cpu") for group in base.groups))
