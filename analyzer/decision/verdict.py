@@ -13,7 +13,7 @@ from analyzer.decision.phrases import capital, cpu_name, gpu_name
 from analyzer.decision.plans import Plan, Plans, plan_all
 from analyzer.decision.reasons import because, cause, first_said, sentence
 from analyzer.record.analysis import BatchRange, VerdictResult
-from analyzer.record.batch_ranges import without_islands
+from analyzer.record.batch_ranges import about, about_batch, without_islands
 from analyzer.units import factor, seconds
 
 __all__ = ["REASONS", "verdict"]
@@ -95,13 +95,13 @@ def _nearest_batches(question: DecisionInput, choice: Choice, swept: Sweep | Non
     ranges, _ = without_islands(swept.ranges)
     above = [one for one in ranges if one.first > batch][:2]
     if above:
-        more = [f"from {one.first} {words(one)}" for one in above[1:] if one.device != here.device]
-        yield f"From batch {above[0].first} {', '.join([words(above[0]), *more])}."
+        more = [f"from {about(one.first)} {words(one)}" for one in above[1:] if one.device != here.device]
+        yield f"From {about_batch(above[0].first)} {', '.join([words(above[0]), *more])}."
     below = [one for one in reversed(ranges) if one.last < batch][:2]
     if below:
-        more = [f"up to {one.last} {words(one)}" for one in below[1:] if one.device != here.device]
+        more = [f"up to {about(one.last)} {words(one)}" for one in below[1:] if one.device != here.device]
         where = "At" if below[0].last == 1 else "Up to"
-        yield f"{where} batch {below[0].last} {', '.join([words(below[0]), *more])}."
+        yield f"{where} {about_batch(below[0].last)} {', '.join([words(below[0]), *more])}."
 
 
 def _changes_that_turn_it(question: DecisionInput, plans: Plans, choice: Choice) -> Iterator[str]:

@@ -252,7 +252,10 @@ def deciding_values(loaded: Loaded, graph: Graph) -> tuple[str, ...]:
         return ()
     said = {spec.name for spec in loaded.specs if spec.values is not None}
     # A guess may say values, such as lengths as long as the sequences.
-    guessed = {spec.name: spec.values for spec in map(parse_input, loaded.guessed)}
+    guesses = [parse_input(text) for text in loaded.guessed]
+    guessed = {spec.name: spec.values for spec in guesses}
+    # A graph of one batch alone has forgotten which of its sizes that is.
+    sizes = {spec.name: spec.sizes_text for spec in (*guesses, *loaded.specs)}
     notes = []
     for tensor in graph.inputs:
         whole = not tensor.dtype.is_float and tensor.dtype.bits is not None and tensor.dtype.name != "bool"
@@ -261,10 +264,12 @@ def deciding_values(loaded: Loaded, graph: Graph) -> tuple[str, ...]:
         low, high = guessed.get(tensor.name) or (0, _largest_made(loaded, graph, tensor.name))
         joint = "or" if high - low == 1 else "to"
         values = f"{low}" if low == high else f"{low} {joint} {high}"
-        written = f"{tensor.name}={sizes_as_written(loaded.proto, loaded.symbol, tensor)}:{tensor.dtype.name}"
+        written = (
+            f"{tensor.name}={sizes.get(tensor.name) or sizes_as_written(loaded.proto, loaded.symbol, tensor)}"
+        )
         notes.append(
             f"Input {tensor.name} decides sizes or steps, and was filled with {values} "
-            f"(--input {written}=LOW..HIGH says others)."
+            f"(--input {written}:{tensor.dtype.name}=LOW..HIGH says others)."
         )
     return tuple(notes)
 

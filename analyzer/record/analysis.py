@@ -70,6 +70,8 @@ class TensorInfo:
 
 # What a note says of inputs that nobody gave, behind their names.
 LEFT_OUT = "left out (None)"
+# What a note says of the layers of a training step whose recurrences its graph holds step by step.
+UNROLLED = "unrolled into single operators"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,13 +51,33 @@ def crossover_interval(ranges: Sequence[BatchRange]) -> tuple[int, int | None] |
     return may, sure
 
 
+# Batches below this are told as they are.
+_EXACT_BELOW = 100
+
+
+def about(batch: int) -> str:
+    """A batch at which the faster device changes, no surer than the predictions between which it was found.
+
+    Two significant digits: where the intervals of two devices begin to overlap is known no better.
+    """
+    if batch < _EXACT_BELOW:
+        return str(batch)
+    unit = 10 ** (len(str(batch)) - 2)
+    return f"about {(batch + unit // 2) // unit * unit}"
+
+
+def about_batch(batch: int) -> str:
+    """``batch 12``, ``about batch 3200``."""
+    return f"batch {batch}" if batch < _EXACT_BELOW else about(batch).replace("about", "about batch")
+
+
 def interval_words(verdict: VerdictResult) -> str:
     """``12 to 64``, ``from 12``: where the crossover lies; empty where that is one batch or unknown."""
     found = crossover_interval(verdict.ranges)
     if found is None or found[0] == found[1]:
         return ""
     may, sure = found
-    return f"{may} to {sure}" if sure is not None else f"from {may}"
+    return f"{about(may)} to {about(sure)}" if sure is not None else f"from {about(may)}"
 
 
 def who_wins(
@@ -83,13 +103,19 @@ def who_wins(
     parts = []
     for number, one in enumerate(ranges):
         if number == 0:
-            where = f"at batch {one.last}" if one.first == one.last else f"up to batch {one.last}"
+            where = f"at batch {one.last}" if one.first == one.last else f"up to {about_batch(one.last)}"
         elif number == len(ranges) - 1:
-            where = f"from batch {one.first} on"
+            # The largest batch that was looked at is no estimate.
+            where = f"from {about_batch(one.first) if one.first < one.last else f'batch {one.first}'} on"
         else:
-            where = f"at {one.first}" if one.first == one.last else f"from {one.first} to {one.last}"
+            where = (
+                f"at {about(one.first)}"
+                if about(one.first) == about(one.last)
+                else f"from {about(one.first)} to {about(one.last)}"
+            )
         within = one.device == "either" and even is not None and one.first < even <= one.last
-        parts.append(f"{names[one.device]} {where}{f' (even odds at {even})' if within else ''}")
+        odds = f" (even odds at {about(even)})" if within and even is not None else ""
+        parts.append(f"{names[one.device]} {where}{odds}")
     return _sentence(f"{listed(parts)}{alone}")
 
 
@@ -101,7 +127,7 @@ def _everywhere(one: BatchRange, even: int | None, *, cpu: str, gpu: str) -> str
     if one.device == "either":
         expected = f"{cpu if even is None else gpu} is expected to"
         if even is not None and even > one.first:
-            expected += f" from batch {even} on"
+            expected += f" from {about_batch(even)} on"
         return f"either may win at every batch {where}; {expected}"
     return f"{gpu} wins at {'no' if one.device == 'cpu' else 'every'} batch {where}"
 

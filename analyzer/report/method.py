@@ -196,15 +196,16 @@ def _money(analysis: Analysis) -> list[MethodFact]:
         facts.append(MethodFact(name="Prices", value=f"{price_words.KINDS[way]}: {'; '.join(listed)}"))
     if any(plan.usd_per_million is not None for plan in analysis.plans):
         text = (
-            "the instance's price for the time that a million inferences take at its throughput; origin and "
-            "range are those of the latency on that instance, which is measured only where it is the machine "
-            "that the plan was measured on, else predicted"
+            f"the instance's price for the time that a million {summary.examples(analysis)} take at its "
+            "throughput; origin and range are those of the latency on that instance, which is measured only "
+            "where it is the machine that the plan was measured on, else predicted"
         )
         facts.append(MethodFact(name="Dollars per million", value=text))
     if any(plan.energy_j is not None for plan in analysis.plans):
+        each = "example" if analysis.model.training else "inference"
         text = (
             "power of the whole machine, idle and full by its devices' design power, over the time that each "
-            "device works, for one inference; power is never measured, and its own error is not in the range, "
+            f"device works, for one {each}; power is never measured, and its own error is not in the range, "
             "which is that of the times. A plan with the GPU counts its host too, of which one thread waits. "
             f"{summary.energy_of(analysis)}"
         ).strip()

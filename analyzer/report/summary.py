@@ -11,6 +11,7 @@ from analyzer.checks.phrases import source_location, tensor_bytes
 from analyzer.precision import peak_type
 from analyzer.record.analysis import (
     LEFT_OUT,
+    UNROLLED,
     Analysis,
     CpuTime,
     DeviceInfo,
@@ -21,13 +22,12 @@ from analyzer.record.analysis import (
     TensorInfo,
     VerdictResult,
 )
-from analyzer.record.batch_ranges import interval_words, who_wins
+from analyzer.record.batch_ranges import about, interval_words, who_wins
 from analyzer.record.notes import is_least, without_trips
 from analyzer.text import first_few, listed, middle_cut, module_cut, plural
 from analyzer.units import (
     UNKNOWN,
     byte_count,
-    count,
     digits,
     dollars,
     factor,
@@ -468,7 +468,8 @@ def crossover(analysis: Analysis) -> str:
     if not has_batch(analysis):
         return "Its inputs have no batch: there is none from which the GPU wins."
     if len({row.batch for row in analysis.sweep}) < 2:
-        return "The batch from which the GPU wins is not known: only one batch was analysed."
+        unknown = "The batch from which the GPU wins is not known: only one batch was analysed"
+        return f"{unknown}{_to_analyse_several(analysis)}."
     # A record of a version that kept no ranges.
     if verdict.crossover_batch is not None:
         return f"The GPU wins from batch {verdict.crossover_batch} on."
@@ -480,6 +481,20 @@ def crossover(analysis: Analysis) -> str:
     if not any(plan.fits for plan in on_gpu):
         return f"At no batch up to {largest} does the model fit into the GPU's memory."
     return f"The GPU wins at no batch up to {largest}."
+
+
+def _to_analyse_several(analysis: Analysis) -> str:
+    """What to ask for more batches; empty where that was asked already, or the file has one alone."""
+    asked = analysis.invocation.options.get("batch", ()) if analysis.invocation is not None else ()
+    batch = analysis.model.batch
+    if batch is None or analysis.model.exporter in _FIXED_IN_FILES or any("," in text for text in asked):
+        return ""
+    # The first is the report's.
+    return f" (--batch {batch},{1 if batch > 1 else 32} analyses several)"
+
+
+# Exporters of files, whose one batch cannot be another.
+_FIXED_IN_FILES = ("onnx", "pt2")
 
 
 def _hedged(text: str, analysis: Analysis) -> str:
@@ -498,7 +513,8 @@ def _hedged(text: str, analysis: Analysis) -> str:
 def crossover_batch(verdict: VerdictResult) -> str:
     """``12 (3 to 64)``: the batch from which the GPU is expected to win, and between which ones that lies."""
     doubt = interval_words(verdict)
-    return f"{count(verdict.crossover_batch)}{f' ({doubt})' if doubt else ''}"
+    batch = verdict.crossover_batch
+    return f"{UNKNOWN if batch is None else about(batch)}{f' ({doubt})' if doubt else ''}"
 
 
 def _nothing_on_gpu(analysis: Analysis) -> bool:
@@ -788,8 +804,25 @@ def inputs_line(analysis: Analysis) -> str:
 
 
 def assumed(analysis: Analysis) -> str:
-    """What a training step takes for granted that the file does not say: loss and optimizer."""
-    return "" if analysis.training is None else " ".join(analysis.training.assumed)
+    """Whose a training step is, and what it takes for granted that no file says: loss and optimizer."""
+    if analysis.training is None:
+        return ""
+    return " ".join((whose_step(analysis), *analysis.training.assumed))
+
+
+def whose_step(analysis: Analysis) -> str:
+    """What runs the training step whose times are told; empty of an inference."""
+    if analysis.training is None:
+        return ""
+    if any(UNROLLED in note for note in analysis.model.notes):
+        recurrences = f"its recurrences are {UNROLLED}; PyTorch's own kernels (cuDNN) take less"
+        return f"The step is ONNX Runtime's: {recurrences}."
+    return "The step is ONNX Runtime's, not PyTorch's eager mode."
+
+
+def examples(analysis: Analysis) -> str:
+    """Of what dollars and throughput count one for each row of the batch."""
+    return "examples of training" if analysis.model.training else "inferences"
 
 
 def has_batch(analysis: Analysis) -> bool:

@@ -391,6 +391,7 @@ def print_summary(analysis: Analysis, console: Console) -> None:
             summary.open_sizes(analysis),
             summary.inputs_line(analysis),
             summary.guessed_inputs(analysis),
+            summary.whose_step(analysis),
             summary.state(analysis),
         )
         if text

@@ -236,7 +236,7 @@ def test_the_class_that_no_other_builds_is_the_model_and_a_note_says_so(user: Ca
     found = user(PARTS)
     assert found.name == "Net"
     assert "Net was taken of the 4 models of train.py" in found.notes[0]
-    assert "train.py:Smearing takes another" in found.notes[0]
+    assert "(train.py:Smearing names another)" in found.notes[0]
 
 
 def test_of_several_whole_models_the_inputs_that_are_given_tell_which(user: Callable[..., UserModel]) -> None:

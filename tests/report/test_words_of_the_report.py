@@ -14,6 +14,7 @@ from rich.console import Console
 from analyzer import units
 from analyzer.errors import UsageError
 from analyzer.record.analysis import Analysis, BatchRange
+from analyzer.record.invocation import Invocation
 from analyzer.record.ranking import RankedCandidate, RankingResult
 from analyzer.report import (
     FORMATS,
@@ -273,19 +274,50 @@ def test_a_single_batch_between_doubtful_ones_is_told_apart_from_the_crossover()
     assert summary.crossover_batch(told.verdict) == "4 (1 to 41)"
 
 
+def test_batches_between_which_a_prediction_changes_are_told_with_two_digits() -> None:
+    """3246 and 3247 are where intervals begin to overlap, which is known no better than they are wide."""
+    base = factory.analysis()
+    ranges = (
+        BatchRange(first=1, last=99, device="cpu"),
+        BatchRange(first=100, last=3246, device="either"),
+        BatchRange(first=3247, last=4096, device="gpu"),
+    )
+    told = replace(base, verdict=replace(base.verdict, ranges=ranges, crossover_batch=748))
+    assert summary.crossover(told) == (
+        "The CPU wins up to batch 99, either may win from about 100 to about 3200 (even odds at about 750) "
+        "and the GPU wins from about batch 3200 on."
+    )
+    assert summary.crossover_batch(told.verdict) == "about 750 (about 100 to about 3200)"
+
+
 def test_beside_a_gpu_that_would_run_nothing_no_batch_is_compared() -> None:
     base = factory.analysis()
     told = replace(base, groups=tuple(replace(group, provider="cpu") for group in base.groups))
     assert (summary.crossover(told), summary.confidence(told)) == ("", "")
 
 
-def test_one_batch_alone_is_no_crossover() -> None:
+@pytest.mark.parametrize(
+    ("batch", "exporter", "asked", "aside"),
+    [
+        (64, "torch.export", ("64",), " (--batch 64,1 analyses several)"),
+        (1, "torchscript", (), " (--batch 1,32 analyses several)"),
+        (64, "onnx", ("64",), ""),
+        (64, "torchscript", ("64,128",), ""),
+    ],
+)
+def test_one_batch_alone_is_no_crossover(batch: int, exporter: str, asked: tuple[str, ...], aside: str) -> None:
+    """What asks for several keeps the report's batch first; a file's one batch cannot be another."""
     base = factory.analysis()
     ranges = (BatchRange(first=1, last=1, device="either"),)
-    one = replace(base, sweep=base.sweep[:1], verdict=replace(base.verdict, ranges=ranges, crossover_batch=1))
-    assert (
-        summary.crossover(one) == "The batch from which the GPU wins is not known: only one batch was analysed."
+    one = replace(
+        base,
+        model=replace(base.model, batch=batch, exporter=exporter, inputs=()),
+        sweep=base.sweep[:1],
+        verdict=replace(base.verdict, ranges=ranges, crossover_batch=1),
+        invocation=Invocation(command="run", model="net.py", options={"batch": asked} if asked else {}),
     )
+    known = "The batch from which the GPU wins is not known: only one batch was analysed"
+    assert summary.crossover(one) == f"{known}{aside}."
 
 
 def test_plans_that_run_on_one_machine_share_a_line_about_its_watts() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html as html_text
 import json
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from analyzer.prediction.collectives import collective_time
 from analyzer.prediction.data_parallel import dominates_from, ring_time, scaled
 from analyzer.prediction.estimate import Estimate
 from analyzer.record import load_report
-from analyzer.report import html
+from analyzer.report import html, summary
 
 
 @pytest.fixture
@@ -58,6 +59,50 @@ def test_the_first_screen_says_which_loss_and_optimizer_were_assumed_and_what_is
     # The rows of the file's own layers and of the optimizer are no inputs.
     (fed,) = re.findall(r"<dt>Inputs</dt><dd>(.*?)</dd>", shown)
     assert [words.split()[0] for words in fed.split(", ")] == ["input", "targets"]
+
+
+def test_dollars_and_joules_of_a_step_are_those_of_examples(record: Any, tmp_path: Path) -> None:
+    """Their sums go over the rows of the batch: a step has as many examples as it has rows."""
+    record("--no-run", "--gpu", "l4")
+    shown = html.render(load_report(tmp_path / "out.json"))
+    assert "million examples of training" in shown
+    assert "million inferences" not in shown
+
+
+RECURRENT = """
+    import torch
+    from torch import nn
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn = nn.{layer}(4, 4, batch_first=True)
+            self.head = nn.Linear(4, 2)
+        def forward(self, x):
+            return self.head(self.rnn(x)[0][:, -1])
+    model = Net()
+    def example_inputs(batch=2): return torch.randn(batch, 16, 4)
+"""
+
+
+@pytest.mark.parametrize("layer", ["LSTM", "GRU", "RNN"])
+def test_a_step_whose_recurrences_are_unrolled_says_so_on_the_first_screen(tmp_path: Path, layer: str) -> None:
+    """16 steps of a layer are 16 times its gates in the graph; PyTorch's cuDNN has one kernel for all."""
+    path = tmp_path / "net.py"
+    path.write_text(textwrap.dedent(RECURRENT.format(layer=layer)))
+    told = analyze(path, training=True, batch=2, gpu="l4", run=False)
+    gates = [each for each in told.operators if each.op_type == "Tanh" and each.phase == "forward"]
+    assert len(gates) >= 16
+    whose = "The step is ONNX Runtime's: its recurrences are unrolled into single operators; PyTorch's own"
+    shown = html_text.unescape(html.render(told))
+    assert whose in shown[: shown.index('class="first-grid"')]
+    assert "The recurrences of rnn are unrolled into single operators" in " ".join(told.model.notes)
+
+
+def test_a_step_without_recurrences_is_said_to_be_of_onnx_runtime(record: Any, tmp_path: Path) -> None:
+    record("--no-run")
+    told = load_report(tmp_path / "out.json")
+    assert summary.whose_step(told) == "The step is ONNX Runtime's, not PyTorch's eager mode."
+    assert summary.whose_step(told) in summary.assumed(told)
 
 
 def test_weights_stay_on_the_device_and_only_inputs_are_copied(record: Any) -> None:

@@ -60,9 +60,13 @@ class InputSpec:
     @property
     def text(self) -> str:
         """As the user would write it."""
-        sizes = ",".join("B" if size is None else str(size) for size in self.shape)
         written = self._values_text if self.values is not None else self.word
-        return f"{self.name}={sizes}:{self.dtype}" + ("" if written is None else f"={written}")
+        return f"{self.name}={self.sizes_text}:{self.dtype}" + ("" if written is None else f"={written}")
+
+    @property
+    def sizes_text(self) -> str:
+        """The shape as the user would write it."""
+        return ",".join("B" if size is None else str(size) for size in self.shape)
 
     @property
     def _values_text(self) -> str:

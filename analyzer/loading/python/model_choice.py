@@ -226,7 +226,7 @@ def _class(reference: Reference, module: ModuleType, inputs: Collection[str]) ->
         return ChosenModel(name=chosen.__name__, candidate=chosen)
     note = (
         f"{chosen.__name__} was taken of the {len(classes)} models of {reference.text}: the others are parts "
-        f"of it, losses, or take other inputs ({reference.text}:{others[0]} takes another)."
+        f"of it, losses, or take other inputs ({reference.text}:{others[0]} names another)."
     )
     beside = f"{others[-1]} needs none: {reference.text}:{others[-1]}."
     return ChosenModel(name=chosen.__name__, candidate=chosen, notes=(note,), beside=beside)

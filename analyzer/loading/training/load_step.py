@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from analyzer.errors import AnalyzerError
 from analyzer.loading.model_reference import Reference
+from analyzer.loading.onnx_graph.node_metadata import PREFIX
 from analyzer.loading.python.example_inputs import ExampleInputs, resolve_inputs
 from analyzer.loading.python.input_spec import InputSpec
 from analyzer.loading.python.parameter_sizes import parameter_sizes
@@ -15,6 +18,11 @@ from analyzer.loading.training.gradient_failures import untranslated
 from analyzer.loading.training.joint_graph import trace_step
 from analyzer.loading.training.step_model import to_step
 from analyzer.progress import StageProgress
+from analyzer.record.analysis import UNROLLED
+from analyzer.text import listed
+
+if TYPE_CHECKING:
+    import onnx
 
 
 def export_step(
@@ -66,6 +74,8 @@ def step_of_user(user: UserModel, inputs: ExampleInputs, opset: int, *, modules:
         raise untranslated(user, joint.module.graph, error) from error
     if joint.random:
         notes.append("The step draws random numbers (dropout): its numbers cannot be compared with PyTorch's.")
+    if unrolled := _unrolled(user, proto):
+        notes.append(f"The recurrences of {listed(unrolled)} are {UNROLLED}, each step by itself.")
     parameters, parameter_bytes = parameter_sizes(user.model.parameters())
     return Exported(
         proto=proto,
@@ -75,3 +85,24 @@ def step_of_user(user: UserModel, inputs: ExampleInputs, opset: int, *, modules:
         parameters=parameters,
         parameter_bytes=parameter_bytes,
     )
+
+
+# Of a recurrent layer: Tanh and Sigmoid are its gates, Relu that of nn.RNN.
+_GATES = ("Relu", "Sigmoid", "Tanh")
+# One step of an LSTM takes five of them, two for the cell's state and three for its gates.
+_GATES_OF_A_STEP = 5
+
+
+def _unrolled(user: UserModel, proto: onnx.ModelProto) -> list[str]:
+    """The recurrent layers of PyTorch whose steps the graph holds one by one, by path."""
+    from torch import nn
+
+    gates: Counter[str] = Counter(
+        entry.value
+        for node in proto.graph.node
+        if node.op_type in _GATES
+        for entry in node.metadata_props
+        if entry.key == f"{PREFIX}module"
+    )
+    layers = [path for path, layer in user.model.named_modules() if isinstance(layer, nn.RNNBase)]
+    return [path for path in layers if gates[path] > _GATES_OF_A_STEP]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from analyzer.record.analysis import Analysis
-from analyzer.record.batch_ranges import interval_words
+from analyzer.record.batch_ranges import about, interval_words
 from analyzer.report.charts.chart import (
     BEST,
     GPU,
@@ -86,7 +86,10 @@ def _markers(analysis: Analysis) -> tuple[dict[str, Any], ...]:
     verdict = analysis.verdict
     doubt = interval_words(verdict)
     markers = [
-        (batch, f"crossover at {batch}{f' ({doubt})' if doubt and batch == verdict.crossover_batch else ''}")
+        (
+            batch,
+            f"crossover at {about(batch)}{f' ({doubt})' if doubt and batch == verdict.crossover_batch else ''}",
+        )
         for batch in _crossovers(analysis)
     ]
     # A session that falls back to the CPU for everything is saturated by nothing.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analyzer.record.analysis import Analysis, CostRow
-from analyzer.report import price_words
+from analyzer.report import price_words, summary
 from analyzer.report.charts.chart import (
     CPU,
     GPU,
@@ -73,7 +73,7 @@ def chart(analysis: Analysis) -> Chart | None:
     shown = _shown(rows)
     sides = [side for side in (CPU, GPU) if any(row[3] == side for row in rows)]
     lead = (
-        "US dollars for a million inferences at full use, "
+        f"US dollars for a million {summary.examples(analysis)} at full use, "
         f"at {price_words.KINDS[ranked[0].cost.pricing]} of the date beside each. "
         f"Throughputs are {origin_words(row[10] for row in rows)}, the thin lines 90 % intervals."
     )
