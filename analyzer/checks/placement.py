@@ -221,7 +221,9 @@ def no_cuda_session(subject: Subject) -> Iterator[Diagnostic]:
     """ONNX Runtime cannot make a CUDA session of this model at all.
 
     What:
-        Creating the session with the CUDA and CPU providers throws, so nothing runs on the GPU.
+        Creating the session with the CUDA and CPU providers throws, so nothing runs on the GPU. Where no
+        provider has a kernel for an operator at all, nothing runs on the CPU either, and the verdict is
+        predicted as if the operator ran.
 
     Why:
         An operator that falls to the CPU needs a CPU kernel. For float16 ONNX Runtime inserts casts; for
@@ -238,12 +240,16 @@ def no_cuda_session(subject: Subject) -> Iterator[Diagnostic]:
     analysis = subject.analysis
     if analysis.session_fails and analysis.devices.gpu is not None:
         # transformer_memcpy.cc throws where a node has a kernel on neither provider.
-        causes = forced_operators(analysis)
+        nowhere = [op for op in analysis.operators if op.gpu is not None and op.gpu.why == "no-kernel"]
+        causes = nowhere or forced_operators(analysis)
+        session = "a session, on the CPU or on a GPU" if nowhere else "the CUDA session"
+        fix = "use float16 or float32 there, or an opset with a CUDA kernel"
+        if nowhere:
+            fix = "write it with other operators"
         yield Diagnostic(
             operator=causes[0] if causes else None,
-            message=f"ONNX Runtime cannot create the CUDA session: {analysis.session_fails}",
-            fix="use float16 or float32 there, or an opset with a CUDA kernel; "
-            "for an operator of your own register its library with the session",
+            message=f"ONNX Runtime cannot create {session}: {analysis.session_fails}",
+            fix=f"{fix}; for an operator of your own register its library with the session",
         )
 
 

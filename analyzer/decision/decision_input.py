@@ -64,6 +64,8 @@ class DecisionInput:
         cpu_peak_memory_bytes: Those of the CPU's session; None takes the same.
         cpu_weight_bytes: Of the weights as the CPU's session keeps them; None takes the graph's.
         cpu_lacks: Types of operators for which the CPU's session has no kernel: its plan is told for reference.
+        lacks: Types of operators that no provider has a kernel for: ONNX Runtime runs the model nowhere, and
+            every plan is told as if something else ran it.
         cpu_on: Latency of the CPU plan on an instance's own CPU, None where it cannot be predicted. Without it
             only instances with the CPU of the question are ranked for the CPU plan.
         cpu_is_this_machine: Whether ``cpu`` is this machine's ("this CPU"); None tells by its being calibrated
@@ -98,6 +100,7 @@ class DecisionInput:
     cpu_peak_memory_bytes: int | None = None
     cpu_weight_bytes: int | None = None
     cpu_lacks: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
     cpu_on: Callable[[Instance], Estimate | None] | None = None
     cpu_is_this_machine: bool | None = None
     what_if: tuple[WhatIf, ...] = ()

@@ -42,6 +42,7 @@ REASONS = (
     "no-kernel-for-opset",
     "no-kernel-for-type",
     "capability",
+    "no-kernel",
 )
 
 
@@ -120,6 +121,9 @@ class _Judge:
             return self._verdict("either", None, "folded", "Does not run: ONNX Runtime folds it away.")
         speedup = None if cpu is None or gpu is None else self._speedup(cpu, gpu)
         middle = speedup[0] if speedup else None
+        if placed is not None and placed.why == "no-kernel":
+            text = f"{capital(placed.detail)}: its time is not known."
+            return self._verdict("either", None, "no-kernel", text)
         if not self._plans.problem.gpu_capable[node.index]:
             return self._verdict("cpu", middle, *self._forced_to_cpu(placed, cpu))
         if cpu is None or gpu is None:

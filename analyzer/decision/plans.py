@@ -139,7 +139,8 @@ def _has_cuda_session(question: DecisionInput) -> bool:
     # The CPU's session executes something and no CUDA session is known: nothing says what the GPU would do.
     # Where both are empty every operator is folded away, and both plans take no time.
     no_session = bool(question.cpu_groups) and not question.cuda_groups
-    refused = question.placement is not None and bool(question.placement.fails)
+    # What no provider runs at all says nothing against either device.
+    refused = question.placement is not None and bool(question.placement.fails) and not question.lacks
     return question.gpu is not None and not no_session and not refused
 
 
@@ -214,7 +215,11 @@ def _cpu_plan(question: DecisionInput) -> Plan:
         on_cpu=len({member for group in question.cpu_groups for member in group.members}),
         memory_bytes=needed(question, cpu_weight_bytes(question), question.cpu),
         fits=fits(question, cpu_weight_bytes(question), question.cpu),
-        why=" ".join(filter(None, (_missing_kernels(question), _missing_times(question.cpu_times)))),
+        why=" ".join(
+            filter(
+                None, (_missing_kernels(question), _runs_nowhere(question), _missing_times(question.cpu_times))
+            )
+        ),
     )
 
 
@@ -233,7 +238,12 @@ def _gpu_plan(question: DecisionInput, problem: PlacementProblem) -> Plan:
         on_cpu=_operators_on(problem, sides, "cpu"),
         memory_bytes=needed(question, weight_bytes(question), question.gpu),
         fits=all_fits_gpu(question),
-        why=" ".join(filter(None, (_missing_times(question.cuda_times), _missing_sizes(transfers)))),
+        why=" ".join(
+            filter(
+                None,
+                (_runs_nowhere(question), _missing_times(question.cuda_times), _missing_sizes(transfers)),
+            )
+        ),
     )
 
 
@@ -311,7 +321,7 @@ def _mixed_plan(question: DecisionInput, problem: PlacementProblem, cut: Cut, si
         # Either device may have to hold all activations at its peak: which part of them is not worked out.
         fits=fits(question, gpu_weights, question.gpu)
         and fits(question, max(0, weights - gpu_weights), question.cpu),
-        why=" ".join(filter(None, (_missing_sizes(transfers), _optimality_gap(cut)))),
+        why=" ".join(filter(None, (_runs_nowhere(question), _missing_sizes(transfers), _optimality_gap(cut)))),
     )
 
 
@@ -496,6 +506,12 @@ def _missing_kernels(question: DecisionInput) -> str:
         return ""
     kernels = f"kernel{'s' * (len(lacking) > 1)} for {listed(lacking)}"
     return f"For reference: ONNX Runtime's CPU provider lacks the {kernels}."
+
+
+def _runs_nowhere(question: DecisionInput) -> str:
+    if not question.lacks:
+        return ""
+    return f"As if it ran: no provider has a kernel for {listed(question.lacks)}, whose time is not known."
 
 
 def _missing_times(times: Iterable[Estimate | None]) -> str:

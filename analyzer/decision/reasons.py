@@ -9,6 +9,7 @@ from analyzer.decision.decision_input import DecisionInput
 from analyzer.decision.error_components import Resource
 from analyzer.decision.phrases import capital, cpu_name, gpu_name, interval, timed
 from analyzer.decision.plans import Plan, Plans
+from analyzer.loading.torch_export.untranslatable import OPAQUE_DOMAIN
 from analyzer.memory.fit import context_note
 from analyzer.ort.execution import Group
 from analyzer.prediction.estimate import Estimate
@@ -34,7 +35,30 @@ _LIMITS = {
 
 
 def sentence(question: DecisionInput, plans: Plans, choice: Choice) -> str:
-    """The answer in one sentence."""
+    """The answer in one sentence, behind another where ONNX Runtime cannot run the model."""
+    if question.lacks:
+        return f"{runs_nowhere(question)} {_answer(question, plans, choice)}"
+    return _answer(question, plans, choice)
+
+
+def runs_nowhere(question: DecisionInput) -> str:
+    """That ONNX Runtime runs the model on no device, what does, and what the answer rests on."""
+    what = "step" if question.graph.is_training_step else "model"
+    lacking, one = listed(question.lacks), len(question.lacks) == 1
+    # What PyTorch exports without a translation is its own; anything else is of somebody's library.
+    domains = {node.domain for node in question.graph.nodes if node.op_type in question.lacks}
+    who = (
+        "PyTorch can"
+        if domains == {OPAQUE_DOMAIN}
+        else f"a session with the library that has {'it' if one else 'them'} can"
+    )
+    return (
+        f"ONNX Runtime cannot run this {what}: no provider has a kernel for {lacking}; {who}. "
+        f"What follows is predicted as if {'it' if one else 'they'} ran, at a time that is not known."
+    )
+
+
+def _answer(question: DecisionInput, plans: Plans, choice: Choice) -> str:
     cpu, gpu = cpu_name(question), gpu_name(question)
     if plans.gpu is None:
         return _cpu_alone(question, plans)

@@ -24,7 +24,8 @@ class NodePlacement:
         supported: Whether a CUDA kernel exists for its opset and types.
         why: A slug: ``cuda-kernel``, ``no-cuda-kernel``, ``no-kernel-for-opset``, ``no-kernel-for-type``,
             ``capability`` (the kernel refuses these attributes), ``shape-arithmetic`` (kept on the CPU on
-            purpose), ``folded`` (a constant subgraph, does not run).
+            purpose), ``folded`` (a constant subgraph, does not run), ``no-kernel`` (no provider has one at all:
+            there is no session, and it is taken to run where what is around it does).
         detail: A sentence with the particulars: the opset or type at which a kernel exists.
     """
 
@@ -80,12 +81,15 @@ class Placement:
             CUDA session makes are not among them.
         fails: Why the session cannot be created at all (bf16 on an operator without a kernel), else empty.
         bodies: Of the operators that hold subgraphs, in execution order; what those hold is in their own.
+        lacks: Types of operators without a kernel in any provider, where they alone are why it fails: something
+            else that runs them would run the whole graph on either device.
         release: Of ONNX Runtime, by whose kernels it is; empty for the newest that is known.
     """
 
     nodes: tuple[NodePlacement, ...]
     copies: tuple[Copy, ...] = ()
     fails: str = ""
+    lacks: tuple[str, ...] = ()
     bodies: tuple[PlacedBody, ...] = ()
     release: str = ""
 

@@ -150,6 +150,10 @@ class Registry:
                 if kind not in allowed:
                     yield kind
 
+    def lacks(self, node: Node) -> bool:
+        """Whether no provider has a kernel for this operator, at any opset and for any type."""
+        return not any(self.kernels(provider, *node.identity) for provider in self.data["kernels"])
+
     def has_definition(self, node: Node) -> bool:
         """Whether ONNX Runtime can put other operators in this one's place, by ONNX's definition of it.
 

@@ -34,6 +34,7 @@ _ON_PURPOSE = NodePlacement(
 
 _ANNOTATED = NodePlacement(provider="cpu", supported=True, why="annotated", detail="the plan has it on the CPU")
 _TAKEN = NodePlacement(provider="cpu", supported=True, why="cuda-kernel", detail="part of a kernel on the CPU")
+_NOWHERE = "no provider of ONNX Runtime has a kernel for it"
 _MERGED = "does what an earlier operator does: ONNX Runtime runs one of them"
 
 
@@ -58,12 +59,19 @@ def place(
     placed = tuple(_by_operator(graph, expanded, verdicts, simplified))
     left = {expanded.owners[index]: placed[expanded.owners[index]] for index in verdicts}
     integers = quantized_copies(graph, simplified, left)
+    failures = [
+        *_failures(expanded.graph, verdicts, simplified.release),
+        *((body.placement.fails, body.placement.lacks) for body in bodies if body.placement.fails),
+    ]
     moved = {index: _TAKEN for index in verdicts if expanded.owners[index] in integers.taken}
     return Placement(
         nodes=placed,
         copies=(*_copies(expanded, {**verdicts, **moved}, simplified), *integers.biases),
-        fails=_failure(expanded.graph, verdicts, simplified.release)
-        or next(filter(None, (b.placement.fails for b in bodies)), ""),
+        # What only one of the devices fails by is said first: without it there still is no session.
+        fails=next((why for why, lacks in sorted(failures, key=lambda one: bool(one[1]))), ""),
+        lacks=tuple(dict.fromkeys(name for _, lacks in failures for name in lacks))
+        if all(lacks for _, lacks in failures)
+        else (),
         bodies=bodies,
         release=simplified.release.version,
     )
@@ -116,6 +124,8 @@ def _own_kernel(node: Node, release: Registry) -> NodePlacement:
     """The placement of a node by itself: by its kernel and what the provider refuses."""
     # CUDAExecutionProvider::GetCapability (onnxruntime/core/providers/cuda/cuda_execution_provider.cc) looks
     # the kernel up first, then at attributes; what it leaves goes to the CPU provider, which comes last.
+    if _without_any_kernel(node, release):
+        return NodePlacement(provider="cuda", supported=False, why="no-kernel", detail=_NOWHERE)
     why, detail = refusal(node, known=release)
     if why:
         detail += _casts(node, release)
@@ -124,6 +134,10 @@ def _own_kernel(node: Node, release: Registry) -> NodePlacement:
     if refused:
         return NodePlacement(provider="cpu", supported=False, why="capability", detail=refused)
     return NodePlacement(provider="cuda", supported=True, why="cuda-kernel")
+
+
+def _without_any_kernel(node: Node, release: Registry) -> bool:
+    return release.lacks(node) and not release.has_definition(node)
 
 
 def _casts(node: Node, known: Registry) -> str:
@@ -302,16 +316,24 @@ def _joined(node: Node, parts: Sequence[NodePlacement], release: Registry) -> No
     return dataclasses.replace(worst, detail=f"{sentence}{node.op_type} runs as its ONNX definition")
 
 
-def _failure(graph: Graph, verdicts: Verdicts, known: Registry) -> str:
-    """Why there is no session: an operator without a kernel on either provider that casts do not save."""
+def _failures(graph: Graph, verdicts: Verdicts, known: Registry) -> Iterable[tuple[str, tuple[str, ...]]]:
+    """Why there is no session: operators without a kernel on either provider that casts do not save.
+
+    With each goes its type where no provider has any kernel for it.
+    """
     # float16 is saved by casts to float32 (insert_cast_transformer.cc); bfloat16 is not, and the session fails.
     for index, verdict in verdicts.items():
         node = graph.nodes[index]
         reason = failing(node, verdict.provider)
         if reason:
-            return reason
+            yield reason, ()
+            continue
+        nowhere = verdict.why == "no-kernel"
         lost = verdict.provider == "cpu" and not known.has_kernel("cpu", node, half_as_float=True)
-        if lost and not known.has_definition(node):
+        if nowhere or (lost and not known.has_definition(node)):
             kinds = ", ".join(dict.fromkeys(type_name(tensor.dtype) for tensor in node.present_inputs))
-            return f"no provider has a kernel for {node.op_type} with {kinds} ({node.name})"
-    return ""
+            of = f" with {kinds}" if kinds and not nowhere else ""
+            yield (
+                f"no provider has a kernel for {node.op_type}{of} ({node.name})",
+                (node.op_type,) if nowhere else (),
+            )

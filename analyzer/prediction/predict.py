@@ -27,7 +27,8 @@ from analyzer.prediction.work_item import Kind, among
 from analyzer.prediction.workload import OperatorPieces, Workload, joined, workload
 
 BOUNDS: tuple[Bound, ...] = ("compute", "memory", "overhead")
-# An operator of which nothing is known: its launch alone, with a wide interval.
+# An operator of which nothing is known: its launch and what it reads and writes, with a wide interval; what has
+# not been counted may take as long as the longest of the model's others, a judgement.
 _UNKNOWN_WIDTH = 10.0
 
 
@@ -150,6 +151,15 @@ def predict_arrays(
     return replace(whole, low_s=low, high_s=whole.high_s + more)
 
 
+def _longest(work: Workload, high_s: Floats) -> Floats:
+    """By group, the longest that a group of its model may take."""
+    if work.model is None:
+        return np.full(work.groups, high_s.max(initial=0.0))
+    longest = np.zeros(int(work.model.max(initial=-1)) + 1)
+    np.maximum.at(longest, work.model, high_s)
+    return np.asarray(longest[work.model], dtype=np.float64)
+
+
 def _by_group(
     work: Workload,
     times: Floats,
@@ -174,10 +184,11 @@ def _by_group(
     # A kernel's floor and its gap in a graph vary as little as small kernels do, what the host does more.
     inside = overheads.floor_s + overheads.gap_s if overheads else np.zeros(work.groups)
     narrow: Floats = np.maximum(np.where(work.unknown, _UNKNOWN_WIDTH, LAUNCH_WIDTH), work.spread)
+    high = over(times * work["most"] * spread) + inside * narrow + (launch - inside) * widest
     return GroupTimes(
         time_s=kernel + launch,
         low_s=over(times * work["least"] / spread) + inside / narrow + (launch - inside) / widest,
-        high_s=over(times * work["most"] * spread) + inside * narrow + (launch - inside) * widest,
+        high_s=np.where(work.uncounted, np.maximum(high, _longest(work, high)), high),
         bound=bound,
         method=method,
         overheads=overheads,

@@ -46,6 +46,7 @@ class Workload:
         columns: The numbers of each piece by attribute of ``Piece``.
         kernels: Kernels that each group launches on a GPU.
         unknown: Whether a group holds an operator of which nothing is known, or not its size.
+        uncounted: Whether it holds one of the former.
         copies: How many groups like it its model has, that this one stands for; None where each stands for
             itself.
         model: Which of several models each group belongs to, from 0; None where all are of one.
@@ -59,6 +60,7 @@ class Workload:
     columns: dict[str, Floats]
     kernels: Floats
     unknown: Bools
+    uncounted: Bools
     copies: Floats | None = None
     model: Ints | None = None
 
@@ -101,6 +103,7 @@ class Workload:
             columns={name: column[pieces] for name, column in self.columns.items()},
             kernels=self.kernels[groups],
             unknown=self.unknown[groups],
+            uncounted=self.uncounted[groups],
             copies=None if self.copies is None else self.copies[groups],
             model=None if self.model is None else self.model[groups],
         )
@@ -192,11 +195,12 @@ def workload(
             pieces = pieces + between[index]
         all_pieces.extend(pieces)
         owner.extend([index] * len(pieces))
+    uncounted = [any(_unknown(table.costs[member]) for member in group.members) for group in groups]
     unknown = [
-        any(_unknown(table.costs[member]) or _is_open(graph.nodes[member]) for member in group.members)
-        for group in groups
+        nothing or any(_is_open(graph.nodes[member]) for member in group.members)
+        for nothing, group in zip(uncounted, groups, strict=True)
     ]
-    return from_pieces(all_pieces, owner, _launches(graph, groups, updates), unknown)
+    return from_pieces(all_pieces, owner, _launches(graph, groups, updates), unknown, uncounted)
 
 
 def _update_of(group: Group, updates: Mapping[int, ParameterUpdate]) -> ParameterUpdate | None:
@@ -242,6 +246,7 @@ def from_pieces(
     owner: Sequence[int],
     kernels: Sequence[float],
     unknown: Iterable[bool] | None = None,
+    uncounted: Iterable[bool] | None = None,
 ) -> Workload:
     """Pieces as columns; ``owner`` says which group each belongs to."""
     ops = tuple(dict.fromkeys(piece.op for piece in pieces))
@@ -255,6 +260,9 @@ def from_pieces(
         columns=_columns(pieces),
         kernels=np.array(kernels, dtype=np.float64),
         unknown=np.array(list(unknown) if unknown is not None else [False] * len(kernels), dtype=np.bool_),
+        uncounted=np.array(
+            list(uncounted) if uncounted is not None else [False] * len(kernels), dtype=np.bool_
+        ),
     )
 
 
@@ -273,6 +281,7 @@ def joined(works: Sequence[Workload]) -> Workload:
         columns={name: np.concatenate([work[name] for work in works]) for name in COLUMNS},
         kernels=np.concatenate([work.kernels for work in works]),
         unknown=np.concatenate([work.unknown for work in works]),
+        uncounted=np.concatenate([work.uncounted for work in works]),
     )
 
 

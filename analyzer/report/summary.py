@@ -95,7 +95,7 @@ _ASIDES = {
     "capability": "no kernel",
 }
 # What runs nowhere, or in no time, or in a time that nobody knows, is on neither.
-_NOWHERE = {"folded": "folded", "free": "free", "unknown": "not known"}
+_NOWHERE = {"folded": "folded", "free": "free", "unknown": "not known", "no-kernel": "no kernel"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

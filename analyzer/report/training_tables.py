@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from analyzer.record.analysis import Analysis, PlanResult
 from analyzer.record.training_step import InferencePlan, PhaseTotals, StepCost, TrainingResult
-from analyzer.report.summary import PLAN_TITLES, marked, sentence, sign, span
+from analyzer.report.summary import PLAN_TITLES, marked, priced_on, sentence, sign, span
 from analyzer.units import byte_count, count, digits, dollars, factor, flop_count, seconds, share
 
 
@@ -30,7 +30,7 @@ def sheets(analysis: Analysis) -> tuple[StepTable, ...]:
         _phases(step),
         _against_inference(analysis, step),
         _memory(analysis, step),
-        _costs(step),
+        _costs(analysis, step),
         _precisions(step),
         _scaling(step),
     )
@@ -125,7 +125,7 @@ def _memory(analysis: Analysis, step: TrainingResult) -> StepTable:
     return StepTable(title="Memory of the step", head=("Part", "Bytes"), rows=tuple(rows), lead=lead)
 
 
-def _costs(step: TrainingResult) -> StepTable:
+def _costs(analysis: Analysis, step: TrainingResult) -> StepTable:
     # What an epoch is, only the user knows: without --dataset-size there is none.
     epoch = step.dataset_size is not None
     head = ("Plan", "Step", "1,000 steps", "$ per 1,000 steps") + (("Epoch", "$ per epoch") if epoch else ())
@@ -139,7 +139,9 @@ def _costs(step: TrainingResult) -> StepTable:
         )
         for cost in step.costs
     ]
-    lead = f"An epoch is {count(step.dataset_size)} examples." if epoch else ""
+    told = f"An epoch is {count(step.dataset_size)} examples." if epoch else ""
+    # The CPU's dollars may be of another machine than its times.
+    lead = " ".join(filter(None, (told, priced_on(analysis))))
     return StepTable(title="What steps cost", head=head, rows=tuple(rows), lead=lead)
 
 

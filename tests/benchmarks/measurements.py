@@ -77,6 +77,7 @@ def work_of(kind: Kind, count: int, **columns: Array) -> Workload:
         columns=full,
         kernels=np.ones(count),
         unknown=np.zeros(count, dtype=bool),
+        uncounted=np.zeros(count, dtype=bool),
     )
 
 
@@ -86,7 +87,7 @@ def some(sample: Sample, chosen: Array) -> Sample:
     fewer = replace(
         work, groups=len(chosen), group=np.arange(len(chosen)), kind=work.kind[chosen], op=work.op[chosen],
         columns={name: column[chosen] for name, column in work.columns.items()}, kernels=work.kernels[chosen],
-        unknown=work.unknown[chosen],
+        unknown=work.unknown[chosen], uncounted=work.uncounted[chosen],
     )  # fmt: skip
     return replace(
         sample,

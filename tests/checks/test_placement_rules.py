@@ -135,6 +135,18 @@ def test_a_session_that_cannot_be_created_is_an_error_with_its_reason() -> None:
     assert "Clip with bfloat16" in finding.message
 
 
+def test_an_operator_without_a_kernel_anywhere_is_not_said_to_run_on_the_cpu() -> None:
+    toy = analysis(
+        operator("Mine", ["x"], ["y"], placed_on="cuda", why="no-kernel"),
+        session_fails="no provider has a kernel for Mine (mine)",
+    )
+    findings = run(toy)
+    assert [finding.code for finding in findings if finding.code.startswith("A10")] == ["A104"]
+    (finding,) = (finding for finding in findings if finding.code == "A104")
+    assert "on the CPU or on a GPU: no provider has a kernel for Mine" in finding.message
+    assert finding.operator is not None
+
+
 def test_nothing_is_said_about_placement_without_a_gpu() -> None:
     toy = stem(23)
     plans = tuple(plan for plan in toy.plans if plan.name == "cpu")

@@ -165,6 +165,28 @@ def test_a_session_that_cannot_be_made_leaves_the_cpu_plan(build: Callable[..., 
     assert decision.operators[0].reason == "no-session"
 
 
+def test_what_no_provider_runs_is_compared_on_both_as_if_it_ran_and_told(
+    build: Callable[..., Any], op: type[Any]
+) -> None:
+    question = build(op(reads=("in",), cpu=1.0, gpu=1e-3))
+    failing = replace(question.placement, fails="no provider has a kernel for Relu", lacks=("Relu",))
+    decision = decide(replace(question, placement=failing, lacks=("Relu",)))
+    assert {plan.name for plan in decision.plans} == {"cpu", "gpu", "hybrid"}
+    assert all(plan.latency_s > 0 for plan in decision.plans)
+    assert all("no provider has a kernel for Relu" in plan.why for plan in decision.plans)
+    assert decision.verdict.device == "gpu"
+    said = decision.verdict.sentence
+    assert said.startswith("ONNX Runtime cannot run this model: no provider has a kernel for Relu; a session")
+    assert "as if it ran" in said
+
+
+def test_without_a_gpu_the_cpu_is_not_said_to_run_what_no_provider_runs(
+    build: Callable[..., Any], op: type[Any]
+) -> None:
+    question = replace(build(op(reads=("in",))), gpu=None, placement=None, lacks=("Relu",))
+    assert decide(question).verdict.sentence.startswith("ONNX Runtime cannot run this model")
+
+
 def shape_question(build: Callable[..., Any], op: type[Any], *, copied: bool) -> DecisionInput:
     """x -> Shape -> Gather (on the CPU) -> Reshape(x, shape): shapes are host memory in a CUDA session."""
     base = build(op(reads=("in",)))

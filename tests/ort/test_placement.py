@@ -115,6 +115,7 @@ def test_an_fp16_operator_without_kernels_runs_in_float32_between_casts() -> Non
 def test_a_bfloat16_operator_without_kernels_fails_the_session() -> None:
     brain = graph("(bfloat16[4] x) => (bfloat16[4] y) { a = Exp (x) y = LeakyRelu (a) }")
     assert "LeakyRelu with bfloat16" in place(brain).fails
+    assert place(brain).lacks == ()  # other types have kernels: this says nothing of the operator
 
 
 def test_a_type_that_the_kernel_does_not_take_is_named() -> None:
@@ -185,6 +186,22 @@ def test_a_composite_operator_without_kernels_is_where_its_definition_is() -> No
     found = place(graph("(float[4] x, float16[1] t) => (float16[4] y) { y = CastLike (x, t) }"))
     assert found.nodes[0].provider == "cuda"
     assert "definition" in found.nodes[0].detail
+
+
+CUSTOM = """<ir_version: 10, opset_import: ["" : 20, "mine" : 1]> g (float[1,3] x) => (float[1,3] y) {
+    a = Relu (x)
+    b = mine.Twist (a)
+    y = Sigmoid (b)
+}"""
+
+
+def test_an_operator_that_no_provider_knows_fails_the_session_and_is_on_neither_device() -> None:
+    found = place(to_graph(onnx.parser.parse_model(CUSTOM)))
+    assert found.fails.startswith("no provider has a kernel for Twist")
+    assert found.lacks == ("Twist",)
+    assert found.nodes[1].why == "no-kernel"
+    assert not found.nodes[1].supported
+    assert found.copies == ()
 
 
 def test_placement_needs_neither_torch_nor_onnxruntime() -> None:

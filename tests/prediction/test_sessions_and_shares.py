@@ -310,3 +310,19 @@ def test_like_groups_take_what_each_takes_by_itself() -> None:
     for name, column in together.columns.items():
         assert column.tolist() == [value for work in by_itself for value in work[name].tolist()]
     assert together["written"][2] > together["written"][1] == together["written"][0]
+
+
+@pytest.mark.parametrize("device", ["l4", "xeon-platinum-8480-plus"])
+def test_an_operator_of_which_nothing_is_known_may_take_as_long_as_the_longest_other(device: str) -> None:
+    large = [made.tensor(f"t{position}", 20_000_000) for position in range(2)]
+    small = [made.tensor(f"s{position}", 10) for position in range(2)]
+    graph = made.graph(
+        made.node("Relu", [large[0]], large[1], 0),
+        replace(made.node("Mine", [small[0]], small[1], 1), domain="mine"),
+    )
+    known, unknown = prediction.predict(made.work(graph), catalogue.device(device))
+    assert unknown is not None
+    assert known is not None
+    # What it reads and writes says little: ten times that is still less.
+    assert 20 * unknown.time_s < known.time_s
+    assert unknown.high_s >= known.high_s

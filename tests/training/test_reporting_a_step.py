@@ -19,7 +19,7 @@ from analyzer.prediction.collectives import collective_time
 from analyzer.prediction.data_parallel import dominates_from, ring_time, scaled
 from analyzer.prediction.estimate import Estimate
 from analyzer.record import load_report
-from analyzer.report import html, summary
+from analyzer.report import html, summary, training_tables
 
 
 @pytest.fixture
@@ -144,6 +144,19 @@ def test_an_epoch_is_as_many_steps_as_the_examples_need(record: Any) -> None:
     assert row["epoch_s"] == pytest.approx(13 * row["step_s"])
     plan = found["plans"][0]
     assert row["usd_per_thousand_steps"] == pytest.approx(plan["usd_per_million"] / 1e6 * 8 * 1000)
+
+
+def test_what_steps_cost_names_the_rented_machine_whose_dollars_stand_there(
+    record: Any, tmp_path: Path
+) -> None:
+    plan = record("--no-run", "--batch", "8", "--dataset-size", "100")["plans"][0]
+    costs = next(
+        table
+        for table in training_tables.sheets(load_report(tmp_path / "out.json"))
+        if table.title == "What steps cost"
+    )
+    assert costs.lead.startswith("An epoch is 100 examples. Dollars are of rented machines: ")
+    assert plan["instance"] in costs.lead
 
 
 def test_the_page_shows_the_phases_side_by_side(

@@ -316,7 +316,9 @@ def _plan_of(question: ApplyQuestion, analysis: Analysis, *, pinned: bool) -> Pl
             f"--plan {plan} and --pin: a session on one device keeps no pin.",
             hint="Leave out --plan, or name hybrid.",
         )
-    if plan not in {each.name for each in analysis.plans}:
+    # Where no provider has a kernel there are plans, as if something else ran them; there is no session.
+    refused = plan != "cpu" and bool(analysis.session_fails)
+    if refused or plan not in {each.name for each in analysis.plans}:
         why = f" ({analysis.session_fails})" if analysis.session_fails else ""
         raise UsageError(
             f"There is no plan {plan} for this model and these devices{why}.",
