@@ -521,10 +521,25 @@ def describe_output(descriptor: object) -> Slot:
 # Translation of a graph of operators to ONNX: torch/onnx/_internal/exporter/.
 
 
-@cache
 def _all_translations(gather: Callable[..., ONNXRegistry], *opset: int) -> ONNXRegistry:
     """Every translation that PyTorch has; to gather them takes a third of a second to a whole one."""
+    return _gathered(gather, _has_quantized_operators(), *opset)
+
+
+@cache
+def _gathered(gather: Callable[..., ONNXRegistry], _quantized: bool, *opset: int) -> ONNXRegistry:
     return gather(*opset)
+
+
+def _has_quantized_operators() -> bool:
+    """Whether ``torch.ao`` is loaded: PyTorch gathers translations of its operators from then on alone."""
+    import torch
+
+    try:
+        known: list[str] = torch._C._dispatch_get_all_op_names()
+    except AttributeError:
+        return False
+    return any(name.startswith("quantized_decomposed::") for name in known)
 
 
 def _to_add_to(registry: ONNXRegistry) -> ONNXRegistry:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -302,6 +304,22 @@ def test_translations_are_gathered_once_and_what_one_export_adds_the_next_does_n
     assert [one.onnx_function for one in afresh.functions[name]] == [
         one.onnx_function for one in second.functions[name]
     ]
+
+
+def test_translations_of_quantized_operators_come_with_the_operators() -> None:
+    """In a process of its own: what another test loads stays loaded."""
+    script = """
+from analyzer.loading import torch_private
+from torch.onnx._internal.exporter._registration import ONNXRegistry
+def known():
+    with torch_private.translations_gathered_once():
+        return ONNXRegistry.from_torchlib(opset_version=20).functions.keys()
+before = known()
+import torch.ao.quantization.fx._decomposed
+assert known() == ONNXRegistry.from_torchlib(opset_version=20).functions.keys() != before
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_what_is_kept_whole_for_a_step_is_taken_apart_in_the_export_after_it() -> None:
