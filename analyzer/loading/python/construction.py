@@ -18,6 +18,7 @@ from analyzer.loading.python.shown_arguments import (
     annotations_of,
     built_by_annotation,
     dataclass_in,
+    positional_names,
     shown_arguments,
 )
 from analyzer.loading.python.user_module import user_failure
@@ -171,7 +172,7 @@ def completed(
     call = own_call(module, builder) if missing else None
     if call is None:
         return None
-    by_position = [item.name for item in _all_parameters(builder) or () if item.kind in _POSITIONAL]
+    by_position = positional_names(builder)
     count = sum(item.name is None for item in reference.arguments)
     given = {*by_position[:count], *(item.name for item in reference.arguments)}
     added = [item for item in call.arguments if item.name not in given]

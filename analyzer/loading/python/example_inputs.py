@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 from analyzer.errors import InputError, UsageError
 from analyzer.loading.python.documented_shapes import image_side
 from analyzer.loading.python.forward_reads import ToldInput, is_graph, options_to_give, told_inputs
-from analyzer.loading.python.graph_inputs import inputs_on_line, is_one_graph, of_graph_given
+from analyzer.loading.python.graph_inputs import inputs_on_line, is_one_graph, needed, of_graph_given
 from analyzer.loading.python.input_containers import register_containers
 from analyzer.loading.python.input_spec import InputSpec, drawn_values
 from analyzer.loading.python.layer_inputs import shapes_taken_by, with_side
@@ -434,9 +434,7 @@ def make_tensor(spec: InputSpec, batch: int, *, meta: bool) -> Tensor:
 
 def _inferred(user: UserModel, batch: int, *, meta: bool) -> ExampleInputs:
     parameters_taken = [item for item in forward_parameters(user) if item.kind not in _VARIADIC]
-    # A model that can do with none of its inputs (text or embeddings, one of both) usually means the first.
-    required = [item for item in parameters_taken if item.default is item.empty]
-    parameters = required or parameters_taken[:1]
+    parameters = needed(parameters_taken)
     trials: list[tuple[InputSpec, ...]] = []
     problems: list[Exception] = []
 
@@ -460,7 +458,8 @@ def _inferred(user: UserModel, batch: int, *, meta: bool) -> ExampleInputs:
     if is_graph(told):
         raise _graph_to_size(user, parameters_taken)
     # A forward whose parameters all have defaults may need the masks beside its tokens.
-    masks = [] if required else [item.name for item in parameters_taken[1:] if item.name in MASKS]
+    optional = all(item.default is not item.empty for item in parameters)
+    masks = [item.name for item in parameters_taken[1:] if item.name in MASKS] if optional else []
     for names in ([], masks) if masks else ([],):
         tried = (*told, *told_inputs(user.model, names))
         if told and all(item.specs for item in tried):

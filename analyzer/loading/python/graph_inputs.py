@@ -22,10 +22,12 @@ _OF_EDGES = re.compile(r"edge_(?:attrs?|weights?|feats?|features?)")
 _ENDS = 2
 
 
-def needed_names(parameters: Sequence[inspect.Parameter]) -> list[str]:
-    """Inputs that have no default; where all have one, the first."""
-    required = [item.name for item in parameters if item.default is item.empty]
-    return required or [item.name for item in parameters[:1]]
+def needed(parameters: Sequence[inspect.Parameter]) -> list[inspect.Parameter]:
+    """Inputs that have no default; where all have one, the first.
+
+    A model that can do with none of its inputs (text or embeddings, one of both) usually means the first.
+    """
+    return [item for item in parameters if item.default is item.empty] or list(parameters[:1])
 
 
 def inputs_on_line(
@@ -38,11 +40,11 @@ def inputs_on_line(
         parameters: Those of its ``forward`` that have a name.
         given: Inputs that are given already: who gives some leaves out the optional ones on purpose.
     """
-    needed = needed_names(parameters)
-    told = told_inputs(model, [name for name in needed if name not in given])
+    names = [item.name for item in needed(parameters)]
+    told = told_inputs(model, [name for name in names if name not in given])
     if given or not is_graph(told):
         return told
-    optional = [item.name for item in parameters if item.name not in needed]
+    optional = [item.name for item in parameters if item.name not in names]
     further = told_inputs(
         model, [name for name in optional if name in (GRAPH_EDGES, _JOINED) or is_of_edges(name)]
     )

@@ -6,7 +6,6 @@ import ast
 import inspect
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from analyzer.errors import ModelError
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.construction import completed, fits
 from analyzer.loading.python.model_libraries import library_builder
+from analyzer.loading.python.shown_arguments import tree_of
 from analyzer.loading.torch_private import compiled_from
 from analyzer.text import listed
 
@@ -268,9 +268,8 @@ def _names_used(module: ModuleType) -> dict[str, set[str]]:
 
     What a class inherits from is another model, not a part.
     """
-    try:
-        tree = ast.parse(Path(str(getattr(module, "__file__", ""))).read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = tree_of(module)
+    if tree is None:
         return {}
     used: dict[str, set[str]] = {}
     for statement in tree.body:

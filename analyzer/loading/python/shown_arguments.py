@@ -34,11 +34,7 @@ def shown_arguments(module: ModuleType, builder: Callable[..., object]) -> tuple
     if tree is None or not name:
         return {}, 0
     defaults = command_line_defaults(tree)
-    positions = [
-        item.name
-        for item in signature_of(builder)
-        if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)
-    ]
+    positions = positional_names(builder)
     best: dict[str, str] = {}
     line = 0
     for call in ast.walk(tree):
@@ -104,6 +100,15 @@ def signature_of(builder: Callable[..., object]) -> list[inspect.Parameter]:
         return list(inspect.signature(builder).parameters.values())
     except (TypeError, ValueError):
         return []
+
+
+def positional_names(builder: Callable[..., object]) -> list[str]:
+    """The parameters that may be given by their position."""
+    return [
+        item.name
+        for item in signature_of(builder)
+        if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)
+    ]
 
 
 def tree_of(module: ModuleType) -> ast.Module | None:

@@ -7,7 +7,6 @@ device as the default, so that no weight is ever allocated.
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -30,6 +29,7 @@ from analyzer.loading.python.hugging_face import configured
 from analyzer.loading.python.input_spec import InputSpec
 from analyzer.loading.python.model_choice import ChosenModel, choose, unwrapped
 from analyzer.loading.python.model_libraries import inputs_of_library
+from analyzer.loading.python.nested_inputs import parameter_of
 from analyzer.loading.python.source_lines import construction_lines
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, unscripted
 from analyzer.loading.python.user_module import executed, home_folder, importable
@@ -84,7 +84,7 @@ def load_user_model(reference: Reference, *, meta: bool, specs: Sequence[InputSp
     """
     import torch
 
-    inputs = {re.split(r"[.\[]", spec.name)[0] for spec in specs}
+    inputs = {parameter_of(spec.name) for spec in specs}
     # What the user's code prints is no result of ours: standard output may be a report.
     with (
         importable(home_folder(reference)) as finder,

@@ -22,6 +22,7 @@ from analyzer.loading.python.shown_arguments import (
     called_name,
     command_line_defaults,
     named_values,
+    positional_names,
     signature_of,
     tree_of,
 )
@@ -59,11 +60,7 @@ def own_call(module: ModuleType, builder: Callable[..., object]) -> OwnCall | No
     if tree is None or not name:
         return None
     defaults, parsed = command_line_defaults(tree), _parsed_names(tree)
-    positions = [
-        item.name
-        for item in signature_of(builder)
-        if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)
-    ]
+    positions = positional_names(builder)
     found: OwnCall | None = None
     for call, scopes in _calls_of(tree, name, ()):
         known = _KnownNames(module, frozenset().union(*map(_locals, scopes)), parsed, defaults)

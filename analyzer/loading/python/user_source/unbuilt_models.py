@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from analyzer.loading.python.forward_reads import ToldInput, is_graph
-from analyzer.loading.python.graph_inputs import inputs_on_line, is_of_edges, needed_names
+from analyzer.loading.python.graph_inputs import inputs_on_line, is_of_edges, needed
 from analyzer.loading.python.layer_inputs import shapes_taken_by
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def inputs_to_give(
         first_layers = any(shapes_taken_by(layer)[0] for layer in model.modules())
     except Exception:  # a class that does what none does: its inputs are told once it is built
         return []
-    one_and_told = len(needed_names(taken)) == 1 and first_layers
+    one_and_told = len(needed(taken)) == 1 and first_layers
     if not (given or is_graph(told)) and (all(item.specs for item in told) or one_and_told):
         return []
     return [_text(item) for item in told]
