@@ -15,6 +15,7 @@ from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.input_spec import InputSpec, values_problem
 from analyzer.loading.python.layer_inputs import IMAGE_SIDE
 from analyzer.loading.python.source_lines import shown_path
+from analyzer.loading.shape_inference.protobuf_values import size_name
 
 if TYPE_CHECKING:
     import onnx
@@ -122,7 +123,7 @@ def _images_of_usual_size(
         for channels, sides in ((1, (2, 3)), (3, (1, 2))):
             if len(dims) != _IMAGE_RANK or dims[channels].dim_value not in _CHANNELS or "mask" in name:
                 continue
-            symbols = [dims[axis].dim_param or f"{name}[{axis}]" for axis in sides]
+            symbols = [size_name(name, axis, dims[axis]) for axis in sides]
             is_open = all(not dims[axis].dim_value for axis in sides)
             if not is_open or any(item in bindings or item == symbol or item in elsewhere for item in symbols):
                 continue
@@ -142,7 +143,7 @@ def _how_to_size(proto: onnx.ModelProto, symbol: str, bindings: Mapping[str, int
     lines = []
     for value in fed_inputs(proto):
         kind = value.type.tensor_type
-        names = [dim.dim_param or f"{value.name}[{axis}]" for axis, dim in enumerate(kind.shape.dim)]
+        names = [size_name(value.name, axis, dim) for axis, dim in enumerate(kind.shape.dim)]
         is_open = [
             not dim.dim_value and name != symbol and name not in bindings
             for dim, name in zip(kind.shape.dim, names, strict=True)
@@ -237,8 +238,7 @@ def sizes_as_written(proto: onnx.ModelProto, symbol: str, tensor: Tensor) -> str
     sizes = tensor.shape or ()
     declared = next((value for value in fed_inputs(proto) if value.name == tensor.name), None)
     dims = () if declared is None else declared.type.tensor_type.shape.dim
-    # An axis without a name has the one that the batch was given: `x[0]`.
-    names = [dim.dim_param or f"{tensor.name}[{axis}]" for axis, dim in enumerate(dims)]
+    names = [size_name(tensor.name, axis, dim) for axis, dim in enumerate(dims)]
     return ",".join(
         "B" if symbol and name == symbol else str(size)
         for size, name in zip_longest(sizes, names[: len(sizes)], fillvalue="")
@@ -256,7 +256,7 @@ def batch_dimension(proto: onnx.ModelProto) -> tuple[str, int | None]:
         if first.HasField("dim_value") and first.dim_value >= 0:
             fixed = (first.dim_value or None) if fixed is None else fixed
         else:
-            return first.dim_param or f"{value.name}[0]", None
+            return size_name(value.name, 0, first), None
     return "", fixed
 
 
@@ -347,7 +347,7 @@ def _bind(value: onnx.ValueInfoProto, spec: InputSpec, bindings: dict[str, int])
             if dim.dim_value != size:
                 raise InputError(f"--input {spec.text}: the model declares {spec.name} as {declared}.")
             continue
-        symbol = dim.dim_param or f"{value.name}[{axis}]"
+        symbol = size_name(value.name, axis, dim)
         if bindings.setdefault(symbol, size) != size:
             raise InputError(f"--input {spec.text}: dimension {symbol} is {bindings[symbol]} elsewhere.")
 
@@ -361,7 +361,7 @@ def bound_proto(proto: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelP
     for value in bound.graph.input:
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if not dim.HasField("dim_value") or dim.dim_value < 0:
-                dim.dim_value = sizes.get(dim.dim_param or f"{value.name}[{axis}]", 1)
+                dim.dim_value = sizes.get(size_name(value.name, axis, dim), 1)
     for value in bound.graph.output:
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if dim.dim_param:

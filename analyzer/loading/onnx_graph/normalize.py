@@ -20,6 +20,7 @@ from analyzer.loading.onnx_graph.dimension_expressions import evaluate, is_symbo
 from analyzer.loading.onnx_graph.node_metadata import NOWHERE, NodeOrigin, origin
 from analyzer.loading.onnx_graph.node_validity import check_nodes
 from analyzer.loading.onnx_graph.onnx_file import KEEP_BYTES, check_versions
+from analyzer.loading.shape_inference.protobuf_values import size_name
 
 if TYPE_CHECKING:
     import onnx
@@ -325,7 +326,7 @@ def _open_dimensions(
             continue
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if not dim.HasField("dim_value"):
-                yield value, axis, dim, dim.dim_param or f"{value.name}[{axis}]"
+                yield value, axis, dim, size_name(value.name, axis, dim)
 
 
 def _checked_size(name: str, size: SupportsIndex) -> int:

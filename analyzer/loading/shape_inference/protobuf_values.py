@@ -39,6 +39,11 @@ _TYPE_PROTO = 13
 _GRAPH_KINDS = (5, 10)
 
 
+def size_name(tensor: str, axis: int, dim: onnx.TensorShapeProto.Dimension) -> str:
+    """By what an open size is bound: its own name, else that of its place, ``x[0]``."""
+    return dim.dim_param or f"{tensor}[{axis}]"
+
+
 def attribute_value(proto: onnx.AttributeProto) -> Any:
     """An attribute as a plain Python value; None for what has none here (subgraphs, references)."""
     kind = proto.type
