@@ -8,7 +8,7 @@ bytes, whichever is longer; weights that the caches cannot keep are read from me
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,11 +20,12 @@ from analyzer.devices.device import Device
 from analyzer.precision import DevicePrecision, on_device
 from analyzer.prediction.calibration_tables import tables
 from analyzer.prediction.equivalent_loops import LIKE
-from analyzer.prediction.features import CALLS, LOOP, LOOP_WIDTH, SCAN, TEXT, TEXT_LOOPS, VOTES
+from analyzer.prediction.features import CALLS, LOOP, LOOP_WIDTH, SCAN, VOTES
 from analyzer.prediction.integer_kernels import FAMILIES, UNPACKED
-from analyzer.prediction.reference_core import gain, reference_ceilings
+from analyzer.prediction.reference_core import gain, reference_ceilings, reference_dispatch_s
+from analyzer.prediction.text_pieces import TEXT, TEXT_WORK
 from analyzer.prediction.work_item import FLOAT_BYTES, IS_PRODUCT, Kind, among
-from analyzer.prediction.workload import Workload
+from analyzer.prediction.workload import Workload, whether
 
 # A session's call on the reference core (``call`` in reference_core.toml: 1.74 us), where none was measured.
 CALL_S = 1.8e-6
@@ -174,7 +175,7 @@ _WITH_BODIES = frozenset({"Loop", "Scan", "SequenceMap", LOOP, SCAN})
 
 def has_body(work: Workload) -> Bools:
     """Whether pieces are loops: bodies are counted, but not how often their small kernels are called."""
-    looping = np.array([op in _WITH_BODIES for op in work.ops], dtype=np.bool_)
+    looping = whether(work, _WITH_BODIES)
     return looping[work.op] if len(work.ops) else np.zeros(0, dtype=np.bool_)
 
 
@@ -203,7 +204,7 @@ def _is_classical(op: str) -> bool:
 
 
 _CLASSICAL = frozenset(
-    {"Scaler", "Imputer", "Binarizer", "OneHotEncoder", "ZipMap", "ArrayFeatureExtractor", TEXT, *TEXT_LOOPS}
+    {"Scaler", "Imputer", "Binarizer", "OneHotEncoder", "ZipMap", "ArrayFeatureExtractor", *TEXT_WORK}
 )
 
 
@@ -226,7 +227,7 @@ def operator_times(work: Workload, at: Ceilings) -> tuple[Floats, Bools]:
         # an LSTM of one row gains 0.8 to 1.3 times one way and 1.3 to 2.0 both ways; of eight rows 1.9 to 2.0.
         shared = np.where(work.kind == Kind.RECURRENT, work["batch"] * work["m"], np.inf)
         # Texts come one after the other too.
-        shared = np.where(_whether(work, (TEXT, *TEXT_LOOPS))[work.op], 1.0, shared)
+        shared = np.where(whether(work, TEXT_WORK)[work.op], 1.0, shared)
         computing = computing / np.minimum(gain(computing, at.threads), np.maximum(shared, 1.0))
     weights = (work["weights"] * each + work["fixed_weights"]) * product
     # The probe of copies finds its two buffers where it left them. In a graph others were used meanwhile.
@@ -242,15 +243,10 @@ def operator_times(work: Workload, at: Ceilings) -> tuple[Floats, Bools]:
     pointwise = (work.kind == Kind.CONV) & (work["taps"] == 1)
     hidden = np.where(pointwise, 0.5 * np.minimum(computing, memory), 0.0)
     # Weights that are unpacked to floats are read ahead meanwhile.
-    unpacking = _whether(work, UNPACKED)[work.op] & product
+    unpacking = whether(work, UNPACKED)[work.op] & product
     hidden = np.where(unpacking, np.minimum(computing, memory), hidden)
     times = np.where(product, computing + memory - hidden, np.maximum(computing, memory))
     return times * work["repeats"], computing > memory
-
-
-def _whether(work: Workload, names: Collection[str]) -> Bools:
-    """By index of an operator type, whether it is one of these."""
-    return np.array([op in names for op in work.ops], dtype=np.bool_)
 
 
 def _read_share(at: Ceilings) -> float:
@@ -324,7 +320,7 @@ def _vector(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Floa
     # What ran on one thread at the size of the probe uses more when it is much larger; but what was long enough
     # for threads, and still ran on one, does so at any size.
     grows = (amount > 4 * _PROBE) & (one * _PROBE < _SURELY_PARALLEL_S)
-    grows &= ~_whether(work, _ON_ONE_THREAD)[work.op[chosen]]
+    grows &= ~whether(work, _ON_ONE_THREAD)[work.op[chosen]]
     together = np.where(grows, np.minimum(together, 1.15 * alone / at.threads), together)
     seconds: Floats = (
         alone if at.modelled else np.where(alone < _PARALLEL_S, alone, np.minimum(alone, together))
@@ -334,8 +330,6 @@ def _vector(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Floa
 
 # Weights in blocks are dequantised in one loop, however many there are (1.31.1, 4 million: no faster on two).
 _ON_ONE_THREAD = ("DequantizePacked", "DequantizeBlocks")
-# Of the reference core (``dispatch`` in reference_core.toml).
-_REFERENCE_DISPATCH_S = 1.7e-7
 # Elements of a row of the probe of short rows.
 _SHORT_ROW = 32
 
@@ -411,9 +405,9 @@ def _found_element_s(op: str, at: Ceilings, threads: int) -> float:
             value = at.of(family.format(name), threads)
             if value is not None:
                 return value
-    if op in (TEXT, *TEXT_LOOPS):
+    if op in TEXT_WORK:
         # No probe of them here: other cores are as fast as they hand an operator on.
-        return _UNPROBED[op] * (at.dispatch_s / _REFERENCE_DISPATCH_S if at.modelled else 1.0)
+        return _UNPROBED[op] * (at.dispatch_s / reference_dispatch_s() if at.modelled else 1.0)
     if op in _UNPROBED:
         return _UNPROBED[op]
     value = at.of("elementwise.Add.t{T}", threads)
@@ -432,7 +426,7 @@ def _product(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Flo
     many = _rates(at, "bmm.float32", shapes)[which[chosen]]
     probed = (batch > 1) & (n * k <= _PROBED_BATCHED) & ~integers
     rate = np.where(probed, many, single)
-    recurrent = np.array([op in _RECURRENT for op in work.ops], dtype=np.bool_)[work.op[chosen]]
+    recurrent = whether(work, _RECURRENT)[work.op[chosen]]
     # The input's product is part of what a step of a recurrence was measured to take: here it is free.
     if recurrent.any():
         rate = np.where(recurrent, np.inf, rate)

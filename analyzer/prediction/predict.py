@@ -24,7 +24,7 @@ from analyzer.prediction.gpu.launch import CALL_S, HOST_WIDTH, REPLAY_S, Overhea
 from analyzer.prediction.layout_changes import LayoutCopies
 from analyzer.prediction.parameter_updates import UPDATE
 from analyzer.prediction.work_item import Kind, among
-from analyzer.prediction.workload import OperatorPieces, Workload, joined, workload
+from analyzer.prediction.workload import OperatorPieces, Workload, joined, whether, workload
 
 BOUNDS: tuple[Bound, ...] = ("compute", "memory", "overhead")
 # An operator of which nothing is known: its launch and what it reads and writes, with a wide interval; what has
@@ -237,7 +237,7 @@ def looping(work: Workload) -> Bools:
 
 def _holding(work: Workload, wanted: frozenset[str]) -> Bools:
     """Which groups hold a piece of one of these operators."""
-    found = np.array([op in wanted for op in work.ops], dtype=np.bool_)
+    found = whether(work, wanted)
     if not found.any():
         return np.zeros(work.groups, dtype=np.bool_)
     return np.asarray(np.bincount(work.group, weights=found[work.op], minlength=work.groups) > 0)
@@ -275,7 +275,7 @@ def host_times(work: Workload, gpu_device: Device, host: Device | None) -> Float
     piece = np.where(chosen_by_library(work), each.product_s, each.node_s)
     piece = np.where(_CONVOLUTIONS[work.kind], each.convolution_s, piece)
     # Before each trip of a loop, and before a branch, the host reads a condition that the GPU may compute.
-    asked = np.array([op in _ASKING for op in work.ops], dtype=np.bool_)[work.op]
+    asked = whether(work, _ASKING)[work.op]
     piece = np.where(asked, each.node_s + each.wait_s, piece)
     # A group is one node, launched as its dearest piece is; of a loop each piece of the body is one, each trip.
     node = np.full(work.groups, each.node_s)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from operator import attrgetter
@@ -264,6 +264,11 @@ def from_pieces(
             list(uncounted) if uncounted is not None else [False] * len(kernels), dtype=np.bool_
         ),
     )
+
+
+def whether(work: Workload, names: Collection[str]) -> Bools:
+    """By index of an operator type, whether it is one of these."""
+    return np.array([op in names for op in work.ops], dtype=np.bool_)
 
 
 def joined(works: Sequence[Workload]) -> Workload:
