@@ -420,9 +420,7 @@ def _as_measured_elsewhere(
         math.exp(math.hypot(_log(end, corrected.time_s), _log(spread, timed.time_s)))
         for end, spread in ((corrected.low_s, timed.low_s), (corrected.high_s, timed.high_s))
     )
-    return replace(
-        corrected, time_s=corrected.time_s, low_s=corrected.time_s / down, high_s=corrected.time_s * up
-    )
+    return replace(corrected, low_s=corrected.time_s / down, high_s=corrected.time_s * up)
 
 
 def _log(end: float, middle: float) -> float:

@@ -207,15 +207,15 @@ def _written_by_strides(
     flat, written, first = x.reshape(-1), source.reshape(-1), offset or 0
     if not source.numel():
         return x.clone()
-    places = torch.full([1], first)
-    for size, stride in zip(sizes, strides, strict=True):
-        places = places.unsqueeze(-1) + torch.arange(size) * stride
     last = first + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
     if last - first + 1 == source.numel() and _in_order(sizes, strides):  # one stretch: nothing to look up
         rest = [flat.narrow(0, 0, first), written, flat.narrow(0, last + 1, flat.numel() - last - 1)]
         parts = [part for part in rest if part.numel()]
         whole = parts[0] if len(parts) == 1 else torch.cat(parts)
     else:
+        places = torch.full([1], first)
+        for size, stride in zip(sizes, strides, strict=True):
+            places = places.unsqueeze(-1) + torch.arange(size) * stride
         whole = flat.index_copy(0, places.reshape(-1), written)
     return whole.reshape(x.shape)
 
