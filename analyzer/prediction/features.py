@@ -11,6 +11,7 @@ from analyzer.costs.families.control_flow import trips
 from analyzer.costs.registry import count_graph, count_node
 from analyzer.graph import DEFAULT_DOMAIN, DTYPES, Graph, Node, Tensor, broadcast
 from analyzer.operators import does_no_work
+from analyzer.prediction.cached_attention import cached_pieces
 from analyzer.prediction.loop_variants import variant
 from analyzer.prediction.text_pieces import ON_TEXTS, gram_pieces, text_pieces
 from analyzer.prediction.work_item import FLOAT_BYTES, Kind, Piece
@@ -447,6 +448,9 @@ def _recurrent(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
 
 def _attention(node: Node, cost: Cost, base: Piece) -> list[Piece]:
     """Scores, softmax and weighted sum in one fused kernel: two batched products over the same bytes."""
+    cached = cached_pieces(node, base)
+    if cached is not None:
+        return cached
     shape = _attention_shape(node)
     if shape is None:
         return _fallback_product(node, cost, base)
@@ -456,7 +460,7 @@ def _attention(node: Node, cost: Cost, base: Piece) -> list[Piece]:
     # Each head of queries reads its keys and values anew (ONNX Runtime's CPU provider takes a product a head:
     # gqa_attention_base.h): as often as heads share them, a part of the products each time.
     again = _heads_of_keys(node) if queries <= 1 else 1.0
-    each_time = replace(base, kind=Kind.MATMUL, flops=each, read=base.read / 2, weights=0.0,
+    each_time = replace(base, kind=Kind.MATMUL, flops=each / again, read=base.read / 2, weights=0.0,
                         batch=heads / again, m=queries, repeats=again)  # fmt: skip
     parts = [
         replace(each_time, written=0.0, fixed=0.0, n=keys, k=width),

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
+import numpy as np
+import numpy.typing as npt
+
+from analyzer.arrays import Floats
 from analyzer.graph import Node, Tensor
 
 PRODUCTS = frozenset(
@@ -57,3 +62,84 @@ def _packed(bits: int, accuracy: int) -> str:
 def _eight_bits(stored: Sequence[Tensor]) -> str:
     weights = max(stored, key=lambda tensor: tensor.elements or 0, default=None)
     return "u8u8" if weights is None or weights.dtype.name == "uint8" else "u8s8"
+
+
+PROBED_CONVOLUTIONS: Mapping[str, tuple[int, int, int]] = MappingProxyType(
+    {
+        "stem7x7s2": (147, 64, 49),
+        "stem3x3s2": (27, 32, 9),
+        "3x3": (576, 64, 9),
+        "3x3small": (4608, 512, 9),
+        "3x3s2": (1152, 128, 9),
+        "1x1": (64, 256, 1),
+        "1x1small": (512, 2048, 1),
+        "5x5": (800, 32, 25),
+        "3x3few": (144, 16, 9),
+    }
+)
+"""Of the probe of each class of ungrouped convolutions: products of a result, filters, taps."""
+
+# Filters whose weights are packed beside each other (onnxruntime/core/mlas/lib/qgemm.h: 16 columns a panel).
+_PANEL = 16.0
+
+
+class IntegerShapes:
+    """What convolutions on integers take besides their products, from probes that have more and less of it.
+
+    A result is turned back into a byte, however few products it has; taps are gathered into a row at each
+    position, however few filters read it; and filters fill whole panels. Fitted to nothing: each cost is the
+    difference of two probes.
+
+    Args:
+        rate_of: Operations per second of a probe by its class, None where it was not measured.
+    """
+
+    def __init__(self, rate_of: Callable[[str], float | None]) -> None:
+        self._rate_of = rate_of
+        deep, shallow = self._position_s("1x1small"), self._position_s("1x1")
+        self._product_s = self._result_s = 0.0
+        if deep is not None and shallow is not None:
+            many, filters, _ = PROBED_CONVOLUTIONS["1x1small"]
+            few, beside, _ = PROBED_CONVOLUTIONS["1x1"]
+            # Two probes, two unknowns.
+            self._product_s = max(0.0, deep / filters - shallow / beside) / (many - few)
+            self._result_s = max(0.0, shallow / beside - few * self._product_s)
+        self._tap_s = {name: self._gathered_s(name) for name in ("stem3x3s2", "3x3few")}
+
+    def factors(self, names: npt.NDArray[np.str_], filters: Floats, products: Floats, taps: Floats) -> Floats:
+        """Time of an operation over what it is at the probe of its class.
+
+        Args:
+            names: Class of each convolution; 1 for those that are grouped.
+            filters, products, taps: Results at a position, products of a result, taps.
+        """
+        factors = np.ones(len(names))
+        if not self._product_s:
+            return factors
+        for name in np.unique(names).tolist():
+            if name in PROBED_CONVOLUTIONS:
+                mine = names == name
+                each = self._operation_s(name, products[mine], filters[mine], taps[mine])
+                known = (np.full(1, float(size)) for size in PROBED_CONVOLUTIONS[name])
+                factors[mine] = each / self._operation_s(name, *known)
+        return factors
+
+    def _operation_s(self, name: str, products: Floats, filters: Floats, taps: Floats) -> Floats:
+        filled = np.ceil(np.maximum(filters, 1.0) / _PANEL) * _PANEL
+        gathered = np.where(taps > 1, taps * self._tap_s["stem3x3s2" if name.startswith("stem") else "3x3few"], 0.0)
+        seconds = filled * products * self._product_s + filters * self._result_s + gathered
+        each: Floats = seconds / np.maximum(filters * products, 1.0)
+        return each
+
+    def _position_s(self, name: str) -> float | None:
+        """Seconds for all filters at one position of a probe."""
+        products, filters, _ = PROBED_CONVOLUTIONS[name]
+        rate = self._rate_of(name)
+        return 2.0 * products * filters / rate if rate else None
+
+    def _gathered_s(self, name: str) -> float:
+        seconds = self._position_s(name)
+        products, filters, taps = PROBED_CONVOLUTIONS[name]
+        if seconds is None:
+            return 0.0
+        return max(0.0, seconds - filters * (products * self._product_s + self._result_s)) / taps

@@ -58,6 +58,7 @@ class Piece:
         read, written: Floating-point bytes at four bytes an element.
         fixed: Bytes of integers, indices and booleans, whatever the precision.
         weights: The part of ``read`` that is constant.
+        kept: The part of ``read`` and ``written`` that lies where the last run left it: keys and values.
         fixed_weights: The part of ``fixed`` that is constant: packed weights.
         batch, m, n, k: A product's shape: ``batch`` products of [m, k] by [k, n]. Of a move, the tensors.
         taps: Kernel positions of a convolution or pooling window.
@@ -87,6 +88,7 @@ class Piece:
     written: float = 0.0
     fixed: float = 0.0
     weights: float = 0.0
+    kept: float = 0.0
     fixed_weights: float = 0.0
     batch: float = 1.0
     m: float = 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from types import MappingProxyType
 
+import numpy as np
 import onnx
 import pytest
 from quantized_models import INT8, UINT8, Builder
@@ -13,8 +14,10 @@ from analyzer.costs import count
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.loading.onnx_graph.build import to_graph
+from analyzer.measurement.ceilings.probes import CONV_CLASSES
 from analyzer.ort.fusion import predicted_groups
 from analyzer.prediction import predict, workload
+from analyzer.prediction.integer_kernels import PROBED_CONVOLUTIONS, IntegerShapes
 
 SIZE = 512
 # A rate for each family, far apart; copies so fast that they do not matter.
@@ -114,3 +117,55 @@ def test_without_instructions_for_integers_convolutions_gain_little(
         return sum(time.time_s for group, time in zip(groups, times, strict=True) if "Conv" in group.op_type)
 
     assert least < seconds(quantised=False) / seconds(quantised=True) < most
+
+
+def position_s(products: int, filters: int, taps: int, tap_s: float) -> float:
+    """A made-up machine: 10 ps a product in panels of 16 filters, 0.2 ns a result, so much for each tap."""
+    return -(-filters // 16) * 16 * products * 1e-11 + filters * 2e-10 + (taps if taps > 1 else 0) * tap_s
+
+
+STEM_TAP_S, TAP_S = 3e-9, 1e-9
+
+
+def rate_of(name: str) -> float:
+    products, filters, taps = PROBED_CONVOLUTIONS[name]
+    tap_s = STEM_TAP_S if name.startswith("stem") else TAP_S
+    return 2 * products * filters / position_s(products, filters, taps, tap_s)
+
+
+@pytest.mark.parametrize(
+    ("name", "products", "filters", "taps"),
+    [
+        ("1x1", 16, 64, 1),  # results outweigh products
+        ("1x1", 96, 24, 1),  # a panel and a half
+        ("1x1small", 64, 256, 1),
+        ("stem3x3s2", 27, 16, 9),  # gathering outweighs both
+        ("3x3", 144, 16, 9),
+        ("3x3s2", 288, 64, 9),
+    ],
+)
+def test_a_convolution_on_integers_costs_its_results_taps_and_panels(
+    name: str, products: int, filters: int, taps: int
+) -> None:
+    """From rates of probes alone the costs of a made-up machine come back, at shapes that none of them has."""
+    factor = IntegerShapes(rate_of).factors(
+        np.array([name]), *(np.array([float(size)]) for size in (filters, products, taps))
+    )
+    seconds = 2 * products * filters / rate_of(name) * float(factor[0])
+    expected = position_s(products, filters, taps, STEM_TAP_S if name.startswith("stem") else TAP_S)
+    assert seconds == pytest.approx(expected, rel=1e-6)
+
+
+def test_without_probes_and_in_groups_the_rate_of_the_class_stays() -> None:
+    shape = [np.array([16.0, 16.0])] * 3
+    names = np.array(["1x1", "3x3"])
+    assert IntegerShapes(lambda name: None).factors(names, *shape).tolist() == [1.0, 1.0]
+    grouped = np.array(["group32", "depthwise3x3"])
+    assert IntegerShapes(rate_of).factors(grouped, *shape).tolist() == [1.0, 1.0]
+
+
+def test_the_shapes_are_those_that_are_probed() -> None:
+    for name, shape in PROBED_CONVOLUTIONS.items():
+        kind = CONV_CLASSES[name]
+        taps = kind.kernel**kind.rank
+        assert shape == (kind.channels // kind.group * taps, kind.filters, taps), name

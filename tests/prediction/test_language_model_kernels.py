@@ -11,14 +11,17 @@ import pytest
 
 from analyzer import prediction
 from analyzer.costs import count
+from analyzer.costs.registry import count_node
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.graph import Graph, Node, Tensor
 from analyzer.prediction.attention_pieces import attention_shape
+from analyzer.prediction.features import pieces_of
 from analyzer.prediction.gpu.attention import Attentions
 from analyzer.prediction.gpu.experts import ExpertConstants, Mixtures, hit_experts
 from analyzer.prediction.gpu.kernels import chosen_by_library
 from analyzer.prediction.gpu.launch import NODE_S, PRODUCT_S
+from analyzer.prediction.work_item import Kind
 
 
 def in_graph(one: Graph, device: Device, precision: str = "fp16") -> float:
@@ -238,6 +241,35 @@ def test_a_cache_as_long_as_what_comes_out_is_one_buffer() -> None:
     result = 2 * 4 * 8 * 128
     assert shared.bytes_written == row + result
     assert grown.bytes_written == 1000 * row + result
+
+
+def test_a_cpu_copies_a_cache_and_turns_its_keys_once_a_head() -> None:
+    """Batch 4, one token, 999 keys before it, 8 heads of 128 on 2 of keys: a product a head, of fp32 floats."""
+    node = cached_attention(4, 1, 1000, 8, 2, past=999, cache="float32").nodes[0]
+    pieces = pieces_of(node, count_node(node))
+    copies = [piece for piece in pieces if piece.kept]
+    past, present = 4 * 2 * 999 * 128 * 4, 4 * 2 * 1000 * 128 * 4
+    assert [(piece.read, piece.written, piece.kept) for piece in copies] == [(past, present, past + present)] * 2
+    products = [piece for piece in pieces if piece.kind == Kind.MATMUL]
+    assert sum(piece.flops * piece.repeats for piece in products) == 2 * 2 * 4 * 8 * 1000 * 128
+    turned = [piece.elements * piece.repeats for piece in pieces if piece.op == "TransposeHeads"]
+    assert turned == [4 * 8 * 1000 * 128]
+    assert sum(piece.rows * piece.row for piece in pieces if piece.kind == Kind.SOFTMAX) == 4 * 8 * 1000
+
+
+def test_a_cache_in_place_is_read_and_not_written() -> None:
+    node = cached_attention(4, 1, 1000, 8, 2, cache="float32").nodes[0]
+    copies = [piece for piece in pieces_of(node, count_node(node)) if piece.kept]
+    assert [(piece.read, piece.written) for piece in copies] == [(4 * 2 * 1000 * 128 * 4, 0.0)] * 2
+
+
+def test_a_prompt_reads_keys_in_panels_for_all_its_tokens() -> None:
+    """Nothing is turned where many rows are multiplied: that is in the rate of batched products."""
+    node = cached_attention(1, 16, 1016, 8, 2, past=1000, cache="float32").nodes[0]
+    pieces = pieces_of(node, count_node(node))
+    assert not [piece for piece in pieces if piece.op == "TransposeHeads"]
+    assert {piece.repeats for piece in pieces} == {1.0}
+    assert sum(piece.flops for piece in pieces if piece.kind == Kind.MATMUL) == 2 * 2 * 8 * 16 * 1016 * 128
 
 
 def test_a_masked_decode_writes_its_new_rows_alone() -> None:

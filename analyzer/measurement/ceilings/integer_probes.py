@@ -27,20 +27,24 @@ if TYPE_CHECKING:
 # M, N, K. One row reads all weights for one token; of many rows each weight is used often.
 _SHAPES = ((1, 1024, 1024), (4, 1024, 1024), (16, 1024, 1024), (128, 1024, 1024))
 _FROM_MEMORY = (1, 4096, 4096)  # weights that no near cache keeps
+_SMALL = (1, 512, 512)  # of a small decoder: what handing it to threads takes counts
+_UNPACKED = (1, 2048, 2048)  # floats of the weights fill more than near caches
 _SINCE_BLOCKS = 21  # opset
 _BLOCK = 32  # weights that share a scale, as quantisers write them
 
 
 def products() -> Iterator[Probe]:
     """Products with weights of 8 bits, static and dynamic, and with weights packed in blocks."""
-    for m, n, k in (*_SHAPES, _FROM_MEMORY):
+    for m, n, k in (*_SHAPES, _SMALL, _FROM_MEMORY):
         yield _static("u8s8", m, n, k)
         yield _dynamic(m, n, k)
         yield _packed(4, 4, m, n, k)
     for m, n, k in _SHAPES:
         yield _static("u8u8", m, n, k)
         yield _packed(8, 4, m, n, k)
-        for bits in (4, 8):
+    yield _packed(8, 4, *_SMALL)
+    for bits in (4, 8):
+        for m, n, k in (*_SHAPES, _UNPACKED):
             yield _packed(bits, 0, m, n, k)
 
 
@@ -118,7 +122,7 @@ def _packed(bits: int, accuracy: int, m: int, n: int, k: int) -> Probe:
 
 _CLASSES = (
     *("stem7x7s2", "stem3x3s2", "3x3", "3x3small", "3x3s2", "1x1", "1x1small", "5x5", "group32"),
-    *("depthwise3x3", "depthwise3x3s2", "depthwise5x5"),
+    *("depthwise3x3", "depthwise3x3s2", "depthwise5x5", "3x3few"),
 )
 _UNSIGNED = ("3x3", "3x3small", "1x1", "depthwise3x3")
 

@@ -214,6 +214,8 @@ CONV_CLASSES: Mapping[str, ConvClass] = MappingProxyType(
         "depthwise3x3far56": ConvClass(channels=192, filters=192, size=56, kernel=3, group=192, batch=32),
         "depthwise3x3far14": ConvClass(channels=576, filters=576, size=14, kernel=3, group=576, batch=128),
         "depthwise5x5": ConvClass(channels=192, filters=192, size=28, kernel=5, group=192),
+        # Few channels: how integers gather each position's taps (integer_kernels.py).
+        "3x3few": ConvClass(channels=16, filters=16, size=80, kernel=3),
         "conv1d": ConvClass(channels=128, filters=128, size=1024, kernel=3, rank=1, blocked=False),
         "conv3d": ConvClass(channels=16, filters=32, size=24, kernel=3, rank=3, blocked=False),
         "transpose2x2s2": ConvClass(
