@@ -238,8 +238,7 @@ def operator_times(work: Workload, at: Ceilings) -> tuple[Floats, Bools]:
     streaming += kept / _copy(at, np.maximum(1.0, work.of_model(weights + kept)))
     # A probe keeps its own weights in the nearest cache that holds them; a model's push each other out.
     together = _copy(at, np.maximum(1.0, work.of_model(weights)))
-    # No probe has more of them than the largest: what is larger was never timed at its own size.
-    probed = _copy(at, np.minimum(weights, _WEIGHTS_BYTES))
+    probed = _copy(at, _probed_weights(work, weights, at))
     cold = np.maximum(0.0, weights / together - weights / probed) / _read_share(at)
     memory = streaming + cold
     # A product's traffic adds to its arithmetic: blocks are packed, computed and written in turn. Half of a 1x1
@@ -490,11 +489,21 @@ def _pack_s(at: Ceilings) -> float:
 
 def _rates(at: Ceilings, family: str, shapes: Floats) -> Floats:
     """FLOP/s of products by (m, n, k): measured neighbours in their logarithms, the near ones most."""
+    near = _neighbours(at, family, shapes)
+    if near is None:
+        return np.full(len(shapes), 1e10)
+    weight, _, rates = near
+    mean: Floats = np.exp(weight @ rates)
+    return mean
+
+
+def _neighbours(at: Ceilings, family: str, shapes: Floats) -> tuple[Floats, Floats, Floats] | None:
+    """Of each shape the weights of the probes, which sum to 1; their logarithms (base 2) and those of rates."""
     points = tables(at.values).points(family, at.table)
     if points is None:
         points = tables(at.values).points("gemm.float32", at.table)
     if points is None:
-        return np.full(len(shapes), 1e10)
+        return None
     where, rates = points
     shapes = np.log2(np.maximum(shapes, 1.0))
     # Beyond the probes the nearest edge holds: rates level off there, a slope carried on would not.
@@ -502,8 +511,26 @@ def _rates(at: Ceilings, family: str, shapes: Floats) -> Floats:
     distance = ((shapes[:, None, :] - where[None, :, :]) ** 2 * _AXES).sum(axis=2)
     # At a probe its own rate has almost all the weight; 0.02 keeps the division defined.
     weight = 1.0 / (distance + 0.02) ** 2
-    mean: Floats = np.exp((weight * rates).sum(axis=1) / weight.sum(axis=1))
-    return mean
+    return weight / weight.sum(axis=1, keepdims=True), where, rates
+
+
+def _probed_weights(work: Workload, weights: Floats, at: Ceilings) -> Floats:
+    """Bytes of the weights that a product's rate was measured with: a long one's neighbours may have fewer."""
+    probed = np.minimum(weights, _WEIGHTS_BYTES)
+    chosen = np.flatnonzero((work.kind == Kind.MATMUL) & (weights > 0))
+    if not chosen.size:
+        return probed
+    shapes, which = work.shapes
+    families = [("float32", np.ones(len(chosen), dtype=np.bool_)), *_integer_families(work, chosen)]
+    elements = np.maximum(work["n"][chosen] * work["k"][chosen], 1.0)
+    for name, mine in families:
+        near = _neighbours(at, f"gemm.{name}", shapes)
+        if near is not None:
+            weight, where, _ = near
+            sizes = np.exp2(weight @ where[:, 1:].sum(axis=1))[which[chosen]]
+            share = np.minimum(1.0, sizes / elements)
+            probed[chosen[mine]] = np.minimum(weights[chosen] * share, _WEIGHTS_BYTES)[mine]
+    return probed
 
 
 # Rows matter most: they decide whether weights are used once or often.
