@@ -1,4 +1,4 @@
-"""Mixtures of experts as kernels of a CUDA session: what grouped products need to know of an operator."""
+"""Mixtures of experts: what grouped products of a CUDA session need to know, and the kernels on a CPU."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import prod
 
 from analyzer.graph import Node
-from analyzer.prediction.work_item import Kind, Piece
+from analyzer.prediction.work_item import FLOAT_BYTES, Kind, Piece
 
 # Weights of fc1, fc2 and fc3 (onnxruntime/core/graph/contrib_ops/contrib_defs.cc).
 _WEIGHTS = {"MoE": (2, 4, 6), "QMoE": (2, 5, 8)}
@@ -54,3 +54,66 @@ def experts_piece(node: Node, base: Piece, macs: float) -> Piece | None:
         weights=4.0 * sum(float(tensor.elements or 0) for tensor in whole if tensor.constant),
         fixed_weights=float(sum(tensor.nbytes or 0 for tensor in packed if tensor.constant)),
     )
+
+
+ACTIVATION = "ExpertActivation"
+"""An element of a gated activation, one after the other."""
+_PLAIN = frozenset({"relu", "identity"})
+# Experts of packed weights make floats of them; wider ones by the same loop.
+_UNPACKED = "nbits4a0"
+
+
+def experts_on_cpu(node: Node, base: Piece, macs: float) -> list[Piece]:
+    """The kernels of ONNX Runtime's CPU provider: two products an expert, whose weights no session packs.
+
+    Tokens are taken to spread over the experts. Empty where sizes are open.
+    """
+    shape = experts_piece(node, base, macs)
+    if shape is None:
+        return []
+    hit = min(shape.m * shape.steps, shape.batch)
+    rows = shape.m * shape.steps / hit
+    packed = shape.fixed_weights / max(1.0, sum(_sizes(node)))
+
+    def product(n: float, k: float) -> Piece:
+        floats, integers = (0.0, n * k * packed) if packed else (n * k * FLOAT_BYTES, 0.0)
+        return replace(
+            base,
+            kind=Kind.MATMUL,
+            op=_UNPACKED if packed else base.op,
+            flops=2.0 * rows * n * k,
+            read=floats,
+            kept=floats,
+            written=rows * n * FLOAT_BYTES,
+            weights=0.0,
+            fixed=integers,
+            fixed_weights=integers,
+            m=rows,
+            n=n,
+            k=k,
+            repeats=hit,
+        )
+
+    # fc1 makes gates and values in one product, or in two of the same size together.
+    kernels = [product(shape.n * (shape.taps - 1.0), shape.k), product(shape.k, shape.n)]
+    if str(node.attributes.get("activation_type", "relu")) not in _PLAIN:
+        elements = rows * hit * shape.n
+        kernels.append(
+            replace(base, kind=Kind.VECTOR, op=ACTIVATION, flops=0.0, read=0.0, written=0.0, fixed=0.0,
+                    weights=0.0, fixed_weights=0.0, elements=elements)
+        )  # fmt: skip
+    return kernels
+
+
+def _sizes(node: Node) -> list[float]:
+    """Weights of all experts in each matrix, of packed ones as many as they hold."""
+    narrow = int(node.attributes.get("expert_weight_bits", _BYTE))
+    stored = [node.input(position) for position in _WEIGHTS[node.op_type]]
+    return [
+        float(tensor.elements or 0) * (_BYTE / narrow if tensor.dtype.bits == _BYTE else 1.0)
+        for tensor in stored
+        if tensor is not None
+    ]
+
+
+_BYTE = 8

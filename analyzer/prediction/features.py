@@ -12,6 +12,7 @@ from analyzer.costs.registry import count_graph, count_node
 from analyzer.graph import DEFAULT_DOMAIN, DTYPES, Graph, Node, Tensor, broadcast
 from analyzer.operators import does_no_work
 from analyzer.prediction.cached_attention import cached_pieces
+from analyzer.prediction.expert_pieces import experts_on_cpu
 from analyzer.prediction.loop_variants import variant
 from analyzer.prediction.text_pieces import ON_TEXTS, gram_pieces, text_pieces
 from analyzer.prediction.work_item import FLOAT_BYTES, Kind, Piece
@@ -471,6 +472,10 @@ def _attention(node: Node, cost: Cost, base: Piece) -> list[Piece]:
     return parts
 
 
+def _experts(node: Node, cost: Cost, base: Piece) -> list[Piece]:
+    return experts_on_cpu(node, base, float(cost.macs or 0)) or _fallback_product(node, cost, base)
+
+
 def _heads_of_keys(node: Node) -> float:
     """Heads of queries that share one of keys and values."""
     heads, shared = node.attributes.get("num_heads"), node.attributes.get("kv_num_heads")
@@ -678,6 +683,7 @@ _RULES: dict[str, _Rule] = {
     **dict.fromkeys(POOLS, _pool),
     **dict.fromkeys(RECURRENT_GATES, _recurrent),
     **dict.fromkeys(("Attention", "MultiHeadAttention", "GroupQueryAttention"), _attention),
+    **dict.fromkeys(("MoE", "QMoE"), _experts),
     "TopK": _top,
     **dict.fromkeys(WITH_BODIES, _body_pieces),
     "Normalizer": _normalizer,

@@ -111,7 +111,9 @@ class IntegerShapes:
 
         Args:
             names: Class of each convolution; 1 for those that are grouped.
-            filters, products, taps: Results at a position, products of a result, taps.
+            filters: Results at a position.
+            products: Products of a result.
+            taps: Positions of the window.
         """
         factors = np.ones(len(names))
         if not self._product_s:
@@ -126,7 +128,8 @@ class IntegerShapes:
 
     def _operation_s(self, name: str, products: Floats, filters: Floats, taps: Floats) -> Floats:
         filled = np.ceil(np.maximum(filters, 1.0) / _PANEL) * _PANEL
-        gathered = np.where(taps > 1, taps * self._tap_s["stem3x3s2" if name.startswith("stem") else "3x3few"], 0.0)
+        tap_s = self._tap_s["stem3x3s2" if name.startswith("stem") else "3x3few"]
+        gathered = np.where(taps > 1, taps * tap_s, 0.0)
         seconds = filled * products * self._product_s + filters * self._result_s + gathered
         each: Floats = seconds / np.maximum(filters * products, 1.0)
         return each
