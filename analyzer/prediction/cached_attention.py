@@ -82,8 +82,8 @@ def _products(base: Piece, shape: AttentionShape, copied: float) -> Iterator[Pie
     if shape.queries <= 1:
         # Keys lie as rows, and are turned into panels of columns before one row is multiplied by them
         # (MlasSgemmTransposePackB); values are read as they lie.
-        lying = replace(each, kind=Kind.MOVE, op="TransposeHeads", flops=0.0, read=0.0)
-        yield replace(lying, elements=once, rows=heads / again, row=0.0)
+        lying = replace(each, kind=Kind.MOVE, op="TransposeHeads", flops=0.0, read=0.0, repeats=1.0)
+        yield replace(lying, batch=heads, elements=once * again, rows=heads, row=0.0)
     yield replace(each, n=keys, k=shape.size)
     yield replace(
         each, n=shape.size, k=keys, written=max(0.0, base.written - copied) / again, fixed=base.fixed / again
