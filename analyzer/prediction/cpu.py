@@ -194,7 +194,7 @@ def widths(work: Workload, at: Ceilings) -> Floats:
 
 
 # 42 quantised and 20 classical models on two threads and on one of an EPYC (tests/benchmarks/deployed.md): 11 %
-# off at the median; 120 of 124 within this width of what was measured.
+# to 14 % off at the median; 117 of 124 within this width of what was measured.
 _LESS_SURE = 1.15
 
 

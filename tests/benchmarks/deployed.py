@@ -1,6 +1,6 @@
 """Predicted over measured of quantised and classical models on this CPU; prints two tables.
 
-    python tests/benchmarks/deployed.py FOLDER [FOLDER...] [--rows 1000] [--visits 6] [--one-thread]
+    python tests/benchmarks/deployed.py FOLDER [FOLDER...] [--visits 6] [--one-thread] [--markdown]
 
 The folders are those that ``deployed_quantized.py``, ``deployed_generators.py``, ``deployed_classical.py`` and
 ``deployed_trees.py`` write. Each model is measured in visits that take turns with all others, so that a slow
@@ -58,6 +58,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1000, help="of classical models, as their inputs have")
     parser.add_argument("--visits", type=int, default=6)
     parser.add_argument("--one-thread", action="store_true", help="processor time of one thread")
+    parser.add_argument("--markdown", action="store_true", help="tables as in deployed.md")
     arguments = parser.parse_args()
     alone: bool = arguments.one_thread
     paths = sorted(path for folder in arguments.folders for path in folder.glob("*.onnx"))
@@ -67,16 +68,25 @@ def main() -> None:
         for path, call in calls.items():
             best[path] = min(best[path], _visit(call, time.thread_time if alone else time.perf_counter))
     rows = {path.stem: _row(path, best[path], arguments.rows, alone) for path in calls}
-    console = Console(width=120)
+    print_table = _print_markdown if arguments.markdown else Console(width=120).print
     quantised = [row for row in rows.values() if _origin(row.name) in rows]
     classical = [
         row for path in calls if path.with_suffix(".npz").exists() and (row := rows[path.stem]) is not None
     ]
     for title, group in (("Quantised", quantised), ("Classical", classical)):
         if group:
-            _print(console, title, group)
+            _print(print_table, title, group)
     if quantised:
-        _print_gains(console, quantised, rows)
+        _print_gains(print_table, quantised, rows)
+
+
+def _print_markdown(table: Table) -> None:
+    print(f"\n### {table.title}\n")
+    print(f"| {' | '.join(str(column.header) for column in table.columns)} |")
+    print(f"|---|{'---:|' * (len(table.columns) - 1)}")
+    for cells in zip(*(list(column.cells) for column in table.columns), strict=True):
+        print(f"| {' | '.join(map(str, cells))} |")
+    print()
 
 
 def _origin(name: str) -> str:
@@ -139,7 +149,7 @@ def _row(path: Path, measured_s: float, rows: int, alone: bool) -> Row:
     )
 
 
-def _print(console: Console, title: str, rows: list[Row]) -> None:
+def _print(print_table: Callable[[Table], None], title: str, rows: list[Row]) -> None:
     table = Table("model", "measured", "predicted", "90 %", "ratio", title=title)
     for row in rows:
         interval = f"{row.low_s * 1e3:.3f} to {row.high_s * 1e3:.3f}"
@@ -150,7 +160,7 @@ def _print(console: Console, title: str, rows: list[Row]) -> None:
             interval,
             f"{row.ratio:.2f}",
         )
-    console.print(table)
+    print_table(table)
     errors = sorted(max(row.ratio, 1 / row.ratio) - 1 for row in rows)
     beyond = sum(error > 1 for error in errors)
     held = sum(row.low_s <= row.measured_s <= row.high_s for row in rows) / len(rows)
@@ -160,7 +170,7 @@ def _print(console: Console, title: str, rows: list[Row]) -> None:
     )
 
 
-def _print_gains(console: Console, quantised: list[Row], rows: Mapping[str, Row]) -> None:
+def _print_gains(print_table: Callable[[Table], None], quantised: list[Row], rows: Mapping[str, Row]) -> None:
     table = Table("model", "gain measured", "predicted", "ratio", title="Gain over the float network")
     errors = []
     for row in quantised:
@@ -168,7 +178,7 @@ def _print_gains(console: Console, quantised: list[Row], rows: Mapping[str, Row]
         measured, predicted = floats.measured_s / row.measured_s, floats.time_s / row.time_s
         errors.append(max(predicted / measured, measured / predicted) - 1)
         table.add_row(row.name, f"{measured:.2f}", f"{predicted:.2f}", f"{predicted / measured:.2f}")
-    console.print(table)
+    print_table(table)
     within = sum(error <= 0.25 for error in errors)
     print(f"gain: median error {statistics.median(errors):.1%}, {within} of {len(errors)} within 25 %")
 
