@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _SHAPES = ((1, 1024, 1024), (4, 1024, 1024), (16, 1024, 1024), (128, 1024, 1024))
 _FROM_MEMORY = (1, 4096, 4096)  # weights that no near cache keeps
 _SMALL = (1, 512, 512)  # of a small decoder: what handing it to threads takes counts
+_COPIES = 4
 _UNPACKED = (1, 2048, 2048)  # floats of the weights fill more than near caches
 _SINCE_BLOCKS = 21  # opset
 _BLOCK = 32  # weights that share a scale, as quantisers write them
@@ -35,14 +36,17 @@ _BLOCK = 32  # weights that share a scale, as quantisers write them
 
 def products() -> Iterator[Probe]:
     """Products with weights of 8 bits, static and dynamic, and with weights packed in blocks."""
-    for m, n, k in (*_SHAPES, _SMALL, _FROM_MEMORY):
+    for m, n, k in (*_SHAPES, _FROM_MEMORY):
         yield _static("u8s8", m, n, k)
         yield _dynamic(m, n, k)
         yield _packed(4, 4, m, n, k)
+    small = (_static("u8s8", *_SMALL), _dynamic(*_SMALL), _packed(4, 4, *_SMALL), _packed(8, 4, *_SMALL))
+    for probe in small:
+        # One after the other, as in a decoder: between calls of one alone threads are already waiting for it.
+        yield probe.repeated(_COPIES, fresh_constants=True)
     for m, n, k in _SHAPES:
         yield _static("u8u8", m, n, k)
         yield _packed(8, 4, m, n, k)
-    yield _packed(8, 4, *_SMALL)
     for bits in (4, 8):
         for m, n, k in (*_SHAPES, _UNPACKED):
             yield _packed(bits, 0, m, n, k)
