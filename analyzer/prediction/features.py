@@ -458,11 +458,8 @@ def _attention(node: Node, cost: Cost, base: Piece) -> list[Piece]:
     heads, queries, keys, width = shape
     each = 2.0 * heads * queries * keys * width
     rest = max(0.0, float(2 * (cost.macs or 0)) - 2 * each)
-    # Each head of queries reads its keys and values anew (ONNX Runtime's CPU provider takes a product a head:
-    # gqa_attention_base.h): as often as heads share them, a part of the products each time.
-    again = _heads_of_keys(node) if queries <= 1 else 1.0
-    each_time = replace(base, kind=Kind.MATMUL, flops=each / again, read=base.read / 2, weights=0.0,
-                        batch=heads / again, m=queries, repeats=again)  # fmt: skip
+    each_time = replace(base, kind=Kind.MATMUL, flops=each, read=base.read / 2, weights=0.0, batch=heads,
+                        m=queries)  # fmt: skip
     parts = [
         replace(each_time, written=0.0, fixed=0.0, n=keys, k=width),
         replace(each_time, n=width, k=keys),
@@ -474,12 +471,6 @@ def _attention(node: Node, cost: Cost, base: Piece) -> list[Piece]:
 
 def _experts(node: Node, cost: Cost, base: Piece) -> list[Piece]:
     return experts_on_cpu(node, base, float(cost.macs or 0)) or _fallback_product(node, cost, base)
-
-
-def _heads_of_keys(node: Node) -> float:
-    """Heads of queries that share one of keys and values."""
-    heads, shared = node.attributes.get("num_heads"), node.attributes.get("kv_num_heads")
-    return heads / shared if heads and shared else 1.0
 
 
 def _attention_shape(node: Node) -> tuple[float, float, float, float] | None:
