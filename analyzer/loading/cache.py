@@ -21,7 +21,7 @@ from analyzer.loading.dependencies import Dependencies, count_as_read, open_file
 from analyzer.run_folder import FileToBe, is_being_written, remove_dead_files
 
 # Raise when the format or the meaning of an entry changes.
-_FORMAT = 3
+_FORMAT = 4
 # Exports hold no weights: GPT-3's takes 3 MB.
 _LIMIT_BYTES = 512 * 2**20
 # The last three build models by their names or configurations.

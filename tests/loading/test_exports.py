@@ -139,6 +139,29 @@ def test_a_large_constant_made_in_forward_keeps_its_values(write: Callable[..., 
     np.testing.assert_allclose(outputs[0], expected[0], rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("code", "transposes"),
+    [
+        ("torch.zeros_like(x).index_add_(0, places, x)", 0),  # two of the translation's own, the last returned
+        ("torch.zeros_like(x).index_add_(0, places, x).relu() @ x.permute(1, 0)", 1),
+    ],
+)
+def test_a_transpose_that_leaves_all_axes_is_no_operator(
+    write: Callable[..., Any], tmp_path: Path, code: str, transposes: int
+) -> None:
+    """PyTorch's own export with its optimiser has none either."""
+    found = loaded(
+        write(f"""
+        class Net(nn.Module):
+            def forward(self, x, places): return {code}
+        def example_inputs(batch=4): return torch.randn(4, 3), torch.tensor([1, 0, 3, 1])
+    """)
+    )
+    assert [node.op_type for node in found.graph(4).nodes].count("Transpose") == transposes
+    outputs, expected = run(found, 4, tmp_path)
+    np.testing.assert_allclose(outputs[0], expected[0], rtol=1e-5)
+
+
 def test_control_flow_on_values_falls_back_to_torchscript_and_says_so(
     write: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -250,6 +250,7 @@ def lighten(model: ir.Model) -> Constants:
         common.CommonSubexpressionEliminationPass(),
     )(model)
     _drop_made_up_biases(model)
+    _drop_still_transposes(model)
     _restore_origins(model, origins)
     return held_back
 
@@ -449,3 +450,30 @@ def _unique_names(model: ir.Model) -> None:
             name = f"{name}_{number}"
         node.name = name
         seen.add(name)
+
+
+def _drop_still_transposes(model: ir.Model) -> None:
+    """Takes out transposes that leave each axis where it is, as the exporter's optimiser does.
+
+    The translation of ``index_put`` puts one before and one behind, whatever the axis
+    (onnxscript/function_libs/torch_lib/ops/core.py), and sessions run them: copies.
+    """
+    import onnx_ir
+
+    outputs = model.graph.outputs
+    for node in list(model.graph):
+        order = node.attributes.get("perm") if node.op_type == "Transpose" else None
+        source, result = (node.inputs[0], node.outputs[0]) if order is not None else (None, None)
+        if order is None or source is None or result is None:
+            continue
+        axes = list(order.as_ints())
+        if axes != list(range(len(axes))):
+            continue
+        if result in outputs:
+            if source.producer() is None or source in outputs:
+                continue  # an input that is returned as it is needs a node
+            source.name = result.name
+            outputs[outputs.index(result)] = source
+        source.shape = source.shape or result.shape
+        onnx_ir.convenience.replace_all_uses_with(result, source)
+        model.graph.remove(node, safe=True)
