@@ -26,7 +26,8 @@ from analyzer.report.charts.chart import (
     tooltip,
 )
 from analyzer.report.charts.families import SHAPES, family
-from analyzer.report.summary import Time, peak
+from analyzer.report.summary.figure_words import Time
+from analyzer.report.summary.model_facts import peak
 from analyzer.text import plural
 from analyzer.units import digits, rate
 

@@ -36,7 +36,7 @@ from analyzer.report.charts.roofline import (
 )
 from analyzer.report.compare.comparison import Comparison
 from analyzer.report.compare.plan_charts import labelled, record_colours, record_shapes
-from analyzer.report.summary import per_second
+from analyzer.report.summary.figure_words import per_second
 from analyzer.text import listed, plural
 from analyzer.units import seconds
 
