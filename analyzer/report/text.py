@@ -574,7 +574,9 @@ def _rich_top(operators: Sequence[TopOperator], width: int, time: str) -> Table:
     for title in figures:
         grid.add_column(title, justify="left" if title == "Verdict" else "right", no_wrap=True)
     for index, (operator, name) in enumerate(zip(operators, names, strict=True)):
-        module = clean(operator.place)
+        room_of_place = max(of_modules, _FEWEST_OF_MODULES)
+        place = operator.place_in(room_of_place) if operator.count > 1 else operator.place
+        module = clean(place)
         grid.add_row(
             escape(middle_cut(name, of_names)),
             *((escape(module_cut(module, of_modules)),) if of_modules >= _FEWEST_OF_MODULES else ()),

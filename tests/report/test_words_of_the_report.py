@@ -169,6 +169,9 @@ def test_where_no_operator_has_a_good_share_types_are_told_with_their_sums_and_c
     assert "What takes the best plan&#39;s time, by type of operator" in page
     assert "Type0 <small>10 operators</small>" in page
     assert "| Type0 | 10 operators |" in markdown.render(told)
+    # A name that leaves no room keeps the number whole.
+    long = replace(top[0], op_type="BatchNormalization")
+    assert (long.place, long.short_place, long.place_in(8)) == ("10 operators", "× 10", "× 10")
     # Of twelve operators ten have most of the time.
     assert [row.count for row in leading_operators.top_operators(alike(3, 4))] == [1] * 10
 

@@ -31,7 +31,7 @@ _ASIDES = {
 # What runs nowhere, or in no time, or in a time that nobody knows, is on neither.
 _NOWHERE = {"folded": "folded", "free": "free", "unknown": "not known", "no-kernel": "no kernel"}
 # Letters of the page's first column, and those of a place beside a long type.
-_ROOM_OF_NAMES, _LEAST_ROOM = 28, 14
+_ROOM_OF_NAMES, _LEAST_ROOM = 26, 14
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +74,15 @@ class TopOperator:
     @property
     def short_place(self) -> str:
         """The same in the room that the page has for it: layers have their beginnings in common."""
-        room = max(_ROOM_OF_NAMES - len(self.op_type), _LEAST_ROOM)
-        of_module = self.count == 1 and bool(self.module)
-        return module_cut(self.place, room) if of_module else middle_cut(self.place, room)
+        if self.count > 1:
+            return self.place_in(_ROOM_OF_NAMES - len(self.op_type))
+        return self.place_in(max(_ROOM_OF_NAMES - len(self.op_type), _LEAST_ROOM))
+
+    def place_in(self, room: int) -> str:
+        """The same in so many letters; a number of operators is never cut: ``× 53``."""
+        if self.count > 1:
+            return self.place if len(self.place) <= room else f"× {self.count:,}"
+        return module_cut(self.place, room) if self.module else middle_cut(self.place, room)
 
     @property
     def verdict(self) -> str:
