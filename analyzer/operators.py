@@ -23,6 +23,14 @@ CONTRIB_VIEWS = frozenset({"ExpandDims"})
 SHAPE_READERS = frozenset({"Shape", "Size"})
 """They read no element; on a GPU they run without a kernel."""
 
+INTEGER_PRODUCTS = frozenset(
+    {
+        *("QLinearMatMul", "QLinearConv", "QGemm", "MatMulInteger", "ConvInteger", "MatMulIntegerToFloat"),
+        *("DynamicQuantizeMatMul", "MatMulNBits", "QAttention", "DynamicQuantizeLSTM"),
+    }
+)
+"""Types of executed nodes that multiply integers."""
+
 _LITERAL = "Constant"  # becomes an initializer when a session is made (onnxruntime/core/graph/graph.cc)
 
 # ONNX Runtime's list lacks Bernoulli, which ONNX defines as a function of RandomUniformLike

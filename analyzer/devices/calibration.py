@@ -263,6 +263,14 @@ def taken_meanwhile(values: Mapping[str, float]) -> float:
 _SPOILT = 0.1
 
 
+def disturbance(values: Mapping[str, float]) -> str:
+    """That other processes disturbed a calibration, as the end of a sentence; empty where they did not."""
+    if not taken_meanwhile(values):
+        return ""
+    cores, others = values.get("cores", 1.0), values["busy"]
+    return f"calibrated while other processes ran beside it ({others:.1f} of {cores:.0f} cores)"
+
+
 # What the summary shows: key, words, unit.
 _HEADLINES = (
     ("gemm.float32.t{T}.m1024.n1024.k1024", "float32 product, {T} threads", "FLOP/s"),

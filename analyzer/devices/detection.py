@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -10,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from analyzer.devices.calibration import load_calibration
+from analyzer.devices.calibration import disturbance, load_calibration
 from analyzer.devices.catalogue import DEFAULT_CPU, device, gpus, match_cpu
 from analyzer.devices.device import Device
 from analyzer.devices.nvml import driver, handle, text
@@ -24,6 +25,9 @@ _MEMORY_COPY_BYTES = 256 << 20  # beyond any cache, and the largest key of `copy
 # What one core streams at least: half of what the reference core of prediction/reference_core.toml does.
 _CORE_BYTES_PER_S = 20e9
 _SOURCE_MEASURED = "measured on this machine by `analyze calibrate`"
+# Of a calibration's keys those in FLOP/s, and the types in them whose arithmetic is of each precision.
+_PRODUCTS = "gemm|gemm_dynamic|gemm_trans|bmm|conv|attention"
+_PROBED_IN = {"fp32": "float32", "fp64": "float64", "int8": "int8|u8s8|u8u8|dynamic|nbits[48]a4"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,14 +214,14 @@ def _described_cpu(description: Mapping[str, Any]) -> Device:
 
 def _calibrated(cpu: Device, measured: Mapping[str, float]) -> Device:
     threads = int(measured.get("threads", 1))
-    fp32_rates = [value for key, value in measured.items() if key.startswith(f"gemm.float32.t{threads}.")]
-    fp64_rates = [value for key, value in measured.items() if key.startswith(f"gemm.float64.t{threads}.")]
-    int8_rates = [value for key, value in measured.items() if key.startswith(f"gemm.int8.t{threads}.")]
     peaks = dict(cpu.peak_flops_per_s)
-    for precision, measured_rates in (("fp32", fp32_rates), ("fp64", fp64_rates), ("int8", int8_rates)):
-        if measured_rates:
-            # The best shape stands for the peak, as on a data sheet; prediction reads the single shapes.
-            peaks[precision] = max(measured_rates)
+    for precision, kinds in _PROBED_IN.items():
+        key_of_rate = re.compile(rf"(?:{_PRODUCTS})\.(?:{kinds})\.t{threads}\.")
+        rates = [value for key, value in measured.items() if key_of_rate.match(key)]
+        if rates:
+            # The best kernel and shape stand for the peak, as on a data sheet: what is predicted of the single
+            # ones stays below it.
+            peaks[precision] = max(rates)
     bandwidth = measured.get(f"copy.t{threads}.{_MEMORY_COPY_BYTES}")
     return replace(
         cpu,
@@ -227,7 +231,7 @@ def _calibrated(cpu: Device, measured: Mapping[str, float]) -> Device:
         units=min(cpu.units, int(measured.get("cores", cpu.units))),
         origin="calibrated",
         source=_SOURCE_MEASURED,
-        notes="",
+        notes=f"This CPU was {busy}." if (busy := disturbance(measured)) else "",
         calibration=measured,
         assumed=(),
     )

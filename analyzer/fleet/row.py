@@ -13,7 +13,8 @@ from analyzer.record.capacity import CapacityOption, CapacityResult
 from analyzer.record.fleet import FleetCell, FleetModel
 from analyzer.record.generation import GenerationOption, GenerationResult
 from analyzer.record.ranking import RankedCandidate
-from analyzer.report import capacity_words, generation_words, summary
+from analyzer.report import capacity_words, generation_words
+from analyzer.report.summary import verdict_words
 from analyzer.text import latency_limit
 
 
@@ -80,7 +81,7 @@ def _sentence(analysis: Analysis) -> str:
         return capacity_words.sentence(analysis.capacity)
     if analysis.generation is not None:
         return generation_words.sentence(analysis, analysis.generation)
-    return summary.sentence(analysis)
+    return verdict_words.sentence(analysis)
 
 
 def _cells(analysis: Analysis) -> tuple[tuple[FleetCell, ...], int | None]:

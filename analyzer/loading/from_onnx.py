@@ -12,6 +12,7 @@ from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading import reader
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import Reference
+from analyzer.loading.python.graph_inputs import is_one_graph
 from analyzer.loading.python.input_spec import InputSpec, values_problem
 from analyzer.loading.python.layer_inputs import IMAGE_SIDE
 from analyzer.loading.python.source_lines import shown_path
@@ -73,7 +74,7 @@ def from_proto(
     notes += _one_batch(proto, specs)
     bindings = given_sizes(proto, specs)
     symbol, fixed = batch_dimension(proto)
-    if batch is None and symbol and takes_nodes_and_edges(proto):
+    if batch is None and symbol and takes_one_graph(proto):
         symbol, fixed = "", 1
     if batch is not None and not symbol and fixed is not None and batch != fixed:
         raise InputError(
@@ -260,24 +261,19 @@ def batch_dimension(proto: onnx.ModelProto) -> tuple[str, int | None]:
     return "", fixed
 
 
-def takes_nodes_and_edges(proto: onnx.ModelProto) -> bool:
-    """Whether the inputs are one graph: open numbers of nodes and of edges, which are pairs of nodes.
-
-    Its nodes are no batch: twice as many are another graph, not two (PyTorch Geometric's ``edge_index``).
-    """
-    kinds = [value.type.tensor_type for value in fed_inputs(proto)]
-    open_first = [kind for kind in kinds if kind.shape.dim and not kind.shape.dim[0].dim_value]
-    nodes = any(DTYPES_BY_NUMBER.get(kind.elem_type, UNDEFINED).is_float for kind in open_first)
-    return nodes and any(
-        len(kind.shape.dim) == _ENDS
-        and kind.shape.dim[0].dim_value == _ENDS
-        and not kind.shape.dim[1].dim_value
-        and DTYPES_BY_NUMBER.get(kind.elem_type, UNDEFINED).name in ("int32", "int64")
-        for kind in kinds
-    )
-
-
-_ENDS = 2  # of an edge
+def takes_one_graph(proto: onnx.ModelProto) -> bool:
+    """Whether the inputs whose sizes are open are the nodes and the edges of one graph."""
+    kinds = [(value.name, value.type.tensor_type) for value in fed_inputs(proto)]
+    inputs = [
+        (
+            name,
+            [dim.dim_value if dim.dim_value > 0 else None for dim in kind.shape.dim],
+            DTYPES_BY_NUMBER.get(kind.elem_type, UNDEFINED).name,
+        )
+        for name, kind in kinds
+    ]
+    # What has a fixed size grows with no graph.
+    return is_one_graph(each for each in inputs if None in each[1])
 
 
 def _one_batch(proto: onnx.ModelProto, specs: Sequence[InputSpec]) -> tuple[str, ...]:

@@ -67,7 +67,7 @@ def load_pt2(
         ModelError: The file cannot be read, or takes more than the limits.
         InputError: ``--input`` does not fit the program, or its batch is fixed to another size.
     """
-    from analyzer.loading.from_onnx import given_sizes, require_one_size, takes_nodes_and_edges
+    from analyzer.loading.from_onnx import given_sizes, require_one_size, takes_one_graph
 
     assert reference.path is not None
     proto, facts = reader.saved_program(
@@ -84,7 +84,7 @@ def load_pt2(
                 hint="Write B for the batch, and give --batch in that range.",
             )
         facts["batch"] = size
-    if batch is None and facts["symbol"] and takes_nodes_and_edges(proto):
+    if batch is None and facts["symbol"] and takes_one_graph(proto):
         bindings.setdefault(facts["symbol"], facts["batch"])
         low, high = 1, 1
         facts |= {"symbol": "", "batch": 1, "static_batch": 1}

@@ -9,7 +9,7 @@ from importlib import metadata
 from typing import Any
 
 from analyzer import __version__
-from analyzer.devices.calibration import taken_meanwhile
+from analyzer.devices.calibration import disturbance
 from analyzer.devices.device import Device
 from analyzer.pipeline.measure import Measured
 from analyzer.record.analysis import Environment
@@ -49,14 +49,12 @@ def describe(
 
 def _about_calibration(cpu: Device) -> tuple[str, ...]:
     """A sentence where the CPU's own figures were measured on a busy machine."""
-    share = taken_meanwhile(cpu.calibration)
-    if not share:
+    busy = disturbance(cpu.calibration)
+    if not busy:
         return ()
-    cores, others = cpu.calibration.get("cores", 1.0), cpu.calibration["busy"]
     return (
-        f"This CPU was calibrated while other processes ran beside it ({others:.1f} of {cores:.0f} cores): "
-        "what is predicted for it may be too slow, its intervals are widened; `analyze calibrate` on a quiet "
-        "machine measures anew.",
+        f"This CPU was {busy}: what is predicted for it may be too slow, its intervals are widened; "
+        "`analyze calibrate` on a quiet machine measures anew.",
     )
 
 

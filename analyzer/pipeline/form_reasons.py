@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from analyzer.conversion import HALF, PRODUCTS, in_floats, integer_form, without_half_kernel
 from analyzer.graph import Graph
+from analyzer.operators import INTEGER_PRODUCTS
 from analyzer.ort.execution import Group
 from analyzer.ort.quantization_parameters import QUANTIZERS
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.precision import own_precision
-from analyzer.prediction.integer_kernels import PRODUCTS as INTEGER_PRODUCTS
 from analyzer.text import first_few, plural
 
 _FLOATS = frozenset({"float32", "float16", "bfloat16"})

@@ -11,14 +11,6 @@ import numpy.typing as npt
 from analyzer.arrays import Floats
 from analyzer.graph import Node, Tensor
 
-PRODUCTS = frozenset(
-    {
-        *("QLinearMatMul", "QLinearConv", "QGemm", "MatMulInteger", "ConvInteger", "MatMulIntegerToFloat"),
-        *("DynamicQuantizeMatMul", "MatMulNBits", "QAttention", "DynamicQuantizeLSTM"),
-    }
-)
-"""Types of executed nodes that multiply integers."""
-
 FAMILIES = ("u8s8", "u8u8", "dynamic", "nbits4a4", "nbits4a0", "nbits8a4", "nbits8a0")
 """Products that ``calibrate`` measures: 8 bits with weights of either sign, dynamic, packed."""
 

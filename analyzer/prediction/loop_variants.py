@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analyzer.graph import Node, Tensor
-from analyzer.operators import CLASSICAL_DOMAIN
+from analyzer.operators import CLASSICAL_DOMAIN, INTEGER_PRODUCTS
 from analyzer.prediction import integer_kernels
 
 _ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div", "Min", "Max"})
@@ -27,7 +27,7 @@ def variant(node: Node) -> str:
         return "ResizeBytes" if node.attributes.get("mode", "nearest") == "nearest" else "ResizeLinear"
     if node.op_type in ("Resize", "Upsample"):
         return "ResizeNearest" if node.attributes.get("mode", "nearest") == "nearest" else "ResizeLinear"
-    if node.op_type in integer_kernels.PRODUCTS:
+    if node.op_type in INTEGER_PRODUCTS:
         return integer_kernels.family_of(node.op_type, node)
     if node.op_type == "DequantizeLinear":
         return _dequantize(node)

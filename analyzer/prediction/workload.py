@@ -13,7 +13,7 @@ from analyzer.arrays import Bools, Floats, Ints
 from analyzer.costs.cost import ZERO, Cost, Costs
 from analyzer.costs.dimensions import OpenSizeError
 from analyzer.graph import Graph, Node, Tensor
-from analyzer.operators import does_no_work
+from analyzer.operators import INTEGER_PRODUCTS, does_no_work
 from analyzer.ort.execution import Group
 from analyzer.prediction import integer_kernels
 from analyzer.prediction.channels_last import channels_last_copies
@@ -335,7 +335,7 @@ def _joined_pieces(
             (products if piece.kind in PRODUCTS else others).append(piece)
     if not products:
         return _merged(others, group)
-    if group.op_type in integer_kernels.PRODUCTS:
+    if group.op_type in INTEGER_PRODUCTS:
         return [_integer_product(graph, products[-1], group, inner)]
     extra = sum(piece.read - piece.weights for piece in others)
     products[-1] = replace(

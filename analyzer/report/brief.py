@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from analyzer.record.analysis import Analysis
-from analyzer.report import capacity_words, generation_words, method, price_words, summary
+from analyzer.report import capacity_words, generation_words, method, price_words
 from analyzer.report.answer import AnswerFigure
 from analyzer.report.ranking import marked_plans
 from analyzer.report.ranking import words as ranking_words
-from analyzer.report.summary import MARKS, PlanCard, marked, signed
+from analyzer.report.summary import model_facts, verdict_words
+from analyzer.report.summary.figure_words import MARKS, marked, signed
+from analyzer.report.summary.plan_cards import PlanCard
 from analyzer.text import loggable, printable
 from analyzer.units import UNKNOWN
 
@@ -19,7 +21,7 @@ def render(analysis: Analysis) -> str:
     subject, sentence, figures = answer(analysis)
     blocks = (
         [f"{analysis.model.name}: {subject}"],
-        [*filter(None, (sentence, summary.errors(analysis))), *(() if figures else _beside(analysis))],
+        [*filter(None, (sentence, verdict_words.errors(analysis))), *(() if figures else _beside(analysis))],
         [_figure(figure) for figure in figures],
         [_plan(card) for card in marked_plans.distinct_cards(analysis)] if not figures else [],
         *(() if figures else _reasons(analysis)),
@@ -42,19 +44,19 @@ def answer(analysis: Analysis) -> tuple[str, str, tuple[AnswerFigure, ...]]:
             generation_words.sentence(analysis, generation),
             tuple(generation_words.figures(generation)),
         )
-    return summary.subject(analysis), ranking_words.sentence(analysis), ()
+    return verdict_words.subject(analysis), ranking_words.sentence(analysis), ()
 
 
 def open_points(analysis: Analysis) -> tuple[str, ...]:
     """What an answer rests on that nobody gave, and what the record does not hold, a sentence or two each."""
     told = (
-        summary.open_sizes(analysis),
-        summary.inputs_line(analysis),
-        summary.guessed_inputs(analysis),
-        summary.assumed(analysis),
-        summary.state(analysis),
+        model_facts.open_sizes(analysis),
+        model_facts.inputs_line(analysis),
+        model_facts.guessed_inputs(analysis),
+        model_facts.assumed(analysis),
+        model_facts.state(analysis),
         price_words.statement(analysis),
-        *summary.missing(analysis),
+        *model_facts.missing(analysis),
         *analysis.environment.messages,
         *(capacity_words.notes(analysis.capacity) if analysis.capacity is not None else ()),
         *(analysis.generation.notes if analysis.generation is not None else ()),
@@ -64,11 +66,11 @@ def open_points(analysis: Analysis) -> tuple[str, ...]:
 
 def _beside(analysis: Analysis) -> Iterator[str]:
     yield from ranking_words.beside(analysis)
-    yield from filter(None, (summary.confidence(analysis), summary.crossover(analysis)))
+    yield from filter(None, (verdict_words.confidence(analysis), verdict_words.crossover(analysis)))
 
 
 def _reasons(analysis: Analysis) -> Iterator[list[str]]:
-    yield _bullets(f"Why{ranking_words.about_first(analysis)}", summary.reasons(analysis))
+    yield _bullets(f"Why{ranking_words.about_first(analysis)}", verdict_words.reasons(analysis))
     yield _bullets("What would change it", analysis.verdict.would_change)
 
 

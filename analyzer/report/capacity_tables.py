@@ -10,7 +10,7 @@ from analyzer.record.capacity import CapacityOption, CapacityResult
 from analyzer.report import capacity_words as words
 from analyzer.report.answer import OptionTable, first_rows, narrowed
 from analyzer.report.generation_words import rate, short
-from analyzer.report.summary import signed
+from analyzer.report.summary.figure_words import signed
 from analyzer.text import plural
 from analyzer.units import UNKNOWN, count, digits, dollars, seconds, share
 

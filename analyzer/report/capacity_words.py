@@ -6,7 +6,7 @@ from analyzer.record.capacity import CapacityOption, CapacityResult, InstanceLoa
 from analyzer.report import price_words
 from analyzer.report.answer import AnswerFigure
 from analyzer.report.generation_words import rate
-from analyzer.report.summary import span
+from analyzer.report.summary.figure_words import span
 from analyzer.text import plural
 from analyzer.units import HOURS_PER_MONTH, UNKNOWN, count, digits, dollars, factor, seconds, share
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from analyzer.checks.device_answers import DeviceAnswer, device_answers, slo_of
 from analyzer.record.analysis import Analysis, PlanResult
 from analyzer.record.ranking import RankedCandidate
-from analyzer.report.summary import VERDICT_WORDS, marked, per_second, span
+from analyzer.report.summary.figure_words import VERDICT_WORDS, marked, per_second, span
 from analyzer.units import UNKNOWN, dollars, seconds
 
 TITLE = "Every GPU that was asked about"

@@ -11,7 +11,7 @@ from analyzer.record.analysis import Analysis, Finding, OperatorResult
 from analyzer.report import device_rows
 from analyzer.report.escaping import escape, printable
 from analyzer.report.markdown import table
-from analyzer.report.summary import in_precision
+from analyzer.report.summary.model_facts import in_precision
 from analyzer.text import loggable, plural
 from analyzer.units import byte_count, seconds
 

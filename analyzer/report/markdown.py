@@ -14,7 +14,6 @@ from analyzer.report import (
     method,
     precision_rows,
     price_words,
-    summary,
     training_tables,
 )
 from analyzer.report.answer import AnswerFigure, OptionTable
@@ -22,7 +21,8 @@ from analyzer.report.escaping import escape, printable
 from analyzer.report.ranking import marked_plans
 from analyzer.report.ranking import table as ranking_table
 from analyzer.report.ranking import words as ranking_words
-from analyzer.report.summary import MARKS, sign, signed
+from analyzer.report.summary import figure_words, leading_operators, model_facts, plan_cards, verdict_words
+from analyzer.report.summary.figure_words import MARKS, sign, signed
 from analyzer.text import loggable, plural
 from analyzer.units import byte_count, count, flop_count
 
@@ -58,7 +58,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[in
 
 def _heading(analysis: Analysis) -> str:
     # What was asked beyond it stands above; this is one step or run of it.
-    answer = summary.sentence(analysis)
+    answer = verdict_words.sentence(analysis)
     if analysis.generation is not None:
         first = f"### {generation_words.step(analysis.generation)}"
     elif analysis.capacity is not None:
@@ -66,18 +66,18 @@ def _heading(analysis: Analysis) -> str:
     else:
         first, answer = f"## {escape(analysis.model.name)}", ranking_words.sentence(analysis)
     lines = [f"{first}: {escape(answer)}", ""]
-    if summary.errors(analysis):
-        lines += [f"**{escape(summary.errors(analysis))}**", ""]
-    lines.append(escape(summary.subject(analysis)) + ".")
+    if verdict_words.errors(analysis):
+        lines += [f"**{escape(verdict_words.errors(analysis))}**", ""]
+    lines.append(escape(verdict_words.subject(analysis)) + ".")
     said = (
         *ranking_words.beside(analysis),
-        summary.confidence(analysis),
-        summary.crossover(analysis),
-        summary.open_sizes(analysis),
-        summary.inputs_line(analysis),
-        summary.guessed_inputs(analysis),
-        summary.assumed(analysis),
-        summary.state(analysis),
+        verdict_words.confidence(analysis),
+        verdict_words.crossover(analysis),
+        model_facts.open_sizes(analysis),
+        model_facts.inputs_line(analysis),
+        model_facts.guessed_inputs(analysis),
+        model_facts.assumed(analysis),
+        model_facts.state(analysis),
         price_words.statement(analysis) if analysis.generation is None else "",
     )
     confidence = [text for text in said if text]
@@ -118,7 +118,7 @@ def _answer(figures: Iterable[AnswerFigure]) -> str:
     rows = [
         (
             escape(figure.title),
-            f"**{escape(summary.marked(figure.figure, figure.origin))}**",
+            f"**{escape(figure_words.marked(figure.figure, figure.origin))}**",
             escape(figure.interval),
             escape(figure.note),
         )
@@ -168,13 +168,13 @@ def _plans(analysis: Analysis) -> str:
             card.interval,
             card.throughput,
             card.memory if card.fits else f"{card.memory} **does not fit**",
-            summary.marked(card.dollars, card.dollars_origin),
-            summary.marked(card.energy, card.energy_origin),
+            figure_words.marked(card.dollars, card.dollars_origin),
+            figure_words.marked(card.energy, card.energy_origin),
             signed(card.origin),
         )
         for card in cards
     ]
-    said = (summary.priced_on(analysis), summary.energy_of(analysis))
+    said = (plan_cards.priced_on(analysis), plan_cards.energy_of(analysis))
     return "\n\n".join((table(head, rows, range(1, 7)), *(escape(text) for text in said if text)))
 
 
@@ -205,7 +205,7 @@ def _devices(analysis: Analysis) -> str:
 
 
 def _reasons(analysis: Analysis) -> str:
-    lines = [f"- {escape(text)}" for text in summary.reasons(analysis)]
+    lines = [f"- {escape(text)}" for text in verdict_words.reasons(analysis)]
     # Without the empty line Markdown takes the paragraph for more of the list's last item.
     if analysis.verdict.would_change:
         lines += ["", "What would change it:", ""]
@@ -230,7 +230,7 @@ def _precisions(analysis: Analysis) -> str:
 
 
 def _operators(analysis: Analysis) -> str:
-    operators = summary.top_operators(analysis)
+    operators = leading_operators.top_operators(analysis)
     if not operators:
         return ""
     rows = [
@@ -271,15 +271,15 @@ def _in_code(text: str) -> str:
 
 
 def _footer(analysis: Analysis) -> str:
-    totals, bound = analysis.totals, summary.at_least(analysis)
+    totals, bound = analysis.totals, model_facts.at_least(analysis)
     lines = [
         f"{plural(totals.operators, 'operator')}, {bound}{flop_count(totals.flops)}, "
         f"{bound}{byte_count(totals.bytes_read + totals.bytes_written)} moved, "
         f"{count(analysis.model.parameters)} parameters."
     ]
-    if folded := summary.folded(analysis):
+    if folded := model_facts.folded(analysis):
         lines.append(f"{folded}.")
-    lines += [escape(text) for text in summary.missing(analysis)]
+    lines += [escape(text) for text in model_facts.missing(analysis)]
     marks = ", ".join(f"{mark.sign} {mark.name}" for mark in MARKS.values())
     run = method.apply_command(analysis)
     if run:

@@ -11,8 +11,9 @@ from typing import Any
 
 from analyzer.record.analysis import Analysis, DeviceInfo
 from analyzer.record.invocation import applied, command_line
-from analyzer.report import operator_columns, price_words, summary
+from analyzer.report import operator_columns, price_words
 from analyzer.report.ranking.words import is_elsewhere, recommended
+from analyzer.report.summary import model_facts, plan_cards
 from analyzer.units import UNKNOWN, byte_count, digits, rate, seconds, share
 
 # A command without --cpu asks for the CPU of the machine that it is typed on, which is the reader's.
@@ -196,7 +197,7 @@ def _money(analysis: Analysis) -> list[MethodFact]:
         facts.append(MethodFact(name="Prices", value=f"{price_words.KINDS[way]}: {'; '.join(listed)}"))
     if any(plan.usd_per_million is not None for plan in analysis.plans):
         text = (
-            f"the instance's price for the time that a million {summary.examples(analysis)} take at its "
+            f"the instance's price for the time that a million {model_facts.examples(analysis)} take at its "
             "throughput; origin and range are those of the latency on that instance, which is measured only "
             "where it is the machine that the plan was measured on, else predicted"
         )
@@ -207,7 +208,7 @@ def _money(analysis: Analysis) -> list[MethodFact]:
             "power of the whole machine, idle and full by its devices' design power, over the time that each "
             f"device works, for one {each}; power is never measured, and its own error is not in the range, "
             "which is that of the times. A plan with the GPU counts its host too, of which one thread waits. "
-            f"{summary.energy_of(analysis)}"
+            f"{plan_cards.energy_of(analysis)}"
         ).strip()
         facts.append(MethodFact(name="Joules", value=text))
     return facts

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from analyzer.record.analysis import Analysis, OperatorResult
-from analyzer.report.summary import time_in_plan
+from analyzer.report.summary.leading_operators import time_in_plan
 
 # Characters of a path and the modules in it. Deeper ones are their parent's: a path of nothing but dots would
 # be a module for each, with all before it in its name.

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from analyzer.record.analysis import Analysis
-from analyzer.report import brief, summary
+from analyzer.report import brief
 from analyzer.report.html import environment
 from analyzer.report.ranking import marked_plans
 from analyzer.report.ranking import words as ranking_words
-from analyzer.report.summary import MARKS, sign
+from analyzer.report.summary import leading_operators, model_facts, plan_cards, verdict_words
+from analyzer.report.summary.figure_words import MARKS, sign
 
 
 def render(analysis: Analysis) -> str:
@@ -24,16 +25,16 @@ def _told(analysis: Analysis) -> dict[str, Any]:
         "subject": subject,
         "answer": answer,
         "figures": figures,
-        "errors": summary.errors(analysis),
+        "errors": verdict_words.errors(analysis),
         "beside": () if figures else ranking_words.beside(analysis),
-        "sure": " ".join(filter(None, (summary.confidence(analysis), summary.crossover(analysis)))),
-        "because": summary.reasons(analysis),
+        "sure": " ".join(filter(None, (verdict_words.confidence(analysis), verdict_words.crossover(analysis)))),
+        "because": verdict_words.reasons(analysis),
         "plans": marked_plans.table_cards(analysis),
-        "priced_on": "" if figures else summary.priced_on(analysis),
-        "operators": () if figures else summary.top_operators(analysis),
-        "whose_time": summary.whose_time(analysis),
-        "by_type": summary.by_type_words(summary.top_operators(analysis)),
+        "priced_on": "" if figures else plan_cards.priced_on(analysis),
+        "operators": () if figures else leading_operators.top_operators(analysis),
+        "whose_time": plan_cards.whose_time(analysis),
+        "by_type": leading_operators.by_type_words(leading_operators.top_operators(analysis)),
         "sign": sign,
         "marks": MARKS.values(),
-        "missing": summary.missing(analysis),
+        "missing": model_facts.missing(analysis),
     }

@@ -8,7 +8,9 @@ from typing import Any
 from analyzer.checks.phrases import source_location
 from analyzer.record.analysis import Analysis, OperatorResult, TensorInfo
 from analyzer.report.charts.chart import coded, compact
-from analyzer.report.summary import Time, best_plan, bound_of, operator_words, time_in_plan
+from analyzer.report.summary.figure_words import Time
+from analyzer.report.summary.leading_operators import bound_of, operator_words, time_in_plan
+from analyzer.report.summary.plan_cards import best_plan
 
 # Characters: enough to tell what is meant; a list of indices may have thousands.
 _ATTRIBUTE_LIMIT = 160

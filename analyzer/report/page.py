@@ -18,7 +18,6 @@ from analyzer.report import (
     operator_columns,
     precision_rows,
     price_words,
-    summary,
     training_tables,
 )
 from analyzer.report.charts import batches, caption, instance_prices, roofline, style, time_share, timeline
@@ -30,6 +29,7 @@ from analyzer.report.module_tree import Module, tree
 from analyzer.report.ranking import marked_plans
 from analyzer.report.ranking import table as ranking_table
 from analyzer.report.ranking import words as ranking_words
+from analyzer.report.summary import figure_words, leading_operators, model_facts, plan_cards, verdict_words
 from analyzer.units import UNKNOWN, byte_count, count, digits, factor, flop_count, seconds
 
 
@@ -63,27 +63,27 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "why_of": ranking_words.about_first(analysis),
         "ranking": ranking_table.sheet(analysis),
         "best_by": ranking_table.best_by(analysis),
-        "errors": summary.errors(analysis),
+        "errors": verdict_words.errors(analysis),
         "error_count": sum(finding.severity == "error" for finding in analysis.findings),
-        "confidence": summary.confidence(analysis),
-        "open_sizes": summary.open_sizes(analysis),
-        "guessed_inputs": summary.guessed_inputs(analysis),
-        "assumed": summary.assumed(analysis),
-        "state": summary.state(analysis),
+        "confidence": verdict_words.confidence(analysis),
+        "open_sizes": model_facts.open_sizes(analysis),
+        "guessed_inputs": model_facts.guessed_inputs(analysis),
+        "assumed": model_facts.assumed(analysis),
+        "state": model_facts.state(analysis),
         "prices": price_words.statement(analysis),
-        "subject": summary.subject(analysis),
-        "crossover": summary.crossover(analysis),
-        "batches": summary.batches(analysis),
+        "subject": verdict_words.subject(analysis),
+        "crossover": verdict_words.crossover(analysis),
+        "batches": verdict_words.batches(analysis),
         "verdict": analysis.verdict,
         "no_room": bool(analysis.plans) and not any(plan.fits for plan in analysis.plans),
         "verdict_word": ranking_words.word(analysis) if analysis.operators else "Nothing to decide",
-        "because": summary.reasons(analysis),
+        "because": verdict_words.reasons(analysis),
         "would_change": analysis.verdict.would_change,
         "plans": marked_plans.distinct_cards(analysis),
-        "top": summary.top_operators(analysis),
-        "top_title": summary.top_title(summary.top_operators(analysis), analysis),
-        "marks": tuple(summary.MARKS.values()),
-        "missing": summary.missing(analysis),
+        "top": leading_operators.top_operators(analysis),
+        "top_title": leading_operators.top_title(leading_operators.top_operators(analysis), analysis),
+        "marks": tuple(figure_words.MARKS.values()),
+        "missing": model_facts.missing(analysis),
         "messages": analysis.environment.messages,
         "alternatives": tuple(_alternative(alternative) for alternative in analysis.alternatives),
         "charts": {chart.name: chart for chart in charts},
@@ -109,7 +109,7 @@ def charts_of(analysis: Analysis) -> tuple[Chart, ...]:
 
 
 def _charts(analysis: Analysis, modules: tuple[Module, ...]) -> tuple[Chart, ...]:
-    best = summary.best_plan(analysis)
+    best = plan_cards.best_plan(analysis)
     charts = (
         time_share.by_type(analysis),
         time_share.by_module(modules, best.origin if best else ""),
@@ -156,7 +156,7 @@ def _data(
         },
         "boxes": _boxes(analysis, modules, module_of_operator),
         "has_gpu": analysis.devices.gpu is not None,
-        "marks": {mark.name: mark.sign for mark in summary.MARKS.values()},
+        "marks": {mark.name: mark.sign for mark in figure_words.MARKS.values()},
         **capacity_page.data(analysis),
     }
 
@@ -198,14 +198,14 @@ def _picture_words(analysis: Analysis, chart: Chart) -> dict[str, str]:
 def _facts(analysis: Analysis) -> tuple[MethodFact, ...]:
     """The line under the model's name."""
     model, totals = analysis.model, analysis.totals
-    bound = summary.at_least(analysis)
+    bound = model_facts.at_least(analysis)
     traffic = totals.bytes_read + totals.bytes_written
-    fused, folded = summary.fused_bytes(analysis), summary.folded(analysis)
+    fused, folded = model_facts.fused_bytes(analysis), model_facts.folded(analysis)
     pair = (totals.intensity, totals.fused_intensity)
     # What is the same with and without is said once.
     intensity = list(dict.fromkeys(digits(figure) for figure in pair if figure is not None))
     return (
-        MethodFact(name="Inputs", value=summary.inputs(analysis)),
+        MethodFact(name="Inputs", value=model_facts.inputs(analysis)),
         MethodFact(name="Operators", value=_operators(analysis)),
         MethodFact(name="Parameters", value=f"{count(model.parameters)} ({byte_count(model.parameter_bytes)})"),
         MethodFact(name="Work", value=f"{bound}{flop_count(totals.flops)}" + (f", {folded}" if folded else "")),
@@ -226,7 +226,7 @@ def _facts(analysis: Analysis) -> tuple[MethodFact, ...]:
 
 def _operators(analysis: Analysis) -> str:
     """``348, 317 of them run``: of those that are folded or removed before the run no plan has any."""
-    plan = summary.best_plan(analysis)
+    plan = plan_cards.best_plan(analysis)
     run = 0 if plan is None else plan.operators_on_cpu + plan.operators_on_gpu
     every = analysis.totals.operators
     return f"{count(every)}, {count(run)} of them run" if 0 < run < every else count(every)
@@ -262,11 +262,11 @@ def _alternative(alternative: Alternative) -> dict[str, str]:
     verdict = alternative.verdict
     return {
         "device": alternative.device.name,
-        "verdict": summary.VERDICT_WORDS[verdict.device],
+        "verdict": figure_words.VERDICT_WORDS[verdict.device],
         "speedup": factor(verdict.speedup),
         "interval": f"{factor(verdict.low)} to {factor(verdict.high)}",
         "gpu": seconds(gpu.latency_s) if gpu else UNKNOWN,
         "best": seconds(best.latency_s) if best else UNKNOWN,
         "origin": gpu.origin if gpu else "",
-        "crossover": summary.crossover_batch(verdict),
+        "crossover": verdict_words.crossover_batch(verdict),
     }

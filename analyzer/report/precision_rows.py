@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from analyzer.record.analysis import Analysis, PrecisionResult
-from analyzer.report.summary import marked, span
+from analyzer.report.summary.figure_words import marked, span
 from analyzer.units import byte_count, dollars, factor, seconds
 
 TITLE = "The same weights in other precisions"

@@ -15,13 +15,15 @@ from analyzer.report import (
     method,
     precision_rows,
     price_words,
-    summary,
     training_tables,
 )
 from analyzer.report.ranking import marked_plans
 from analyzer.report.ranking import table as ranking_table
 from analyzer.report.ranking import words as ranking_words
-from analyzer.report.summary import MARKS, PlanCard, TopOperator, sign, signed
+from analyzer.report.summary import figure_words, leading_operators, model_facts, plan_cards, verdict_words
+from analyzer.report.summary.figure_words import MARKS, sign, signed
+from analyzer.report.summary.leading_operators import TopOperator
+from analyzer.report.summary.plan_cards import PlanCard
 from analyzer.text import loggable, middle_cut, module_cut, plural
 from analyzer.units import byte_count, count, flop_count
 
@@ -82,19 +84,22 @@ def bar(part: float | None, width: int = _BAR) -> str:
 def _heading(analysis: Analysis) -> str:
     step = _step(analysis)
     if step:
-        lines = [*_wrapped(f"{step}: {summary.sentence(analysis)}"), *_wrapped(summary.errors(analysis))]
+        lines = [
+            *_wrapped(f"{step}: {verdict_words.sentence(analysis)}"),
+            *_wrapped(verdict_words.errors(analysis)),
+        ]
     else:
-        name = [clean(f"{analysis.model.name}: {summary.subject(analysis)}"), ""]
+        name = [clean(f"{analysis.model.name}: {verdict_words.subject(analysis)}"), ""]
         lines = [*name, *_wrapped(ranking_words.sentence(analysis))]
-        lines += _wrapped(summary.errors(analysis))
+        lines += _wrapped(verdict_words.errors(analysis))
         for text in ranking_words.beside(analysis):
             lines += _wrapped(text)
-    lines += _wrapped(f"{summary.confidence(analysis)} {summary.crossover(analysis)}")
-    lines += _wrapped(summary.open_sizes(analysis))
-    lines += _wrapped(summary.inputs_line(analysis))
-    lines += _wrapped(summary.guessed_inputs(analysis))
-    lines += _wrapped(summary.assumed(analysis))
-    lines += _wrapped(summary.state(analysis))
+    lines += _wrapped(f"{verdict_words.confidence(analysis)} {verdict_words.crossover(analysis)}")
+    lines += _wrapped(model_facts.open_sizes(analysis))
+    lines += _wrapped(model_facts.inputs_line(analysis))
+    lines += _wrapped(model_facts.guessed_inputs(analysis))
+    lines += _wrapped(model_facts.assumed(analysis))
+    lines += _wrapped(model_facts.state(analysis))
     if analysis.generation is None:
         lines += _wrapped(price_words.statement(analysis))
     return "\n".join(lines)
@@ -110,7 +115,7 @@ def _step(analysis: Analysis) -> str:
 def _reasons(analysis: Analysis) -> str:
     verdict = analysis.verdict
     lines = ["Why"]
-    for text in summary.reasons(analysis):
+    for text in verdict_words.reasons(analysis):
         lines += _wrapped(text, first="  - ", rest="    ")
     if verdict.would_change:
         lines.append("What would change it")
@@ -133,13 +138,13 @@ def _plans(analysis: Analysis) -> str:
             card.interval,
             card.throughput,
             card.memory + ("" if card.fits else " (does not fit)"),
-            summary.marked(card.dollars, card.dollars_origin),
-            summary.marked(card.energy, card.energy_origin),
+            figure_words.marked(card.dollars, card.dollars_origin),
+            figure_words.marked(card.energy, card.energy_origin),
             signed(card.origin),
         )
         for card in cards
     ]
-    said = (summary.priced_on(analysis), summary.energy_of(analysis))
+    said = (plan_cards.priced_on(analysis), plan_cards.energy_of(analysis))
     below = [line for text in said if text for line in _wrapped(text, first="  ", rest="  ")]
     return "\n".join((*table(head, rows, right=range(1, 7)), *below))
 
@@ -225,7 +230,7 @@ def _figures(figures: Iterable[AnswerFigure], width: int) -> list[str]:
 
     lines = []
     for figure in figures:
-        value = summary.marked(figure.figure, figure.origin)
+        value = figure_words.marked(figure.figure, figure.origin)
         interval = f"({figure.interval}) " if figure.interval else ""
         if len(value) > _LONGEST_FIGURE:
             value = f"{value}:"
@@ -278,7 +283,7 @@ def _precisions(analysis: Analysis) -> str:
 
 
 def _top(analysis: Analysis) -> str:
-    operators = summary.top_operators(analysis)
+    operators = leading_operators.top_operators(analysis)
     if not operators:
         return ""
     head = ("operator", "module", "share of time", "CPU", "GPU", "CPU/GPU", "verdict")
@@ -297,7 +302,7 @@ def _top(analysis: Analysis) -> str:
     # Modules give way to verdicts that are longer than their heading.
     verdicts = max(map(len, (head[-1], *(operator.verdict for operator in operators))))
     lines = table(head, rows, right=(3, 4, 5), widest={0: 22, 1: 22 - verdicts + len(head[-1])})
-    whose = f"{summary.whose_time(analysis)}{summary.by_type_words(operators)}"
+    whose = f"{plan_cards.whose_time(analysis)}{leading_operators.by_type_words(operators)}"
     return "\n".join([f"The operators that take most of {whose}", *lines])
 
 
@@ -313,16 +318,16 @@ def _findings(analysis: Analysis) -> str:
 
 
 def _footer(analysis: Analysis) -> str:
-    totals, bound = analysis.totals, summary.at_least(analysis)
+    totals, bound = analysis.totals, model_facts.at_least(analysis)
     lines = [
         f"{plural(totals.operators, 'operator')}, {bound}{flop_count(totals.flops)} "
         f"({bound}{count(totals.macs)} "
         f"multiply-accumulates), {bound}{byte_count(totals.bytes_read + totals.bytes_written)} moved, "
         f"{count(analysis.model.parameters)} parameters"
     ]
-    if folded := summary.folded(analysis):
+    if folded := model_facts.folded(analysis):
         lines.append(f"Computed in each run; {folded}.")
-    lines += summary.missing(analysis)
+    lines += model_facts.missing(analysis)
     lines.append("  ".join(f"{mark.sign} {mark.name}" for mark in MARKS.values()))
     wrapped = [line for text in lines for line in _wrapped(text)]
     # On one line of its own, to be copied.
@@ -380,24 +385,24 @@ def print_summary(analysis: Analysis, console: Console) -> None:
         return
     # Rich reads [brackets] as its markup, which names of a model may hold: all text of the record is escaped.
     lines = [f"[bold]{escape(clean(ranking_words.sentence(analysis)))}[/bold]"]
-    if wrong := summary.errors(analysis):
+    if wrong := verdict_words.errors(analysis):
         lines.append(f"[bold red]{escape(clean(wrong))}[/bold red]")
     lines += [
         escape(clean(text))
         for text in (
             *ranking_words.beside(analysis),
-            summary.confidence(analysis),
-            summary.crossover(analysis),
-            summary.open_sizes(analysis),
-            summary.inputs_line(analysis),
-            summary.guessed_inputs(analysis),
-            summary.whose_step(analysis),
-            summary.state(analysis),
+            verdict_words.confidence(analysis),
+            verdict_words.crossover(analysis),
+            model_facts.open_sizes(analysis),
+            model_facts.inputs_line(analysis),
+            model_facts.guessed_inputs(analysis),
+            model_facts.whose_step(analysis),
+            model_facts.state(analysis),
         )
         if text
     ]
-    lines += [escape(clean(text)) for text in summary.reasons(analysis)]
-    title = escape(clean(f"{analysis.model.name} · {summary.subject(analysis)}"))
+    lines += [escape(clean(text)) for text in verdict_words.reasons(analysis)]
+    title = escape(clean(f"{analysis.model.name} · {verdict_words.subject(analysis)}"))
     console.print(Panel("\n".join(lines), title=title, title_align="left"))
     ranked = ranking_table.terminal_sheet(analysis) if ranking_words.leads(analysis) else None
     if ranked is not None:
@@ -405,11 +410,11 @@ def print_summary(analysis: Analysis, console: Console) -> None:
         console.print(f"[bold]{escape(heading)}[/bold]")
         console.print(escape("\n".join(rows)), highlight=False, no_wrap=True, overflow="ellipsis")
         console.print()
-    cards, operators = marked_plans.table_cards(analysis), summary.top_operators(analysis)
+    cards, operators = marked_plans.table_cards(analysis), leading_operators.top_operators(analysis)
     if cards:
         console.print(_rich_plans(cards, console.width))
         # A line of its own: a terminal has no room for the names in the table.
-        console.print(escape(clean(summary.priced_on(analysis))), style="dim", highlight=False)
+        console.print(escape(clean(plan_cards.priced_on(analysis))), style="dim", highlight=False)
     if devices := _devices(analysis, _MOST_DEVICES, console.width):
         console.print("\n" + "\n".join(devices), markup=False, highlight=False)
     # The phases alone: the other tables of a training step are in the report, a terminal shows one screen.
@@ -417,8 +422,8 @@ def print_summary(analysis: Analysis, console: Console) -> None:
     if phases is not None:
         console.print("\n" + "\n".join(table(phases.head, phases.rows, right=training_tables.columns(phases))))
     if operators:
-        console.print(_rich_top(operators, console.width, summary.whose_time(analysis)))
-    for gap in summary.missing(analysis):
+        console.print(_rich_top(operators, console.width, plan_cards.whose_time(analysis)))
+    for gap in model_facts.missing(analysis):
         console.print(escape(clean(gap)), style="yellow")
     console.print("  ".join(f"{mark.sign} {mark.name}" for mark in MARKS.values()), style="dim")
     if run := method.apply_command(analysis):
@@ -479,13 +484,13 @@ def _print_sheets(sheets: Iterable[OptionTable], console: Console) -> None:
 def _print_run(analysis: Analysis, console: Console) -> None:
     from rich.markup import escape
 
-    console.print(escape(clean(f"{_step(analysis)}: {summary.sentence(analysis)}")))
-    if wrong := summary.errors(analysis):
+    console.print(escape(clean(f"{_step(analysis)}: {verdict_words.sentence(analysis)}")))
+    if wrong := verdict_words.errors(analysis):
         console.print(escape(clean(wrong)), style="bold red")
     if cards := marked_plans.table_cards(analysis):
         console.print(_rich_plans(cards, console.width))
-        console.print(escape(clean(summary.priced_on(analysis))), style="dim", highlight=False)
-    for gap in summary.missing(analysis):
+        console.print(escape(clean(plan_cards.priced_on(analysis))), style="dim", highlight=False)
+    for gap in model_facts.missing(analysis):
         console.print(escape(clean(gap)), style="yellow")
     console.print("  ".join(f"{mark.sign} {mark.name}" for mark in MARKS.values()), style="dim")
 
@@ -508,8 +513,8 @@ def _rich_plans(cards: Sequence[PlanCard], width: int) -> Table:
         "90 % interval": [card.interval for card in cards],
         "Per s": [card.throughput for card in cards],
         "Memory": [card.memory if card.fits else f"{card.memory}!!" for card in cards],
-        "$/million": [summary.marked(card.dollars, card.dollars_origin) for card in cards],
-        "Energy": [summary.marked(card.energy, card.energy_origin) for card in cards],
+        "$/million": [figure_words.marked(card.dollars, card.dollars_origin) for card in cards],
+        "Energy": [figure_words.marked(card.energy, card.energy_origin) for card in cards],
         "" if narrow else "Origin": [
             sign(card.origin) if narrow else f"{sign(card.origin)} {card.origin}" for card in cards
         ],
@@ -535,7 +540,7 @@ def _rich_top(operators: Sequence[TopOperator], width: int, time: str) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    title = f"\nWhere {time} goes{summary.by_type_words(operators)}"
+    title = f"\nWhere {time} goes{leading_operators.by_type_words(operators)}"
     grid = Table(
         box=box.SIMPLE_HEAD,
         title=title,
@@ -569,7 +574,9 @@ def _rich_top(operators: Sequence[TopOperator], width: int, time: str) -> Table:
     for title in figures:
         grid.add_column(title, justify="left" if title == "Verdict" else "right", no_wrap=True)
     for index, (operator, name) in enumerate(zip(operators, names, strict=True)):
-        module = clean(operator.place)
+        room_of_place = max(of_modules, _FEWEST_OF_MODULES)
+        place = operator.place_in(room_of_place) if operator.count > 1 else operator.place
+        module = clean(place)
         grid.add_row(
             escape(middle_cut(name, of_names)),
             *((escape(module_cut(module, of_modules)),) if of_modules >= _FEWEST_OF_MODULES else ()),

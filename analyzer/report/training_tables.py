@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from analyzer.record.analysis import Analysis, PlanResult
 from analyzer.record.training_step import InferencePlan, PhaseTotals, StepCost, TrainingResult
-from analyzer.report.summary import PLAN_TITLES, marked, priced_on, sentence, sign, span
+from analyzer.report.summary.figure_words import PLAN_TITLES, marked, sign, span
+from analyzer.report.summary.plan_cards import priced_on
+from analyzer.report.summary.verdict_words import sentence
 from analyzer.units import byte_count, count, digits, dollars, factor, flop_count, seconds, share
 
 

@@ -82,6 +82,26 @@ def test_what_was_measured_replaces_what_the_cpu_suggests() -> None:
     assert cpu.calibration == measured
 
 
+def test_no_kernel_that_was_timed_is_faster_than_the_peak() -> None:
+    """On a busy machine a convolution may come out faster than any product."""
+    measured = {
+        "threads": 2.0,
+        "cores": 2.0,
+        "gemm.float32.t2.m512.n512.k512": 1.9e11,
+        "conv.float32.t2.3x3": 2.2e11,
+        "conv.float32.t1.3x3": 9e11,  # one thread: no peak of two
+        "gemm.int8.t2.m512.n512.k512": 3.8e11,
+        "conv.u8s8.t2.3x3": 4.1e11,
+        "elementwise.Add.t2": 1e-10,
+    }
+    cpu = detection.this_cpu(measured)
+    assert (cpu.peak_flops_per_s["fp32"], cpu.peak_flops_per_s["int8"]) == (2.2e11, 4.1e11)
+    assert cpu.notes == ""
+    assert detection.this_cpu({**measured, "busy": 1.5}).notes == (
+        "This CPU was calibrated while other processes ran beside it (1.5 of 2 cores)."
+    )
+
+
 def test_without_a_calibration_the_cpu_says_what_it_assumes() -> None:
     cpu = detection.this_cpu({})
     assert cpu.origin == "catalogue"

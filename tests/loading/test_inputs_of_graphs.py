@@ -10,6 +10,7 @@ import pytest
 from analyzer.errors import InputError, ModelError
 from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.python.example_inputs import resolve_inputs
+from analyzer.loading.python.graph_inputs import is_one_graph
 from analyzer.loading.python.input_spec import parse_input
 from analyzer.loading.python.user_model import load_user_model
 
@@ -101,3 +102,24 @@ def test_edges_that_are_missing_join_the_nodes_that_are_given(load: Any) -> None
     with pytest.raises(InputError, match="also needs edge_index") as caught:
         resolve_inputs(load("Net(16)"), [parse_input("x=50,16")], None, meta=False)
     assert caught.value.hint == "Add --input edge_index=2,400:int64=0..49."
+
+
+@pytest.mark.parametrize(("inputs", "one"), [
+    # Nodes and pairs of nodes, in either order, of given sizes or of open ones.
+    ([("x", (100, 16), "float32"), ("pairs", (2, 400), "int64")], True),
+    ([("pairs", (2, 400), "int64"), ("x", (100, 16), "float32")], True),
+    ([("x", (None, 16), "float16"), ("pairs", (2, None), "int32")], True),
+    # Atoms are whole numbers: the name of the edges tells.
+    ([("z", (100,), "int64"), ("edge_index", (2, 400), "int64")], True),
+    ([("z", (100,), "int64"), ("pairs", (2, 400), "int64")], False),
+    # Two sentences with a weight for each word; two rows of a mask; two nodes joined, or no pairs at all.
+    ([("ids", (2, 128), "int64"), ("weights", (2, 128), "float32")], False),
+    ([("x", (100, 16), "float32"), ("mask", (2, 400), "bool")], False),
+    ([("x", (100, 16), "float32"), ("square", (2, 2), "int64")], False),
+    ([("x", (100, 16), "float32")], False),
+    ([("x", (), "float32"), ("pairs", (2, 400), "int64")], False),
+])  # fmt: skip
+def test_inputs_are_one_graph_by_rows_of_nodes_and_pairs_of_them(
+    inputs: list[tuple[str, tuple[int | None, ...], str]], one: bool
+) -> None:
+    assert is_one_graph(inputs) == one

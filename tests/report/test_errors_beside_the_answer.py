@@ -11,7 +11,8 @@ import report_factory as factory
 from rich.console import Console
 
 from analyzer.record.analysis import Analysis, Finding
-from analyzer.report import brief, html, markdown, notebook, summary, text
+from analyzer.report import brief, html, markdown, notebook, text
+from analyzer.report.summary import verdict_words
 
 DIFFERS = Finding(
     code="A702",
@@ -64,13 +65,13 @@ def test_the_pages_navigation_counts_errors_and_not_all_findings() -> None:
 
 def test_warnings_and_notes_are_not_told_beside_the_answer() -> None:
     mild = [replace(DIFFERS, severity=severity) for severity in ("warning", "note")]
-    assert summary.errors(factory.analysis(findings=tuple(mild))) == ""
+    assert verdict_words.errors(factory.analysis(findings=tuple(mild))) == ""
     assert "A702" not in on_terminal(factory.analysis(findings=tuple(mild)))
 
 
 def test_of_several_errors_the_first_is_told_and_how_many_more_there_are() -> None:
     long = replace(DIFFERS, message="copies: " + "; ".join(f"tensor_{at} to the CPU" for at in range(99)))
-    assert summary.errors(with_findings(DIFFERS, long)).endswith("1 more error is among the findings.")
-    said = summary.errors(with_findings(long, DIFFERS, DIFFERS))
+    assert verdict_words.errors(with_findings(DIFFERS, long)).endswith("1 more error is among the findings.")
+    said = verdict_words.errors(with_findings(long, DIFFERS, DIFFERS))
     assert said.endswith(" …. 2 more errors are among the findings.")
     assert len(said) < 260

@@ -95,7 +95,7 @@ def test_series_stand_in_the_legends() -> None:
         assert {"CPU", "GPU"} <= set(texts(pictures[name]))
     for name in ("batch-latency", "batch-throughput"):
         assert {"CPU", "GPU", "Best plan"} <= set(texts(pictures[name]))
-    assert {"convolution", "elementwise", "normalisation"} <= set(texts(pictures["roofline"]))
+    assert {"convolution", "elementwise"} <= set(texts(pictures["roofline"]))
     # Without a GPU none is named.
     assert "CPU" in texts(drawn("no_gpu")["by-module"])
     assert "GPU" not in texts(drawn("no_gpu")["by-module"])

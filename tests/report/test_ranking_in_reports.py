@@ -11,11 +11,12 @@ from rich.console import Console
 
 from analyzer.record.analysis import Analysis, BatchRange, CostRow
 from analyzer.record.ranking import RankedCandidate, RankedInstance, RankingResult
-from analyzer.report import brief, device_rows, findings_text, html, markdown, page, summary, text
+from analyzer.report import brief, device_rows, findings_text, html, markdown, page, text
 from analyzer.report.charts import instance_prices
 from analyzer.report.ranking import marked_plans
 from analyzer.report.ranking import table as ranking_table
 from analyzer.report.ranking import words as ranking_words
+from analyzer.report.summary import figure_words, plan_cards, verdict_words
 from analyzer.units import UNKNOWN
 
 SENTENCE = "Run it on the Imaginary GPU 9000: 5.00 ms (predicted, 4.00 to 6.00 ms)."
@@ -240,7 +241,7 @@ def test_joules_of_a_measured_time_are_mixed_since_power_is_modelled() -> None:
     assert (latency.origin, energy.origin) == ("measured", "mixed")
     sheet = ranking_table.sheet(told)
     assert sheet is not None
-    assert sheet.rows[0][sheet.head.index("Energy")] == f"{energy.figure} {summary.MARKS['mixed'].sign}"
+    assert sheet.rows[0][sheet.head.index("Energy")] == f"{energy.figure} {figure_words.MARKS['mixed'].sign}"
 
 
 def test_a_record_without_a_ranking_is_led_by_its_verdict() -> None:
@@ -317,9 +318,9 @@ def test_a_plan_that_cannot_run_is_not_called_the_best() -> None:
     old = factory.analysis(plans=on_gpu, devices=replace(base.devices, gpu=card))
     plans = (*base.plans[:2], replace(base.plans[2], fits=False))
     for told in (old, factory.analysis(plans=plans)):
-        assert [card.title for card in summary.plan_cards(told)] == ["CPU", "GPU", "Split"]
-    assert "no machine code" in summary.plan_cards(old)[1].why
-    assert [card.title for card in summary.plan_cards(factory.analysis())] == ["CPU", "GPU", "Best plan"]
+        assert [card.title for card in plan_cards.plan_cards(told)] == ["CPU", "GPU", "Split"]
+    assert "no machine code" in plan_cards.plan_cards(old)[1].why
+    assert [card.title for card in plan_cards.plan_cards(factory.analysis())] == ["CPU", "GPU", "Best plan"]
 
 
 def test_a_checks_row_of_the_cpu_has_no_dollars_of_another_machine() -> None:
@@ -390,7 +391,7 @@ def test_an_answer_whose_sizes_are_guessed_says_so_in_every_sentence_that_decide
     of_data = replace(first, outputs=(replace(first.outputs[0], shape=(None, 64)),))
     told = replace(base, ranking=alone().ranking, operators=(of_data, *base.operators[1:]))
     assert ranking_words.sentence(told) == f"Some sizes are guessed. {VERDICT}"
-    assert summary.crossover(told) == "With guessed sizes, the GPU wins at every batch from 1 to 64."
+    assert verdict_words.crossover(told) == "With guessed sizes, the GPU wins at every batch from 1 to 64."
 
 
 def test_a_crossover_of_a_rough_measurement_is_said_to_be_rough() -> None:
@@ -400,8 +401,10 @@ def test_a_crossover_of_a_rough_measurement_is_said_to_be_rough() -> None:
         environment=replace(base.environment, measurement={"cpu": {"busy": True}}),
         verdict=replace(base.verdict, low=1.5, high=30.0),
     )
-    assert summary.measure_again(busy)
-    assert summary.crossover(busy) == "By this rough measurement, the GPU wins at every batch from 1 to 64."
+    assert verdict_words.measure_again(busy)
+    assert (
+        verdict_words.crossover(busy) == "By this rough measurement, the GPU wins at every batch from 1 to 64."
+    )
 
 
 def test_a_ranking_of_several_batches_says_whose_latencies_are_compared() -> None:

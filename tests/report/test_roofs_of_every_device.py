@@ -90,6 +90,50 @@ def test_a_precision_that_nobody_knows_draws_no_roof() -> None:
     assert chart.extra["ridges"] == ()
 
 
+def test_no_predicted_point_is_above_its_roof_though_operators_are_fused() -> None:
+    """A product and its activation are one kernel of 10 ms at the peak, which the record splits in half."""
+    whole = analysis(2)
+    peak = whole.devices.cpu.peak_flops_per_s["fp32"]
+    work = round(peak * 0.01)
+    half = replace(whole.operators[0].cpu, time_s=0.005, low_s=0.004, high_s=0.006)
+    product, norm = (replace(item, cpu=half, intensity=1e4) for item in whole.operators)
+    operators = replace(product, flops=work, macs=work // 2), replace(norm, flops=work // 100, macs=0)
+    groups = tuple(replace(item, time_s=0.01) for item in whole.groups)
+    chart = roofline.chart(replace(whole, operators=operators, groups=groups))
+    assert chart is not None
+    speeds = [row[6] for row in chart.rows if row[4] == "CPU"]
+    assert speeds == pytest.approx([peak])
+    assert "above its flat part" not in chart.lead
+
+
+@pytest.mark.parametrize(("origin", "notes", "said"), [
+    ("catalogue", "", "1 point of the CPU lies above its flat part: that is the data sheet's"),
+    ("calibrated", "", "that is the fastest fp32 kernel which `analyze calibrate` timed."),
+    ("calibrated", "This CPU was calibrated while other processes ran beside it (1.5 of 2 cores).",
+     "which `analyze calibrate` timed. This CPU was calibrated while other processes ran beside it"),
+])  # fmt: skip
+def test_what_was_measured_above_the_roof_is_said_with_whence_the_roof_is(
+    origin: Literal["calibrated", "catalogue"], notes: str, said: str
+) -> None:
+    whole = analysis(1)
+    cpu = replace(whole.devices.cpu, origin=origin, notes=notes)
+    faster = replace(whole.operators[0], flops=round(2 * cpu.peak_flops_per_s["fp32"] * 0.001))
+    chart = roofline.chart(replace(whole, devices=replace(whole.devices, cpu=cpu), operators=(faster,)))
+    assert chart is not None
+    assert said in chart.lead
+
+
+def test_integers_that_a_cpu_session_multiplies_are_under_the_roof_of_integers() -> None:
+    whole = analysis(1)
+    cpu = replace(whole.devices.cpu, peak_flops_per_s={"fp32": 1e12, "int8": 4e12})
+    devices = replace(whole.devices, cpu=cpu)
+    for op_type, height in (("FusedConv", 1e12), ("QLinearConv", 4e12)):
+        groups = tuple(replace(item, op_type=op_type) for item in whole.groups)
+        chart = roofline.chart(replace(whole, devices=devices, groups=groups))
+        assert chart is not None
+        assert {end["device"]: end["speed"] for end in chart.extra["ridges"]}["CPU"] == height
+
+
 def test_a_limit_is_told_as_what_it_is_and_no_point_is_said_to_prove_it() -> None:
     """An element-wise loop on data in a cache is bound by its instructions, far left of the ridge."""
     told = roofline.limits(["compute", "compute", "memory", "overhead"])

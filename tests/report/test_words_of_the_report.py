@@ -29,9 +29,9 @@ from analyzer.report import (
     operator_columns,
     page,
     render,
-    summary,
     text,
 )
+from analyzer.report.summary import figure_words, leading_operators, model_facts, plan_cards, verdict_words
 
 
 def test_every_format_is_found_by_its_name_and_has_an_extension_of_its_own() -> None:
@@ -154,7 +154,7 @@ def alike(count: int, of_each: int) -> Any:
 def test_where_no_operator_has_a_good_share_types_are_told_with_their_sums_and_counts() -> None:
     """Thirty operators of three types: ten have a third of the time, each type has one too."""
     told = alike(3, 10)
-    top = summary.top_operators(told)
+    top = leading_operators.top_operators(told)
     assert [(row.op_type, row.count, row.share) for row in top] == [
         (f"Type{at}", 10, pytest.approx(1 / 3)) for at in range(3)
     ]
@@ -169,8 +169,11 @@ def test_where_no_operator_has_a_good_share_types_are_told_with_their_sums_and_c
     assert "What takes the best plan&#39;s time, by type of operator" in page
     assert "Type0 <small>10 operators</small>" in page
     assert "| Type0 | 10 operators |" in markdown.render(told)
+    # A name that leaves no room keeps the number whole.
+    long = replace(top[0], op_type="BatchNormalization")
+    assert (long.place, long.short_place, long.place_in(8)) == ("10 operators", "× 10", "× 10")
     # Of twelve operators ten have most of the time.
-    assert [row.count for row in summary.top_operators(alike(3, 4))] == [1] * 10
+    assert [row.count for row in leading_operators.top_operators(alike(3, 4))] == [1] * 10
 
 
 def test_small_operators_beside_one_large_one_are_told_by_type_where_much_would_be_hidden() -> None:
@@ -180,12 +183,12 @@ def test_small_operators_beside_one_large_one_are_told_by_type_where_much_would_
     large = replace(small[0], op_type="LSTM", gpu=replace(small[0].gpu, time_s=6e-3))
     items = (large, *(replace(one, index=one.index + 1) for one in small))
     told = replace(factory.analysis(), operators=items)
-    assert [(row.op_type, row.count, row.share_text) for row in summary.top_operators(told)] == [
+    assert [(row.op_type, row.count, row.share_text) for row in leading_operators.top_operators(told)] == [
         ("LSTM", 1, "60 %"),
         ("Type0", 40, "40 %"),
     ]
     few = replace(told, operators=items[:11])
-    assert [row.count for row in summary.top_operators(few)] == [1] * 10
+    assert [row.count for row in leading_operators.top_operators(few)] == [1] * 10
 
 
 def test_the_page_cuts_a_module_so_that_its_layer_and_its_end_are_read() -> None:
@@ -221,7 +224,7 @@ def test_a_narrow_terminal_shows_fewer_columns_and_no_figure_cut(width: int) -> 
 def test_the_ten_operators_are_those_that_take_most_of_the_best_plan() -> None:
     # MaxPool stays on the CPU at 1 ms times (1 + index mod 5); all others take a tenth of that on the GPU.
     # Of 24 operators the six MaxPool (3, 7, 11, 15, 19, 23) take 4+3+2+1+5+4 = 19 ms of 19 + 5.1 ms.
-    top = summary.top_operators(factory.analysis(24))
+    top = leading_operators.top_operators(factory.analysis(24))
     assert [item.index for item in top[:3]] == [19, 3, 23]
     assert len(top) == 10
     others = sum((1 + index % 5) / 10 for index in range(24) if index % 4 != 3)
@@ -229,14 +232,14 @@ def test_the_ten_operators_are_those_that_take_most_of_the_best_plan() -> None:
 
 
 def test_operators_without_times_are_ranked_by_their_work() -> None:
-    top = summary.top_operators(factory.without_times())
+    top = leading_operators.top_operators(factory.without_times())
     assert [item.op_type for item in top[:5]] == ["Conv"] * 5
     assert all(item.share is None and item.cpu == "–" for item in top)
 
 
 def test_a_cpu_that_wins_is_not_reported_as_a_speed_up_below_one() -> None:
     slow = replace(factory.analysis().verdict, device="cpu", speedup=0.5, low=0.4, high=0.8, sentence="")
-    said = summary.confidence(replace(factory.analysis(), verdict=slow))
+    said = verdict_words.confidence(replace(factory.analysis(), verdict=slow))
     assert said == "The CPU plan is 2.0x as fast as the GPU plan (90 % interval 1.2x to 2.5x)."
 
 
@@ -248,14 +251,14 @@ def test_the_crossover_is_said_with_what_is_certain_and_what_is_not() -> None:
         BatchRange(first=8, last=64, device="gpu"),
     )
     doubtful = replace(base, verdict=replace(base.verdict, ranges=ranges))
-    assert summary.crossover(doubtful) == (
+    assert verdict_words.crossover(doubtful) == (
         "The CPU wins at batch 1, either may win from 2 to 7 (even odds at 4) and the GPU wins from batch 8 on."
     )
-    assert summary.crossover_batch(doubtful.verdict) == "4 (2 to 8)"
+    assert verdict_words.crossover_batch(doubtful.verdict) == "4 (2 to 8)"
     uncertain = replace(doubtful.verdict, ranges=ranges[:2])
-    assert summary.crossover_batch(uncertain) == "4 (from 2)"
+    assert verdict_words.crossover_batch(uncertain) == "4 (from 2)"
     certain = replace(doubtful.verdict, ranges=(ranges[0], replace(ranges[2], first=2)), crossover_batch=2)
-    assert summary.crossover_batch(certain) == "2"
+    assert verdict_words.crossover_batch(certain) == "2"
 
 
 def test_a_single_batch_between_doubtful_ones_is_told_apart_from_the_crossover() -> None:
@@ -267,11 +270,11 @@ def test_a_single_batch_between_doubtful_ones_is_told_apart_from_the_crossover()
         BatchRange(first=41, last=64, device="gpu"),
     )
     told = replace(base, verdict=replace(base.verdict, ranges=ranges))
-    assert summary.crossover(told) == (
+    assert verdict_words.crossover(told) == (
         "Either may win up to batch 40 (even odds at 4) and the GPU wins from batch 41 on; at 16, which is "
         "known more closely, the CPU wins."
     )
-    assert summary.crossover_batch(told.verdict) == "4 (1 to 41)"
+    assert verdict_words.crossover_batch(told.verdict) == "4 (1 to 41)"
 
 
 def test_batches_between_which_a_prediction_changes_are_told_with_two_digits() -> None:
@@ -283,17 +286,17 @@ def test_batches_between_which_a_prediction_changes_are_told_with_two_digits() -
         BatchRange(first=3247, last=4096, device="gpu"),
     )
     told = replace(base, verdict=replace(base.verdict, ranges=ranges, crossover_batch=748))
-    assert summary.crossover(told) == (
+    assert verdict_words.crossover(told) == (
         "The CPU wins up to batch 99, either may win from about 100 to about 3200 (even odds at about 750) "
         "and the GPU wins from about batch 3200 on."
     )
-    assert summary.crossover_batch(told.verdict) == "about 750 (about 100 to about 3200)"
+    assert verdict_words.crossover_batch(told.verdict) == "about 750 (about 100 to about 3200)"
 
 
 def test_beside_a_gpu_that_would_run_nothing_no_batch_is_compared() -> None:
     base = factory.analysis()
     told = replace(base, groups=tuple(replace(group, provider="cpu") for group in base.groups))
-    assert (summary.crossover(told), summary.confidence(told)) == ("", "")
+    assert (verdict_words.crossover(told), verdict_words.confidence(told)) == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -317,7 +320,7 @@ def test_one_batch_alone_is_no_crossover(batch: int, exporter: str, asked: tuple
         invocation=Invocation(command="run", model="net.py", options={"batch": asked} if asked else {}),
     )
     known = "The batch from which the GPU wins is not known: only one batch was analysed"
-    assert summary.crossover(one) == f"{known}{aside}."
+    assert verdict_words.crossover(one) == f"{known}{aside}."
 
 
 def test_plans_that_run_on_one_machine_share_a_line_about_its_watts() -> None:
@@ -327,9 +330,9 @@ def test_plans_that_run_on_one_machine_share_a_line_about_its_watts() -> None:
         for plan in base.plans
     )
     said = "Energy counts, idle to full, CPU: A (1 to 2 W); GPU and Best plan: A (1 to 2 W) and B (3 to 4 W)."
-    assert summary.energy_of(replace(base, plans=plans)) == said
+    assert plan_cards.energy_of(replace(base, plans=plans)) == said
     assert " ".join(render(replace(base, plans=plans), "text").split()).count(said) == 1
-    assert summary.energy_of(base) == ""
+    assert plan_cards.energy_of(base) == ""
 
 
 def test_the_instances_whose_dollars_are_told_are_named() -> None:
@@ -337,10 +340,10 @@ def test_the_instances_whose_dollars_are_told_are_named() -> None:
     on = {"cpu": "c1", "gpu": "g1", "hybrid": "g1"}
     plans = tuple(replace(plan, usd_per_million=1.0, instance=on[plan.name]) for plan in base.plans)
     said = "Dollars are of rented machines: CPU: c1; GPU and Best plan: g1."
-    assert summary.priced_on(replace(base, plans=plans)) == said
+    assert plan_cards.priced_on(replace(base, plans=plans)) == said
     assert said in " ".join(render(replace(base, plans=plans), "text").split())
     unknown = tuple(replace(plan, usd_per_million=None) for plan in plans)
-    assert summary.priced_on(replace(base, plans=unknown)) == ""
+    assert plan_cards.priced_on(replace(base, plans=unknown)) == ""
 
 
 def test_dollars_of_another_machine_are_told_with_the_time_there() -> None:
@@ -363,7 +366,7 @@ def test_dollars_of_another_machine_are_told_with_the_time_there() -> None:
     ranking = RankingResult(objective="latency", candidates=(there,), best=None)
     told = replace(base, plans=plans, ranking=ranking)
     said = "Dollars are of rented machines: CPU: c1 (20.0 ms there); GPU and Best plan: imaginary.large."
-    assert summary.priced_on(told) == said
+    assert plan_cards.priced_on(told) == said
     assert "per million on a rented c1 (20.0 ms there)" in brief.render(told)
     assert "rented: c1 (20.0 ms there)" in render(told, "html")
     assert "c1 (20.0 ms there)" in notebook.render(told)
@@ -383,11 +386,11 @@ def test_a_model_that_fits_nowhere_is_not_said_to_be_faster_anywhere() -> None:
             for row in base.sweep
         ),
     )
-    assert summary.confidence(cramped) == ""
-    assert summary.crossover(cramped) == "At no batch up to 64 does the model fit into the GPU's memory."
-    assert not any(card.chosen for card in summary.plan_cards(cramped))
+    assert verdict_words.confidence(cramped) == ""
+    assert verdict_words.crossover(cramped) == "At no batch up to 64 does the model fit into the GPU's memory."
+    assert not any(card.chosen for card in plan_cards.plan_cards(cramped))
     alone = tuple(replace(row, plans={"cpu": row.plans["cpu"]}) for row in base.sweep)
-    assert summary.crossover(replace(cramped, sweep=alone)) == ""
+    assert verdict_words.crossover(replace(cramped, sweep=alone)) == ""
     assert "Neither fits" in render(cramped, "html")
 
 
@@ -410,11 +413,11 @@ def priced(**changes: Any) -> Analysis:
 
 
 def test_dollars_and_joules_have_an_interval_and_an_origin_of_their_own() -> None:
-    card = summary.plan_cards(priced())[0]
+    card = plan_cards.plan_cards(priced())[0]
     assert card.origin == "measured"
     assert (card.dollars_interval, card.dollars_origin) == ("$0.250 to $4.00", "predicted")
     assert (card.energy_interval, card.energy_origin) == ("400 to 700 mJ", "mixed")
-    card = summary.plan_cards(priced(usd_per_million=None, energy_j=None))[0]
+    card = plan_cards.plan_cards(priced(usd_per_million=None, energy_j=None))[0]
     assert (card.dollars_interval, card.energy_interval) == ("", "")
 
 
@@ -435,24 +438,24 @@ def test_every_format_for_people_marks_dollars_and_joules_by_their_own_origin(na
 def test_of_an_old_record_dollars_of_a_gpu_follow_the_latency_and_those_of_the_cpu_have_no_interval() -> None:
     old = {"usd_low_per_million": None, "usd_high_per_million": None, "usd_origin": ""}
     ends = {"latency_s": 0.02, "low_s": 0.01, "high_s": 0.04}
-    card = summary.plan_cards(priced(**old, **ends, operators_on_gpu=3))[0]
+    card = plan_cards.plan_cards(priced(**old, **ends, operators_on_gpu=3))[0]
     assert (card.dollars_interval, card.dollars_origin) == ("$0.500 to $2.00", "measured")
-    card = summary.plan_cards(priced(**old, **ends))[0]
+    card = plan_cards.plan_cards(priced(**old, **ends))[0]
     assert (card.dollars_interval, card.dollars_origin) == ("", "")
 
 
 def test_few_inferences_a_second_are_shown_without_prefix() -> None:
-    assert summary.per_second(0.0461) == "0.0461 /s"
-    assert summary.per_second(4120.0) == "4.12 k/s"
+    assert figure_words.per_second(0.0461) == "0.0461 /s"
+    assert figure_words.per_second(4120.0) == "4.12 k/s"
 
 
 def test_what_is_missing_is_said() -> None:
-    said = " ".join(summary.missing(factory.without_times()))
+    said = " ".join(model_facts.missing(factory.without_times()))
     assert "No operator has a time" in said
     assert "com.acme::Custom" in said
-    assert "nothing to compare" in " ".join(summary.missing(factory.without_gpu()))
-    assert summary.missing(factory.empty()) == ("The model has no operators.",)
-    assert summary.missing(factory.analysis()) == ()
+    assert "nothing to compare" in " ".join(model_facts.missing(factory.without_gpu()))
+    assert model_facts.missing(factory.empty()) == ("The model has no operators.",)
+    assert model_facts.missing(factory.analysis()) == ()
 
 
 def test_totals_with_unknown_operators_read_at_least() -> None:
@@ -482,7 +485,7 @@ def test_the_summary_to_paste_says_what_was_guessed_and_what_is_not_known() -> N
     guessed = replace(blind, model=replace(blind.model, guessed_inputs=("x: float32[8,3]",)))
     points = brief.render(guessed).partition("Assumed or not known:\n")[2].split("\n\n")[0].splitlines()
     assert points[0] == "- Inputs guessed: x: float32[8,3] (--input says others)."
-    assert points[1:] == [f"- {gap}" for gap in summary.missing(blind)]
+    assert points[1:] == [f"- {gap}" for gap in model_facts.missing(blind)]
 
 
 def test_a_bar_is_as_long_as_its_share() -> None:
@@ -596,9 +599,9 @@ def test_of_memory_that_is_not_known_the_weights_and_the_reason_are_told() -> No
     said = (
         f"The memory that it needs is not known beyond {weights} of weights: the size of probabilities is open."
     )
-    assert said in summary.missing(told)
+    assert said in model_facts.missing(told)
     assert said in " ".join(render(told, "text").split())
-    assert not any("memory" in text for text in summary.missing(base))
+    assert not any("memory" in text for text in model_facts.missing(base))
 
 
 def test_modules_that_differ_at_their_end_are_told_apart_on_a_narrow_terminal() -> None:
@@ -636,15 +639,15 @@ def test_the_sizes_of_the_inputs_stand_beside_the_answer() -> None:
     assert f"<dt>Inputs</dt><dd>{sizes}</dd>" in html.render(told)
     # One that was guessed is told as such, with its shape.
     guessed = replace(told.model, inputs=told.model.inputs[:1], guessed_inputs=("pos=144,3",))
-    assert summary.inputs_line(replace(told, model=guessed)) == ""
+    assert model_facts.inputs_line(replace(told, model=guessed)) == ""
 
 
 def test_a_call_whose_inputs_have_no_batch_is_told_as_a_call() -> None:
     told = graph_network()
-    assert summary.subject(told).startswith("per call, ")
-    assert summary.crossover(told) == "Its inputs have no batch: there is none from which the GPU wins."
+    assert verdict_words.subject(told).startswith("per call, ")
+    assert verdict_words.crossover(told) == "Its inputs have no batch: there is none from which the GPU wins."
     image = replace(told.model, inputs=(replace(told.model.inputs[0], shape=(1, 3, 224, 224)),))
-    assert summary.subject(replace(told, model=image)).startswith("batch 1, ")
+    assert verdict_words.subject(replace(told, model=image)).startswith("batch 1, ")
 
 
 def test_inputs_of_a_training_step_are_those_that_are_fed() -> None:
@@ -653,7 +656,7 @@ def test_inputs_of_a_training_step_are_those_that_are_fed() -> None:
     training = replace(
         base, model=replace(base.model, training=True, notes=(), inputs=(*kept, *base.model.inputs))
     )
-    assert summary.inputs(training) == "pos 144x3, edge_index 2x2,448"
+    assert model_facts.inputs(training) == "pos 144x3, edge_index 2x2,448"
 
 
 def test_where_memory_is_not_known_what_the_run_held_is_told() -> None:
@@ -664,18 +667,18 @@ def test_where_memory_is_not_known_what_the_run_held_is_told() -> None:
         plans=tuple(replace(plan, memory_bytes=None) for plan in base.plans),
         environment=replace(base.environment, measurement=measured),
     )
-    (gap,) = (line for line in summary.missing(told) if "memory" in line)
+    (gap,) = (line for line in model_facts.missing(told) if "memory" in line)
     assert gap.endswith("When it was timed on the CPU, ONNX Runtime's arena held up to 13.5 MB.")
 
 
 def test_tf32_is_left_out_where_no_product_runs_on_the_gpu() -> None:
     base = replace(factory.analysis(), model=replace(factory.analysis().model, precision="tf32"))
-    assert "tf32, " in summary.subject(base)
+    assert "tf32, " in verdict_words.subject(base)
     trees = replace(base, operators=tuple(replace(one, macs=0) for one in base.operators))
-    assert "tf32" not in summary.subject(trees)
+    assert "tf32" not in verdict_words.subject(trees)
     # A precision that was asked for and changes weights is one of any model.
     half = replace(trees, model=replace(trees.model, precision="fp16"))
-    assert "fp16, " in summary.subject(half)
+    assert "fp16, " in verdict_words.subject(half)
 
 
 def test_a_model_without_an_opset_of_onnx_has_none_in_the_line_of_the_check() -> None:

@@ -122,7 +122,7 @@ def _require_batch(specs: Sequence[InputSpec], batch: int) -> None:
     shapes = [spec.shape for spec in specs if spec.shape]
     if batch == 1 or any(None in shape for shape in shapes) or (shapes and {s[0] for s in shapes} == {batch}):
         return
-    if is_one_graph(specs):
+    if is_one_graph((spec.name, spec.shape, spec.dtype) for spec in specs):
         raise InputError(
             f"--batch {batch}: no input depends on the batch ({', '.join(spec.text for spec in specs)}).",
             hint="The nodes of a graph are no batch: leave --batch out, or give more nodes and edges instead.",
@@ -197,8 +197,13 @@ def _from_file(user: UserModel, offered: Tree, batch: int | None) -> ExampleInpu
             f"example_inputs holds no tensor with a leading dimension: it gives {kinds}.",
             hint="Give torch tensors: one, a tuple of them, or a dict by name.",
         )
-    if batch is None and _are_nodes_and_edges(leaves, leading):
-        return ExampleInputs(arguments=arguments, keywords=keywords, batch=1, batch_axes={}, origin="file")
+    if batch is None:
+        one = ExampleInputs(arguments=arguments, keywords=keywords, batch=1, batch_axes={}, origin="file")
+        tensors = [leaf for leaf in leaves if _is_tensor(leaf)]
+        shapes = ((tuple(leaf.shape), str(leaf.dtype).removeprefix("torch.")) for leaf in tensors)
+        names = tensor_names(user, one)
+        if is_one_graph((name, *typed) for name, typed in zip(names, shapes, strict=True)):
+            return one
     if callable(user.module.example_inputs):
         called = batch or _default_batch(user.module.example_inputs) or leading
         axes = _batch_axes(user, leaves, called)
@@ -225,22 +230,6 @@ def _from_file(user: UserModel, offered: Tree, batch: int | None) -> ExampleInpu
     return ExampleInputs(
         arguments=arguments, keywords=keywords, batch=batch or leading, batch_axes=axes, origin="file"
     )
-
-
-def _are_nodes_and_edges(leaves: list[Any], leading: int) -> bool:
-    """Whether the inputs are one graph: rows of nodes, and two rows of integers that say which are joined.
-
-    Its nodes are no batch: twice as many are another graph, not two (PyTorch Geometric's ``edge_index``).
-    """
-    tensors = [leaf for leaf in leaves if _is_tensor(leaf) and leaf.dim()]
-    nodes = any(leaf.is_floating_point() and leaf.shape[0] == leading for leaf in tensors)
-    return nodes and any(
-        leaf.dim() == _ENDS and leaf.shape[0] == _ENDS != leading and not leaf.is_floating_point()
-        for leaf in tensors
-    )
-
-
-_ENDS = 2  # of an edge
 
 
 def _follows_the_batch(user: UserModel, leaves: list[Any], batch: int, *, if_unknown: bool = False) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -64,14 +64,25 @@ def is_of_edges(name: str) -> bool:
 def is_ends(name: str, shape: Sequence[int | None], dtype: str) -> bool:
     """Whether an input is the two ends of edges: by its name, or two rows of whole numbers."""
     ends = len(shape) == _ENDS and shape[0] == _ENDS != shape[1]
-    return ends and (name == GRAPH_EDGES or "int" in dtype)
+    return ends and (name == GRAPH_EDGES or dtype in _POSITIONS)
 
 
-def is_one_graph(specs: Sequence[InputSpec]) -> bool:
-    """Whether these are the nodes and the edges of a graph: twice as many are another graph, not two."""
-    nodes = any("int" not in spec.dtype and spec.shape[:1] not in ((), (_ENDS,)) for spec in specs)
-    named = any(spec.name == GRAPH_EDGES for spec in specs)
-    return (nodes or named) and any(is_ends(spec.name, spec.shape, spec.dtype) for spec in specs)
+# Types that number nodes: PyTorch indexes with them.
+_POSITIONS = ("int32", "int64")
+
+
+def is_one_graph(inputs: Iterable[tuple[str, Sequence[int | None], str]]) -> bool:
+    """Whether inputs are the nodes and the edges of one graph: rows of floats, and two rows of whole numbers.
+
+    Nodes are no batch: twice as many are another graph, not two (PyTorch Geometric's ``edge_index``).
+
+    Args:
+        inputs: Name, shape (None is an open size) and ONNX's name of the type of each.
+    """
+    every = tuple(inputs)
+    edges = [each for each in every if is_ends(*each)]
+    nodes = any("float" in dtype and len(shape) > 0 and shape[0] != _ENDS for _, shape, dtype in every)
+    return bool(edges) and (nodes or any(name == GRAPH_EDGES for name, _, _ in edges))
 
 
 def of_graph_given(told: ToldInput, given: Sequence[InputSpec]) -> ToldInput:

@@ -24,7 +24,9 @@ from analyzer.report.charts.chart import (
     origin_words,
     tooltip,
 )
-from analyzer.report.summary import PLAN_TITLES, crossover, per_second, uses_gpu
+from analyzer.report.summary.figure_words import PLAN_TITLES, per_second
+from analyzer.report.summary.model_facts import uses_gpu
+from analyzer.report.summary.verdict_words import crossover
 from analyzer.units import seconds
 
 _COLUMNS = (

@@ -7,8 +7,9 @@ import re
 from dataclasses import dataclass
 
 from analyzer.record.analysis import Analysis
-from analyzer.report import capacity_words, generation_words, summary
+from analyzer.report import capacity_words, generation_words
 from analyzer.report.charts.chart import Chart, origin_words
+from analyzer.report.summary import plan_cards, verdict_words
 from analyzer.text import middle_cut
 
 # The far end of a band or of a line across a bar.
@@ -51,7 +52,11 @@ def subject(analysis: Analysis) -> str:
         # Its devices are those of the price list.
         return f"{name} · {capacity_words.subject(analysis.capacity)}"
     devices = [device.name for device in (analysis.devices.cpu, analysis.devices.gpu) if device is not None]
-    asked = generation_words.subject(analysis.generation) if analysis.generation else summary.subject(analysis)
+    asked = (
+        generation_words.subject(analysis.generation)
+        if analysis.generation
+        else verdict_words.subject(analysis)
+    )
     return f"{name} · {asked} · {' and '.join(devices)}"
 
 
@@ -82,5 +87,5 @@ def _origins(analysis: Analysis, chart: Chart) -> str:
         return origin_sentences(chart, best.origin if best else "predicted")
     if chart.name.startswith("generation-") and analysis.generation is not None:
         return origin_sentences(chart, analysis.generation.origin)
-    plan = summary.best_plan(analysis)
+    plan = plan_cards.best_plan(analysis)
     return origin_sentences(chart, plan.origin if plan else "")

@@ -11,7 +11,7 @@ from analyzer.report.charts import expressions
 
 # "as": the charts have it from here, beside `Column`.
 from analyzer.report.charts.expressions import ColumnKind as ColumnKind
-from analyzer.report.summary import MARKS, PLAN_TITLES
+from analyzer.report.summary.figure_words import MARKS, PLAN_TITLES
 from analyzer.text import listed
 
 Row = tuple[Any, ...]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analyzer.record.analysis import Analysis, CostRow
-from analyzer.report import price_words, summary
+from analyzer.report import price_words
 from analyzer.report.charts.chart import (
     CPU,
     GPU,
@@ -19,6 +19,7 @@ from analyzer.report.charts.chart import (
     origin_words,
     tooltip,
 )
+from analyzer.report.summary import model_facts
 from analyzer.units import dollars
 
 # Drawn, at 24 pixels each, to fit on one screen; the table has them all. Of either side at least a few: what
@@ -73,7 +74,7 @@ def chart(analysis: Analysis) -> Chart | None:
     shown = _shown(rows)
     sides = [side for side in (CPU, GPU) if any(row[3] == side for row in rows)]
     lead = (
-        f"US dollars for a million {summary.examples(analysis)} at full use, "
+        f"US dollars for a million {model_facts.examples(analysis)} at full use, "
         f"at {price_words.KINDS[ranked[0].cost.pricing]} of the date beside each. "
         f"Throughputs are {origin_words(row[10] for row in rows)}, the thin lines 90 % intervals."
     )

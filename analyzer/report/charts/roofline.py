@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
+from analyzer.operators import INTEGER_PRODUCTS
 from analyzer.record.analysis import Analysis, DeviceInfo, OperatorResult
 from analyzer.report.charts.chart import (
     CPU,
@@ -24,7 +26,8 @@ from analyzer.report.charts.chart import (
     tooltip,
 )
 from analyzer.report.charts.families import SHAPES, family
-from analyzer.report.summary import Time, peak
+from analyzer.report.summary.figure_words import Time
+from analyzer.report.summary.model_facts import peak
 from analyzer.text import plural
 from analyzer.units import digits, rate
 
@@ -52,9 +55,84 @@ _BOUNDS = {
 }
 # How a roofline is read: where a point lies is no proof of what limits it.
 READING = (
-    "no point can be above the slope without a cache, none above the flat part. Near the slope memory limits "
-    "it, near the flat part arithmetic; far below both, instructions other than arithmetic, or starting it"
+    "the slope is what memory feeds (a point above it found its data in a cache), the flat part the fastest "
+    "arithmetic known of the device. Near the slope memory limits it, near the flat part arithmetic; far below "
+    "both, instructions other than arithmetic, or starting it"
 )
+# Above the flat part by less, a point reads the same in the digits that are printed.
+_ABOVE = 1.005
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoofPoint:
+    """What a session executes as one: an operator, or several that are fused.
+
+    A share of a fused kernel's time says how the time was split, not how fast anything was: a product whose
+    activation is given a part of its time would seem faster than the kernel.
+
+    Attributes:
+        operator: That which computes most.
+        flops: Of all its products; where it has none, of all its operators.
+        time_s: Of the whole.
+        bound: What limits it.
+        origin: Of the time.
+    """
+
+    operator: OperatorResult
+    flops: int
+    time_s: float
+    bound: str
+    origin: str
+
+    @property
+    def intensity(self) -> float:
+        """FLOPs for each byte of the operator that computes most."""
+        return self.operator.intensity or 0.0
+
+    @property
+    def speed(self) -> float:
+        """FLOPs per second."""
+        return self.flops / self.time_s
+
+
+def kernels(analysis: Analysis, side: str) -> Iterator[RoofPoint]:
+    """What runs on a device and has a place on a roofline, by the operator that computes most."""
+    session = "cpu" if side == CPU else "cuda"
+    fused = {
+        member: group
+        for group in analysis.groups
+        if group.session == session and len(group.members) > 1 and group.time_s
+        for member in group.members
+        if member < len(analysis.operators)
+    }
+    for operator in analysis.operators:
+        time: Time | None = operator.cpu
+        if side == GPU:
+            # Where the CUDA session falls back to the CPU, the time is no GPU's.
+            on_card = operator.gpu is not None and operator.gpu.placed_on == "cuda"
+            time = operator.gpu if on_card else None
+        group = fused.get(operator.index)
+        # A logarithmic axis has no place for 0: movement without FLOPs, views without bytes or a time.
+        if time is None or not operator.flops or not operator.intensity:
+            continue
+        if group is None or group.time_s is None:
+            if time.time_s:
+                yield RoofPoint(
+                    operator=operator,
+                    flops=operator.flops,
+                    time_s=time.time_s,
+                    bound=time.bound or "",
+                    origin=time.origin,
+                )
+            continue
+        members = [analysis.operators[member] for member in group.members if member in fused]
+        most = max(members, key=lambda member: (member.flops or 0, -member.index))
+        if most.index == operator.index:
+            products = [member for member in members if member.macs]
+            flops = sum(member.flops or 0 for member in products or members)
+            yield RoofPoint(
+                operator=operator, flops=flops, time_s=group.time_s, bound=time.bound or "", origin=group.origin
+            )
 
 
 def chart(analysis: Analysis) -> Chart | None:
@@ -62,21 +140,27 @@ def chart(analysis: Analysis) -> Chart | None:
     rows = tuple(_points(analysis))
     if not rows:
         return None
-    roofs = _roofs(analysis, rows)
+    known = _known_roofs(analysis)
+    roofs = _roofs(known, rows)
+    above = above_words((known[row[4]], row[6]) for row in rows if row[4] in known)
     # By operator, as each may have a point on either device.
     left_out = len(analysis.operators) - len({row[0] for row in rows})
     lead = (
         "Each point is an operator on one device: what it computes for each byte it moves, and the speed it "
         f"reaches; {READING}: its Bound says which. "
-        f"Larger points take longer. {_origins(rows)} Click a point for its row, a legend entry to filter."
+        f"Larger points take longer. {above}{_origins(rows)} Click a point for its row, "
+        "a legend entry to filter."
     )
     note = (
-        " Bytes are those of the operator alone: one that is fused with others, or finds its data in a cache, "
-        "can lie above the slope."
+        " Operators that are fused have one point, where that is which computes most: its bytes, the FLOPs of "
+        "all their products, the time of the whole."
     )
     if left_out:
-        have = "has" if left_out == 1 else "have"
-        note += f" Without FLOPs, bytes or a time, {plural(left_out, 'operator')} {have} no place here."
+        have, whose = ("has", "its") if left_out == 1 else ("have", "their")
+        note += (
+            f" {plural(left_out, 'operator')} {have} no point of {whose} own: fused with another, or without "
+            "FLOPs, bytes or a time."
+        )
     return Chart(
         name="roofline",
         title="Roofline",
@@ -146,6 +230,42 @@ def roof(side: str, device: DeviceInfo, precision: str) -> Roof | None:
     return Roof(side=side, device=device, dtype=ceiling[0], peak_flops_per_s=ceiling[1])
 
 
+def roof_of(analysis: Analysis, side: str) -> Roof | None:
+    """The roof of a record's device: of its precision, or of the integers that its CPU session multiplies."""
+    device = analysis.devices.cpu if side == CPU else analysis.devices.gpu
+    if device is None:
+        return None
+    integers = side == CPU and any(
+        group.session == "cpu" and group.op_type in INTEGER_PRODUCTS for group in analysis.groups
+    )
+    return roof(side, device, "int8" if integers else analysis.model.precision)
+
+
+def above_words(points: Iterable[tuple[Roof, float]]) -> str:
+    """How many points lie above the flat part of their roof, and why that can be; empty where none does."""
+    numbers: Counter[tuple[str, str]] = Counter()
+    drawn = {}
+    for limit, speed in points:
+        if speed > _ABOVE * limit.peak_flops_per_s:
+            key = limit.side, limit.words
+            numbers[key] += 1
+            drawn[key] = limit
+    return "".join(
+        f"{plural(number, 'point')} of the {side} {'lies' if number == 1 else 'lie'} above its flat part: "
+        f"{_ceiling_words(drawn[side, words])} "
+        for (side, words), number in numbers.items()
+    )
+
+
+def _ceiling_words(limit: Roof) -> str:
+    """Whence a ceiling is that something was faster than."""
+    device = limit.device
+    if device.origin == "catalogue":
+        return "that is the data sheet's, at the clock which the sheet assumes."
+    fastest = f"that is the fastest {limit.dtype} kernel which `analyze calibrate` timed."
+    return f"{fastest} {device.notes}" if device.notes else fastest
+
+
 def intensity_range(intensities: Iterable[float], roofs: Iterable[Roof]) -> tuple[float, float]:
     """From where to where roofs are drawn: past all points and ridges, farther on the right for the words."""
     known = [*intensities, *(each.ridge for each in roofs)]
@@ -166,32 +286,29 @@ def slowest_words(op_type: str, index: int, intensity: float, speed: float) -> s
 
 
 def _points(analysis: Analysis) -> Iterator[Row]:
-    gpu = analysis.devices.gpu
-    for operator in analysis.operators:
-        yield from _point(operator, CPU, operator.cpu, analysis.devices.cpu, analysis.model.precision)
-        # Where the CUDA session falls back to the CPU, the time is no GPU's.
-        if gpu is not None and operator.gpu is not None and operator.gpu.placed_on == "cuda":
-            yield from _point(operator, GPU, operator.gpu, gpu, analysis.model.precision)
+    known = _known_roofs(analysis)
+    by_side = (
+        [(kernel.operator.index, side, device, kernel) for kernel in kernels(analysis, side)]
+        for side, device in ((CPU, analysis.devices.cpu), (GPU, analysis.devices.gpu))
+        if device is not None
+    )
+    for _, side, device, kernel in sorted(chain(*by_side), key=lambda point: point[:2]):
+        operator = kernel.operator
+        memory = device.bandwidth_bytes_per_s * kernel.intensity
+        most = known[side].at(kernel.intensity) if side in known else memory
+        named = (operator.index, operator.op_type, family(operator.op_type), operator.module, side)
+        figures = (kernel.intensity, kernel.speed, kernel.time_s, kernel.speed / most)
+        yield (*named, *figures, kernel.bound, kernel.origin)
 
 
-def _point(
-    operator: OperatorResult, side: str, time: Time, device: DeviceInfo, precision: str
-) -> Iterator[Row]:
-    # A logarithmic axis has no place for 0: movement without FLOPs, views without bytes or a time.
-    if not operator.flops or not operator.intensity or not time.time_s:
-        return
-    speed = operator.flops / time.time_s
-    limit = roof(side, device, precision)
-    most = limit.at(operator.intensity) if limit else device.bandwidth_bytes_per_s * operator.intensity
-    named = (operator.index, operator.op_type, family(operator.op_type), operator.module, side)
-    yield (*named, operator.intensity, speed, time.time_s, speed / most, time.bound or "", time.origin)
+def _known_roofs(analysis: Analysis) -> dict[str, Roof]:
+    known = {side: roof_of(analysis, side) for side in (CPU, GPU)}
+    return {side: each for side, each in known.items() if each is not None}
 
 
-def _roofs(analysis: Analysis, rows: tuple[Row, ...]) -> dict[str, tuple[dict[str, Any], ...]]:
+def _roofs(by_side: dict[str, Roof], rows: tuple[Row, ...]) -> dict[str, tuple[dict[str, Any], ...]]:
     """Data sets of the roofs' lines and of the words at their ridges."""
-    sides = [(CPU, analysis.devices.cpu), *([(GPU, analysis.devices.gpu)] if analysis.devices.gpu else [])]
-    known = [roof(side, device, analysis.model.precision) for side, device in sides]
-    roofs = [each for each in known if each is not None]
+    roofs = tuple(by_side.values())
     low, high = intensity_range((row[5] for row in rows), roofs)
     lines = [
         {"device": each.side, "intensity": intensity, "speed": speed}

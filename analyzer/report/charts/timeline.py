@@ -17,7 +17,7 @@ from analyzer.report.charts.chart import (
     paler_if_predicted,
     tooltip,
 )
-from analyzer.report.summary import best_plan
+from analyzer.report.summary.plan_cards import best_plan
 from analyzer.text import plural
 from analyzer.units import byte_count, seconds
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from analyzer.record.analysis import Analysis, DeviceInfo
+from analyzer.record.analysis import Analysis
 from analyzer.report.charts.chart import (
     CPU,
     GPU,
@@ -27,14 +27,16 @@ from analyzer.report.charts.roofline import (
     NARROW,
     READING,
     Roof,
+    above_words,
     intensity_range,
+    kernels,
     limits,
-    roof,
+    roof_of,
     slowest_words,
 )
 from analyzer.report.compare.comparison import Comparison
 from analyzer.report.compare.plan_charts import labelled, record_colours, record_shapes
-from analyzer.report.summary import per_second
+from analyzer.report.summary.figure_words import per_second
 from analyzer.text import listed, plural
 from analyzer.units import seconds
 
@@ -207,13 +209,15 @@ def roofline(comparison: Comparison) -> Chart | None:
     rows = tuple(row for label, analysis, _ in labelled(comparison) for row in _points(label, analysis))
     if not rows:
         return None
-    roofs = _roofs(comparison, rows)
+    by_point = _roof_of_points(comparison, rows)
+    roofs = _roofs(by_point, rows)
+    above = above_words((by_point[row[0], row[4]], row[6]) for row in rows if (row[0], row[4]) in by_point)
     return Chart(
         name="record-roofline",
         title="Roofline of all records",
         lead="A point for each operator on the device where its record's best plan runs it: what it computes "
         "for each byte it moves, and the speed it reaches. Of two points of one operator the higher is "
-        f"faster; {READING}. Larger points take longer.",
+        f"faster; {READING}. Larger points take longer. {above}".strip(),
         alternative=_point_words(comparison.labels, rows),
         engine="vega-lite",
         spec=_roofline_spec(comparison.labels, rows, roofs),
@@ -225,33 +229,42 @@ def roofline(comparison: Comparison) -> Chart | None:
 
 
 def _points(label: str, analysis: Analysis) -> Iterator[Row]:
-    for operator in analysis.operators:
-        time = operator.gpu if operator.placement == "gpu" else operator.cpu
-        if operator.flops and operator.intensity and time is not None and time.time_s:
-            device = GPU if operator.placement == "gpu" else CPU
-            named = (operator.index, operator.op_type, operator.module)
-            work = (operator.intensity, operator.flops / time.time_s, time.time_s)
-            yield (label, *named, device, *work, time.bound or "", time.origin)
+    """Where the best plan runs each operator, by index."""
+    run = [
+        (kernel.operator.index, side, kernel)
+        for side, placement in ((CPU, "cpu"), (GPU, "gpu"))
+        for kernel in kernels(analysis, side)
+        if kernel.operator.placement == placement
+    ]
+    for index, side, kernel in sorted(run, key=lambda point: point[:2]):
+        named = (index, kernel.operator.op_type, kernel.operator.module)
+        work = (kernel.intensity, kernel.speed, kernel.time_s)
+        yield (label, *named, side, *work, kernel.bound, kernel.origin)
 
 
-def _devices_used(comparison: Comparison, rows: tuple[Row, ...]) -> Iterator[tuple[str, DeviceInfo, str]]:
-    """Side, device and precision of each roof that a point lies under, once."""
+def _roof_of_points(comparison: Comparison, rows: tuple[Row, ...]) -> dict[tuple[str, str], Roof]:
+    """By record and side of each point the roof that it lies under."""
     sides = {(row[0], row[4]) for row in rows}
-    seen = set()
-    for label, analysis, _ in labelled(comparison):
-        for side, device in ((CPU, analysis.devices.cpu), (GPU, analysis.devices.gpu)):
-            if device is None or (label, side) not in sides:
-                continue
-            # The records of a comparison mostly share their devices: one line for all of them.
-            if (device.name, analysis.model.precision) not in seen:
-                seen.add((device.name, analysis.model.precision))
-                yield side, device, analysis.model.precision
+    known = {
+        (label, side): roof_of(analysis, side)
+        for label, analysis, _ in labelled(comparison)
+        for side in (CPU, GPU)
+        if (label, side) in sides
+    }
+    # The records of a comparison mostly share their devices: one line for all of them, at the highest ceiling
+    # where each measured its own.
+    highest: dict[str, Roof] = {}
+    for each in filter(None, known.values()):
+        drawn = highest.setdefault(_roof_name(each), each)
+        highest[_roof_name(each)] = max(drawn, each, key=lambda one: one.peak_flops_per_s)
+    return {point: highest[_roof_name(each)] for point, each in known.items() if each is not None}
 
 
-def _roofs(comparison: Comparison, rows: tuple[Row, ...]) -> dict[str, tuple[dict[str, Any], ...]]:
+def _roofs(
+    by_point: Mapping[tuple[str, str], Roof], rows: tuple[Row, ...]
+) -> dict[str, tuple[dict[str, Any], ...]]:
     """Data sets of the roofs' lines and of the words at their ends."""
-    known = [roof(*used) for used in _devices_used(comparison, rows)]
-    roofs = [each for each in known if each is not None]
+    roofs = {_roof_name(each): each for each in by_point.values()}.values()
     low, high = intensity_range((row[5] for row in rows), roofs)
     lines = [
         {"roof": _roof_name(each), "plan": each.side, "intensity": intensity, "speed": speed}

@@ -9,7 +9,7 @@ from analyzer.record.analysis import Analysis
 from analyzer.record.generation import GenerationResult
 from analyzer.report.compare.comparison import ComparedFact, ComparedFigure, overlap
 from analyzer.report.generation_words import rate
-from analyzer.report.summary import joules
+from analyzer.report.summary.figure_words import joules
 from analyzer.units import UNKNOWN, count, dollars, factor, seconds
 
 GROUP = "Generation"

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analyzer.report import summary
 from analyzer.report.charts import caption, style
 from analyzer.report.charts.chart import Chart
 from analyzer.report.compare import capacity, curve_charts, generation, graph_view, plan_charts, sentences
@@ -22,6 +21,7 @@ from analyzer.report.compare.figures import PLANS, worth_a_row
 from analyzer.report.compare.graph_view import GraphView
 from analyzer.report.compare.plain_text import figure_text
 from analyzer.report.html import environment
+from analyzer.report.summary import figure_words
 from analyzer.text import plural
 from analyzer.units import UNKNOWN, factor, seconds, share
 
@@ -169,11 +169,11 @@ def build(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _marks() -> tuple[summary.Mark, ...]:
+def _marks() -> tuple[figure_words.Mark, ...]:
     """The origins that a comparison shows; what a report has under Method stands under Environment here."""
     return tuple(
         replace(mark, meaning=mark.meaning.replace("under Method", "under Environment"))
-        for mark in summary.MARKS.values()
+        for mark in figure_words.MARKS.values()
         if mark.name != "modelled"
     )
 
@@ -223,7 +223,7 @@ def _fact_line(fact: ComparedFact) -> ComparisonRow:
 def _shown_values(fact: ComparedFact) -> tuple[str, ...]:
     if fact.key != "verdict.device":
         return fact.values
-    return tuple(summary.VERDICT_WORDS[value] for value in fact.values)
+    return tuple(figure_words.VERDICT_WORDS[value] for value in fact.values)
 
 
 def _line(figure: ComparedFigure) -> ComparisonRow:
@@ -253,7 +253,9 @@ def _cell(figure: ComparedFigure, at: int, value: float | None) -> Cell:
 def _interval(figure: ComparedFigure, at: int) -> str:
     if not figure.low or figure.low[at] is None or figure.high[at] is None:
         return ""
-    return summary.span(figure_text(figure.low[at], figure.unit), figure_text(figure.high[at], figure.unit))
+    return figure_words.span(
+        figure_text(figure.low[at], figure.unit), figure_text(figure.high[at], figure.unit)
+    )
 
 
 def _at(values: Sequence[str], place: int) -> str:

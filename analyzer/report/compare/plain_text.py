@@ -15,7 +15,7 @@ from analyzer.report.compare.graph_view import fusion_lines, module_title
 from analyzer.report.compare.joined_graph import ModuleChange
 from analyzer.report.compare.sentences import headline, statements
 from analyzer.report.escaping import escape, printable
-from analyzer.report.summary import joules, per_second
+from analyzer.report.summary.figure_words import joules, per_second
 from analyzer.text import loggable
 from analyzer.units import UNKNOWN, byte_count, count, dollars, factor, flop_count, seconds
 

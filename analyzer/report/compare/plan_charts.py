@@ -18,7 +18,8 @@ from analyzer.report.charts.chart import (
     tooltip,
 )
 from analyzer.report.compare.comparison import Comparison
-from analyzer.report.summary import PLAN_TITLES, time_in_plan
+from analyzer.report.summary.figure_words import PLAN_TITLES
+from analyzer.report.summary.leading_operators import time_in_plan
 from analyzer.units import seconds, share
 
 # Bars drawn for each record, and how far inside modules are looked into before the model counts as flat.

@@ -9,7 +9,8 @@ from analyzer.record.analysis import Analysis, PlanResult
 from analyzer.report import price_words
 from analyzer.report.compare import capacity, generation
 from analyzer.report.compare.comparison import Comparison
-from analyzer.report.summary import PLAN_TITLES, VERDICT_WORDS, best_plan, joules, per_second
+from analyzer.report.summary.figure_words import PLAN_TITLES, VERDICT_WORDS, joules, per_second
+from analyzer.report.summary.plan_cards import best_plan
 from analyzer.units import dollars, factor, seconds
 
 # Two figures that differ by less read the same in the three digits that are printed.

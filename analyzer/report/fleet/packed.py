@@ -8,7 +8,7 @@ from typing import Any
 from analyzer.record.fleet import Fleet, FleetModel
 from analyzer.report.charts.chart import coded, compact
 from analyzer.report.fleet import words
-from analyzer.report.summary import MARKS
+from analyzer.report.summary.figure_words import MARKS
 
 # Fields of a cell as they are: figures, and words.
 _FIGURES = (

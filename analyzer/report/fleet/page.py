@@ -10,7 +10,7 @@ from analyzer.report import price_words
 from analyzer.report.fleet import packed, sheets, words
 from analyzer.report.html import environment
 from analyzer.report.method import MethodFact
-from analyzer.report.summary import MARKS
+from analyzer.report.summary.figure_words import MARKS
 from analyzer.text import first_few, plural
 from analyzer.units import dollars
 

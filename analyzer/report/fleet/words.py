@@ -8,7 +8,7 @@ from urllib.parse import quote
 from analyzer.record.fleet import Fleet, FleetCell, FleetDevice, FleetModel
 from analyzer.report import price_words
 from analyzer.report.generation_words import short
-from analyzer.report.summary import span
+from analyzer.report.summary.figure_words import span
 from analyzer.text import listed, plural
 from analyzer.units import UNKNOWN, digits, dollars, seconds, with_prefix
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from analyzer.record.analysis import Analysis
-from analyzer.report import summary
 from analyzer.report.ranking.words import is_elsewhere, leads, recommended
-from analyzer.report.summary import PlanCard
+from analyzer.report.summary import figure_words, plan_cards
+from analyzer.report.summary.plan_cards import PlanCard
 
 
 def cards(analysis: Analysis) -> tuple[PlanCard, ...]:
     """The plans, each with its own figures; chosen is what the headline recommends, if it is among them."""
-    every = summary.plan_cards(analysis)
+    every = plan_cards.plan_cards(analysis)
     if not leads(analysis):
         return every
     best = None if is_elsewhere(analysis) else recommended(analysis)
@@ -35,7 +35,7 @@ def _with_device(card: PlanCard) -> str:
 def distinct_cards(analysis: Analysis) -> tuple[PlanCard, ...]:
     """The same without a best plan that is one of the others: that one says so."""
     every, plan = cards(analysis), analysis.plan("hybrid")
-    same = summary.twin(analysis, plan) if plan is not None else ""
+    same = plan_cards.twin(analysis, plan) if plan is not None else ""
     best = next((card for card in every if card.name == "hybrid"), None)
     if best is None or not same:
         return every
@@ -46,7 +46,7 @@ def _joined(card: PlanCard, best: PlanCard) -> PlanCard:
     # What does not run is the best of nothing.
     said = (
         "This is the best plan: no split of the operators gains anything over it."
-        if best.title != summary.SPLIT
+        if best.title != figure_words.SPLIT
         else ""
     )
     return replace(card, chosen=card.chosen or best.chosen, why=" ".join(filter(None, (card.why, said))))

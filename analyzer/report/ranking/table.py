@@ -9,7 +9,7 @@ from analyzer.record.analysis import Analysis
 from analyzer.record.ranking import RankedCandidate, RankingResult
 from analyzer.report.answer import OptionTable
 from analyzer.report.ranking.words import leads
-from analyzer.report.summary import PLAN_TITLES, joules, marked, per_second, span
+from analyzer.report.summary.figure_words import PLAN_TITLES, joules, marked, per_second, span
 from analyzer.text import listed, plural
 from analyzer.units import UNKNOWN, byte_count, count, dollars, seconds
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from analyzer.record.analysis import Analysis
 from analyzer.record.ranking import RankedCandidate, RankingResult
-from analyzer.report import summary
-from analyzer.report.summary import VERDICT_WORDS, joules, per_second, span
+from analyzer.report.summary import verdict_words
+from analyzer.report.summary.figure_words import VERDICT_WORDS, joules, per_second, span
 from analyzer.units import dollars, seconds
 
 # What a machine is that comes first, and by what.
@@ -44,11 +44,11 @@ def sentence(analysis: Analysis) -> str:
     if analysis.ranking is not None and leads(analysis):
         answer = analysis.ranking.sentence
     else:
-        answer = summary.sentence(analysis)
-        if summary.rented_cpu_is_better(analysis):
+        answer = verdict_words.sentence(analysis)
+        if verdict_words.rented_cpu_is_better(analysis):
             # The next sentence names it: this one is no recommendation over all machines.
             answer = f"Of the two alone, {answer[:1].lower()}{answer[1:]}"
-    doubts = (summary.measure_again(analysis), summary.rests_on_guesses(analysis))
+    doubts = (verdict_words.measure_again(analysis), verdict_words.rests_on_guesses(analysis))
     return " ".join(filter(None, (*doubts, answer)))
 
 
@@ -76,7 +76,11 @@ def beside(analysis: Analysis) -> tuple[str, ...]:
     if ranking is None:
         return ()
     if leads(analysis):
-        said = [" ".join(ranking.notes), ranking.dollars, f"{_first(analysis)}: {summary.sentence(analysis)}"]
+        said = [
+            " ".join(ranking.notes),
+            ranking.dollars,
+            f"{_first(analysis)}: {verdict_words.sentence(analysis)}",
+        ]
     else:
         said = [_of_all_machines(ranking), ranking.dollars]
     return tuple(text for text in said if text)

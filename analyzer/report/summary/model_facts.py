@@ -1,0 +1,220 @@
+"""Reporting: what was analysed, what was assumed of it, and what the record does not hold, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from analyzer.checks.phrases import tensor_bytes
+from analyzer.precision import peak_type
+from analyzer.record.analysis import LEFT_OUT, UNROLLED, Analysis, DeviceInfo, TensorInfo
+from analyzer.record.notes import is_least, without_trips
+from analyzer.report.summary.leading_operators import time_in_plan
+from analyzer.text import first_few, plural
+from analyzer.units import byte_count, flop_count
+
+
+def in_precision(analysis: Analysis) -> str:
+    """``tf32, ``; empty where nothing multiplies matrices on a GPU, which alone TF32 is about."""
+    precision = analysis.model.precision
+    rounded = any(
+        operator.macs and operator.gpu is not None and operator.gpu.placed_on == "cuda"
+        for operator in analysis.operators
+    )
+    # Without counts nobody knows.
+    counted = any(operator.macs is not None for operator in analysis.operators)
+    return "" if precision == "tf32" and counted and not rounded else f"{precision}, "
+
+
+def uses_gpu(analysis: Analysis) -> bool:
+    """Whether a CUDA session computes anything on the GPU that counts: moving data alone fills no GPU."""
+    on_gpu = [
+        operator
+        for operator in analysis.operators
+        if operator.gpu is not None and operator.gpu.placed_on == "cuda"
+    ]
+    every = sum(operator.flops or 0 for operator in analysis.operators)
+    computed = sum(operator.flops or 0 for operator in on_gpu)
+    return bool(on_gpu) and (not every or computed >= _COMPUTES * every)
+
+
+# Of the model's FLOPs, what a GPU computes that is said to be saturated.
+_COMPUTES = 0.01
+
+
+def at_least(analysis: Analysis) -> str:
+    """``at least`` where a total leaves out what nobody can count before the run, else nothing."""
+    least = analysis.totals.coverage.unknown > 0 or any(is_least(one.note) for one in analysis.operators)
+    return "at least " if least else ""
+
+
+# Of the FLOPs of a run, from where on what is folded is told: a count of the plain model differs by it.
+_FOLDED_TOLD = 0.01
+
+
+def folded(analysis: Analysis) -> str:
+    """What is computed once in place of in every run, for behind a count of FLOPs; empty where it is little."""
+    flops = analysis.totals.folded_flops or 0
+    if not flops or flops < _FOLDED_TOLD * analysis.totals.flops:
+        return ""
+    return f"{flop_count(flops)} more once, when the session is made"
+
+
+def fused_bytes(analysis: Analysis) -> str:
+    """Bytes moved where fused operators write nothing between them; empty where that changes no figure."""
+    totals = analysis.totals
+    if totals.fused_bytes_read is None or totals.fused_bytes_written is None:
+        return ""
+    told = byte_count(totals.fused_bytes_read + totals.fused_bytes_written)
+    return "" if told == byte_count(totals.bytes_read + totals.bytes_written) else told
+
+
+def open_sizes(analysis: Analysis) -> str:
+    """Which sizes and trips nobody knows, in a few sentences for the headline; empty where all are known."""
+    said = []
+    assumed = analysis.model.assumed_sizes
+    if assumed:
+        sizes = first_few(f"{name} = {size}" for name, size in assumed.items())
+        said.append(f"Nothing says how large the inputs are: this is for {sizes} (--input sets sizes).")
+    number = sum(any(map(_is_open, operator.outputs)) for operator in analysis.operators)
+    if number:
+        every = plural(len(analysis.operators), "operator")
+        said.append(f"The data decide the size of what {number:,} of {every} write: their times are guesses.")
+    endless = [operator for operator in analysis.operators if without_trips(operator.note)]
+    if endless:
+        names = first_few(f"{operator.op_type} #{operator.index}" for operator in endless)
+        run = "runs its body" if len(endless) == 1 else "run their bodies"
+        said.append(f"The data decide how often {names} {run}: predictions allow for 1 to 10,000 times.")
+    return " ".join(said)
+
+
+def inputs(analysis: Analysis) -> str:
+    """``z 144, pos 144x3, edge_index 2x2,448; y was left out (None)``; empty of a model without inputs."""
+    stays = {pair.input for pair in analysis.model.state}
+    told = [f"{tensor.name} {_sizes(tensor)}" for tensor in analysis.model.inputs if tensor.name not in stays]
+    if analysis.model.training:
+        # The step's graph reads parameters and the optimizer's state as well: names of modules.
+        told = [words for words in told if "." not in words.partition(" ")[0]]
+    left_out = [note.partition(";")[0] for note in analysis.model.notes if LEFT_OUT in note]
+    more = [f"{len(told) - _INPUTS_NAMED:,} more"] if len(told) > _INPUTS_NAMED else []
+    return "; ".join(filter(None, (", ".join((*told[:_INPUTS_NAMED], *more)), *left_out)))
+
+
+# A line has room for so many.
+_INPUTS_NAMED = 6
+
+
+def _sizes(tensor: TensorInfo) -> str:
+    if tensor.shape is None:
+        return "of any shape"
+    return "x".join("?" if size is None else f"{size:,}" for size in tensor.shape) or "(a number)"
+
+
+def inputs_line(analysis: Analysis) -> str:
+    """The inputs as a sentence; empty where one input was guessed, which is told with its shape."""
+    few = len(analysis.model.inputs) < 2
+    told = "" if few and analysis.model.guessed_inputs else inputs(analysis)
+    return f"Inputs: {told}." if told else ""
+
+
+def assumed(analysis: Analysis) -> str:
+    """Whose a training step is, and what it takes for granted that no file says: loss and optimizer."""
+    if analysis.training is None:
+        return ""
+    return " ".join((whose_step(analysis), *analysis.training.assumed))
+
+
+def whose_step(analysis: Analysis) -> str:
+    """What runs the training step whose times are told; empty of an inference."""
+    if analysis.training is None:
+        return ""
+    if any(UNROLLED in note for note in analysis.model.notes):
+        recurrences = f"its recurrences are {UNROLLED}; PyTorch's own kernels (cuDNN) take less"
+        return f"The step is ONNX Runtime's: {recurrences}."
+    return "The step is ONNX Runtime's, not PyTorch's eager mode."
+
+
+def examples(analysis: Analysis) -> str:
+    """Of what dollars and throughput count one for each row of the batch."""
+    return "examples of training" if analysis.model.training else "inferences"
+
+
+def has_batch(analysis: Analysis) -> bool:
+    """Whether an input has as many rows as the batch says; one call of a graph network has no batch of one."""
+    shapes = [tensor.shape for tensor in analysis.model.inputs if tensor.shape is not None]
+    return analysis.model.batch != 1 or not shapes or any(1 in shape or None in shape for shape in shapes)
+
+
+def guessed_inputs(analysis: Analysis) -> str:
+    """Which inputs nobody gave, in a sentence; empty where somebody did."""
+    guessed = analysis.model.guessed_inputs
+    if not guessed:
+        return ""
+    return f"Inputs guessed: {', '.join(guessed)} (--input says others)."
+
+
+def state(analysis: Analysis) -> str:
+    """Which inputs were taken for state, in a sentence; empty where none was."""
+    names = [pair.input for pair in analysis.model.state]
+    if not names:
+        return ""
+    named = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+    said = "is state: it stays" if len(names) == 1 else "are state: they stay"
+    whose = "its" if len(names) == 1 else "their"
+    return (
+        f"{plural(len(names), 'input')} ({named}) {said} on the device from run to run "
+        f"(--no-state counts {whose} copies)."
+    )
+
+
+def _is_open(tensor: TensorInfo) -> bool:
+    # A sequence has no shape by its nature.
+    return (tensor.shape is None or None in tensor.shape) and "(" not in tensor.dtype
+
+
+def missing(analysis: Analysis) -> tuple[str, ...]:
+    """What the record does not hold, one sentence each: a report says so instead of showing a gap."""
+    gaps = []
+    if not analysis.operators:
+        gaps.append("The model has no operators.")
+    elif all(time_in_plan(operator) is None for operator in analysis.operators):
+        gaps.append("No operator has a time: the record is a count of work alone.")
+    if analysis.devices.gpu is None:
+        gaps.append("No GPU was asked for, so there is nothing to compare the CPU with.")
+    uncounted = [operator for operator in analysis.operators if operator.basis == "unknown"]
+    if uncounted:
+        types = sorted({f"{operator.domain}::{operator.op_type}" for operator in uncounted})
+        shown = ", ".join(types[:5]) + (" and others" if len(types) > 5 else "")
+        gaps.append(
+            f"{len(uncounted)} of {len(analysis.operators)} operators have no known cost ({shown}): "
+            "totals are lower bounds."
+        )
+    if analysis.plans and all(plan.memory_bytes is None for plan in analysis.plans):
+        gaps.append(_without_memory(analysis))
+    if not analysis.plans:
+        gaps.append("There is no plan: no latency is known.")
+    return tuple(gaps)
+
+
+def _without_memory(analysis: Analysis) -> str:
+    """What is known of the memory where no sum is, and what is not."""
+    tensors = (tensor for operator in analysis.operators for tensor in (*operator.inputs, *operator.outputs))
+    of_open_size = dict.fromkeys(tensor.name for tensor in tensors if tensor_bytes(tensor) is None)
+    why = f": the size of {first_few(of_open_size)} is open" if of_open_size else ""
+    stored = f" beyond {byte_count(analysis.model.parameter_bytes)} of weights"
+    return f"The memory that it needs is not known{stored}{why}.{_arena_held(analysis)}"
+
+
+def _arena_held(analysis: Analysis) -> str:
+    """What the session on the CPU held while it was timed: of open sizes it is all that is known."""
+    measured = analysis.environment.measurement.get("cpu")
+    held = measured.get("arena_peak_bytes") if isinstance(measured, Mapping) else None
+    if not isinstance(held, int):
+        return ""
+    return f" When it was timed on the CPU, ONNX Runtime's arena held up to {byte_count(held)}."
+
+
+def peak(side: Literal["cpu", "gpu"], device: DeviceInfo, precision: str) -> tuple[str, float] | None:
+    """The type and the peak that products of this precision run at on a device."""
+    dtype = peak_type(side, device.peak_flops_per_s, precision)
+    return None if dtype is None else (dtype, device.peak_flops_per_s[dtype])

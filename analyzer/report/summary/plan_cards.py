@@ -1,0 +1,192 @@
+"""Reporting: the plans side by side, every figure as text, and whose dollars and joules they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analyzer.record.analysis import Analysis, PlanResult
+from analyzer.report.summary.figure_words import PLAN_TITLES, SPLIT, joules, per_second, span
+from analyzer.text import listed, plural
+from analyzer.units import byte_count, dollars, seconds
+
+_NO_MACHINE_CODE = "It cannot run: ONNX Runtime's release wheel has no machine code for this GPU."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanCard:
+    """A plan as people read it; every figure is text, ``–`` where it is not known."""
+
+    name: str
+    title: str
+    device: str
+    chosen: bool
+    latency: str
+    interval: str
+    throughput: str
+    memory: str
+    fits: bool
+    dollars: str
+    dollars_interval: str
+    dollars_origin: str
+    instance: str
+    rented: str
+    energy: str
+    energy_interval: str
+    energy_of: str
+    energy_origin: str
+    origin: str
+    copies: str
+    operators: str
+    why: str
+    twin: bool
+
+
+def best_plan(analysis: Analysis) -> PlanResult | None:
+    """The best plan that a record has: of ``gpu="none"`` it holds the CPU's alone; None where it cannot run."""
+    plan = analysis.plan("hybrid") or analysis.plan("gpu") or analysis.plan("cpu")
+    return plan if plan is not None and plan.fits else None
+
+
+def whose_time(analysis: Analysis) -> str:
+    """``the best plan's time``; of a model that has room nowhere no plan is the best."""
+    return "the time" if analysis.plans and best_plan(analysis) is None else "the best plan's time"
+
+
+def energy_of(analysis: Analysis) -> str:
+    """Whose watts the joules of the plans are; empty where none are known or the record does not tell."""
+    by_machine: dict[str, list[str]] = {}
+    for plan in analysis.plans:
+        if plan.energy_of:
+            by_machine.setdefault(plan.energy_of, []).append(_title(analysis, plan))
+    parts = [f"{listed(titles)}: {machine}" for machine, titles in by_machine.items()]
+    return f"Energy counts, idle to full, {'; '.join(parts)}." if parts else ""
+
+
+def priced_on(analysis: Analysis) -> str:
+    """Whose dollars those of the plans are; empty where none are known."""
+    by_instance: dict[str, list[str]] = {}
+    for plan in analysis.plans:
+        if plan.usd_per_million is not None and plan.instance:
+            by_instance.setdefault(_rented(analysis, plan), []).append(_title(analysis, plan))
+    parts = [f"{listed(titles)}: {instance}" for instance, titles in by_instance.items()]
+    return f"Dollars are of rented machines: {'; '.join(parts)}." if parts else ""
+
+
+def _rented(analysis: Analysis, plan: PlanResult) -> str:
+    """The instance whose dollars a plan has, and the time there where it is another: ``c1 (1.2 ms there)``."""
+    every = () if analysis.ranking is None else analysis.ranking.candidates
+    batch = analysis.model.batch
+    there = next(
+        (
+            one.latency_s
+            for one in every
+            # The best plan may be the CPU's own, whose instances have that plan.
+            if one.asked
+            and one.batch == batch
+            and one.plan == (twin(analysis, plan) or plan.name)
+            and one.instance == plan.instance
+        ),
+        None,
+    )
+    if not plan.instance or there is None or seconds(there) == seconds(plan.latency_s):
+        return plan.instance
+    return f"{plan.instance} ({seconds(there)} there)"
+
+
+def plan_cards(analysis: Analysis) -> tuple[PlanCard, ...]:
+    """The plans side by side, in the record's order."""
+    return tuple(_card(analysis, plan) for plan in analysis.plans)
+
+
+def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
+    transfers, same = plan.transfers, twin(analysis, plan)
+    dollars_range, joules_range = _dollars(plan), _joules(plan)
+    copies = "no copies"
+    if transfers.count:
+        amount = plural(transfers.count, "copy")
+        copies = f"{amount}, {byte_count(transfers.bytes)}, {seconds(transfers.time_s)}"
+    return PlanCard(
+        name=plan.name,
+        title=_title(analysis, plan),
+        device=_runs_on(analysis, plan),
+        # With no plan that fits, the verdict still names the better one: no card is marked then.
+        chosen=analysis.verdict.device == plan.name and plan.fits,
+        latency=seconds(plan.latency_s),
+        interval=span(seconds(plan.low_s), seconds(plan.high_s)),
+        throughput=per_second(plan.throughput_per_s),
+        memory=byte_count(plan.memory_bytes),
+        fits=plan.fits,
+        dollars=dollars(plan.usd_per_million),
+        dollars_interval=dollars_range[0],
+        dollars_origin=dollars_range[1],
+        instance=plan.instance,
+        rented=_rented(analysis, plan),
+        energy=joules(plan.energy_j),
+        energy_interval=joules_range[0],
+        energy_of=plan.energy_of,
+        energy_origin=joules_range[1],
+        origin=plan.origin,
+        copies=copies,
+        operators=_split(plan),
+        why=_NO_MACHINE_CODE
+        if _lacks_machine_code(analysis, plan)
+        else plan.why or (f"The same as the {PLAN_TITLES[same]} plan." if same else ""),
+        twin=bool(same),
+    )
+
+
+def _title(analysis: Analysis, plan: PlanResult) -> str:
+    # What cannot run is the best of nothing.
+    runs = plan.fits and not _lacks_machine_code(analysis, plan)
+    return PLAN_TITLES[plan.name] if runs or plan.name != "hybrid" else SPLIT
+
+
+def _lacks_machine_code(analysis: Analysis, plan: PlanResult) -> bool:
+    gpu = analysis.devices.gpu
+    return gpu is not None and not gpu.runs_release_wheel and plan.operators_on_gpu > 0
+
+
+def _dollars(plan: PlanResult) -> tuple[str, str]:
+    """Interval and origin of a plan's dollars; empty where a record of an older version does not tell."""
+    low, high, value = plan.usd_low_per_million, plan.usd_high_per_million, plan.usd_per_million
+    if value is not None and low is not None and high is not None:
+        return span(dollars(low), dollars(high)), plan.usd_origin
+    if value is None or not plan.operators_on_gpu or not plan.latency_s:
+        return "", ""
+    # Those versions priced what uses a GPU by its own latency everywhere; a plan of the CPU alone they did not.
+    ends = (dollars(value * end / plan.latency_s) for end in (plan.low_s, plan.high_s))
+    return span(*ends), plan.origin
+
+
+def _joules(plan: PlanResult) -> tuple[str, str]:
+    """Interval and origin of a plan's joules; empty where a record of an older version does not tell."""
+    low, high = plan.energy_low_j, plan.energy_high_j
+    if plan.energy_j is None or low is None or high is None:
+        return "", ""
+    return span(joules(low), joules(high)), plan.energy_origin
+
+
+def _runs_on(analysis: Analysis, plan: PlanResult) -> str:
+    gpu, same = analysis.devices.gpu, twin(analysis, plan)
+    if plan.name == "cpu" or gpu is None or same == "cpu":
+        return analysis.devices.cpu.name
+    if plan.name == "gpu" or same == "gpu":
+        return gpu.name
+    return f"{analysis.devices.cpu.name} + {gpu.name}"
+
+
+def twin(analysis: Analysis, plan: PlanResult) -> str:
+    """Which single-device plan the best plan turns out to be: ``cpu``, ``gpu`` or empty."""
+    if plan.name != "hybrid":
+        return ""
+    for name in ("cpu", "gpu"):
+        other = analysis.plan(name)
+        # Exactly equal: a best plan that gains nothing takes over the figures of the single device.
+        if other and (plan.latency_s, plan.operators_on_gpu) == (other.latency_s, other.operators_on_gpu):
+            return name
+    return ""
+
+
+def _split(plan: PlanResult) -> str:
+    sides = (("GPU", plan.operators_on_gpu), ("CPU", plan.operators_on_cpu))
+    return ", ".join(f"{number} {side}" for side, number in sides if number)

@@ -1,0 +1,222 @@
+"""Reporting: the verdict in words, as every format for people shows it first."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping
+
+from analyzer.record.analysis import Analysis, PlanResult, VerdictResult
+from analyzer.record.batch_ranges import about, interval_words, who_wins
+from analyzer.report.summary.figure_words import per_second
+from analyzer.report.summary.model_facts import has_batch, in_precision, open_sizes, uses_gpu
+from analyzer.text import plural
+from analyzer.units import UNKNOWN, factor
+
+
+def sentence(analysis: Analysis) -> str:
+    """The verdict as a sentence."""
+    verdict, devices = analysis.verdict, analysis.devices
+    # Records of older versions hold no sentence: one without figures is made of what they do hold.
+    if verdict.sentence:
+        return verdict.sentence
+    if not analysis.operators:
+        return "The model has no operators: there is nothing to decide."
+    gpu = devices.gpu.name if devices.gpu else "GPU"
+    place = {"cpu": devices.cpu.name, "gpu": gpu, "hybrid": f"{devices.cpu.name} and {gpu} together"}
+    if verdict.device == "either":
+        return f"Either will do: {devices.cpu.name} and {gpu} are too close to call."
+    return f"Run it on {place[verdict.device]}."
+
+
+def measure_again(analysis: Analysis) -> str:
+    """What goes before an answer that other processes have spoilt; empty where they have not."""
+    measured = analysis.environment.measurement.get("cpu")
+    busy = isinstance(measured, Mapping) and measured.get("busy") is True
+    low, high = analysis.verdict.low, analysis.verdict.high
+    if not busy or not low or not high:
+        return ""
+    # Which device it is may be clear all the same; a time that may be a third of what is said is not.
+    if any(plan.low_s and (plan.high_s or 0.0) > _STILL_A_TIME * plan.low_s for plan in _timed(analysis)):
+        return _MEASURE_AGAIN
+    # What is clear in spite of them is.
+    if low > 1 or high < 1:
+        return "" if high <= _STILL_CLEAR * low else _MEASURE_AGAIN
+    return _MEASURE_AGAIN
+
+
+def rests_on_guesses(analysis: Analysis) -> str:
+    """What goes before an answer for sizes that nobody knows; empty where all are known."""
+    return "Some sizes are guessed." if open_sizes(analysis) else ""
+
+
+def rented_cpu_is_better(analysis: Analysis) -> bool:
+    """Whether a CPU that can be rented beats the GPU which the verdict is for: of two devices alone it is."""
+    ranking = analysis.ranking
+    if ranking is None or ranking.best is None or analysis.verdict.device not in ("gpu", "hybrid"):
+        return False
+    best = ranking.candidates[ranking.best]
+    return best.kind == "cpu" and not best.named
+
+
+def _timed(analysis: Analysis) -> Iterator[PlanResult]:
+    """Plans that rest on a run of the CPU alone."""
+    return (plan for plan in analysis.plans if plan.name == "cpu" and plan.origin == "measured")
+
+
+_STILL_A_TIME = 2.5  # times, from one end of a measured time's interval to the other
+_STILL_CLEAR = 10.0  # times, from one end of a speed-up's interval to the other
+# Why stands in the message on the measurement.
+_MEASURE_AGAIN = "Measure again on a quiet machine: this answer is rough."
+
+
+def confidence(analysis: Analysis) -> str:
+    """How much and how sure, in one line; empty without a GPU, or where a plan has no room to run."""
+    verdict = analysis.verdict
+    # A ratio to a plan that has no room to run would be one to nothing.
+    if verdict.speedup is None or not all(plan.fits for plan in analysis.plans) or _nothing_on_gpu(analysis):
+        return ""
+    ratio = verdict.speedup if verdict.speedup >= 1 else 1 / verdict.speedup
+    first, second = ("GPU", "CPU") if verdict.speedup >= 1 else ("CPU", "GPU")
+    text = f"The {first} plan is {factor(ratio)} as fast as the {second} plan"
+    if not verdict.low or not verdict.high:
+        return f"{text}; no interval is known."
+    # ``speedup`` is CPU over GPU, always: where the CPU wins, the reciprocal is said, its interval turned over.
+    ends = sorted((verdict.low, verdict.high) if verdict.speedup >= 1 else (1 / verdict.high, 1 / verdict.low))
+    interval = f"{factor(ends[0])} to {factor(ends[1])}"
+    # The sentence above has it in brackets: it is named there and not said again.
+    if interval in verdict.sentence:
+        return "The range in brackets is a 90 % interval."
+    return f"{text} (90 % interval {interval})."
+
+
+def reasons(analysis: Analysis) -> tuple[str, ...]:
+    """Why, in up to three sentences; the short reason where there are none."""
+    verdict = analysis.verdict
+    return verdict.because or ((verdict.reason,) if verdict.reason else ())
+
+
+def errors(analysis: Analysis) -> str:
+    """The findings that are errors, in a sentence or two beside the answer; empty where there is none.
+
+    A note can wait until a reader comes to the findings. That a model computes something else in ONNX Runtime,
+    or half of it beside the GPU, cannot.
+    """
+    found = [finding for finding in analysis.findings if finding.severity == "error"]
+    if not found:
+        return ""
+    # A list of copies names every tensor: all of it stands in the finding.
+    said = textwrap.shorten(found[0].message.rstrip("."), _LONGEST_ERROR, placeholder=" …")
+    rest = len(found) - 1
+    more = f" {plural(rest, 'more error')} {'is' if rest == 1 else 'are'} among the findings." if rest else ""
+    return f"Error {found[0].code}: {said}.{more}"
+
+
+_LONGEST_ERROR = 200
+
+
+def subject(analysis: Analysis) -> str:
+    """What the verdict is for: ``batch 64, tf32, for latency``."""
+    batch = f"batch {analysis.model.batch}, " if analysis.model.batch is not None else ""
+    if not has_batch(analysis):
+        batch = "per call, "
+    step = "training step, " if analysis.model.training else ""
+    return f"{batch}{step}{in_precision(analysis)}decided for {analysis.verdict.objective}"
+
+
+def crossover(analysis: Analysis) -> str:
+    """From which batch the GPU wins, as far as known."""
+    verdict = analysis.verdict
+    if analysis.devices.gpu is None or _nothing_on_gpu(analysis):
+        return ""
+    if len(analysis.sweep) > 1 and verdict.ranges:
+        return _hedged(who_wins(verdict.ranges, verdict.crossover_batch), analysis)
+    if not has_batch(analysis):
+        return "Its inputs have no batch: there is none from which the GPU wins."
+    if len({row.batch for row in analysis.sweep}) < 2:
+        unknown = "The batch from which the GPU wins is not known: only one batch was analysed"
+        return f"{unknown}{_to_analyse_several(analysis)}."
+    # A record of a version that kept no ranges.
+    if verdict.crossover_batch is not None:
+        return f"The GPU wins from batch {verdict.crossover_batch} on."
+    # None has two more meanings in the record: no room at any batch, or slower at all of them.
+    largest = max(row.batch for row in analysis.sweep)
+    on_gpu = [row.plans["gpu"] for row in analysis.sweep if "gpu" in row.plans]
+    if not on_gpu:  # no session of a GPU can be made: the verdict's sentence says why
+        return ""
+    if not any(plan.fits for plan in on_gpu):
+        return f"At no batch up to {largest} does the model fit into the GPU's memory."
+    return f"The GPU wins at no batch up to {largest}."
+
+
+def _to_analyse_several(analysis: Analysis) -> str:
+    """What to ask for more batches; empty where that was asked already, or the file has one alone."""
+    asked = analysis.invocation.options.get("batch", ()) if analysis.invocation is not None else ()
+    batch = analysis.model.batch
+    if batch is None or analysis.model.exporter in _FIXED_IN_FILES or any("," in text for text in asked):
+        return ""
+    # The first is the report's.
+    return f" (--batch {batch},{1 if batch > 1 else 32} analyses several)"
+
+
+# Exporters of files, whose one batch cannot be another.
+_FIXED_IN_FILES = ("onnx", "pt2")
+
+
+def _hedged(text: str, analysis: Analysis) -> str:
+    """Who wins at which batch, with what that rests on: no surer than the answer that it stands beside."""
+    if {part.device for part in analysis.verdict.ranges} == {"either"}:
+        return text
+    hedges = (
+        ("of the two", rented_cpu_is_better(analysis)),
+        ("with guessed sizes", rests_on_guesses(analysis)),
+        ("by this rough measurement", measure_again(analysis)),
+    )
+    said = ", ".join(words for words, holds in hedges if holds)
+    return f"{said[:1].upper()}{said[1:]}, {text[:1].lower()}{text[1:]}" if said else text
+
+
+def crossover_batch(verdict: VerdictResult) -> str:
+    """``12 (3 to 64)``: the batch from which the GPU is expected to win, and between which ones that lies."""
+    doubt = interval_words(verdict)
+    batch = verdict.crossover_batch
+    return f"{UNKNOWN if batch is None else about(batch)}{f' ({doubt})' if doubt else ''}"
+
+
+def _nothing_on_gpu(analysis: Analysis) -> bool:
+    """Whether a CUDA session would run every operator on the CPU: there is nothing to compare at any batch."""
+    groups = [group for group in analysis.groups if group.session == "cuda"]
+    return bool(groups) and all(group.provider == "cpu" for group in groups)
+
+
+def batches(analysis: Analysis) -> str:
+    """What is known over the batch: the crossover, where the GPU is saturated, what fits into its memory."""
+    verdict = analysis.verdict
+    largest = max((row.batch for row in analysis.sweep), default=0)
+    sentences = [crossover(analysis)]
+    if verdict.saturation_batch and uses_gpu(analysis):
+        sentences.append(f"The GPU is saturated from batch {verdict.saturation_batch} on.")
+        sentences.append(_falling_throughput(analysis))
+    if verdict.largest_batch and verdict.largest_batch < largest:
+        # Between the last that fits and the first that does not the largest is looked for, where it can be.
+        seen = any(row.batch == verdict.largest_batch for row in analysis.sweep)
+        of = f"Of the batches looked at {verdict.largest_batch}" if seen else f"Batch {verdict.largest_batch}"
+        sentences.append(f"{of} is the largest that fits its memory.")
+    return " ".join(filter(None, sentences))
+
+
+def _falling_throughput(analysis: Analysis) -> str:
+    """Where a GPU does less at larger batches than at its best one; empty where it keeps that rate."""
+    fitting = [(row.batch, row.plans["gpu"]) for row in analysis.sweep if "gpu" in row.plans]
+    rates = [(batch, plan.throughput_per_s) for batch, plan in fitting if plan.fits]
+    best_at, best = max(rates, key=lambda pair: pair[1], default=(0, 0.0))
+    fallen = next(((batch, one) for batch, one in rates if batch > best_at and one < _KEPT * best), None)
+    if fallen is None:
+        return ""
+    return (
+        f"It does most at batch {best_at}, {per_second(best)}, and {per_second(fallen[1])} at batch "
+        f"{fallen[0]}: what outgrows a GPU's cache is read from its memory."
+    )
+
+
+# Of the best throughput, below what a larger batch is said to do less. A judgement.
+_KEPT = 0.8
