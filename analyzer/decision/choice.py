@@ -84,6 +84,16 @@ def choose(question: DecisionInput, plans: Plans, prices: Prices) -> Choice:
     )
 
 
+def plan_with_gpu(question: DecisionInput, plans: Plans, choice: Choice) -> Plan:
+    """The better of the plans that use the GPU; the CUDA session's where none of them is eligible."""
+    if "gpu" in choice.plan.sides:
+        return choice.plan
+    assert plans.gpu is not None
+    usable = [plan for plan in plans if "gpu" in plan.sides and plan.name not in choice.ineligible]
+    in_time = [plan for plan in usable if question.slo_s is None or plan.latency.time_s <= question.slo_s]
+    return next(iter(in_time or usable), plans.gpu)
+
+
 def device_used(plan: Plan) -> Literal["cpu", "gpu", "hybrid"]:
     """What a plan really uses."""
     if "gpu" not in plan.sides:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from analyzer.decision.choice import Choice, WeightedComponents, choose, weighted_by_price
+from analyzer.decision.choice import Choice, WeightedComponents, choose, plan_with_gpu, weighted_by_price
 from analyzer.decision.decide import energy
 from analyzer.decision.decision_input import DecisionInput, Objective
 from analyzer.decision.energy import watts
@@ -49,6 +49,11 @@ class Contender:
     price: CostRow | None = None
     offers: tuple[CostRow, ...] = ()
     lacks_room: bool = False
+
+    @property
+    def there(self) -> ErrorComponents:
+        """What its time is made of on the instance that runs it for the least; its own where none is known."""
+        return self.components if self.price is None else weighted_by_price(self.components, self.price)[0]
 
     def value(self, objective: Objective) -> float | None:
         """What the objective makes least; None where it is not known."""
@@ -94,9 +99,9 @@ def gpu_contender(question: DecisionInput, plans: Plans, precision: str, cpu: Co
     if question.objective == "cost":  # offers are dear to ask for and compared under this objective alone
         prices |= {plan.name: cheapest(offers(question, plan)) for plan in plans if plan.name != "cpu"}
     choice = choose(question, plans, prices)
-    plan = _plan_with_gpu(question, plans, choice)
+    plan = plan_with_gpu(question, plans, choice)
     runs = plan.name not in choice.ineligible
-    rows = tuple(offers(question, plan)) if runs else ()
+    rows = tuple(offers(question, plan, better=True)) if runs else ()
     reason = _why_not(question, plan, choice) if not runs else _missed(question, plan.latency)
     lacks_room = choice.ineligible.get("gpu") == "memory"
     if runs and lacks_room:
@@ -111,15 +116,6 @@ def gpu_contender(question: DecisionInput, plans: Plans, precision: str, cpu: Co
         offers=rows,
         lacks_room=lacks_room,
     )
-
-
-def _plan_with_gpu(question: DecisionInput, plans: Plans, choice: Choice) -> Plan:
-    if "gpu" in choice.plan.sides:
-        return choice.plan
-    assert plans.gpu is not None
-    usable = [plan for plan in plans if "gpu" in plan.sides and plan.name not in choice.ineligible]
-    in_time = [plan for plan in usable if question.slo_s is None or plan.latency.time_s <= question.slo_s]
-    return next(iter(in_time or usable), plans.gpu)
 
 
 def cpu_contenders(question: DecisionInput, plans: Plans, precision: str) -> tuple[Contender, ...]:

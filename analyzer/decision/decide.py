@@ -32,6 +32,9 @@ def decide(question: DecisionInput, swept: Sweep | None = None, plans: Plans | N
     """
     plans = plans or plan_all(question)
     offers_by_plan = {plan.name: tuple(offers(question, plan)) for plan in plans}
+    if plans.gpu is not None and plans.hybrid is not None and plans.hybrid.sides == plans.gpu.sides:
+        # The best plan is the CUDA session: so it is where it is priced.
+        offers_by_plan["hybrid"] = offers_by_plan["gpu"]
     prices = {name: cheapest(plan_offers) for name, plan_offers in offers_by_plan.items()}
     choice = choose(question, plans, prices)
     # What the record calls placement is the best split even where a single session is chosen: it shows which
@@ -80,6 +83,9 @@ def result(question: DecisionInput, plan: Plan, price: CostRow | None) -> PlanRe
         pricing=price.pricing if price is not None else PRICINGS[0],
         region=price.region if price is not None else "",
         price_date=price.price_date if price is not None else "",
+        instance_latency_s=price.latency_s if price is not None else None,
+        host=price.host if price is not None else "",
+        host_basis=price.host_basis if price is not None else "",
         energy_of=counted(question.cpu, question.gpu if "gpu" in plan.sides else None) if joules else "",
     )
 

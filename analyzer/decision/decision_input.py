@@ -29,6 +29,27 @@ class Pin:
     device: Side
 
 
+HostBasis = Literal["", "known", "nearest", "assumed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostedRun:
+    """A run that uses the GPU, in a machine that can be rented.
+
+    Attributes:
+        plan: How it runs there: ``gpu`` or ``hybrid``.
+        latency: Host to host.
+        host: The machine's processor, which launches kernels and computes what stays on it, with the cores that
+            one copy of the model has.
+        basis: Whether that is the machine's own, the nearest one of the catalogue, or assumed.
+    """
+
+    plan: Literal["gpu", "hybrid"]
+    latency: Estimate
+    host: str
+    basis: HostBasis
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
     """The same question after one change (``in fp16``, ``exported at opset 18``), already predicted."""
@@ -68,6 +89,9 @@ class DecisionInput:
             every plan is told as if something else ran it.
         cpu_on: Latency of the CPU plan on an instance's own CPU, None where it cannot be predicted. Without it
             only instances with the CPU of the question are ranked for the CPU plan.
+        gpu_on: A run on an instance's GPU and its own CPU, by the name of a plan: the CUDA session, or the
+            better of the plans there that use the GPU (``hybrid``); None where it has no room. Without it
+            instances take as long as beside the question's CPU.
         cpu_is_this_machine: Whether ``cpu`` is this machine's ("this CPU"); None tells by its being calibrated
             or measured.
         what_if: Changes to try; those that change the verdict are told.
@@ -102,6 +126,7 @@ class DecisionInput:
     cpu_lacks: tuple[str, ...] = ()
     lacks: tuple[str, ...] = ()
     cpu_on: Callable[[Instance], Estimate | None] | None = None
+    gpu_on: Callable[[Instance, Literal["gpu", "hybrid"]], HostedRun | None] | None = None
     cpu_is_this_machine: bool | None = None
     what_if: tuple[WhatIf, ...] = ()
     about_form: tuple[str, ...] = ()

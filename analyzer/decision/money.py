@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
-from analyzer.decision.decision_input import DecisionInput
-from analyzer.decision.plans import Plan
+from analyzer.decision.decision_input import DecisionInput, HostBasis
+from analyzer.decision.plans import Name, Plan
 from analyzer.devices.catalogue import model_of
 from analyzer.devices.instances import Instance
 from analyzer.errors import UsageError
@@ -52,26 +53,38 @@ def _price_key(row: CostRow) -> tuple[float, float, str, str]:
     return (row.usd_per_million, row.usd_per_hour, row.provider, row.instance)
 
 
-def offers(question: DecisionInput, plan: Plan) -> Iterator[CostRow]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """How an instance runs the model: so many replicas side by side, each in this time, beside this CPU."""
+
+    plan: Name
+    latency: Estimate
+    replicas: int
+    host: str = ""
+    host_basis: HostBasis = ""
+
+
+def offers(question: DecisionInput, plan: Plan, *, better: bool = False) -> Iterator[CostRow]:
     """All instances that have the plan's device.
+
+    ``better`` asks, of a plan that uses the GPU, for the better one of those on each instance's own processor:
+    which that is differs from machine to machine.
 
     An instance with several GPUs runs as many replicas, one with more hardware threads than the CPU plan uses
     runs as many as fit; replicas raise the throughput and leave the latency.
     """
     for instance in question.instances:
-        offer = (_on_cpu if plan.name == "cpu" or "gpu" not in plan.sides else _on_gpu)(
-            question, plan, instance
-        )
-        if offer is None:
-            continue
-        latency, replicas = offer
-        if latency.time_s <= 0:
-            continue
-        yield _row(question, instance, latency, replicas)
+        if plan.name == "cpu" or "gpu" not in plan.sides:
+            run = _on_cpu(question, plan, instance)
+        else:
+            run = _on_gpu(question, plan, instance, better=better or plan.name == "hybrid")
+        if run is not None and run.latency.time_s > 0:
+            yield _row(question, instance, run)
 
 
-def _row(question: DecisionInput, instance: Instance, latency: Estimate, replicas: int) -> CostRow:
-    throughput = replicas * question.inferences / latency.time_s
+def _row(question: DecisionInput, instance: Instance, run: _Run) -> CostRow:
+    latency = run.latency
+    throughput = run.replicas * question.inferences / latency.time_s
     usd = usd_per_million(instance.usd_per_hour, throughput, question.utilisation)
     return CostRow(
         provider=instance.provider,
@@ -91,22 +104,35 @@ def _row(question: DecisionInput, instance: Instance, latency: Estimate, replica
         usd_high_per_million=usd * latency.high_s / latency.time_s,
         pricing=instance.pricing,
         region=instance.region,
+        plan=run.plan,
+        host=run.host,
+        host_basis=run.host_basis,
     )
 
 
-def _on_gpu(question: DecisionInput, plan: Plan, instance: Instance) -> tuple[Estimate, int] | None:
-    """Slices of a GPU do not have the device."""
-    # The host's CPU is taken to be the question's: a plan with fallbacks is off by how much the two differ.
+def _on_gpu(question: DecisionInput, plan: Plan, instance: Instance, *, better: bool) -> _Run | None:
+    """With the instance's own processor beside the GPU; slices of a GPU do not have the device."""
     if question.gpu is None or not plan.fits or instance.gpu != question.gpu.slug or instance.gpu_count < 1:
         return None
+    if question.gpu_on is not None:
+        there = question.gpu_on(instance, "hybrid" if better else "gpu")
+        if there is None:
+            return None
+        return _Run(
+            plan=there.plan,
+            latency=there.latency,
+            replicas=instance.replicas,
+            host=there.host,
+            host_basis=there.basis,
+        )
     # What a split keeps on the host has to have room there.
     on_gpu, on_host = question.gpu.memory_bytes, instance.memory_bytes
     if plan.on_cpu and on_gpu and on_host and not fits(plan.memory_bytes, on_gpu + on_host):
         return None
-    return plan.latency, instance.replicas
+    return _Run(plan=plan.name, latency=plan.latency, replicas=instance.replicas)
 
 
-def _on_cpu(question: DecisionInput, plan: Plan, instance: Instance) -> tuple[Estimate, int] | None:
+def _on_cpu(question: DecisionInput, plan: Plan, instance: Instance) -> _Run | None:
     """An instance of the question's own CPU, else what can be predicted for its CPU."""
     # An accelerator that is not used would be paid for.
     if instance.gpu is not None or instance.accelerator or not instance.vcpus:
@@ -116,9 +142,9 @@ def _on_cpu(question: DecisionInput, plan: Plan, instance: Instance) -> tuple[Es
         return None
     replicas = _replicas_on(question, plan, instance)
     if replicas:
-        return plan.latency, replicas
+        return _Run(plan="cpu", latency=plan.latency, replicas=replicas)
     latency = question.cpu_on(instance) if question.cpu_on is not None else None
-    return None if latency is None else (latency, 1)
+    return None if latency is None else _Run(plan="cpu", latency=latency, replicas=1)
 
 
 def _replicas_on(question: DecisionInput, plan: Plan, instance: Instance) -> int:

@@ -126,12 +126,12 @@ def plan_all(question: DecisionInput, similar: tuple[DecisionInput, Plans] | Non
     return Plans(cpu=cpu, gpu=gpu, hybrid=hybrid, problem=problem, cut=cut)
 
 
-def session_plans(question: DecisionInput) -> Plans:
+def session_plans(question: DecisionInput, similar: tuple[DecisionInput, Plans] | None = None) -> Plans:
     """The CPU's session and the CUDA session alone, without the search for the best split."""
     cpu = _cpu_plan(question)
     if not _has_cuda_session(question):
         return Plans(cpu=cpu)
-    problem = placement_problem(question)
+    problem = _problem(question, *similar) if similar else placement_problem(question)
     return Plans(cpu=cpu, gpu=_gpu_plan(question, problem), problem=problem)
 
 

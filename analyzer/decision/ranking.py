@@ -212,5 +212,9 @@ def _instances(contenders: Sequence[Contender]) -> Iterator[RankedInstance]:
         seen.add(place)
         about = one.candidate
         yield RankedInstance(
-            device=about.device, name=about.name, plan=about.plan, batch=about.batch, cost=offer
+            device=about.device,
+            name=about.name,
+            plan=offer.plan or about.plan,
+            batch=about.batch,
+            cost=offer,
         )

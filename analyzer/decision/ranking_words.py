@@ -275,7 +275,8 @@ def beside_other_side(ranked: Ranked) -> str:
     """Speed and dollars of the best beside the cheapest instance of the other side; may be empty.
 
     Of a CPU that nobody rents out the cheapest instance with another CPU stands for its side: which side costs
-    less is wanted to be known most where speed does not decide.
+    less is wanted to be known most where speed does not decide. A rented CPU that beats the GPU in both is told
+    as that, whatever the answer is.
     """
     first = ranked.best or ranked.nearest
     if first is None or not first.candidate.latency_s:
@@ -284,29 +285,110 @@ def beside_other_side(ranked: Ranked) -> str:
     unpriced, first = first, _with_a_price(ranked, first)
     if other is None or row is None or not other.candidate.latency_s:
         return ""
-    kind = "CPU" if other.candidate.kind == "cpu" else "GPU"
-    on = "" if kind == "CPU" else f" ({other.label.removeprefix('the ')})"
-    late = ", which misses the limit" if row.meets_slo is False and first.candidate.meets_slo else ""
-    faster = ratio(other.components, first.components)
-    speed = _times(faster, "faster", "slower")
-    theirs = f"the cheapest {kind} instance, {row.provider} {row.instance}{on}{late}"
+    theirs = f"the cheapest {_kind(other)} instance{_among(ranked, row)}, {_place(row)}{_card(other)}"
+    if row.meets_slo is False and first.candidate.meets_slo:
+        theirs += ", which misses the limit"
     if first.price is None:
-        compared = f"about as fast as {theirs}" if _is_even(faster) else f"{speed} than {theirs}"
+        faster = ratio(other.there, first.components)
+        compared = f"{_times(faster, 'faster', 'slower')} than {theirs}"
+        if _is_open(faster):
+            compared = f"{_about(faster, 'fast')} as {theirs}"
         return f"{capital(first.label)} is {compared}; no price of {first.label} is known."
-    cheaper = _dollar_ratio(other, first)
-    money = _times(cheaper, "cheaper", "dearer")
-    mine = f"{first.price.provider} {first.price.instance}"
-    subject = f"{capital(first.label)} on {mine}" if first.candidate.named else mine
+    beats = _better_in_both(ranked, first, other) if unpriced is first else None
+    if beats is not None:
+        better, worse = beats
+        assert better.price is not None
+        assert worse.price is not None
+        return (
+            f"A CPU that can be rented beats {worse.label} in time and in dollars: "
+            f"{_beside(better, worse, _place(better.price), f'it on {_place(worse.price)}')}"
+        )
+    subject = (
+        f"{capital(first.label)} on {_place(first.price)}" if first.candidate.named else _place(first.price)
+    )
     if unpriced is not first:
-        subject = f"No price of {unpriced.label} is known; the cheapest CPU instance, {mine},"
-    compared = f"{speed} and {money} than {theirs}"
-    if _is_even(faster):
-        compared = f"about as fast as {theirs}, and {money}"
-    if _is_even(cheaper):
-        compared = f"{'about as fast as' if _is_even(faster) else f'{speed} than'} {theirs}, at about its price"
+        mine = f"the cheapest CPU instance{_among(ranked, first.price)}, {_place(first.price)},"
+        subject = f"No price of {unpriced.label} is known; {mine}"
+    return _beside(first, other, subject, theirs)
+
+
+def _beside(one: Contender, other: Contender, subject: str, theirs: str) -> str:
+    """How fast and how dear the one is on its instance beside the other on its own."""
+    assert one.price is not None
+    assert other.price is not None
+    faster, cheaper = ratio(other.there, one.there), _dollar_ratio(other, one)
+    speed, money = _times(faster, "faster", "slower"), _times(cheaper, "cheaper", "dearer")
+    # Where an interval holds 1, that is all that is known: no ratio in its middle is told as if it decided.
+    if _is_open(faster):
+        dear = _about(_turned(cheaper), "dear") if _is_open(cheaper) else money
+        compared = f"{_about(faster, 'fast')} as {theirs}, and {dear}"
+    elif _is_open(cheaper):
+        compared = f"{speed} than {theirs}, and {_about(_turned(cheaper), 'dear')}"
+    else:
+        compared = f"{speed} and {money} than {theirs}"
     return (
-        f"{subject} is {compared}: {dollars(first.price.usd_per_million)} against "
-        f"{dollars(row.usd_per_million)} per million."
+        f"{subject} is {compared}: {dollars(one.price.usd_per_million)} against "
+        f"{dollars(other.price.usd_per_million)} per million."
+    )
+
+
+def _better_in_both(ranked: Ranked, first: Contender, other: Contender) -> tuple[Contender, Contender] | None:
+    """A rented CPU and the GPU that it surely beats in time and in dollars, each on its instance."""
+    gpu = first if first.candidate.kind == "gpu" else other
+    # Where the answer is the CPU that was asked about, that is what is compared.
+    if gpu.price is None or (first.candidate.kind == "cpu" and first.candidate.named):
+        return None
+    rented = [
+        one
+        for one in ranked.all_contenders
+        if not one.candidate.named
+        and one.candidate.batch == gpu.candidate.batch
+        and one.candidate.runs
+        and one.price is not None
+        and not (one.price.meets_slo is False and gpu.price.meets_slo)
+        and _is_sure(ratio(gpu.there, one.there))
+        and _is_sure(_dollar_ratio(gpu, one))
+    ]
+    # The answer itself where it is one of them, else the cheapest.
+    least = min(rented, key=lambda one: (one is not first, *_key_of_price(one)), default=None)
+    return None if least is None else (least, gpu)
+
+
+def _key_of_price(one: Contender) -> tuple[float, str]:
+    return (one.price.usd_per_million if one.price is not None else 0.0, one.label)
+
+
+def _is_sure(found: tuple[float, float, float] | None) -> bool:
+    return found is not None and found[1] > 1
+
+
+def _kind(one: Contender) -> str:
+    return "CPU" if one.candidate.kind == "cpu" else "GPU"
+
+
+def _card(one: Contender) -> str:
+    return "" if one.candidate.kind == "cpu" else f" ({one.label.removeprefix('the ')})"
+
+
+def _place(row: CostRow) -> str:
+    return f"{row.provider} {row.instance}"
+
+
+def _among(ranked: Ranked, row: CostRow) -> str:
+    """Of which instances one is the cheapest, where others are listed that cost less for another reason."""
+    batch = next((one.candidate.batch for one in ranked.all_contenders if row in one.offers), None)
+    at = f" at batch {batch}" if len(ranked.batches) > 1 and batch is not None else ""
+    keeps = " that keeps the limit" if row.meets_slo and _cheaper_and_late(ranked, row) else ""
+    return f"{at}{keeps}"
+
+
+def _cheaper_and_late(ranked: Ranked, row: CostRow) -> bool:
+    return any(
+        offer.meets_slo is False
+        and offer.usd_per_million < row.usd_per_million
+        and (offer.gpu is None) == (row.gpu is None)
+        for one in ranked.all_contenders
+        for offer in one.offers
     )
 
 
@@ -348,9 +430,23 @@ def _dollar_ratio(over: Contender, under: Contender) -> tuple[float, float, floa
     return None if ours is None or theirs is None else ratio(theirs[0], ours[0], theirs[1], ours[1])
 
 
-def _is_even(found: tuple[float, float, float] | None) -> bool:
-    """Whether the ratio reads as 1.0x, either way."""
-    return found is not None and factor(max(found[0], 1 / found[0])) == factor(1.0)
+def _is_open(found: tuple[float, float, float] | None) -> bool:
+    """Whether the interval of a ratio holds 1, or its middle reads as 1.0x: which is more is not decided."""
+    if found is None:
+        return False
+    return found[1] <= 1 <= found[2] or factor(max(found[0], 1 / found[0])) == factor(1.0)
+
+
+def _turned(found: tuple[float, float, float] | None) -> tuple[float, float, float] | None:
+    """How many times as dear, of how many times cheaper."""
+    return None if found is None else (1 / found[0], 1 / found[2], 1 / found[1])
+
+
+def _about(found: tuple[float, float, float] | None, measure: str) -> str:
+    """``about as dear (0.97x to 5.5x)``."""
+    if found is None or factor(found[1]) == factor(found[2]):
+        return f"about as {measure}"
+    return f"about as {measure} ({factor(found[1])} to {factor(found[2])})"
 
 
 def _times(found: tuple[float, float, float] | None, more: str, less: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,11 +12,13 @@ from analyzer import prediction
 from analyzer.conversion import HALF
 from analyzer.decision import DecisionInput, WhatIf, parse_pin
 from analyzer.decision.plan_memory import all_fits_gpu
+from analyzer.decision.plans import session_plans
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
 from analyzer.ort.execution import Group
 from analyzer.pipeline import form_reasons
+from analyzer.pipeline.hosts import Host, HostedRuns
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.offers import Offers, offers_of
 from analyzer.pipeline.options import Options
@@ -24,6 +26,7 @@ from analyzer.pipeline.prepared import PreparedGraph, opset_with_kernels, prepar
 from analyzer.pipeline.target_devices import decision_precision, model_precision
 from analyzer.precision import full_on_cuda, is_full
 from analyzer.prediction.estimate import Estimate, total
+from analyzer.prediction.gpu.launch import UNKNOWN_HOST_WIDTH
 
 # Operators. Of larger graphs the CPU's session is taken to hold what the CUDA session does.
 _PLANNED_TWICE = 20_000
@@ -71,6 +74,7 @@ class Predictor:
         self._instance_cpus: dict[
             tuple[int, int], tuple[object, object, Callable[[Instance], Estimate | None]]
         ] = {}
+        self._beside: dict[tuple[Hashable, bool], Predictor] = {}
         self._with_measured: dict[tuple[int, int, bool], tuple[object, object, PreparedGraph]] = {}
 
     def decision_input(
@@ -159,6 +163,7 @@ class Predictor:
             lacks=prepared.placement.lacks,
             cpu_is_this_machine=options.cpu is None and not options.fixed,
             cpu_on=self._latency_on_instance(prepared, on_cpu, measured),
+            gpu_on=None if gpu is None else self._runs_beside_hosts(prepared, gpu, batch, times, measured),
         )
 
     @staticmethod
@@ -357,6 +362,102 @@ class Predictor:
         times = self._cpu_times(prepared, measured)
         return _as_measured_elsewhere(there.estimates(), here.estimates(), times, measured.cpu_latency)
 
+    def _runs_beside_hosts(
+        self,
+        prepared: PreparedGraph,
+        gpu: Device,
+        batch: int | None,
+        times: SessionTimes,
+        measured: Measured | None,
+    ) -> HostedRuns:
+        """How the model runs in machines that can be rented with this GPU."""
+
+        def question_on(host: Host) -> DecisionInput:
+            return self._question_on_host(prepared, gpu, batch, times, measured, host)
+
+        return HostedRuns(
+            question_on, falls_back=any(group.provider == "cpu" for group in prepared.cuda_groups)
+        )
+
+    def _question_on_host(
+        self,
+        prepared: PreparedGraph,
+        gpu: Device,
+        batch: int | None,
+        times: SessionTimes,
+        measured: Measured | None,
+        host: Host,
+    ) -> DecisionInput:
+        """The same question beside a rented machine's processor: of this machine nothing is in it but factors.
+
+        Measured over predicted here holds for the kernels there, as for CPUs that can be rented. It says
+        nothing of launches: how fast a core hands over kernels is read from the core that does it.
+        """
+        ran = measured is not None and bool(measured.cpu_latency or measured.cpu_times)
+        there = self._on_host(host, ran=ran)
+        # The time of a launch that calibration measured is of the host that the GPU stands in.
+        launches = {key: value for key, value in gpu.calibration.items() if key != _LAUNCH}
+        question = there.decision_input(
+            prepared, replace(gpu, calibration=launches), batch, None, per_operator=False
+        )
+        question = replace(question, gpu=gpu, gpu_on=None)
+        if host.basis == "assumed":
+            question = _of_an_assumed_cpu(question)
+        if measured is None:
+            return question
+        on_cpu = model_precision(prepared.on_cpu.graph)
+        if ran:
+            here = prediction.predict_session(
+                prepared.on_cpu.cpu_work, self.cpu, precision=on_cpu, threads=self.options.threads
+            ).estimates()
+            run = measured.cpu_latency
+            corrected = _corrected(question.cpu_times, here, times.cpu, run)
+            before, after = _sum_of(question.cpu_times), _sum_of(corrected)
+            beside = after / before if before else 1.0
+            fallen = [group.provider == "cpu" for group in question.cuda_groups]
+            question = replace(
+                question,
+                cpu_times=corrected,
+                cuda_times=tuple(
+                    time.scaled(beside) if falls and time is not None else time
+                    for falls, time in zip(fallen, question.cuda_times, strict=True)
+                ),
+            )
+        return self._with_measured_gpu(question, prepared, gpu, times, measured)
+
+    def _with_measured_gpu(
+        self,
+        question: DecisionInput,
+        prepared: PreparedGraph,
+        gpu: Device,
+        times: SessionTimes,
+        measured: Measured,
+    ) -> DecisionInput:
+        """With what the GPU in this machine showed of its kernels: launches included, which ran beside them."""
+        if not (measured.cuda_times or measured.cuda_latency):
+            return question
+        here = self._on_gpu(prepared, gpu, question.precision)
+        on_gpu = [group.provider != "cpu" for group in question.cuda_groups]
+        own = tuple(time if ours else None for time, ours in zip(here, on_gpu, strict=True))
+        seen = times.cuda
+        if measured.cuda_latency is not None:
+            # Of the whole run, host to host, with its copies.
+            session = session_plans(replace(question, cuda_times=times.cuda)).gpu
+            spent = session.latency.time_s if session is not None else 0.0
+            scale = measured.cuda_latency.time_s / spent if spent else 1.0
+            seen = tuple(None if time is None else time.scaled(scale) for time in seen)
+        corrected = _corrected(question.cuda_times, own, seen, measured.cuda_latency)
+        return replace(question, cuda_times=corrected)
+
+    def _on_host(self, host: Host, *, ran: bool) -> Predictor:
+        """For a rented machine's processor; ``ran``: whether this graph ran here, with factors of its own."""
+        key = (host.key, ran)
+        if key not in self._beside:
+            # ``--threads`` belongs to the decision's CPU.
+            options = replace(self.options, cpu=host.cpu.slug, threads=None)
+            self._beside[key] = Predictor(options, host.cpu, 1.0 if ran else self.correction, self.offers)
+        return self._beside[key]
+
     def what_if(
         self, prepared: PreparedGraph, gpu: Device, batch: int | None, on_cpu: Measured | None
     ) -> tuple[WhatIf, ...]:
@@ -423,6 +524,52 @@ def _as_measured_elsewhere(
     return replace(corrected, low_s=corrected.time_s / down, high_s=corrected.time_s * up)
 
 
+def _corrected(
+    there: GroupEstimates, here: GroupEstimates, measured: GroupEstimates, run: Estimate | None
+) -> GroupEstimates:
+    """Each group's prediction there, times measured over predicted here; see ``_as_measured_elsewhere``."""
+    timed = run or total(time for time in measured if time is not None)
+    down, up = (_log(end, timed.time_s) for end in (timed.low_s, timed.high_s))
+    return tuple(
+        None
+        if other is None
+        else _widened(other.scaled(time.time_s / own.time_s), down, up)
+        if own and time and own.time_s > 0
+        else other
+        for other, own, time in zip(there, here, measured, strict=True)
+    )
+
+
+def _widened(time: Estimate, down: float, up: float) -> Estimate:
+    """With a further independent factor, of which these are the logarithms of its ends."""
+    return replace(
+        time,
+        low_s=time.time_s / math.exp(math.hypot(_log(time.low_s, time.time_s), down)),
+        high_s=time.time_s * math.exp(math.hypot(_log(time.high_s, time.time_s), up)),
+    )
+
+
+def _of_an_assumed_cpu(question: DecisionInput) -> DecisionInput:
+    """What stays on a CPU that nobody names is as uncertain as its speed, besides its prediction."""
+    further = math.log(UNKNOWN_HOST_WIDTH)
+
+    def wide(time: Estimate | None) -> Estimate | None:
+        return None if time is None else _widened(time, further, further)
+
+    return replace(
+        question,
+        cpu_times=tuple(map(wide, question.cpu_times)),
+        cuda_times=tuple(
+            wide(time) if group.provider == "cpu" else time
+            for group, time in zip(question.cuda_groups, question.cuda_times, strict=True)
+        ),
+    )
+
+
+def _sum_of(times: GroupEstimates) -> float:
+    return sum(time.time_s for time in times if time is not None)
+
+
 def _log(end: float, middle: float) -> float:
     """How far an end of an interval is from its middle, as a logarithm."""
     return abs(math.log(max(end / middle, _LEAST))) if middle > 0 else 0.0
@@ -430,6 +577,7 @@ def _log(end: float, middle: float) -> float:
 
 # Of a time: an interval that reaches 0 has no logarithm.
 _LEAST = 1e-3
+_LAUNCH = "cuda.node"
 
 
 def _with_casts(time: Estimate | None, casts: Estimate | None) -> Estimate | None:

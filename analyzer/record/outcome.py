@@ -38,7 +38,8 @@ class PlanResult:
     ``origin`` and ``low_s`` to ``high_s`` are the latency's. Dollars are those of ``instance``, whose time may
     be predicted where the plan's own was measured on another machine; joules rest on modelled power. Both have
     an origin and a 90 % interval of their own: the origin is empty, the ends None, where a version that did
-    not tell wrote the record. ``energy_of`` says whose watts were counted. ``pricing``, ``region`` and
+    not tell wrote the record. ``instance_latency_s`` is the time of a run there, ``host`` and ``host_basis``
+    are as in ``CostRow``. ``energy_of`` says whose watts were counted. ``pricing``, ``region`` and
     ``price_date`` are of the instance's price.
     """
 
@@ -67,6 +68,9 @@ class PlanResult:
     region: str = ""
     price_date: str = ""
     energy_of: str = ""
+    instance_latency_s: Amount | None = None
+    host: str = ""
+    host_basis: Literal["", "known", "nearest", "assumed"] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +117,10 @@ class CostRow:
     """An instance that can run the model, and what a million inferences cost there.
 
     ``origin`` is that of the latency there, from which throughput and dollars follow; ends of 90 % intervals.
-    ``region`` is where the price holds, empty in a record of a version that did not keep it.
+    ``region`` is where the price holds, empty in a record of a version that did not keep it. ``plan`` is how it
+    runs there. Where that uses a GPU, ``host`` is the machine's processor, which launches the GPU's kernels and
+    computes what stays on it; ``host_basis`` is ``known``, ``nearest`` (the nearest one of the catalogue) or
+    ``assumed`` (the source of the price does not tell, and intervals are wider). Else both are empty.
     """
 
     provider: str
@@ -132,6 +139,9 @@ class CostRow:
     usd_high_per_million: Amount | None = None
     pricing: Pricing = "on-demand"
     region: str = ""
+    plan: Literal["", "cpu", "gpu", "hybrid"] = ""
+    host: str = ""
+    host_basis: Literal["", "known", "nearest", "assumed"] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from analyzer.checks.device_answers import DeviceAnswer, device_answers, slo_of
 from analyzer.record.analysis import Analysis, PlanResult
@@ -57,7 +58,11 @@ class DeviceRow:
 def rows(analysis: Analysis) -> tuple[DeviceRow, ...]:
     """A row for each GPU, the verdict's first; none where only the CPU was looked at."""
     limit = slo_of(analysis)
-    return tuple(_row(answer, limit) for answer in device_answers(analysis) if answer.gpu is not None)
+    return tuple(
+        _priced(_row(answer, limit), _ranked(analysis, "gpu", answer.gpu.slug))
+        for answer in device_answers(analysis)
+        if answer.gpu is not None
+    )
 
 
 def quickest(every: tuple[DeviceRow, ...], most: int) -> tuple[DeviceRow, ...]:
@@ -121,21 +126,38 @@ def cpu_row(analysis: Analysis) -> DeviceRow | None:
     if plan is None:
         return None
     cpu, answer = analysis.devices.cpu, device_answers(analysis)[0]
-    own = _ranked_cpu(analysis)
+    row = _of_plan(cpu.name, answer, plan, "", slo_of(analysis))
+    return _priced(replace(row, dollars=UNKNOWN, dollars_origin="", instance=""), _ranked(analysis, "cpu"))
+
+
+def _priced(row: DeviceRow, own: RankedCandidate | None) -> DeviceRow:
+    """With the dollars of the device as the ranking has them; as it is of a record that ranks nothing."""
+    if own is None:
+        return row
     return replace(
-        _of_plan(cpu.name, answer, plan, "", slo_of(analysis)),
-        dollars=dollars(None if own is None else own.usd_per_million),
-        dollars_origin="" if own is None else own.usd_origin,
-        instance="" if own is None else own.instance,
+        row,
+        dollars=dollars(own.usd_per_million),
+        dollars_origin=own.usd_origin,
+        instance=own.instance,
     )
 
 
-def _ranked_cpu(analysis: Analysis) -> RankedCandidate | None:
-    """The analysis's own CPU at its batch; None of a record that ranks nothing."""
+def _ranked(analysis: Analysis, kind: Literal["cpu", "gpu"], slug: str = "") -> RankedCandidate | None:
+    """The analysis's own CPU, or this GPU, at its batch; None of a record that ranks nothing."""
     batch = analysis.model.batch
     every = () if analysis.ranking is None else analysis.ranking.candidates
     return next(
-        (one for one in every if one.kind == "cpu" and one.named and one.asked and one.batch == batch), None
+        (
+            one
+            for one in every
+            if one.kind == kind
+            and one.named
+            and one.asked
+            and one.runs
+            and one.batch == batch
+            and slug in ("", one.device)
+        ),
+        None,
     )
 
 

@@ -199,7 +199,9 @@ def _money(analysis: Analysis) -> list[MethodFact]:
         text = (
             f"the instance's price for the time that a million {model_facts.examples(analysis)} take at its "
             "throughput; origin and range are those of the latency on that instance, which is measured only "
-            "where it is the machine that the plan was measured on, else predicted"
+            "where it is the machine that the plan was measured on, else predicted. In a machine with a GPU "
+            "its own CPU launches the kernels and computes what stays on it; where its price list names none, "
+            "one in the middle of those rented with GPUs is assumed, with wider intervals"
         )
         facts.append(MethodFact(name="Dollars per million", value=text))
     if any(plan.energy_j is not None for plan in analysis.plans):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from analyzer.decision.contenders import cpu_contenders, gpu_contender, other_precisions
 from analyzer.decision.decide import decide
-from analyzer.decision.decision_input import DecisionInput, Pin
+from analyzer.decision.decision_input import DecisionInput, HostedRun, Pin
 from analyzer.decision.plans import plan_all
 from analyzer.decision.ranking import ranking
 from analyzer.devices.device import Device
@@ -214,9 +214,56 @@ def test_what_is_even_is_said_to_be_even(ask: Ask) -> None:
         plain = replace(PLAIN, usd_per_hour=usd)
         return ranked(ask("A100", 10e-3, instances=(A100, plain), cpu_on=lambda _: there)).dollars
 
-    assert ") faster than the cheapest CPU instance, Cloud plain, at about its price: $10.0" in told(0.1, 0.36)
-    assert "is about as fast as the cheapest CPU instance, Cloud plain, and 9.8x (" in told(0.0102, 0.36)
-    assert "is about as fast as the cheapest CPU instance, Cloud plain, at about its price" in told(0.01, 3.6)
+    even_dollars, even_times, both = told(0.1, 0.36), told(0.0102, 0.36), told(0.01, 3.6)
+    assert ") faster than the cheapest CPU instance, Cloud plain, and about as dear (" in even_dollars
+    assert "): $10.0 against $10.0 per million." in even_dollars
+    assert " is about as fast as the cheapest CPU instance, Cloud plain, and 9.8x (" in even_times
+    assert " is about as fast (" in both
+    assert ") as the cheapest CPU instance, Cloud plain, and about as dear (" in both
+
+
+def test_a_ratio_whose_interval_holds_1_is_not_told_as_if_it_decided(ask: Ask) -> None:
+    """20 ms beside 10 ms are twice as slow; from 8 to 50 ms both are possible, in time as in dollars."""
+    there = Estimate(time_s=20e-3, low_s=8e-3, high_s=50e-3, origin="predicted")
+    plain = replace(PLAIN, usd_per_hour=3.6)
+    told = ranked(ask("A100", 10e-3, instances=(A100, plain), cpu_on=lambda _: there)).dollars
+    assert told.startswith(
+        "The A100 on Cloud a100 is about as fast (0.80x to 5.0x) as the cheapest CPU instance"
+    )
+    # Of the same hourly price the dollars are as the times: 10 ms cost 0.2 to 1.25 of what it costs.
+    assert ", and about as dear (0.20x to 1.3x): $10.0 against $20.0 per million." in told
+    assert "2.0x" not in told
+
+
+@pytest.mark.parametrize("quick", [12e-3, 50e-3])
+def test_a_rented_cpu_that_beats_the_gpu_in_time_and_in_dollars_is_told_as_that(ask: Ask, quick: float) -> None:
+    """The cheapest CPU is slower than the GPU's instance; a dearer one takes 4 ms for a tenth of its price."""
+    dear = rented("dear", 0.36, cpu=RENTED_CPU, vcpus=16)
+    cheap = rented("cheap", 0.036, cpu=RENTED_CPU, vcpus=2)
+    seconds = {"dear": 4e-3, "cheap": quick}
+
+    def on_cpu(instance: Instance) -> Estimate:
+        time = seconds[instance.name]
+        return Estimate(time_s=time, low_s=time, high_s=time, origin="predicted")
+
+    gpu = replace(L4, usd_per_hour=3.6)
+    # Beside this CPU the GPU takes 3 ms, in the rented machine, whose core is slower, 10 ms.
+    slow = Estimate(time_s=10e-3, low_s=10e-3, high_s=10e-3, origin="predicted")
+    hosted = HostedRun(plan="gpu", latency=slow, host="slow", basis="known")
+    result = ranked(ask("L4", 3e-3, instances=(gpu, dear, cheap), cpu_on=on_cpu, gpu_on=lambda *_: hosted))
+    assert best(result).device == "l4"
+    assert result.dollars == (
+        "A CPU that can be rented beats the L4 in time and in dollars: Cloud dear is 2.5x (2.5x to 2.5x) "
+        "faster and 25.0x (25.0x to 25.0x) cheaper than it on Cloud l4: $0.400 against $10.0 per million."
+    )
+
+
+def test_the_cheapest_of_several_batches_says_at_which_batch_it_is_that(ask: Ask) -> None:
+    there = Estimate(time_s=0.57, low_s=0.57, high_s=0.57, origin="predicted")
+    given: dict[str, Any] = {"instances": (A100, PLAIN), "cpu_on": lambda _: there}
+    result = ranked(ask("A100", 10e-3, batch=1, **given), ask("A100", 20e-3, batch=10, **given))
+    # At batch 10 it costs a tenth: the list of instances has that.
+    assert "the cheapest CPU instance at batch 1, Cloud plain" in result.dollars
 
 
 def test_beside_a_cpu_without_a_price_the_cheapest_cpu_instance_says_which_side_costs_less(ask: Ask) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from analyzer.decision import DecisionInput
+from analyzer.decision.choice import WORTHWHILE
 from analyzer.decision.plans import Plans, plan_all
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
@@ -77,10 +78,11 @@ def gpu_offers(basis: AnalysisBasis, gpu: Device, *, named: bool) -> Iterator[In
         kind="gpu",
         precision=_told(basis, decision_precision(basis.predictor.options, basis.prepared.graph, gpu)),
     )
-    times, problem = _gpu_times(basis, gpu)
+    runs = _GpuRuns(basis, gpu)
     rented = [one for one in basis.predictor.instances if one.gpu == gpu.slug and one.gpu_count >= 1]
     unrented: list[Instance | None] = [None] if named else []
     for instance in rented or unrented:
+        times, problem = runs.times(instance)
         number = instance.replicas if instance else 1
         copies = (_copies(number, times),) if times else ()
         yield replace(offer, instance=instance, copies=copies, problem=problem)
@@ -92,29 +94,61 @@ def _told(basis: AnalysisBasis, precision: str) -> str:
     return asked if asked in INTEGER_FORMS else precision
 
 
-def _gpu_times(basis: AnalysisBasis, gpu: Device) -> tuple[Times, str]:
-    if not gpu.runs_release_wheel:
-        return {}, f"ONNX Runtime's release wheel has no code for {gpu.name}."
-    same = basis.gpu is not None and basis.gpu.slug == gpu.slug
-    measured = {batch: at_batch if same else at_batch.cpu_alone for batch, at_batch in basis.measured.items()}
-    inputs = decision_inputs_by_batch(basis.predictor, _graphs(basis), gpu, measured)
-    similar: tuple[DecisionInput, Plans] | None = None
-    times: dict[int, Estimate] = {}
-    runs = False
-    for batch, question in sorted(inputs.items()):
-        plans = plan_all(question, similar)
-        similar = similar or (question, plans)
-        on_gpu = [plan for plan in plans if plan.name != "cpu" and plan.on_gpu]
-        runs = runs or bool(on_gpu)
-        able = [plan.latency for plan in on_gpu if plan.fits and plan.latency.time_s > 0]
-        if able:
-            times[batch] = min(able, key=lambda latency: latency.time_s)
-    if times:
-        return times, ""
-    smallest = min(inputs)
-    if runs:
-        return {}, f"{gpu.name} has no room for the model at batch {smallest}."
-    return {}, f"ONNX Runtime's CUDA session runs nothing of the model on {gpu.name}."
+class _GpuRuns:
+    """What a model takes on a GPU at each batch, and why where it takes nothing."""
+
+    def __init__(self, basis: AnalysisBasis, gpu: Device) -> None:
+        self._gpu = gpu
+        self._best: dict[int, tuple[DecisionInput, Literal["gpu", "hybrid"], Estimate]] = {}
+        self._problem = ""
+        if not gpu.runs_release_wheel:
+            self._problem = f"ONNX Runtime's release wheel has no code for {gpu.name}."
+            return
+        same = basis.gpu is not None and basis.gpu.slug == gpu.slug
+        measured = {
+            batch: at_batch if same else at_batch.cpu_alone for batch, at_batch in basis.measured.items()
+        }
+        inputs = decision_inputs_by_batch(basis.predictor, _graphs(basis), gpu, measured)
+        similar: tuple[DecisionInput, Plans] | None = None
+        runs = False
+        for batch, question in sorted(inputs.items()):
+            plans = plan_all(question, similar)
+            similar = similar or (question, plans)
+            on_gpu = [plan for plan in plans if plan.name != "cpu" and plan.on_gpu]
+            runs = runs or bool(on_gpu)
+            able = [plan for plan in on_gpu if plan.fits and plan.latency.time_s > 0]
+            if able:
+                best = min(plan.latency.time_s for plan in able)
+                # The CUDA session comes first.
+                plan = next(plan for plan in able if plan.latency.time_s <= WORTHWHILE * best)
+                self._best[batch] = question, "gpu" if plan.name == "gpu" else "hybrid", plan.latency
+        if not self._best:
+            self._problem = (
+                f"{gpu.name} has no room for the model at batch {min(inputs)}."
+                if runs
+                else f"ONNX Runtime's CUDA session runs nothing of the model on {gpu.name}."
+            )
+
+    def times(self, instance: Instance | None) -> tuple[Times, str]:
+        """In an instance, beside its own processor; None for the GPU beside the analysis's own CPU."""
+        times = {
+            batch: latency
+            for batch, (question, plan, here) in self._best.items()
+            if (latency := self._on(question, plan, here, instance)) is not None and latency.time_s > 0
+        }
+        if self._best and not times and instance is not None:
+            return {}, f"{instance.name} has no room for what {self._gpu.name} does not hold."
+        return times, self._problem
+
+    @staticmethod
+    def _on(
+        question: DecisionInput, plan: Literal["gpu", "hybrid"], here: Estimate, instance: Instance | None
+    ) -> Estimate | None:
+        if instance is None or question.gpu_on is None:
+            return here
+        # Beside each processor a split is looked for only where one is worth it here: it takes long.
+        there = question.gpu_on(instance, plan)
+        return None if there is None else there.latency
 
 
 def _graphs(basis: AnalysisBasis) -> Mapping[int, PreparedGraph]:

@@ -102,8 +102,13 @@ def launch_of(gpu: Device, host: Device | None) -> Launch:
         view_s=VIEW_S * slower,
         step_s=STEP_S * slower,
         wait_s=WAIT_S,
-        width=HOST_WIDTH if host is not None or node is not None else UNKNOWN_HOST_WIDTH,
+        width=HOST_WIDTH if node is not None or _is_known(host) else UNKNOWN_HOST_WIDTH,
     )
+
+
+def _is_known(host: Device | None) -> bool:
+    """Whether the CPU that launches is the very one: a rented machine may have the nearest of the catalogue."""
+    return host is not None and "model" not in host.assumed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

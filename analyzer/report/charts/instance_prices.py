@@ -43,6 +43,7 @@ _COLUMNS = (
     Column(name="batch", title="Batch", kind="count"),
     Column(name="pricing", title="Paid"),
     Column(name="region", title="Region"),
+    Column(name="host", title="CPU beside the GPU"),
 )
 
 
@@ -133,7 +134,15 @@ def _row(offer: _Offer) -> Row:
         offer.batch,
         price_words.WAYS[row.pricing],
         row.region,
+        host_words(row),
     )
+
+
+def host_words(row: CostRow) -> str:
+    """The processor beside an instance's GPU, and how surely it is that; empty of records that do not tell."""
+    if row.host_basis == "assumed":
+        return f"not known, taken as {row.host}"
+    return f"{row.host}, the nearest known" if row.host_basis == "nearest" else row.host
 
 
 def _words(rows: tuple[Row, ...]) -> str:

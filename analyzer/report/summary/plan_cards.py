@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from analyzer.record.analysis import Analysis, PlanResult
@@ -69,7 +70,19 @@ def priced_on(analysis: Analysis) -> str:
         if plan.usd_per_million is not None and plan.instance:
             by_instance.setdefault(_rented(analysis, plan), []).append(_title(analysis, plan))
     parts = [f"{listed(titles)}: {instance}" for instance, titles in by_instance.items()]
-    return f"Dollars are of rented machines: {'; '.join(parts)}." if parts else ""
+    told = [f"Dollars are of rented machines: {'; '.join(parts)}."] if parts else []
+    return " ".join((*told, *_doubtful_hosts(analysis)))
+
+
+def _doubtful_hosts(analysis: Analysis) -> Iterator[str]:
+    """Machines with a GPU of which the processor is not known: it launches the GPU's kernels."""
+    found = dict.fromkeys(
+        (plan.instance, plan.host)
+        for plan in analysis.plans
+        if plan.usd_per_million is not None and plan.host_basis == "assumed"
+    )
+    for instance, host in found:
+        yield f"The CPU of {instance} is not known: taken as {host}, with wider intervals."
 
 
 def _rented(analysis: Analysis, plan: PlanResult) -> str:
@@ -88,6 +101,8 @@ def _rented(analysis: Analysis, plan: PlanResult) -> str:
         ),
         None,
     )
+    if plan.instance_latency_s is not None:
+        there = plan.instance_latency_s
     if not plan.instance or there is None or seconds(there) == seconds(plan.latency_s):
         return plan.instance
     return f"{plan.instance} ({seconds(there)} there)"

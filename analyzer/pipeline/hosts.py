@@ -1,0 +1,124 @@
+"""What stands beside the GPU of a rented machine: its own processor, and how the model runs there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Literal
+
+from analyzer.decision import DecisionInput
+from analyzer.decision.choice import choose, plan_with_gpu
+from analyzer.decision.decision_input import HostBasis, HostedRun
+from analyzer.decision.plans import Plan, Plans, plan_all, session_plans
+from analyzer.devices import catalogue
+from analyzer.devices.device import Device
+from analyzer.devices.instances import Instance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """The processor that one copy of a model has in a rented machine.
+
+    Attributes:
+        cpu: The share of each copy, where one runs on each GPU; what stays on the CPU is computed there.
+        basis: Whether that is the machine's own, the nearest one of the catalogue, or assumed.
+    """
+
+    cpu: Device
+    basis: HostBasis
+
+    @property
+    def core(self) -> Hashable:
+        """What tells its core from others."""
+        return self.cpu.slug.partition("@")[0], self.basis
+
+    @property
+    def key(self) -> Hashable:
+        """What tells it from others: instances of one size have the same share of one processor."""
+        cpu = self.cpu
+        return cpu.name, cpu.units, cpu.threads, cpu.memory_bytes, self.basis
+
+
+def host_of(instance: Instance) -> Host:
+    """The processor of an instance with a GPU.
+
+    Where the source of its price names none, one in the middle of those that are rented with GPUs stands for
+    it: its core is 0.79 times as fast as that of speed 1 (``single_core``), they from 0.44 to 1.4 times.
+    """
+    return _host_of(
+        replace(instance, usd_per_hour=0.0, price_date="", region="", source="", pricing="on-demand")
+    )
+
+
+@cache  # by what the machine is: its price is asked for in many regions and ways of paying
+def _host_of(instance: Instance) -> Host:
+    known = bool(instance.cpu)
+    slug = instance.cpu or catalogue.DEFAULT_CPU
+    whole = catalogue.device(slug)
+    vcpus = instance.vcpus or whole.threads
+    share = replace(
+        instance,
+        cpu=slug,
+        # A machine with several GPUs runs as many copies side by side: each has its part of the cores.
+        vcpus=max(1, vcpus // instance.replicas),
+        cpu_nearest=instance.cpu_nearest or not known,
+    )
+    cpu = catalogue.instance_cpu(share)
+    assert cpu is not None  # it has a CPU and threads
+    memory = (instance.memory_bytes or 0) // instance.replicas
+    basis: HostBasis = "assumed" if not known else "nearest" if instance.cpu_nearest else "known"
+    return Host(cpu=replace(cpu, memory_bytes=memory or None), basis=basis)
+
+
+class HostedRuns:
+    """The runs of one model on one GPU, by the machine that it stands in.
+
+    Args:
+        question_on: The question about the model on that GPU beside a rented machine's processor.
+        falls_back: Whether the CUDA session runs a part of the model on the CPU.
+    """
+
+    def __init__(self, question_on: Callable[[Host], DecisionInput], *, falls_back: bool) -> None:
+        self._question_on = question_on
+        self._falls_back = falls_back
+        self._questions: dict[Hashable, DecisionInput] = {}
+        self._plans: dict[tuple[Hashable, bool], Plans] = {}
+        # Units and edges are the same beside every processor.
+        self._similar: tuple[DecisionInput, Plans] | None = None
+
+    def __call__(self, instance: Instance, plan: Literal["gpu", "hybrid"]) -> HostedRun | None:
+        """A run of this plan, of ``hybrid`` of the better one; None where it has no room, or no session."""
+        host = host_of(instance)
+        question, plans = self._planned(host, split=plan == "hybrid")
+        found = plans.gpu if plan == "gpu" else _better(question, plans)
+        if found is None or not found.fits:
+            return None
+        return HostedRun(
+            plan="hybrid" if found.name == "hybrid" else "gpu",
+            latency=found.latency,
+            host=host.cpu.name,
+            basis=host.basis,
+        )
+
+    def _planned(self, host: Host, *, split: bool) -> tuple[DecisionInput, Plans]:
+        # Launching is one core's work: without more on the CPU, how many cores there are makes no difference.
+        key = host.key if split or self._falls_back else host.core
+        question = self._questions.get(key)
+        if question is None:
+            question = self._questions[key] = self._question_on(host)
+        plans = self._plans.get((key, split))
+        if plans is None:
+            plans = (plan_all if split else session_plans)(question, self._similar)
+            self._plans[key, split] = plans
+            if plans.problem is not None:
+                self._similar = (question, plans)
+        return question, plans
+
+
+def _better(question: DecisionInput, plans: Plans) -> Plan | None:
+    """The better of the plans that use the GPU; None where no CUDA session can be made."""
+    if plans.gpu is None:
+        return None
+    # Whether it is worth another deployment is told of time: what it costs is not known yet.
+    return plan_with_gpu(question, plans, choose(question, plans, {}))
