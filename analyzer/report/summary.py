@@ -22,8 +22,10 @@ from analyzer.record.analysis import (
     TensorInfo,
     VerdictResult,
 )
+from analyzer.record.batch_axis import batch_of, has_batch, sizes_that_grow
 from analyzer.record.batch_ranges import about, interval_words, who_wins
-from analyzer.record.notes import is_least, without_trips
+from analyzer.record.notes import WHOLE_SEQUENCES, is_least, without_trips
+from analyzer.record.split_gain import WORTHWHILE, better_session, split_gain
 from analyzer.text import first_few, listed, middle_cut, module_cut, plural
 from analyzer.units import (
     UNKNOWN,
@@ -439,7 +441,7 @@ _LONGEST_ERROR = 200
 
 def subject(analysis: Analysis) -> str:
     """What the verdict is for: ``batch 64, tf32, for latency``."""
-    batch = f"batch {analysis.model.batch}, " if analysis.model.batch is not None else ""
+    batch = f"batch {batch_of(analysis)}, " if batch_of(analysis) is not None else ""
     if not has_batch(analysis):
         batch = "per call, "
     step = "training step, " if analysis.model.training else ""
@@ -466,7 +468,7 @@ def crossover(analysis: Analysis) -> str:
     if len(analysis.sweep) > 1 and verdict.ranges:
         return _hedged(who_wins(verdict.ranges, verdict.crossover_batch), analysis)
     if not has_batch(analysis):
-        return "Its inputs have no batch: there is none from which the GPU wins."
+        return f"Its inputs have no batch: there is none from which the GPU wins.{_grows_with(analysis)}"
     if len({row.batch for row in analysis.sweep}) < 2:
         unknown = "The batch from which the GPU wins is not known: only one batch was analysed"
         return f"{unknown}{_to_analyse_several(analysis)}."
@@ -481,6 +483,12 @@ def crossover(analysis: Analysis) -> str:
     if not any(plan.fits for plan in on_gpu):
         return f"At no batch up to {largest} does the model fit into the GPU's memory."
     return f"The GPU wins at no batch up to {largest}."
+
+
+def _grows_with(analysis: Analysis) -> str:
+    """What stands for a batch where there is none; empty where that is not known."""
+    names = sizes_that_grow(analysis)
+    return f" What there is to compute grows with the size of {names} (--input)." if names else ""
 
 
 def _to_analyse_several(analysis: Analysis) -> str:
@@ -621,6 +629,7 @@ def plan_cards(analysis: Analysis) -> tuple[PlanCard, ...]:
 
 def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
     transfers, same = plan.transfers, twin(analysis, plan)
+    rejected = "" if same else _why_no_split(analysis, plan)
     dollars_range, joules_range = _dollars(plan), _joules(plan)
     copies = "no copies"
     if transfers.count:
@@ -651,9 +660,24 @@ def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
         operators=_split(plan),
         why=_NO_MACHINE_CODE
         if _lacks_machine_code(analysis, plan)
-        else plan.why or (f"The same as the {PLAN_TITLES[same]} plan." if same else ""),
+        else " ".join(
+            filter(None, (plan.why or (f"The same as the {PLAN_TITLES[same]} plan." if same else ""), rejected))
+        ),
         twin=bool(same),
     )
+
+
+def _why_no_split(analysis: Analysis, plan: PlanResult) -> str:
+    """Why a split that is the quickest plan is not recommended; empty of any other plan."""
+    verdict, session = analysis.verdict, better_session(analysis.plans)
+    if plan.name != "hybrid" or verdict.device == "hybrid" or not plan.fits or session is None:
+        return ""
+    alone = f"the {PLAN_TITLES[session.name]} alone"
+    if verdict.objective not in ("latency", "throughput"):
+        return f"Not recommended: the verdict is decided for {verdict.objective}."
+    if (split_gain(analysis.plans) or 1.0) < WORTHWHILE:
+        return f"Not worth splitting: it gains less than {share(WORTHWHILE - 1)} over {alone}."
+    return f"Not recommended: within the error it may gain nothing over {alone}."
 
 
 def _title(analysis: Analysis, plan: PlanResult) -> str:
@@ -762,6 +786,9 @@ def open_sizes(analysis: Analysis) -> str:
     if assumed:
         sizes = first_few(f"{name} = {size}" for name, size in assumed.items())
         said.append(f"Nothing says how large the inputs are: this is for {sizes} (--input sets sizes).")
+    # In a sentence of the headline the line that says them is enough: how much may be less stands in the note.
+    unknown = [note.partition(":")[0] for note in analysis.model.notes if WHOLE_SEQUENCES in note]
+    said += [f"{words}: this is for whole sequences (--input says how long)." for words in unknown]
     number = sum(any(map(_is_open, operator.outputs)) for operator in analysis.operators)
     if number:
         every = plural(len(analysis.operators), "operator")
@@ -823,12 +850,6 @@ def whose_step(analysis: Analysis) -> str:
 def examples(analysis: Analysis) -> str:
     """Of what dollars and throughput count one for each row of the batch."""
     return "examples of training" if analysis.model.training else "inferences"
-
-
-def has_batch(analysis: Analysis) -> bool:
-    """Whether an input has as many rows as the batch says; one call of a graph network has no batch of one."""
-    shapes = [tensor.shape for tensor in analysis.model.inputs if tensor.shape is not None]
-    return analysis.model.batch != 1 or not shapes or any(1 in shape or None in shape for shape in shapes)
 
 
 def guessed_inputs(analysis: Analysis) -> str:
