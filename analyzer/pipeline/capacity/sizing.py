@@ -232,7 +232,7 @@ def _why(question: CapacityQuestion, load: QueueLoad, count: int) -> str:
     text = f"The {_limited(question)} is {latency} of {seconds(question.limit_s)}"
     if load.utilisation < _MOSTLY_IDLE and count > 1 + question.demand.spare:
         text += (
-            ": a batch alone takes nearly all of that, hardly a request may wait, and each of the "
+            ": hardly a request may wait for another within that, so each of the "
             f"{count:,} is idle {share(1 - load.utilisation)} of the time"
         )
     return f"{text}."
