@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analyzer.checks.device_answers import DeviceAnswer, device_answers
+from analyzer.checks.phrases import less_work
 from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.memory.fit import context_note
 from analyzer.record.analysis import DeviceInfo, PlanResult
@@ -43,18 +44,18 @@ def does_not_fit(subject: Subject) -> Iterator[Diagnostic]:
     for answer in device_answers(subject.analysis):
         plan = answer.plan("gpu")
         if plan is not None and answer.gpu is not None and not plan.fits:
-            yield _no_room(answer, plan, answer.gpu)
+            yield _no_room(answer, plan, answer.gpu, less_work(subject.analysis))
 
 
-def _no_room(answer: DeviceAnswer, plan: PlanResult, gpu: DeviceInfo) -> Diagnostic:
+def _no_room(answer: DeviceAnswer, plan: PlanResult, gpu: DeviceInfo, less: str) -> Diagnostic:
     largest = answer.verdict.largest_batch
     # 0 is no batch to propose: then not even one inference fits.
-    smaller = f"use a batch of at most {largest}" if largest else "use a smaller batch"
+    smaller = f"use a batch of at most {largest}, " if largest else less
     context = context_note(plan.memory_bytes, gpu.memory_bytes)
     return Diagnostic(
         message=f"the model needs {byte_count(plan.memory_bytes)}{context}, "
         f"and {gpu.name} has {byte_count(gpu.memory_bytes)}",
-        fix=f"{smaller}, a narrower type, or a GPU with more memory",
+        fix=f"{smaller}a narrower type, or a GPU with more memory",
         bytes=plan.memory_bytes,
         device=answer.slug,
     )
@@ -100,7 +101,7 @@ def barely_fits(subject: Subject) -> Iterator[Diagnostic]:
             yield Diagnostic(
                 message=f"the model needs {byte_count(plan.memory_bytes)}, {used} of what {gpu.name} has "
                 f"({byte_count(gpu.memory_bytes)}), before CUDA's own memory",
-                fix="use a smaller batch, a narrower type, or a GPU with more memory",
+                fix=f"{less_work(subject.analysis)}a narrower type, or a GPU with more memory",
                 bytes=plan.memory_bytes,
                 device=answer.slug,
             )

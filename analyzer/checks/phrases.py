@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from analyzer.graph import DTYPES, packed_bytes
 from analyzer.record.analysis import Analysis, OperatorResult, TensorInfo
+from analyzer.record.batch_axis import has_batch, sizes_that_grow
 from analyzer.text import plural
 
 
@@ -105,6 +106,22 @@ def beyond(where: str, *, certain: bool, expected: bool, plural: bool = False) -
 def target_plan(analysis: Analysis) -> str:
     """The plan that the target device runs: ONNX Runtime's CUDA session, or the CPU where there is no GPU."""
     return "gpu" if analysis.plan("gpu") is not None else "cpu"
+
+
+def more_work(analysis: Analysis) -> str:
+    """What gives one run more to do; empty where nothing is known to."""
+    if has_batch(analysis):
+        return "raise the batch"
+    names = sizes_that_grow(analysis)
+    return f"give one call more work (a larger size of {names})" if names else ""
+
+
+def less_work(analysis: Analysis) -> str:
+    """What makes one run hold less, with a comma behind; empty where nothing is known to."""
+    if has_batch(analysis):
+        return "use a smaller batch, "
+    names = sizes_that_grow(analysis)
+    return f"give one call less work (a smaller size of {names}), " if names else ""
 
 
 def operators(count: int, kind: str) -> str:

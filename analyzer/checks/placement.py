@@ -8,6 +8,7 @@ from analyzer.checks.device_answers import device_answers, is_for_cpu
 from analyzer.checks.phrases import as_int, bytes_moved, forced_operators, forced_to_cpu, operator_label, total
 from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.record.analysis import Analysis, OperatorResult, TransferItem
+from analyzer.record.batch_axis import at_batch
 from analyzer.text import first_few, plural
 from analyzer.units import byte_count, seconds
 
@@ -64,8 +65,7 @@ def no_cuda_kernel(subject: Subject) -> Iterator[Diagnostic]:
     """
     forced = forced_operators(subject.analysis)
     if forced and is_for_cpu(subject.analysis):
-        batch = subject.analysis.model.batch
-        at = f" at batch {batch}" if batch is not None else ""
+        at = at_batch(subject.analysis)
         types = first_few(list(dict.fromkeys(operator.op_type for operator in forced)))
         ties = any(answer.verdict.device == "either" for answer in device_answers(subject.analysis))
         yield Diagnostic(

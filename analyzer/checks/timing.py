@@ -6,10 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 
 from analyzer.checks.device_answers import is_for_cpu
-from analyzer.checks.phrases import by_source_line, bytes_moved, operator_label, operators, total
+from analyzer.checks.phrases import by_source_line, bytes_moved, more_work, operator_label, operators, total
 from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.record.analysis import Analysis, OperatorResult, TensorInfo, VerdictResult
+from analyzer.record.batch_axis import at_batch
 from analyzer.record.batch_ranges import crossover_interval
+from analyzer.record.split_gain import WORTHWHILE, split_gain
 from analyzer.text import first_few
 from analyzer.units import byte_count, factor, seconds, share
 
@@ -30,17 +32,19 @@ def slower_on_gpu(subject: Subject) -> Iterator[Diagnostic]:
     """An operator is slower on the GPU than on the CPU, copies counted.
 
     What:
-        ONNX Runtime's CUDA session runs this operator on the GPU, but the plan with the least time, copies
-        counted, has it on the CPU. Operators that lose less than 1 % of the session's latency are not
-        listed, nor those of a model that is for the CPU as a whole.
+        ONNX Runtime's CUDA session runs this operator on the GPU, but the recommended split of the model
+        has it on the CPU, copies counted. Where a split would gain 5 % or more and is not recommended,
+        because it is not sure to, this is a note that says so; where it would gain less there is no finding.
+        Operators that lose less than 1 % of the session's latency are not listed, nor those of a model that
+        is for the CPU as a whole.
 
     Why:
         Little work, or work that does not spread over thousands of threads, ends sooner on the CPU than a
         kernel is launched. At the model's start or end it needs no extra copy either.
 
     Fix:
-        Run it before or after the session (as NumPy or PyTorch on the CPU), raise the batch, or leave it:
-        the message says how much time it is.
+        `analyze apply` writes the split. Else run it before or after the session (as NumPy or PyTorch on the
+        CPU), give one run more work (a larger batch), or leave it: the message says how much time it is.
 
     Example:
         Decoding labels with `ArgMax` over ten classes at batch 1: the CPU is done before the GPU begins.
@@ -49,6 +53,14 @@ def slower_on_gpu(subject: Subject) -> Iterator[Diagnostic]:
     all_on_cpu = not any(op.placement == "gpu" for op in subject.analysis.operators)
     if plan is None or all_on_cpu or subject.analysis.verdict.device == "cpu":
         return  # A model for the CPU is A203's subject: one sentence, not one for each operator.
+    recommended = subject.analysis.verdict.device == "hybrid"
+    if not recommended and (split_gain(subject.analysis.plans) or 1.0) < WORTHWHILE:
+        return  # Nobody is told to split for what no plan gains.
+    unsure = "a split that is not recommended, as it may gain nothing,"
+    whose = "the recommended split" if recommended else unsure
+    outside = "run it outside the CUDA session"
+    advice = ["apply the split (analyze apply)"] if recommended else []
+    fix = ", or ".join(filter(None, (*advice, outside, more_work(subject.analysis))))
     slower = [op for op in subject.analysis.operators if _moves_to_cpu(op)]
     for group in by_source_line(slower):
         first = group[0]
@@ -56,12 +68,12 @@ def slower_on_gpu(subject: Subject) -> Iterator[Diagnostic]:
         lost = 0.0 if gpu_s is None or cpu_s is None else gpu_s - cpu_s
         if lost < MOVE_SHARE * plan.latency_s:
             continue
-        certain = all(_intervals_apart(op) for op in group)
+        certain = recommended and all(_intervals_apart(op) for op in group)
         yield Diagnostic(
             operator=first,
             message=f"{_group_label(group)} {_verb(group)} {seconds(gpu_s)} on the GPU and {seconds(cpu_s)} "
-            f"on the CPU; the fastest plan has {_pronoun(group)} on the CPU, copies counted",
-            fix="run it outside the CUDA session, or raise the batch",
+            f"on the CPU; {whose} has {_pronoun(group)} on the CPU, copies counted",
+            fix=fix,
             seconds=lost,
             bytes=bytes_moved(group),
             severity=None if certain else "note",  # a tie by the intervals is worth knowing, and no warning
@@ -84,8 +96,9 @@ def launch_bound(subject: Subject) -> Iterator[Diagnostic]:
         here.
 
     Fix:
-        Raise the batch, fuse operators, or replay the launches as one with CUDA graphs
-        (`provider_options=[{"enable_cuda_graph": "1"}]`, static shapes, no operator on the CPU).
+        Raise the batch (without one, the sizes of the inputs), fuse operators, or replay the launches as one
+        with CUDA graphs (`provider_options=[{"enable_cuda_graph": "1"}]`, static shapes, no operator on the
+        CPU).
 
     Example:
         A three-layer perceptron at batch 1: five kernels, each some microseconds of launch for a
@@ -113,7 +126,8 @@ def launch_bound(subject: Subject) -> Iterator[Diagnostic]:
         operator=places[0][1][0],
         message=f"{subject_text} launch-bound: {seconds(time)}, {share(time / plan.latency_s)} of the CUDA "
         f"session's {seconds(plan.latency_s)}{most}",
-        fix="raise the batch, fuse operators, or use CUDA graphs (enable_cuda_graph)",
+        fix=f"{f'{more}, ' if (more := more_work(subject.analysis)) else ''}fuse operators, or use CUDA graphs "
+        "(enable_cuda_graph)",
         seconds=time,
         bytes=bytes_moved(every),
     )
@@ -125,34 +139,38 @@ def faster_on_cpu(subject: Subject) -> Iterator[Diagnostic]:
 
     What:
         Host to host, copies of inputs and outputs counted, the CPU's latency is below that of the CUDA
-        session. Where the interval of the speed-up holds 1, neither is sure to be faster: that is a note.
+        session. Where the interval of the speed-up holds 1, neither is sure to be faster: that is a note. So
+        it is where another plan is recommended, a split of both, or the GPU for its price, its energy or a
+        limit: the finding names it. A CPU without room for the model has none.
 
     Why:
         The GPU is paid for and waits. From some batch on it may win: the finding names that batch where it
         is known.
 
     Fix:
-        Serve this batch on the CPU, or gather requests up to the batch that the finding names.
+        Run the plan that is recommended: serve this batch on the CPU, or gather requests up to the batch that
+        the finding names.
 
     Example:
         A 1024-512-10 perceptron at batch 1 is done on the CPU before its input has reached the GPU.
     """
     verdict, cpu, gpu = subject.analysis.verdict, subject.analysis.plan("cpu"), subject.analysis.plan("gpu")
-    if cpu is None or gpu is None or verdict.speedup is None or verdict.speedup >= 1:
+    if cpu is None or gpu is None or verdict.speedup is None or verdict.speedup >= 1 or not cpu.fits:
         return
     # `speedup` is CPU time over GPU time: below 1 the CPU wins.
     certain = verdict.high is not None and verdict.high < 1
-    batch = f" at batch {subject.analysis.model.batch}" if subject.analysis.model.batch is not None else ""
+    batch = at_batch(subject.analysis)
     faster, doubt = "is faster", ""
     if not certain:
         faster = "may be faster"
         doubt = f", the GPU between {factor(verdict.low)} and {factor(verdict.high)} as fast"
-    where = _or_larger_batches(verdict)
+    other = _another_is_recommended(subject.analysis)
+    fix = "run it on the CPU" if certain else "take the device that costs less"
     yield Diagnostic(
         message=f"the model {faster} on the CPU{batch}: {seconds(cpu.latency_s)} there, "
-        f"{seconds(gpu.latency_s)} on the GPU{doubt}",
-        fix=f"{'run it on the CPU' if certain else 'take the device that costs less'}{where}",
-        severity=None if certain else "note",
+        f"{seconds(gpu.latency_s)} on the GPU{doubt}{f'; {other[0]}' if other else ''}",
+        fix=other[1] if other else f"{fix}{_or_larger_batches(verdict)}",
+        severity=None if certain and not other else "note",
         seconds=gpu.latency_s - cpu.latency_s,
         bytes=gpu.transfers.bytes,
         certain=certain,
@@ -233,6 +251,17 @@ def _gpu_s(operator: OperatorResult) -> float | None:
 def _wins_somewhere(verdict: VerdictResult) -> bool:
     """Whether a GPU is the faster at a batch that was looked at."""
     return any(part.device == "gpu" for part in verdict.ranges)
+
+
+def _another_is_recommended(analysis: Analysis) -> tuple[str, str] | None:
+    """What is recommended in spite of the CPU's time, and what to do; None where nothing else is."""
+    device, split = analysis.verdict.device, analysis.plan("hybrid")
+    if device == "hybrid" and split is not None:
+        said = f"recommended is a split of both, {seconds(split.latency_s)}"
+        return said, "apply the split (analyze apply)"
+    if device == "gpu":
+        return f"recommended is the GPU, decided for {analysis.verdict.objective}", "none is needed"
+    return None
 
 
 def _or_larger_batches(verdict: VerdictResult) -> str:

@@ -20,16 +20,13 @@ from analyzer.decision.error_components import (
 from analyzer.decision.plans import Name, Plan, Plans, busy_weights
 from analyzer.prediction.estimate import Estimate
 from analyzer.record.analysis import CostRow
+from analyzer.record.split_gain import WORTHWHILE
 
 VerdictDevice = Literal["cpu", "gpu", "hybrid", "either"]
 Ratio = tuple[float, float, float]
 Prices = Mapping[Name, CostRow | None]
 # A plan's time by what is uncertain about it, and what a second of each resource counts.
 WeightedComponents = tuple[ErrorComponents, Mapping[Resource, float]]
-
-# A plan on both devices needs copies and a session for each stretch: it must pay by more than this.
-# A judgement of what another deployment is worth, no measurement.
-WORTHWHILE = 1.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from analyzer.graph import Graph
 from analyzer.ort.execution import Group, Placement
 from analyzer.prediction.estimate import Estimate
 from analyzer.record.analysis import BatchRange, CostRow, OperatorVerdict, PlanResult, SweepRow, VerdictResult
+from analyzer.record.batch_axis import may_have_batch
 
 Objective = Literal["latency", "throughput", "cost", "energy"]
 Side = Literal["cpu", "gpu"]
@@ -137,6 +138,12 @@ class DecisionInput:
     def inferences(self) -> int:
         """Inferences per run."""
         return self.batch or 1
+
+    @property
+    def has_batch(self) -> bool:
+        """Whether an input has as many rows as the batch says."""
+        graph = self.graph
+        return may_have_batch(self.batch, graph.inputs, training=graph.is_training_step)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from analyzer.decision.choice import WORTHWHILE
 from analyzer.decision.contenders import Contender
 from analyzer.decision.decision_input import Objective
 from analyzer.decision.error_components import ratio
 from analyzer.decision.phrases import between, capital, interval, short_name
 from analyzer.record.outcome import CostRow
 from analyzer.record.ranking import RankedCandidate
+from analyzer.record.split_gain import WORTHWHILE
 from analyzer.text import first_few, listed, plural
 from analyzer.units import dollars, factor, rate, seconds, with_prefix
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from analyzer.decision.choice import WORTHWHILE, Choice, device_used
+from analyzer.decision.choice import Choice, device_used
 from analyzer.decision.decision_input import DecisionInput
 from analyzer.decision.error_components import Resource
 from analyzer.decision.phrases import capital, cpu_name, gpu_name, interval, timed
@@ -14,6 +14,7 @@ from analyzer.memory.fit import context_note
 from analyzer.ort.execution import Group
 from analyzer.prediction.estimate import Estimate
 from analyzer.prediction.features import RECURRENT_GATES
+from analyzer.record.split_gain import WORTHWHILE
 from analyzer.text import first_few, listed, plural
 from analyzer.units import byte_count, factor, seconds, share
 

@@ -79,6 +79,8 @@ def sweep(
     if not rows or "gpu" not in rows[0].plans:
         return Sweep(rows=rows, note="Only the CPU was looked at." if rows else "No batch was looked at.")
     any_question = next(iter(by_batch.values()))
+    if len(rows) == 1 and not any_question.has_batch:
+        return Sweep(rows=rows)
     # The crossover and both ends of its interval are searched between the same batches.
     between = cache(lambda batch: _see(batch, at(batch))) if at is not None else None
     fitting = [one for one in seen if one.fits]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analyzer.decision.choice import WORTHWHILE, Choice, Prices, choose, device_used
+from analyzer.decision.choice import Choice, Prices, choose, device_used
 from analyzer.decision.decision_input import DecisionInput, Sweep
 from analyzer.decision.error_components import ErrorComponent, ErrorComponents, ratio
 from analyzer.decision.money import cheapest, offers
@@ -14,6 +14,7 @@ from analyzer.decision.plans import Plan, Plans, plan_all
 from analyzer.decision.reasons import because, cause, first_said, sentence
 from analyzer.record.analysis import BatchRange, VerdictResult
 from analyzer.record.batch_ranges import about, about_batch, without_islands
+from analyzer.record.split_gain import WORTHWHILE
 from analyzer.units import factor, seconds
 
 __all__ = ["REASONS", "verdict"]
@@ -53,7 +54,7 @@ def verdict(question: DecisionInput, plans: Plans, choice: Choice, swept: Sweep 
 
 
 def _single_batch_note(question: DecisionInput) -> str:
-    if question.gpu is None:
+    if question.gpu is None or not question.has_batch:
         return ""
     batch = f"batch {question.batch}" if question.batch else "one batch"
     return f"The crossover batch is not known: only {batch} was looked at."

@@ -11,6 +11,7 @@ from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor
 from analyzer.loading.onnx_graph.constant_folding import fold
 from analyzer.loading.python.input_spec import InputSpec
 from analyzer.loading.python.nested_inputs import steps_of
+from analyzer.record.notes import WHOLE_SEQUENCES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,6 +69,33 @@ def with_steps(graph: Graph, specs: Iterable[InputSpec]) -> Graph:
         nodes[node.index] = replace(node, steps=(fewest, most))
         told[_note(node.op_type, whole, None if found is None else (fewest, most))] = None
     return replace(graph, nodes=tuple(nodes), notes=(*graph.notes, *told)) if told else graph
+
+
+def whole_sequences(graph: Graph, name: str) -> int | None:
+    """What fills an input so that recurrences take all their steps: lengths of that size, a mask of ones.
+
+    What is predicted of unknown lengths are whole sequences: what is run must be no shorter.
+
+    Args:
+        graph: The model at one batch.
+        name: An input of whole numbers.
+
+    Returns:
+        None where no length follows from it, or not from it alone.
+    """
+    bits = next((tensor.dtype.bits for tensor in graph.inputs if tensor.name == name), None)
+    if not bits or name not in _behind_lengths(graph):
+        return None
+    for node in graph.nodes:
+        lengths, whole = node.input(_LENGTHS) if node.op_type in _RECURRENCES else None, _steps(node)
+        if lengths is None or not whole:
+            continue
+        for value in (whole, 1):
+            found = _Lengths(graph, {name: (value, value)}).bounds(lengths, _DEEPEST)
+            # What its type cannot hold is no length.
+            if found == (whole, whole) and value < 2 ** (bits - 1):
+                return value
+    return None
 
 
 def _steps(node: Node) -> int:
@@ -216,8 +244,8 @@ def _outputs(node: Node, known: Mapping[str, Array | None]) -> tuple[Array | Non
 def _note(op_type: str, whole: int, found: Bounds | None) -> str:
     if found is None:
         return (
-            f"The lengths that {op_type} reads are not known: its times are those of whole sequences, {whole} "
-            "steps, and may be as low as those of one step (--input NAME=B:int64=LENGTH says how long)."
+            f"The lengths that {op_type} reads are not known: {WHOLE_SEQUENCES}, {whole} steps, "
+            " and may be as low as those of one step (--input NAME=B:int64=LENGTH says how long)."
         )
     fewest, most = found
     taken = f"{most}" if fewest == most else f"{fewest} to {most}"

@@ -18,6 +18,7 @@ from analyzer.loading.python.example_inputs import flatten, resolve_inputs, tens
 from analyzer.loading.python.input_spec import InputSpec, drawn_values, parse_input
 from analyzer.loading.python.output_containers import tensors_in_containers
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, plain_transformers
+from analyzer.loading.row_lengths import whole_sequences
 from analyzer.loading.runnable_files import MODEL_FILE, numpy_array, write_bound, write_model
 from analyzer.loading.text_values import texts_for
 
@@ -241,7 +242,8 @@ def random_feeds(graph: Graph, specs: Iterable[InputSpec] = ()) -> dict[str, Arr
         elif tensor.dtype.name == "bool":
             feeds[tensor.name] = np.ones(shape, dtype=bool)
         else:
-            drawn = generator.integers(0, _largest_drawn(graph, tensor.name) + 1, shape)
+            low, high = _range_drawn(graph, tensor.name)
+            drawn = generator.integers(low, high + 1, shape)
             feeds[tensor.name] = drawn.astype(tensor.dtype.name)
     return feeds
 
@@ -261,7 +263,7 @@ def deciding_values(loaded: Loaded, graph: Graph) -> tuple[str, ...]:
         whole = not tensor.dtype.is_float and tensor.dtype.bits is not None and tensor.dtype.name != "bool"
         if tensor.name in said or tensor.name in graph.carried or not whole or not _decides(graph, tensor):
             continue
-        low, high = guessed.get(tensor.name) or (0, _largest_made(loaded, graph, tensor.name))
+        low, high = guessed.get(tensor.name) or _range_made(loaded, graph, tensor.name)
         joint = "or" if high - low == 1 else "to"
         values = f"{low}" if low == high else f"{low} {joint} {high}"
         written = (
@@ -274,10 +276,10 @@ def deciding_values(loaded: Loaded, graph: Graph) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _largest_made(loaded: Loaded, graph: Graph, name: str) -> int:
-    """The largest whole number that an input is filled with of which nothing says what it holds."""
+def _range_made(loaded: Loaded, graph: Graph, name: str) -> tuple[int, int]:
+    """The whole numbers that an input is filled with of which nothing says what it holds."""
     is_drawn_here = loaded.exporter in ("onnx", "pt2")  # see random_feeds; else see make_tensor
-    return _largest_drawn(graph, name) if is_drawn_here else 1
+    return _range_drawn(graph, name) if is_drawn_here else (0, 1)
 
 
 # By operator, the operands whose values decide how large its results are or how often its body runs.
@@ -323,9 +325,18 @@ def _decides(graph: Graph, start: Tensor) -> bool:
     return False
 
 
-def _largest_drawn(graph: Graph, name: str) -> int:
-    """The largest whole number that an input is filled with: a valid row of what it indexes, and an int8."""
-    return max(min(rows_indexed(graph, name), 127), 1) - 1
+def _range_drawn(graph: Graph, name: str) -> tuple[int, int]:
+    """The whole numbers that an input is filled with: valid rows of what it indexes, and an int8.
+
+    Sequences are whole, as they are predicted; what indexes a table says no length.
+    """
+    rows = rows_indexed(graph, name)
+    whole = whole_sequences(graph, name) if rows <= _NO_TABLE else None
+    return (0, max(min(rows, 127), 1) - 1) if whole is None else (whole, whole)
+
+
+# Rows of a table that none is.
+_NO_TABLE = 2
 
 
 def rows_indexed(graph: Graph, name: str) -> int:
@@ -338,4 +349,4 @@ def rows_indexed(graph: Graph, name: str) -> int:
             rows.append(table.shape[node.attributes.get("axis", 0)] or 2)
         elif node.op_type in ("Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze") and output:
             rows.append(rows_indexed(graph, output.name))
-    return min(rows, default=2)
+    return min(rows, default=_NO_TABLE)

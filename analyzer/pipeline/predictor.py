@@ -16,6 +16,7 @@ from analyzer.decision.plans import session_plans
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
+from analyzer.graph import Graph
 from analyzer.ort.execution import Group
 from analyzer.pipeline import form_reasons
 from analyzer.pipeline.hosts import Host, HostedRuns
@@ -154,8 +155,12 @@ class Predictor:
             pins=self.pins,
             instances=self.instances,
             utilisation=options.utilisation,
-            cpu_latency=measured.cpu_latency if measured else None,
-            cuda_latency=measured.cuda_latency if measured else None,
+            cpu_latency=_at_any_length(
+                measured.cpu_latency if measured else None, session.graph, prepared.groups_on_cpu, times.cpu
+            ),
+            cuda_latency=_at_any_length(
+                measured.cuda_latency if measured else None, prepared.graph, prepared.cuda_groups, times.cuda
+            ),
             peak_memory_bytes=prepared.cuda_peak if gpu else prepared.cpu_peak,
             cpu_peak_memory_bytes=self._cpu_peak(session),
             cpu_weight_bytes=prepared.cpu_form.weight_bytes if prepared.cpu_form else None,
@@ -486,6 +491,26 @@ class Predictor:
             at_opset = self.decision_input(older, gpu, batch, run, per_operator=False)
             changes.append(WhatIf(change=f"exported at opset {opset}", question=at_opset))
         return tuple(changes)
+
+
+def _at_any_length(
+    latency: Estimate | None, graph: Graph, groups: Sequence[Group], times: GroupEstimates
+) -> Estimate | None:
+    """A measured run whose interval reaches down to the fewest steps that its recurrences may take.
+
+    What was run had the longest sequences alone; what is predicted beside it is told for all lengths, and only
+    times of the same lengths may be compared.
+    """
+    known = [(group, time.time_s) for group, time in zip(groups, times, strict=False) if time is not None]
+    spent = sum(time_s for _, time_s in known)
+    if latency is None or not spent:
+        return latency
+    spared = 0.0
+    for group, time_s in known:
+        steps = [graph.nodes[index].steps for index in group.members if index < len(graph.nodes)]
+        # A recurrence's time is that of its steps, one after the other.
+        spared += time_s * max((1 - one[0] / one[1] for one in steps if one is not None), default=0.0)
+    return replace(latency, low_s=latency.low_s * (1 - spared / spent)) if spared else latency
 
 
 def _adding_up(times: GroupEstimates, run: Estimate | None) -> GroupEstimates:

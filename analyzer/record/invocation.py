@@ -109,7 +109,7 @@ def applied(invocation: Invocation, *, gpu: str | None, batch: int | None, folde
     Args:
         invocation: Of a run.
         gpu: The device of the plan, by its slug; None for the CPU alone.
-        batch: Of the report.
+        batch: Of the report; None where its inputs have none.
         folder: Where to write.
     """
     taken = {option.name for option in taken_by("apply") if option.question}
@@ -118,6 +118,8 @@ def applied(invocation: Invocation, *, gpu: str | None, batch: int | None, folde
     options["gpu"] = (gpu or "none",)
     if batch is not None:
         options["batch"] = (str(batch),)
+    else:
+        options.pop("batch", None)
     if invocation.command != "run":
         return ""
     line = command_line(Invocation(command="apply", model=invocation.model, options=options))

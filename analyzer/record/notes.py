@@ -8,6 +8,9 @@ SIZE_OF_ONE = "1 is assumed"
 ONE_TRIP = "the number of trips is not known before the run: the body is counted once"
 """Of a loop whose end the data decide."""
 
+WHOLE_SEQUENCES = "its times are those of whole sequences"
+"""Of a recurrence whose lengths nobody gave."""
+
 
 def is_least(note: str) -> bool:
     """Whether a count with this note is "at least" so much."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from analyzer.checks import fails, rules
 from analyzer.checks.settings import SEVERITIES, CheckSettings
 from analyzer.record.analysis import Analysis, Finding, OperatorResult
+from analyzer.record.batch_axis import batch_of, has_batch
 from analyzer.report import device_rows
 from analyzer.report.escaping import escape, printable
 from analyzer.report.markdown import table
@@ -92,7 +93,8 @@ def subject_line(analysis: Analysis) -> str:
     """What was checked, in one line."""
     model, gpu = analysis.model, analysis.devices.gpu
     more = len(analysis.alternatives)
-    batch = f", batch {model.batch}" if model.batch is not None else ""
+    batch = f", batch {batch_of(analysis)}" if batch_of(analysis) is not None else ""
+    batch = batch if has_batch(analysis) else ", per call"
     others = f", {plural(more, 'further GPU')}" if more else ""
     cpu = analysis.devices.cpu.name
     target = f"{gpu.name}{others} in a host with {cpu}" if gpu is not None else cpu

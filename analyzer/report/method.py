@@ -10,6 +10,7 @@ from pathlib import PurePath
 from typing import Any
 
 from analyzer.record.analysis import Analysis, DeviceInfo
+from analyzer.record.batch_axis import batch_of, has_batch
 from analyzer.record.invocation import applied, command_line
 from analyzer.report import operator_columns, price_words
 from analyzer.report.ranking.words import is_elsewhere, recommended
@@ -84,11 +85,12 @@ def apply_command(analysis: Analysis) -> str:
     other = analysis.training is not None or analysis.generation is not None or analysis.capacity is not None
     if invocation is None or other or model.training or not model.can_be_applied:
         return ""
-    gpu, batch = analysis.devices.gpu, model.batch
+    gpu, batch = analysis.devices.gpu, batch_of(analysis)
     slug = gpu.slug if gpu is not None else None
     best = recommended(analysis)
     if best is not None and is_elsewhere(analysis):
-        slug, batch = (best.device if best.kind == "gpu" else None), best.batch
+        slug = best.device if best.kind == "gpu" else None
+        batch = best.batch if has_batch(analysis) else None
     folder = f"deployed/{re.sub(r'[^A-Za-z0-9._-]+', '-', model.name).strip('-.') or 'model'}"
     return applied(invocation, gpu=slug, batch=batch, folder=folder)
 
@@ -98,7 +100,7 @@ def apply_words(analysis: Analysis) -> str:
     best = recommended(analysis)
     if best is None or not is_elsewhere(analysis):
         return "To run this plan"
-    at = f" at batch {best.batch}" if best.batch is not None else ""
+    at = f" at batch {best.batch}" if best.batch is not None and has_batch(analysis) else ""
     return f"To run it on the {best.name}{at}"
 
 

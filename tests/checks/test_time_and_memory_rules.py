@@ -16,14 +16,23 @@ def with_plans(toy: Any, **changes: Any) -> Any:
     return replace(toy, **changes)
 
 
+def recommending_a_split(toy: Analysis, *, split_s: float) -> Analysis:
+    """The analysis whose verdict is a plan on both devices."""
+    plans = (*toy.plans[:2], plan("hybrid", split_s))
+    return replace(toy, plans=plans, verdict=replace(toy.verdict, device="hybrid"))
+
+
 def test_an_operator_that_the_best_plan_moves_to_the_cpu_is_a_warning_with_what_it_loses() -> None:
     toy = analysis(
         operator("Conv", ["x", "w"], ["c"]),
         operator("ArgMax", ["c"], ["y"], cpu_s=1e-5, gpu_s=9e-5, placement="cpu"),
         gpu_s=2e-3,
     )
+    toy = recommending_a_split(toy, split_s=1.8e-3)
     (finding,) = found("A201", toy)
     assert finding.severity == "warning"
+    assert "the recommended split has it on the CPU" in finding.message
+    assert finding.fix.startswith("apply the split (analyze apply)")
     assert finding.operator == 1
     assert abs(finding.seconds - 8e-5) < 1e-12
 
@@ -34,7 +43,67 @@ def test_an_operator_that_loses_under_a_hundredth_of_the_latency_is_not_listed()
         operator("ArgMax", ["c"], ["y"], cpu_s=1e-6, gpu_s=20e-6, placement="cpu"),
         gpu_s=2e-3,
     )
-    assert found("A201", toy) == []
+    assert found("A201", recommending_a_split(toy, split_s=1.8e-3)) == []
+
+
+def test_a_split_that_is_not_recommended_is_advised_to_nobody() -> None:
+    """The whole model on the GPU takes 2 ms; where a split takes 1.95 ms, it gains under 5 %."""
+    toy = analysis(
+        operator("Conv", ["x", "w"], ["c"]),
+        operator("ArgMax", ["c"], ["y"], cpu_s=1e-5, gpu_s=9e-5, placement="cpu"),
+        gpu_s=2e-3,
+    )
+    for device in ("gpu", "either"):
+        verdict = replace(toy.verdict, device=device)
+        assert (
+            found("A201", replace(toy, plans=(*toy.plans[:2], plan("hybrid", 1.95e-3)), verdict=verdict)) == []
+        )
+        # One of 1.5 ms would gain a third, and is not sure to: a note that says what it is about.
+        unsure = replace(toy, plans=(*toy.plans[:2], plan("hybrid", 1.5e-3)), verdict=verdict)
+        (finding,) = found("A201", unsure)
+        assert (finding.severity, finding.certain) == ("note", False)
+        assert "a split that is not recommended, as it may gain nothing, has it on the CPU" in finding.message
+        assert "analyze apply" not in finding.fix
+
+
+def test_a_model_faster_on_the_cpu_names_the_plan_that_is_recommended_instead() -> None:
+    toy = analysis(operator("Relu", ["x"], ["y"]), cpu_s=1e-4, gpu_s=1e-3)
+    (finding,) = found("A203", recommending_a_split(toy, split_s=8e-5))
+    assert finding.severity == "note"
+    assert finding.message.endswith("; recommended is a split of both, 80.0 µs")
+    assert finding.fix == "apply the split (analyze apply)"
+    for_dollars = replace(toy, verdict=replace(toy.verdict, device="gpu", objective="cost"))
+    (finding,) = found("A203", for_dollars)
+    assert finding.message.endswith("; recommended is the GPU, decided for cost")
+    assert "on the CPU" not in finding.fix
+    # A CPU that has no room for it is no advice at all.
+    assert found("A203", replace(toy, plans=(replace(toy.plans[0], fits=False), *toy.plans[1:]))) == []
+
+
+def call_of_a_graph_network(**changes: Any) -> Analysis:
+    """100 nodes and 400 edges: two inputs, and neither of them has a batch."""
+    inputs = (tensor("x", (100, 16)), tensor("edge_index", (2, 400), "int64"))
+    toy = analysis(operator("Relu", ["x"], ["y"], gpu_s=1e-3, bound="overhead"), **changes)
+    return replace(toy, model=replace(toy.model, batch=1, inputs=inputs))
+
+
+def test_without_a_batch_the_sizes_of_the_inputs_are_what_gives_a_call_more_work() -> None:
+    (finding,) = found("A202", call_of_a_graph_network())
+    assert finding.fix.startswith("give one call more work (a larger size of x and edge_index), fuse operators")
+    (finding,) = found("A203", call_of_a_graph_network(cpu_s=1e-4))
+    assert "batch" not in finding.message + finding.fix
+    large = call_of_a_graph_network()
+    plans = (large.plans[0], replace(large.plans[1], fits=False, memory_bytes=28_000_000_000), large.plans[2])
+    (finding,) = found("A401", replace(large, plans=plans))
+    assert finding.fix.startswith(
+        "give one call less work (a smaller size of x and edge_index), a narrower type"
+    )
+
+
+def test_a_state_has_the_size_that_the_weights_have() -> None:
+    toy = call_of_a_graph_network()
+    (finding,) = found("A202", replace(toy, model=replace(toy.model, inputs=(tensor("state", (64,)),))))
+    assert finding.fix == "fuse operators, or use CUDA graphs (enable_cuda_graph)"
 
 
 def test_where_the_two_intervals_overlap_it_is_only_a_note() -> None:
@@ -43,6 +112,7 @@ def test_where_the_two_intervals_overlap_it_is_only_a_note() -> None:
         operator("Conv", ["x", "w"], ["c"]),
         operator("ArgMax", ["c"], ["y"], cpu_s=6e-5, gpu_s=9e-5, placement="cpu"),
     )
+    toy = recommending_a_split(toy, split_s=1.8e-3)
     (finding,) = found("A201", toy)
     assert (finding.severity, finding.certain) == ("note", False)
 

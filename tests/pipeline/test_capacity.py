@@ -15,11 +15,14 @@ from onnx import TensorProto, helper, numpy_helper
 from analyzer import analyze, plan_capacity
 from analyzer.devices import catalogue
 from analyzer.errors import AnalyzerError, DeviceError, UsageError
+from analyzer.pipeline.capacity import sizing
+from analyzer.pipeline.capacity.question import make_question
 from analyzer.pipeline.capacity.sizing import gpus_asked
 from analyzer.record import from_dict, to_dict, to_json
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import CapacityOption, CapacityResult
 from analyzer.serving import ServiceCurve, highest_rate
+from analyzer.serving.load import QueueLoad
 
 RATE, LIMIT_S = 3e6, 0.001
 # One GPU and one CPU, which are rented as instances of several sizes: the whole list takes ten times as long.
@@ -464,3 +467,15 @@ def test_a_record_takes_no_options_of_a_model(tiny_model: onnx.ModelProto) -> No
 def test_an_unknown_keyword_is_a_type_error_that_names_the_nearest(tiny_model: onnx.ModelProto) -> None:
     with pytest.raises(TypeError, match="'headrom'; did you mean headroom"):
         plan_capacity(tiny_model, headrom=0.2)  # type: ignore[call-arg]
+
+
+def test_where_the_limit_decides_the_number_the_reason_says_how_idle_they_are() -> None:
+    """A server that is busy 2 % of the time is no sign of little traffic: the limit allows no waiting."""
+    question = make_question({"rate": 100.0, "p99": "40ms"})
+    times = dict.fromkeys(("mean_s", "p50_s", "p90_s", "p95_s", "p99_s"), 0.0398)
+    load = QueueLoad(rate_per_s=0.5, utilisation=0.02, mean_batch=1.0, saturated=False, requests=0, **times)
+    reason = sizing._why(question, load, 200)
+    assert reason.startswith("The p99 is 39.8 ms of 40.0 ms: hardly a request may wait for another within that")
+    assert reason.endswith("each of the 200 is idle 98 % of the time.")
+    # Of one instance it is the traffic that is little.
+    assert sizing._why(question, load, 1) == "The p99 is 39.8 ms of 40.0 ms."

@@ -9,8 +9,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 from analyzer import analyze
 from analyzer.api import analyze_record
+from analyzer.loading.onnx_graph.build import to_graph
+from analyzer.loading.weights import random_feeds
 from analyzer.record import from_json
 from analyzer.record.analysis import Analysis, OperatorResult
+from analyzer.report import render
 
 STEPS = 120
 
@@ -154,3 +157,28 @@ def test_a_record_keeps_the_lengths_for_another_device() -> None:
     for side in ("cpu", "gpu"):
         assert getattr(lstm(again), side).time_s == pytest.approx(getattr(lstm(fresh), side).time_s)
         assert getattr(lstm(again), side).low_s == pytest.approx(getattr(lstm(fresh), side).low_s)
+
+
+def test_what_is_run_of_unknown_lengths_are_whole_sequences() -> None:
+    """As they are predicted; where no value is known to give that, the input is drawn as any other."""
+
+    def filled(model: onnx.ModelProto) -> list[int]:
+        graph = to_graph(model)
+        return sorted(set(random_feeds(graph)["lengths"].tolist()))
+
+    assert filled(recurrent()) == [STEPS]
+    assert filled(recurrent(12)) == [12]
+    # (lengths - 1) // 2 + 1 is never all of the steps for lengths up to them.
+    assert set(filled(recurrent(halved=True))) <= {0, 1}
+
+
+def test_a_measured_run_of_unknown_lengths_is_told_for_all_of_them() -> None:
+    """Else a CPU with whole sequences would be compared with a GPU with sequences of one step."""
+    found = analyze(recurrent(), runs=3, gpu="l4")
+    cpu = found.plan("cpu")
+    assert cpu is not None
+    assert cpu.origin == "measured"
+    # The LSTM is nearly all of it: one step of 120 takes a hundredth.
+    assert cpu.low_s < cpu.latency_s / 5
+    shown = " ".join(render(found, "text").split())
+    assert "The lengths that LSTM reads are not known: this is for whole sequences" in shown

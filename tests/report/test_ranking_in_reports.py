@@ -191,6 +191,31 @@ def test_a_best_plan_that_is_the_gpus_has_no_card_of_its_own_and_keeps_its_row()
     assert [card.name for card in marked_plans.distinct_cards(base)] == ["cpu", "gpu", "hybrid"]
 
 
+def test_a_split_that_is_not_the_verdict_says_why_on_its_card() -> None:
+    """The page has one answer: the GPU's session takes 1 s, a split that is not recommended a little less."""
+    base = factory.analysis()
+    cpu, gpu = factory.plan("cpu", 4.0), factory.plan("gpu", 1.0, operators_on_gpu=24)
+
+    def why(split_s: float, **verdict: Any) -> str:
+        plans = (cpu, gpu, factory.plan("hybrid", split_s, operators_on_gpu=20))
+        told = replace(base, plans=plans, verdict=replace(base.verdict, **verdict))
+        return marked_plans.distinct_cards(told)[-1].why
+
+    assert why(0.97, device="gpu") == "Not worth splitting: it gains less than 5 % over the GPU alone."
+    assert why(0.8, device="either") == (
+        "Not recommended: within the error it may gain nothing over the GPU alone."
+    )
+    assert why(0.8, device="cpu", objective="cost") == "Not recommended: the verdict is decided for cost."
+    assert why(0.8, device="hybrid") == ""
+
+
+def test_a_session_that_is_not_the_verdict_is_not_called_the_best() -> None:
+    base = factory.analysis()
+    same = replace(base, plans=(*base.plans[:2], replace(base.plans[1], name="hybrid")))
+    tied = replace(same, verdict=replace(same.verdict, device="either"))
+    assert marked_plans.distinct_cards(tied)[1].why == "No split of the operators gains anything over it."
+
+
 def test_one_gpu_at_one_batch_is_led_by_its_verdict_with_dollars_beside() -> None:
     assert not ranking_words.leads(alone())
     told = flat(text.render(alone()))

@@ -645,7 +645,22 @@ def test_the_sizes_of_the_inputs_stand_beside_the_answer() -> None:
 def test_a_call_whose_inputs_have_no_batch_is_told_as_a_call() -> None:
     told = graph_network()
     assert verdict_words.subject(told).startswith("per call, ")
-    assert verdict_words.crossover(told) == "Its inputs have no batch: there is none from which the GPU wins."
+    assert verdict_words.crossover(told) == (
+        "Its inputs have no batch, so no crossover batch is told. What there is to compute grows with "
+        "the size of pos and edge_index (--input)."
+    )
+    # A column of weights of edges is no batch; a state of one axis has the size that the weights have.
+    column = replace(told.model.inputs[0], name="weight", shape=(2448, 1))
+    assert verdict_words.subject(replace(told, model=replace(told.model, inputs=(column,)))).startswith(
+        "per call, "
+    )
+    state = replace(told.model.inputs[0], name="state", shape=(64,))
+    alone = verdict_words.crossover(replace(told, model=replace(told.model, inputs=(state,))))
+    assert alone == "Its inputs have no batch, so no crossover batch is told."
+    steps_first = replace(told.model.inputs[0], name="steps", shape=(12, 1, 64))
+    assert verdict_words.subject(replace(told, model=replace(told.model, inputs=(steps_first,)))).startswith(
+        "batch 1, "
+    )
     image = replace(told.model, inputs=(replace(told.model.inputs[0], shape=(1, 3, 224, 224)),))
     assert verdict_words.subject(replace(told, model=image)).startswith("batch 1, ")
 

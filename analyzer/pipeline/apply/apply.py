@@ -52,6 +52,7 @@ from analyzer.precision import PRECISIONS
 from analyzer.progress import Progress
 from analyzer.record import to_json
 from analyzer.record.analysis import Analysis
+from analyzer.record.batch_axis import batch_of
 from analyzer.report.html import templates_dir
 from analyzer.run_folder import run_folder
 from analyzer.units import byte_count, seconds
@@ -205,7 +206,7 @@ def applied(
             folder=question.folder,
             plan=plan,
             model=analysis.model.source,
-            batch=analysis.model.batch,
+            batch=batch_of(analysis),
             opset=analysis.model.opset,
             precision=analysis.model.precision,
             where=_where(asked, uses_gpu=told.uses_gpu),

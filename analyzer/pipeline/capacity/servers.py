@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from analyzer.decision import DecisionInput
-from analyzer.decision.choice import WORTHWHILE
 from analyzer.decision.plans import Plans, plan_all
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
@@ -20,6 +19,7 @@ from analyzer.pipeline.target_devices import decision_precision, model_precision
 from analyzer.precision import INTEGER_FORMS
 from analyzer.prediction.estimate import Estimate, Origin
 from analyzer.record.capacity import ServicePoint
+from analyzer.record.split_gain import WORTHWHILE
 from analyzer.serving.search import Server
 from analyzer.serving.service_curve import ServiceCurve
 

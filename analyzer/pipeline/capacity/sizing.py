@@ -27,7 +27,7 @@ from analyzer.record.capacity import (
 )
 from analyzer.serving.load import QueueLoad
 from analyzer.serving.search import Server, Sizing, needed, sizings
-from analyzer.units import HOURS_PER_MONTH, seconds
+from analyzer.units import HOURS_PER_MONTH, seconds, share
 
 # Ways to share an instance that are searched, beside the quickest one.
 _WAYS = 1
@@ -205,7 +205,7 @@ def _option(
     )
     return replace(
         option,
-        reason=_why(question, load),
+        reason=_why(question, load, sizing.count),
         replicas=copies.number,
         max_batch=sizing.max_batch,
         max_delay_s=sizing.max_delay_s,
@@ -223,9 +223,19 @@ def _limited(question: CapacityQuestion) -> str:
     return "mean" if question.percentile is None else f"p{question.percentile:g}"
 
 
-def _why(question: CapacityQuestion, load: QueueLoad) -> str:
+# Below this utilisation the limit, not the work, decides how many instances there are. A judgement.
+_MOSTLY_IDLE = 0.1
+
+
+def _why(question: CapacityQuestion, load: QueueLoad, count: int) -> str:
     latency = seconds(load.latency_s(question.percentile))
-    return f"The {_limited(question)} is {latency} of {seconds(question.limit_s)}."
+    text = f"The {_limited(question)} is {latency} of {seconds(question.limit_s)}"
+    if load.utilisation < _MOSTLY_IDLE and count > 1 + question.demand.spare:
+        text += (
+            ": hardly a request may wait for another within that, so each of the "
+            f"{count:,} is idle {share(1 - load.utilisation)} of the time"
+        )
+    return f"{text}."
 
 
 def _why_not(question: CapacityQuestion, offer: InstanceOffer, copies: Copies, sizing: Sizing) -> str:
@@ -238,6 +248,12 @@ def _why_not(question: CapacityQuestion, offer: InstanceOffer, copies: Copies, s
         return (
             f"The {_limited(question)} is {latency} of {seconds(question.limit_s)}: at so low a rate requests "
             f"wait up to {delay} for their batch to fill."
+        )
+    if sizing.load is not None:
+        latency, busy = seconds(sizing.load.latency_s(question.percentile)), share(sizing.load.utilisation)
+        return (
+            f"The {_limited(question)} is {latency} of {seconds(question.limit_s)} though each is busy only "
+            f"{busy} of the time: a batch alone takes {seconds(quickest)}."
         )
     return f"No rate keeps {limit}: a batch takes {seconds(quickest)} or more, and requests wait for it."
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analyzer.record.analysis import Analysis, CostRow
+from analyzer.record.batch_axis import batch_of, has_batch
 from analyzer.report import price_words
 from analyzer.report.charts.chart import (
     CPU,
@@ -57,10 +58,14 @@ class _Offer:
 
 
 def _offers(analysis: Analysis) -> list[_Offer]:
+    batched = has_batch(analysis)
     if analysis.ranking is not None:
-        return [_Offer(cost=row.cost, device=row.name, batch=row.batch) for row in analysis.ranking.instances]
+        return [
+            _Offer(cost=row.cost, device=row.name, batch=row.batch if batched else None)
+            for row in analysis.ranking.instances
+        ]
     # Records of older versions hold the instances with the verdict's device alone.
-    return [_Offer(cost=row, device=row.gpu or "", batch=analysis.model.batch) for row in analysis.costs]
+    return [_Offer(cost=row, device=row.gpu or "", batch=batch_of(analysis)) for row in analysis.costs]
 
 
 def chart(analysis: Analysis) -> Chart | None:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from analyzer.checks.placement import copies_inside
 from analyzer.record.analysis import Analysis, PlanResult, TransferItem
+from analyzer.record.batch_axis import has_batch
 from analyzer.report.compare import capacity, generation
 from analyzer.report.compare.comparison import ComparedFact, ComparedFigure
 from analyzer.units import UNKNOWN
@@ -25,7 +26,7 @@ def facts(analyses: Sequence[Analysis]) -> tuple[ComparedFact, ...]:
     return (
         fact("model.name", "model", lambda one: one.model.name),
         fact("model.opset", "opset", lambda one: one.model.opset),
-        fact("model.batch", "batch", lambda one: UNKNOWN if one.model.batch is None else one.model.batch),
+        fact("model.batch", "batch", _batch),
         fact("model.precision", "precision", lambda one: one.model.precision),
         fact("model.training", "runs", _runs),
         *capacity.facts(analyses),
@@ -35,6 +36,12 @@ def facts(analyses: Sequence[Analysis]) -> tuple[ComparedFact, ...]:
         fact("verdict.objective", "decided for", lambda one: one.verdict.objective),
         fact("verdict.device", "verdict", lambda one: one.verdict.device),
     )
+
+
+def _batch(analysis: Analysis) -> object:
+    if not has_batch(analysis):
+        return "none"
+    return UNKNOWN if analysis.model.batch is None else analysis.model.batch
 
 
 def _runs(analysis: Analysis) -> str:

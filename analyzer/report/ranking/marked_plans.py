@@ -44,9 +44,10 @@ def distinct_cards(analysis: Analysis) -> tuple[PlanCard, ...]:
 
 def _joined(card: PlanCard, best: PlanCard) -> PlanCard:
     # What does not run is the best of nothing.
-    said = (
-        "This is the best plan: no split of the operators gains anything over it."
-        if best.title != figure_words.SPLIT
-        else ""
-    )
-    return replace(card, chosen=card.chosen or best.chosen, why=" ".join(filter(None, (card.why, said))))
+    chosen = card.chosen or best.chosen
+    said = ""
+    if best.title != figure_words.SPLIT:
+        # The page has one answer: what is not recommended is not called the best.
+        said = "No split of the operators gains anything over it."
+        said = f"This is the best plan: {said[0].lower()}{said[1:]}" if chosen else said
+    return replace(card, chosen=chosen, why=" ".join(filter(None, (card.why, said))))

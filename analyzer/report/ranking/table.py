@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from analyzer.record.analysis import Analysis
+from analyzer.record.batch_axis import has_batch
 from analyzer.record.ranking import RankedCandidate, RankingResult
 from analyzer.report.answer import OptionTable
 from analyzer.report.ranking.words import leads
@@ -55,10 +56,13 @@ def best_by(analysis: Analysis) -> tuple[BestBy, ...]:
     ranking = analysis.ranking
     if ranking is None:
         return ()
-    return tuple(_best_by(name, ranking.candidates[at]) for name, at in ranking.best_by.items())
+    batched = has_batch(analysis)
+    return tuple(
+        _best_by(name, ranking.candidates[at], batched=batched) for name, at in ranking.best_by.items()
+    )
 
 
-def _best_by(name: str, one: RankedCandidate) -> BestBy:
+def _best_by(name: str, one: RankedCandidate, *, batched: bool) -> BestBy:
     titles = {
         "latency": "Least latency",
         "throughput": "Most throughput",
@@ -73,7 +77,7 @@ def _best_by(name: str, one: RankedCandidate) -> BestBy:
     }
     origins = {"cost": one.usd_origin, "energy": _energy_origin(one)}
     rented = _instance(one) if name == "cost" and one.named else ""
-    at = f"batch {one.batch}" if one.batch is not None else ""
+    at = f"batch {one.batch}" if one.batch is not None and batched else ""
     return BestBy(
         title=titles[name],
         name=_who(one),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from analyzer.record.analysis import Analysis
+from analyzer.record.batch_axis import at_batch
 from analyzer.record.ranking import RankedCandidate, RankingResult
 from analyzer.report.summary import verdict_words
 from analyzer.report.summary.figure_words import VERDICT_WORDS, joules, per_second, span
@@ -88,8 +89,7 @@ def beside(analysis: Analysis) -> tuple[str, ...]:
 
 def _first(analysis: Analysis) -> str:
     """What the verdict and all details are about, where more was asked."""
-    gpu, batch = analysis.devices.gpu, analysis.model.batch
-    at = f" at batch {batch}" if batch is not None else ""
+    gpu, at = analysis.devices.gpu, at_batch(analysis)
     if not is_elsewhere(analysis):
         return f"{gpu.name if gpu is not None else 'The CPU'}{at} alone"
     whose = f"the {gpu.name}" if gpu is not None else "this CPU"

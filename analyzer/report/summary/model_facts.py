@@ -8,7 +8,7 @@ from typing import Literal
 from analyzer.checks.phrases import tensor_bytes
 from analyzer.precision import peak_type
 from analyzer.record.analysis import LEFT_OUT, UNROLLED, Analysis, DeviceInfo, TensorInfo
-from analyzer.record.notes import is_least, without_trips
+from analyzer.record.notes import WHOLE_SEQUENCES, is_least, without_trips
 from analyzer.report.summary.leading_operators import time_in_plan
 from analyzer.text import first_few, plural
 from analyzer.units import byte_count, flop_count
@@ -76,6 +76,9 @@ def open_sizes(analysis: Analysis) -> str:
     if assumed:
         sizes = first_few(f"{name} = {size}" for name, size in assumed.items())
         said.append(f"Nothing says how large the inputs are: this is for {sizes} (--input sets sizes).")
+    # In a sentence of the headline the line that says them is enough: how much may be less stands in the note.
+    unknown = [note.partition(":")[0] for note in analysis.model.notes if WHOLE_SEQUENCES in note]
+    said += [f"{words}: this is for whole sequences (--input says how long)." for words in unknown]
     number = sum(any(map(_is_open, operator.outputs)) for operator in analysis.operators)
     if number:
         every = plural(len(analysis.operators), "operator")
@@ -137,12 +140,6 @@ def whose_step(analysis: Analysis) -> str:
 def examples(analysis: Analysis) -> str:
     """Of what dollars and throughput count one for each row of the batch."""
     return "examples of training" if analysis.model.training else "inferences"
-
-
-def has_batch(analysis: Analysis) -> bool:
-    """Whether an input has as many rows as the batch says; one call of a graph network has no batch of one."""
-    shapes = [tensor.shape for tensor in analysis.model.inputs if tensor.shape is not None]
-    return analysis.model.batch != 1 or not shapes or any(1 in shape or None in shape for shape in shapes)
 
 
 def guessed_inputs(analysis: Analysis) -> str:

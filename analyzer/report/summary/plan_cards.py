@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from analyzer.record.analysis import Analysis, PlanResult
+from analyzer.record.split_gain import WORTHWHILE, better_session, split_gain
 from analyzer.report.summary.figure_words import PLAN_TITLES, SPLIT, joules, per_second, span
 from analyzer.text import listed, plural
-from analyzer.units import byte_count, dollars, seconds
+from analyzer.units import byte_count, dollars, seconds, share
 
 _NO_MACHINE_CODE = "It cannot run: ONNX Runtime's release wheel has no machine code for this GPU."
 
@@ -115,6 +116,7 @@ def plan_cards(analysis: Analysis) -> tuple[PlanCard, ...]:
 
 def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
     transfers, same = plan.transfers, twin(analysis, plan)
+    rejected = "" if same else _why_no_split(analysis, plan)
     dollars_range, joules_range = _dollars(plan), _joules(plan)
     copies = "no copies"
     if transfers.count:
@@ -145,9 +147,24 @@ def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
         operators=_split(plan),
         why=_NO_MACHINE_CODE
         if _lacks_machine_code(analysis, plan)
-        else plan.why or (f"The same as the {PLAN_TITLES[same]} plan." if same else ""),
+        else " ".join(
+            filter(None, (plan.why or (f"The same as the {PLAN_TITLES[same]} plan." if same else ""), rejected))
+        ),
         twin=bool(same),
     )
+
+
+def _why_no_split(analysis: Analysis, plan: PlanResult) -> str:
+    """Why a split that is the quickest plan is not recommended; empty of any other plan."""
+    verdict, session = analysis.verdict, better_session(analysis.plans)
+    if plan.name != "hybrid" or verdict.device == "hybrid" or not plan.fits or session is None:
+        return ""
+    alone = f"the {PLAN_TITLES[session.name]} alone"
+    if verdict.objective not in ("latency", "throughput"):
+        return f"Not recommended: the verdict is decided for {verdict.objective}."
+    if (split_gain(analysis.plans) or 1.0) < WORTHWHILE:
+        return f"Not worth splitting: it gains less than {share(WORTHWHILE - 1)} over {alone}."
+    return f"Not recommended: within the error it may gain nothing over {alone}."
 
 
 def _title(analysis: Analysis, plan: PlanResult) -> str:

@@ -6,9 +6,10 @@ import textwrap
 from collections.abc import Iterator, Mapping
 
 from analyzer.record.analysis import Analysis, PlanResult, VerdictResult
+from analyzer.record.batch_axis import batch_of, has_batch, sizes_that_grow
 from analyzer.record.batch_ranges import about, interval_words, who_wins
 from analyzer.report.summary.figure_words import per_second
-from analyzer.report.summary.model_facts import has_batch, in_precision, open_sizes, uses_gpu
+from analyzer.report.summary.model_facts import in_precision, open_sizes, uses_gpu
 from analyzer.text import plural
 from analyzer.units import UNKNOWN, factor
 
@@ -116,7 +117,7 @@ _LONGEST_ERROR = 200
 
 def subject(analysis: Analysis) -> str:
     """What the verdict is for: ``batch 64, tf32, for latency``."""
-    batch = f"batch {analysis.model.batch}, " if analysis.model.batch is not None else ""
+    batch = f"batch {batch_of(analysis)}, " if batch_of(analysis) is not None else ""
     if not has_batch(analysis):
         batch = "per call, "
     step = "training step, " if analysis.model.training else ""
@@ -131,7 +132,7 @@ def crossover(analysis: Analysis) -> str:
     if len(analysis.sweep) > 1 and verdict.ranges:
         return _hedged(who_wins(verdict.ranges, verdict.crossover_batch), analysis)
     if not has_batch(analysis):
-        return "Its inputs have no batch: there is none from which the GPU wins."
+        return f"Its inputs have no batch, so no crossover batch is told.{_grows_with(analysis)}"
     if len({row.batch for row in analysis.sweep}) < 2:
         unknown = "The batch from which the GPU wins is not known: only one batch was analysed"
         return f"{unknown}{_to_analyse_several(analysis)}."
@@ -146,6 +147,12 @@ def crossover(analysis: Analysis) -> str:
     if not any(plan.fits for plan in on_gpu):
         return f"At no batch up to {largest} does the model fit into the GPU's memory."
     return f"The GPU wins at no batch up to {largest}."
+
+
+def _grows_with(analysis: Analysis) -> str:
+    """What stands for a batch where there is none; empty where that is not known."""
+    names = sizes_that_grow(analysis)
+    return f" What there is to compute grows with the size of {names} (--input)." if names else ""
 
 
 def _to_analyse_several(analysis: Analysis) -> str:
