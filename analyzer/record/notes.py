@@ -1,4 +1,4 @@
-"""Which of the assumptions that operators' notes tell make a count the least that it can be."""
+"""Words by which notes of a record are told apart: what makes a count the least, what tells of sizes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,19 @@ SIZE_OF_ONE = "1 is assumed"
 
 ONE_TRIP = "the number of trips is not known before the run: the body is counted once"
 """Of a loop whose end the data decide."""
+
+
+DECIDE_SIZES = "decide the size of"
+"""In a note of the model that tells which inputs decide sizes, and how these are known."""
+
+
+FILLED_SIZES = "by the values filled into"
+"""Of sizes that follow from values which nobody gave: real ones may make any other."""
+
+
+def rests_on_fill(note: str) -> bool:
+    """Whether a count with this note is that of values which nobody gave."""
+    return FILLED_SIZES in note
 
 
 def is_least(note: str) -> bool:

@@ -49,6 +49,7 @@ def open_points(analysis: Analysis) -> tuple[str, ...]:
     """What an answer rests on that nobody gave, and what the record does not hold, a sentence or two each."""
     told = (
         summary.open_sizes(analysis),
+        summary.decided_sizes(analysis),
         summary.inputs_line(analysis),
         summary.guessed_inputs(analysis),
         summary.assumed(analysis),

@@ -74,6 +74,7 @@ def _heading(analysis: Analysis) -> str:
         summary.confidence(analysis),
         summary.crossover(analysis),
         summary.open_sizes(analysis),
+        summary.decided_sizes(analysis),
         summary.inputs_line(analysis),
         summary.guessed_inputs(analysis),
         summary.assumed(analysis),

@@ -67,6 +67,7 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "error_count": sum(finding.severity == "error" for finding in analysis.findings),
         "confidence": summary.confidence(analysis),
         "open_sizes": summary.open_sizes(analysis),
+        "decided_sizes": summary.decided_sizes(analysis),
         "guessed_inputs": summary.guessed_inputs(analysis),
         "assumed": summary.assumed(analysis),
         "state": summary.state(analysis),

@@ -23,7 +23,7 @@ from analyzer.record.analysis import (
     VerdictResult,
 )
 from analyzer.record.batch_ranges import about, interval_words, who_wins
-from analyzer.record.notes import is_least, without_trips
+from analyzer.record.notes import DECIDE_SIZES, is_least, rests_on_fill, without_trips
 from analyzer.text import first_few, listed, middle_cut, module_cut, plural
 from analyzer.units import (
     UNKNOWN,
@@ -369,7 +369,8 @@ def measure_again(analysis: Analysis) -> str:
 
 def rests_on_guesses(analysis: Analysis) -> str:
     """What goes before an answer for sizes that nobody knows; empty where all are known."""
-    return "Some sizes are guessed." if open_sizes(analysis) else ""
+    filled = any(rests_on_fill(operator.note) for operator in analysis.operators)
+    return "Some sizes are guessed." if filled or open_sizes(analysis) else ""
 
 
 def rented_cpu_is_better(analysis: Analysis) -> bool:
@@ -772,6 +773,11 @@ def open_sizes(analysis: Analysis) -> str:
         run = "runs its body" if len(endless) == 1 else "run their bodies"
         said.append(f"The data decide how often {names} {run}: predictions allow for 1 to 10,000 times.")
     return " ".join(said)
+
+
+def decided_sizes(analysis: Analysis) -> str:
+    """Which inputs decide sizes and how these are known, in a few sentences; empty where none does."""
+    return " ".join(note for note in analysis.model.notes if DECIDE_SIZES in note)
 
 
 def inputs(analysis: Analysis) -> str:

@@ -91,6 +91,7 @@ def _heading(analysis: Analysis) -> str:
             lines += _wrapped(text)
     lines += _wrapped(f"{summary.confidence(analysis)} {summary.crossover(analysis)}")
     lines += _wrapped(summary.open_sizes(analysis))
+    lines += _wrapped(summary.decided_sizes(analysis))
     lines += _wrapped(summary.inputs_line(analysis))
     lines += _wrapped(summary.guessed_inputs(analysis))
     lines += _wrapped(summary.assumed(analysis))
@@ -389,6 +390,7 @@ def print_summary(analysis: Analysis, console: Console) -> None:
             summary.confidence(analysis),
             summary.crossover(analysis),
             summary.open_sizes(analysis),
+            summary.decided_sizes(analysis),
             summary.inputs_line(analysis),
             summary.guessed_inputs(analysis),
             summary.whose_step(analysis),
