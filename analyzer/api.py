@@ -42,7 +42,7 @@ from analyzer.pipeline.options import (
     require_keywords,
 )
 from analyzer.pipeline.predictor import Predictor
-from analyzer.pipeline.prepared import PreparedGraph, prepare
+from analyzer.pipeline.prepared import PreparedGraph, prepare, with_measured_sizes
 from analyzer.pipeline.replay.write import write_replay_data
 from analyzer.pipeline.target_devices import find_targets
 from analyzer.pipeline.training_summary import training_result
@@ -105,9 +105,10 @@ def _analyze(
         measured = measure_batches(loaded, options, targets, progress, steps)
     with _timed(timings, "predict and decide"):
         at_own_batch = measured.get(loaded.batch or 0)  # 0: a model without a batch
+        prepared = prepared if at_own_batch is None else with_measured_sizes(prepared, at_own_batch.shapes)
         correction = correction_of(options, targets.cpu, prepared, at_own_batch)
         predictor = Predictor(options, targets.cpu, correction)
-        batches = batch_models(loaded, prepared, options, progress, steps)
+        batches = batch_models(loaded, prepared, options, progress, steps, measured)
         decisions = decide_on(predictor, prepared, batches, targets.gpus, loaded.batch, measured)
     missing = missing_note(loaded, options, batches.prepared_graphs, exported.why_not)
     model_info = build_record.model_info(

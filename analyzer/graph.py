@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from analyzer.record.notes import FILLED_SIZES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -199,6 +201,28 @@ class Trips:
     exact: bool = True
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeOrigin:
+    """How a size is known that the data decide.
+
+    Attributes:
+        kind: ``given``, by values that the user said; ``filled``, by those that inputs are filled with;
+            ``measured``, as a run had it.
+        inputs: Whose values decide it; empty where that is not known.
+    """
+
+    kind: Literal["given", "filled", "measured"]
+    inputs: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """In a few words: ``by the values given for batch``."""
+        if self.kind == "measured":
+            return "as measured, for the data of that run alone"
+        names = ", ".join(self.inputs)
+        return f"by the values given for {names}" if self.kind == "given" else f"{FILLED_SIZES} {names}"
+
+
 NO_ATTRIBUTES: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -286,6 +310,7 @@ class Graph:
         ir_version: ONNX IR version, 0 where there is none.
         open_dimensions: Names of symbolic dimensions that nothing bound, with the value assumed for each.
         expected_shapes: Whole shapes to count with, by name of a tensor with a size that only the data decide.
+        size_origins: How the sizes are known that the data decide, by name of a tensor with such a size.
         notes: What the loader had to assume or repair, in plain sentences for the report.
         carried: By input that lives on from run to run, the output that is its next value (itself where it
             never changes): in a training step weights and optimizer state, in a model that generates its past
@@ -301,6 +326,7 @@ class Graph:
     ir_version: int = 0
     open_dimensions: Mapping[str, int] = field(default_factory=dict)
     expected_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    size_origins: Mapping[str, SizeOrigin] = field(default_factory=lambda: NO_ATTRIBUTES)
     notes: tuple[str, ...] = ()
     carried: Mapping[str, str] = field(default_factory=lambda: NO_ATTRIBUTES)
 

@@ -111,6 +111,10 @@ def count(graph: Graph) -> CostTable:
     finally:
         if enabled:
             gc.enable()
+    if graph.size_origins:
+        costs = tuple(
+            _with_size_origin(graph, node, cost) for node, cost in zip(graph.nodes, costs, strict=True)
+        )
     if any(cost.note for cost in costs):
         costs = _with_origins(graph, costs)
     return CostTable(graph=graph, costs=costs)
@@ -151,6 +155,16 @@ def _told(node: Node, cost: Cost, origins: Mapping[str, str]) -> Cost:
     tensors = (*node.present_inputs, *node.present_outputs)
     origin = next((origins[t.name] for t in tensors if t.name in origins and f"'{t.name}'" in cost.note), None)
     return cost if origin is None else dataclasses.replace(cost, note=f"{cost.note}; it is open since {origin}")
+
+
+def _with_size_origin(graph: Graph, node: Node, cost: Cost) -> Cost:
+    """Says of a count how sizes are known that the data decide: with other data it would be another."""
+    tensors = (*node.present_outputs, *node.present_inputs)
+    decided = next((tensor for tensor in tensors if tensor.name in graph.size_origins), None)
+    if decided is None or cost.basis == "unknown" or cost == ZERO:
+        return cost
+    said = f"the size of '{decided.name}' is {graph.size_origins[decided.name].text}"
+    return dataclasses.replace(cost, basis="modelled", note=f"{cost.note}; {said}" if cost.note else said)
 
 
 def _is_open(tensor: Tensor) -> bool:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from analyzer.errors import InputError, MeasurementError
 from analyzer.loading import reader
 from analyzer.loading.from_onnx import default_opset, fed_inputs, sizes_as_written
+from analyzer.loading.input_values.filled_values import decides, whole_values
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.python.example_inputs import flatten, resolve_inputs, tensor_names
 from analyzer.loading.python.input_spec import InputSpec, drawn_values, parse_input
 from analyzer.loading.python.output_containers import tensors_in_containers
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, plain_transformers
-from analyzer.loading.row_lengths import whole_sequences
 from analyzer.loading.runnable_files import MODEL_FILE, numpy_array, write_bound, write_model
 from analyzer.loading.text_values import texts_for
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from analyzer.graph import Graph, Tensor
+    from analyzer.graph import Graph
     from analyzer.loading.python.example_inputs import ExampleInputs
     from analyzer.loading.python.user_model import UserModel
     from analyzer.loading.step_interface import Step
@@ -236,15 +236,8 @@ def random_feeds(graph: Graph, specs: Iterable[InputSpec] = ()) -> dict[str, Arr
                 feeds[tensor.name] = (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
             else:
                 feeds[tensor.name] = values.astype(width)
-        elif tensor.name in said:
-            drawn = drawn_values(said[tensor.name], shape, whole=True)
-            feeds[tensor.name] = drawn.astype(tensor.dtype.name)
-        elif tensor.dtype.name == "bool":
-            feeds[tensor.name] = np.ones(shape, dtype=bool)
         else:
-            low, high = _range_drawn(graph, tensor.name)
-            drawn = generator.integers(low, high + 1, shape)
-            feeds[tensor.name] = drawn.astype(tensor.dtype.name)
+            feeds[tensor.name] = whole_values(graph, tensor, said.get(tensor.name), of_file=True)
     return feeds
 
 
@@ -261,7 +254,9 @@ def deciding_values(loaded: Loaded, graph: Graph) -> tuple[str, ...]:
     notes = []
     for tensor in graph.inputs:
         whole = not tensor.dtype.is_float and tensor.dtype.bits is not None and tensor.dtype.name != "bool"
-        if tensor.name in said or tensor.name in graph.carried or not whole or not _decides(graph, tensor):
+        if tensor.name in said or tensor.name in graph.carried or not whole or not decides(graph, tensor):
+            continue
+        if any(tensor.name in origin.inputs for origin in graph.size_origins.values()):  # a note says so
             continue
         low, high = guessed.get(tensor.name) or _range_made(loaded, graph, tensor.name)
         joint = "or" if high - low == 1 else "to"
@@ -278,75 +273,5 @@ def deciding_values(loaded: Loaded, graph: Graph) -> tuple[str, ...]:
 
 def _range_made(loaded: Loaded, graph: Graph, name: str) -> tuple[int, int]:
     """The whole numbers that an input is filled with of which nothing says what it holds."""
-    is_drawn_here = loaded.exporter in ("onnx", "pt2")  # see random_feeds; else see make_tensor
-    return _range_drawn(graph, name) if is_drawn_here else (0, 1)
-
-
-# By operator, the operands whose values decide how large its results are or how often its body runs.
-_DECIDING: Mapping[str, tuple[int, ...]] = {
-    "Compress": (1,),
-    "ConstantOfShape": (0,),
-    "Expand": (1,),
-    "GRU": (4,),
-    "If": (0,),
-    "LSTM": (4,),
-    "Loop": (0, 1),
-    "NonZero": (0,),
-    "Pad": (1,),
-    "RNN": (4,),
-    "Range": (0, 1, 2),
-    "Reshape": (1,),
-    "Resize": (3,),
-    "Slice": (1, 2, 3, 4),
-    "Split": (1,),
-    "Tile": (1,),
-    "TopK": (1,),
-    "Unique": (0,),
-}
-
-
-def _decides(graph: Graph, start: Tensor) -> bool:
-    """Whether a tensor's values come to an operand that decides, never through floats."""
-    waiting, seen = [start.name], {start.name}
-    while waiting:
-        name = waiting.pop()
-        for index in graph.consumers.get(name, ()):
-            node = graph.nodes[index]
-            for position in _DECIDING.get(node.op_type, ()):
-                operand = node.input(position)
-                if operand is not None and operand.name == name:
-                    return True
-            if node.op_type in ("Shape", "Size"):  # of any values the same
-                continue
-            for output in node.present_outputs:
-                if not output.dtype.is_float and output.name not in seen:
-                    seen.add(output.name)
-                    waiting.append(output.name)
-    return False
-
-
-def _range_drawn(graph: Graph, name: str) -> tuple[int, int]:
-    """The whole numbers that an input is filled with: valid rows of what it indexes, and an int8.
-
-    Sequences are whole, as they are predicted; what indexes a table says no length.
-    """
-    rows = rows_indexed(graph, name)
-    whole = whole_sequences(graph, name) if rows <= _NO_TABLE else None
-    return (0, max(min(rows, 127), 1) - 1) if whole is None else (whole, whole)
-
-
-# Rows of a table that none is.
-_NO_TABLE = 2
-
-
-def rows_indexed(graph: Graph, name: str) -> int:
-    """The rows of the smallest table that a tensor indexes through Gather, 2 where it indexes none."""
-    rows = []
-    for index in graph.consumers.get(name, ()):
-        node = graph.nodes[index]
-        table, indices, output = node.input(0), node.input(1), node.output(0)
-        if node.op_type == "Gather" and indices and indices.name == name and table and table.shape:
-            rows.append(table.shape[node.attributes.get("axis", 0)] or 2)
-        elif node.op_type in ("Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze") and output:
-            rows.append(rows_indexed(graph, output.name))
-    return min(rows, default=_NO_TABLE)
+    is_drawn_here = loaded.exporter in ("onnx", "pt2")  # see whole_values
+    return range_filled(graph, name) if is_drawn_here else (0, 1)

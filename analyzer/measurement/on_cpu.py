@@ -264,6 +264,7 @@ def _operators(
     reporter.update(factor=factor, residual_s=residual, bias_s=bias.profiler_s)
     reporter.environment(dispatch_s=bias.dispatch_s, call_s=bias.call_s)
     reporter.nodes(nodes)
+    reporter.update(output_shapes=profile.output_shapes(profile.runs(events)))
 
 
 def quiet_runs(

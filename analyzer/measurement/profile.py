@@ -227,6 +227,15 @@ def _raw(node: Execution, typical: Sequence[float], times: Sequence[float], call
     )
 
 
+def output_shapes(calls: Sequence[Run]) -> dict[str, tuple[tuple[int, ...], ...]]:
+    """By node, the shapes of what it wrote; not of one whose runs or executions differ."""
+    seen: dict[str, set[tuple[tuple[int, ...], ...]]] = {}
+    for call in calls:
+        for node in call.nodes:
+            seen.setdefault(node.name, set()).add(tuple(shape for _, shape in node.outputs))
+    return {name: next(iter(shapes)) for name, shapes in seen.items() if len(shapes) == 1}
+
+
 def arena(events: Sequence[ProfileEvent], provider: str) -> Arena | None:
     """The provider's arena at its largest, None where the profile does not tell."""
     name = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}[provider]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -139,6 +139,7 @@ class Measurement:
         messages: For the user, in plain sentences.
         outputs: The ``.npz`` of outputs, None where not asked for or not reached.
         optimized: The graph that ran (``onnx.ModelProto`` without weights); None where it was not saved.
+        output_shapes: By executed node, the shapes of its outputs, where they were the same in every run.
     """
 
     provider: Provider
@@ -160,6 +161,7 @@ class Measurement:
     messages: tuple[str, ...] = ()
     outputs: Path | None = None
     optimized: Any = None
+    output_shapes: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
 
 
 def request_to_json(request: MeasureRequest) -> dict[str, Any]:

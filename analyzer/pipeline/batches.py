@@ -19,7 +19,7 @@ from analyzer.pipeline.forms import in_form
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.predictor import Predictor, decision_inputs_by_batch
-from analyzer.pipeline.prepared import PreparedGraph, at_batch
+from analyzer.pipeline.prepared import PreparedGraph, at_batch, with_measured_sizes
 from analyzer.pipeline.target_devices import model_precision
 from analyzer.progress import Progress
 
@@ -67,6 +67,7 @@ def batch_models(
     options: Options,
     progress: Progress,
     traced: Steps = MappingProxyType({}),
+    measured: Mapping[int, Measured] = MappingProxyType({}),
 ) -> BatchModels:
     """A loaded model at the batches of the sweep.
 
@@ -76,13 +77,17 @@ def batch_models(
         options: What was asked.
         progress: Told what is happening.
         traced: The model at batches for which it was traced or exported anew; None where that is forbidden.
+        measured: What was run, by batch: sizes that the data decide are those of the run.
     """
     if loaded.step is not None and loaded.batch is not None:
         # A step is traced with its sizes put in: its graph has no symbol to bind to another batch.
         batches = _sweep_batches(loaded, prepared.graph, options)
         prepared_graphs, any_batch = prepared_steps(loaded, prepared, options, batches, progress, traced)
         return BatchModels(prepared_graphs=prepared_graphs, between=any_batch)
-    by_batch = prepared_batches(loaded, prepared, options, progress, traced)
+    by_batch = {
+        batch: with_measured_sizes(other, measured[batch].shapes) if batch in measured else other
+        for batch, other in prepared_batches(loaded, prepared, options, progress, traced).items()
+    }
 
     def between(batch: int) -> PreparedGraph:
         return at_batch(prepared, in_form(loaded.graph(batch), options))

@@ -20,6 +20,7 @@ from analyzer.loading.loaded import Loaded
 from analyzer.ort.execution import Group, NodePlacement
 from analyzer.ort.placement import best_opset
 from analyzer.pipeline import forms
+from analyzer.pipeline.decided_sizes import size_notes
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.prediction.estimate import Estimate, Overhead
 from analyzer.record.analysis import (
@@ -111,7 +112,12 @@ def model_info(loaded: Loaded, graph: Graph, precision: str, *, converted: bool)
         exporter=loaded.exporter,
         assumed_sizes=dict(graph.open_dimensions),
         state=state_info(graph) if loaded.step is None else (),
-        notes=(*loaded.notes, *graph.notes, *((forms.note(precision),) if converted else ())),
+        notes=(
+            *loaded.notes,
+            *graph.notes,
+            *size_notes(loaded, graph),
+            *((forms.note(precision),) if converted else ()),
+        ),
     )
 
 

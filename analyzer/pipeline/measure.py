@@ -64,6 +64,7 @@ class Measured:
         cpu_latency, cuda_latency: One call, host to host.
         cpu_groups, cpu_times: What the CPU session executed, and its times.
         cuda_groups, cuda_times: The same for the CUDA session.
+        shapes: Of tensors, as the CPU session had them.
         facts: For ``environment.measurement``.
         messages: What went wrong, in plain sentences.
     """
@@ -74,6 +75,7 @@ class Measured:
     cuda_latency: Estimate | None = None
     cuda_groups: tuple[Group, ...] = ()
     cuda_times: tuple[Estimate | None, ...] = ()
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     messages: tuple[str, ...] = ()
 
@@ -335,11 +337,29 @@ def _joined(measured: Measured, graph: Graph, measurement: Measurement, session:
     messages = (*measured.messages, *measurement.messages)
     if session == "cpu":
         return replace(
-            measured, cpu_latency=latency, cpu_groups=groups, cpu_times=times, facts=facts, messages=messages
+            measured,
+            cpu_latency=latency,
+            cpu_groups=groups,
+            cpu_times=times,
+            shapes=shapes_of(measurement),
+            facts=facts,
+            messages=messages,
         )
     return replace(
         measured, cuda_latency=latency, cuda_groups=groups, cuda_times=times, facts=facts, messages=messages
     )
+
+
+def shapes_of(measurement: Measurement) -> dict[str, tuple[int, ...]]:
+    """The shapes of tensors in the run, by name; of a node that left an output out none is known."""
+    if measurement.optimized is None:
+        return {}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for node in measurement.optimized.graph.node:
+        found, names = measurement.output_shapes.get(node.name, ()), [name for name in node.output if name]
+        if len(found) == len(names) == len(node.output):
+            shapes |= {name: tuple(shape) for name, shape in zip(names, found, strict=True)}
+    return shapes
 
 
 def group_times(groups: Sequence[Group], measurement: Measurement) -> tuple[Estimate | None, ...]:

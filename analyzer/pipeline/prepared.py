@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from analyzer import prediction
 from analyzer.costs import CostTable, count
-from analyzer.graph import Graph
+from analyzer.graph import Graph, SizeOrigin
+from analyzer.loading.onnx_graph.known_sizes import with_known_sizes
 from analyzer.memory.session_plan import SessionPlan
 from analyzer.ort.execution import Group, Placement, Provider
 from analyzer.ort.fusion import predicted_groups
@@ -219,6 +221,15 @@ def at_batch(prepared: PreparedGraph, graph: Graph, table: CostTable | None = No
     placement = replace(prepared.placement, copies=copies)
     alike = prepared if graph.wired_like(prepared.graph) else None
     return replace(prepared, graph=graph, table=table or count(graph), placement=placement, alike=alike)
+
+
+def with_measured_sizes(prepared: PreparedGraph, shapes: Mapping[str, Sequence[int]]) -> PreparedGraph:
+    """The same with the sizes that the data decide as a run had them; itself where that closes none."""
+    shown = SizeOrigin(kind="measured")
+    graph = with_known_sizes(prepared.graph, shapes=shapes, shown=shown)
+    if graph is prepared.graph:
+        return prepared
+    return at_batch(prepared, graph)
 
 
 def opset_with_kernels(prepared: PreparedGraph) -> int | None:

@@ -1,4 +1,4 @@
-"""Which of the assumptions that operators' notes tell make a count the least that it can be."""
+"""Words by which notes of a record are told apart: what makes a count the least, what tells of sizes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,19 @@ ONE_TRIP = "the number of trips is not known before the run: the body is counted
 
 WHOLE_SEQUENCES = "its times are those of whole sequences"
 """Of a recurrence whose lengths nobody gave."""
+
+
+DECIDE_SIZES = "decide the size of"
+"""In a note of the model that tells which inputs decide sizes, and how these are known."""
+
+
+FILLED_SIZES = "by the values filled into"
+"""Of sizes that follow from values which nobody gave: real ones may make any other."""
+
+
+def rests_on_fill(note: str) -> bool:
+    """Whether a count with this note is that of values which nobody gave."""
+    return FILLED_SIZES in note
 
 
 def is_least(note: str) -> bool:

@@ -51,6 +51,7 @@ def open_points(analysis: Analysis) -> tuple[str, ...]:
     """What an answer rests on that nobody gave, and what the record does not hold, a sentence or two each."""
     told = (
         model_facts.open_sizes(analysis),
+        model_facts.decided_sizes(analysis),
         model_facts.inputs_line(analysis),
         model_facts.guessed_inputs(analysis),
         model_facts.assumed(analysis),

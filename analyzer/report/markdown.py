@@ -74,6 +74,7 @@ def _heading(analysis: Analysis) -> str:
         verdict_words.confidence(analysis),
         verdict_words.crossover(analysis),
         model_facts.open_sizes(analysis),
+        model_facts.decided_sizes(analysis),
         model_facts.inputs_line(analysis),
         model_facts.guessed_inputs(analysis),
         model_facts.assumed(analysis),

@@ -67,6 +67,7 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "error_count": sum(finding.severity == "error" for finding in analysis.findings),
         "confidence": verdict_words.confidence(analysis),
         "open_sizes": model_facts.open_sizes(analysis),
+        "decided_sizes": model_facts.decided_sizes(analysis),
         "guessed_inputs": model_facts.guessed_inputs(analysis),
         "assumed": model_facts.assumed(analysis),
         "state": model_facts.state(analysis),

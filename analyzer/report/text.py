@@ -96,6 +96,7 @@ def _heading(analysis: Analysis) -> str:
             lines += _wrapped(text)
     lines += _wrapped(f"{verdict_words.confidence(analysis)} {verdict_words.crossover(analysis)}")
     lines += _wrapped(model_facts.open_sizes(analysis))
+    lines += _wrapped(model_facts.decided_sizes(analysis))
     lines += _wrapped(model_facts.inputs_line(analysis))
     lines += _wrapped(model_facts.guessed_inputs(analysis))
     lines += _wrapped(model_facts.assumed(analysis))
@@ -394,6 +395,7 @@ def print_summary(analysis: Analysis, console: Console) -> None:
             verdict_words.confidence(analysis),
             verdict_words.crossover(analysis),
             model_facts.open_sizes(analysis),
+            model_facts.decided_sizes(analysis),
             model_facts.inputs_line(analysis),
             model_facts.guessed_inputs(analysis),
             model_facts.whose_step(analysis),

@@ -102,3 +102,54 @@ def test_a_width_that_no_size_gives_is_told_without_an_offer(written: Callable[[
     with pytest.raises(InputError, match=r"fc \(Linear\) takes 9601 features") as caught:
         resolve_inputs(user, [], 2, meta=False)
     assert "It can be called" not in (caught.value.hint or "")
+
+
+GRAPH = """
+    import torch
+    from torch import nn
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(16, 8)
+        def forward(self, x, edge_index):
+            h = self.fc(x)
+            nodes = int(edge_index.max()) + 1  # read from real values: the call is made with such
+            return torch.zeros(nodes, 8).index_add(0, edge_index[1], h[edge_index[0]])
+"""
+STATE = """
+    from torch import nn
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell = nn.GRUCell(16, 8)
+        def forward(self, x, state):
+            h, c = state.unbind(1)
+            return self.cell(x, h) + c
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "specs", "cause", "advice"),
+    [
+        (
+            GRAPH,
+            ["x=B,16", "edge_index=2,40:int64=30"],
+            "IndexError",
+            ["x=1,16", "edge_index=2,40", "how many nodes there are, not B"],
+        ),
+        (STATE, ["x=B,16", "state=2,B,8"], "ValueError", ["x=4,16", "state=2,4,8"]),
+    ],
+)
+def test_the_shapes_that_were_tried_stand_with_their_names(
+    written: Callable[[str], Path], code: str, specs: list[str], cause: str, advice: list[str]
+) -> None:
+    batch = 4 if code is STATE else None
+    with pytest.raises(InputError) as refused:
+        load_model(
+            parse_reference(str(written(code))),
+            batch=batch,
+            specs=[parse_input(text) for text in specs],
+            use_cache=False,
+        )
+    assert cause in refused.value.message  # what PyTorch said last
+    assert all(text in (refused.value.hint or "") for text in advice)

@@ -197,7 +197,9 @@ def _from_file(user: UserModel, offered: Tree, batch: int | None) -> ExampleInpu
             f"example_inputs holds no tensor with a leading dimension: it gives {kinds}.",
             hint="Give torch tensors: one, a tuple of them, or a dict by name.",
         )
-    if batch is None:
+    # The batch of a graph is told to be 1, and asked for as that where the model is run.
+    asked = batch if _takes_batch(user.module.example_inputs) else None if batch == 1 else batch
+    if asked is None:
         one = ExampleInputs(arguments=arguments, keywords=keywords, batch=1, batch_axes={}, origin="file")
         tensors = [leaf for leaf in leaves if _is_tensor(leaf)]
         shapes = ((tuple(leaf.shape), str(leaf.dtype).removeprefix("torch.")) for leaf in tensors)
@@ -230,6 +232,10 @@ def _from_file(user: UserModel, offered: Tree, batch: int | None) -> ExampleInpu
     return ExampleInputs(
         arguments=arguments, keywords=keywords, batch=batch or leading, batch_axes=axes, origin="file"
     )
+
+
+def _takes_batch(offered: object) -> bool:
+    return callable(offered) and bool(inspect.signature(offered).parameters)
 
 
 def _follows_the_batch(user: UserModel, leaves: list[Any], batch: int, *, if_unknown: bool = False) -> bool:
@@ -411,6 +417,10 @@ def make_tensor(spec: InputSpec, batch: int, *, meta: bool) -> Tensor:
             hint="Give the type that the model's forward takes, such as uint8 where it unpacks them itself.",
         )
     sizes = spec.sizes(batch)
+    whole = not dtype.is_floating_point and not dtype.is_complex and dtype is not torch.bool
+    if spec.values is None and whole:
+        # Drawn by the input's name, as said ones are: the sizes that they decide are then known without a run.
+        spec = replace(spec, values=(0, 1))
     with torch.device("meta") if meta else nullcontext():
         if spec.values is not None and not meta:
             return torch.from_numpy(drawn_values(spec, sizes, whole=not dtype.is_floating_point)).to(dtype)

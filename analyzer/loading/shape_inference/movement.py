@@ -188,3 +188,14 @@ def _constant_of_shape(inputs: Sequence[KnownInput], attributes: AttributeValues
     if requested is None or min(requested, default=0) < 0:
         return None
     return ((DTYPES_BY_NUMBER[number], tuple(requested)),)
+
+
+@rule("GatherND")
+def _gather_nd(inputs: Sequence[KnownInput], attributes: AttributeValues, _outputs: int) -> OutputTypes:
+    data, indices = inputs[0].shape, inputs[1].shape
+    batch = attributes.get("batch_dims", 0)
+    # Each row of indices takes one element, or what lies behind it.
+    taken = batch + indices[-1]
+    if not 0 <= batch < min(len(data), len(indices)) or taken > len(data) or data[:batch] != indices[:batch]:
+        return None
+    return ((inputs[0].dtype, (*indices[:-1], *data[taken:])),)

@@ -7,7 +7,8 @@ import re
 import traceback
 
 from analyzer.errors import ExportError, InputError, LibraryError
-from analyzer.loading.python.example_inputs import ExampleInputs, flatten
+from analyzer.loading.python.example_inputs import ExampleInputs, flatten, tensor_names
+from analyzer.loading.python.forward_reads import GRAPH_EDGES
 from analyzer.loading.python.plain_call import call, misfit
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import UserModel
@@ -62,9 +63,7 @@ def explain_failure(user: UserModel, inputs: ExampleInputs, error: Exception) ->
         layer = misfit(user.model, failure)
         if layer is not None:
             explained.message = f"{explained.message.removesuffix('.')}: {layer.text}."
-        explained.hint = (
-            "Give inputs that fit with example_inputs(batch) in the file, or --input NAME=SHAPE[:DTYPE]."
-        )
+        explained.hint = _other_shapes(user, inputs)
         return explained
     explained = user_failure(error, f"torch.export cannot trace {user.name}", ExportError)
     explained.message = _ASIDES.sub("", explained.message)
@@ -81,6 +80,26 @@ def explain_failure(user: UserModel, inputs: ExampleInputs, error: Exception) ->
             "tensor, which is what ONNX Runtime would run."
         )
     return explained
+
+
+def _other_shapes(user: UserModel, inputs: ExampleInputs) -> str:
+    """How to give other inputs, which were tried in which shapes, and what those of a graph must be."""
+    hint = "Give inputs that fit with example_inputs(batch) in the file, or --input NAME=SHAPE[:DTYPE]"
+    tensors = [leaf for leaf in flatten(inputs.arguments, inputs.keywords) if hasattr(leaf, "shape")]
+    tried = {
+        name: ",".join(map(str, tensor.shape))
+        for name, tensor in zip(tensor_names(user, inputs), tensors, strict=False)
+    }
+    if not tried:
+        return f"{hint}."
+    hint += f"; tried were {' '.join(f'{name}={sizes}' for name, sizes in tried.items())}."
+    if GRAPH_EDGES in tried:
+        # B, 1 where no batch is said, is often written for the number of nodes.
+        hint += (
+            f" Each number in {GRAPH_EDGES} is a row of the nodes: write how many nodes there are, not B, and "
+            f"numbers below that (--input {GRAPH_EDGES}=2,400:int64=0..99 for 100 nodes)."
+        )
+    return hint
 
 
 def _packs_sequences(error: Exception) -> bool:

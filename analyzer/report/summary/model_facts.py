@@ -8,7 +8,7 @@ from typing import Literal
 from analyzer.checks.phrases import tensor_bytes
 from analyzer.precision import peak_type
 from analyzer.record.analysis import LEFT_OUT, UNROLLED, Analysis, DeviceInfo, TensorInfo
-from analyzer.record.notes import WHOLE_SEQUENCES, is_least, without_trips
+from analyzer.record.notes import DECIDE_SIZES, WHOLE_SEQUENCES, is_least, without_trips
 from analyzer.report.summary.leading_operators import time_in_plan
 from analyzer.text import first_few, plural
 from analyzer.units import byte_count, flop_count
@@ -89,6 +89,11 @@ def open_sizes(analysis: Analysis) -> str:
         run = "runs its body" if len(endless) == 1 else "run their bodies"
         said.append(f"The data decide how often {names} {run}: predictions allow for 1 to 10,000 times.")
     return " ".join(said)
+
+
+def decided_sizes(analysis: Analysis) -> str:
+    """Which inputs decide sizes and how these are known, in a few sentences; empty where none does."""
+    return " ".join(note for note in analysis.model.notes if DECIDE_SIZES in note)
 
 
 def inputs(analysis: Analysis) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor
-from analyzer.loading.onnx_graph.constant_folding import fold
+from analyzer.graph import Graph, Node, Tensor
+from analyzer.loading.onnx_graph.evaluation import Evaluation
 from analyzer.loading.python.input_spec import InputSpec
 from analyzer.loading.python.nested_inputs import steps_of
 from analyzer.record.notes import WHOLE_SEQUENCES
@@ -129,7 +129,10 @@ class _Lengths:
             {name: _filled(told[name], value) for name, value in zip(ends, corner, strict=True)}
             for corner in corners
         ]
-        self._corners: list[dict[str, Array | None]] = [] if len(found) > _MOST_CORNERS else found
+        self._corners = [
+            Evaluation(graph, corner, most_elements=_MOST_ELEMENTS, most_tensors=_MOST_TENSORS)
+            for corner in (found if len(found) <= _MOST_CORNERS else ())
+        ]
 
     def bounds(self, tensor: Tensor, depth: int) -> Bounds | None:
         """The smallest and the largest that any of its elements may be; None where that is not known."""
@@ -161,35 +164,11 @@ class _Lengths:
 
     def _computed(self, tensor: Tensor) -> Bounds | None:
         """From the values themselves, as the operators before it compute them from those of the inputs."""
-        arrays = [self._value(tensor, corner) for corner in self._corners]
+        arrays = [corner.value(tensor) for corner in self._corners]
         known = [array for array in arrays if array is not None and array.size and array.dtype.kind in "iu"]
         if not known or len(known) < len(arrays):
             return None
         return min(int(array.min()) for array in known), max(int(array.max()) for array in known)
-
-    def _value(self, wanted: Tensor, corner: dict[str, Array | None]) -> Array | None:
-        """A tensor's elements; ``corner`` keeps what is known of the others, which a later call reads."""
-        waiting = [wanted]
-        while waiting and len(corner) < _MOST_TENSORS:
-            tensor = waiting[-1]
-            if tensor.name in corner:
-                waiting.pop()
-                continue
-            producer = self._graph.producer.get(tensor.name)
-            if tensor.value is not None or producer is None:
-                corner[tensor.name] = tensor.value
-                continue
-            node = self._graph.nodes[producer]
-            missing = [operand for operand in node.present_inputs if operand.name not in corner]
-            # A cycle cannot be, yet no walk may be endless.
-            if missing and len(waiting) < _MOST_TENSORS:
-                waiting.append(missing[0])
-                continue
-            for output, value in zip(node.outputs, _outputs(node, corner), strict=False):
-                if output is not None:
-                    corner[output.name] = value
-            corner.setdefault(tensor.name, None)
-        return corner.get(wanted.name)
 
 
 # Inputs of values, each with up to three; operators between them and lengths; rows of a tensor there.
@@ -220,25 +199,6 @@ def _filled(tensor: Tensor, value: float) -> Array | None:
         return None
     kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.dtype.onnx)
     return np.full([size or 0 for size in tensor.shape], value).astype(kind)
-
-
-def _outputs(node: Node, known: Mapping[str, Array | None]) -> tuple[Array | None, ...]:
-    """What an operator gives; None for each where something that it reads is not known."""
-    import onnx
-
-    unknown = (None,) * len(node.outputs)
-    arrays = [None if tensor is None else known.get(tensor.name) for tensor in node.inputs]
-    if node.domain != DEFAULT_DOMAIN or node.graphs:
-        return unknown
-    if any(array is None and tensor is not None for array, tensor in zip(arrays, node.inputs, strict=True)):
-        return unknown
-    read, written = ([tensor.name if tensor else "" for tensor in side] for side in (node.inputs, node.outputs))
-    try:
-        proto = onnx.helper.make_node(node.op_type, read, written, **node.attributes)
-    except (TypeError, ValueError):  # an attribute that is no plain value
-        return unknown
-    found = fold(node.op_type, node.attributes, arrays, proto, node.version, most=_MOST_ELEMENTS)
-    return found or unknown
 
 
 def _note(op_type: str, whole: int, found: Bounds | None) -> str:

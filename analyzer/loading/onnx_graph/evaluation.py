@@ -1,0 +1,102 @@
+"""Loading: values of tensors as they follow from values of a model's inputs, through shape arithmetic alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Shape, Tensor
+from analyzer.loading.onnx_graph.constant_folding import fold
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+_SHAPES = frozenset({"Shape", "Size"})
+
+
+class Evaluation:
+    """What tensors hold where the inputs hold what is known.
+
+    Args:
+        graph: The model.
+        known: Elements by tensor; of an input that is not among them nothing follows.
+        shape_of: The shape of a tensor, where more of it is known than the graph says.
+        most_elements: Of any tensor that is computed.
+        most_tensors: How many are computed.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        known: Mapping[str, Array | None],
+        *,
+        shape_of: Callable[[Tensor], Shape] = lambda tensor: tensor.shape,
+        most_elements: int,
+        most_tensors: int,
+    ) -> None:
+        self._graph = graph
+        self._known = dict(known)
+        self._shape_of = shape_of
+        self._most_elements = most_elements
+        self._most_tensors = most_tensors + len(known)
+
+    def value(self, wanted: Tensor) -> Array | None:
+        """A tensor's elements; None where they do not follow, or are many."""
+        known, waiting = self._known, [wanted]
+        while waiting and len(known) < self._most_tensors:
+            tensor = waiting[-1]
+            if tensor.name in known:
+                waiting.pop()
+                continue
+            producer = self._graph.producer.get(tensor.name)
+            if tensor.value is not None or producer is None:
+                known[tensor.name] = tensor.value
+                continue
+            node = self._graph.nodes[producer]
+            if node.op_type in _SHAPES and node.domain == DEFAULT_DOMAIN:
+                known[tensor.name] = self._sizes(node)
+                continue
+            missing = [operand for operand in node.present_inputs if operand.name not in known]
+            # A cycle cannot be, yet no walk may be endless.
+            if missing and len(waiting) < self._most_tensors:
+                waiting.append(missing[0])
+                continue
+            for output, value in zip(node.outputs, self._outputs(node), strict=False):
+                if output is not None:
+                    known[output.name] = value
+            known.setdefault(tensor.name, None)
+        return known.get(wanted.name)
+
+    def _sizes(self, node: Node) -> Array | None:
+        """What Shape or Size gives."""
+        import numpy as np
+
+        source = node.input(0)
+        shape = None if source is None else self._shape_of(source)
+        if shape is None or None in shape:
+            return None
+        if node.op_type == "Size":
+            return np.asarray(np.prod([size or 0 for size in shape], dtype=np.int64))
+        return np.asarray(shape[node.attributes.get("start", 0) : node.attributes.get("end")], np.int64)
+
+    def _outputs(self, node: Node) -> tuple[Array | None, ...]:
+        """What an operator gives; None for each where something that it reads is not known."""
+        import onnx
+
+        unknown = (None,) * len(node.outputs)
+        if node.domain != DEFAULT_DOMAIN or node.graphs:
+            return unknown
+        arrays = [None if tensor is None else self._known.get(tensor.name) for tensor in node.inputs]
+        if any(array is None and tensor is not None for array, tensor in zip(arrays, node.inputs, strict=True)):
+            return unknown
+        read, written = (
+            [tensor.name if tensor else "" for tensor in side] for side in (node.inputs, node.outputs)
+        )
+        try:
+            proto = onnx.helper.make_node(node.op_type, read, written, **node.attributes)
+        except (TypeError, ValueError):  # an attribute that is no plain value
+            return unknown
+        found = fold(node.op_type, node.attributes, arrays, proto, node.version, most=self._most_elements)
+        return found or unknown
