@@ -208,7 +208,7 @@ def test_a_script_is_executed_once_where_nothing_is_run(
 def test_a_script_is_executed_again_for_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(COUNTED_SCRIPT)
-    analyze("train.py", training=True, cache=False, batch=(2, 4))
+    analyze("train.py", training=True, cache=False, batch=2)
     assert Path("count").read_text() == "xx"
 
 
