@@ -17,6 +17,7 @@ from analyzer.isolation.process import READING
 from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference, with_arguments
+from analyzer.loading.python.user_source.kept_executions import executions_kept
 from analyzer.loading.reading_process import HANDLERS
 from analyzer.option_table import (
     AnalyzeOptions,
@@ -82,7 +83,7 @@ def analyze(
         AnalyzerError: A child of it, by what the user must do.
         TypeError: No such option.
     """
-    with _rare_garbage_collection():
+    with _rare_garbage_collection(), executions_kept():
         return _analyze(model, inputs, options, progress or (lambda _stage, _share: None))[0]
 
 
@@ -166,7 +167,7 @@ def analyze_generation(
     # Here: every command but `generate` starts without it.
     from analyzer.pipeline.generation import analyse_generation
 
-    with _rare_garbage_collection():
+    with _rare_garbage_collection(), executions_kept():
         return analyse_generation(model, inputs, options, progress or (lambda _stage, _share: None))
 
 
@@ -194,7 +195,7 @@ def plan_capacity(
     # Here: every command but `capacity` starts without it.
     from analyzer.pipeline.capacity.plan import plan
 
-    with _rare_garbage_collection():
+    with _rare_garbage_collection(), executions_kept():
         return plan(model, inputs, options, _analyze, progress or (lambda _stage, _share: None))
 
 
@@ -226,7 +227,7 @@ def apply_plan(
     # Here: every command but `apply` starts without it.
     from analyzer.pipeline.apply.apply import apply_plan as apply_it
 
-    with _rare_garbage_collection():
+    with _rare_garbage_collection(), executions_kept():
         say = progress or (lambda _stage, _share: None)
         return apply_it(model, inputs, options, output, _analyze, say, force=force)
 

@@ -216,6 +216,7 @@ def _export_python(
     from analyzer.loading.python.source_lines import shown_path
     from analyzer.loading.python.user_model import path_of
     from analyzer.loading.python.user_module import home_folder
+    from analyzer.loading.python.user_source.script_sizes import told_batch
 
     progress("importing torch")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its C++ parts warn on standard error
@@ -227,6 +228,9 @@ def _export_python(
             from analyzer.loading.training.load_step import export_step
 
             user, inputs, exported = export_step(reference, batch, specs, opset, progress)
+            if batch is None:
+                told = told_batch(user.module, inputs.batch)
+                exported = replace(exported, notes=(*exported.notes, *told))
             batch = inputs.batch
         else:
             user, inputs, exported, batch = _export_first_that_works(reference, batch, specs, opset, progress)
@@ -243,7 +247,7 @@ def _export_python(
         inputs_origin=inputs.origin,
         guessed=tuple(spec.text for spec in inputs.guessed),
         exporter=exported.exporter,
-        notes=(*user.notes, *exported.notes, *left_out(user, inputs)),
+        notes=(*user.notes, *inputs.notes, *exported.notes, *left_out(user, inputs)),
         specs=specs,
         parameters=exported.parameters,
         parameter_bytes=exported.parameter_bytes,

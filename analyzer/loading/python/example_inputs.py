@@ -24,6 +24,8 @@ from analyzer.loading.python.plain_call import Misfit, call, given_width, misfit
 from analyzer.loading.python.solved_sizes import with_width
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import DEFAULT_BATCH, UserModel, call_example_inputs
+from analyzer.loading.python.user_source.script_data import script_data
+from analyzer.loading.python.user_source.script_sizes import script_sizes
 from analyzer.loading.torch_private import leaves_with_steps, tree_leaves, tree_map
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ class ExampleInputs:
         origin: Who chose them.
         axis_names: By position, the names of axes that vary; empty where all of ``batch_axes`` are the batch.
         guessed: What was inferred; empty where somebody said what the inputs are.
+        notes: What the report should say of where they come from.
     """
 
     arguments: tuple[Any, ...]
@@ -61,6 +64,7 @@ class ExampleInputs:
     origin: InputsOrigin
     axis_names: Mapping[int, Mapping[int, str]] = field(default_factory=dict)
     guessed: tuple[InputSpec, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def resolve_inputs(
@@ -96,7 +100,7 @@ def _first_source(
         return replace(inputs, origin="inferred", guessed=assumed) if assumed else inputs
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of inputs that are but tried
-        return _inferred(user, batch or 1, meta=meta)
+        return _from_data(user, batch or 1, meta=meta) or _inferred(user, batch or 1, meta=meta)
 
 
 def _assumed(user: UserModel, inputs: ExampleInputs) -> tuple[InputSpec, ...]:
@@ -431,18 +435,54 @@ def make_tensor(spec: InputSpec, batch: int, *, meta: bool) -> Tensor:
         return torch.randint(0, 2, sizes, dtype=dtype)
 
 
+def _from_data(user: UserModel, batch: int, *, meta: bool) -> ExampleInputs | None:
+    """Inputs like what the file has ready to train with; None where the model takes nothing of it."""
+    names = [item.name for item in needed(forward_parameters(user)) if item.kind not in _VARIADIC]
+    for data in script_data(user.module, user.model, names, batch):
+        if not _types_fit(user, data.specs):
+            continue
+        inputs = _called_with(user, data.specs, batch, "file", meta=meta)
+        if not meta:
+            order = [spec.name for spec in data.specs]
+            tensors = dict(zip(order, data.tensors(batch), strict=True))
+            inputs = replace(
+                inputs,
+                arguments=tuple(tensors.values()) if inputs.arguments else (),
+                keywords={} if inputs.arguments else tensors,
+            )
+        if _call_failure(user, inputs) is None:
+            return replace(inputs, notes=(data.note,))
+    return None
+
+
+def _types_fit(user: UserModel, specs: Sequence[InputSpec]) -> bool:
+    """Whether the weights and the source take inputs of these types, which the meta device hardly checks."""
+    kinds = {str(item.dtype).removeprefix("torch.") for item in user.model.parameters()}
+    floats = {kind for kind in kinds if "float" in kind}
+    told = {item.name: item for item in told_inputs(user.model, [spec.name for spec in specs])}
+    for spec in specs:
+        reader = told.get(spec.name)
+        reads_floats = reader is not None and reader.is_read and "float" in reader.dtype
+        if spec.dtype not in floats if "float" in spec.dtype else reads_floats and spec.dtype != "bool":
+            return False
+    return True
+
+
 def _inferred(user: UserModel, batch: int, *, meta: bool) -> ExampleInputs:
+    sizes = script_sizes(user.module, user.model)
     parameters_taken = [item for item in forward_parameters(user) if item.kind not in _VARIADIC]
     parameters = needed(parameters_taken)
     trials: list[tuple[InputSpec, ...]] = []
     problems: list[Exception] = []
 
     def fitting(further: Sequence[tuple[InputSpec, ...]]) -> ExampleInputs | None:
-        for specs in further:
+        named = [] if sizes is None else [*dict.fromkeys(map(sizes.in_place_of_usual, further))]
+        for specs in [*named, *(item for item in further if item not in named)]:
             inputs = _called_with(user, specs, batch, "inferred", meta=meta)
             problem = _call_failure(user, inputs)
             if problem is None:
-                return inputs
+                note = sizes.note(specs) if sizes is not None and specs in named else ""
+                return replace(inputs, notes=(note,) if note else ())
             trials.append(specs)
             problems.append(problem)
         return None

@@ -11,11 +11,21 @@ if TYPE_CHECKING:
 
 TriedSizes = tuple[int | None, ...]
 
+
+class OpenLength(int):
+    """The length of a sequence that is but usual: one that the user's file names goes before it."""
+
+
+class OpenSide(int):
+    """The side of an image that is but usual, likewise."""
+
+
 # Image sizes and sequence lengths to try where the layers leave them open, most usual first.
-_IMAGE_SIZES = (224, 32, 28, 64, 96, 128, 256, 299, 16, 8)
+_IMAGE_SIZES = tuple(map(OpenSide, (224, 32, 28, 64, 96, 128, 256, 299, 16, 8)))
 IMAGE_SIDE = _IMAGE_SIZES[0]
-_SEQUENCE_LENGTHS = (128, 32, 16000)
-TOKENS = (128, 32, 1)
+_SEQUENCE_LENGTHS = tuple(map(OpenLength, (128, 32, 16000)))
+TOKENS = tuple(map(OpenLength, (128, 32, 1)))
+_LENGTH, _SHORT_LENGTH = TOKENS[:2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,20 +68,22 @@ def shapes_taken_by(layer: Module) -> tuple[list[TriedSizes], str]:
 
     dtype = _weights_type(layer) or "float32"
     if isinstance(layer, nn.MultiheadAttention):
-        return [(None, 128, layer.embed_dim) if layer.batch_first else (128, None, layer.embed_dim)], dtype
+        return [_sequence(layer.embed_dim, batch_first=layer.batch_first)], dtype
     if isinstance(layer, nn.Linear):
         # A vector each, or a sequence of them.
-        return [(None, layer.in_features), (None, 128, layer.in_features)], dtype
+        return [(None, layer.in_features), (None, _LENGTH, layer.in_features)], dtype
     if isinstance(layer, nn.Conv2d):
         return [(None, layer.in_channels, size, size) for size in _IMAGE_SIZES], dtype
+    if isinstance(layer, nn.ConvTranspose2d) and layer.stride == (1, 1) and layer.padding == (0, 0):
+        return [(None, layer.in_channels, 1, 1)], dtype  # what a picture is generated from
     if isinstance(layer, nn.Conv1d):
         return [(None, layer.in_channels, size) for size in _SEQUENCE_LENGTHS], dtype
     if isinstance(layer, nn.Conv3d):
-        return [(None, layer.in_channels, 16, size, size) for size in (112, 64, 32)], dtype
+        return [(None, layer.in_channels, 16, size, size) for size in map(OpenSide, (112, 64, 32))], dtype
     if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)):
         return [(None, size) for size in TOKENS], "int64"
     if isinstance(layer, (nn.LSTM, nn.GRU, nn.RNN)):
-        return [(None, 32, layer.input_size) if layer.batch_first else (32, None, layer.input_size)], dtype
+        return [_sequence(layer.input_size, batch_first=layer.batch_first, length=_SHORT_LENGTH)], dtype
     if isinstance(layer, nn.BatchNorm2d):
         return [(None, layer.num_features, size, size) for size in _IMAGE_SIZES], dtype
     return [], dtype
@@ -114,9 +126,9 @@ def arguments_taken_by(layer: Module) -> Mapping[str, Taken]:
         return {"input1": floats((None, layer.in1_features)), "input2": floats((None, layer.in2_features))}
     if isinstance(layer, nn.LayerNorm | nn.RMSNorm):
         width = layer.normalized_shape
-        return {"input": floats((None, *width), (None, 128, *width))}
+        return {"input": floats((None, *width), (None, _LENGTH, *width))}
     if isinstance(layer, nn.BatchNorm1d):
-        return {"input": floats((None, layer.num_features), (None, layer.num_features, 128))}
+        return {"input": floats((None, layer.num_features), (None, layer.num_features, _LENGTH))}
     if isinstance(layer, nn.GroupNorm):
         return {"input": floats(*((None, layer.num_channels, size, size) for size in _IMAGE_SIZES))}
     transformer = _transformer_arguments(layer)
@@ -145,7 +157,7 @@ def _transformer_arguments(layer: Module) -> Mapping[str, Taken]:
         return Taken(dtype=dtype, shapes=(_sequence(width, batch_first=attention.batch_first),))
 
     # True is what is left out: a whole sequence of that would have no result.
-    left_out = Taken(dtype="bool", shapes=((None, 128),), values=(0,))
+    left_out = Taken(dtype="bool", shapes=((None, _LENGTH),), values=(0,))
     width = attention.embed_dim
     if first is attention:
         keys = {"key": sequence(attention.kdim), "value": sequence(attention.vdim)}
@@ -157,5 +169,5 @@ def _transformer_arguments(layer: Module) -> Mapping[str, Taken]:
     return {"tgt": sequence(width), "memory": sequence(width)}
 
 
-def _sequence(width: int, *, batch_first: bool) -> TriedSizes:
-    return (None, 128, width) if batch_first else (128, None, width)
+def _sequence(width: int, *, batch_first: bool, length: int = _LENGTH) -> TriedSizes:
+    return (None, length, width) if batch_first else (length, None, width)

@@ -45,7 +45,7 @@ def call(model: Module, arguments: Sequence[Any], keywords: Mapping[str, Any]) -
     """
     import torch
 
-    with torch.no_grad(), _packed_sequences_checked(model):
+    with torch.no_grad(), _packed_sequences_checked(model), _channels_checked(model):
         return model(*arguments, **keywords)
 
 
@@ -133,6 +133,28 @@ def _packed_sequences_checked(model: Module) -> Iterator[None]:
 
     layers = [item for item in model.modules() if isinstance(item, nn.LSTM)]
     handles = [item.register_forward_pre_hook(check) for item in layers]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def _channels_checked(model: Module) -> Iterator[None]:
+    """Inside the block transposed convolutions check channels, as the meta device does not."""
+    from torch import nn
+
+    def check(layer: Module, given: Sequence[Any]) -> None:
+        width, first = _width_of(layer), _first_tensor(given)
+        if width is None or first is None or not first.is_meta:
+            return
+        taken, axis, axis_name = width
+        if taken and _size(first, axis) != taken:  # a lazy layer has no width yet
+            raise RuntimeError(f"expected {taken} {axis_name}, got {list(first.shape)}")
+
+    kinds = (nn.ConvTranspose1d, nn.ConvTranspose2d)
+    handles = [item.register_forward_pre_hook(check) for item in model.modules() if isinstance(item, kinds)]
     try:
         yield
     finally:

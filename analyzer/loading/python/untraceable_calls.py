@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +84,13 @@ def _cuda_mode(home: str | None) -> TorchFunctionMode:
             asked = _is_cuda(keywords.get("device"))
             if asked:
                 keywords["device"] = home
-            if function is torch.Tensor.to and (asked or any(_is_cuda(item) for item in arguments[1:])):
+            # Without values a tensor cannot be moved, and need not: `.to(device)` where device is the CPU.
+            stays = function is torch.Tensor.to and arguments[0].is_meta and _is_cpu(arguments[1:], keywords)
+            if stays:
+                keywords.pop("device", None)
+            if function is torch.Tensor.to and (
+                asked or stays or any(_is_cuda(item) for item in arguments[1:])
+            ):
                 # What is left may be a type; whether to wait or to copy has gone with the device.
                 arguments = arguments[:1] + tuple(item for item in arguments if isinstance(item, torch.dtype))
                 keywords = {key: item for key, item in keywords.items() if key in ("dtype", "memory_format")}
@@ -94,6 +100,13 @@ def _cuda_mode(home: str | None) -> TorchFunctionMode:
             return function(*arguments, **keywords)
 
     return WithoutCuda()
+
+
+def _is_cpu(arguments: Sequence[object], keywords: Mapping[str, object]) -> bool:
+    import torch
+
+    devices = [*arguments[:1], keywords.get("device")]
+    return any(item == "cpu" or (isinstance(item, torch.device) and item.type == "cpu") for item in devices)
 
 
 def _is_cuda(value: object) -> bool:

@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from analyzer.errors import AnalyzerError, InputError, ModelError
+from analyzer.loading.dependencies import Dependencies, recording
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.construction import (
     called_with,
@@ -35,6 +36,13 @@ from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, unscrip
 from analyzer.loading.python.user_module import executed, home_folder, importable
 from analyzer.loading.python.user_module import (
     user_failure as user_failure,  # also for whoever runs a UserModel
+)
+from analyzer.loading.python.user_source.kept_executions import (
+    KeptExecution,
+    are_kept,
+    execution_of,
+    keep,
+    kept_execution,
 )
 from analyzer.loading.python.user_source.training_loops import TrainingLoop
 
@@ -82,12 +90,34 @@ def load_user_model(reference: Reference, *, meta: bool, specs: Sequence[InputSp
     Raises:
         ModelError: No model, several, one that needs arguments, or code that raises.
     """
+    inputs = {parameter_of(spec.name) for spec in specs}
+    kept = kept_execution(reference, meta=meta, inputs=inputs)
+    if kept is not None or not are_kept():
+        return _loaded(reference, kept, inputs, meta=meta)[0]
+    found: KeptExecution | AnalyzerError | None = None
+    recorded: list[Dependencies] = []
+    try:
+        with recording(home_folder(reference)) as recorded:
+            user, found = _loaded(reference, None, inputs, meta=meta)
+    except AnalyzerError as error:
+        found = error
+        raise
+    finally:
+        if found is not None:
+            keep(reference, found, recorded[0], meta=meta, inputs=inputs)
+    return user
+
+
+def _loaded(
+    reference: Reference, kept: KeptExecution | None, inputs: Collection[str], *, meta: bool
+) -> tuple[UserModel, KeptExecution | None]:
+    """The model of a file, executed where nothing was kept of it, and what may be kept."""
     import torch
 
-    inputs = {parameter_of(spec.name) for spec in specs}
+    execution = None
     # What the user's code prints is no result of ours: standard output may be a report.
     with (
-        importable(home_folder(reference)) as finder,
+        importable(home_folder(reference), kept.modules if kept is not None else {}) as finder,
         construction_lines(),
         redirect_stdout(sys.stderr),
         _empty_command_line(reference),
@@ -107,11 +137,17 @@ def load_user_model(reference: Reference, *, meta: bool, specs: Sequence[InputSp
                 built = configured(reference)
                 module, assumed = built.module, built.assumed
                 choice = ChosenModel(name=module.__name__, candidate=module.model)
+            elif kept is not None:
+                module, choice = kept.module, kept.afresh()
+                finder.loops += kept.loops
             else:
                 module = executed(reference, finder)
             with _told_of(finder.loops):
-                if reference.kind != "configuration":
+                if reference.kind != "configuration" and kept is None:
+                    random_state = torch.get_rng_state()
                     choice = choose(reference, module, inputs)
+                    if are_kept():
+                        execution = execution_of(module, choice, finder.loops, random_state)
                 model, is_function, notes = _build(reference, choice, module, inputs)
         model = unwrapped(model)
         model.eval()
@@ -123,7 +159,7 @@ def load_user_model(reference: Reference, *, meta: bool, specs: Sequence[InputSp
         f"{loop.told} What follows it was left out, but functions, classes and example_inputs."
         for loop in finder.loops
     )
-    return UserModel(
+    user = UserModel(
         model=model,
         name=choice.name,
         module=module,
@@ -132,6 +168,7 @@ def load_user_model(reference: Reference, *, meta: bool, specs: Sequence[InputSp
         assumed=assumed,
         notes=(*choice.notes, *notes, *left_out),
     )
+    return user, execution
 
 
 @contextmanager

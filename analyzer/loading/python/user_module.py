@@ -12,12 +12,12 @@ import re
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
-from types import CodeType, FrameType, ModuleType
+from types import CodeType, FrameType, MappingProxyType, ModuleType
 
 from analyzer.errors import AnalyzerError, ModelError
 from analyzer.loading.dependencies import is_library
@@ -92,11 +92,14 @@ class _FinderUntilTraining(MetaPathFinder):
 
 
 @contextmanager
-def importable(folder: str) -> Iterator[_FinderUntilTraining]:
+def importable(
+    folder: str, kept: Mapping[str, ModuleType] = MappingProxyType({})
+) -> Iterator[_FinderUntilTraining]:
     """Puts a folder first on the import path, and forgets its modules before, so that edits are seen.
 
     Args:
         folder: It; empty for none.
+        kept: Modules of the user's that stay as they were executed.
 
     Yields:
         What finds modules inside the block, and knows where their execution was stopped.
@@ -107,6 +110,7 @@ def importable(folder: str) -> Iterator[_FinderUntilTraining]:
         if getattr(module, _MARK, False) and isinstance(file, str):
             del sys.modules[name]
     before = set(sys.modules)
+    sys.modules.update(kept)
     first = [folder] if folder else []
     sys.path[:0] = first
     finder = _FinderUntilTraining()
@@ -260,13 +264,31 @@ def user_failure(error: BaseException, what: str, kind: type[AnalyzerError] = Mo
     return kind(f"{what}{where}: {message}", hint=_what_to_do(error))
 
 
+def _beside_the_script(error: FileNotFoundError) -> str | None:
+    """The folder of the user's file where it holds what was looked for in the working folder."""
+    name = error.filename
+    if not isinstance(name, str) or os.path.isabs(name):
+        return None
+    for frame in traceback.extract_tb(error.__traceback__):
+        if is_library(frame.filename):
+            continue
+        folder = os.path.dirname(os.path.abspath(frame.filename))
+        if os.path.exists(os.path.join(folder, name)):
+            return folder
+    return None
+
+
 def _what_to_do(error: BaseException) -> str | None:
     if isinstance(error, ModuleNotFoundError):
         return f"Install what provides {error.name!r} into the environment that runs analyze."
     if isinstance(error, FileNotFoundError):
+        beside = _beside_the_script(error)
+        if beside is not None:
+            return f"It lies beside the script: go to {beside} and run analyze there."
         return (
-            f"Relative paths start in the working folder ({os.getcwd()}). Trained weights are not needed here: "
-            "build_model() may leave them out."
+            f"Relative paths start in the working folder ({os.getcwd()}): run from the folder that holds it, "
+            "or put a small file of the same form there (what is counted from it, such as a vocabulary, is "
+            "then the small file's). Trained weights are not needed here: build_model() may leave them out."
         )
     if isinstance(error, SystemExit) and any(
         frame.f_code.co_filename.endswith("argparse.py") for frame, _ in traceback.walk_tb(error.__traceback__)
@@ -283,6 +305,11 @@ def _what_to_do(error: BaseException) -> str | None:
             "package.module:Name in place of the path."
         )
     if _NO_NETWORK.search(f"{type(error).__name__}: {error}"):
+        if any("datasets" in frame.filename for frame in traceback.extract_tb(error.__traceback__)):
+            return (
+                "Nothing could be downloaded. Data are not needed here: load them under "
+                "`if __name__ == '__main__':`, or put tensors of the same shape in their place."
+            )
         return (
             "Nothing could be downloaded. Trained weights are not needed here: build the model from its "
             "configuration (transformers: AutoModel.from_config), or without pretrained weights."
@@ -290,6 +317,7 @@ def _what_to_do(error: BaseException) -> str | None:
     if NO_CUDA.search(str(error)):
         return (
             "There is no CUDA device here: let the model be built on the CPU "
-            "(map_location='cpu' for a checkpoint). The GPU is predicted."
+            "(map_location='cpu' for a checkpoint), and ask torch.cuda under `if torch.cuda.is_available():`. "
+            "The GPU is predicted."
         )
     return None

@@ -1,0 +1,167 @@
+"""Executions of a user's file that one analysis asks for again: what stands before a training loop runs once.
+
+Once on the meta device and once with weights, which an analysis needs for a run. Nothing is kept beyond the
+analysis, nor where a file that was read has changed.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from analyzer.errors import AnalyzerError
+from analyzer.loading.dependencies import Dependencies, count_as_read, is_library
+from analyzer.loading.model_reference import Reference
+from analyzer.loading.python.model_choice import ChosenModel
+from analyzer.loading.python.parameter_sizes import parameter_sizes
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from analyzer.loading.python.user_source.training_loops import TrainingLoop
+
+# Weights of a model that is kept beside the one in use.
+_LARGEST_KEPT_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptExecution:
+    """A file that was executed, with what it takes to build its model once more.
+
+    Attributes:
+        module: The executed file.
+        choice: Its model, as it was before anything was done with it.
+        loops: Where its execution, and that of its imports, ended.
+        modules: The user's modules, by name in ``sys.modules``.
+        random_state: Of PyTorch's generator when the file had been executed.
+    """
+
+    module: ModuleType
+    choice: ChosenModel
+    loops: tuple[TrainingLoop, ...]
+    modules: Mapping[str, ModuleType]
+    random_state: Tensor
+
+    def afresh(self) -> ChosenModel:
+        """The model as the file made it, in the place of the one that has been used."""
+        import torch
+
+        torch.set_rng_state(self.random_state)
+        if not isinstance(self.choice.candidate, torch.nn.Module):
+            return self.choice
+        candidate = copy.deepcopy(self.choice.candidate)
+        vars(self.module)[self.choice.name.partition(".")[0]] = candidate
+        return ChosenModel(
+            name=self.choice.name, candidate=candidate, notes=self.choice.notes, beside=self.choice.beside
+        )
+
+
+_ExecutionAsked = tuple[Reference, bool, frozenset[str], str]
+
+
+@dataclass(slots=True)
+class _KeptAnswer:
+    asked: _ExecutionAsked
+    found: KeptExecution | AnalyzerError
+    dependencies: Dependencies
+
+
+_KEPT: ContextVar[list[_KeptAnswer] | None] = ContextVar("kept executions", default=None)
+
+
+@contextmanager
+def executions_kept() -> Iterator[None]:
+    """Inside the block a file is executed once for each way of building its model."""
+    if _KEPT.get() is not None:
+        yield
+        return
+    token = _KEPT.set([])
+    try:
+        yield
+    finally:
+        _KEPT.reset(token)
+
+
+def are_kept() -> bool:
+    """Whether executions are kept here."""
+    return _KEPT.get() is not None
+
+
+def _asked(reference: Reference, *, meta: bool, inputs: Collection[str]) -> _ExecutionAsked:
+    return reference, meta, frozenset(inputs), os.getcwd()
+
+
+def kept_execution(reference: Reference, *, meta: bool, inputs: Collection[str]) -> KeptExecution | None:
+    """What was kept of the same question, as long as all that was read is as it was.
+
+    Raises:
+        AnalyzerError: The execution failed, and would again.
+    """
+    kept = _KEPT.get() or []
+    for item in [item for item in kept if item.asked == _asked(reference, meta=meta, inputs=inputs)]:
+        if not item.dependencies.unchanged():
+            kept.remove(item)
+            continue
+        count_as_read(item.dependencies)
+        if isinstance(item.found, AnalyzerError):
+            raise item.found
+        return item.found
+    return None
+
+
+def keep(
+    reference: Reference,
+    found: KeptExecution | AnalyzerError | None,
+    dependencies: Dependencies,
+    *,
+    meta: bool,
+    inputs: Collection[str],
+) -> None:
+    """Keeps an execution, or why it failed, for the rest of the analysis."""
+    kept = _KEPT.get()
+    if kept is not None and found is not None:
+        asked = _asked(reference, meta=meta, inputs=inputs)
+        kept.append(_KeptAnswer(asked=asked, found=found, dependencies=dependencies))
+
+
+def execution_of(
+    module: ModuleType, choice: ChosenModel, loops: Collection[TrainingLoop], random_state: Tensor
+) -> KeptExecution | None:
+    """What to keep of a file just executed; None of a model that is too large, or that cannot be copied."""
+    import torch
+
+    candidate: Any = choice.candidate
+    if isinstance(candidate, torch.nn.Module):
+        if "." in choice.name or (
+            _on_memory(candidate) and parameter_sizes(candidate.parameters())[1] > _LARGEST_KEPT_BYTES
+        ):
+            return None
+        copied = None
+        with suppress(Exception):  # some tensors and some users' objects cannot be copied
+            copied = copy.deepcopy(candidate)
+        if copied is None:
+            return None
+        candidate = copied
+    own = {
+        name: item
+        for name, item in tuple(sys.modules.items())
+        if isinstance(file := getattr(item, "__file__", None), str) and not is_library(os.path.abspath(file))
+    }
+    return KeptExecution(
+        module=module,
+        choice=ChosenModel(name=choice.name, candidate=candidate, notes=choice.notes, beside=choice.beside),
+        loops=tuple(loops),
+        modules=own,
+        random_state=random_state,
+    )
+
+
+def _on_memory(model: Any) -> bool:
+    return any(not parameter.is_meta for parameter in model.parameters())
