@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from analyzer.errors import InputError, MeasurementError
 from analyzer.loading import reader
 from analyzer.loading.from_onnx import default_opset, fed_inputs, sizes_as_written
-from analyzer.loading.input_values.filled_values import decides, whole_values
+from analyzer.loading.input_values.filled_values import decides, range_filled, whole_values
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.python.example_inputs import flatten, resolve_inputs, tensor_names
 from analyzer.loading.python.input_spec import InputSpec, drawn_values, parse_input
