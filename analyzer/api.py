@@ -32,7 +32,6 @@ from analyzer.pipeline.batches import batch_models, correction_of, read_ahead
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
 from analyzer.pipeline.exports.exported_batches import exported_batches, missing_note
 from analyzer.pipeline.exports.training_batches import traced_steps
-from analyzer.pipeline.forms import asked_precision, in_form
 from analyzer.pipeline.measure import measure_batches
 from analyzer.pipeline.measurement_memory import memory_of
 from analyzer.pipeline.options import (
@@ -42,6 +41,7 @@ from analyzer.pipeline.options import (
     replayed_invocation,
     require_keywords,
 )
+from analyzer.pipeline.precisions.forms import asked_precision, in_form
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph, prepare, with_measured_sizes
 from analyzer.pipeline.replay.write import write_replay_data

@@ -19,8 +19,8 @@ from analyzer.graph import Graph, Node, Tensor
 from analyzer.loading.loaded import Loaded
 from analyzer.ort.execution import Group, NodePlacement
 from analyzer.ort.placement import best_opset
-from analyzer.pipeline import forms
 from analyzer.pipeline.decided_sizes import size_notes
+from analyzer.pipeline.precisions import forms
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.prediction.estimate import Estimate, Overhead
 from analyzer.record.analysis import (

@@ -13,9 +13,9 @@ from analyzer.decision.ranking import ranking
 from analyzer.devices.device import Device
 from analyzer.pipeline import build_record
 from analyzer.pipeline.batches import BatchModels, sweep_of
-from analyzer.pipeline.forms import asked_precision
 from analyzer.pipeline.measure import Measured
-from analyzer.pipeline.precision_table import precision_tables
+from analyzer.pipeline.precisions.forms import asked_precision
+from analyzer.pipeline.precisions.precision_table import precision_tables
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.pipeline.subgraph_results import body_results

@@ -21,10 +21,10 @@ from analyzer.ort.execution import Group, Session
 from analyzer.pipeline.basis import AnalysisBasis
 from analyzer.pipeline.batches import BatchModels, correction_of
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
-from analyzer.pipeline.forms import asked_precision, in_form, note
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.offers import Offers, offers_of
 from analyzer.pipeline.options import Options, make_options
+from analyzer.pipeline.precisions.forms import asked_precision, in_form, note
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph, at_batch, prepare
 from analyzer.pipeline.replay.read import batch_models_of, prepared_of
