@@ -28,7 +28,7 @@ from analyzer.option_table import (
 )
 from analyzer.pipeline import build_record, environment
 from analyzer.pipeline.basis import AnalysisBasis
-from analyzer.pipeline.batches import batch_models, correction_of, read_ahead
+from analyzer.pipeline.batches import batch_models, corrections_of, read_ahead
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
 from analyzer.pipeline.exports.exported_batches import exported_batches, missing_note
 from analyzer.pipeline.exports.training_batches import traced_steps
@@ -107,8 +107,8 @@ def _analyze(
     with _timed(timings, "predict and decide"):
         at_own_batch = measured.get(loaded.batch or 0)  # 0: a model without a batch
         prepared = prepared if at_own_batch is None else with_measured_sizes(prepared, at_own_batch.shapes)
-        correction = correction_of(options, targets.cpu, prepared, at_own_batch)
-        predictor = Predictor(options, targets.cpu, correction)
+        here, elsewhere = corrections_of(options, targets.cpu, prepared, at_own_batch)
+        predictor = Predictor(options, targets.cpu, here, elsewhere=elsewhere)
         batches = batch_models(loaded, prepared, options, progress, steps, measured)
         decisions = decide_on(predictor, prepared, batches, targets.gpus, loaded.batch, measured)
     missing = missing_note(loaded, options, batches.prepared_graphs, exported.why_not)

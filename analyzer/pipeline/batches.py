@@ -18,7 +18,7 @@ from analyzer.pipeline.exports.training_batches import Steps, prepared_steps
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.precisions.forms import in_form
-from analyzer.pipeline.predictor import Predictor, decision_inputs_by_batch
+from analyzer.pipeline.predictor import Predictor, decision_inputs_by_batch, undisturbed_s
 from analyzer.pipeline.prepared import PreparedGraph, at_batch, with_measured_sizes
 from analyzer.pipeline.target_devices import model_precision
 from analyzer.progress import Progress
@@ -33,15 +33,24 @@ _FEWEST_BATCHES = (1, 64, 4096)
 _EXACT_UP_TO = 160
 
 
-def correction_of(options: Options, cpu: Device, prepared: PreparedGraph, measured: Measured | None) -> float:
-    """Measured over predicted latency of the CPU, so that other batches start from what was seen; else 1."""
+def corrections_of(
+    options: Options, cpu: Device, prepared: PreparedGraph, measured: Measured | None
+) -> tuple[float, float]:
+    """Measured over predicted latency of the CPU, so that other batches start from what was seen; else 1.
+
+    Returns:
+        For this CPU, and for those of other machines, which nobody disturbs as this one was.
+    """
     if measured is None or measured.cpu_latency is None:
-        return 1.0
+        return 1.0, 1.0
     # One factor for the whole run, not one for each group: of other batches only the sum is corrected.
     precision = model_precision(prepared.graph)
     session = prediction.predict_session(prepared.cpu_work, cpu, precision=precision, threads=options.threads)
-    predicted = session.total()
-    return measured.cpu_latency.time_s / predicted.time_s if predicted.time_s > 0 else 1.0
+    predicted, timed = session.total().time_s, measured.cpu_latency
+    if predicted <= 0:
+        return 1.0, 1.0
+    alone = undisturbed_s(predicted, timed) if measured.busy else timed.time_s
+    return timed.time_s / predicted, alone / predicted
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

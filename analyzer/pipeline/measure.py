@@ -65,6 +65,7 @@ class Measured:
         cpu_groups, cpu_times: What the CPU session executed, and its times.
         cuda_groups, cuda_times: The same for the CUDA session.
         shapes: Of tensors, as the CPU session had them.
+        busy: Whether other processes disturbed the CPU's run.
         facts: For ``environment.measurement``.
         messages: What went wrong, in plain sentences.
     """
@@ -76,6 +77,7 @@ class Measured:
     cuda_groups: tuple[Group, ...] = ()
     cuda_times: tuple[Estimate | None, ...] = ()
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    busy: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
     messages: tuple[str, ...] = ()
 
@@ -342,6 +344,7 @@ def _joined(measured: Measured, graph: Graph, measurement: Measurement, session:
             cpu_groups=groups,
             cpu_times=times,
             shapes=shapes_of(measurement),
+            busy=measurement.busy,
             facts=facts,
             messages=messages,
         )

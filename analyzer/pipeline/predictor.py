@@ -50,6 +50,7 @@ class Predictor:
         cpu: The CPU of the decision.
         correction: Measured over predicted latency of the CPU, by which other batches are scaled; 1 where
             nothing was measured.
+        elsewhere: The same for CPUs of other machines: less where others disturbed the run; None for alike.
         offers: What can be rented; None reads the catalogue and the options' price list.
     """
 
@@ -59,10 +60,13 @@ class Predictor:
         cpu: Device,
         correction: float = 1.0,
         offers: Offers | None = None,
+        *,
+        elsewhere: float | None = None,
     ) -> None:
         self.options = options
         self.cpu = cpu
         self.correction = correction
+        self.elsewhere = correction if elsewhere is None else elsewhere
         self.offers = offers_of(options) if offers is None else offers
         self.instances = self.offers.instances
         self.pins = tuple(parse_pin(text) for text in options.pins)
@@ -362,10 +366,11 @@ class Predictor:
         there = prediction.predict_session(work, cpu, precision=precision)
         if measured is None or not (measured.cpu_latency or measured.cpu_times):
             # Of another batch than that which ran: what it showed of the model is true of this one too.
-            return there.scaled(self.correction).total()
+            return there.scaled(self.elsewhere).total()
         here = prediction.predict_session(work, self.cpu, precision=precision, threads=self.options.threads)
-        times = self._cpu_times(prepared, measured)
-        return _as_measured_elsewhere(there.estimates(), here.estimates(), times, measured.cpu_latency)
+        own = here.estimates()
+        times, run = _undisturbed(own, self._cpu_times(prepared, measured), measured)
+        return _as_measured_elsewhere(there.estimates(), own, times, run)
 
     def _runs_beside_hosts(
         self,
@@ -415,8 +420,8 @@ class Predictor:
             here = prediction.predict_session(
                 prepared.on_cpu.cpu_work, self.cpu, precision=on_cpu, threads=self.options.threads
             ).estimates()
-            run = measured.cpu_latency
-            corrected = _corrected(question.cpu_times, here, times.cpu, run)
+            seen, run = _undisturbed(here, times.cpu, measured)
+            corrected = _corrected(question.cpu_times, here, seen, run)
             before, after = _sum_of(question.cpu_times), _sum_of(corrected)
             beside = after / before if before else 1.0
             fallen = [group.provider == "cpu" for group in question.cuda_groups]
@@ -460,7 +465,7 @@ class Predictor:
         if key not in self._beside:
             # ``--threads`` belongs to the decision's CPU.
             options = replace(self.options, cpu=host.cpu.slug, threads=None)
-            self._beside[key] = Predictor(options, host.cpu, 1.0 if ran else self.correction, self.offers)
+            self._beside[key] = Predictor(options, host.cpu, 1.0 if ran else self.elsewhere, self.offers)
         return self._beside[key]
 
     def what_if(
@@ -479,7 +484,7 @@ class Predictor:
         own_precision = decision_precision(self.options, prepared.graph, gpu)
         if self.options.precision is None and is_full(own_precision) and "fp16" in gpu.peak_flops_per_s:
             options = replace(self.options, precision="fp16")
-            half = Predictor(options, self.cpu, self.correction, self.offers)
+            half = Predictor(options, self.cpu, self.correction, self.offers, elsewhere=self.elsewhere)
             in_half = half.decision_input(prepared, gpu, batch, on_cpu, per_operator=False)
             changes.append(WhatIf(change="in fp16", question=in_half))
         opset = opset_with_kernels(prepared)
@@ -519,6 +524,33 @@ def _adding_up(times: GroupEstimates, run: Estimate | None) -> GroupEstimates:
     if run is None or not spent:
         return times
     return tuple(None if time is None else time.scaled(run.time_s / spent) for time in times)
+
+
+def _undisturbed(
+    here: GroupEstimates, times: GroupEstimates, measured: Measured
+) -> tuple[GroupEstimates, Estimate | None]:
+    """What a run here says of other machines: of one that others disturbed only what they cannot explain.
+
+    How long it was held up is nothing of the model's, and nobody holds it up elsewhere: between the quietest
+    that it may have been and what was timed, the prediction decides. It is as sure as before.
+
+    Args:
+        here: Predicted on this CPU, by group.
+        times: What they took on it.
+        measured: The run.
+    """
+    run, spent = measured.cpu_latency, _sum_of(here)
+    timed = run or total(time for time in times if time is not None)
+    if not measured.busy or not spent:
+        return times, run
+    quiet = undisturbed_s(spent, timed)
+    as_predicted = tuple(None if time is None else time.scaled(quiet / spent) for time in here)
+    return as_predicted, replace(timed, time_s=quiet, low_s=quiet, high_s=quiet)
+
+
+def undisturbed_s(predicted_s: float, timed: Estimate) -> float:
+    """What a disturbed run may have taken alone: as predicted, within the quietest and what was timed."""
+    return min(max(predicted_s, timed.low_s), timed.time_s)
 
 
 def _as_measured_elsewhere(

@@ -87,7 +87,10 @@ class ReplayGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRun:
-    """What was measured at another batch than the record's; ``groups`` is empty where no profile was had."""
+    """What was measured at another batch than the record's; ``groups`` is empty where no profile was had.
+
+    ``busy`` says whether other processes disturbed it.
+    """
 
     batch: Count
     session: Literal["cpu", "cuda"]
@@ -95,6 +98,7 @@ class ReplayRun:
     low_s: Amount
     high_s: Amount
     groups: tuple[ReplayGroup, ...] = ()
+    busy: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

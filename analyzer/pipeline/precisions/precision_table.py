@@ -267,7 +267,8 @@ class _Table:
             base = self._predictor
             options = replace(base.options, precision=precision)
             # The run's correction is of the machine: it holds for what any form of the model computes there.
-            question = Predictor(options, base.cpu, base.correction, base.offers).decision_input(
+            alike = Predictor(options, base.cpu, base.correction, base.offers, elsewhere=base.elsewhere)
+            question = alike.decision_input(
                 prepared, self._gpu, self._batch, self._measured if ran else None, per_operator=False
             )
             self._planned[key] = (question, session_plans(question))

@@ -19,7 +19,7 @@ from analyzer.errors import RecordError
 from analyzer.option_table import RecordOptions
 from analyzer.ort.execution import Group, Session
 from analyzer.pipeline.basis import AnalysisBasis
-from analyzer.pipeline.batches import BatchModels, correction_of
+from analyzer.pipeline.batches import BatchModels, corrections_of
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.offers import Offers, offers_of
@@ -154,8 +154,8 @@ def _basis(
     measured: dict[int, Measured] = {}
     if prepared is recorded:  # what was run is the model as it is
         measured = _measured(analysis, gpu, options, same_cpu=cpu == own)
-    correction = correction_of(options, cpu, prepared, measured.get(analysis.model.batch or 0))
-    predictor = Predictor(options, cpu, correction, _offers(analysis, options))
+    here, elsewhere = corrections_of(options, cpu, prepared, measured.get(analysis.model.batch or 0))
+    predictor = Predictor(options, cpu, here, _offers(analysis, options), elsewhere=elsewhere)
     return AnalysisBasis(predictor=predictor, prepared=prepared, models=models, gpu=gpu, measured=measured)
 
 
@@ -424,7 +424,7 @@ def _with_run(measured: Measured, run: ReplayRun) -> Measured:
     groups = tuple(_group(group, run.session) for group in run.groups)
     times = tuple(_group_time(group, "measured") for group in run.groups)
     if run.session == "cpu":
-        return replace(measured, cpu_latency=latency, cpu_groups=groups, cpu_times=times)
+        return replace(measured, cpu_latency=latency, cpu_groups=groups, cpu_times=times, busy=run.busy)
     return replace(measured, cuda_latency=latency, cuda_groups=groups, cuda_times=times)
 
 
@@ -437,14 +437,16 @@ def _cpu_at_own_batch(analysis: Analysis, base: int) -> dict[int, Measured]:
     rows = [group for group in analysis.groups if group.session == "cpu"]
     if as_it_stands and not rows:
         raise RecordError("The record holds no times of the CPU.", hint="Analyse the model itself with --gpu.")
-    whole = _latency(plan)
+    whole, own = _latency(plan), analysis.environment.measurement.get("cpu")
+    busy = isinstance(own, Mapping) and own.get("busy") is True
     # A run without a profile: its groups are predicted, and are predicted again.
     profiled = all(group.origin == "measured" or group.time_s is None for group in rows)
     if not profiled and plan.origin == "measured":
-        return {base: Measured(cpu_latency=whole)}
+        return {base: Measured(cpu_latency=whole, busy=busy)}
     return {
         base: Measured(
             cpu_latency=whole,
+            busy=busy,
             cpu_groups=tuple(_group(group, "cpu") for group in rows),
             cpu_times=tuple(_group_time(group, group.origin) for group in rows),
         )

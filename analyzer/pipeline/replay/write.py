@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from analyzer.devices import catalogue
@@ -148,7 +148,8 @@ def runs_at_other_batches(measured: Mapping[int, Measured], base: int | None) ->
     runs = []
     for batch, at_batch in sorted(measured.items()):
         if batch != (base or 0):
-            runs += [_run(batch, "cpu", at_batch.cpu_latency, at_batch.cpu_groups, at_batch.cpu_times)]
+            on_cpu = _run(batch, "cpu", at_batch.cpu_latency, at_batch.cpu_groups, at_batch.cpu_times)
+            runs.append(on_cpu and replace(on_cpu, busy=at_batch.busy))
             runs += [_run(batch, "cuda", at_batch.cuda_latency, at_batch.cuda_groups, at_batch.cuda_times)]
     return tuple(run for run in runs if run is not None)
 
