@@ -69,7 +69,7 @@ def _timed(analysis: Analysis) -> Iterator[PlanResult]:
 _STILL_A_TIME = 2.5  # times, from one end of a measured time's interval to the other
 _STILL_CLEAR = 10.0  # times, from one end of a speed-up's interval to the other
 # Why stands in the message on the measurement.
-_MEASURE_AGAIN = "Measure again on a quiet machine: this answer is rough."
+_MEASURE_AGAIN = "Measure again on a quiet machine, or predict (--no-run): this answer is rough."
 
 
 def confidence(analysis: Analysis) -> str:
