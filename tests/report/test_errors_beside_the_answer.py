@@ -75,3 +75,13 @@ def test_of_several_errors_the_first_is_told_and_how_many_more_there_are() -> No
     said = verdict_words.errors(with_findings(long, DIFFERS, DIFFERS))
     assert said.endswith(" …. 2 more errors are among the findings.")
     assert len(said) < 260
+
+
+def test_an_error_that_costs_next_to_nothing_waits_among_the_findings() -> None:
+    told = factory.analysis()
+    quickest_s = min(plan.latency_s for plan in told.plans)
+    copies = replace(DIFFERS, code="A102", message="1 copy of 16 B", seconds=quickest_s * 0.019)
+    assert verdict_words.errors(with_findings(copies)) == ""
+    assert "1 error</span>" in html.render(with_findings(copies))
+    dearer = replace(copies, seconds=quickest_s * 0.021)
+    assert verdict_words.errors(with_findings(copies, dearer)) == "Error A102: 1 copy of 16 B."

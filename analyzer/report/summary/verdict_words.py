@@ -102,9 +102,14 @@ def errors(analysis: Analysis) -> str:
     """The findings that are errors, in a sentence or two beside the answer; empty where there is none.
 
     A note can wait until a reader comes to the findings. That a model computes something else in ONNX Runtime,
-    or half of it beside the GPU, cannot.
+    or half of it beside the GPU, cannot; what costs less than a fiftieth of every plan can.
     """
-    found = [finding for finding in analysis.findings if finding.severity == "error"]
+    quickest_s = min((plan.latency_s for plan in analysis.plans), default=0.0)
+    found = [
+        finding
+        for finding in analysis.findings
+        if finding.severity == "error" and (finding.seconds is None or finding.seconds >= _OF_NOTE * quickest_s)
+    ]
     if not found:
         return ""
     # A list of copies names every tensor: all of it stands in the finding.
@@ -115,6 +120,7 @@ def errors(analysis: Analysis) -> str:
 
 
 _LONGEST_ERROR = 200
+_OF_NOTE = 0.02
 
 
 def subject(analysis: Analysis) -> str:
