@@ -38,10 +38,10 @@ LAYERS = {
 def load(tmp_path: Path) -> Callable[..., Any]:
     """Runs a file with this code; torch and nn are imported for it."""
 
-    def build(code: str) -> Any:
+    def build(code: str, name: str = "") -> Any:
         path = tmp_path / "user_model.py"
         path.write_text("import torch\nfrom torch import nn\n" + textwrap.dedent(code))
-        return load_user_model(parse_reference(str(path)), meta=False)
+        return load_user_model(parse_reference(f"{path}:{name}" if name else str(path)), meta=False)
 
     return build
 
@@ -219,6 +219,38 @@ def test_lengths_of_sequences_are_as_long_as_the_sequences(load: Callable[..., A
     inputs = resolve_inputs(user, [], 2, meta=False)
     assert [spec.text for spec in inputs.guessed] == ["x=B,128,16:float32", "lengths=B:int64=128"]
     assert torch.equal(inputs.arguments[1], torch.tensor([128, 128]))
+
+
+def test_a_docstring_names_sizes_that_the_model_was_built_with(load: Callable[..., Any]) -> None:
+    """Log-mel features of a speech encoder: a plane of frames and features is no image of 224 by 224."""
+    user = load(
+        """
+        class Subsampling(nn.Module):
+            def __init__(self, n_mels):
+                super().__init__()
+                self.conv = nn.Conv2d(1, 4, 3, stride=4, padding=1)
+                self.out = nn.Linear(4 * ((n_mels + 3) // 4), 16)
+            def forward(self, feats, lengths):
+                x = self.conv(feats.unsqueeze(1))
+                b, c, t, f = x.shape
+                x = self.out(x.transpose(1, 2).reshape(b, t, c * f))
+                return x, (lengths + 3) // 4
+
+        class Net(nn.Module):
+            '''An encoder. feats: (B, T, n_mels) log-mel; lengths: (B,) frames.'''
+            def __init__(self, n_mels):
+                super().__init__()
+                self.front = Subsampling(n_mels)
+                self.head = nn.Linear(16, 5)
+            def forward(self, feats, lengths):
+                x, left = self.front(feats, lengths)
+                mask = torch.arange(x.size(1))[None, :] < left[:, None]
+                return self.head(x) * mask[..., None]
+        """,
+        "Net(n_mels=80)",
+    )
+    inputs = resolve_inputs(user, [], 2, meta=False)
+    assert [spec.text for spec in inputs.guessed] == ["feats=B,128,80:float32", "lengths=B:int64=128"]
 
 
 # Hugging Face's glossary: ids and masks are whole numbers, a row of them for each text.

@@ -6,7 +6,9 @@ import inspect
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -42,20 +44,35 @@ _WORDS: Mapping[str, Dimension] = {
     **dict.fromkeys(("hidden", "hidden_size", "embed_dim", "in_features", "freq", "k", "num_classes"), None),
 }
 _GROUP = re.compile(r"\[([^\[\]()]{1,60})\]|\(([^\[\]()]{1,60})\)")
-# What begins the words on a parameter: ``x: ``, ``x (Tensor): ``, ``:param x: ``, a name in double backquotes.
-_ENTRY = r"(?:^|\n)\s*(?:[-*]\s*|:param\s+)?`{{0,2}}{name}`{{0,2}}\s*(?:\([^)\n]*\)\s*)?:|``{name}``"
-_ANY_ENTRY = re.compile(r"\n\s*(?:[-*]\s*|:param\s+)?`{0,2}\w+`{0,2}\s*(?:\([^)\n]*\)\s*)?:|\n\s*\n")
+# What begins the words on a parameter: ``x: ``, ``x (Tensor): ``, ``:param x: ``, a name in double backquotes;
+# several may stand in one line, ``x: (B, T); lengths: (B,)``.
+_ENTRY = r"(?:^|\n|[.;]\s)\s*(?:[-*]\s*|:param\s+)?`{{0,2}}{name}`{{0,2}}\s*(?:\([^)\n]*\)\s*)?:|``{name}``"
+_ANY_ENTRY = re.compile(r"(?:\n|[.;]\s)\s*(?:[-*]\s*|:param\s+)?`{0,2}\w+`{0,2}\s*(?:\([^)\n]*\)\s*)?:|\n\s*\n")
 _SIDE = re.compile(r"(?<![\w.])(\d{2,4}) ?[x×] ?\1(?![\w.])")
 # What models call the side of the images that they are built for.
 _SIDES = ("img_size", "image_size", "input_size", "resolution", "input_resolution")
 
 
+# Whole numbers that models were built with, by parameter.
+_BUILT_WITH: WeakKeyDictionary[object, Mapping[str, int]] = WeakKeyDictionary()
+
+
+def remember_sizes(model: object, sizes: Mapping[str, int]) -> None:
+    """Keeps the whole numbers that a model was built with, by which its docstrings may name sizes."""
+    with suppress(TypeError):  # what nothing can refer to weakly is no model
+        _BUILT_WITH[model] = sizes
+
+
 def documented_shapes(model: Module, names: Iterable[str]) -> dict[str, Dimensions]:
-    """The shapes that the docstrings of ``forward`` and of the class tell, by name."""
+    """The shapes that the docstrings of ``forward`` and of the class tell, by name.
+
+    Sizes that they name are those that the model was built with, as far as these are known.
+    """
     found: dict[str, Dimensions] = {}
+    sizes = {name.lower(): size for name, size in _BUILT_WITH.get(model, {}).items()}
     for name in names:
         for text in _docstrings(model)[:2]:
-            dimensions = _in_text(text, name)
+            dimensions = _in_text(text, name, sizes)
             if dimensions is not None:
                 found[name] = dimensions
                 break
@@ -85,20 +102,20 @@ def _docstrings(model: Module) -> list[str]:
     return [inspect.cleandoc(text) if isinstance(text, str) else "" for text in texts]
 
 
-def _in_text(text: str, name: str) -> Dimensions | None:
+def _in_text(text: str, name: str, sizes: Mapping[str, int]) -> Dimensions | None:
     entry = re.search(_ENTRY.format(name=re.escape(name)), text)
     if entry is None:
         return None
     rest = text[entry.end() :]
     end = _ANY_ENTRY.search(rest)
     for match in _GROUP.finditer(rest[: end.start()] if end else rest):
-        dimensions = _dimensions(match[1] or match[2])
+        dimensions = _dimensions(match[1] or match[2], sizes)
         if dimensions is not None:
             return dimensions
     return None
 
 
-def _dimensions(text: str) -> Dimensions | None:
+def _dimensions(text: str, sizes: Mapping[str, int]) -> Dimensions | None:
     """Sizes of a group such as ``B, 3, H, W``; None where a part is no size."""
     parts = [part.strip().lower() for part in text.rstrip(",").split(",")]
     found: list[Dimension] = []
@@ -107,8 +124,12 @@ def _dimensions(text: str) -> Dimensions | None:
             found.append(int(part))
         elif part == "n":  # examples or nodes: who asks knows
             found.append("batch" if position == 0 else None)
+        elif part in sizes:
+            found.append(sizes[part])
         elif part in _WORDS:
             found.append(_WORDS[part])
+        elif found[:1] == ["batch"] and part.isidentifier():
+            found.append(None)
         else:
             return None
     # `(3)` is no shape, nor is `[0, 1]`, a range.

@@ -25,6 +25,7 @@ from analyzer.loading.python.layer_inputs import (
     IMAGE_SIDE,
     LENGTHS,
     TOKENS,
+    OpenSide,
     Taken,
     TriedSizes,
     arguments_taken_by,
@@ -265,11 +266,15 @@ def _documented(shapes: tuple[TriedSizes, ...], documented: Dimensions | None) -
         of_layers = {shape[axis] for shape in alike}
         size = next(iter(of_layers)) if len(of_layers) == 1 else None
         if isinstance(item, int):
-            if size is not None and size not in (item, *TOKENS):
+            if size is not None and not isinstance(size, OpenSide) and size not in (item, *TOKENS):
                 return shapes
             sizes.append(item)
         elif item == "batch":
             sizes.append(None)
+        elif (
+            item == "steps" and alike and isinstance(alike[0][axis], OpenSide)
+        ):  # planes of steps and features are no images
+            sizes.append(usual[item])
         elif alike:
             sizes.append(alike[0][axis])
         elif item in usual:
@@ -462,7 +467,8 @@ class _FunctionBody:
                 left = ast.Name(id=name, ctx=ast.Load())
                 self.names[name] = self.value(ast.BinOp(left=left, op=op, right=value))
             case ast.Return(value=ast.expr() as value):
-                self.returned = self.returned.joined(self.value(value))
+                found = self.value(value)
+                self.returned = found if self.returned == _NOTHING else self.returned.joined(found)
             case ast.If(test=test, body=body, orelse=orelse):
                 self.value(test)
                 before = dict(self.names)
@@ -487,7 +493,10 @@ class _FunctionBody:
             if len(parts) == len(target.elts):
                 held = [self.value(part) for part in parts]
             else:
-                held = [self.value(value).moved()] * len(target.elts)
+                found = self.value(value)
+                held = [part.moved() for part in found.parts]
+                if len(held) != len(target.elts):  # no tuple that a function returns as such
+                    held = [found.moved()] * len(target.elts)
             for name, one in zip(target.elts, held, strict=True):
                 if isinstance(name, ast.Name):
                     self.names[name.id] = one
