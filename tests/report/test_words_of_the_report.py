@@ -672,6 +672,10 @@ def test_inputs_of_a_training_step_are_those_that_are_fed() -> None:
         base, model=replace(base.model, training=True, notes=(), inputs=(*kept, *base.model.inputs))
     )
     assert model_facts.inputs(training) == "pos 144x3, edge_index 2x2,448"
+    # The loss reads what forward may leave out.
+    note = "edge_index was left out (None); --input edge_index=... gives it."
+    fed = replace(training, model=replace(training.model, notes=(note,)))
+    assert model_facts.inputs(fed) == "pos 144x3, edge_index 2x2,448"
 
 
 def test_where_memory_is_not_known_what_the_run_held_is_told() -> None:

@@ -103,7 +103,13 @@ def inputs(analysis: Analysis) -> str:
     if analysis.model.training:
         # The step's graph reads parameters and the optimizer's state as well: names of modules.
         told = [words for words in told if "." not in words.partition(" ")[0]]
-    left_out = [note.partition(";")[0] for note in analysis.model.notes if LEFT_OUT in note]
+    # What the loss of a step reads has a name of its own, which may be that of an argument left out.
+    names = tuple(f"{tensor.name} was " for tensor in analysis.model.inputs)
+    left_out = [
+        note.partition(";")[0]
+        for note in analysis.model.notes
+        if LEFT_OUT in note and not note.startswith(names)
+    ]
     more = [f"{len(told) - _INPUTS_NAMED:,} more"] if len(told) > _INPUTS_NAMED else []
     return "; ".join(filter(None, (", ".join((*told[:_INPUTS_NAMED], *more)), *left_out)))
 
