@@ -133,7 +133,9 @@ def graph_message(
         AnalyzerError: As ``onnx_graph.build.to_graph``; ModelError where it takes more than the limits.
     """
     _check_sizes(sizes)
-    arguments = {"number": number, "sizes": dict(sizes), "pruned": pruned, "limits": limits.as_message()}
+    # Sizes that are but usual are of a class of their own, which no message has.
+    plain = {name: int(size) for name, size in sizes.items()}
+    arguments = {"number": number, "sizes": plain, "pruned": pruned, "limits": limits.as_message()}
     message = READING.ask("graph", arguments, limits, subject=subject, begins=not ahead)
     if message is None:  # it does not know this model, or no longer
         content = {"number": number, "content": proto.SerializeToString()}

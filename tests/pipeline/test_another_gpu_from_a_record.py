@@ -238,7 +238,11 @@ def test_an_own_list_keeps_its_other_prices_in_the_record(tiny_model: onnx.Model
 
 @uncalibrated
 def test_dollars_are_in_proportion_to_the_price_of_the_hour(saved: Analysis) -> None:
-    one, other = analyze_record(saved, gpu="l4"), analyze_record(saved, pricing="spot", gpu="l4")
+    # In one region, whose machines with this GPU are of one kind.
+    one, other = (
+        analyze_record(saved, gpu="l4", region="us-central1", pricing=pricing)
+        for pricing in ("on-demand", "spot")
+    )
     usual, spot = one.plan("gpu"), other.plan("gpu")
     assert usual is not None
     assert spot is not None

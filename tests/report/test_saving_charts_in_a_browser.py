@@ -17,7 +17,7 @@ from analyzer.report.pictures.specification import light_colours
 pytestmark = pytest.mark.browser
 SVG = "{http://www.w3.org/2000/svg}"
 # Eighteen of twenty-four operators have a point on either device; above 4,000 points a canvas shows them.
-MANY = 2712
+MANY = 4068
 
 
 @pytest.fixture(scope="module")
