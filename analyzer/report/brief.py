@@ -50,12 +50,7 @@ def answer(analysis: Analysis) -> tuple[str, str, tuple[AnswerFigure, ...]]:
 def open_points(analysis: Analysis) -> tuple[str, ...]:
     """What an answer rests on that nobody gave, and what the record does not hold, a sentence or two each."""
     told = (
-        model_facts.open_sizes(analysis),
-        model_facts.decided_sizes(analysis),
-        model_facts.inputs_line(analysis),
-        model_facts.guessed_inputs(analysis),
-        model_facts.assumed(analysis),
-        model_facts.state(analysis),
+        *model_facts.statements(analysis),
         price_words.statement(analysis),
         *model_facts.missing(analysis),
         *analysis.environment.messages,

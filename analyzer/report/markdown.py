@@ -73,12 +73,7 @@ def _heading(analysis: Analysis) -> str:
         *ranking_words.beside(analysis),
         verdict_words.confidence(analysis),
         verdict_words.crossover(analysis),
-        model_facts.open_sizes(analysis),
-        model_facts.decided_sizes(analysis),
-        model_facts.inputs_line(analysis),
-        model_facts.guessed_inputs(analysis),
-        model_facts.assumed(analysis),
-        model_facts.state(analysis),
+        *model_facts.statements(analysis),
         price_words.statement(analysis) if analysis.generation is None else "",
     )
     confidence = [text for text in said if text]

@@ -95,12 +95,8 @@ def _heading(analysis: Analysis) -> str:
         for text in ranking_words.beside(analysis):
             lines += _wrapped(text)
     lines += _wrapped(f"{verdict_words.confidence(analysis)} {verdict_words.crossover(analysis)}")
-    lines += _wrapped(model_facts.open_sizes(analysis))
-    lines += _wrapped(model_facts.decided_sizes(analysis))
-    lines += _wrapped(model_facts.inputs_line(analysis))
-    lines += _wrapped(model_facts.guessed_inputs(analysis))
-    lines += _wrapped(model_facts.assumed(analysis))
-    lines += _wrapped(model_facts.state(analysis))
+    for text in model_facts.statements(analysis):
+        lines += _wrapped(text)
     if analysis.generation is None:
         lines += _wrapped(price_words.statement(analysis))
     return "\n".join(lines)

@@ -69,6 +69,18 @@ def fused_bytes(analysis: Analysis) -> str:
     return "" if told == byte_count(totals.bytes_read + totals.bytes_written) else told
 
 
+def statements(analysis: Analysis) -> tuple[str, ...]:
+    """What an answer rests on: sizes, inputs, what was assumed, what stays; empty where there is none."""
+    return (
+        open_sizes(analysis),
+        decided_sizes(analysis),
+        inputs_line(analysis),
+        guessed_inputs(analysis),
+        assumed(analysis),
+        state(analysis),
+    )
+
+
 def open_sizes(analysis: Analysis) -> str:
     """Which sizes and trips nobody knows, in a few sentences for the headline; empty where all are known."""
     said = []
