@@ -18,11 +18,11 @@ from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
 from analyzer.graph import Graph
 from analyzer.ort.execution import Group
+from analyzer.pipeline import form_reasons
 from analyzer.pipeline.hosts import Host, HostedRuns
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.offers import Offers, offers_of
 from analyzer.pipeline.options import Options
-from analyzer.pipeline.precisions import form_reasons
 from analyzer.pipeline.prepared import PreparedGraph, opset_with_kernels, prepare, with_opset
 from analyzer.pipeline.target_devices import decision_precision, model_precision
 from analyzer.precision import full_on_cuda, is_full

@@ -14,8 +14,8 @@ from analyzer.decision.error_components import ErrorComponent, ErrorComponents, 
 from analyzer.decision.money import cheapest, offers
 from analyzer.decision.plans import Plan, Plans, session_plans
 from analyzer.devices.device import Device
+from analyzer.pipeline import form_reasons
 from analyzer.pipeline.measure import Measured
-from analyzer.pipeline.precisions import form_reasons
 from analyzer.pipeline.precisions.forms import in_full
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph, prepare

@@ -12,19 +12,19 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import AnalyzerError
 from analyzer.loading.dependencies import Dependencies, count_as_read, is_library
 from analyzer.loading.model_reference import Reference
-from analyzer.loading.python.model_choice import ChosenModel
 from analyzer.loading.python.parameter_sizes import parameter_sizes
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from analyzer.loading.python.model_choice import ChosenModel
     from analyzer.loading.python.user_source.training_loops import TrainingLoop
 
 # Weights of a model that is kept beside the one in use.
@@ -58,9 +58,7 @@ class KeptExecution:
             return self.choice
         candidate = copy.deepcopy(self.choice.candidate)
         vars(self.module)[self.choice.name.partition(".")[0]] = candidate
-        return ChosenModel(
-            name=self.choice.name, candidate=candidate, notes=self.choice.notes, beside=self.choice.beside
-        )
+        return replace(self.choice, candidate=candidate)
 
 
 _ExecutionAsked = tuple[Reference, bool, frozenset[str], str]
@@ -156,7 +154,7 @@ def execution_of(
     }
     return KeptExecution(
         module=module,
-        choice=ChosenModel(name=choice.name, candidate=candidate, notes=choice.notes, beside=choice.beside),
+        choice=replace(choice, candidate=candidate),
         loops=tuple(loops),
         modules=own,
         random_state=random_state,
