@@ -47,6 +47,7 @@ MATMULS = frozenset({"MatMul", "FusedMatMul", "TransposeMatMul", "MatMulInteger"
 CONVS = frozenset({"Conv", "FusedConv", "ConvInteger", "NhwcConv", "NhwcFusedConv"})
 RECURRENT_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _FLOAT32 = DTYPES["float32"]
+_NARROW_FLOATS = frozenset(name for name in DTYPES if name.startswith("float8"))
 # Position of the weight among the inputs of quantised products.
 WEIGHT_INPUT = {"QLinearConv": 3, "QLinearMatMul": 3, "DynamicQuantizeMatMul": 1, "QGemm": 3}
 
@@ -306,6 +307,15 @@ def _narrow_product(node: Node, cost: Cost, base: Piece) -> list[Piece]:
     pieces = _matmul(node, cost, base)
     narrow = all(tensor is not None and tensor.dtype.is_packed for tensor in (node.input(0), node.input(1)))
     return [replace(piece, narrow=float(narrow)) for piece in pieces]
+
+
+def _quantize(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
+    """QuantizeLinear: to 8-bit floats row by row; to integers an elementwise operator as others."""
+    out = node.output(0)
+    if out is None or out.dtype.name not in _NARROW_FLOATS:
+        return []
+    shape = _dims(out) or (1,)
+    return [replace(base, rows=float(math.prod(shape[:-1])), narrow=1.0)]
 
 
 def _products(left: tuple[int, ...], right: tuple[int, ...]) -> int:
@@ -664,6 +674,7 @@ _RULES: dict[str, _Rule] = {
     "DynamicQuantizeMatMul": _matmul,
     "Gemm": _matmul,
     "GemmFloat8": _narrow_product,
+    "QuantizeLinear": _quantize,
     "FusedGemm": _matmul,
     "QGemm": _matmul,
     **dict.fromkeys(CONVS, _conv),

@@ -67,7 +67,7 @@ class Piece:
         rows, row: Rows and elements per row of a norm, softmax or reduction.
         steps: Steps that must follow each other.
         elements: Elements written (or read by a reduction).
-        narrow: 1 for a product of floats of 8 bits, else 0.
+        narrow: 1 for a product of floats of 8 bits, and for what makes them of wider ones, else 0.
         unpacked: 1 for a product that unpacks its weights on the way, else 0.
         least: Share of its work that is surely done: less than 1 where sequences or texts may be shorter.
         most: Multiple of its work that may be to do: more than 1 where texts may be longer.

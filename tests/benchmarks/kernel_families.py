@@ -16,9 +16,11 @@ from analyzer.devices.peer_links import peer_link
 from analyzer.prediction.collectives import Collective, CollectiveConstants, seconds_of
 from analyzer.prediction.gpu.attention import AttentionConstants, Attentions, attention_times, is_ordinary
 from analyzer.prediction.gpu.ceilings import sheet as sheet_of
+from analyzer.prediction.gpu.constants import FITTED
 from analyzer.prediction.gpu.experts import ExpertConstants, Mixtures, expert_times, hit_experts
 from analyzer.prediction.gpu.launch import FLOOR_S, GAP_S
-from analyzer.prediction.gpu.on_tensor_cores import tensor_cores
+from analyzer.prediction.gpu.on_tensor_cores import narrow_expert_times, tensor_cores
+from analyzer.prediction.gpu.quantising import QuantisingConstants, quantising_times
 from analyzer.prediction.gpu.tensor_products import Products, TensorConstants, product_times
 
 Values = Mapping[str, float]
@@ -120,7 +122,10 @@ def narrow_seconds(calls: Calls, values: Values) -> Array:
         packed=np.zeros(m.size, dtype=bool),
         kept=TURNS * k * n,
     )
-    quantising = values["quantise_s"] + values["quantise_bytes"] * m * k / at.bandwidth
+    constants = replace(
+        QuantisingConstants(), **{name: one for name, one in values.items() if name != "narrow"}
+    )
+    quantising = LAUNCHED_S + quantising_times(m, m * k, at, constants)
     return LAUNCHED_S + quantising + product_times(made, at, TensorConstants())[0]
 
 
@@ -146,8 +151,19 @@ def expert_constants(values: Values) -> ExpertConstants:
     return replace(ExpertConstants(), **values)
 
 
-def expert_seconds(calls: Calls, values: Values, kind: ProductType = BF16) -> Array:
-    at = replace(tensor_cores(sheet_of(calls.card, kind.precision)), element_bytes=kind.element_bytes)
+def narrow_expert_seconds(calls: Calls, _values: Values) -> Array:
+    """Mixtures of 8-bit floats: nothing is fitted to them."""
+    mixtures = expert_mixtures(calls, {}, FP8)
+    return narrow_expert_times(mixtures, sheet_of(calls.card, "bf16"), FITTED)
+
+
+def expert_seconds(calls: Calls, values: Values) -> Array:
+    at = tensor_cores(sheet_of(calls.card, "bf16"))
+    mixtures = expert_mixtures(calls, values, BF16)
+    return expert_times(mixtures, at, expert_constants(values), TensorConstants())
+
+
+def expert_mixtures(calls: Calls, values: Values, kind: ProductType) -> Mixtures:
     mixtures = Mixtures(
         tokens=calls["tokens"],
         hidden=calls["hidden"],
@@ -163,8 +179,7 @@ def expert_seconds(calls: Calls, values: Values, kind: ProductType = BF16) -> Ar
     # The same call again and again: the weights of the experts that it hits are all that passes the cache.
     hit = hit_experts(mixtures, expert_constants(values))
     each = 3.0 * mixtures.hidden * mixtures.inner * mixtures.weight_bytes
-    mixtures = replace(mixtures, kept=hit * each)
-    return expert_times(mixtures, at, expert_constants(values), TensorConstants())
+    return replace(mixtures, kept=hit * each)
 
 
 def expert_roofline(calls: Calls, kind: ProductType = BF16) -> Array:
@@ -211,14 +226,19 @@ def attention_roofline(calls: Calls) -> Array:
 
 
 PREFILL = (
-    ("prefill_s", 10.7e-6, 2e-6, 40e-6), ("narrow", 1.5, 1.0, 3.0), ("staged", 0.79, 0.3, 1.2),
-    ("streamed", 1.0, 0.3, 1.2), ("wide", 0.8, 0.2, 1.0), ("odd", 0.5, 0.1, 1.0), ("widest", 0.4, 0.05, 1.0),
-    ("row_s", 47e-9, 1e-9, 500e-9), ("passes", 1.26, 0.5, 5.0),
+    ("prefill_s", 11.0e-6, 2e-6, 40e-6), ("narrow", 1.33, 1.0, 3.0), ("staged", 0.679, 0.3, 1.2),
+    ("streamed", 0.976, 0.3, 2.0), ("wide", 0.847, 0.2, 1.0), ("odd", 0.64, 0.1, 1.0),
+    ("widest", 0.421, 0.05, 1.0), ("crowded", 0.672, 0.1, 1.5), ("softmax", 0.071, 0.01, 0.3),
+    ("streamed_overlap", 1.77, 1.0, 8.0), ("row_s", 29e-9, 1e-9, 500e-9), ("tile_s", 1.02e-6, 1e-8, 1e-5),
+    ("streamed_tile_s", 2.46e-6, 1e-8, 1e-5), ("packing", 0.41, 0.01, 1.0),
+    ("streamed_packing", 0.113, 0.01, 1.0), ("key_clocks", 4.3, 0.1, 50.0), ("passes", 1.39, 0.5, 5.0),
+    ("narrow_element_s", 335e-12, 1e-12, 2e-9),
 )  # fmt: skip
 DECODE = (
-    ("decode_s", 9.3e-6, 2e-6, 40e-6), ("unpacked", 1.19, 1.0, 3.0), ("memory", 0.845, 0.5, 1.0),
-    ("cache_share", 0.9, 0.3, 1.5), ("latency_s", 6.1e-6, 5e-7, 40e-6), ("products", 3.0, 0.5, 12.0),
-    ("request_s", 1.29e-6, 1e-7, 1e-5),
+    ("decode_s", 9.54e-6, 2e-6, 40e-6), ("unpacked", 1.14, 1.0, 3.0), ("memory", 0.928, 0.5, 1.0),
+    ("cache_share", 0.894, 0.3, 1.5), ("latency_s", 4.67e-6, 5e-7, 40e-6), ("products", 2.23, 0.5, 12.0),
+    ("request_s", 1.31e-6, 1e-7, 1e-5), ("streamed_request_s", 0.85e-6, 1e-7, 1e-5),
+    ("streamed_request", 0.78, 0.05, 2.0), ("window_s", 0.98e-6, 1e-8, 1e-5), ("key_s", 23e-9, 1e-9, 1e-7),
 )  # fmt: skip
 
 
@@ -302,14 +322,16 @@ def families(folder: Path) -> list[Family]:
     made.append(
         Family(
             "products, fp8, activations quantised",
-            _PRODUCTS,
+            "quantising.QuantisingConstants",
             tables.products(folder, "fp8"),
             narrow_seconds,
             partial(product_roofline, kind=FP8),
             (
-                ("narrow", 0.87, 0.3, 1.2),
-                ("quantise_s", 5.7e-6, 1e-7, 3e-5),
-                ("quantise_bytes", 6.8, 0.5, 20.0),
+                ("narrow", 0.86, 0.3, 1.2),
+                ("start_s", 3.8e-6, 1e-7, 3e-5),
+                ("passes", 1.7, 0.5, 20.0),
+                ("element_s", 136e-12, 1e-12, 2e-9),
+                ("row_s", 142e-9, 1e-10, 5e-6),
             ),
         )
     )
@@ -323,6 +345,16 @@ def families(folder: Path) -> list[Family]:
             EXPERT,
         )
     )
+    made += [
+        Family(
+            f"experts, {name}",
+            "experts.ExpertConstants",
+            tables.experts(folder, dtype),
+            narrow_expert_seconds,
+            partial(expert_roofline, kind=FP8),
+        )
+        for name, dtype in (("fp8", "fp8"), ("fp8 by blocks", "fp8_block"))
+    ]
     for phase, parameters in (("prefill", PREFILL), ("decode", DECODE)):
         made.append(
             Family(

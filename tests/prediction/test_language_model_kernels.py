@@ -154,6 +154,24 @@ def test_eight_bit_floats_multiply_faster_than_sixteen() -> None:
     assert 1.5 < gain <= 2.0
 
 
+@pytest.mark.parametrize(("slug", "measured"), [("gb200", 172e-6), ("rtx-pro-6000-blackwell-server", 316e-6)])
+def test_activations_are_quantised_at_the_speed_of_ordinary_cores(slug: str, measured: float) -> None:
+    """A product of 32 columns is next to nothing beside quantising its 32768 rows of 3072.
+
+    The mean of TensorRT-LLM, vLLM and SGLang (ai-dynamo/aiconfigurator); memory alone would take 45 us on a
+    GB200.
+    """
+    wide = made.tensor("x", 32768, 3072, dtype="bfloat16")
+    step = made.tensor("s", 1, dtype="bfloat16", constant=True)
+    narrow = made.tensor("q", 32768, 3072, dtype="float8e4m3fn")
+    weight = made.tensor("w", 32, 3072, dtype="float8e4m3fn", constant=True)
+    product = microsoft(
+        "GemmFloat8", [narrow, weight], [made.tensor("y", 32768, 32, dtype="bfloat16")], transB=1
+    ).nodes[0]
+    both = made.graph(made.node("QuantizeLinear", [wide, step], narrow), replace(product, index=1))
+    assert in_graph(both, catalogue.device(slug), "bf16") == pytest.approx(measured, rel=0.2)
+
+
 def pairs_one_by_one(queries: int, before: int, window: int, *, causal: bool) -> int:
     """Pairs of query and key, counted."""
     found = 0
@@ -223,6 +241,41 @@ def test_a_causal_mask_halves_a_long_prefill() -> None:
     causal = in_graph(cached_attention(1, 16384, 16384, 32, 32), card)
     whole = in_graph(cached_attention(1, 16384, 16384, 32, 32, causal=0), card)
     assert whole / causal == pytest.approx(2, rel=0.15)
+
+
+def test_a_prompt_of_one_token_runs_as_prompts_do() -> None:
+    """128 of them, 64 heads: 145 us on a GB200, of which a decode on so short a cache would take a third.
+
+    Some engines fill a tile with the heads that share keys (aiconfigurator).
+    """
+    card = catalogue.device("gb200")
+    alone = in_graph(cached_attention(128, 1, 1, 64, 64), card)
+    shared = in_graph(cached_attention(128, 1, 1, 64, 1), card)
+    assert alone == pytest.approx(145e-6, rel=0.2)
+    assert shared < 0.85 * alone
+
+
+def test_twice_the_exponentials_make_long_prompts_quicker() -> None:
+    """Eight prompts of 12288 tokens, 32 heads: 7.7 ms on a B300, 8.9 on a GB200 (aiconfigurator)."""
+    ultra, usual = (
+        in_graph(cached_attention(8, 12288, 12288, 32, 1), catalogue.device(slug)) for slug in ("b300", "gb200")
+    )
+    assert ultra / usual == pytest.approx(7.7 / 8.9, rel=0.1)
+
+
+@pytest.mark.parametrize(("slug", "measured"), [("gb200", 13.4e-6), ("rtx-pro-6000-blackwell-server", 23.7e-6)])
+def test_each_head_walks_its_window_where_threads_copy(slug: str, measured: float) -> None:
+    """64 sequences of 16384, a window of 128, 16 heads of 64 on 4 (aiconfigurator)."""
+    step = cached_attention(64, 1, 16384, 16, 4, size=64, window=128)
+    assert in_graph(step, catalogue.device(slug)) == pytest.approx(measured, rel=0.3)
+
+
+@pytest.mark.parametrize(("slug", "measured"), [("l40s", 28.8e-6), ("rtx-pro-6000-blackwell-server", 28.5e-6)])
+def test_one_engine_in_three_does_not_split_the_keys_of_single_heads(slug: str, measured: float) -> None:
+    """16 sequences of 4096 keys of one head (aiconfigurator): FlashAttention 2 takes 81 us, others 20."""
+    assert in_graph(cached_attention(16, 1, 4096, 1, 1), catalogue.device(slug)) == pytest.approx(
+        measured, rel=0.2
+    )
 
 
 def test_an_h100_decodes_as_measured() -> None:

@@ -32,35 +32,58 @@ class AttentionConstants:
         softmax: Clocks of a multiprocessor for the exponential of a pair of query and key, and what goes with
             it.
         wide, odd, widest: Share of the rate with heads of 256, of 192, and of more.
+        crowded: The same with heads of 256 where results stay in a memory of the tensor cores' own.
+        streamed_overlap: Exponent with which products and exponentials overlap where a copy engine leaves
+            threads free; elsewhere they follow each other.
         row_s: Of one multiprocessor for a query and head besides its pairs.
+        tile_s, streamed_tile_s: The same for a tile of queries of one head.
+        packing, streamed_packing: Share of engines whose tiles hold a group's heads.
+        key_clocks: For a key of the longest tile, which waits for the one before.
+        narrow_element_s: Of one multiprocessor for an element made an 8-bit float by a kernel of its own.
         passes: Times that queries, results, new keys and values pass memory.
         latency_s: Of one sequence on 1024 keys of 512 bytes, beyond the floor; it grows with the root of both.
         streamed_latency: Its factor where a copy engine reads ahead.
         products: How much slower than in a prefill a pair is in a decode.
         request_s: Of one multiprocessor for a sequence and head.
+        streamed_request_s, streamed_request: The same where a copy engine reads ahead, for heads of 128, and
+            the power of their size that it grows with.
+        window_s: Of one multiprocessor for a sequence and head on a window of 128 keys, where threads copy.
+        key_s: For a key of 512 bytes at 2 GHz, each after the other.
     """
 
     # L40S, RTX PRO 6000, GB200 and B300 (data of ai-dynamo/aiconfigurator), TensorRT-LLM, vLLM and SGLang.
-    memory: float = 0.93
+    memory: float = 0.928
     cache: float = 25.0
-    cache_share: float = 0.86
+    cache_share: float = 0.894
     sharpness: float = 4.0
-    prefill_s: float = 11.8e-6
-    decode_s: float = 9.3e-6
-    narrow: float = 1.3
-    unpacked: float = 1.17
-    staged: float = 0.7
-    streamed: float = 1.2
-    softmax: float = 0.07
-    wide: float = 0.81
+    prefill_s: float = 11.0e-6
+    decode_s: float = 9.54e-6
+    narrow: float = 1.33
+    unpacked: float = 1.14
+    staged: float = 0.679
+    streamed: float = 0.976
+    softmax: float = 0.071
+    wide: float = 0.847
+    crowded: float = 0.672
+    streamed_overlap: float = 1.77
     odd: float = 0.64
-    widest: float = 0.38
-    row_s: float = 42e-9
-    passes: float = 1.31
-    latency_s: float = 4.7e-6
+    widest: float = 0.421
+    row_s: float = 29e-9
+    tile_s: float = 1.02e-6
+    streamed_tile_s: float = 2.46e-6
+    key_clocks: float = 4.3
+    packing: float = 0.41
+    streamed_packing: float = 0.113
+    narrow_element_s: float = 335e-12
+    passes: float = 1.39
+    latency_s: float = 4.67e-6
     streamed_latency: float = 0.6
-    products: float = 2.4
-    request_s: float = 1.27e-6
+    products: float = 2.23
+    request_s: float = 1.31e-6
+    streamed_request_s: float = 0.85e-6
+    streamed_request: float = 0.78
+    window_s: float = 0.98e-6
+    key_s: float = 23e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +157,9 @@ def attention_times(
     """Seconds of each call inside a CUDA graph, whether it computes, and the floor among them."""
     prefill, prefill_computes, prefill_floor = _prefill(calls, at, constants)
     decode, decode_computes, decode_floor = _decode(calls, at, constants)
+    # Without older keys there is nothing to split: a prompt of one token runs as a prompt.
     split = (calls.queries == 1) | ((calls.queries <= _FEW_QUERIES) & (decode < prefill))
+    split &= calls.before > 0
     return (
         np.where(split, decode, prefill),
         np.where(split, decode_computes, prefill_computes),
@@ -143,22 +168,39 @@ def attention_times(
 
 
 def _prefill(calls: Attentions, at: TensorCores, c: AttentionConstants) -> tuple[Floats, Bools, Floats]:
-    # Tiles of queries, padded; on the diagonal half of the padding is worked.
-    rows = np.minimum(_TILE, np.ceil(calls.queries / _LEAST_TILE) * _LEAST_TILE)
-    tiles = np.ceil(calls.queries / rows)
-    worked = tiles * rows * (calls.pairs / np.maximum(calls.queries, 1.0) + rows / 4)
     pair = _pair_s(calls.size, at, c)
-    spread = calls.batch * calls.heads * (tiles * rows * c.row_s + worked * pair) / at.units
-    # The longest tile alone on a multiprocessor: kernels with few tiles make them low.
-    longest = np.minimum(calls.keys + rows, calls.before + calls.queries) * _LEAST_TILE * pair
-    computing = np.hypot(spread, longest)
+    alone = _tiled(calls, at, c, pair, heads=np.ones_like(calls.heads))
+    # Some engines fill a tile with the heads of a group, which counts where there are few queries.
+    together = _tiled(calls, at, c, pair, heads=calls.heads / calls.key_heads)
+    packing = c.streamed_packing if at.streamed else c.packing
+    computing = alone ** (1.0 - packing) * np.minimum(alone, together) ** packing
     new = calls.batch * calls.queries * calls.size
     passed = 2.0 * at.element_bytes * new * calls.heads
     passed = passed + 2.0 * new * calls.key_heads * (at.element_bytes + 2.0 * calls.cache_bytes)
     old = 2.0 * calls.batch * calls.before * calls.key_heads * calls.size * calls.cache_bytes
     reading = _read_s(c.passes * passed + old, calls.kept, at, c)
     floor = _floor(c.prefill_s, at) * np.where(at.element_bytes < 2.0, c.narrow, 1.0)
-    return floor + _overlap(c, computing, reading), computing > reading, floor + 0.0 * computing
+    narrowed = new * calls.heads * (at.element_bytes < 2.0)
+    narrowed = narrowed + 2.0 * new * calls.key_heads * (calls.cache_bytes < 2.0)
+    made = np.where(at.tensor_memory, 0.0, narrowed * c.narrow_element_s / at.units)
+    return floor + made + _overlap(c, computing, reading), computing > reading, floor + 0.0 * computing
+
+
+def _tiled(calls: Attentions, at: TensorCores, c: AttentionConstants, pair: Floats, *, heads: Floats) -> Floats:
+    """Seconds of the products of a prefill whose tiles hold the queries of so many heads each."""
+    queries = calls.queries * heads
+    # Tiles are padded; on the diagonal half of the padding is worked.
+    rows = np.minimum(_TILE, np.ceil(queries / _LEAST_TILE) * _LEAST_TILE)
+    tiles = np.ceil(queries / rows)
+    worked = tiles * rows * (calls.pairs / np.maximum(calls.queries, 1.0) + rows / heads / 4)
+    each = tiles * (c.streamed_tile_s if at.streamed else c.tile_s) + queries * c.row_s + worked * pair
+    spread = calls.batch * calls.heads / heads * each / at.units
+    # The longest tile alone on a multiprocessor: kernels with few tiles make them low. Its blocks of keys
+    # follow each other, however fast the cores are.
+    key = _LEAST_TILE * pair + c.key_clocks / at.clock_hz
+    longest = np.minimum(calls.keys + rows / heads, calls.before + calls.queries) * key
+    computing: Floats = np.hypot(spread, longest)
+    return computing
 
 
 def _decode(calls: Attentions, at: TensorCores, c: AttentionConstants) -> tuple[Floats, Bools, Floats]:
@@ -179,10 +221,21 @@ def _decode(calls: Attentions, at: TensorCores, c: AttentionConstants) -> tuple[
     pair = 4.0 * calls.size / (_DECODING * at.rate / at.units) + c.softmax / at.clock_hz
     products = c.products * streams * calls.keys * np.ceil(calls.queries * group / 16) * 16 * pair
     requests = calls.batch * np.where(alone, calls.heads, calls.heads**0.4 * calls.key_heads**0.6)
-    computing = (products + requests * c.request_s) / at.units
+    request = c.streamed_request_s * (calls.size / 128) ** c.streamed_request if at.streamed else c.request_s
+    computing = (products + requests * request) / at.units
+    if not at.streamed:
+        # FlashAttention 2 has each head walk its window for itself.
+        walks = np.where(calls.window > 0, calls.batch * calls.heads * calls.keys / 128, 0.0)
+        computing = computing + walks * c.window_s / at.units
     floor = _floor(c.decode_s, at) * np.where(calls.cache_bytes < 2.0, c.unpacked, 1.0)
     waiting = _overlap(c, reading, latency)
-    return floor + _overlap(c, waiting, computing), computing > waiting, floor
+    seconds = floor + _overlap(c, waiting, computing)
+    if not at.streamed:
+        # With as many heads of keys as of queries, one engine in three does not split the keys.
+        turns = np.ceil(streams / at.units)
+        walked = floor + turns * calls.keys * key_bytes / 512 * c.key_s * _CLOCK_HZ / at.clock_hz
+        seconds = np.where(group == 1.0, seconds * (np.maximum(1.0, walked / seconds)) ** (1 / 3), seconds)
+    return seconds, computing > waiting, floor
 
 
 # Share of the sustained rate that a decode's products are counted from; ``products`` is fitted to go with it.
@@ -191,9 +244,13 @@ _DECODING = 0.7
 
 def _pair_s(size: Floats, at: TensorCores, c: AttentionConstants) -> Floats:
     """Seconds of one multiprocessor for a pair: two products, then the exponential."""
-    share = (c.streamed if at.streamed else c.staged) * np.where(size == 256, c.wide, 1.0)
+    wide = c.crowded if at.tensor_memory else c.wide
+    share = (c.streamed if at.streamed else c.staged) * np.where(size == 256, wide, 1.0)
     share = share * np.where(size == 192, c.odd, 1.0) * np.where(size > 256, c.widest, 1.0)
-    seconds: Floats = 4.0 * size / (share * at.rate / at.units) + c.softmax / at.clock_hz
+    products = 4.0 * size / (share * at.rate / at.units)
+    exponential = c.softmax / (at.exponentials * at.clock_hz)
+    overlap = c.streamed_overlap if at.streamed else 1.0
+    seconds: Floats = (products**overlap + exponential**overlap) ** (1 / overlap)
     return seconds
 
 

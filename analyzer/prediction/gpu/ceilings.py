@@ -16,6 +16,10 @@ from analyzer.prediction.gpu.constants import FITTED, SUBSTITUTE_WIDTH, GpuConst
 
 # Major compute capabilities whose tensor cores a copy engine feeds; RTX Blackwell (12) has none of Hopper's.
 _STREAMED = frozenset({"9", "10"})
+_WITH_TENSOR_MEMORY = "10"
+# Blackwell Ultra's special function units are twice as wide as Blackwell's, for attention (NVIDIA, "Inside
+# NVIDIA Blackwell Ultra", 2025).
+_TWICE_THE_EXPONENTIALS = frozenset({"10.3"})
 # Where a device's clock is not known: that of a card for data centres.
 _USUAL_CLOCK = 1.7e9
 # Bytes a clock and multiprocessor that elementwise operators move through the last-level cache: activations and
@@ -53,6 +57,8 @@ class GpuCeilings:
         units: Multiprocessors.
         clock_hz: Their clock.
         streamed: Whether a copy engine feeds the tensor cores, as from Hopper on in data centres.
+        exponentials: How many times 16 exponentials a clock and multiprocessor.
+        tensor_memory: Whether results stay in a memory of the tensor cores' own, as on data centres' Blackwell.
         reach: Bytes that the address translation covers; infinite where no lack of it was seen.
         precision: What is computed in.
         width: Factor by which intervals widen, for figures that had to be replaced.
@@ -72,6 +78,8 @@ class GpuCeilings:
     units: float
     clock_hz: float
     streamed: bool
+    exponentials: float
+    tensor_memory: bool
     reach: float
     precision: DevicePrecision
     width: float
@@ -117,6 +125,8 @@ def sheet(device: Device, precision: str, constants: GpuConstants = FITTED) -> G
         units=units,
         clock_hz=clock,
         streamed=device.compute_capability.partition(".")[0] in _STREAMED,
+        exponentials=2.0 if device.compute_capability in _TWICE_THE_EXPONENTIALS else 1.0,
+        tensor_memory=device.compute_capability.partition(".")[0] == _WITH_TENSOR_MEMORY,
         reach=units * constants.reach if device.architecture == "Pascal" else math.inf,
         precision=device_precision,
         width=SUBSTITUTE_WIDTH if replaced else 1.0,

@@ -16,6 +16,7 @@ from types import MappingProxyType
 
 from analyzer.prediction.gpu.attention import AttentionConstants
 from analyzer.prediction.gpu.experts import ExpertConstants
+from analyzer.prediction.gpu.quantising import QuantisingConstants
 from analyzer.prediction.gpu.tensor_products import TensorConstants
 
 
@@ -48,7 +49,8 @@ class GpuConstants:
 
     Attributes:
         vector: Products on fp32 cores.
-        products, attention, experts: Products on tensor cores, fused attention, mixtures of experts.
+        products, attention, experts, quantising: Products on tensor cores, fused attention, mixtures of
+            experts, activations made 8-bit floats.
         tensor: Convolutions there, as implicit products.
         few_rows_bandwidth: Share of the memory bandwidth that matrix-vector kernels reach.
         tensor_share: Share of the tensor peak that the best product sustains, where none was measured.
@@ -88,6 +90,7 @@ class GpuConstants:
     products: TensorConstants = field(default_factory=TensorConstants)
     attention: AttentionConstants = field(default_factory=AttentionConstants)
     experts: ExpertConstants = field(default_factory=ExpertConstants)
+    quantising: QuantisingConstants = field(default_factory=QuantisingConstants)
     few_rows_bandwidth: float = 0.754
     # Best products of A100, H100, L4 and others reach 0.66 to 0.87 (stas00/ml-engineering, mag-/gpu_benchmark).
     tensor_share: float = 0.85
@@ -204,11 +207,11 @@ SIZES_S = (20e-6, 200e-6)
 # attention. Of decodes with heads that not every engine has kernels for, the second.
 TENSOR_WIDTHS = (1.36, 1.22, 1.17)
 PACKED_WIDTHS = (1.7, 1.3, 1.24)
-NARROW_WIDTHS = (1.75, 1.9, 1.51)
+NARROW_WIDTHS = (1.49, 1.39, 1.31)
 EXPERT_WIDTHS = (1.65, 1.65, 1.65)
-PREFILL_WIDTHS = (1.78, 1.87, 1.62)
-DECODE_WIDTHS = (1.43, 1.88, 1.26)
-RARE_DECODE_WIDTHS = (1.87, 4.7, 4.4)
+PREFILL_WIDTHS = (1.49, 1.8, 1.58)
+DECODE_WIDTHS = (1.41, 1.68, 1.24)
+RARE_DECODE_WIDTHS = (1.83, 4.1, 4.7)
 LAUNCH_WIDTH = TENSOR_WIDTHS[0]
 # All operators of a session together: other kernels and builds than those measured (whole models of ONNX
 # Runtime on a V100, of timm on an RTX 3090).

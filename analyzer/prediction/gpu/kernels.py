@@ -36,6 +36,7 @@ from analyzer.prediction.gpu.constants import (
     WIDTHS,
     GpuConstants,
 )
+from analyzer.prediction.gpu.quantising import quantising_times
 from analyzer.prediction.gpu.rows import Rows
 from analyzer.prediction.gpu.tensor_products import overflow
 from analyzer.prediction.gpu.tiles import conv_tiles, tiled, untranslated, winograd_tiles
@@ -132,8 +133,13 @@ def by_size(factors: tuple[float, float, float], times: Floats) -> Floats:
 _RowTimes = tuple[Floats, Any] | tuple[Floats, Any, Floats]
 
 
-def _vector(rows: Rows, at: GpuCeilings, _constants: GpuConstants) -> _RowTimes:
-    return _streamed(rows.bytes, rows, at), False
+def _vector(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
+    seconds = _streamed(rows.bytes, rows, at)
+    if rows.narrow.any():
+        cores = on_tensor_cores.tensor_cores(at)
+        quantising = quantising_times(rows.rows, rows.elements, cores, constants.quantising)
+        seconds = np.where(rows.narrow > 0, quantising, seconds)
+    return seconds, False
 
 
 def _streamed(moved: Floats, rows: Rows, at: GpuCeilings) -> Floats:

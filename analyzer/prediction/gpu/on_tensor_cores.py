@@ -12,6 +12,7 @@ from analyzer.prediction.gpu.ceilings import GpuCeilings
 from analyzer.prediction.gpu.constants import GpuConstants
 from analyzer.prediction.gpu.experts import Mixtures, expert_times
 from analyzer.prediction.gpu.launch import FLOOR_S, GAP_S
+from analyzer.prediction.gpu.quantising import quantising_times
 from analyzer.prediction.gpu.rows import Rows
 from analyzer.prediction.gpu.tensor_products import Products, TensorCores, product_times
 
@@ -39,9 +40,7 @@ def products(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> tuple[Floa
     )
     times, computing = product_times(made, tensor_cores(at), constants.products)
     if narrow.any():
-        rate = at.rate * at.narrow * constants.products.narrow
-        eight = replace(tensor_cores(at), rate=rate, element_bytes=1.0)
-        fast, fast_computing = product_times(made, eight, constants.products)
+        fast, fast_computing = product_times(made, _narrow_cores(at, constants), constants.products)
         times = np.where(narrow > 0, fast, times)
         computing = np.where(narrow > 0, fast_computing, computing)
     at_most = times
@@ -78,6 +77,8 @@ def tensor_cores(at: GpuCeilings) -> TensorCores:
         bandwidth=at.bandwidth,
         cache=at.cache,
         streamed=at.streamed,
+        exponentials=at.exponentials,
+        tensor_memory=at.tensor_memory,
         element_bytes=at.precision.element_bytes,
     )
 
@@ -133,8 +134,21 @@ def experts(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> tuple[Float
     cores = tensor_cores(at)
     times = expert_times(mixtures, cores, constants.experts, constants.products)
     if rows.narrow.any():
-        eight = replace(cores, rate=at.rate * at.narrow * constants.products.narrow, element_bytes=1.0)
-        fast = expert_times(mixtures, eight, constants.experts, constants.products)
-        times = np.where(rows.narrow > 0, fast, times)
+        times = np.where(rows.narrow > 0, narrow_expert_times(mixtures, at, constants), times)
     operations = 2.0 * rows.m * rows.steps * rows.taps * rows.k * rows.n
     return times - counted, operations / at.rate > 0.5 * times
+
+
+def narrow_expert_times(mixtures: Mixtures, at: GpuCeilings, constants: GpuConstants) -> Floats:
+    """Seconds of mixtures of 8-bit floats, what comes into each of their products quantised before it."""
+    cores = _narrow_cores(at, constants)
+    times = expert_times(mixtures, cores, constants.experts, constants.products)
+    chosen = mixtures.tokens * mixtures.chosen
+    for rows, width in ((mixtures.tokens, mixtures.hidden), (chosen, mixtures.inner)):
+        times = times + quantising_times(rows, rows * width, cores, constants.quantising)
+    return times
+
+
+def _narrow_cores(at: GpuCeilings, constants: GpuConstants) -> TensorCores:
+    """A device's figures for products of 8-bit floats."""
+    return replace(tensor_cores(at), rate=at.rate * at.narrow * constants.products.narrow, element_bytes=1.0)
