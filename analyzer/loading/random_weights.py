@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 _WEIGHTS_FILE = "weights.bin"
 _ALIGNMENT = 4096  # a page, so that the file can be mapped
-# Elements that are drawn; larger weights repeat them. A deviation as trained weights have it: with 1 states
-# would grow beyond all floats.
-_DRAWN, _DEVIATION = 2**20, 0.02
+# Elements that are drawn; larger weights repeat them, and each begins a step further on: ONNX Runtime packs
+# and keeps equal ones once, and a layer would find in the cache what the layer before it read. A deviation as
+# trained weights have it: with 1 states would grow beyond all floats.
+_DRAWN, _STEP, _DEVIATION = 2**20, 4099, 0.02
 _EXTERNAL_BYTES = 1024
 
 
@@ -102,11 +103,17 @@ class RandomWeights:
     def _bytes(self, tensor: Tensor) -> bytes:
         if tensor.nbytes is None:
             raise MeasurementError(f"No values can be made for {tensor.name} ({tensor.dtype.name}).")
-        return random_bytes(tensor, self._drawn)
+        return random_bytes(tensor, self._drawn, len(self._places))
 
 
-def random_bytes(tensor: Tensor, drawn: dict[str, Any]) -> bytes:
-    """Values as they lie in memory: small floats, random bits of what is packed, zeros of indices, true."""
+def random_bytes(tensor: Tensor, drawn: dict[str, Any], number: int) -> bytes:
+    """Values as they lie in memory: small floats, random bits of what is packed, zeros of indices, true.
+
+    Args:
+        tensor: Its type and size.
+        drawn: What was drawn so far, by type.
+        number: Of the tensor: others of its size get other values.
+    """
     import ml_dtypes
     import numpy as np
 
@@ -125,7 +132,8 @@ def random_bytes(tensor: Tensor, drawn: dict[str, Any]) -> bytes:
             values = np.zeros(_DRAWN, dtype=name)
         drawn[name] = values.tobytes()
     block: bytes = drawn[name]
-    return (block * (count // len(block) + 1))[:count]
+    start = number * _STEP % _DRAWN * (len(block) // _DRAWN)
+    return (block * ((start + count) // len(block) + 1))[start : start + count]
 
 
 def _sizes(tensor: Tensor) -> tuple[int, ...]:
