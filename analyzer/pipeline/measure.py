@@ -179,7 +179,7 @@ def measure_batch(
     with run_folder() as folder:
         progress("making weights and inputs", None)
         try:
-            runnable = materialise(loaded, batch, folder)
+            runnable = materialise(loaded, batch, folder, as_if_trained=True)
         except MemoryForeseenError:
             raise
         except AnalyzerError as error:
