@@ -91,21 +91,22 @@ def _from_python(loaded: Loaded, batch: int | None, folder: Path, *, as_if_train
         user = load_user_model(loaded.reference, meta=False, specs=loaded.specs)
     import sys
 
+    import torch
+
     with redirect_stdout(sys.stderr):
         inputs = resolve_inputs(user, loaded.specs, batch, meta=False)
     if loaded.step is not None:
         return _training_step(loaded, loaded.step, user, inputs, folder)
     tensors = [leaf for leaf in flatten(inputs.arguments, inputs.keywords) if hasattr(leaf, "detach")]
     state = dict(user.model.named_parameters(remove_duplicate=False))
-    apart = told_apart(state) if as_if_trained else {}
+    scripted = isinstance(user.model, torch.jit.ScriptModule)  # which takes no other weights for a call
+    apart = told_apart(state) if as_if_trained and not scripted else {}
     state |= dict(user.model.named_buffers(remove_duplicate=False)) | apart
     model_path = write_model(loaded.proto, loaded.bound_to(batch), state, folder)
     names = [value.name for value in fed_inputs(loaded.proto)]
     feeds, types = _feeds_and_types(names, _tensors_still_taken(tensor_names(user, inputs), names, tensors))
 
     def eager() -> list[Array]:
-        import torch
-
         with torch.no_grad(), plain_transformers(), cuda_is_elsewhere("cpu"), redirect_stdout(sys.stderr):
             outputs = (
                 torch.func.functional_call(user.model, apart, inputs.arguments, dict(inputs.keywords))
@@ -139,6 +140,10 @@ def told_apart(parameters: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor
     import torch
 
     known = {torch.float32, torch.float16, torch.bfloat16, torch.float64}
+    plain = (
+        torch.Tensor,
+        torch.nn.Parameter,
+    )  # others, as libraries of quantisers have them, are not looked into
     seen: dict[Any, list[torch.Tensor]] = {}
     changed: dict[str, torch.Tensor] = {}
     instead: dict[int, torch.Tensor] = {}  # by the address of what they replace, which several names may have
@@ -146,13 +151,15 @@ def told_apart(parameters: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor
         held = tensor.numel() * tensor.element_size()
         if tensor.dim() < 2 or held < _TOLD_APART_BYTES or tensor.dtype not in known:
             continue
+        if type(tensor) not in plain or tensor.layout is not torch.strided:
+            continue
         # Few elements tell most weights apart without a pass over them.
         some = tensor.detach().reshape(-1)[:: max(1, tensor.numel() // _LOOKED_AT)]
         alike = seen.setdefault((tensor.shape, tensor.dtype, tuple(some.tolist())), [])
         tied = any(one.data_ptr() == tensor.data_ptr() for one in alike)
         if not tied and any(torch.equal(one, tensor) for one in alike):
             other = tensor.detach().clone(memory_format=torch.contiguous_format)
-            other.view(-1)[len(alike)] += _DIFFERENCE
+            other.view(-1)[len(alike) % other.numel()] += _DIFFERENCE
             instead[tensor.data_ptr()] = other
         if tensor.data_ptr() in instead:
             changed[name] = instead[tensor.data_ptr()]
