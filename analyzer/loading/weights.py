@@ -140,10 +140,8 @@ def told_apart(parameters: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor
     import torch
 
     known = {torch.float32, torch.float16, torch.bfloat16, torch.float64}
-    plain = (
-        torch.Tensor,
-        torch.nn.Parameter,
-    )  # others, as libraries of quantisers have them, are not looked into
+    # No other classes, as libraries of quantisers have them.
+    plain = (torch.Tensor, torch.nn.Parameter)
     seen: dict[Any, list[torch.Tensor]] = {}
     changed: dict[str, torch.Tensor] = {}
     instead: dict[int, torch.Tensor] = {}  # by the address of what they replace, which several names may have

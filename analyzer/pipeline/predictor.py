@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -381,10 +382,7 @@ class Predictor:
         measured: Measured | None,
     ) -> HostedRuns:
         """How the model runs in machines that can be rented with this GPU."""
-
-        def question_on(host: Host) -> DecisionInput:
-            return self._question_on_host(prepared, gpu, batch, times, measured, host)
-
+        question_on = partial(self._question_on_host, prepared, gpu, batch, times, measured)
         return HostedRuns(
             question_on, falls_back=any(group.provider == "cpu" for group in prepared.cuda_groups)
         )

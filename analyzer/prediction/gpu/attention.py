@@ -180,10 +180,12 @@ def _prefill(calls: Attentions, at: TensorCores, c: AttentionConstants) -> tuple
     old = 2.0 * calls.batch * calls.before * calls.key_heads * calls.size * calls.cache_bytes
     reading = _read_s(c.passes * passed + old, calls.kept, at, c)
     floor = _floor(c.prefill_s, at) * np.where(at.element_bytes < 2.0, c.narrow, 1.0)
-    narrowed = new * calls.heads * (at.element_bytes < 2.0)
-    narrowed = narrowed + 2.0 * new * calls.key_heads * (calls.cache_bytes < 2.0)
-    made = np.where(at.tensor_memory, 0.0, narrowed * c.narrow_element_s / at.units)
-    return floor + made + _overlap(c, computing, reading), computing > reading, floor + 0.0 * computing
+    seconds = floor + _overlap(c, computing, reading)
+    if not at.tensor_memory:
+        narrowed = new * calls.heads * (at.element_bytes < 2.0)
+        narrowed = narrowed + 2.0 * new * calls.key_heads * (calls.cache_bytes < 2.0)
+        seconds = seconds + narrowed * c.narrow_element_s / at.units
+    return seconds, computing > reading, floor + 0.0 * computing
 
 
 def _tiled(calls: Attentions, at: TensorCores, c: AttentionConstants, pair: Floats, *, heads: Floats) -> Floats:
