@@ -10,6 +10,9 @@ taken off.
     Default intra-op threads; logical processors available.
 ``busy``
     Cores that other processes took meanwhile; only there where it was enough to spoil the figures.
+``wander.t{T}``
+    A factor: how many times as long a probe took in the worse of two visits, some twenty seconds apart; the
+    median of all probes.
 ``dispatch.t{T}``
     s: a node that does nothing, inside a graph.
 ``call.t{T}``
@@ -263,12 +266,31 @@ def taken_meanwhile(values: Mapping[str, float]) -> float:
 _SPOILT = 0.1
 
 
+def wavered(values: Mapping[str, float], threads: int) -> float:
+    """How many times as long the same took seconds later, while a calibration was made; 1 on a steady machine.
+
+    Args:
+        values: The calibration.
+        threads: Of its keys.
+    """
+    return max(1.0, values.get(f"wander.t{threads}", 1.0) / _STEADY)
+
+
+# Lower quartiles of some milliseconds differ by so much from each other where nothing disturbs them.
+_STEADY = 1.05
+_UNSTEADY = 1.15
+
+
 def disturbance(values: Mapping[str, float]) -> str:
-    """That other processes disturbed a calibration, as the end of a sentence; empty where they did not."""
-    if not taken_meanwhile(values):
-        return ""
-    cores, others = values.get("cores", 1.0), values["busy"]
-    return f"calibrated while other processes ran beside it ({others:.1f} of {cores:.0f} cores)"
+    """What disturbed a calibration, as the end of a sentence; empty where nothing did."""
+    if taken_meanwhile(values):
+        cores, others = values.get("cores", 1.0), values["busy"]
+        return f"calibrated while other processes ran beside it ({others:.1f} of {cores:.0f} cores)"
+    changed = max(wavered(values, threads) for threads in (1, int(values.get("threads", 1.0))))
+    if changed > _UNSTEADY:
+        times = f"operators took {changed:.1f} times as long seconds later"
+        return f"calibrated while its speed changed ({times})"
+    return ""
 
 
 # What the summary shows: key, words, unit.

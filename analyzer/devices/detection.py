@@ -231,7 +231,7 @@ def _calibrated(cpu: Device, measured: Mapping[str, float]) -> Device:
         units=min(cpu.units, int(measured.get("cores", cpu.units))),
         origin="calibrated",
         source=_SOURCE_MEASURED,
-        notes=f"This CPU was {busy}." if (busy := disturbance(measured)) else "",
+        notes=f"This CPU was {disturbed}." if (disturbed := disturbance(measured)) else "",
         calibration=measured,
         assumed=(),
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from analyzer import __version__
-from analyzer.devices.calibration import load, taken_meanwhile
+from analyzer.devices.calibration import disturbance, load
 from analyzer.devices.detection import local_gpu, this_cpu
 from analyzer.devices.nvml import DriverFacts, driver_facts
 from analyzer.errors import AnalyzerError
@@ -157,12 +157,12 @@ def _cpu() -> Iterator[MachineCheck]:
         )  # fmt: skip
         return
     days = (datetime.now(UTC) - _when(kept.date)).days
-    busy = taken_meanwhile(kept.values) > 0
+    disturbed = disturbance(kept.values)
     old = f", {days} days old" if days > _OLD_DAYS else ""
     yield MachineCheck(
-        section="CPU", name="calibration", state="note" if old or busy else "works",
-        found=f"of {kept.date[:10]}{old}{', other processes ran beside it' if busy else ''}, in {kept.path}",
-        hint="`analyze calibrate` on a quiet machine measures anew." if old or busy else "",
+        section="CPU", name="calibration", state="note" if old or disturbed else "works",
+        found=f"of {kept.date[:10]}{old}{disturbed and f', {disturbed}'}, in {kept.path}",
+        hint="`analyze calibrate` on a quiet machine measures anew." if old or disturbed else "",
     )  # fmt: skip
 
 

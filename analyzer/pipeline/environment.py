@@ -9,7 +9,7 @@ from importlib import metadata
 from typing import Any
 
 from analyzer import __version__
-from analyzer.devices.calibration import disturbance
+from analyzer.devices.calibration import disturbance, taken_meanwhile
 from analyzer.devices.device import Device
 from analyzer.pipeline.measure import Measured
 from analyzer.record.analysis import Environment
@@ -48,12 +48,13 @@ def describe(
 
 
 def _about_calibration(cpu: Device) -> tuple[str, ...]:
-    """A sentence where the CPU's own figures were measured on a busy machine."""
-    busy = disturbance(cpu.calibration)
-    if not busy:
+    """A sentence where something disturbed the measurement of the CPU's own figures."""
+    disturbed = disturbance(cpu.calibration)
+    if not disturbed:
         return ()
+    off = "too slow" if taken_meanwhile(cpu.calibration) else "too slow or too quick"
     return (
-        f"This CPU was {busy}: what is predicted for it may be too slow, its intervals are widened; "
+        f"This CPU was {disturbed}: what is predicted for it may be {off}, its intervals are widened; "
         "`analyze calibrate` on a quiet machine measures anew.",
     )
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.arrays import Bools, Floats
-from analyzer.devices.calibration import taken_meanwhile
+from analyzer.devices.calibration import taken_meanwhile, wavered
 from analyzer.devices.device import Device
 from analyzer.precision import DevicePrecision, on_device
 from analyzer.prediction.calibration_tables import tables
@@ -154,8 +154,10 @@ def ceilings(device: Device, precision: str, threads: int | None = None) -> Ceil
     wanted = max(1, threads or int(values.get("threads", device.units)))
     if values:
         table = int(values.get("threads", 1)) if wanted > 1 else 1
-        # Other processes made rates lower, by about as much as cores lacked (225 GFLOP/s became 129).
-        method, width = "calibrated on this machine", _MEASURED_WIDTH * (1.0 + taken_meanwhile(values))
+        # Other processes made rates lower, by about as much as cores lacked (225 GFLOP/s became 129). A host's
+        # other guests slow one minute and not the next: the calibration's, or the model's.
+        disturbed = max(1.0 + taken_meanwhile(values), wavered(values, table))
+        method, width = "calibrated on this machine", _MEASURED_WIDTH * disturbed
     else:
         wanted = min(wanted, device.threads or wanted)
         values, table = reference_ceilings(device, min(wanted, device.units)), 1

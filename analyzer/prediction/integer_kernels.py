@@ -33,14 +33,19 @@ def family_of(op_type: str, node: Node) -> str:
     return _eight_bits([tensor for tensor in node.present_inputs if tensor.constant])
 
 
-def family_of_group(op_type: str, stored: Sequence[Tensor]) -> str:
+def family_of_group(op_type: str, nodes: Sequence[Node], stored: Sequence[Tensor]) -> str:
     """The family of an integer product that a session made of several operators.
 
     Args:
         op_type: What is executed.
-        stored: The constants that it reads.
+        nodes: Those operators.
+        stored: The constants that they read.
     """
     if op_type == "MatMulNBits":
+        # One that took up a bias is what it was: its weights are bytes, whatever they hold.
+        own = next((node for node in nodes if node.op_type == op_type), None)
+        if own is not None:
+            return family_of(op_type, own)
         weights = max(stored, key=lambda tensor: tensor.elements or 0, default=None)
         return _packed(weights.dtype.bits or _FEW_BITS if weights is not None else _FEW_BITS, _OF_SESSIONS)
     return "dynamic" if op_type in _QUANTISES else _eight_bits(stored)

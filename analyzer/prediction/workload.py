@@ -362,7 +362,7 @@ def _integer_product(graph: Graph, product: Piece, group: Group, inner: frozense
     stored = [tensor for tensor in outside if tensor.constant]
     return replace(
         product,
-        op=integer_kernels.family_of_group(group.op_type, stored),
+        op=integer_kernels.family_of_group(group.op_type, nodes, stored),
         read=_float_bytes(outside),
         written=_float_bytes(written),
         weights=_float_bytes(stored),

@@ -52,7 +52,7 @@ def test_a_product_on_integers_runs_at_the_rate_of_its_types(weights: int, famil
     assert product_s(static(weights), "QLinearMatMul") == pytest.approx(expected, rel=1e-3)
 
 
-def packed(bits: int, accuracy: int) -> onnx.ModelProto:
+def packed(bits: int, accuracy: int, *, biased: bool = False) -> onnx.ModelProto:
     builder = Builder()
     weights = builder.constant(builder.random.integers(0, 9, (SIZE, SIZE // 32, 32 * bits // 8)), UINT8)
     scales = builder.constant([[0.01] * (SIZE // 32)] * SIZE)
@@ -66,13 +66,21 @@ def packed(bits: int, accuracy: int) -> onnx.ModelProto:
         block_size=32,
         accuracy_level=accuracy,
     )
+    if biased:
+        result = builder.node("Add", result, builder.constant([0.5] * SIZE))
     return builder.model(result, (SIZE, SIZE), 21)
 
 
+@pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize(("bits", "accuracy"), [(4, 4), (4, 0), (8, 4)])
-def test_a_product_with_packed_weights_runs_at_the_rate_of_its_level(bits: int, accuracy: int) -> None:
+def test_a_product_with_packed_weights_runs_at_the_rate_of_its_level(
+    bits: int, accuracy: int, biased: bool
+) -> None:
+    """One that takes up the bias behind it keeps its bits and its level."""
+    model = packed(bits, accuracy, biased=biased)
+    assert [group.op_type for group in predicted_groups(to_graph(model), "cpu")] == ["MatMulNBits"]
     expected = 2 * SIZE**3 / RATES[f"nbits{bits}a{accuracy}"]
-    assert product_s(packed(bits, accuracy), "MatMulNBits") == pytest.approx(expected, rel=1e-3)
+    assert product_s(model, "MatMulNBits") == pytest.approx(expected, rel=1e-3)
 
 
 def test_of_packed_weights_the_packed_bytes_are_read() -> None:

@@ -1,8 +1,9 @@
 """Measuring this machine's ceilings: one small model by key, the lower quartile of its runs.
 
-All probes are visited several times, and the best visit counts: another process that takes a core for half a
-second would otherwise halve whatever was being measured just then. With one thread, what the processor spends
-on that thread counts, which leaves out what others ran on its core.
+All probes are visited twice, and those again whose two best visits do not agree: the best visit counts, as
+other processes and a host's other guests slow a machine for seconds, and its best is what comes back. How far
+the first two visits differ is kept too: what is predicted is as much less sure. With one thread, what the
+processor spends on that thread counts, which leaves out what others ran on its core.
 
 A family of probes begins when the cores are close to each other (``measurement.noise.core_migration``), or
 patience ends.
@@ -11,7 +12,8 @@ patience ends.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from analyzer.errors import AnalyzerError
@@ -29,6 +31,7 @@ from analyzer.measurement.noise.core_migration import core_distance
 from analyzer.measurement.noise.profiler_overhead import chain
 from analyzer.measurement.noise.timing_loops import rest
 from analyzer.measurement.session import SessionSettings
+from analyzer.measurement.statistics import median
 from analyzer.progress import Progress
 
 # In order of use to the prediction: what comes last is what a short time leaves out.
@@ -49,14 +52,16 @@ _FAMILIES: tuple[tuple[str, Callable[[], Iterator[Probe]]], ...] = (
     ("classical models", classical_probes.classical),
     ("attention", movement_probes.attentions),
 )
-# Visited once less than the others: many, and each has near kin.
-_LESS_VISITED = frozenset(
-    {"integer products", "integer convolutions", "integer elementwise", "classical models"}
-)
 # As in ``noise.profiler_overhead``: 128 nodes apart lift a dispatch above the clock.
 _SHORT, _LONG = 8, 136
-_VISITS, _CHAIN_S = 3, 0.1
+_VISITS, _CHAIN_S = 2, 0.035
 _LEAST_S = 0.002
+# Two visits within the first of each other agree; so many more rounds, in this share of the time, for others.
+_AGREED, _MORE_ROUNDS, _MORE_TIME = 1.08, 4, 1.2
+# A call that takes more of a probe's time than the first is timed again beside it: the best of another moment
+# may be longer than both. What is left counts as no less than the second, where clocks end.
+_CALL_SHARE, _OWN_SHARE = 0.1, 0.1
+_CALL_S = 0.003
 # Of the time, for cores that were moved apart to come together.
 _PATIENCE = 0.1
 # What the GPU's ceilings take.
@@ -69,52 +74,126 @@ def measure_ceilings(
     """The CPU's ceilings by key of ``devices.calibration``.
 
     Args:
-        seconds: About how long it may take, preparation included; long calls get few runs, none is left out.
+        seconds: About how long it may take on a steady machine, preparation included, and twice as long on another;
+            long calls get few runs, none is left out.
         threads: The default number of threads; None is ONNX Runtime's own choice.
         progress: Told the family being measured and how much is done.
     """
     begin = machine_load.snapshot()
     most = threads or machine_load.default_threads()
-    counts = sorted({1, most})
-    ceilings: dict[str, float] = {"threads": float(most), "cores": float(machine_load.available_cores())}
-    plan = [(family, probe) for family, source in _FAMILIES for probe in source()]
-    parts = sum(_visits(family) * len(_thread_counts(probe, counts)) for family, probe in plan)
-    pace = Pace(seconds, parts)
-    chains: dict[tuple[int, int], float] = {}
-    distance = core_distance(_settings(most), patience_s=_PATIENCE * seconds)
-    measured_by: dict[str, Probe] = {}
-    for visit in range(_VISITS):
-        for count in counts:
-            ceilings.update(_overheads(count, chains))
-        latest = ""
-        for number, (family, probe) in enumerate(plan):
-            if visit >= _visits(family):
-                continue
-            if family != latest:
-                distance.awaited()
-                rest()
-                latest = family
-            if progress is not None:
-                progress(family, (visit + number / len(plan)) / _VISITS)
-            for count in _thread_counts(probe, counts):
-                each = pace.next()
-                key = probe.key.format(T=count)
-                # Of two layouts of a convolution, the first that this build has.
-                if measured_by.setdefault(key, probe) is not probe:
-                    continue
-                value = measure_probe(probe, count, each, ceilings[f"call.t{_nearest(count, counts)}"])
-                if value is None:
-                    del measured_by[key]
-                else:
-                    ceilings[key] = better(probe, value, ceilings.get(key))
-    if most > 1:
-        ceilings["sharing.t1"] = distance.best.alone_s
-        ceilings[f"sharing.t{most}"] = distance.best.shared_s
+    visits = _Visits(sorted({1, most}), _PATIENCE * seconds)
+    visits.all_probes(seconds, _part(progress, 0.0, 0.8))
+    visits.doubtful_probes(_MORE_TIME * seconds, _part(progress, 0.8, 0.2))
+    ceilings = {"threads": float(most), "cores": float(machine_load.available_cores()), **visits.ceilings()}
     load = machine_load.load_between(begin, machine_load.snapshot())
     if load.is_busy():
         ceilings["busy"] = load.others_cores
-        _no_worse_than_alone(ceilings, measured_by.values(), most)
+        _no_worse_than_alone(ceilings, visits.probes.values(), most)
     return ceilings
+
+
+def _part(progress: Progress | None, begin: float, width: float) -> Progress:
+    """Tells a part of the way."""
+    if progress is None:
+        return lambda _stage, _done: None
+    return lambda stage, done: progress(stage, begin + width * (done or 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A probe with a number of threads, and the family that it is visited with."""
+
+    family: str
+    probe: Probe
+    threads: int
+
+    @property
+    def key(self) -> str:
+        return self.probe.key.format(T=self.threads)
+
+
+class _Visits:
+    """What the visits of all probes gave, by key.
+
+    Attributes:
+        probes: By key, the one of them that this build of ONNX Runtime has a kernel for.
+    """
+
+    def __init__(self, counts: Sequence[int], patience_s: float) -> None:
+        self.probes: dict[str, Probe] = {}
+        self._counts = counts
+        self._values: dict[str, list[float]] = {}
+        self._overheads = {count: Overhead(count) for count in counts}
+        self._distance = core_distance(_settings(counts[-1]), patience_s=patience_s)
+        self._slots = [
+            _Slot(family, probe, count)
+            for family, source in _FAMILIES
+            for probe in source()
+            for count in _thread_counts(probe, counts)
+        ]
+
+    def all_probes(self, seconds: float, told: Progress) -> None:
+        """Every one as often as all are visited."""
+        pace = Pace(seconds, _VISITS * len(self._slots))
+        for visit in range(_VISITS):
+            for number, slot in enumerate(self._round(self._slots)):
+                told(slot.family, (visit + number / len(self._slots)) / _VISITS)
+                self._visit(slot, pace.next())
+
+    def doubtful_probes(self, seconds: float, told: Progress) -> None:
+        """Those whose two best visits differ, in a few more rounds."""
+        begin = time.perf_counter()
+        for _ in range(_MORE_ROUNDS):
+            doubtful = [slot for slot in self._slots if self._is_doubtful(slot)]
+            pace = Pace(seconds / _MORE_ROUNDS, len(doubtful))
+            for slot in self._round(doubtful):
+                spent = time.perf_counter() - begin
+                if spent > seconds:
+                    return
+                told(slot.family, spent / seconds)
+                self._visit(slot, pace.next())
+
+    def ceilings(self) -> dict[str, float]:
+        """Everything by key of ``devices.calibration``."""
+        found: dict[str, float] = {}
+        for count, overhead in self._overheads.items():
+            found |= overhead.ceilings()
+            mine = {slot.key for slot in self._slots if slot.threads == count}
+            found[f"wander.t{count}"] = wander(self._values[key] for key in mine & self._values.keys())
+        if self._counts[-1] > 1:
+            best = self._distance.best
+            found |= {"sharing.t1": best.alone_s, f"sharing.t{self._counts[-1]}": best.shared_s}
+        return found | {key: best_of(self.probes[key], values) for key, values in self._values.items()}
+
+    def _round(self, slots: Iterable[_Slot]) -> Iterator[_Slot]:
+        """The slots, each family after a rest and with its cores together."""
+        latest = ""
+        for slot in slots:
+            if not latest:
+                for overhead in self._overheads.values():
+                    overhead.visit()
+            if slot.family != latest:
+                self._distance.awaited()
+                rest()
+                latest = slot.family
+            yield slot
+
+    def _visit(self, slot: _Slot, seconds: float) -> None:
+        # Of two layouts of a convolution, the first that this build has.
+        if self.probes.setdefault(slot.key, slot.probe) is not slot.probe:
+            return
+        overhead = self._overheads[_nearest(slot.threads, self._counts)]
+        value = measure_probe(slot.probe, slot.threads, seconds, overhead)
+        if value is None:
+            del self.probes[slot.key]
+        else:
+            self._values.setdefault(slot.key, []).append(value)
+
+    def _is_doubtful(self, slot: _Slot) -> bool:
+        if self.probes.get(slot.key) is not slot.probe:
+            return False
+        best, *others = sorted(self._values[slot.key], reverse=slot.probe.per == "rate")
+        return not others or max(best, others[0]) > _AGREED * min(best, others[0])
 
 
 def _no_worse_than_alone(ceilings: dict[str, float], measured: Iterable[Probe], threads: int) -> None:
@@ -125,11 +204,7 @@ def _no_worse_than_alone(ceilings: dict[str, float], measured: Iterable[Probe], 
     for probe in measured:
         alone, together = probe.key.format(T=1), probe.key.format(T=threads)
         if alone in ceilings and together in ceilings:
-            ceilings[together] = better(probe, ceilings[together], ceilings[alone])
-
-
-def _visits(family: str) -> int:
-    return _VISITS - (family in _LESS_VISITED)
+            ceilings[together] = best_of(probe, (ceilings[together], ceilings[alone]))
 
 
 class Pace:
@@ -151,15 +226,26 @@ class Pace:
         return each
 
 
-def better(probe: Probe, value: float, known: float | None) -> float:
-    """The higher rate or the shorter time of two visits."""
-    if known is None:
-        return value
+def best_of(probe: Probe, values: Iterable[float]) -> float:
+    """The highest rate or the shortest time of some visits."""
     # Disturbance makes a machine slower, never faster.
-    return max(value, known) if probe.per == "rate" else min(value, known)
+    return max(values) if probe.per == "rate" else min(values)
 
 
-def _thread_counts(probe: Probe, counts: list[int]) -> list[int]:
+def wander(visits: Iterable[Sequence[float]]) -> float:
+    """How many times as long a probe took in the worse of its first two visits: the median of all, at least 1.
+
+    Neighbours on the host take memory, caches and the other half of a core for seconds or hours, which no load
+    of this machine tells; the same kernel at another moment does.
+
+    Args:
+        visits: Of each probe what its visits gave, as rates or as times.
+    """
+    ratios = [max(values[:2]) / min(values[:2]) for values in visits if len(values) > 1]
+    return median(ratios) if ratios else 1.0
+
+
+def _thread_counts(probe: Probe, counts: Sequence[int]) -> Sequence[int]:
     """One and the default; a large product also with the powers of two between."""
     m, n, k = probes.LARGE_GEMM
     if probe.key != f"gemm.float32.t{{T}}.m{m}.n{n}.k{k}":
@@ -169,42 +255,67 @@ def _thread_counts(probe: Probe, counts: list[int]) -> list[int]:
     )
 
 
-def _nearest(count: int, counts: list[int]) -> int:
+def _nearest(count: int, counts: Sequence[int]) -> int:
     return min(counts, key=lambda known: abs(known - count))
 
 
-def measure_probe(probe: Probe, threads: int, seconds: float, call_s: float) -> float | None:
+def measure_probe(probe: Probe, threads: int, seconds: float, overhead: Overhead) -> float | None:
     """One ceiling; None where this build of ONNX Runtime has no such kernel."""
     try:
         call = _bound_call(probes.model_of(probe), probes.feeds_of(probe), threads)
     except AnalyzerError:
         return None  # no such kernel: the blocked layout on another processor, an operator of a newer release
     took = undisturbed_seconds(call, seconds, alone=threads == 1)
-    each = max(1e-9, (took - call_s) / probe.copies)
+    call_s = overhead.call_s
+    if call_s > _CALL_SHARE * took:
+        call_s = overhead.call_now_s()
+    each = max(1e-9, took - call_s, _OWN_SHARE * took) / probe.copies
     return probe.amount / each if probe.per == "rate" else each / probe.amount
 
 
-def _overheads(threads: int, chains: dict[tuple[int, int], float]) -> Mapping[str, float]:
-    """Dispatch of a node and cost of a call, from two chains of operators that do nothing.
+class Overhead:
+    """Dispatch of a node and cost of a call, from two chains of operators that do nothing."""
 
-    ``chains`` holds the best time so far by threads and length (0: the short one fed with arrays), and is
-    brought up to date.
-    """
-    import numpy as np
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        # The best time so far by length; 0: the short one fed with arrays.
+        self._best: dict[int, float] = {}
+        self._short: Callable[[], object] | None = None
 
-    feeds = {"t0": np.ones(1, np.float32)}
-    short, long = (bind(chain(length), feeds, _settings(threads)) for length in (_SHORT, _LONG))
-    calls = {_SHORT: short.call, _LONG: long.call, 0: lambda: short.session.run(None, feeds)}
-    for length, call in calls.items():
-        value = undisturbed_seconds(call, _CHAIN_S / _VISITS)
-        chains[threads, length] = min(value, chains.get((threads, length), value))
-    best = {length: chains[threads, length] for length in calls}
-    dispatch = max(1e-9, (best[_LONG] - best[_SHORT]) / (_LONG - _SHORT))
-    return {
-        f"dispatch.t{threads}": dispatch,
-        f"call.t{threads}": max(1e-9, best[_SHORT] - _SHORT * dispatch),
-        f"run.t{threads}": max(1e-9, best[0] - _SHORT * dispatch),
-    }
+    def visit(self) -> None:
+        """Times them once more."""
+        import numpy as np
+
+        feeds = {"t0": np.ones(1, np.float32)}
+        short, long = (bind(chain(length), feeds, _settings(self._threads)) for length in (_SHORT, _LONG))
+        calls = {_SHORT: short.call, _LONG: long.call, 0: lambda: short.session.run(None, feeds)}
+        for length, call in calls.items():
+            value = undisturbed_seconds(call, _CHAIN_S)
+            self._best[length] = min(value, self._best.get(length, value))
+        self._short = short.call
+
+    @property
+    def dispatch_s(self) -> float:
+        """One more node, at best."""
+        return max(1e-9, (self._best[_LONG] - self._best[_SHORT]) / (_LONG - _SHORT))
+
+    @property
+    def call_s(self) -> float:
+        """One call with bound inputs and outputs, before its first node, at best."""
+        return max(1e-9, self._best[_SHORT] - _SHORT * self.dispatch_s)
+
+    def call_now_s(self) -> float:
+        """The same at this moment."""
+        assert self._short is not None
+        return max(1e-9, undisturbed_seconds(self._short, _CALL_S) - _SHORT * self.dispatch_s)
+
+    def ceilings(self) -> Mapping[str, float]:
+        """By key of ``devices.calibration``."""
+        return {
+            f"dispatch.t{self._threads}": self.dispatch_s,
+            f"call.t{self._threads}": self.call_s,
+            f"run.t{self._threads}": max(1e-9, self._best[0] - _SHORT * self.dispatch_s),
+        }
 
 
 def _bound_call(model: bytes, feeds: Mapping[str, Any], threads: int) -> Callable[[], object]:
@@ -230,12 +341,8 @@ def measure_all(
 
     with_gpu = gpu and has_cuda()
     share = 0.7 if with_gpu else 1.0  # of the progress bar
-
-    def part(begin: float, width: float) -> Progress | None:
-        return None if progress is None else lambda stage, done: progress(stage, begin + width * (done or 0.0))
-
     for_cpu = max(seconds - _GPU_S, seconds / 2) if with_gpu else seconds
-    ceilings = measure_ceilings(seconds=for_cpu, threads=threads, progress=part(0.0, share))
+    ceilings = measure_ceilings(seconds=for_cpu, threads=threads, progress=_part(progress, 0.0, share))
     if with_gpu:
-        ceilings.update(measure_cuda_ceilings(progress=part(share, 1 - share)))
+        ceilings.update(measure_cuda_ceilings(progress=_part(progress, share, 1 - share)))
     return ceilings

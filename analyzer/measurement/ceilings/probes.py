@@ -275,7 +275,7 @@ def copies() -> Iterator[Probe]:
             op_type="Neg",
             # A Neg of float32 reads 4 bytes and writes 4.
             inputs=(floats(nbytes // 8),),
-            copies=16 if nbytes <= 1 << 16 else 1,
+            copies=16 if nbytes <= 1 << 16 else 4 if nbytes <= 1 << 19 else 1,
         )
 
 
