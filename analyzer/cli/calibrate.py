@@ -79,9 +79,11 @@ def _progress_bar(quiet: bool) -> Iterator[Progress | None]:
 
 
 def _summary(calibration: Calibration) -> str:
-    from analyzer.devices.calibration import headlines
+    from analyzer.devices.calibration import disturbance, headlines
 
     width = max(len(name) for name, _ in headlines(calibration))
     lines = [f"{name:<{width}}  {figure}" for name, figure in headlines(calibration)]
     lines.append(f"{len(calibration.values)} figures of {calibration.date} in {calibration.path}")
+    if disturbed := disturbance(calibration.values):
+        lines.append(f"This CPU was {disturbed}: calibrate again on a quiet machine.")
     return "\n".join(lines)

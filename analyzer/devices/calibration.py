@@ -304,7 +304,6 @@ _HEADLINES = (
     ("elementwise.Add.t1", "Add, 1 thread", "s per element"),
     ("dispatch.t{T}", "one more node", "s"),
     ("call.t{T}", "one call", "s"),
-    ("busy", "TAKEN BY OTHER PROCESSES (calibrate again on a quiet machine)", "cores"),
     ("cuda.gemm.float32.m4096.n4096.k4096", "GPU float32 product", "FLOP/s"),
     ("cuda.gemm.tf32.m4096.n4096.k4096", "GPU TF32 product", "FLOP/s"),
     ("cuda.gemm.float16.m4096.n4096.k4096", "GPU float16 product", "FLOP/s"),

@@ -74,8 +74,8 @@ def measure_ceilings(
     """The CPU's ceilings by key of ``devices.calibration``.
 
     Args:
-        seconds: About how long it may take on a steady machine, preparation included, and twice as long on another;
-            long calls get few runs, none is left out.
+        seconds: About how long it may take, preparation included, and twice as long on an unsteady machine; long
+            calls get few runs, none is left out.
         threads: The default number of threads; None is ONNX Runtime's own choice.
         progress: Told the family being measured and how much is done.
     """
