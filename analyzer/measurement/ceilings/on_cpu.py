@@ -74,7 +74,7 @@ def measure_ceilings(
     """The CPU's ceilings by key of ``devices.calibration``.
 
     Args:
-        seconds: About how long it may take, preparation included, and twice as long on an unsteady machine; long
+        seconds: About how long it may take, preparation included; twice as long on an unsteady machine. Long
             calls get few runs, none is left out.
         threads: The default number of threads; None is ONNX Runtime's own choice.
         progress: Told the family being measured and how much is done.
