@@ -370,3 +370,20 @@ def test_trees_cost_what_a_comparison_was_measured_to_take(machine: Device) -> N
     few = made.trees(rows=1000, trees=3, depth=4)
     middle = 1e-9 * 16 ** (math.log(15_000 / 500) / math.log(1000))
     assert seconds(few, known, 1) == pytest.approx(15_000 * middle + CALL_S, rel=0.01)
+
+
+def test_votes_of_support_vectors_are_summed_on_one_thread(machine: Device) -> None:
+    """A nanosecond a coefficient and row, whatever a second thread does for the kernel."""
+    known = {**MADE_UP, "elementwise.SVMPOLY.t1": 2e-9, "elementwise.SVMPOLY.t2": 1e-9}
+
+    def taken(threads: int) -> float:
+        one = made.node(
+            "SVMClassifier", [made.tensor("x", 1000, 32)], made.tensor("y", 1000, 3),
+            kernel_type="POLY", vectors_per_class=(400, 300, 300), coefficients=(0.5,) * 2000,
+        )  # fmt: skip
+        graph = made.graph(replace(one, domain="ai.onnx.ml", version=1))
+        return seconds(graph, replace(machine, calibration=known), threads)
+
+    values, votes = 1000 * 1000, 1000 * 2000
+    assert taken(1) == pytest.approx(values * 2e-9 + votes * 1e-9, rel=0.02)
+    assert taken(2) == pytest.approx(values * 1e-9 + votes * 1e-9, rel=0.02)
