@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -237,14 +237,24 @@ def operator_times(work: Workload, at: Ceilings) -> tuple[Floats, Bools]:
         shared = np.where(work.kind == Kind.RECURRENT, work["batch"] * work["m"], np.inf)
         # Texts come one after the other too.
         shared = np.where(whether(work, TEXT_WORK)[work.op], 1.0, shared)
+        shared = np.where(work["shared_by"] > 0, work["shared_by"], shared)
         computing = computing / np.minimum(gain(computing, at.threads), np.maximum(shared, 1.0))
+    few = (work["shared_by"] > 0) & (work["shared_by"] < at.threads)
+    if few.any() and not at.modelled:
+        computing = np.where(few, _by_few(work, computing, at), computing)
     weights = (work["weights"] * each + work["fixed_weights"]) * product
     # The probe of copies finds its two buffers where it left them. In a graph others were used meanwhile.
     kept = work["kept"] * each
     passing = moved - weights - kept
     streaming = passing / _copy(at, _OTHERS * passing) * _planes(work, at)
     # Caches of keys and values lie where the last run left them, and all of the model passed since.
-    streaming += kept / _copy(at, np.maximum(1.0, work.of_model(weights + kept)))
+    others = np.maximum(1.0, work.of_model(weights + kept))
+    held_rate = _copy(at, others)
+    if few.any():
+        # Each thread streams its own part.
+        by_few = _copy(at, others, threads=1) * np.maximum(work["shared_by"], 1.0)
+        held_rate = np.where(few, np.minimum(held_rate, by_few), held_rate)
+    streaming += kept / held_rate
     # A probe keeps its own weights in the nearest cache that holds them; a model's push each other out.
     together = _copy(at, np.maximum(1.0, work.of_model(weights)))
     probed = _copy(at, _probed_weights(work, weights, at))
@@ -259,6 +269,16 @@ def operator_times(work: Workload, at: Ceilings) -> tuple[Floats, Bools]:
     hidden = np.where(unpacking, np.minimum(computing, memory), hidden)
     times = np.where(product, computing + memory - hidden, np.maximum(computing, memory))
     return times * work["repeats"], computing > memory
+
+
+def _by_few(work: Workload, computing: Floats, at: Ceilings) -> Floats:
+    """Computing of all pieces where as many threads as can share a piece out take part, of a calibrated CPU."""
+    useful = np.maximum(work["shared_by"], 1.0)
+    seconds = computing * at.threads / useful
+    chosen = np.flatnonzero((work["shared_by"] > 0) & IS_PRODUCT[work.kind])
+    # Several threads at one product are not what one does, times their number.
+    seconds[chosen] = _product(work, chosen, replace(at, threads=1, table=1, scale=1.0)) / useful[chosen]
+    return seconds
 
 
 def _read_share(at: Ceilings) -> float:
@@ -304,11 +324,11 @@ def _rim(side: Floats | np.float64) -> Floats | np.float64:
     return (1 + _RIM / side) / (1 + _RIM / _PROBE_SIDE)
 
 
-def _copy(at: Ceilings, nbytes: Floats) -> Floats:
-    """Bytes per second of a copy by the bytes it touches."""
-    sizes, rates = tables(at.values).curve(at.threads if at.modelled else at.table)
+def _copy(at: Ceilings, nbytes: Floats, threads: int | None = None) -> Floats:
+    """Bytes per second of a copy by the bytes it touches; by all threads where none are named."""
+    sizes, rates = tables(at.values).curve(threads or (at.threads if at.modelled else at.table))
     logarithms: Floats = np.interp(np.log(np.maximum(nbytes, 1.0)), sizes, rates)
-    rate: Floats = np.exp(logarithms) * at.scale
+    rate: Floats = np.exp(logarithms) * (at.scale if threads is None else 1.0)
     return rate
 
 
@@ -340,8 +360,8 @@ def _vector(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Floa
     return seconds
 
 
-# Weights in blocks are dequantised in one loop, however many there are (1.31.1, 4 million: no faster on two). So
-# are votes summed, a row after the other (5.5 million of a polynomial kernel: 10.9 ms on one thread, 10.1 on two).
+# Weights in blocks are dequantised in one loop, however many there are (1.31.1, 4 million: no faster on two).
+# So are votes summed, a row after the other (5.5 million: 10.9 ms on one thread, 10.1 on two).
 _ON_ONE_THREAD = ("DequantizePacked", "DequantizeBlocks", VOTES)
 # Elements of a row of the probe of short rows.
 _SHORT_ROW = 32

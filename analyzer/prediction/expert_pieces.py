@@ -59,6 +59,9 @@ def experts_piece(node: Node, base: Piece, macs: float) -> Piece | None:
 ACTIVATION = "ExpertActivation"
 """An element of a gated activation, one after the other."""
 _PLAIN = frozenset({"relu", "identity"})
+# Threads take whole experts of floats, eight of them at most (onnxruntime/contrib_ops/cpu/moe/moe_cpu.cc); of
+# packed weights a single expert is shared out too (1.31.1, one of 1,024: 1.6 times as fast on two threads).
+_MOST_THREADS = 8.0
 # Experts of packed weights make floats of them; wider ones by the same loop.
 _UNPACKED = "nbits4a0"
 
@@ -72,6 +75,7 @@ def experts_on_cpu(node: Node, base: Piece, macs: float) -> list[Piece]:
     if shape is None:
         return []
     hit = min(shape.m * shape.steps, shape.batch)
+    shared_by = 0.0 if shape.fixed_weights else min(hit, _MOST_THREADS)
     rows = shape.m * shape.steps / hit
     packed = shape.fixed_weights / max(1.0, sum(_sizes(node)))
 
@@ -92,6 +96,7 @@ def experts_on_cpu(node: Node, base: Piece, macs: float) -> list[Piece]:
             n=n,
             k=k,
             repeats=hit,
+            shared_by=shared_by,
         )
 
     # fc1 makes gates and values in one product, or in two of the same size together.
@@ -100,7 +105,7 @@ def experts_on_cpu(node: Node, base: Piece, macs: float) -> list[Piece]:
         elements = rows * hit * shape.n
         kernels.append(
             replace(base, kind=Kind.VECTOR, op=ACTIVATION, flops=0.0, read=0.0, written=0.0, fixed=0.0,
-                    weights=0.0, fixed_weights=0.0, elements=elements)
+                    weights=0.0, fixed_weights=0.0, elements=elements, shared_by=shared_by)
         )  # fmt: skip
     return kernels
 

@@ -73,6 +73,7 @@ class Piece:
         most: Multiple of its work that may be to do: more than 1 where texts may be longer.
         repeats: How often it is done, one after the other: the trips of a loop.
         spread: Factor by which it may be done more or less often, where data decide that.
+        shared_by: Threads of a CPU at most that can share it out; 0: as many as there are.
 
     Of a fused attention, ``batch`` are sequences, ``m`` new tokens of each, ``n`` keys before them, ``k`` the
     size of a head, ``rows`` heads, ``row`` heads of keys and values, ``taps`` the window (0: none), ``stride``
@@ -107,3 +108,4 @@ class Piece:
     most: float = 1.0
     repeats: float = 1.0
     spread: float = 1.0
+    shared_by: float = 0.0

@@ -326,9 +326,8 @@ def test_a_prompt_reads_keys_in_panels_for_all_its_tokens() -> None:
     assert sum(piece.flops for piece in pieces if piece.kind == Kind.MATMUL) == 2 * 2 * 8 * 16 * 1016 * 128
 
 
-@pytest.mark.parametrize(("tokens", "hit"), [(1, 2), (3, 6), (256, 8)])
-def test_a_cpu_multiplies_by_each_expert_that_has_a_token(tokens: int, hit: int) -> None:
-    """8 experts of 512 by 1,024, gated, 2 a token: for each of them 3 x 512 x 1,024 multiplications."""
+def mixture(tokens: int) -> Graph:
+    """8 experts of 512 by 1,024, gated, 2 a token."""
     inputs: list[Tensor | None] = [
         made.tensor("x", tokens, 512),
         made.tensor("p", tokens, 8),
@@ -337,7 +336,13 @@ def test_a_cpu_multiplies_by_each_expert_that_has_a_token(tokens: int, hit: int)
         made.tensor("w2", 8, 512, 1024, constant=True),
     ]
     outputs = [made.tensor("y", tokens, 512)]
-    node = microsoft("MoE", inputs, outputs, k=2, activation_type="swiglu", swiglu_fusion=1).nodes[0]
+    return microsoft("MoE", inputs, outputs, k=2, activation_type="swiglu", swiglu_fusion=1)
+
+
+@pytest.mark.parametrize(("tokens", "hit"), [(1, 2), (3, 6), (256, 8)])
+def test_a_cpu_multiplies_by_each_expert_that_has_a_token(tokens: int, hit: int) -> None:
+    """For each of them 3 x 512 x 1,024 multiplications."""
+    node = mixture(tokens).nodes[0]
     pieces = pieces_of(node, count_node(node))
     products = [piece for piece in pieces if piece.kind == Kind.MATMUL]
     assert {piece.repeats for piece in products} == {hit}
@@ -345,6 +350,18 @@ def test_a_cpu_multiplies_by_each_expert_that_has_a_token(tokens: int, hit: int)
     # Weights of experts without a token stay where they are.
     assert sum(piece.kept * piece.repeats for piece in products) == hit * 3 * 512 * 1024 * 4
     assert [piece.elements for piece in pieces if piece.kind == Kind.VECTOR] == [tokens * 2 * 1024]
+
+
+@pytest.mark.parametrize(("tokens", "useful"), [(1, 2), (2, 4), (256, 8)])
+def test_threads_of_a_cpu_take_whole_experts(tokens: int, useful: int) -> None:
+    """Of 16 as many as experts have a token, and eight at most: the others wait."""
+    rates = {f"gemm.float32.t{t}.m{m}.n1024.k1024": t * 1e11 for t in (1, 16) for m in (1, 64)}
+    rates |= {f"copy.t{t}.{size}": 1e18 for t in (1, 16) for size in (65536, 268435456)}
+    known = {"threads": 16.0, "cores": 16.0, "dispatch.t16": 1e-12, "call.t16": 1e-12, **rates}
+    cpu = replace(catalogue.device("epyc-9654"), calibration=known, origin="calibrated")
+    (group,) = prediction.predict(made.work(mixture(tokens), "cpu"), cpu)
+    flops, elements = 2 * 3 * tokens * 2 * 512 * 1024, tokens * 2 * 1024
+    assert group.time_s == pytest.approx((flops / 1e11 + elements * 1.16e-8) / useful, rel=0.01)
 
 
 def test_a_masked_decode_writes_its_new_rows_alone() -> None:
