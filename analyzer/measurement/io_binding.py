@@ -100,18 +100,21 @@ def bind_session(
     return BoundSession(session=session, call=lambda: session.run_with_iobinding(binding), output_shapes=shapes)
 
 
-def undisturbed_seconds(call: Callable[[], object], seconds: float, *, alone: bool = False) -> float:
+def undisturbed_seconds(
+    call: Callable[[], object], seconds: float, *, alone: bool = False, has_run: bool = False
+) -> float:
     """Lower quartile of as many calls as fit: what the machine does when nobody disturbs it.
 
     Args:
         call: What to time.
         seconds: About how long to go on.
+        has_run: Whether it was called twice before.
         alone: Whether all its work is done by the thread that calls. Then the processor's time of that thread
             counts where it is less: what others run on its core meanwhile is not in it.
     """
     # ONNX Runtime takes memory anew in the first two runs.
-    call()
-    call()
+    for _ in range(0 if has_run else 2):
+        call()
     samples: list[float] = []
     used = time.thread_time if alone and _HAS_THREAD_CLOCK else time.perf_counter
     begin = time.perf_counter()

@@ -1,9 +1,10 @@
 """Measuring this machine's ceilings: one small model by key, the lower quartile of its runs.
 
 All probes are visited twice, and those again whose two best visits do not agree: the best visit counts, as
-other processes and a host's other guests slow a machine for seconds, and its best is what comes back. How far
-the first two visits differ is kept too: what is predicted is as much less sure. With one thread, what the
-processor spends on that thread counts, which leaves out what others ran on its core.
+other processes and a host's other guests slow a machine for seconds, and its best is what comes back. Where the
+first two visits differ on the whole, two that agree may both have been slow: short probes then are visited as
+often as time allows, and how far visits differ is kept, since what is predicted is as much less sure. With one
+thread, what the processor spends on that thread counts, which leaves out what others ran on its core.
 
 A family of probes begins when the cores are close to each other (``measurement.noise.core_migration``), or
 patience ends.
@@ -11,6 +12,7 @@ patience ends.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -57,7 +59,9 @@ _SHORT, _LONG = 8, 136
 _VISITS, _CHAIN_S = 2, 0.035
 _LEAST_S = 0.002
 # Two visits within the first of each other agree; so many more rounds, in this share of the time, for others.
-_AGREED, _MORE_ROUNDS, _MORE_TIME = 1.08, 4, 1.2
+_AGREED, _MORE_ROUNDS, _MORE_TIME = 1.08, 4, 1.4
+# On a machine that wanders by more, all whose visit is shorter than the second go along.
+_STEADY, _SHORT_VISIT_S = 1.05, 0.1
 # A call that takes more of a probe's time than the first is timed again beside it: the best of another moment
 # may be longer than both. What is left counts as no less than the second, where clocks end.
 _CALL_SHARE, _OWN_SHARE = 0.1, 0.1
@@ -83,7 +87,7 @@ def measure_ceilings(
     most = threads or machine_load.default_threads()
     visits = _Visits(sorted({1, most}), _PATIENCE * seconds)
     visits.all_probes(seconds, _part(progress, 0.0, 0.8))
-    visits.doubtful_probes(_MORE_TIME * seconds, _part(progress, 0.8, 0.2))
+    visits.again(_MORE_TIME * seconds, _part(progress, 0.8, 0.2))
     ceilings = {"threads": float(most), "cores": float(machine_load.available_cores()), **visits.ceilings()}
     load = machine_load.load_between(begin, machine_load.snapshot())
     if load.is_busy():
@@ -123,6 +127,7 @@ class _Visits:
         self.probes: dict[str, Probe] = {}
         self._counts = counts
         self._values: dict[str, list[float]] = {}
+        self._visit_s: dict[str, float] = {}
         self._overheads = {count: Overhead(count) for count in counts}
         self._distance = core_distance(_settings(counts[-1]), patience_s=patience_s)
         self._slots = [
@@ -140,13 +145,20 @@ class _Visits:
                 told(slot.family, (visit + number / len(self._slots)) / _VISITS)
                 self._visit(slot, pace.next())
 
-    def doubtful_probes(self, seconds: float, told: Progress) -> None:
-        """Those whose two best visits differ, in a few more rounds."""
+    def again(self, seconds: float, told: Progress) -> None:
+        """Those whose two best visits differ, in a few more rounds; on an unsteady machine all short ones."""
         begin = time.perf_counter()
-        for _ in range(_MORE_ROUNDS):
-            doubtful = [slot for slot in self._slots if self._is_doubtful(slot)]
-            pace = Pace(seconds / _MORE_ROUNDS, len(doubtful))
-            for slot in self._round(doubtful):
+        unsteady = any(self._wander(count) > _STEADY for count in self._counts)
+        for number in range(_MORE_ROUNDS):
+            chosen = [
+                slot
+                for slot in self._slots
+                if self._is_doubtful(slot)
+                or (unsteady and self._visit_s.get(slot.key, math.inf) < _SHORT_VISIT_S)
+            ]
+            pace = Pace(seconds / _MORE_ROUNDS, len(chosen))
+            # To and fro: where time ends within a round, it is not always the same that come short.
+            for slot in self._round(chosen if number % 2 else chosen[::-1]):
                 spent = time.perf_counter() - begin
                 if spent > seconds:
                     return
@@ -157,13 +169,15 @@ class _Visits:
         """Everything by key of ``devices.calibration``."""
         found: dict[str, float] = {}
         for count, overhead in self._overheads.items():
-            found |= overhead.ceilings()
-            mine = {slot.key for slot in self._slots if slot.threads == count}
-            found[f"wander.t{count}"] = wander(self._values[key] for key in mine & self._values.keys())
+            found |= {**overhead.ceilings(), f"wander.t{count}": self._wander(count)}
         if self._counts[-1] > 1:
             best = self._distance.best
             found |= {"sharing.t1": best.alone_s, f"sharing.t{self._counts[-1]}": best.shared_s}
         return found | {key: best_of(self.probes[key], values) for key, values in self._values.items()}
+
+    def _wander(self, threads: int) -> float:
+        mine = {slot.key for slot in self._slots if slot.threads == threads}
+        return wander(self._values[key] for key in mine & self._values.keys())
 
     def _round(self, slots: Iterable[_Slot]) -> Iterator[_Slot]:
         """The slots, each family after a rest and with its cores together."""
@@ -182,12 +196,14 @@ class _Visits:
         # Of two layouts of a convolution, the first that this build has.
         if self.probes.setdefault(slot.key, slot.probe) is not slot.probe:
             return
+        begin = time.perf_counter()
         overhead = self._overheads[_nearest(slot.threads, self._counts)]
         value = measure_probe(slot.probe, slot.threads, seconds, overhead)
         if value is None:
             del self.probes[slot.key]
         else:
             self._values.setdefault(slot.key, []).append(value)
+            self._visit_s[slot.key] = time.perf_counter() - begin
 
     def _is_doubtful(self, slot: _Slot) -> bool:
         if self.probes.get(slot.key) is not slot.probe:
@@ -265,7 +281,7 @@ def measure_probe(probe: Probe, threads: int, seconds: float, overhead: Overhead
         call = _bound_call(probes.model_of(probe), probes.feeds_of(probe), threads)
     except AnalyzerError:
         return None  # no such kernel: the blocked layout on another processor, an operator of a newer release
-    took = undisturbed_seconds(call, seconds, alone=threads == 1)
+    took = undisturbed_seconds(call, seconds, alone=threads == 1, has_run=True)
     call_s = overhead.call_s
     if call_s > _CALL_SHARE * took:
         call_s = overhead.call_now_s()
