@@ -38,10 +38,11 @@ _SURELY_PARALLEL_S = 20 * _PARALLEL_S
 _READ_SHARE = 0.65
 # Visits to tree nodes per second and thread; one thread, scattered reads.
 _TREE_VISIT_S = 4e-9
-# A tree is walked by all rows before the next, and stays in the first cache up to so many nodes of 24 bytes:
-# half of 64 KiB. Beyond it a step is dearer for each doubling: complete trees of 2,048 to 32,768 nodes take
-# 1.1 to 2.2 times as long, trained forests 1.0 to 4 (an EPYC with 1 MiB beside each core).
-_TREE_NODES, _TREE_GROWTH = 1365.0, 0.4
+# A tree is walked by all rows before the next. Beyond the probe's 127 nodes a step is a little dearer for each
+# doubling, and much from where one does not stay in the first cache (nodes of 24 bytes, half of 64 KiB): of 48
+# trained ensembles those of 200 to 850 nodes take 1.1 to 1.4 times as long, of 2,800 to 12,000 1.7 to 5 times
+# (an EPYC with 1 MiB beside each core, its last cache shared with other guests).
+_TREE_NODES, _TREE_GROWTH = (127.0, 1365.0), (0.15, 0.4)
 # 45 runs of 15 samples on two threads of an EPYC: 8 % off at the median, 30 % at most.
 _MEASURED_WIDTH = 1.35
 # One measured core stands in for every other. BERT on one to six cores of an i7-8700, which nothing but the
@@ -662,7 +663,9 @@ def _step_s(at: Ceilings, op: str, hidden: Floats, rows: Floats, gates: Floats) 
 
 
 def _tree(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Floats:
-    far = 1.0 + _TREE_GROWTH * np.log2(np.maximum(work["n"][chosen] / _TREE_NODES, 1.0))
+    nodes, (probed, cached) = work["n"][chosen], _TREE_NODES
+    doublings = np.log2(np.clip(nodes, probed, cached) / probed), np.log2(np.maximum(nodes / cached, 1.0))
+    far = 1.0 + sum(growth * each for growth, each in zip(_TREE_GROWTH, doublings, strict=True))
     steps = work["flops"][chosen]
     one, many = _step_of_tree(at, 1, steps), _step_of_tree(at, at.table, steps)
     alone: Floats = steps * far * (_TREE_VISIT_S if one is None else one)
