@@ -87,6 +87,7 @@ def trees(rows: int, trees: int, depth: int) -> Graph:
         "n_targets": 1,
         "nodes_treeids": [tree for tree in range(trees) for _ in range(size)],
         "nodes_nodeids": nodes,
+        "nodes_featureids": [0] * len(nodes),
         "nodes_modes": ["LEAF" if index >= inner else "BRANCH_LEQ" for index in nodes],
         "nodes_truenodeids": [0 if index >= inner else 2 * index + 1 for index in nodes],
         "nodes_falsenodeids": [0 if index >= inner else 2 * index + 2 for index in nodes],

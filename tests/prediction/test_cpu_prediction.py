@@ -372,12 +372,12 @@ def test_trees_cost_what_a_comparison_was_measured_to_take(machine: Device) -> N
     assert seconds(few, known, 1) == pytest.approx(15_000 * middle + CALL_S, rel=0.01)
 
 
-@pytest.mark.parametrize(("depth", "least", "most"), [(6, 1.0, 1.0), (9, 1.3, 1.5), (12, 2.0, 3.0)])
+@pytest.mark.parametrize(("depth", "least", "most"), [(6, 1.0, 1.02), (9, 1.35, 1.5), (12, 2.0, 4.0)])
 def test_steps_in_larger_trees_take_longer(machine: Device, depth: int, least: float, most: float) -> None:
-    """127, 1,023 and 8,191 nodes; trained ones of 544 to 873 take 1.35 to 1.45 times as long, of 7,582 up to 4."""
+    """127, 1,023 and 8,191 nodes; trained: 544 to 873 take 1.35 to 1.45 times as long, 7,582 up to 4 times."""
     known = replace(machine, calibration={**MADE_UP, "tree.t1.1000": 1e-9, "tree.t1.100000": 1e-9})
     taken = seconds(made.trees(rows=1000, trees=10, depth=depth), known, 1) - CALL_S
-    assert least * 0.99 < taken / (1000 * 10 * (depth + 1) * 1e-9) < most * 1.01
+    assert least <= taken / (1000 * 10 * (depth + 1) * 1e-9) <= most
 
 
 def test_votes_of_support_vectors_are_summed_on_one_thread(machine: Device) -> None:
