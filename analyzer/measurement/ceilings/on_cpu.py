@@ -179,13 +179,12 @@ class _Visits:
         mine = {slot.key for slot in self._slots if slot.threads == threads}
         return wander(self._values[key] for key in mine & self._values.keys())
 
-    def _round(self, slots: Iterable[_Slot]) -> Iterator[_Slot]:
-        """The slots, each family after a rest and with its cores together."""
+    def _round(self, slots: Sequence[_Slot]) -> Iterator[_Slot]:
+        """The slots, each family after a rest and with its cores together; what a call costs goes before."""
+        for overhead in self._overheads.values() if slots else ():
+            overhead.visit()
         latest = ""
         for slot in slots:
-            if not latest:
-                for overhead in self._overheads.values():
-                    overhead.visit()
             if slot.family != latest:
                 self._distance.awaited()
                 rest()
