@@ -18,7 +18,7 @@ from analyzer.cli.calibrate import command
 from analyzer.devices import calibration as kept
 from analyzer.errors import OutputError
 from analyzer.measurement.ceilings import movement_probes, on_cpu, probes, short_row_probes
-from analyzer.measurement.ceilings.on_cpu import Overhead, measure_ceilings, measure_probe, wander
+from analyzer.measurement.ceilings.on_cpu import CallCost, measure_ceilings, measure_probe, wander
 from analyzer.measurement.ceilings.probes import Probe
 from analyzer.measurement.noise import machine_load
 
@@ -93,7 +93,7 @@ def test_the_fingerprint_names_processor_cores_and_runtime() -> None:
     assert kept.fingerprint() == mark
 
 
-def overhead(call_s: float = 0.0, now_s: float = 0.0) -> Overhead:
+def overhead(call_s: float = 0.0, now_s: float = 0.0) -> CallCost:
     """What a call costs, at best and at this moment."""
     found: Any = SimpleNamespace(call_s=call_s, call_now_s=lambda: now_s)
     return found
@@ -285,7 +285,7 @@ def test_on_a_busy_machine_several_threads_are_no_slower_than_one(
 ) -> None:
     """Who waits for a thread whose core another has waits twice: nothing that the operator does."""
     monkeypatch.setattr(on_cpu, "_FAMILIES", (("one", lambda: iter([RATE, TIME])),))
-    monkeypatch.setattr(on_cpu, "Overhead", MagicMock(return_value=MagicMock(ceilings=dict)))
+    monkeypatch.setattr(on_cpu, "CallCost", MagicMock(return_value=MagicMock(ceilings=dict)))
     monkeypatch.setattr(on_cpu, "core_distance", lambda *_, **__: MagicMock())
     monkeypatch.setattr(on_cpu, "measure_probe", lambda probe, threads, *_: both_ways(probe, threads))
 

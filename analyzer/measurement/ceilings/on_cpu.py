@@ -128,7 +128,7 @@ class _Visits:
         self._counts = counts
         self._values: dict[str, list[float]] = {}
         self._visit_s: dict[str, float] = {}
-        self._overheads = {count: Overhead(count) for count in counts}
+        self._overheads = {count: CallCost(count) for count in counts}
         self._distance = core_distance(_settings(counts[-1]), patience_s=patience_s)
         self._slots = [
             _Slot(family, probe, count)
@@ -274,7 +274,7 @@ def _nearest(count: int, counts: Sequence[int]) -> int:
     return min(counts, key=lambda known: abs(known - count))
 
 
-def measure_probe(probe: Probe, threads: int, seconds: float, overhead: Overhead) -> float | None:
+def measure_probe(probe: Probe, threads: int, seconds: float, overhead: CallCost) -> float | None:
     """One ceiling; None where this build of ONNX Runtime has no such kernel."""
     try:
         call = _bound_call(probes.model_of(probe), probes.feeds_of(probe), threads)
@@ -288,7 +288,7 @@ def measure_probe(probe: Probe, threads: int, seconds: float, overhead: Overhead
     return probe.amount / each if probe.per == "rate" else each / probe.amount
 
 
-class Overhead:
+class CallCost:
     """Dispatch of a node and cost of a call, from two chains of operators that do nothing."""
 
     def __init__(self, threads: int) -> None:
