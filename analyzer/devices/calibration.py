@@ -273,11 +273,11 @@ def wavered(values: Mapping[str, float], threads: int) -> float:
         values: The calibration.
         threads: Of its keys.
     """
-    return max(1.0, values.get(f"wander.t{threads}", 1.0) / _STEADY)
+    return max(1.0, values.get(f"wander.t{threads}", 1.0) / STEADY)
 
 
-# Lower quartiles of some milliseconds differ by so much from each other where nothing disturbs them.
-_STEADY = 1.05
+STEADY = 1.05
+"""Lower quartiles of some milliseconds differ by so much from each other where nothing disturbs them."""
 _UNSTEADY = 1.15
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from analyzer.devices.calibration import STEADY
 from analyzer.errors import AnalyzerError
 from analyzer.measurement.ceilings import (
     classical_probes,
@@ -60,8 +61,8 @@ _VISITS, _CHAIN_S = 2, 0.035
 _LEAST_S = 0.002
 # Two visits within the first of each other agree; so many more rounds, in this share of the time, for others.
 _AGREED, _MORE_ROUNDS, _MORE_TIME = 1.08, 4, 1.4
-# On a machine that wanders by more, all whose visit is shorter than the second go along.
-_STEADY, _SHORT_VISIT_S = 1.05, 0.1
+# On an unsteady machine all whose visit is shorter go along.
+_SHORT_VISIT_S = 0.1
 # A call that takes more of a probe's time than the first is timed again beside it: the best of another moment
 # may be longer than both. What is left counts as no less than the second, where clocks end.
 _CALL_SHARE, _OWN_SHARE = 0.1, 0.1
@@ -148,7 +149,7 @@ class _Visits:
     def again(self, seconds: float, told: Progress) -> None:
         """Those whose two best visits differ, in a few more rounds; on an unsteady machine all short ones."""
         begin = time.perf_counter()
-        unsteady = any(self._wander(count) > _STEADY for count in self._counts)
+        unsteady = any(self._wander(count) > STEADY for count in self._counts)
         for number in range(_MORE_ROUNDS):
             chosen = [
                 slot
