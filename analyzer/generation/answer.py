@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from analyzer.devices.device import Device
@@ -48,13 +48,13 @@ class ComparedDevices:
         first: What the answer is about: a GPU, else the CPU.
         cpu: The CPU beside it.
         compared: All that stand in the table of devices.
-        measured: The request as this CPU ran it; None where it was not run.
+        measured: The request as a device of this machine ran it, by its slug.
     """
 
     first: Device
     cpu: Device
     compared: tuple[Device, ...]
-    measured: RequestPhases | None = None
+    measured: Mapping[str, RequestPhases] = field(default_factory=dict)
 
 
 def setting_of(model: GeneratingModel, question: Question, device: Device) -> Setting:
@@ -102,7 +102,7 @@ def request_of(model: GeneratingModel, question: Question) -> Request:
 def answer(
     model: GeneratingModel, question: Question, devices: ComparedDevices, market: Market
 ) -> GenerationResult:
-    """The record's ``generation``; of a request that this CPU ran, ``market`` is ``corrected``."""
+    """The record's ``generation``; of a request that was run here, ``market`` is ``corrected``."""
     request = request_of(model, question)
     device = devices.first
     chosen = _on(model, device, setting_of(model, question, device), request, market, devices)
@@ -157,16 +157,18 @@ def answer(
 def corrected(
     model: GeneratingModel, question: Question, devices: ComparedDevices, request: Request, market: Market
 ) -> Market:
-    """The market with predictions for this CPU that start from what it was measured at."""
-    if devices.measured is None:
-        return market
-    setting = setting_of(model, question, devices.cpu)
-    (predicted,) = timed(model, devices.cpu, setting, [request], market.runner)
-    factors = (
-        devices.measured.first.time_s / predicted.first.time_s,
-        devices.measured.other.time_s / predicted.other.time_s,
-    )
-    return replace(market, runner=replace(market.runner, corrections={devices.cpu.slug: factors}))
+    """The market whose predictions for the devices of this machine start from what those were measured at."""
+    factors = {}
+    for device in (devices.first, devices.cpu):
+        seen = devices.measured.get(device.slug)
+        if seen is not None:
+            setting = setting_of(model, question, device)
+            (predicted,) = timed(model, device, setting, [request], market.runner)
+            factors[device.slug] = (
+                seen.first.time_s / predicted.first.time_s,
+                seen.other.time_s / predicted.other.time_s,
+            )
+    return replace(market, runner=replace(market.runner, corrections=factors)) if factors else market
 
 
 def _fields(times: RequestTimes) -> dict[str, Any]:
@@ -182,8 +184,10 @@ def _on(
     devices: ComparedDevices,
 ) -> Candidate | None:
     found = candidate(model, device, setting, request, market.runner)
-    if found is not None and devices.measured is not None and device.slug == devices.cpu.slug:
-        return replace(found, phases=devices.measured)
+    seen = devices.measured.get(device.slug)
+    # What was run is one device in the setting that was asked for; in others the same device is predicted.
+    if found is not None and seen is not None and setting.width == 1:
+        return replace(found, phases=seen)
     return found
 
 

@@ -75,6 +75,25 @@ class Runner:
         """Factors of a device; 1 where nothing was run."""
         return self.corrections.get(device.slug, (1.0, 1.0))
 
+    def corrected(self, phases: RequestPhases, device: Device) -> RequestPhases:
+        """Predicted phases as they start from what was seen on a device.
+
+        On a GPU the run may have been off in what the host does, and other batches be bound by the kernels, or
+        the other way round: there the interval holds what was predicted as well.
+        """
+        first, other = self.correction(device)
+        scale = _scaled if device.kind == "cpu" else _scaled_or_not
+        return replace(phases, first=scale(phases.first, first), other=scale(phases.other, other))
+
+
+def _scaled(time: Estimate, factor: float) -> Estimate:
+    return time.scaled(factor)
+
+
+def _scaled_or_not(time: Estimate, factor: float) -> Estimate:
+    scaled = time.scaled(factor)
+    return replace(scaled, low_s=min(scaled.low_s, time.low_s), high_s=max(scaled.high_s, time.high_s))
+
 
 def timed(
     model: GeneratingModel, device: Device, setting: Setting, requests: Sequence[Request], runner: Runner
@@ -102,11 +121,7 @@ def timed(
         host=runner.host,
         threads=runner.threads,
     )
-    first, other = runner.correction(device)
-    found = (_phases(request, width, position, times) for request in requests)
-    return tuple(
-        replace(phases, first=phases.first.scaled(first), other=phases.other.scaled(other)) for phases in found
-    )
+    return tuple(runner.corrected(_phases(request, width, position, times), device) for request in requests)
 
 
 def _steps_of(request: Request, width: int) -> list[StepSizes]:

@@ -58,9 +58,12 @@ class Reporter:
         self._write()
 
     def latency(self, latency: Latency, load: Load, threads: int, way: str = "copies") -> None:
-        """The latency, and what else the machine did meanwhile; replaces an earlier one of the same way."""
+        """The latency, and what else the machine did meanwhile; replaces an earlier one of the same way.
+
+        Of several ways that with copies is the latency; where a run has none, the first.
+        """
         self._values["ways"][way] = asdict(latency)
-        if way == "copies":
+        if way == "copies" or "latency" not in self._values:
             self._values["latency"] = asdict(latency)
             self._values["origin"] = latency.origin
         self._loads[way] = load

@@ -1,7 +1,8 @@
 """Measuring a session with [CUDA, CPU], inside the child process.
 
 End to end three ways: with copies of inputs and outputs (``copies``, the latency), with both in the GPU's
-memory (``resident``), and that as one CUDA graph (``graph``). Operators from the GPU's own records, see
+memory (``resident``), and that as one CUDA graph (``graph``). Of a step that generates the last two: its cache
+never leaves the GPU, ids of tokens go there and come back. Operators from the GPU's own records, see
 ``gpu_trace.node_times``; where nobody can record, the parent starts a second child whose launches block, see
 ``gpu_trace.launch_blocking``.
 """
@@ -15,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.errors import AnalyzerError
-from analyzer.measurement import profile
+from analyzer.measurement import profile, tensor_files
 from analyzer.measurement.child_messages import OPTIMIZED_FULL, Reporter
 from analyzer.measurement.gpu_memory import GpuMemory
 from analyzer.measurement.gpu_trace import node_times
 from analyzer.measurement.gpu_trace.cupti import record
-from analyzer.measurement.io_binding import bind_session
+from analyzer.measurement.io_binding import NOTHING, BoundSession, bind_session
 from analyzer.measurement.noise import machine_load
 from analyzer.measurement.noise.timing_loops import Budget, timed_runs, warm_up
 from analyzer.measurement.on_cpu import caller, feeds_for, keep_outputs
@@ -34,6 +35,10 @@ _ORIGINS = {
     "copies": "unprofiled runs of the CUDA provider, inputs and outputs copied",
     "resident": "unprofiled runs of the CUDA provider, inputs and outputs on the GPU",
     "graph": "unprofiled runs of one CUDA graph, inputs and outputs on the GPU",
+}
+_STEP_ORIGINS = {
+    "resident": "unprofiled runs of the CUDA provider, cache in place on the GPU, ids copied there and back",
+    "graph": "unprofiled runs of one CUDA graph, cache in place on the GPU, ids copied there and back",
 }
 # Of the GPU's records, how many must fall into a node's window; of its time, how much may be nobody's.
 _LEAST_MATCHED, _MOST_LOST = 0.9, 0.02
@@ -51,11 +56,19 @@ def measure_cuda(request: MeasureRequest, folder: Path, reporter: Reporter) -> N
     reporter.update(load_s=time.perf_counter() - start)
     _describe(session, request, reporter)
     feeds = feeds_for(request, session, reporter)
-    _timed(caller(session, feeds), "copies", _COPIES, request, threads, reporter, first=True)
-    # Before inputs and outputs get memory of their own on the GPU.
-    reporter.update(device_peak_bytes=memory.growth(), rss_peak_bytes=machine_load.peak_resident_bytes())
-    keep_outputs(request, session, feeds, reporter)
-    resident = _resident(session, feeds, request, threads, reporter)
+    resident: Latency | None
+    if request.in_place is None:
+        _timed(caller(session, feeds), "copies", _COPIES, request, threads, reporter, first=True)
+        # Before inputs and outputs get memory of their own on the GPU.
+        reporter.update(device_peak_bytes=memory.growth(), rss_peak_bytes=machine_load.peak_resident_bytes())
+        keep_outputs(request, session, feeds, reporter)
+        resident = _resident(session, feeds, request, threads, reporter)
+    else:
+        # Its cache would never be copied: there is no latency without a binding.
+        call = _bound(session, feeds, request)
+        resident = _timed(call, "resident", _COPIES + _RESIDENT, request, threads, reporter)
+        reporter.update(device_peak_bytes=memory.growth(), rss_peak_bytes=machine_load.peak_resident_bytes())
+        del call
     # Its memory on the GPU goes with it; the sessions below bring their own.
     del session
     if request.profile:
@@ -112,7 +125,8 @@ def _timed(
         raise explained(error) from None
     load = machine_load.load_between(before, machine_load.snapshot())
     # The host only launches: one core must be free, not as many as the CPU provider has threads.
-    latency = summarize(samples, warmup_runs=len(warmup), origin=_ORIGINS[way], contention=load.contention(1))
+    origin = (_ORIGINS if request.in_place is None else _STEP_ORIGINS)[way]
+    latency = summarize(samples, warmup_runs=len(warmup), origin=origin, contention=load.contention(1))
     reporter.latency(latency, load, threads, way)
     return latency
 
@@ -124,11 +138,35 @@ def _resident(
     session: Any, feeds: Mapping[str, Any], request: MeasureRequest, threads: int, reporter: Reporter
 ) -> Latency | None:
     try:
-        bound = bind_session(session, feeds, "cuda", request.device_id)
-        return _timed(bound.call, "resident", _RESIDENT, request, threads, reporter)
+        call = _bound(session, feeds, request)
+        return _timed(call, "resident", _RESIDENT, request, threads, reporter)
     except AnalyzerError as error:
         reporter.message(f"device-resident latency: none, {error.message}")
         return None
+
+
+def _bound(session: Any, feeds: Mapping[str, Any], request: MeasureRequest) -> Callable[[], object]:
+    """One run with everything on the GPU, but for the ids of a step, which go there and come back."""
+    import numpy as np
+
+    bound = _binding(session, feeds, request)
+    if not request.ids and not request.ids_back:
+        return bound.call
+    sent = [(bound.inputs[name], feeds[name]) for name in request.ids if name in bound.inputs]
+    # Which token follows is decided on the GPU: its id is all that the host reads.
+    back = tensor_files.to_ortvalue(np.zeros(request.ids_back, np.int64), "cuda", request.device_id)
+
+    def call() -> None:
+        for value, ids in sent:
+            value.update_inplace(ids)
+        bound.call()
+        back.numpy()
+
+    return call
+
+
+def _binding(session: Any, feeds: Mapping[str, Any], request: MeasureRequest) -> BoundSession:
+    return bind_session(session, feeds, "cuda", request.device_id, in_place=request.in_place or NOTHING)
 
 
 def _graph(
@@ -141,8 +179,7 @@ def _graph(
     # An option of the provider, not of a run: a session of its own.
     options = {**(settings.cuda or {}), "enable_cuda_graph": "1"}
     session = create(request.model_path, replace(settings, cuda=options))
-    bound = bind_session(session, feeds, "cuda", request.device_id)
-    _timed(bound.call, "graph", _GRAPH, request, threads, reporter)
+    _timed(_bound(session, feeds, request), "graph", _GRAPH, request, threads, reporter)
 
 
 def _traced(
@@ -162,7 +199,7 @@ def _traced(
     reporter.optimized(optimized)
     if resident is None:
         return
-    bound = bind_session(session, feeds, "cuda", request.device_id)
+    bound = _binding(session, feeds, request)
     count = _runs_to_trace(request, resident.median_s, optimized)
     recorded, why = record(bound.call, count, folder, request.device_id)
     path = Path(session.end_profiling())

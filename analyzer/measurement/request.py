@@ -35,6 +35,8 @@ class MeasureRequest:
         in_place: By input, the output that is written into its memory: a cache and its next value. All inputs
             and outputs then lie in memory of their own, as a program that generates has them; None copies them
             each time.
+        ids: With ``in_place`` on CUDA: inputs that the host sends anew before each run, as it does tokens' ids.
+        ids_back: And how many ids, of 8 bytes each, it reads after it.
         needed_bytes: Memory that the run is expected to need; it is not started where there is less.
     """
 
@@ -55,6 +57,8 @@ class MeasureRequest:
     device_id: int = 0
     sharing_s: tuple[float, float] | None = None
     in_place: Mapping[str, str] | None = None
+    ids: Sequence[str] = ()
+    ids_back: int = 0
     needed_bytes: int | None = None
 
 
@@ -117,7 +121,8 @@ class Measurement:
 
     Attributes:
         provider: The session that was measured.
-        latency: Host to host: inputs and outputs in the host's memory, copies included.
+        latency: Host to host: inputs and outputs in the host's memory, copies included; of what is run with
+            ``in_place``, as it is run there.
         ways: The same by way: ``copies`` (which is ``latency``), ``resident`` (inputs and outputs stay on
             the GPU), ``graph`` (resident, as one CUDA graph).
         nodes: Times by executed node, in execution order; empty where there are none. They add up to the

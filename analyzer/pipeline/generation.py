@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from analyzer.checks import run as find_findings
+from analyzer.devices.device import Device
 from analyzer.errors import UsageError
 from analyzer.generation.answer import request_of, setting_of
 from analyzer.generation.model import GeneratingModel
@@ -28,8 +29,9 @@ from analyzer.generation.sources import is_generating as names_generating
 from analyzer.generation.times import Runner, timed
 from analyzer.loading.model_reference import parse_reference, split_path, with_arguments
 from analyzer.option_table import ALL_GPUS, AnalyzeOptions, GenerateOptions
+from analyzer.ort.execution import Session
 from analyzer.pipeline import environment
-from analyzer.pipeline.generation_measure import MeasuredRequest, measure_request
+from analyzer.pipeline.generation_measure import MeasuredRequest, MeasuredSides, measure_request
 from analyzer.pipeline.generation_record import Named, generation_analysis
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.options import Options, make_options, path_shower, require_keywords
@@ -92,13 +94,14 @@ def generation_with_basis(
     progress("predicting", None)
     analysis = generation_analysis(source.model, _named(model, source), question, options, targets, measured)
     spent = {"load": loaded - started, "predict and decide": time.perf_counter() - run}
-    if measured is not None:
+    ran = bool(measured.facts or measured.messages)
+    if ran:
         spent["measure"] = run - loaded
     analysis = replace(
         analysis,
         invocation=_invocation(model, given, targets),
         environment=environment.describe(
-            measured=Measured(facts=measured.facts, messages=measured.messages) if measured else None,
+            measured=Measured(facts=measured.facts, messages=measured.messages) if ran else None,
             timings_s=spent,
             cached=source.cached,
             cpu=targets.cpu,
@@ -131,17 +134,31 @@ def _question(given: GenerateOptions, options: Options) -> Question:
 
 def _measured(
     model: GeneratingModel, question: Question, options: Options, targets: Targets, progress: Progress
-) -> MeasuredRequest | None:
-    """The request on this machine's CPU; None where nothing is to be run."""
-    if not (options.run and targets.local_cpu):
-        return None
-    setting = setting_of(model, question, targets.cpu)
-    types = model.types_on(targets.cpu, setting)
-    if types is None:
-        return None
-    runner = Runner(threads=options.threads)
-    predicted = timed(model, targets.cpu, setting, [request_of(model, question)], runner)[0]
-    return measure_request(model, types, predicted, options, progress)
+) -> MeasuredSides:
+    """The request on this machine's CPU and GPU, so far as the question is about them and may run anything."""
+    if not options.run:
+        return MeasuredSides()
+    request = request_of(model, question)
+
+    def on(device: Device, session: Session) -> MeasuredRequest | None:
+        setting = setting_of(model, question, device)
+        types = model.types_on(device, setting)
+        if types is None:
+            return None
+        if setting.width > 1:
+            return MeasuredRequest(
+                messages=(f"Not run on the GPU, predicted instead: {setting.width} of them share the model.",)
+            )
+        runner = Runner(threads=options.threads if session == "cpu" else None)
+        (predicted,) = timed(model, device, setting, [request], runner)
+        return measure_request(
+            model, types, predicted, options, progress, session=session, launch=setting.launch
+        )
+
+    return MeasuredSides(
+        cpu=on(targets.cpu, "cpu") if targets.local_cpu else None,
+        gpu=on(targets.gpus[0], "cuda") if targets.local_gpu else None,
+    )
 
 
 def _source(model: Any, inputs: Any, options: Options, progress: Progress) -> OpenedModel:

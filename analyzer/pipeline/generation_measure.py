@@ -1,52 +1,97 @@
-"""A generating model run on this machine's CPU: its prompt, and tokens at a few places of its answer."""
+"""A generating model run on this machine's CPU and GPU: its prompt, and tokens at places of its answer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from analyzer.errors import AnalyzerError
+from analyzer.errors import AnalyzerError, MeasurementError
 from analyzer.generation.model import GeneratingModel
 from analyzer.generation.request import Request
-from analyzer.generation.steps.step_inputs import in_place, step_inputs
+from analyzer.generation.steps.step_inputs import in_place, step_inputs, token_inputs
 from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
+from analyzer.generation.steps.step_times import LaunchMode
 from analyzer.generation.steps.step_writer import OWN_DOMAIN
 from analyzer.generation.times import RequestPhases
+from analyzer.graph import Graph
 from analyzer.loading.random_weights import RandomWeights
 from analyzer.measurement.child_process import measure
+from analyzer.measurement.gpu_memory import free_bytes
 from analyzer.measurement.noise.machine_load import default_threads
-from analyzer.measurement.request import Measurement, MeasureRequest
+from analyzer.measurement.request import Latency, Measurement, MeasureRequest
 from analyzer.measurement.tensor_files import save_tensors
-from analyzer.pipeline.measure import facts_of, sharing
+from analyzer.memory import fit
+from analyzer.ort.execution import Session
+from analyzer.pipeline.measure import Measured, facts_of, sharing
 from analyzer.pipeline.options import Options
 from analyzer.prediction import Estimate, total
 from analyzer.progress import Progress
 from analyzer.run_folder import run_folder
+from analyzer.units import byte_count
 
-# Weights live three times for a while: as a file, in the session, and as the session packs them.
+# Weights live three times for a while: as a file, in the session, and as the session packs them. Of a CUDA
+# session the file is read once more on its way to the GPU.
 _WEIGHT_COPIES = 3
 # A step is run some ten times: longer ones are predicted.
 _LONGEST_PROMPT_S, _LONGEST_TOKEN_S = 5.0, 1.0
-_ORIGIN = "unprofiled runs of ONNX Runtime's CPU provider, inputs and outputs bound, weights random"
+_ORIGINS: Mapping[Session, str] = {
+    "cpu": "unprofiled runs of ONNX Runtime's CPU provider, inputs and outputs bound, weights random",
+    "cuda": "unprofiled runs of ONNX Runtime's CUDA provider, cache in place on the GPU, weights random",
+}
+_WHERE: Mapping[Session, str] = {"cpu": "the CPU", "cuda": "the GPU"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRequest:
-    """What was run.
+    """What was run on one side.
 
     Attributes:
         phases: Its times; None where it was not run.
-        middle: The step half way through its answer, whose operators the record shows.
+        prompt: The step that reads the prompt, as a session runs it node by node; None where it was not run.
+        middle: The step half way through its answer, likewise, whose operators the record shows.
         facts: For ``environment.measurement``.
         messages: Why it was not, in plain sentences.
     """
 
     phases: RequestPhases | None = None
+    prompt: Estimate | None = None
     middle: Estimate | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     messages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredSides:
+    """What was run in this machine.
+
+    Attributes:
+        cpu: On its CPU; None where it is not the CPU of the question.
+        gpu: On its GPU, likewise.
+    """
+
+    cpu: MeasuredRequest | None = None
+    gpu: MeasuredRequest | None = None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """For ``environment.measurement``."""
+        return {key: value for side in self._run for key, value in side.facts.items()}
+
+    @property
+    def messages(self) -> tuple[str, ...]:
+        """Of both."""
+        return tuple(dict.fromkeys(text for side in self._run for text in side.messages))
+
+    @property
+    def _run(self) -> tuple[MeasuredRequest, ...]:
+        return tuple(side for side in (self.cpu, self.gpu) if side is not None)
+
+    def seen(self, batch: int, step: Literal["prompt", "middle"]) -> dict[int, Measured]:
+        """A step as it was run here, by batch."""
+        on_cpu, on_gpu = (None if side is None else getattr(side, step) for side in (self.cpu, self.gpu))
+        return {batch: Measured(cpu_latency=on_cpu, cuda_latency=on_gpu)} if on_cpu or on_gpu else {}
 
 
 def measure_request(
@@ -55,6 +100,9 @@ def measure_request(
     predicted: RequestPhases,
     options: Options,
     progress: Progress,
+    *,
+    session: Session = "cpu",
+    launch: LaunchMode = "session",
 ) -> MeasuredRequest:
     """Runs a request's prompt, and tokens at the contexts that its mean is made of.
 
@@ -62,41 +110,63 @@ def measure_request(
 
     Args:
         model: What generates.
-        types: As the CPU runs it.
+        types: As that side runs it.
         predicted: The request, and what it is expected to take.
         options: How to measure.
         progress: Told what is happening.
+        session: Which side of this machine.
+        launch: How a GPU's kernels are launched in what counts.
     """
-    import psutil
-
     request = predicted.request
-    held = model.footprint(request, types, 1, "cpu")
-    needed = held.device_bytes(request) + (_WEIGHT_COPIES - 1) * held.weights
-    if needed > psutil.virtual_memory().available:
-        return MeasuredRequest(messages=("Not run on the CPU, predicted instead: it lacks the memory.",))
+    why = _no_room(model, types, request, session)
     if predicted.first.time_s > _LONGEST_PROMPT_S or predicted.other.time_s > _LONGEST_TOKEN_S:
-        return MeasuredRequest(messages=("Not run on the CPU, predicted instead: it would take too long.",))
+        why = why or "it would take too long."
+    if why:
+        return _predicted(session, why)
     lacking = _without_kernel(model, types, request)
     steps = _steps(request)[1 if lacking else 0 :]
     try:
         with run_folder() as folder:
-            found = _run(model, types, steps, folder, options, progress)
+            found = _StepRuns(
+                model=model, types=types, folder=folder, options=options, session=session, launch=launch
+            ).measured(steps, progress)
+        counted = [_estimate(_counted(measurement, launch, session)) for measurement in found]
     except AnalyzerError as error:
-        return MeasuredRequest(messages=(f"Not run on the CPU, predicted instead: {error.message}",))
-    estimates = [_estimate(measurement) for measurement in found]
-    first, tokens = (predicted.first, estimates) if lacking else (estimates[0], estimates[1:])
+        return _predicted(session, error.message)
+    by_node = [_estimate(measurement.latency) for measurement in found]
+    first, tokens = (predicted.first, counted) if lacking else (counted[0], counted[1:])
     decodes = [
         estimate.scaled(weight) for estimate, (_, weight) in zip(tokens, request.contexts(), strict=True)
     ]
     phases = RequestPhases(request=request, first=first, other=total(decodes))
     told = (f"The prompt was not run, predicted instead: ONNX Runtime has no {lacking}.",) if lacking else ()
     messages = dict.fromkeys((*told, *(text for measurement in found for text in measurement.messages)))
+    tokens_by_node = by_node if lacking else by_node[1:]
     return MeasuredRequest(
         phases=phases,
-        middle=tokens[len(tokens) // 2],
-        facts=_facts(steps, found),
+        prompt=None if lacking else by_node[0],
+        middle=tokens_by_node[len(tokens_by_node) // 2],
+        facts=_facts(steps, found, session, launch),
         messages=tuple(messages),
     )
+
+
+def _predicted(session: Session, why: str) -> MeasuredRequest:
+    return MeasuredRequest(messages=(f"Not run on {_WHERE[session]}, predicted instead: {why}",))
+
+
+def _no_room(model: GeneratingModel, types: StepTypes, request: Request, session: Session) -> str:
+    """Why memory forbids a run; empty where it does not."""
+    import psutil
+
+    held = model.footprint(request, types, 1, "cpu" if session == "cpu" else "gpu")
+    own = held.device_bytes(request) if session == "cpu" else held.weights
+    if own + (_WEIGHT_COPIES - 1) * held.weights > psutil.virtual_memory().available:
+        return "it lacks the memory." if session == "cpu" else "the host lacks the memory to load it."
+    free = free_bytes() if session == "cuda" else None
+    if fit.fits(held.device_bytes(request), None if free is None else fit.cuda_room(free)):
+        return ""
+    return f"{byte_count(free or 0)} of its memory are free."
 
 
 def _without_kernel(model: GeneratingModel, types: StepTypes, request: Request) -> str:
@@ -113,43 +183,79 @@ def _steps(request: Request) -> list[StepSizes]:
     return [request.prefill(1), *(request.decode(context, 1) for context, _ in request.contexts())]
 
 
-def _run(
-    model: GeneratingModel,
-    types: StepTypes,
-    steps: Sequence[StepSizes],
-    folder: Path,
-    options: Options,
-    progress: Progress,
-) -> list[Measurement]:
-    weights = RandomWeights(folder=folder)
-    found = []
-    for number, sizes in enumerate(steps):
-        is_prompt = sizes.tokens == sizes.context
-        what = f"a prompt of {sizes.tokens}" if is_prompt else f"a token behind {sizes.context - 1}"
-        progress(f"running on the CPU: {what}", number / len(steps))
-        graph = model.whole_step(sizes, types)
-        path = weights.write(graph, f"step{number}.onnx")
-        feeds = folder / f"feeds{number}.npz"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StepRuns:
+    """Steps of one model in one folder, on one side.
+
+    Attributes:
+        model: What generates.
+        types: As that side runs it.
+        folder: For weights and inputs.
+        options: How to measure.
+        session: The side.
+        launch: How a GPU's kernels are launched.
+    """
+
+    model: GeneratingModel
+    types: StepTypes
+    folder: Path
+    options: Options
+    session: Session
+    launch: LaunchMode
+
+    def measured(self, steps: Sequence[StepSizes], progress: Progress) -> list[Measurement]:
+        weights = RandomWeights(folder=self.folder)
+        found = []
+        for number, sizes in enumerate(steps):
+            is_prompt = sizes.tokens == sizes.context
+            what = f"a prompt of {sizes.tokens}" if is_prompt else f"a token behind {sizes.context - 1}"
+            progress(f"running on {_WHERE[self.session]}: {what}", number / len(steps))
+            graph = self.model.whole_step(sizes, self.types)
+            path = weights.write(graph, f"step{number}.onnx")
+            found.append(measure(self._request(graph, sizes, path, self.options.time_budget_s / len(steps))))
+        return found
+
+    def _request(self, graph: Graph, sizes: StepSizes, path: Path, seconds: float) -> MeasureRequest:
+        feeds = path.with_suffix(".npz")
         kinds = {tensor.name: "bfloat16" for tensor in graph.inputs if tensor.dtype.name == "bfloat16"}
         save_tensors(feeds, step_inputs(graph, sizes), types=kinds)
-        threads = options.threads or default_threads()
-        request = MeasureRequest(
+        options = self.options
+        on_gpu = self.session == "cuda"
+        return MeasureRequest(
             model_path=path,
+            provider=self.session,
             feeds=feeds,
-            time_budget_s=options.time_budget_s / len(steps),
+            time_budget_s=seconds,
             runs=options.runs,
             threads=options.threads,
             timeout_s=max(300.0, 20 * options.time_budget_s),
             profile=False,
-            sharing_s=sharing(threads),
+            tf32=options.precision != "fp32",
+            cuda_graph=on_gpu and self.launch == "graph",
+            sharing_s=None if on_gpu else sharing(options.threads or default_threads()),
             in_place=in_place(graph),
+            ids=token_inputs(graph) if on_gpu else (),
+            ids_back=sizes.batch if on_gpu else 0,
         )
-        found.append(measure(request))
-    return found
 
 
-def _estimate(measurement: Measurement) -> Estimate:
-    latency = measurement.latency
+def _counted(measurement: Measurement, launch: LaunchMode, session: Session) -> Latency:
+    """The way that was asked for.
+
+    Raises:
+        MeasurementError: No CUDA graph could be made of the step.
+    """
+    if session == "cpu" or launch == "session":
+        return measurement.latency
+    if "graph" not in measurement.ways:
+        why = next((text for text in measurement.messages if "graph" in text.lower()), "")
+        raise MeasurementError(
+            f"no CUDA graph could be made of a step. {why}".rstrip(), hint="--launch session"
+        )
+    return measurement.ways["graph"]
+
+
+def _estimate(latency: Latency) -> Estimate:
     return Estimate(
         time_s=latency.median_s,
         low_s=latency.low_s,
@@ -159,21 +265,24 @@ def _estimate(measurement: Measurement) -> Estimate:
     )
 
 
-def _facts(steps: Sequence[StepSizes], found: Sequence[Measurement]) -> dict[str, Any]:
+def _facts(
+    steps: Sequence[StepSizes], found: Sequence[Measurement], session: Session, launch: LaunchMode
+) -> dict[str, Any]:
     # Three steps of tokens or one, behind the prompt where that was run.
     middle = found[len(found) // 2]
+    counted = [_counted(measurement, launch, session) for measurement in found]
     return {
-        "cpu": {**facts_of(middle), "origin": _ORIGIN},
-        "steps": [
+        session: {**facts_of(middle), "origin": _ORIGINS[session]},
+        "steps" if session == "cpu" else "steps_on_gpu": [
             {
                 "batch": sizes.batch,
                 "tokens": sizes.tokens,
                 "context": sizes.context,
-                "median_s": measurement.latency.median_s,
-                "low_s": measurement.latency.low_s,
-                "high_s": measurement.latency.high_s,
-                "runs": measurement.latency.runs,
+                "median_s": latency.median_s,
+                "low_s": latency.low_s,
+                "high_s": latency.high_s,
+                "runs": latency.runs,
             }
-            for sizes, measurement in zip(steps, found, strict=True)
+            for sizes, latency in zip(steps, counted, strict=True)
         ],
     }

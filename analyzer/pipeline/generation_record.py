@@ -15,18 +15,17 @@ from analyzer.generation.options import Market
 from analyzer.generation.question import Question
 from analyzer.generation.request import Request
 from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
-from analyzer.generation.times import Runner
+from analyzer.generation.times import RequestPhases, Runner
 from analyzer.graph import Graph, Node
 from analyzer.pipeline import build_record
 from analyzer.pipeline.batches import BatchModels
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
-from analyzer.pipeline.generation_measure import MeasuredRequest
+from analyzer.pipeline.generation_measure import MeasuredSides
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import CpuForm, PreparedGraph, prepare
 from analyzer.pipeline.target_devices import Targets
-from analyzer.prediction import Estimate
 from analyzer.record.analysis import Analysis, ModelInfo, PhaseResult, Phases
 
 # In operators. Of larger steps fewer batches are looked at: each is decided in a tenth of a second a thousand.
@@ -51,7 +50,7 @@ def generation_analysis(
     question: Question,
     options: Options,
     targets: Targets,
-    measured: MeasuredRequest | None = None,
+    measured: MeasuredSides | None = None,
 ) -> Analysis:
     """The record of a generating model, without the circumstances.
 
@@ -63,6 +62,7 @@ def generation_analysis(
         targets: The devices.
         measured: What was run here.
     """
+    measured = measured or MeasuredSides()
     gpus = targets.gpus
     if not gpus and question.gpus is not None:
         raise UsageError(f"--gpus {question.gpus}: there is no GPU to share the model.", hint="Name a --gpu.")
@@ -80,7 +80,7 @@ def generation_analysis(
         first=first,
         cpu=targets.cpu,
         compared=_compared(gpus, targets.cpu),
-        measured=measured.phases if measured else None,
+        measured=_measured_phases(measured, first, targets.cpu),
     )
     market = corrected(model, question, devices, request, market)
     prompt_factor, token_factor = market.runner.correction(targets.cpu)
@@ -95,23 +95,24 @@ def generation_analysis(
         Predictor(options, targets.cpu, token_factor, predictor.offers), decode,
         BatchModels(prepared_graphs=steps.decodes(question.batches, decode)),
         gpus[: 1 + _MOST_ALTERNATIVES], request.batch,
-        _seen(request.batch, measured.middle if measured else None),
+        measured.seen(request.batch, "middle"),
     )  # fmt: skip
     precision = model.floats_of(setting.weights) if gpus else model.precision_on(first, setting)
     info = _model_info(model, named, decode.graph, request, precision)
     analysis = analysis_of(info, decode, decided, targets.cpu, gpus)
     prefill = _phase(
         Predictor(options, targets.cpu, prompt_factor, predictor.offers), steps.prefill(request.batch),
-        gpus[:1], request.batch, _seen(request.batch, devices.measured.first if devices.measured else None),
+        gpus[:1], request.batch, measured.seen(request.batch, "prompt"),
     )  # fmt: skip
     return replace(
         analysis, generation=answer(model, question, devices, market), phases=Phases(prefill=prefill)
     )
 
 
-def _seen(batch: int, step: Estimate | None) -> dict[int, Measured]:
-    """A step as this CPU ran it, by batch."""
-    return {} if step is None else {batch: Measured(cpu_latency=step)}
+def _measured_phases(measured: MeasuredSides, gpu: Device, cpu: Device) -> dict[str, RequestPhases]:
+    """What was run, by the slug of the device that ran it."""
+    sides = ((gpu, measured.gpu), (cpu, measured.cpu))
+    return {device.slug: side.phases for device, side in sides if side is not None and side.phases is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -312,7 +312,7 @@ class Bench:
             ],
         }
 
-    def _placed(self, model: bytes, case: Case) -> list[str]:
+    def _placed(self, model: bytes | Path, case: Case) -> list[str]:
         """Executed nodes of a run with their providers."""
         from analyzer.measurement import profile
         from analyzer.measurement.session import SessionSettings, create

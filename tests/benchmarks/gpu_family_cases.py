@@ -20,6 +20,7 @@ from gpu_family_networks import (
     pack,
     packed_product,
 )
+from gpu_step_cases import steps
 from onnx import TensorProto, helper
 
 # Weights and caches of one case together: several times what any last-level cache holds, and soon there.
@@ -352,4 +353,5 @@ FAMILIES: Mapping[str, Callable[[], Iterator[Case]]] = {
     "product": products,
     "elementwise": elementwise,
     "experts": experts,
+    "generation": steps,
 }

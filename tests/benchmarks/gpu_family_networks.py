@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ class Case:
     Attributes:
         family: Kind of operator.
         sizes: Its dimensions, in the family's words.
-        model: Makes the serialized model.
+        model: Makes the serialized model, or writes it to a file where it is too large for that.
         fed: Inputs by name.
         shared: Outputs written over an input's memory, output to input.
         copies: How many operators of the kind one run executes.
@@ -56,7 +57,7 @@ class Case:
 
     family: str
     sizes: Mapping[str, int | str]
-    model: Callable[[], bytes]
+    model: Callable[[], bytes | Path]
     fed: Mapping[str, Fed]
     shared: Mapping[str, str] = field(default_factory=dict)
     copies: int = 1

@@ -53,3 +53,10 @@ def in_place(graph: Graph) -> Mapping[str, str]:
         for past, present in graph.carried.items()
         if past != present and inputs.get(past) == outputs.get(present)
     }
+
+
+def token_inputs(graph: Graph) -> tuple[str, ...]:
+    """What the host gives anew in each step: ids and places of tokens, lengths; neither state nor floats."""
+    return tuple(
+        tensor.name for tensor in graph.inputs if tensor.name not in graph.carried and not tensor.dtype.is_float
+    )

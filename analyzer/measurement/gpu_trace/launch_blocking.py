@@ -16,7 +16,7 @@ from pathlib import Path
 from analyzer.errors import MeasurementError
 from analyzer.measurement import profile
 from analyzer.measurement.child_messages import OPTIMIZED_FULL, Reporter
-from analyzer.measurement.io_binding import bind, bind_session
+from analyzer.measurement.io_binding import NOTHING, bind, bind_session
 from analyzer.measurement.noise.profiler_overhead import Bias, chain
 from analyzer.measurement.on_cpu import feeds_for
 from analyzer.measurement.request import Latency, MeasureRequest, NodeTime
@@ -44,7 +44,7 @@ def measure_blocking(request: MeasureRequest, folder: Path, reporter: Reporter, 
         replace(settings, profile_prefix=folder / "blocking", optimized_path=folder / OPTIMIZED_FULL),
     )
     feeds = feeds_for(request, session, reporter)
-    bound = bind_session(session, feeds, "cuda", request.device_id)
+    bound = bind_session(session, feeds, "cuda", request.device_id, in_place=request.in_place or NOTHING)
     for _ in range(_RUNS):
         bound.call()
     path = Path(session.end_profiling())
