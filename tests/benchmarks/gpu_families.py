@@ -27,7 +27,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -192,24 +193,20 @@ class Bench:
 
         from analyzer.errors import AnalyzerError
         from analyzer.measurement.io_binding import undisturbed_seconds
-        from analyzer.measurement.session import SessionSettings, create
+        from analyzer.measurement.session import create
 
         model = case.model()
         row: dict[str, Any] = {}
         options = {"enable_cuda_graph": "1"} if self.device == "cuda" else {}
         try:
-            session = create(
-                model, SessionSettings(provider=self.device, optimize=case.optimized, cuda=options)
-            )
+            session = create(model, self._settings(case, options))
         except AnalyzerError as error:
             if self.device == "cpu":
                 raise
             # Nodes on the CPU rule a graph out.
             row["no_graph"] = f"{error.message}"[:160]
             options.pop("enable_cuda_graph")
-            session = create(
-                model, SessionSettings(provider=self.device, optimize=case.optimized, cuda=options)
-            )
+            session = create(model, self._settings(case, options))
         graph = "enable_cuda_graph" in options
         binding = self._bound(session, case)
         plain = ort.RunOptions()
@@ -236,6 +233,13 @@ class Bench:
         if case.optimized:
             row["nodes"] = self._placed(model, case)
         return row
+
+    def _settings(self, case: Case, cuda: Mapping[str, str] | None = None) -> Any:
+        from analyzer.measurement.session import SessionSettings
+
+        return SessionSettings(
+            provider=self.device, optimize=case.optimized, cuda=cuda, entries=dict(case.entries)
+        )
 
     def _bound(self, session: Any, case: Case) -> Any:
         from analyzer.measurement.tensor_files import to_ortvalue
@@ -315,13 +319,10 @@ class Bench:
     def _placed(self, model: bytes | Path, case: Case) -> list[str]:
         """Executed nodes of a run with their providers."""
         from analyzer.measurement import profile
-        from analyzer.measurement.session import SessionSettings, create
+        from analyzer.measurement.session import create
 
         with tempfile.TemporaryDirectory() as folder:
-            settings = SessionSettings(
-                provider=self.device, optimize=case.optimized, profile_prefix=Path(folder) / "p"
-            )
-            session = create(model, settings)
+            session = create(model, replace(self._settings(case), profile_prefix=Path(folder) / "p"))
             session.run_with_iobinding(self._bound(session, case))
             events = profile.read(Path(session.end_profiling()))
         (run, *_) = profile.runs(events)

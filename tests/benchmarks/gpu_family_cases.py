@@ -20,7 +20,7 @@ from gpu_family_networks import (
     pack,
     packed_product,
 )
-from gpu_step_cases import steps
+from gpu_step_cases import fused_steps, steps
 from onnx import TensorProto, helper
 
 # Weights and caches of one case together: several times what any last-level cache holds, and soon there.
@@ -354,4 +354,5 @@ FAMILIES: Mapping[str, Callable[[], Iterator[Case]]] = {
     "elementwise": elementwise,
     "experts": experts,
     "generation": steps,
+    "fused weights": fused_steps,
 }

@@ -53,6 +53,7 @@ class Case:
         shared: Outputs written over an input's memory, output to input.
         copies: How many operators of the kind one run executes.
         optimized: Whether ONNX Runtime may rewrite the graph.
+        entries: Of the session's configuration.
     """
 
     family: str
@@ -62,6 +63,7 @@ class Case:
     shared: Mapping[str, str] = field(default_factory=dict)
     copies: int = 1
     optimized: bool = False
+    entries: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

@@ -57,11 +57,28 @@ STEPS: tuple[tuple[str, str, tuple[tuple[int, int, int], ...]], ...] = (
 )
 
 
+# ONNX Runtime 1.31 multiplies by packed weights in one kernel where it is told to and 32 of them have one scale
+# (contrib_ops/cuda/quantization/matmul_nbits.h and docs/contrib_ops/cuda/matmul_nbits.md there).
+_FUSED = {"ep.cuda.fpa_intb_gemm": "1", "ep.cuda.fpa_intb_profile_m": "1,16,512"}
+_BLOCK = 32
+
+
 def steps() -> Iterator[Case]:
     """Each step of each model; the files that they are run from are written when they are asked for."""
     for name, weights, sizes in STEPS:
         for batch, tokens, context in sizes:
             yield _case(name, weights, batch, tokens, context)
+
+
+def fused_steps() -> Iterator[Case]:
+    """Packed weights, 32 of one scale, multiplied in one kernel and as ONNX Runtime does by itself."""
+    for name, weights, sizes in (
+        ("llama 3.2 1b", "int4", (_PROMPT, _TOKEN, _TOKENS_OF_16)),
+        ("llama 3.2 1b", "int8", (_PROMPT, _TOKEN)),
+    ):
+        for each in sizes:
+            for fused in (0, 1):
+                yield _case(name, weights, *each, block=_BLOCK, fused=fused)
 
 
 @cache
@@ -88,21 +105,37 @@ def _files(name: str, weights: str) -> Any:
 _folders: list[tempfile.TemporaryDirectory[str]] = []
 
 
-def _case(name: str, weights: str, batch: int, tokens: int, context: int) -> Case:
+def _case(
+    name: str,
+    weights: str,
+    batch: int,
+    tokens: int,
+    context: int,
+    *,
+    block: int | None = None,
+    fused: int | None = None,
+) -> Case:
     from analyzer.generation.steps.step_inputs import in_place, step_inputs
-    from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
+    from analyzer.generation.steps.step_sizes import BLOCK, StepSizes, StepTypes
 
     sizes = StepSizes(batch=batch, tokens=tokens, context=context)
-    graph = model_of(name).whole_step(sizes, StepTypes(weights=weights))  # type: ignore[arg-type]
+    types = StepTypes(weights=weights, block=block or BLOCK)  # type: ignore[arg-type]
+    graph = model_of(name).whole_step(sizes, types)
     places = {key: values for key, values in step_inputs(graph, sizes).items() if key not in graph.carried}
+    told: dict[str, int | str] = {"model": name, "weights": weights}
+    told |= {"batch": batch, "tokens": tokens, "context": context}
+    if block is not None:
+        told |= {"block": block, "fused": fused or 0}
+    file = f"step-{batch}-{tokens}-{context}-{block}.onnx"
     return Case(
-        family="generation",
-        sizes={"model": name, "weights": weights, "batch": batch, "tokens": tokens, "context": context},
-        model=lambda: _files(name, weights).write(graph, f"step-{batch}-{tokens}-{context}.onnx"),
+        family="generation" if block is None else "fused weights",
+        sizes=told,
+        model=lambda: _files(name, weights).write(graph, file),
         fed={
             tensor.name: Fed(shape=tuple(tensor.shape), dtype=tensor.dtype.name, values=places.get(tensor.name))
             for tensor in graph.inputs
         },
         shared={present: past for past, present in in_place(graph).items()},
         optimized=True,
+        entries=_FUSED if fused else {},
     )

@@ -25,7 +25,7 @@ from analyzer.generation.architecture import (
     Mlp,
 )
 from analyzer.generation.steps import latent_attention, mixers
-from analyzer.generation.steps.step_sizes import BLOCK, StepSizes, StepTypes
+from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
 from analyzer.generation.steps.step_writer import StepWriter, shape_of
 from analyzer.graph import Graph, Tensor
 
@@ -287,11 +287,12 @@ def _mixture(writer: StepWriter, experts: Experts, name: str, flat: Tensor, scor
     for part, outer, depth in (("fc1", first, hidden), ("fc2", hidden, inner)):
         packed += [
             writer.weight(f"{name}.{part}.weight", (count, outer, ceil(depth * bits / _BYTE)), "uint8"),
-            writer.weight(f"{name}.{part}.scales", (count, outer, ceil(depth / BLOCK))),
+            writer.weight(f"{name}.{part}.scales", (count, outer, ceil(depth / writer.types.block))),
         ]
     inputs = [flat, scores, packed[0], packed[1], biases[0], packed[2], packed[3], biases[1]]
+    block = writer.types.block
     return writer.microsoft(
-        "QMoE", inputs, (rows, hidden), expert_weight_bits=bits, block_size=BLOCK, **attributes
+        "QMoE", inputs, (rows, hidden), expert_weight_bits=bits, block_size=block, **attributes
     )
 
 

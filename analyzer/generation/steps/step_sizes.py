@@ -29,12 +29,14 @@ class StepTypes:
         cache: Of keys and values.
         floats: Of everything else.
         multiplies_narrow: Whether 8-bit floats are multiplied as such; else they are unpacked on the way.
+        block: Packed weights of one scale.
     """
 
     weights: Weights = "fp16"
     cache: Cache = "fp16"
     floats: Literal["fp32", "fp16"] = "fp16"
     multiplies_narrow: bool = True
+    block: int = BLOCK
 
     @property
     def float_type(self) -> DType:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from analyzer.generation.architecture import Architecture
-from analyzer.generation.steps.step_sizes import BLOCK, StepSizes, StepTypes
+from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
 from analyzer.graph import DTYPES, DType, Graph, Node, Tensor
 
 MICROSOFT = "com.microsoft"
@@ -148,8 +148,8 @@ class StepWriter:
     def _multiplied(self, name: str, state: Tensor, inner: int, outer: int, shape: tuple[int, ...]) -> Tensor:
         types = self.types
         if types.is_packed:
-            bits, blocks = types.weight_bits, ceil(inner / BLOCK)
-            stored = self.weight(f"{name}.weight", (outer, blocks, BLOCK * bits // 8), "uint8")
+            bits, blocks = types.weight_bits, ceil(inner / types.block)
+            stored = self.weight(f"{name}.weight", (outer, blocks, types.block * bits // 8), "uint8")
             scales = self.weight(f"{name}.scales", (outer * blocks,))
             return self.microsoft(
                 # Level 4 multiplies integers on a CPU, as GenAI's builder has it; CUDA does not look at it.
@@ -159,7 +159,7 @@ class StepWriter:
                 N=outer,
                 K=inner,
                 bits=bits,
-                block_size=BLOCK,
+                block_size=types.block,
                 accuracy_level=4,
             )
         if types.weights != "fp8":
