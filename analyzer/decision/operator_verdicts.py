@@ -13,7 +13,7 @@ from analyzer.decision.pins import pins_by_operator
 from analyzer.decision.plans import Plans, copy_time, cpu_scale, cuda_scale
 from analyzer.decision.tensor_edges import HOST
 from analyzer.graph import Node
-from analyzer.ort.execution import Group, NodePlacement
+from analyzer.ort.execution import Direction, Group, NodePlacement
 from analyzer.prediction.estimate import Estimate, share_of_group, total
 from analyzer.record.analysis import OperatorDevice, OperatorVerdict
 from analyzer.units import byte_count, digits, flop_count, seconds
@@ -163,7 +163,7 @@ class _Judge:
 
     def _overruled(self, node: Node, better: Side, middle: float, work: str) -> OperatorVerdict:
         """Faster on one side, and yet on the other in the best plan."""
-        copies = seconds(self._copy_seconds(node))
+        copies = seconds(self._copy_seconds(node, better))
         if better == "cpu":
             return self._verdict(
                 "gpu", middle, "data-on-gpu", f"{work}; the copies to the CPU would add {copies}."
@@ -196,11 +196,18 @@ class _Judge:
         text = f"{capital(name)} takes {known_time}; the time on {other} is not known."
         return self._verdict("either", None, "unknown", text)
 
-    def _copy_seconds(self, node: Node) -> float:
-        """Time to bring what it reads and writes across, were it alone on the other side."""
+    def _copy_seconds(self, node: Node, side: Side) -> float:
+        """Time to bring across what it reads, and back what it writes, were it alone on that side."""
         # Constants are copied once, when the session is made.
-        tensors = {t.name: t for t in (*node.present_inputs, *node.present_outputs) if not t.constant}
-        return sum(copy_time(self._question, tensor.nbytes).time_s for tensor in tensors.values())
+        read = {t.name: t.nbytes for t in node.present_inputs if not t.constant}
+        written = {t.name: t.nbytes for t in node.present_outputs}
+        there: Direction = "to_cpu" if side == "cpu" else "to_gpu"
+        back: Direction = "to_gpu" if side == "cpu" else "to_cpu"
+        sizes = (
+            *((nbytes, there) for nbytes in read.values()),
+            *((nbytes, back) for nbytes in written.values()),
+        )
+        return sum(copy_time(self._question, nbytes, direction).time_s for nbytes, direction in sizes)
 
     def _work_and_times_of(self, cost: Cost, cpu: Estimate, gpu: Estimate) -> str:
         """What it does and how long either takes: the sentence without its stop."""

@@ -65,7 +65,7 @@ def measure_cuda(request: MeasureRequest, folder: Path, reporter: Reporter) -> N
         resident = _resident(session, feeds, request, threads, reporter)
     else:
         # Its cache would never be copied: there is no latency without a binding.
-        call = _bound(session, feeds, request)
+        call = bound_call(session, feeds, request)
         resident = _timed(call, "resident", _COPIES + _RESIDENT, request, threads, reporter)
         reporter.update(device_peak_bytes=memory.growth(), rss_peak_bytes=machine_load.peak_resident_bytes())
         del call
@@ -138,14 +138,14 @@ def _resident(
     session: Any, feeds: Mapping[str, Any], request: MeasureRequest, threads: int, reporter: Reporter
 ) -> Latency | None:
     try:
-        call = _bound(session, feeds, request)
+        call = bound_call(session, feeds, request)
         return _timed(call, "resident", _RESIDENT, request, threads, reporter)
     except AnalyzerError as error:
         reporter.message(f"device-resident latency: none, {error.message}")
         return None
 
 
-def _bound(session: Any, feeds: Mapping[str, Any], request: MeasureRequest) -> Callable[[], object]:
+def bound_call(session: Any, feeds: Mapping[str, Any], request: MeasureRequest) -> Callable[[], object]:
     """One run with everything on the GPU, but for the ids of a step, which go there and come back."""
     import numpy as np
 
@@ -179,7 +179,7 @@ def _graph(
     # An option of the provider, not of a run: a session of its own.
     options = {**(settings.cuda or {}), "enable_cuda_graph": "1"}
     session = create(request.model_path, replace(settings, cuda=options))
-    _timed(_bound(session, feeds, request), "graph", _GRAPH, request, threads, reporter)
+    _timed(bound_call(session, feeds, request), "graph", _GRAPH, request, threads, reporter)
 
 
 def _traced(

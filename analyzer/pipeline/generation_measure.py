@@ -119,6 +119,8 @@ def measure_request(
     """
     request = predicted.request
     why = _no_room(model, types, request, session)
+    if session == "cuda" and types.weights == "fp8" and not types.is_packed:
+        why = "its products of 8-bit floats are an engine's; ONNX Runtime has no session of them."
     if predicted.first.time_s > _LONGEST_PROMPT_S or predicted.other.time_s > _LONGEST_TOKEN_S:
         why = why or "it would take too long."
     if why:
@@ -132,7 +134,8 @@ def measure_request(
             ).measured(steps, progress)
         counted = [_estimate(_counted(measurement, launch, session)) for measurement in found]
     except AnalyzerError as error:
-        return _predicted(session, error.message)
+        # What ONNX Runtime said of it follows in its own words.
+        return _predicted(session, error.message.partition(" (ONNX Runtime:")[0])
     by_node = [_estimate(measurement.latency) for measurement in found]
     first, tokens = (predicted.first, counted) if lacking else (counted[0], counted[1:])
     decodes = [

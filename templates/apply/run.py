@@ -35,11 +35,11 @@ session = session_on([pair for pair in pairs if pair[0] in HERE], SETTINGS["sess
 device, gaps = "cuda" if CUDA in session.get_providers() else "cpu", PLAN["tolerances"]
 given, binding, names = np.load(asked.inputs), session.io_binding(), [o.name for o in session.get_outputs()]
 fed = {at: {i.name: placed(i.name, given[i.name], at) for i in session.get_inputs()} for at in {device, "cpu"}}
-for name, value in fed[device].items():
-    binding.bind_ortvalue_input(name, value)
+for (name, value), at in zip(fed[device].items(), session.get_input_memory_infos(), strict=True):
+    binding.bind_ortvalue_input(name, fed["cpu"][name] if at.name == "Cpu" else value)
 for _ in range(max(1, asked.runs)):
-    for name in names:
-        binding.bind_output(name, device)
+    for name, at in zip(names, session.get_output_memory_infos(), strict=True):
+        binding.bind_output(name, "cpu" if at.name == "Cpu" else device)
     start = time.perf_counter()
     session.run_with_iobinding(binding)
     took, outputs = time.perf_counter() - start, binding.get_outputs()

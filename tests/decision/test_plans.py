@@ -44,6 +44,23 @@ def test_the_gpu_plan_is_its_groups_and_the_copies_of_inputs_outputs_and_between
     assert (plan.operators_on_gpu, plan.operators_on_cpu) == (2, 1)
 
 
+def test_only_what_a_cpu_operator_reads_is_copied_into_pinned_memory(
+    build: Callable[..., Any], op: type[Any]
+) -> None:
+    """At 10 GB/s; inputs, outputs and what such an operator wrote go at the 4 GB/s of ordinary memory."""
+    ops = (op(reads=("in",)), op(reads=(0,), able=False), op(reads=(1,)))
+    question = build(*ops)
+    link = replace(question.gpu.link, pageable_bytes_per_s=4e9)
+    plan = named(decide(replace(question, gpu=replace(question.gpu, link=link))))["gpu"]
+    ordinary_s = 10e-6 + 1e6 / 4e9
+    assert {(item.tensor, item.direction): item.time_s for item in plan.transfers.items} == {
+        ("in", "to_gpu"): pytest.approx(ordinary_s),
+        ("t2", "to_cpu"): pytest.approx(ordinary_s),
+        ("t0", "to_cpu"): pytest.approx(COPY_S),
+        ("t1", "to_gpu"): pytest.approx(ordinary_s),
+    }
+
+
 def test_the_cpu_plan_copies_nothing(build: Callable[..., Any], op: type[Any]) -> None:
     plan = named(decide(build(op(reads=("in",), cpu=1e-3), op(reads=(0,), cpu=2e-3))))["cpu"]
     assert plan.latency_s == pytest.approx(3e-3)

@@ -57,6 +57,32 @@ def test_a_decode_step_reads_weights_and_cache_once_and_copies_neither(tmp_path:
     assert {one.placement for one in attention} == {"gpu"}
 
 
+@pytest.mark.parametrize(("device", "holds_the_prediction"), [("h100-80gb-sxm", True), ("epyc-9654", False)])
+def test_what_was_seen_of_a_request_moves_what_is_predicted_of_others(
+    device: str, holds_the_prediction: bool
+) -> None:
+    """A GPU's run may have been bound by the host, and another batch be bound by the card: both are held."""
+    card, request = catalogue.device(device), Request(batch=8, prompt=64, output=16)
+    setting = Setting(weights="fp16", cache="fp16")
+    runners = Runner(), Runner(corrections={device: (1.0, 1.5)})
+    plain, seen = (timed(model(), card, setting, [request], runner)[0] for runner in runners)
+    assert seen.first == plain.first
+    assert seen.other.time_s == pytest.approx(1.5 * plain.other.time_s)
+    assert seen.other.high_s == pytest.approx(1.5 * plain.other.high_s)
+    low = plain.other.low_s * (1.0 if holds_the_prediction else 1.5)
+    assert seen.other.low_s == pytest.approx(low)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "weights", "told"), [("h100", "int4", True), ("h100", "fp16", False), ("none", "int4", False)]
+)
+def test_packed_weights_on_a_gpu_say_whose_kernels_were_timed(
+    tmp_path: Path, gpu: str, weights: str, told: bool
+) -> None:
+    notes = generation(tmp_path, TWO_LAYERS, gpu=gpu, weights=weights, prompt=64, output_tokens=16).notes
+    assert any("ep.cuda.fpa_intb_gemm" in note for note in notes) is told
+
+
 @pytest.fixture(scope="module")
 def usual(tmp_path_factory: pytest.TempPathFactory) -> GenerationResult:
     """Four requests of 2,048 tokens, each of which gets 100."""

@@ -7,12 +7,15 @@ import ctypes
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measuring_models import perceptron
+from measuring_models import perceptron, sized, token_step
 
 from analyzer.measurement.io_binding import bind_session
+from analyzer.measurement.on_cuda import bound_call
+from analyzer.measurement.request import MeasureRequest
 from analyzer.measurement.session import SessionSettings, create
 
 
@@ -42,7 +45,37 @@ def main(library: str) -> None:
             "options": session.get_provider_options()["CUDAExecutionProvider"],
         }
 
-    print(json.dumps({"resident": way({}), "graph": way({"enable_cuda_graph": "1"})}))
+    def step(options: dict[str, str]) -> dict[str, Any]:
+        """A token whose cache is written in place; its id goes to the GPU, and one comes back."""
+        settings = SessionSettings(provider="cuda", cuda={"device_id": "0", **options})
+        session = create(token_step().SerializeToString(), settings)
+        fed = {"ids": np.zeros(1, np.int64), "past": np.ones((4, 8), np.float32)}
+        request = MeasureRequest(
+            model_path=Path("step.onnx"),
+            provider="cuda",
+            in_place={"past": "present"},
+            ids=("ids",),
+            ids_back=1,
+        )
+        call = bound_call(session, fed, request)
+        return {"calls": [asked(call)[1] for _ in range(3)]}
+
+    def size_from_the_host() -> dict[str, Any]:
+        """A tensor of a size that the host reads: it is given in the host's memory."""
+        session = create(sized().SerializeToString(), SessionSettings(provider="cuda", optimize=False))
+        fed = {"x": np.ones((4, 8), np.float32), "shape": np.array([8, 4], np.int64)}
+        bound = bind_session(session, fed, "cuda")
+        devices = {name: value.device_name() for name, value in bound.inputs.items()}
+        return {"devices": devices, "calls": [asked(bound.call)[1] for _ in range(2)]}
+
+    told = {
+        "resident": way({}),
+        "graph": way({"enable_cuda_graph": "1"}),
+        "step": step({}),
+        "step as a graph": step({"enable_cuda_graph": "1"}),
+        "size": size_from_the_host(),
+    }
+    print(json.dumps(told))
 
 
 if __name__ == "__main__":

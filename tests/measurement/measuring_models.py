@@ -51,6 +51,26 @@ def perceptron(width: int = 256, rows: int = 32, layers: int = 3) -> onnx.ModelP
     return model(nodes, [("x0", FLOAT, shape)], [(f"x{layers}", FLOAT, shape)], weights)
 
 
+def token_step() -> onnx.ModelProto:
+    """A row of a table is chosen by an id and added to a cache, which is as large before as after."""
+    table = np.ones((16, 8), np.float32)
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["row"], name="row"),
+        helper.make_node("Add", ["past", "row"], ["present"], name="present"),
+    ]
+    sides = [("ids", TensorProto.INT64, [1]), ("past", FLOAT, [4, 8])], [("present", FLOAT, [4, 8])]
+    return model(nodes, *sides, [("table", table)])
+
+
+def sized() -> onnx.ModelProto:
+    """A reshape to a size that is an input."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["positive"], name="positive"),
+        helper.make_node("Reshape", ["positive", "shape"], ["y"], name="y"),
+    ]
+    return model(nodes, [("x", FLOAT, [4, 8]), ("shape", TensorProto.INT64, [2])], [("y", FLOAT, ["a", "b"])])
+
+
 def save(proto: onnx.ModelProto, folder: Path, name: str = "model.onnx", *, external: bool = False) -> Path:
     path = Path(folder) / name
     if external:

@@ -71,6 +71,21 @@ def test_a_cuda_graph_is_recorded_once_after_ordinary_runs_and_then_replayed(ask
     assert all(re.fullmatch("GS+", calls) for calls in asked["graph"]["calls"])
 
 
+@pytest.mark.parametrize(("way", "work"), [("step", "L{2}"), ("step as a graph", "G")])
+def test_a_step_sends_its_id_works_and_brings_one_back_and_its_cache_stays(
+    asked: dict[str, Any], way: str, work: str
+) -> None:
+    for calls in asked[way]["calls"]:
+        assert re.fullmatch(f"[SD]*M[SD]*{work}[SD]+M[SD]*", calls), calls
+
+
+def test_what_the_host_reads_is_given_in_its_memory(asked: dict[str, Any]) -> None:
+    """From the GPU each run would copy it back and wait for that."""
+    assert asked["size"]["devices"] == {"x": "cuda", "shape": "cpu"}
+    for calls in asked["size"]["calls"]:
+        assert re.fullmatch("L+M?S+", calls), calls
+
+
 def test_the_options_are_those_that_were_asked_for(asked: dict[str, Any]) -> None:
     plain, graph = asked["resident"]["options"], asked["graph"]["options"]
     assert (plain["enable_cuda_graph"], graph["enable_cuda_graph"]) == ("0", "1")

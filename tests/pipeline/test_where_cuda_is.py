@@ -123,3 +123,58 @@ def test_memory_that_ends_leaves_a_report_that_names_a_batch(
     assert "use --batch 32" in said
     plan = next(plan for plan in record["plans"] if plan["name"] == "gpu")
     assert plan["origin"] == "predicted"
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder with the configuration of a small decoder."""
+    config = {
+        "model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 1000, "torch_dtype": "float16",
+        "max_position_embeddings": 256,
+    }  # fmt: skip
+    path = tmp_path_factory.mktemp("decoder") / "config.json"
+    path.write_text(json.dumps(config))
+    return str(path)
+
+
+def generated(libraries: Path, folder: Path, decoder: str, *arguments: str) -> dict[str, Any]:
+    # The kernels of cached decoding ask the card for more than a stand-in has.
+    lengths = ("--prompt", "16", "--output-tokens", "4")
+    return analyze(libraries, folder, "generate", decoder, *lengths, *arguments, ORT_ENABLE_XQA="0")
+
+
+@pytest.mark.parametrize("launch", ["session", "graph"])
+def test_a_generating_model_is_run_on_the_gpu_of_the_machine(
+    libraries: Path, decoder: str, tmp_path: Path, launch: str
+) -> None:
+    """Prompt and tokens, launched as asked; other batches are predicted, and start from what was seen."""
+    record = generated(libraries, tmp_path, decoder, "--launch", launch)
+    answer, seen = record["generation"], record["environment"]["measurement"]
+    assert (answer["origin"], answer["cpu"]["times"]["origin"]) == ("measured", "measured")
+    steps = seen["steps_on_gpu"]
+    assert [(step["tokens"], step["context"]) for step in steps] == [(16, 16), (1, 18)]
+    assert (answer["ttft_s"], answer["tpot_s"]) == (steps[0]["median_s"], steps[1]["median_s"])
+    assert set(seen["cuda"]["ways"]) == {"resident", *(["graph"] if launch == "graph" else [])}
+    assert steps[1]["median_s"] == seen["cuda"]["ways"]["graph" if launch == "graph" else "resident"]
+    plan = next(plan for plan in record["plans"] if plan["name"] == "gpu")
+    # Plans are of sessions, whatever the answer is about.
+    assert plan["origin"] == "measured"
+    assert plan["latency_s"] == pytest.approx(seen["cuda"]["ways"]["resident"])
+    others = [point for point in answer["sweep"] if point["batch"] > 1]
+    assert all(point["tpot_low_s"] <= point["tpot_s"] <= point["tpot_high_s"] for point in others)
+
+
+def test_what_the_gpu_cannot_run_of_generation_is_predicted_and_says_so(
+    libraries: Path, decoder: str, tmp_path: Path
+) -> None:
+    record = generated(libraries, tmp_path, decoder, "--weights", "fp8")
+    assert record["generation"]["origin"] == "predicted"
+    (why,) = [text for text in record["environment"]["messages"] if "Not run on the GPU" in text]
+    assert len(why) < 200
+
+
+def test_a_model_for_several_gpus_is_not_run_on_one(libraries: Path, decoder: str, tmp_path: Path) -> None:
+    record = generated(libraries, tmp_path, decoder, "--gpus", "2")
+    assert record["generation"]["origin"] == "predicted"
+    assert any("2 of them share the model" in text for text in record["environment"]["messages"])
