@@ -30,14 +30,14 @@ def of(one: Candidate) -> tuple[str, ...]:
         # Llama 3.2 1B (tests/data/gpu): 16 sequences in int4 3.1 ms on an H100 and 3.0 on an H200, predicted at
         # 1.4 and 1.3; a prompt of 512 tokens 3.8 ms, predicted at 2.9.
         found.append(
-            f"Products of {setting.weights} weights are timed as fused kernels. ONNX Runtime 1.31 by itself has "
-            "them for one row only: on an H100 and an H200 16 sequences took 2.4 times as long, prompts 1.3 "
+            f"Products of {setting.weights} weights are timed as fused kernels. ONNX Runtime 1.31 by itself "
+            "has them for one row only: on an H100 and an H200 16 sequences took 2.4 times as long, prompts 1.3 "
             "times. The interval holds both."
         )
         found.append(
-            "With one scale for 32 weights, the session's entry `ep.cuda.fpa_intb_gemm` = `1` has them for more "
-            "rows: on an H200 16 sequences took 1.6 times less than without it, a token and prompts 1.3 times "
-            "more."
+            "With one scale for 32 weights, the session's entry `ep.cuda.fpa_intb_gemm` = `1` has them for "
+            "more rows: on an H200 16 sequences took 1.6 times less than without it, a token and prompts 1.3 "
+            "times more."
         )
     if one.device.kind == "gpu" and setting.launch == "session":
         found.append("The host launches each kernel; `--launch graph` is one replay of a CUDA graph.")
