@@ -31,7 +31,7 @@ def of(one: Candidate) -> tuple[str, ...]:
         # 1.4 and 1.3; a prompt of 512 tokens 3.8 ms, predicted at 2.9.
         found.append(
             f"Products of {setting.weights} weights are timed as fused kernels. ONNX Runtime 1.31 by itself "
-            "has them for one row only: on an H100 and an H200 16 sequences took 2.4 times as long, prompts 1.3 "
+            "has them for one row only: on an H100 and H200 16 sequences took 2.4 times as long, prompts 1.3 "
             "times. The interval holds both."
         )
         found.append(
