@@ -274,6 +274,8 @@ def host_times(work: Workload, gpu_device: Device, host: Device | None) -> Float
     each = launch_of(gpu_device, host)
     piece = np.where(chosen_by_library(work), each.product_s, each.node_s)
     piece = np.where(_CONVOLUTIONS[work.kind], each.convolution_s, piece)
+    piece = np.where(work.kind == Kind.ATTENTION, each.attention_s, piece)
+    piece = np.where(work.kind == Kind.EXPERTS, each.experts_s, piece)
     # Before each trip of a loop, and before a branch, the host reads a condition that the GPU may compute.
     asked = whether(work, _ASKING)[work.op]
     piece = np.where(asked, each.node_s + each.wait_s, piece)

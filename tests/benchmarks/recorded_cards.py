@@ -55,7 +55,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--record", type=Path, action="append")
     asked = parser.parse_args()
-    paths = asked.record or sorted(path for path in RECORDS.glob("*.gz") if "families" not in path.name)
+    # Of whole samples: others have operators by family, or steps of models that generate.
+    others = ("families", "generation")
+    paths = asked.record or sorted(
+        path for path in RECORDS.glob("*.gz") if not any(word in path.name for word in others)
+    )
     print("| card | sample | measured, ms | predicted, ms [90 %] | ratio | inside | the GPU works |")
     print("|---|---|---|---|---|---|---|")
     found: list[tuple[float, bool]] = []

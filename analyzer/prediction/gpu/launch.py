@@ -31,11 +31,15 @@ STREAM_S = 1.3e-6
 # Seconds of the host for a node on a core of speed 1 (``single_core``), by what it launches: ordinary kernels,
 # 3.7 to 5.4 us on two hosts with Xeons of Sapphire or Emerald Rapids; products, for which cuBLAS chooses a
 # kernel each time, 9 to 21; convolutions through cuDNN, 17 to 32; views, which launch nothing, 0.4 to 0.5
-# (``tests/data/gpu``, sessions of samples and chains of one operator). On the Broadwell core of a V100's host
+# (``tests/data/gpu``, sessions of samples and chains of one operator); fused attention, four or five launches
+# and their scratch memory, 14 to 22 in chains of small ones; experts, eight launches, 57 (tokens of a small
+# mixture on one host). On the Broadwell core of a V100's host
 # they make the 8.8 to 11.8 us a node that ONNX Runtime's BERT took there (onnxruntime_ort_tables.csv).
 NODE_S = 4.4e-6
 PRODUCT_S = 12e-6
 CONVOLUTION_S = 24e-6
+ATTENTION_S = 18e-6
+EXPERTS_S = 57e-6
 VIEW_S = 0.45e-6
 # A step of a recurrence: cuDNN launches its kernels, two for an LSTM, one after the other. Two LSTMs of 50
 # steps took the slower of the two hosts 17.7 us a step.
@@ -63,7 +67,8 @@ class Launch:
 
     Attributes:
         floor_s, gap_s, stream_s: For a kernel.
-        node_s, product_s, convolution_s, view_s: Of the host for a node, by what it launches.
+        node_s, product_s, convolution_s, attention_s, experts_s, view_s: Of the host for a node, by what it
+            launches.
         step_s: Of the host for a step of a recurrence.
         wait_s: Of the host until a condition that the GPU computes is there.
         width: Half-width of the host's 90 % interval, as a factor.
@@ -75,6 +80,8 @@ class Launch:
     node_s: float
     product_s: float
     convolution_s: float
+    attention_s: float
+    experts_s: float
     view_s: float
     step_s: float
     wait_s: float
@@ -99,6 +106,8 @@ def launch_of(gpu: Device, host: Device | None) -> Launch:
         node_s=NODE_S * slower,
         product_s=PRODUCT_S * slower,
         convolution_s=CONVOLUTION_S * slower,
+        attention_s=ATTENTION_S * slower,
+        experts_s=EXPERTS_S * slower,
         view_s=VIEW_S * slower,
         step_s=STEP_S * slower,
         wait_s=WAIT_S,
