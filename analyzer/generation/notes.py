@@ -36,8 +36,8 @@ def of(one: Candidate) -> tuple[str, ...]:
         )
         found.append(
             "With one scale for 32 weights, the session's entry `ep.cuda.fpa_intb_gemm` = `1` has them for "
-            "more rows: on an H200 16 sequences took 1.6 times less than without it, a token and prompts 1.3 "
-            "times more."
+            "more rows: on an H200 16 sequences took 1.6 times less than without it, a token in int4 and "
+            "prompts 1.3 times more."
         )
     if one.device.kind == "gpu" and setting.launch == "session":
         found.append("The host launches each kernel; `--launch graph` is one replay of a CUDA graph.")
