@@ -155,11 +155,11 @@ def _problem(question: DecisionInput, other: DecisionInput, plans: Plans) -> Pla
     return placement_problem(question)
 
 
-Ends = Literal["input", "output", "inside"]
+CopyEnd = Literal["input", "output", "inside"]
 
 
 def copy_time(
-    question: DecisionInput, nbytes: int | None, direction: Direction, where: Ends = "inside"
+    question: DecisionInput, nbytes: int | None, direction: Direction, where: CopyEnd = "inside"
 ) -> Estimate:
     """Time of one copy over the GPU's link; of an unknown size, its fixed time alone.
 
@@ -409,7 +409,7 @@ def _crossing_transfers(
     return tuple(transfers)
 
 
-def _where(edge: TensorEdge, direction: Direction) -> Ends:
+def _where(edge: TensorEdge, direction: Direction) -> CopyEnd:
     if edge.is_input and direction == "to_gpu":
         return "input"
     return "output" if edge.is_output and direction == "to_cpu" else "inside"
@@ -420,7 +420,7 @@ def _transfer(
     tensor: str,
     direction: Direction,
     nbytes: int | None,
-    where: Ends,
+    where: CopyEnd,
 ) -> Transfer:
     time = copy_time(question, nbytes, direction, where)
     item = TransferItem(tensor=tensor, direction=direction, bytes=nbytes or 0, time_s=time.time_s, where=where)
@@ -473,7 +473,7 @@ def _placement_costs(question: DecisionInput, problem: PlacementProblem) -> Plac
     ]  # a copy's price: seconds, or joules of the whole machine while it waits for the link
 
     @cache  # layers that are alike have tensors of the same sizes
-    def price(nbytes: int | None, direction: Direction, where: Ends) -> float:
+    def price(nbytes: int | None, direction: Direction, where: CopyEnd) -> float:
         return weight * copy_time(question, nbytes, direction, where).time_s
 
     def prices(direction: Direction) -> list[float]:
