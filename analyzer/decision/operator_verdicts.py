@@ -10,9 +10,9 @@ from analyzer.decision.decision_input import DecisionInput, Estimates, Side
 from analyzer.decision.error_components import ErrorComponent, ErrorComponents, Resource, ratio
 from analyzer.decision.phrases import capital, cpu_name, gpu_name, timed
 from analyzer.decision.pins import pins_by_operator
-from analyzer.decision.plans import Plans, copy_time, cpu_scale, cuda_scale
+from analyzer.decision.plans import CopyEnd, Plans, copy_time, cpu_scale, cuda_scale
 from analyzer.decision.tensor_edges import HOST
-from analyzer.graph import Node
+from analyzer.graph import Node, Tensor
 from analyzer.ort.execution import Direction, Group, NodePlacement
 from analyzer.prediction.estimate import Estimate, share_of_group, total
 from analyzer.record.analysis import OperatorDevice, OperatorVerdict
@@ -108,6 +108,7 @@ class _Judge:
         self._cpu = cpu_name(question)
         self._gpu = gpu_name(question)
         self._pinned = pins_by_operator(question.graph, question.pins)
+        self._results = {tensor.name for tensor in question.graph.outputs}
         # Of many layers that are alike: the words, and the ratio whose interval takes longest.
         self._work_and_times = cache(self._work_and_times_of)
         self._speedup = cache(_speedup)
@@ -199,15 +200,16 @@ class _Judge:
     def _copy_seconds(self, node: Node, side: Side) -> float:
         """Time to bring across what it reads, and back what it writes, were it alone on that side."""
         # Constants are copied once, when the session is made.
-        read = {t.name: t.nbytes for t in node.present_inputs if not t.constant}
-        written = {t.name: t.nbytes for t in node.present_outputs}
+        read = {t.name: t for t in node.present_inputs if not t.constant}.values()
         there: Direction = "to_cpu" if side == "cpu" else "to_gpu"
         back: Direction = "to_gpu" if side == "cpu" else "to_cpu"
-        sizes = (
-            *((nbytes, there) for nbytes in read.values()),
-            *((nbytes, back) for nbytes in written.values()),
-        )
-        return sum(copy_time(self._question, nbytes, direction).time_s for nbytes, direction in sizes)
+        copies = (*((tensor, there) for tensor in read), *((tensor, back) for tensor in node.present_outputs))
+        return sum(self._copied(tensor, direction) for tensor, direction in copies)
+
+    def _copied(self, tensor: Tensor, direction: Direction) -> float:
+        leaves = direction == "to_cpu" and tensor.name in self._results
+        where: CopyEnd = "output" if leaves else "inside"
+        return copy_time(self._question, tensor.nbytes, direction, where).time_s
 
     def _work_and_times_of(self, cost: Cost, cpu: Estimate, gpu: Estimate) -> str:
         """What it does and how long either takes: the sentence without its stop."""

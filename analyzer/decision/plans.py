@@ -165,7 +165,7 @@ def copy_time(
 
     Arrays that a program passes to ``run()`` lie in pageable memory, which CUDA copies through a pinned buffer
     of its own: slower (CUDA C++ Best Practices Guide, "Pinned Memory"). So does what an operator of the CPU
-    wrote: 33 MB of it take 3.6 ms to an H200, at 9.4 GB/s. What comes to such an operator goes to pinned memory
+    wrote: 34 MB of it take 3.6 ms to an H200, at 9.4 GB/s. What comes to such an operator goes to pinned memory
     of the CUDA provider's.
     """
     pinned = direction == "to_cpu" and where == "inside"

@@ -16,9 +16,9 @@ from analyzer.generation.question import Question
 from analyzer.generation.request import DEFAULT_OUTPUT, Request, Setting, TimeLimits
 from analyzer.generation.steps.step_sizes import CACHES, WEIGHTS, Cache, StepTypes
 from analyzer.generation.steps.step_times import step_times
-from analyzer.generation.times import RequestPhases, timed
+from analyzer.generation.times import Correction, RequestPhases, timed
 from analyzer.memory.fit import room
-from analyzer.prediction import total, transfer
+from analyzer.prediction import Estimate, total, transfer
 from analyzer.record.generation import (
     CpuGeneration,
     FrontierPoint,
@@ -158,17 +158,23 @@ def corrected(
     model: GeneratingModel, question: Question, devices: ComparedDevices, request: Request, market: Market
 ) -> Market:
     """The market whose predictions for the devices of this machine start from what those were measured at."""
-    factors = {}
+    found = {}
     for device in (devices.first, devices.cpu):
         seen = devices.measured.get(device.slug)
         if seen is not None:
             setting = setting_of(model, question, device)
             (predicted,) = timed(model, device, setting, [request], market.runner)
-            factors[device.slug] = (
-                seen.first.time_s / predicted.first.time_s,
-                seen.other.time_s / predicted.other.time_s,
+            found[device.slug] = Correction(
+                first=_seen_over_predicted(seen.first, predicted.first),
+                other=_seen_over_predicted(seen.other, predicted.other),
+                types=model.types_on(device, setting),
             )
-    return replace(market, runner=replace(market.runner, corrections=factors)) if factors else market
+    return replace(market, runner=replace(market.runner, corrections=found)) if found else market
+
+
+def _seen_over_predicted(seen: Estimate, predicted: Estimate) -> float:
+    """1 where it was not run after all, as a prompt of which ONNX Runtime has no operator."""
+    return seen.time_s / predicted.time_s if seen.origin == "measured" else 1.0
 
 
 def _fields(times: RequestTimes) -> dict[str, Any]:
@@ -363,9 +369,13 @@ def _parts(one: Candidate, market: Market) -> tuple[PartTime, ...]:
         host=market.runner.host, threads=market.runner.threads,
     )  # fmt: skip
     prefill, decode = times.parts(0), times.parts(1)
-    first, other = market.runner.correction(one.device)
+    seen = market.runner.correction(one.device)
     return tuple(
-        PartTime(part=part, prefill_s=first * prefill.get(part, 0.0), decode_s=other * decode.get(part, 0.0))
+        PartTime(
+            part=part,
+            prefill_s=seen.first * prefill.get(part, 0.0),
+            decode_s=seen.other * decode.get(part, 0.0),
+        )
         for part in dict.fromkeys([*prefill, *decode])
         if prefill.get(part, 0.0) + decode.get(part, 0.0) > 0
     )

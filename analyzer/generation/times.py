@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from analyzer.devices.device import Device
 from analyzer.generation.model import GeneratingModel
 from analyzer.generation.request import Request, Setting
-from analyzer.generation.steps.step_sizes import StepSizes
+from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
 from analyzer.generation.steps.step_times import GenerationStep, StepTimes, step_times
 from analyzer.prediction import Estimate, total
 from analyzer.record.generation import RequestTimes
@@ -57,42 +57,62 @@ class RequestPhases:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Correction:
+    """Measured over predicted time of a request that a device ran.
+
+    Attributes:
+        first, other: Of its first and of its other tokens.
+        types: What it was kept and computed in.
+    """
+
+    first: float = 1.0
+    other: float = 1.0
+    types: StepTypes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Runner:
     """Who runs a model.
 
     Attributes:
         host: The CPU that launches on a GPU; None for one of the usual speed.
         threads: Of the CPU, where that runs it.
-        corrections: By slug of a device that ran a request, measured over predicted time of its first and of
-            its other tokens, by which all that is predicted there starts from what was seen.
+        corrections: By slug of a device that ran a request: all that is predicted there starts from it.
     """
 
     host: Device | None = None
     threads: int | None = None
-    corrections: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    corrections: Mapping[str, Correction] = field(default_factory=dict)
 
-    def correction(self, device: Device) -> tuple[float, float]:
-        """Factors of a device; 1 where nothing was run."""
-        return self.corrections.get(device.slug, (1.0, 1.0))
+    def correction(self, device: Device) -> Correction:
+        """Of a device; factors of 1 where nothing was run."""
+        return self.corrections.get(device.slug, Correction())
 
-    def corrected(self, phases: RequestPhases, device: Device) -> RequestPhases:
+    def corrected(self, phases: RequestPhases, device: Device, types: StepTypes) -> RequestPhases:
         """Predicted phases as they start from what was seen on a device.
 
-        On a GPU the run may have been off in what the host does, and other batches be bound by the kernels, or
-        the other way round: there the interval holds what was predicted as well.
+        A CPU was busy or slow for all that it runs. What a GPU's run was off in may be the host, where another
+        batch is bound by kernels, or the other way round: the interval holds both. In other types it has other
+        kernels, of which the run says nothing but that predictions can be so far off.
         """
-        first, other = self.correction(device)
-        scale = _scaled if device.kind == "cpu" else _scaled_or_not
-        return replace(phases, first=scale(phases.first, first), other=scale(phases.other, other))
+        found = self.correction(device)
+        if device.kind == "cpu":
+            return replace(
+                phases, first=phases.first.scaled(found.first), other=phases.other.scaled(found.other)
+            )
+        alike = types == found.types
+        return replace(
+            phases,
+            first=_holding_both(phases.first, found.first, moved=alike),
+            other=_holding_both(phases.other, found.other, moved=alike),
+        )
 
 
-def _scaled(time: Estimate, factor: float) -> Estimate:
-    return time.scaled(factor)
-
-
-def _scaled_or_not(time: Estimate, factor: float) -> Estimate:
+def _holding_both(time: Estimate, factor: float, *, moved: bool) -> Estimate:
+    """A time in an interval with and without a factor; ``moved`` takes the time itself with it."""
     scaled = time.scaled(factor)
-    return replace(scaled, low_s=min(scaled.low_s, time.low_s), high_s=max(scaled.high_s, time.high_s))
+    low, high = min(scaled.low_s, time.low_s), max(scaled.high_s, time.high_s)
+    return replace(scaled if moved else time, low_s=low, high_s=high)
 
 
 def timed(
@@ -121,7 +141,9 @@ def timed(
         host=runner.host,
         threads=runner.threads,
     )
-    return tuple(runner.corrected(_phases(request, width, position, times), device) for request in requests)
+    return tuple(
+        runner.corrected(_phases(request, width, position, times), device, types) for request in requests
+    )
 
 
 def _steps_of(request: Request, width: int) -> list[StepSizes]:

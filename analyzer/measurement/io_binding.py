@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -74,9 +74,10 @@ def bind_session(
     outputs = session.get_outputs()
     names = [output.name for output in outputs]
     try:
-        on_host = _read_on_the_host(session) if device == "cuda" else frozenset()
+        read = _on_the_host(session.get_inputs(), session.get_input_memory_infos())
+        written = _on_the_host(outputs, session.get_output_memory_infos())
         given = {
-            name: tensor_files.to_ortvalue(array, "cpu" if name in on_host else device, device_id)
+            name: tensor_files.to_ortvalue(array, "cpu" if name in read else device, device_id)
             for name, array in feeds.items()
         }
         for name, value in given.items():
@@ -87,7 +88,8 @@ def bind_session(
                 binding.bind_ortvalue_output(name, shared[name])
             else:
                 # Without an address at first: the sizes of outputs may depend on the inputs' values.
-                binding.bind_output(name, device, device_id)
+                at = ("cpu", 0) if name in written else (device, device_id)
+                binding.bind_output(name, *at)
         session.run_with_iobinding(binding)
         # Python crashes where it asks a binding for an optional that is empty: such outputs stay as they are.
         readable = not any(output.type.startswith("optional(") for output in outputs)
@@ -108,14 +110,9 @@ def bind_session(
     )
 
 
-def _read_on_the_host(session: Any) -> frozenset[str]:
-    """Inputs that a CUDA session reads in the host's memory, as sizes: from elsewhere each run copies them."""
-    try:
-        places = [place.name for place in session.get_input_memory_infos()]
-    except Exception:  # an input that both sides read has no place of its own
-        return frozenset()
-    names = [item.name for item in session.get_inputs()]
-    return frozenset(name for name, place in zip(names, places, strict=True) if place.startswith("Cpu"))
+def _on_the_host(ends: Sequence[Any], places: Sequence[Any]) -> frozenset[str]:
+    """Inputs or outputs that a session reads or writes in the host's memory: elsewhere each run copies them."""
+    return frozenset(end.name for end, place in zip(ends, places, strict=True) if place.name == "Cpu")
 
 
 def undisturbed_seconds(

@@ -37,8 +37,8 @@ _ORIGINS = {
     "graph": "unprofiled runs of one CUDA graph, inputs and outputs on the GPU",
 }
 _STEP_ORIGINS = {
-    "resident": "unprofiled runs of the CUDA provider, cache in place on the GPU, ids copied there and back",
-    "graph": "unprofiled runs of one CUDA graph, cache in place on the GPU, ids copied there and back",
+    "resident": "unprofiled runs of the CUDA provider, the cache kept on the GPU, ids copied there and back",
+    "graph": "unprofiled runs of one CUDA graph, the cache kept on the GPU, ids copied there and back",
 }
 # Of the GPU's records, how many must fall into a node's window; of its time, how much may be nobody's.
 _LEAST_MATCHED, _MOST_LOST = 0.9, 0.02
@@ -46,7 +46,7 @@ _MOST_TRACED_NODES = 20_000
 
 
 def measure_cuda(request: MeasureRequest, folder: Path, reporter: Reporter) -> None:
-    """Latency with copies first, then without, then operators, then the CUDA graph."""
+    """Latency with copies first (but of a step), then without, then operators, then the CUDA graph."""
     threads = request.threads or machine_load.default_threads()
     settings = settings_for(request, threads=threads)
     memory = GpuMemory(request.device_id)

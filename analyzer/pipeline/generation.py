@@ -31,10 +31,11 @@ from analyzer.loading.model_reference import parse_reference, split_path, with_a
 from analyzer.option_table import ALL_GPUS, AnalyzeOptions, GenerateOptions
 from analyzer.ort.execution import Session
 from analyzer.pipeline import environment
-from analyzer.pipeline.generation_measure import MeasuredRequest, MeasuredSides, measure_request
+from analyzer.pipeline.generation_measure import MeasuredRequest, MeasuredSides, measure_request, not_run
 from analyzer.pipeline.generation_record import Named, generation_analysis
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.options import Options, make_options, path_shower, require_keywords
+from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.target_devices import Targets, find_targets
 from analyzer.progress import Progress
 from analyzer.record.analysis import Analysis
@@ -138,7 +139,7 @@ def _measured(
     """The request on this machine's CPU and GPU, so far as the question is about them and may run anything."""
     if not options.run:
         return MeasuredSides()
-    request = request_of(model, question)
+    request, host = request_of(model, question), Predictor(options, targets.cpu).host
 
     def on(device: Device, session: Session) -> MeasuredRequest | None:
         setting = setting_of(model, question, device)
@@ -146,10 +147,8 @@ def _measured(
         if types is None:
             return None
         if setting.width > 1:
-            return MeasuredRequest(
-                messages=(f"Not run on the GPU, predicted instead: {setting.width} of them share the model.",)
-            )
-        runner = Runner(threads=options.threads if session == "cpu" else None)
+            return not_run(session, f"{setting.width} of them share the model.")
+        runner = Runner(host=host, threads=options.threads if session == "cpu" else None)
         (predicted,) = timed(model, device, setting, [request], runner)
         return measure_request(
             model, types, predicted, options, progress, session=session, launch=setting.launch

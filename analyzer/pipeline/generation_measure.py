@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from analyzer.errors import AnalyzerError, MeasurementError
+from analyzer.errors import AnalyzerError
 from analyzer.generation.model import GeneratingModel
 from analyzer.generation.request import Request
 from analyzer.generation.steps.step_inputs import in_place, step_inputs, token_inputs
@@ -20,11 +22,12 @@ from analyzer.loading.random_weights import RandomWeights
 from analyzer.measurement.child_process import measure
 from analyzer.measurement.gpu_memory import free_bytes
 from analyzer.measurement.noise.machine_load import default_threads
+from analyzer.measurement.noise.profiler_overhead import chain
 from analyzer.measurement.request import Latency, Measurement, MeasureRequest
 from analyzer.measurement.tensor_files import save_tensors
 from analyzer.memory import fit
 from analyzer.ort.execution import Session
-from analyzer.pipeline.measure import Measured, facts_of, sharing
+from analyzer.pipeline.measure import Measured, facts_of, in_one_text, sharing
 from analyzer.pipeline.options import Options
 from analyzer.prediction import Estimate, total
 from analyzer.progress import Progress
@@ -36,9 +39,12 @@ from analyzer.units import byte_count
 _WEIGHT_COPIES = 3
 # A step is run some ten times: longer ones are predicted.
 _LONGEST_PROMPT_S, _LONGEST_TOKEN_S = 5.0, 1.0
+# Weights are written once and loaded for each step, caches drawn, written and read for each: a byte of them
+# takes as long as eight of weights. About three minutes on a disk that gives a gigabyte a second.
+_MOST_MOVED_BYTES, _CACHE_MOVES = 200e9, 8
 _ORIGINS: Mapping[Session, str] = {
     "cpu": "unprofiled runs of ONNX Runtime's CPU provider, inputs and outputs bound, weights random",
-    "cuda": "unprofiled runs of ONNX Runtime's CUDA provider, cache in place on the GPU, weights random",
+    "cuda": "unprofiled runs of ONNX Runtime's CUDA provider, the cache kept on the GPU, weights random",
 }
 _WHERE: Mapping[Session, str] = {"cpu": "the CPU", "cuda": "the GPU"}
 
@@ -77,15 +83,15 @@ class MeasuredSides:
     @property
     def facts(self) -> dict[str, Any]:
         """For ``environment.measurement``."""
-        return {key: value for side in self._run for key, value in side.facts.items()}
+        return {key: value for side in self._sides for key, value in side.facts.items()}
 
     @property
     def messages(self) -> tuple[str, ...]:
         """Of both."""
-        return tuple(dict.fromkeys(text for side in self._run for text in side.messages))
+        return tuple(dict.fromkeys(text for side in self._sides for text in side.messages))
 
     @property
-    def _run(self) -> tuple[MeasuredRequest, ...]:
+    def _sides(self) -> tuple[MeasuredRequest, ...]:
         return tuple(side for side in (self.cpu, self.gpu) if side is not None)
 
     def seen(self, batch: int, step: Literal["prompt", "middle"]) -> dict[int, Measured]:
@@ -106,70 +112,112 @@ def measure_request(
 ) -> MeasuredRequest:
     """Runs a request's prompt, and tokens at the contexts that its mean is made of.
 
-    Weights are random: no time depends on them. What cannot be run is a message.
+    Weights are random: no time depends on them. What cannot be run is a message, never an error.
 
     Args:
         model: What generates.
         types: As that side runs it.
-        predicted: The request, and what it is expected to take.
+        predicted: The request, and the seconds that it is expected to take.
         options: How to measure.
         progress: Told what is happening.
         session: Which side of this machine.
         launch: How a GPU's kernels are launched in what counts.
     """
     request = predicted.request
-    why = _no_room(model, types, request, session)
-    if session == "cuda" and types.weights == "fp8" and not types.is_packed:
-        why = "its products of 8-bit floats are an engine's; ONNX Runtime has no session of them."
-    if predicted.first.time_s > _LONGEST_PROMPT_S or predicted.other.time_s > _LONGEST_TOKEN_S:
-        why = why or "it would take too long."
-    if why:
-        return _predicted(session, why)
     lacking = _without_kernel(model, types, request)
     steps = _steps(request)[1 if lacking else 0 :]
+    why = _unfit(model, types, predicted, steps, session)
+    if why:
+        return not_run(session, why)
     try:
+        if session == "cuda":
+            _try_cuda()
         with run_folder() as folder:
-            found = _StepRuns(
+            runs = _StepRuns(
                 model=model, types=types, folder=folder, options=options, session=session, launch=launch
-            ).measured(steps, progress)
-        counted = [_estimate(_counted(measurement, launch, session)) for measurement in found]
+            )
+            found = runs.measured(steps, progress)
     except AnalyzerError as error:
-        # What ONNX Runtime said of it follows in its own words.
-        return _predicted(session, error.message.partition(" (ONNX Runtime:")[0])
-    by_node = [_estimate(measurement.latency) for measurement in found]
-    first, tokens = (predicted.first, counted) if lacking else (counted[0], counted[1:])
-    decodes = [
-        estimate.scaled(weight) for estimate, (_, weight) in zip(tokens, request.contexts(), strict=True)
-    ]
-    phases = RequestPhases(request=request, first=first, other=total(decodes))
+        return not_run(session, in_one_text(error))
+    except (OSError, MemoryError) as error:  # the files of weights and caches are large
+        return not_run(session, f"{getattr(error, 'strerror', None) or 'out of memory'}.")
+    plain = [_estimate(measurement.latency) for measurement in found]
     told = (f"The prompt was not run, predicted instead: ONNX Runtime has no {lacking}.",) if lacking else ()
-    messages = dict.fromkeys((*told, *(text for measurement in found for text in measurement.messages)))
-    tokens_by_node = by_node if lacking else by_node[1:]
+    messages = (*told, *(text for measurement in found for text in measurement.messages))
+    phases = None
+    if launch == "session" or session == "cpu":
+        phases = _phases(predicted, plain, lacking=bool(lacking))
+    elif all("graph" in measurement.ways for measurement in found):
+        replayed = [_estimate(measurement.ways["graph"]) for measurement in found]
+        phases = _phases(predicted, replayed, lacking=bool(lacking))
+    else:
+        messages = (*messages, "Not run as one CUDA graph on the GPU, predicted instead.")
+    tokens = plain if lacking else plain[1:]
     return MeasuredRequest(
         phases=phases,
-        prompt=None if lacking else by_node[0],
-        middle=tokens_by_node[len(tokens_by_node) // 2],
+        prompt=None if lacking else plain[0],
+        middle=tokens[len(tokens) // 2],
         facts=_facts(steps, found, session, launch),
-        messages=tuple(messages),
+        messages=tuple(dict.fromkeys(messages)),
     )
 
 
-def _predicted(session: Session, why: str) -> MeasuredRequest:
+def _phases(predicted: RequestPhases, steps: Sequence[Estimate], *, lacking: bool) -> RequestPhases:
+    """The request's phases from its steps; where its prompt was not run, with the predicted one."""
+    first, tokens = (predicted.first, steps) if lacking else (steps[0], steps[1:])
+    contexts = predicted.request.contexts()
+    decodes = [estimate.scaled(weight) for estimate, (_, weight) in zip(tokens, contexts, strict=True)]
+    return RequestPhases(request=predicted.request, first=first, other=total(decodes))
+
+
+def not_run(session: Session, why: str) -> MeasuredRequest:
+    """A request that stays predicted, and why."""
     return MeasuredRequest(messages=(f"Not run on {_WHERE[session]}, predicted instead: {why}",))
 
 
-def _no_room(model: GeneratingModel, types: StepTypes, request: Request, session: Session) -> str:
-    """Why memory forbids a run; empty where it does not."""
+def _unfit(
+    model: GeneratingModel,
+    types: StepTypes,
+    predicted: RequestPhases,
+    steps: Sequence[StepSizes],
+    session: Session,
+) -> str:
+    """Why a run is not begun; empty where nothing speaks against it."""
     import psutil
 
+    if session == "cuda" and types.weights == "fp8" and not types.is_packed:
+        return "its products of 8-bit floats are an engine's; ONNX Runtime has no session of them."
+    request = predicted.request
     held = model.footprint(request, types, 1, "cpu" if session == "cpu" else "gpu")
-    own = held.device_bytes(request) if session == "cpu" else held.weights
-    if own + (_WEIGHT_COPIES - 1) * held.weights > psutil.virtual_memory().available:
+    # A cache is drawn here, and read from its file by the process that runs the step.
+    cache = request.batch * held.cache(request.context)
+    needed = held.device_bytes(request) + cache + (_WEIGHT_COPIES - 1) * held.weights
+    if needed > psutil.virtual_memory().available:
         return "it lacks the memory." if session == "cpu" else "the host lacks the memory to load it."
-    free = free_bytes() if session == "cuda" else None
-    if fit.fits(held.device_bytes(request), None if free is None else fit.cuda_room(free)):
-        return ""
-    return f"{byte_count(free or 0)} of its memory are free."
+    free, own = free_bytes() if session == "cuda" else None, held.device_bytes(request)
+    if not fit.fits(own, None if free is None else fit.cuda_room(free)):
+        return f"it would need {byte_count(own)} of the GPU's memory, {byte_count(free or 0)} are free."
+    if held.weights + cache > shutil.disk_usage(tempfile.gettempdir()).free:
+        return "the folder of temporary files lacks the room for its weights and cache."
+    moved = held.weights * (1 + len(steps)) + _CACHE_MOVES * cache * len(steps)
+    is_long = predicted.first.time_s > _LONGEST_PROMPT_S or predicted.other.time_s > _LONGEST_TOKEN_S
+    return "it would take too long." if is_long or moved > _MOST_MOVED_BYTES else ""
+
+
+def _try_cuda() -> None:
+    """A node on the GPU, before gigabytes are written for it.
+
+    Raises:
+        AnalyzerError: CUDA's provider does not load here, or does not run.
+    """
+    with run_folder() as folder:
+        path = folder / "node.onnx"
+        path.write_bytes(chain(1))
+        measure(
+            MeasureRequest(
+                model_path=path, provider="cuda", time_budget_s=0.05, profile=False, cuda_graph=False
+            )
+        )
 
 
 def _without_kernel(model: GeneratingModel, types: StepTypes, request: Request) -> str:
@@ -215,7 +263,11 @@ class _StepRuns:
             progress(f"running on {_WHERE[self.session]}: {what}", number / len(steps))
             graph = self.model.whole_step(sizes, self.types)
             path = weights.write(graph, f"step{number}.onnx")
-            found.append(measure(self._request(graph, sizes, path, self.options.time_budget_s / len(steps))))
+            asked = self._request(graph, sizes, path, self.options.time_budget_s / len(steps))
+            found.append(measure(asked))
+            # Its cache may be gigabytes; weights stay for the next one.
+            if asked.feeds is not None:
+                asked.feeds.unlink()
         return found
 
     def _request(self, graph: Graph, sizes: StepSizes, path: Path, seconds: float) -> MeasureRequest:
@@ -233,29 +285,12 @@ class _StepRuns:
             threads=options.threads,
             timeout_s=max(300.0, 20 * options.time_budget_s),
             profile=False,
-            tf32=options.precision != "fp32",
             cuda_graph=on_gpu and self.launch == "graph",
             sharing_s=None if on_gpu else sharing(options.threads or default_threads()),
             in_place=in_place(graph),
             ids=token_inputs(graph) if on_gpu else (),
             ids_back=sizes.batch if on_gpu else 0,
         )
-
-
-def _counted(measurement: Measurement, launch: LaunchMode, session: Session) -> Latency:
-    """The way that was asked for.
-
-    Raises:
-        MeasurementError: No CUDA graph could be made of the step.
-    """
-    if session == "cpu" or launch == "session":
-        return measurement.latency
-    if "graph" not in measurement.ways:
-        why = next((text for text in measurement.messages if "graph" in text.lower()), "")
-        raise MeasurementError(
-            f"no CUDA graph could be made of a step. {why}".rstrip(), hint="--launch session"
-        )
-    return measurement.ways["graph"]
 
 
 def _estimate(latency: Latency) -> Estimate:
@@ -273,7 +308,11 @@ def _facts(
 ) -> dict[str, Any]:
     # Three steps of tokens or one, behind the prompt where that was run.
     middle = found[len(found) // 2]
-    counted = [_counted(measurement, launch, session) for measurement in found]
+    replayed = session == "cuda" and launch == "graph"
+    counted = [
+        measurement.ways.get("graph", measurement.latency) if replayed else measurement.latency
+        for measurement in found
+    ]
     return {
         session: {**facts_of(middle), "origin": _ORIGINS[session]},
         "steps" if session == "cpu" else "steps_on_gpu": [

@@ -83,7 +83,7 @@ def generation_analysis(
         measured=_measured_phases(measured, first, targets.cpu),
     )
     market = corrected(model, question, devices, request, market)
-    prompt_factor, token_factor = market.runner.correction(targets.cpu)
+    on_cpu = market.runner.correction(targets.cpu)
     steps = _Steps(
         model=model,
         types=types,
@@ -92,7 +92,7 @@ def generation_analysis(
     )
     decode = steps.decode(request.batch)
     decided = decide_on(
-        Predictor(options, targets.cpu, token_factor, predictor.offers), decode,
+        Predictor(options, targets.cpu, on_cpu.other, predictor.offers), decode,
         BatchModels(prepared_graphs=steps.decodes(question.batches, decode)),
         gpus[: 1 + _MOST_ALTERNATIVES], request.batch,
         measured.seen(request.batch, "middle"),
@@ -101,7 +101,7 @@ def generation_analysis(
     info = _model_info(model, named, decode.graph, request, precision)
     analysis = analysis_of(info, decode, decided, targets.cpu, gpus)
     prefill = _phase(
-        Predictor(options, targets.cpu, prompt_factor, predictor.offers), steps.prefill(request.batch),
+        Predictor(options, targets.cpu, on_cpu.first, predictor.offers), steps.prefill(request.batch),
         gpus[:1], request.batch, measured.seen(request.batch, "prompt"),
     )  # fmt: skip
     return replace(
@@ -171,7 +171,9 @@ def _compared(gpus: tuple[Device, ...], cpu: Device) -> tuple[Device, ...]:
     table = gpus if len(gpus) > 1 else (*gpus, *catalogue.gpus())
     if not gpus:
         table = ()
-    return (*{device.slug: device for device in table}.values(), cpu)
+    # This machine's own comes first: it is calibrated where the catalogue's is not.
+    first_of = {device.slug: device for device in reversed(table)}
+    return (*(first_of[slug] for slug in dict.fromkeys(device.slug for device in table)), cpu)
 
 
 def _reads_narrow_floats(node: Node) -> bool:

@@ -206,6 +206,8 @@ def measure_batch(
 def in_one_text(error: AnalyzerError) -> str:
     """An error's message and hint as one text."""
     hint = error.hint or ""
+    if hint.startswith("pip "):  # a command keeps its case
+        hint = f"run {hint}"
     return f"{error.message.rstrip('.')}. {hint[:1].upper()}{hint[1:]}".strip()
 
 

@@ -1,7 +1,8 @@
 """Whole steps of models that generate, for ``gpu_families.py``: prompts and tokens, with random weights.
 
 The graphs are those that ``analyze generate`` predicts and runs, so that what it says of a card can be held
-against what the card did. Sizes are those of the published configurations.
+against what the card did. Layers and vocabularies are those of the published configurations, but for the small
+mixture; positions are enough for the steps. Weights are written to the temporary folder: 26 GB of all models.
 """
 
 from __future__ import annotations
@@ -63,6 +64,9 @@ _FUSED = {"ep.cuda.fpa_intb_gemm": "1", "ep.cuda.fpa_intb_profile_m": "1,16,512"
 _BLOCK = 32
 
 
+_folders: list[tempfile.TemporaryDirectory[str]] = []
+
+
 def steps() -> Iterator[Case]:
     """Each step of each model; the files that they are run from are written when they are asked for."""
     for name, weights, sizes in STEPS:
@@ -96,13 +100,9 @@ def model_of(name: str) -> Any:
 def _files(name: str, weights: str) -> Any:
     from analyzer.loading.random_weights import RandomWeights
 
-    # Of the process: its folder lives as long as what is cached.
     folder = tempfile.TemporaryDirectory(prefix="gpu-steps-")
-    _folders.append(folder)
+    _folders.append(folder)  # removed with the process
     return RandomWeights(folder=Path(folder.name))
-
-
-_folders: list[tempfile.TemporaryDirectory[str]] = []
 
 
 def _case(

@@ -138,10 +138,19 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-def generated(libraries: Path, folder: Path, decoder: str, *arguments: str) -> dict[str, Any]:
+def generated(
+    libraries: Path, folder: Path, decoder: str, *arguments: str, **environment: str
+) -> dict[str, Any]:
     # The kernels of cached decoding ask the card for more than a stand-in has.
     lengths = ("--prompt", "16", "--output-tokens", "4")
-    return analyze(libraries, folder, "generate", decoder, *lengths, *arguments, ORT_ENABLE_XQA="0")
+    given = {"ORT_ENABLE_XQA": "0", **environment}
+    return analyze(libraries, folder, "generate", decoder, *lengths, *arguments, **given)
+
+
+def said(record: dict[str, Any], text: str) -> str:
+    """The one message that has this text."""
+    (message,) = [each for each in record["environment"]["messages"] if text in each]
+    return str(message)
 
 
 @pytest.mark.parametrize("launch", ["session", "graph"])
@@ -165,13 +174,46 @@ def test_a_generating_model_is_run_on_the_gpu_of_the_machine(
     assert all(point["tpot_low_s"] <= point["tpot_s"] <= point["tpot_high_s"] for point in others)
 
 
+def test_without_a_cuda_graph_the_session_is_measured_all_the_same(
+    libraries: Path, decoder: str, tmp_path: Path
+) -> None:
+    record = generated(libraries, tmp_path, decoder, "--launch", "graph", STANDIN_FAILS="cudaGraphLaunch=700")
+    assert record["generation"]["origin"] == "predicted"
+    assert "predicted instead" in said(record, "Not run as one CUDA graph")
+    assert said(record, "CUDA graph: none")
+    assert next(plan for plan in record["plans"] if plan["name"] == "gpu")["origin"] == "measured"
+
+
 def test_what_the_gpu_cannot_run_of_generation_is_predicted_and_says_so(
     libraries: Path, decoder: str, tmp_path: Path
 ) -> None:
     record = generated(libraries, tmp_path, decoder, "--weights", "fp8")
     assert record["generation"]["origin"] == "predicted"
-    (why,) = [text for text in record["environment"]["messages"] if "Not run on the GPU" in text]
-    assert len(why) < 200
+    assert "8-bit floats" in said(record, "Not run on the GPU")
+
+
+def test_a_card_whose_libraries_are_missing_says_what_to_install(
+    libraries: Path, decoder: str, tmp_path: Path
+) -> None:
+    """The driver tells of the card, and CUDA's provider does not load."""
+    alone = tmp_path / "driver"
+    alone.mkdir()
+    (alone / "libnvidia-ml.so.1").symlink_to(libraries / "libnvidia-ml.so.1")
+    record = generated(alone, tmp_path, decoder)
+    assert record["generation"]["origin"] == "predicted"
+    assert "pip install" in said(record, "Not run on the GPU")
+
+
+def test_nothing_is_run_where_nothing_shall_be(libraries: Path, decoder: str, tmp_path: Path) -> None:
+    record = generated(libraries, tmp_path, decoder, "--no-run")
+    assert (record["generation"]["device"], record["generation"]["origin"]) == ("h100-80gb-sxm", "predicted")
+    assert record["environment"]["measurement"] == {}
+
+
+def test_of_several_batches_the_first_is_run(libraries: Path, decoder: str, tmp_path: Path) -> None:
+    record = generated(libraries, tmp_path, decoder, "--batch", "4,1")
+    assert {step["batch"] for step in record["environment"]["measurement"]["steps_on_gpu"]} == {4}
+    assert record["generation"]["batch"] == 4
 
 
 def test_a_model_for_several_gpus_is_not_run_on_one(libraries: Path, decoder: str, tmp_path: Path) -> None:

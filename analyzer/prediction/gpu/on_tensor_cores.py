@@ -49,9 +49,9 @@ def products(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> tuple[Floa
     return times[which], computing[which], at_most[which]
 
 
-# MatMulNBits of ONNX Runtime 1.31, unless ``ORT_FPA_INTB_GEMM`` asks for fused kernels: up to this many rows
-# each row unpacks the weights on ordinary cores, with more they are unpacked to memory first
-# (contrib_ops/cuda/quantization/matmul_nbits.cc).
+# MatMulNBits of ONNX Runtime 1.31, unless the session's entry ``ep.cuda.fpa_intb_gemm`` asks for fused kernels:
+# up to this many rows each row unpacks the weights on ordinary cores, with more they are unpacked to memory
+# first (contrib_ops/cuda/quantization/matmul_nbits.cc).
 _UNPACKED_ROWS = 32.0
 # Of the fp32 rate: what 4 to 16 rows reach on an H100 (0.19 to 0.25, ``tests/data/gpu``).
 _UNPACKING = 0.2
