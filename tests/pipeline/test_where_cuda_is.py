@@ -125,6 +125,27 @@ def test_memory_that_ends_leaves_a_report_that_names_a_batch(
     assert plan["origin"] == "predicted"
 
 
+def test_the_program_of_a_split_runs_with_ends_on_both_sides(
+    libraries: Path, model: str, tmp_path: Path
+) -> None:
+    """The first product is the CPU's, which reads the input, and the last the GPU's."""
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(libraries)}
+    folder = tmp_path / "split"
+    command = [sys.executable, "-m", "analyzer", "apply", model, "--batch", "64", "--no-run", "--quiet"]
+    applied = subprocess.run(
+        [*command, "--pin", "first=cpu", "--pin", "second=gpu", "--output", str(folder)],
+        cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=900,
+    )  # fmt: skip
+    assert applied.returncode == 1, applied.stderr  # stand-ins compute nothing: numbers are not the CPU's
+    assert json.loads((folder / "apply.json").read_text())["copies"] == 1
+    ran = subprocess.run(
+        [sys.executable, "run.py", "--runs", "2"],
+        cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=900,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith("CUDAExecutionProvider, CPUExecutionProvider: ")
+
+
 @pytest.fixture(scope="module")
 def decoder(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A folder with the configuration of a small decoder."""
