@@ -124,11 +124,12 @@ def measure_request(
         launch: How a GPU's kernels are launched in what counts.
     """
     request = predicted.request
-    lacking = _without_kernel(model, types, request)
-    steps = _steps(request)[1 if lacking else 0 :]
-    why = _unfit(model, types, predicted, steps, session)
+    steps = _steps(request)
+    why = _unfit(model, types, predicted, len(steps), session)
     if why:
         return not_run(session, why)
+    lacking = _without_kernel(model, types, request)
+    steps = steps[1 if lacking else 0 :]
     try:
         if session == "cuda":
             _try_cuda()
@@ -179,10 +180,10 @@ def _unfit(
     model: GeneratingModel,
     types: StepTypes,
     predicted: RequestPhases,
-    steps: Sequence[StepSizes],
+    steps: int,
     session: Session,
 ) -> str:
-    """Why a run is not begun; empty where nothing speaks against it."""
+    """Why a run of so many steps is not begun; empty where nothing speaks against it."""
     import psutil
 
     if session == "cuda" and types.weights == "fp8" and not types.is_packed:
@@ -199,7 +200,7 @@ def _unfit(
         return f"it would need {byte_count(own)} of the GPU's memory, {byte_count(free or 0)} are free."
     if held.weights + cache > shutil.disk_usage(tempfile.gettempdir()).free:
         return "the folder of temporary files lacks the room for its weights and cache."
-    moved = held.weights * (1 + len(steps)) + _CACHE_MOVES * cache * len(steps)
+    moved = held.weights * (1 + steps) + _CACHE_MOVES * cache * steps
     is_long = predicted.first.time_s > _LONGEST_PROMPT_S or predicted.other.time_s > _LONGEST_TOKEN_S
     return "it would take too long." if is_long or moved > _MOST_MOVED_BYTES else ""
 
