@@ -305,6 +305,8 @@ def test_squares_of_the_batch_grow_as_squares() -> None:
     figures = {(item.operator, item.figure): item.square for item in saved.kept.batches.odd_figures}
     assert figures[1, "flops"] == 2 * 64  # a product of [B, 64] by [64, B]
     assert figures[1, "bytes_written"] == 4
+    # What reads [B, B] and a weight of four bytes: no multiple of the square alone, and yet exact in between.
+    assert figures[2, "bytes_read"] is None
     assert saved.kept.batches.between
     afresh = analyze(model, batch=8, run=False, gpu="t4,h100", cpu=CPU)
     assert same(without(analyze_record(saved, gpu="t4,h100")), without(afresh))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from functools import cache
 from operator import attrgetter
 
@@ -184,10 +185,17 @@ class ScaledFigures:
 
 
 def _interpolated(values: ByBatch, batches: Sequence[int], batch: int) -> int:
-    """A figure between two batches that were looked at, by the line through those before or after it.
+    """A figure between two batches that were looked at.
 
-    The smaller of both: so what grows until a table is read whole, or differs at batch 1 alone, is exact.
+    Exact where it is a square of the batch beside a multiple and a constant, as what an elementwise operator
+    reads of ``[B, B]`` and a weight. Else the line through the batches before or after it, the smaller of both:
+    so what grows until a table is read whole, or differs at batch 1 alone, is exact as well.
     """
+    curve = _quadratic(values, tuple(batches))
+    if curve is not None:
+        found = (curve[0] * batch + curve[1]) * batch + curve[2]
+        if found.denominator == 1:
+            return int(found)
     after = bisect_left(batches, batch)
     ends = sorted((values[after - 1], values[after]))
     pairs = [
@@ -199,3 +207,24 @@ def _interpolated(values: ByBatch, batches: Sequence[int], batch: int) -> int:
         for one, two in pairs
     )
     return min(max(min(lines), ends[0]), ends[1])
+
+
+@cache  # asked again for each batch, and layers that are alike have the same values
+def _quadratic(values: ByBatch, batches: ByBatch) -> tuple[Fraction, Fraction, Fraction] | None:
+    """Coefficients of the square, the multiple and the constant; None where they do not give all values."""
+    if len(batches) < _POINTS_OF_A_PROOF:
+        return None
+    (x0, x1, x2), (y0, y1, y2) = ((row[0], row[len(row) // 2], row[-1]) for row in (batches, values))
+    first, second = Fraction(y1 - y0, x1 - x0), Fraction(y2 - y1, x2 - x1)
+    square = (second - first) / (x2 - x0)
+    multiple = first - square * (x0 + x1)
+    constant = y0 - (square * x0 + multiple) * x0
+    exact = all(
+        (square * batch + multiple) * batch + constant == value
+        for batch, value in zip(batches, values, strict=True)
+    )
+    return (square, multiple, constant) if exact else None
+
+
+# Through three points there is always one.
+_POINTS_OF_A_PROOF = 4
