@@ -35,7 +35,6 @@ from analyzer.pipeline.generation_measure import MeasuredRequest, MeasuredSides,
 from analyzer.pipeline.generation_record import Named, generation_analysis
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.options import Options, make_options, path_shower, require_keywords
-from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.target_devices import Targets, find_targets
 from analyzer.progress import Progress
 from analyzer.record.analysis import Analysis
@@ -139,7 +138,9 @@ def _measured(
     """The request on this machine's CPU and GPU, so far as the question is about them and may run anything."""
     if not options.run:
         return MeasuredSides()
-    request, host = request_of(model, question), Predictor(options, targets.cpu).host
+    request = request_of(model, question)
+    # The CPU of this machine is known by its calibration; another one that launches was named.
+    host = None if targets.local_cpu else targets.cpu
 
     def on(device: Device, session: Session) -> MeasuredRequest | None:
         setting = setting_of(model, question, device)

@@ -27,7 +27,7 @@ from analyzer.measurement.request import Latency, Measurement, MeasureRequest
 from analyzer.measurement.tensor_files import save_tensors
 from analyzer.memory import fit
 from analyzer.ort.execution import Session
-from analyzer.pipeline.measure import Measured, facts_of, in_one_text, sharing
+from analyzer.pipeline.measure import Measured, estimate_of, facts_of, in_one_text, sharing
 from analyzer.pipeline.options import Options
 from analyzer.prediction import Estimate, total
 from analyzer.progress import Progress
@@ -142,23 +142,23 @@ def measure_request(
         return not_run(session, in_one_text(error))
     except (OSError, MemoryError) as error:  # the files of weights and caches are large
         return not_run(session, f"{getattr(error, 'strerror', None) or 'out of memory'}.")
-    plain = [_estimate(measurement.latency) for measurement in found]
+    plain = [measurement.latency for measurement in found]
+    by_node = [estimate_of(latency) for latency in plain]
     told = (f"The prompt was not run, predicted instead: ONNX Runtime has no {lacking}.",) if lacking else ()
     messages = (*told, *(text for measurement in found for text in measurement.messages))
-    phases = None
-    if launch == "session" or session == "cpu":
-        phases = _phases(predicted, plain, lacking=bool(lacking))
-    elif all("graph" in measurement.ways for measurement in found):
-        replayed = [_estimate(measurement.ways["graph"]) for measurement in found]
-        phases = _phases(predicted, replayed, lacking=bool(lacking))
-    else:
+    replays = [measurement.ways["graph"] for measurement in found if "graph" in measurement.ways]
+    is_replayed = session == "cuda" and launch == "graph"
+    failed = is_replayed and len(replays) < len(found)
+    if failed:
         messages = (*messages, "Not run as one CUDA graph on the GPU, predicted instead.")
-    tokens = plain if lacking else plain[1:]
+    counted = replays if is_replayed and not failed else plain
+    phases = None if failed else _phases(predicted, list(map(estimate_of, counted)), lacking=bool(lacking))
+    tokens = by_node if lacking else by_node[1:]
     return MeasuredRequest(
         phases=phases,
-        prompt=None if lacking else plain[0],
+        prompt=None if lacking else by_node[0],
         middle=tokens[len(tokens) // 2],
-        facts=_facts(steps, found, session, launch),
+        facts=_facts(steps, found, counted, session),
         messages=tuple(dict.fromkeys(messages)),
     )
 
@@ -294,26 +294,11 @@ class _StepRuns:
         )
 
 
-def _estimate(latency: Latency) -> Estimate:
-    return Estimate(
-        time_s=latency.median_s,
-        low_s=latency.low_s,
-        high_s=latency.high_s,
-        origin="measured",
-        method=latency.origin,
-    )
-
-
 def _facts(
-    steps: Sequence[StepSizes], found: Sequence[Measurement], session: Session, launch: LaunchMode
+    steps: Sequence[StepSizes], found: Sequence[Measurement], counted: Sequence[Latency], session: Session
 ) -> dict[str, Any]:
     # Three steps of tokens or one, behind the prompt where that was run.
     middle = found[len(found) // 2]
-    replayed = session == "cuda" and launch == "graph"
-    counted = [
-        measurement.ways.get("graph", measurement.latency) if replayed else measurement.latency
-        for measurement in found
-    ]
     return {
         session: {**facts_of(middle), "origin": _ORIGINS[session]},
         "steps" if session == "cpu" else "steps_on_gpu": [

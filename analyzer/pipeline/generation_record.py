@@ -171,9 +171,10 @@ def _compared(gpus: tuple[Device, ...], cpu: Device) -> tuple[Device, ...]:
     table = gpus if len(gpus) > 1 else (*gpus, *catalogue.gpus())
     if not gpus:
         table = ()
-    # This machine's own comes first: it is calibrated where the catalogue's is not.
-    first_of = {device.slug: device for device in reversed(table)}
-    return (*(first_of[slug] for slug in dict.fromkeys(device.slug for device in table)), cpu)
+    by_slug: dict[str, Device] = {}
+    for device in table:  # this machine's own comes first: it is calibrated where the catalogue's is not
+        by_slug.setdefault(device.slug, device)
+    return (*by_slug.values(), cpu)
 
 
 def _reads_narrow_floats(node: Node) -> bool:

@@ -26,7 +26,7 @@ from analyzer.loading.weights import Runnable, deciding_values, materialise
 from analyzer.measurement.child_process import measure
 from analyzer.measurement.gpu_memory import free_bytes
 from analyzer.measurement.noise.machine_load import default_threads
-from analyzer.measurement.request import Measurement, MeasureRequest, NodeTime
+from analyzer.measurement.request import Latency, Measurement, MeasureRequest, NodeTime
 from analyzer.measurement.tensor_files import load_tensors, save_tensors
 from analyzer.memory.liveness import peak_memory_bytes
 from analyzer.ort.execution import Group, Session
@@ -328,15 +328,7 @@ def _joined(measured: Measured, graph: Graph, measurement: Measurement, session:
     # In a run with copies the state would cross as well, which stays on the device.
     stays = session == "cuda" and bool(graph.carried) and not graph.is_training_step
     timed = measurement.ways.get("resident") if stays else measurement.latency
-    latency = None
-    if timed is not None:
-        latency = Estimate(
-            time_s=timed.median_s,
-            low_s=timed.low_s,
-            high_s=timed.high_s,
-            origin="measured",
-            method=timed.origin,
-        )
+    latency = None if timed is None else estimate_of(timed)
     facts = {**measured.facts, session: facts_of(measurement)}
     messages = (*measured.messages, *measurement.messages)
     if session == "cpu":
@@ -352,6 +344,17 @@ def _joined(measured: Measured, graph: Graph, measurement: Measurement, session:
         )
     return replace(
         measured, cuda_latency=latency, cuda_groups=groups, cuda_times=times, facts=facts, messages=messages
+    )
+
+
+def estimate_of(latency: Latency) -> Estimate:
+    """A latency as what is measured stands beside predictions."""
+    return Estimate(
+        time_s=latency.median_s,
+        low_s=latency.low_s,
+        high_s=latency.high_s,
+        origin="measured",
+        method=latency.origin,
     )
 
 
