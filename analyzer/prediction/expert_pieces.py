@@ -64,6 +64,8 @@ _PLAIN = frozenset({"relu", "identity"})
 _MOST_THREADS = 8.0
 # Experts of packed weights make floats of them; wider ones by the same loop.
 _UNPACKED = "nbits4a0"
+EXPERT_PRODUCT = "ExpertProduct"
+"""A product of an expert of floats, whose weights lie by rows."""
 
 
 def experts_on_cpu(node: Node, base: Piece, macs: float) -> list[Piece]:
@@ -84,7 +86,7 @@ def experts_on_cpu(node: Node, base: Piece, macs: float) -> list[Piece]:
         return replace(
             base,
             kind=Kind.MATMUL,
-            op=_UNPACKED if packed else base.op,
+            op=_UNPACKED if packed else EXPERT_PRODUCT,
             flops=2.0 * rows * n * k,
             read=floats,
             kept=floats,

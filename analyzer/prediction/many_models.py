@@ -9,7 +9,7 @@ import numpy as np
 
 from analyzer.arrays import Floats
 from analyzer.devices.device import Device
-from analyzer.prediction import cpu
+from analyzer.prediction.cpu.ceilings import CPU_CALL_S
 from analyzer.prediction.estimate import Estimate
 from analyzer.prediction.gpu.launch import CALL_S, HOST_WIDTH, REPLAY_S, launch_of
 from analyzer.prediction.predict import host_times, predict_arrays
@@ -86,7 +86,7 @@ def model_times(
 
     time, low, high = summed(times.time_s), summed(times.low_s), summed(times.high_s)
     if device.kind == "cpu":
-        once, width = cpu.CALL_S, HOST_WIDTH
+        once, width = CPU_CALL_S, HOST_WIDTH
         launched = np.zeros(len(time))
     elif replayed:
         once, width = REPLAY_S, HOST_WIDTH

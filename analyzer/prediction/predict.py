@@ -14,7 +14,9 @@ from analyzer.costs.cost import Costs
 from analyzer.devices.device import Device
 from analyzer.graph import Graph
 from analyzer.ort.execution import Group
-from analyzer.prediction import cpu
+from analyzer.prediction.cpu.ceilings import CPU_CALL_S, cpu_ceilings
+from analyzer.prediction.cpu.kernels import operator_times
+from analyzer.prediction.cpu.widths import cpu_widths
 from analyzer.prediction.estimate import Bound, Estimate, share_of_group, total
 from analyzer.prediction.features import BRANCH, CALLS, CONVS, LOOP, LOOP_WIDTH, MATMULS, SCAN
 from analyzer.prediction.gpu.ceilings import sheet as sheet_of
@@ -121,10 +123,10 @@ def predict_arrays(
         replayed: Whether one CUDA graph is replayed, not node by node launched.
     """
     if device.kind == "cpu":
-        at = cpu.ceilings(device, precision, threads)
-        times, compute = cpu.operator_times(work, at)
+        at = cpu_ceilings(device, precision, threads)
+        times, compute = operator_times(work, at)
         launch = np.full(work.groups, at.dispatch_s, dtype=np.float64)
-        return _by_group(work, times, compute, cpu.widths(work, at), launch, HOST_WIDTH, at.method)
+        return _by_group(work, times, compute, cpu_widths(work, at), launch, HOST_WIDTH, at.method)
     sheet = sheet_of(device, precision)
     kernels = kernel_times(work, sheet)
     each = launch_of(device, host)
@@ -250,7 +252,7 @@ def session_overhead(work: Workload, device: Device, host: Device | None = None)
     """
     if device.kind == "cpu":
         known, threads = device.calibration, int(device.calibration.get("threads", 1))
-        time = known.get(f"run.t{threads}", known.get(f"call.t{threads}", cpu.CALL_S))
+        time = known.get(f"run.t{threads}", known.get(f"call.t{threads}", CPU_CALL_S))
     else:
         time = float(host_times(work, device, host).sum())
     width = _host_width(device, host)

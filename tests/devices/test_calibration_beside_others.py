@@ -10,7 +10,7 @@ from analyzer.devices import catalogue
 from analyzer.devices.calibration import taken_meanwhile
 from analyzer.devices.device import Device
 from analyzer.pipeline import environment
-from analyzer.prediction import cpu as model
+from analyzer.prediction.cpu.ceilings import cpu_ceilings
 
 
 def calibrated(busy: float = 0.0, wander: tuple[float, float] = (1.0, 1.0)) -> Device:
@@ -26,7 +26,7 @@ def test_the_share_of_the_cores_that_others_had(busy: float, share: float) -> No
 
 
 def test_predictions_from_it_are_as_much_wider_as_cores_lacked() -> None:
-    quiet, beside = (model.ceilings(calibrated(busy), "fp32").width for busy in (0.0, 1.5))
+    quiet, beside = (cpu_ceilings(calibrated(busy), "fp32").width for busy in (0.0, 1.5))
     assert beside == pytest.approx(1.75 * quiet)
     # 225 GFLOP/s on a quiet machine came out as 129: within it.
     assert beside > 225 / 129
@@ -44,14 +44,14 @@ def test_terminal_and_page_say_so() -> None:
 def test_predictions_are_as_much_wider_as_the_machine_changed_meanwhile(threads: int, factor: float) -> None:
     """Two visits of one kernel differ by 1.26 and 1.47; by 1.05 they do on a steady machine too."""
     unsteady = calibrated(wander=(1.26, 1.47))
-    quiet, beside = (model.ceilings(device, "fp32", threads).width for device in (calibrated(), unsteady))
+    quiet, beside = (cpu_ceilings(device, "fp32", threads).width for device in (calibrated(), unsteady))
     assert beside == pytest.approx(factor * quiet)
-    assert model.ceilings(calibrated(wander=(1.04, 1.04)), "fp32", threads).width == quiet
+    assert cpu_ceilings(calibrated(wander=(1.04, 1.04)), "fp32", threads).width == quiet
 
 
 def test_what_slows_others_and_the_machine_is_counted_once() -> None:
     quiet, beside = (
-        model.ceilings(device, "fp32").width for device in (calibrated(), calibrated(1.0, (1.3, 1.3)))
+        cpu_ceilings(device, "fp32").width for device in (calibrated(), calibrated(1.0, (1.3, 1.3)))
     )
     assert beside == pytest.approx(1.5 * quiet)
 

@@ -1,0 +1,134 @@
+"""Operator times on a CPU: the rule of each kind, and what it waits for memory.
+
+Elementwise operators cost their time per element or the copy of their bytes, whichever is longer; weights that
+the caches cannot keep are read from memory at each run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from analyzer.arrays import Bools, Floats
+from analyzer.prediction.cpu.ceilings import CpuCeilings, copy_rate
+from analyzer.prediction.cpu.convolutions import convolution_seconds, plane_factors
+from analyzer.prediction.cpu.products import WEIGHTS_BYTES, probed_weights, product_seconds
+from analyzer.prediction.cpu.recurrences import recurrence_seconds
+from analyzer.prediction.cpu.trees import tree_seconds
+from analyzer.prediction.cpu.vectors import vector_seconds
+from analyzer.prediction.expert_pieces import EXPERT_PRODUCT
+from analyzer.prediction.integer_kernels import UNPACKED
+from analyzer.prediction.reference_core import gain
+from analyzer.prediction.text_pieces import TEXT_WORK
+from analyzer.prediction.work_item import FLOAT_BYTES, IS_PRODUCT, Kind, among
+from analyzer.prediction.workload import Workload, whether
+
+# Reading alone reaches this share of a copy's rate (both ways counted): MatMul of one row, weights of 64 MB.
+_READ_SHARE, _MOST_READ = 0.65, 2.0
+# One row times an expert's weights, which lie by rows and are packed by nobody, reads them at this share of it:
+# mixtures of 50 to 300 MB took 1.2 to 1.5 times as long as at the whole rate, on one thread and on two.
+_EXPERT_READ_SHARE = 0.75
+# What passes the caches before a buffer is used again, in multiples of what an operator moves.
+_OTHERS = 2.0
+# Kernels that write what they then read again, in multiples of their result: Where selects from either side
+# into a tensor of its own and merges the two (onnxruntime/core/providers/cpu/tensor/where_op.cc).
+_TEMPORARIES = {"Where": 4.0}
+
+
+def operator_times(work: Workload, at: CpuCeilings) -> tuple[Floats, Bools]:
+    """Seconds of each piece, and whether computing (not memory) limits it."""
+    product = IS_PRODUCT[work.kind]
+    computing, memory = _computing(work, at), _memory(work, at)
+    # A product's traffic adds to its arithmetic: blocks are packed, computed and written in turn. Half of a 1x1
+    # convolution's hides behind it (from memory, 16 to 96 channels: 5.0 ms and 11.1 ms, together 13.6 ms).
+    pointwise = (work.kind == Kind.CONV) & (work["taps"] == 1)
+    hidden = np.where(pointwise, 0.5 * np.minimum(computing, memory), 0.0)
+    # Weights that are unpacked to floats are read ahead meanwhile.
+    unpacking = whether(work, UNPACKED)[work.op] & product
+    hidden = np.where(unpacking, np.minimum(computing, memory), hidden)
+    times = np.where(product, computing + memory - hidden, np.maximum(computing, memory))
+    return times * work["repeats"], computing > memory
+
+
+def _computing(work: Workload, at: CpuCeilings) -> Floats:
+    """Seconds of arithmetic of each piece, all threads together."""
+    computing = np.zeros(len(work.kind))
+    for kinds, rule in _RULES:
+        chosen = np.flatnonzero(kinds[work.kind])
+        if chosen.size:
+            computing[chosen] = rule(work, chosen, at)
+    if at.precision.asked == "fp64":
+        # Half as many elements fit a vector; there are no probes in fp64.
+        computing = computing * 2.0
+    if at.modelled:
+        # Steps of a recurrence come one after the other: rows and directions alone are shared out. On two cores
+        # an LSTM of one row gains 0.8 to 1.3 times one way and 1.3 to 2.0 both ways; of eight rows 1.9 to 2.0.
+        shared = np.where(work.kind == Kind.RECURRENT, work["batch"] * work["m"], np.inf)
+        # Texts come one after the other too.
+        shared = np.where(whether(work, TEXT_WORK)[work.op], 1.0, shared)
+        shared = np.where(work["shared_by"] > 0, work["shared_by"], shared)
+        return np.asarray(computing / np.minimum(gain(computing, at.threads), np.maximum(shared, 1.0)))
+    few = _few(work, at)
+    return np.where(few, _by_few(work, computing, at), computing) if few.any() else computing
+
+
+def _few(work: Workload, at: CpuCeilings) -> Bools:
+    """Which pieces fewer threads share out than there are."""
+    return np.asarray((work["shared_by"] > 0) & (work["shared_by"] < at.threads))
+
+
+def _memory(work: Workload, at: CpuCeilings) -> Floats:
+    """Seconds that each piece's bytes take."""
+    each = at.precision.element_bytes / FLOAT_BYTES
+    held = np.array([_TEMPORARIES.get(op, 0.0) for op in work.ops])[work.op]
+    moved = (work["read"] + work["written"] * (1.0 + held)) * each + work["fixed"]
+    weights = (work["weights"] * each + work["fixed_weights"]) * IS_PRODUCT[work.kind]
+    # The probe of copies finds its two buffers where it left them. In a graph others were used meanwhile.
+    kept = work["kept"] * each
+    passing = moved - weights - kept
+    streaming = passing / copy_rate(at, _OTHERS * passing) * plane_factors(work, at)
+    # Caches of keys and values lie where the last run left them, and all of the model passed since.
+    others = np.maximum(1.0, work.of_model(weights + kept))
+    held_rate = copy_rate(at, others)
+    few = _few(work, at)
+    if few.any():
+        # Each thread streams its own part.
+        by_few = copy_rate(at, others, threads=1) * np.maximum(work["shared_by"], 1.0)
+        held_rate = np.where(few, np.minimum(held_rate, by_few), held_rate)
+    one_row = whether(work, (EXPERT_PRODUCT,))[work.op] & (work["m"] <= 1.0)
+    streaming += kept / np.where(one_row, held_rate * _EXPERT_READ_SHARE, held_rate)
+    # A probe keeps its own weights in the nearest cache that holds them; a model's push each other out.
+    together = copy_rate(at, np.maximum(1.0, work.of_model(weights)))
+    probed = copy_rate(at, probed_weights(work, weights, at))
+    cold = np.maximum(0.0, weights / together - weights / probed) / _read_share(at)
+    return np.asarray(streaming + cold)
+
+
+def _by_few(work: Workload, computing: Floats, at: CpuCeilings) -> Floats:
+    """Computing of all pieces where as many threads as can share a piece out take part, of a calibrated CPU."""
+    useful = np.maximum(work["shared_by"], 1.0)
+    seconds = computing * at.threads / useful
+    chosen = np.flatnonzero((work["shared_by"] > 0) & IS_PRODUCT[work.kind])
+    # Several threads at one product are not what one does, times their number.
+    seconds[chosen] = product_seconds(work, chosen, replace(at, threads=1, table=1, scale=1.0)) / useful[chosen]
+    return seconds
+
+
+def _read_share(at: CpuCeilings) -> float:
+    """What reading alone reaches of a copy's rate, by one row times 64 MB of weights where measured."""
+    rate = at.of("gemm.float32.t{T}.m1.n4096.k4096")
+    if rate is None or at.modelled:
+        return _READ_SHARE
+    # Two operations for four bytes of weights.
+    share = 2.0 * rate * at.scale / float(copy_rate(at, np.full(1, WEIGHTS_BYTES))[0])
+    return float(np.clip(share, _READ_SHARE, _MOST_READ))
+
+
+_RULES = (
+    (among((Kind.VECTOR, Kind.REDUCE, Kind.NORM, Kind.SOFTMAX, Kind.MOVE, Kind.POOL)), vector_seconds),
+    (among((Kind.MATMUL,)), product_seconds),
+    (among((Kind.CONV, Kind.DEPTHWISE)), convolution_seconds),
+    (among((Kind.RECURRENT,)), recurrence_seconds),
+    (among((Kind.TREE,)), tree_seconds),
+)

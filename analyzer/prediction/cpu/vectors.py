@@ -1,0 +1,197 @@
+"""Operators on a CPU that do not multiply matrices: elements, rows, runs that are copied.
+
+They cost their time per element; whether the copy of their bytes takes longer is for ``kernels`` to say.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from analyzer.arrays import Floats
+from analyzer.prediction.calibration_tables import tables
+from analyzer.prediction.cpu.ceilings import PARALLEL_S, CpuCeilings
+from analyzer.prediction.equivalent_loops import LIKE
+from analyzer.prediction.expert_pieces import ACTIVATION
+from analyzer.prediction.features import CALLS, VOTES
+from analyzer.prediction.reference_core import reference_dispatch_s
+from analyzer.prediction.text_pieces import TEXT, TEXT_WORK
+from analyzer.prediction.work_item import Kind
+from analyzer.prediction.workload import Workload, whether
+
+_SURELY_PARALLEL_S = 20 * PARALLEL_S
+# Seconds an element where not even an Add was measured.
+_NO_OP = 1.5e-10
+# A slice of a reduction over a middle axis, a small kernel (as measured).
+_SLICE_S, _KERNEL_S = 70e-9, 2e-7
+# A row, or a run of elements that is copied, besides its elements, where no probe of short rows tells: 20,000
+# rows of 8 take 303 us (softmax), 435 us (layer norm) and 48 us (sum); 3,000 runs of one element 26 us (gather)
+# and 50,000 of them 44 us (concat), 80,000 of four 228 us.
+_ROW_S = {
+    "Softmax": 14e-9,
+    "LayerNormalization": 20e-9,
+    "ReduceSum": 2.3e-9,
+    "Gather": 7e-9,
+    "Concat": 2.5e-9,
+    "ConcatSingles": 0.8e-9,
+}
+# Of operators whose rows no probe has, the one whose rows they are taken for; by kind where none is named.
+_ROWS_LIKE = {
+    **dict.fromkeys(("ReduceL2", "ReduceL1", "ReduceSumSquare", "ReduceLogSum", "ReduceProd"), "ReduceL2"),
+    **dict.fromkeys(("ArgMax", "ArgMin"), "ArgMax"),
+    **dict.fromkeys(("Concat", "Split"), "Concat"),
+}
+_ROWS_OF_KIND = {
+    Kind.SOFTMAX: "Softmax",
+    Kind.NORM: "LayerNormalization",
+    Kind.REDUCE: "ReduceSum",
+    Kind.MOVE: "Gather",
+}
+# A row to which another is added, its elements apart.
+_SPAN_S = 2e-8
+# Seconds an element of what no probe measures.
+_UNPROBED = {
+    # An operator of a body: its dispatch and its tensors, which are allocated anew in each trip.
+    **dict.fromkeys(CALLS, 2.5e-7),
+    VOTES: 1e-9,
+    # Exponentials one after the other (moe_base_cpu.h): 256 rows of 4,096 take 12.2 ms longer by SwiGLU than by
+    # ReLU (EPYC, Zen 4).
+    ACTIVATION: 1.16e-8,
+    "ReduceLogSumExp": 4e-9,  # an exponential of one number after the other; 256 rows of 1,024: 1.03 ms
+    "LabelEncoderStrings": 4e-8,  # a probe cannot bind strings; 1,000 of them in two columns: 83 us
+    # Nor texts: 64 and 1,024 of 1 to 100 words on one core of an EPYC (Zen 4), ONNX Runtime 1.31.1; most are
+    # within 1.5, texts of one word within 3.
+    TEXT: 1.6e-8,
+    "TextLowered": 5.4e-9,
+    "TextCompared": 5e-9,
+    "TextCopied": 6e-10,
+    "TextMatched": 1.5e-9,
+    "TextSplit": 2.0e-9,
+    "TokensByExpression": 2.15e-8,
+    "TokensBySeparator": 1.8e-8,
+    "TokensByCharacter": 5.3e-9,
+    "GramsOfText": 1.8e-8,
+    "GramsOfNumbers": 8e-9,
+    # An entry of a map; 1,000 rows of two classes: 134 us.
+    **dict.fromkeys(("ZipMap", "CastMap", "DictVectorizer"), 7e-8),
+}
+# One more tensor of a Split or Concat: 0.1 us again and again, two to three times that among other operators.
+_TENSOR_S = 2e-7
+# One more operand of a Sum, Max, Min or Mean, its elements apart: each pair has a tensor of its own.
+_PAIR_S = 2.5e-7
+
+
+def vector_seconds(work: Workload, chosen: npt.NDArray[np.int64], at: CpuCeilings) -> Floats:
+    """Elements times the time of one, on as many threads as the operator uses."""
+    one = np.array([_element_s(op, at, 1) for op in work.ops])[work.op[chosen]]
+    many = np.array([_element_s(op, at, at.table) for op in work.ops])[work.op[chosen]]
+    amount = work["elements"][chosen] * np.where(work.kind[chosen] == Kind.POOL, work["taps"][chosen], 1.0)
+    kind = work.kind[chosen]
+    rows = np.select([kind == which for which in _ROWS_OF_KIND], [work["rows"][chosen]] * len(_ROWS_OF_KIND))
+    row_one, row_many = (_row_times(work, chosen, at, threads) for threads in (1, at.table))
+    spans = np.where(kind == Kind.VECTOR, work["rows"][chosen] - 1.0, 0.0)
+    more = work["batch"][chosen] - 1.0
+    each = [(Kind.REDUCE, _SLICE_S), (Kind.MOVE, _TENSOR_S), (Kind.VECTOR, _PAIR_S)]
+    slices = np.select([kind == which for which, _ in each], [cost * more for _, cost in each])
+    alone = amount * one + rows * row_one + slices + _KERNEL_S + spans * _span_s(at, 1)
+    # Tensors come one after the other, however many threads share each.
+    serial = np.where(kind == Kind.REDUCE, 0.0, slices)
+    shared = rows * row_many + spans * _span_s(at, at.table)
+    together = (amount * many + shared) / at.scale + serial
+    # What ran on one thread at the size of the probe uses more when it is much larger; but what was long enough
+    # for threads, and still ran on one, does so at any size.
+    grows = (amount > 4 * _PROBE) & (one * _PROBE < _SURELY_PARALLEL_S)
+    grows &= ~whether(work, _ON_ONE_THREAD)[work.op[chosen]]
+    together = np.where(grows, np.minimum(together, 1.15 * alone / at.threads), together)
+    seconds: Floats = alone if at.modelled else np.where(alone < PARALLEL_S, alone, np.minimum(alone, together))
+    return seconds
+
+
+# Weights in blocks are dequantised in one loop, however many there are (1.31.1, 4 million: no faster on two).
+# So are votes summed, a row after the other (5.5 million: 10.9 ms on one thread, 10.1 on two).
+_ON_ONE_THREAD = ("DequantizePacked", "DequantizeBlocks", VOTES)
+# Elements of a row of the probe of short rows.
+_SHORT_ROW = 32
+
+
+def _span_s(at: CpuCeilings, threads: int) -> float:
+    """Seconds of one more row in an operator that repeats an operand along it, its elements apart."""
+    row, each = at.of("elementwise.AddShortRows.t{T}", threads), at.of("elementwise.AddBias.t{T}", threads)
+    return _SPAN_S if row is None else max(0.0, row - _SHORT_ROW * (each or 0.0))
+
+
+def _row_times(work: Workload, chosen: npt.NDArray[np.int64], at: CpuCeilings, threads: int) -> Floats:
+    """Seconds that each piece takes for a row, or for a run that it copies, its elements apart."""
+    kinds, lengths = work.kind[chosen], work["row"][chosen]
+    times = np.zeros(len(chosen))
+    for kind, name in _ROWS_OF_KIND.items():
+        for index in np.unique(work.op[chosen][kinds == kind]).tolist():
+            mine = (kinds == kind) & (work.op[chosen] == index)
+            like = _ROWS_LIKE.get(work.ops[index], name)
+            for same, one in ((lengths != 1, like), (lengths == 1, f"{like}Singles")):
+                known = one if one in _ROW_S else like
+                times[mine & same] = _row_s(known, work.ops[index], at, threads, lengths[mine & same])
+    return times
+
+
+def _row_s(name: str, op: str, at: CpuCeilings, threads: int, lengths: Floats) -> Floats:
+    row, each = at.of(f"row.{name}.t{{T}}", threads), _element_s(op, at, threads)
+    if row is None:
+        return np.full(len(lengths), _ROW_S.get(name, _ROW_S["ReduceSum"]) / threads)
+    if name in _CHAINED:
+        return _chained_row_s(row, each, lengths)
+    # Fewer elements than the probe's take no less than half of its row.
+    beside = row - _ROW_LENGTHS.get(name, _SHORT_LENGTH) * each
+    return np.maximum(beside, 0.5 * row - lengths * each)
+
+
+# Their long rows wait for each sum, short ones do not: the logarithm between the two probes is within 1.5 of
+# what ONNX Runtime 1.31 takes for rows of 4 to 1,024 (ReduceL1, ReduceL2, ArgMax; 1.7 for ReduceSumSquare).
+_CHAINED = ("ReduceL2", "ArgMax")
+_LONG_LENGTH = 1024
+# Of a short row's time, whatever its length.
+_ROW_SHARE = 0.6
+
+
+def _chained_row_s(row: float, each: float, lengths: Floats) -> Floats:
+    """What a row takes besides ``each`` for its elements: the time of one goes over from short rows to long."""
+    known = (math.log(_SHORT_LENGTH), math.log(_LONG_LENGTH))
+    element = np.interp(np.log(np.maximum(lengths, 1.0)), known, (row / _SHORT_LENGTH, each))
+    shorter = row * (_ROW_SHARE + (1.0 - _ROW_SHARE) * lengths / _SHORT_LENGTH)
+    beside: Floats = np.where(lengths < _SHORT_LENGTH, shorter, lengths * element) - lengths * each
+    return beside
+
+
+# Elements of a row of the probes of short rows, and of a run that they copy.
+_SHORT_LENGTH = 8
+_ROW_LENGTHS = {"Gather": 1, "Concat": 2, "ConcatSingles": 1}
+
+
+_PROBE = 256 * 1024
+_FAMILIES = ("elementwise.{}.t{{T}}", "move.{}.t{{T}}", "reduce.{}.t{{T}}.inner", "pool.{}.t{{T}}")
+
+
+def _element_s(op: str, at: CpuCeilings, threads: int) -> float:
+    """Seconds an element of an operator, looked up once for each calibration."""
+    known = tables(at.values).elements
+    if (op, threads) not in known:
+        known[op, threads] = _found_element_s(op, at, threads)
+    return known[op, threads]
+
+
+def _found_element_s(op: str, at: CpuCeilings, threads: int) -> float:
+    for name in (op, LIKE.get(op, op)):
+        for family in _FAMILIES:
+            value = at.of(family.format(name), threads)
+            if value is not None:
+                return value
+    if op in TEXT_WORK:
+        # No probe of them here: other cores are as fast as they hand an operator on.
+        return _UNPROBED[op] * (at.dispatch_s / reference_dispatch_s() if at.modelled else 1.0)
+    if op in _UNPROBED:
+        # Experts are shared out among threads.
+        return _UNPROBED[op] / (threads if op == ACTIVATION else 1)
+    value = at.of("elementwise.Add.t{T}", threads)
+    return _NO_OP if value is None else value
