@@ -67,6 +67,11 @@ def peer_link(gpu: Device) -> Peer | None:
     )
 
 
+def is_by_nvlink(peer: Peer) -> bool:
+    """Whether GPUs reach each other by NVLink; over PCIe the machine decides."""
+    return peer.name.startswith("NVLink")
+
+
 NETWORK = Peer(
     name="100 Gbit/s network",
     bandwidth_bytes_per_s=NETWORK_BYTES_PER_S,

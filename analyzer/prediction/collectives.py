@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from analyzer.devices.peer_links import Peer
+import numpy as np
+
+from analyzer.devices.peer_links import Peer, is_by_nvlink
 from analyzer.prediction.estimate import Estimate
+from analyzer.prediction.gpu.constants import SIZES_S
 
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
 
@@ -37,8 +40,9 @@ class CollectiveConstants:
 
 
 # NCCL 2.27 and, inside CUDA graphs, the engines' own kernels, on GB200 and B300 (NVLink through a switch), L40S
-# and RTX PRO 6000 (PCIe), data of ai-dynamo/aiconfigurator: 6 to 9 % off over NVLink, 12 to 53 % over PCIe,
-# where one machine's eight cards reach 1.4 GB/s together and the other's 23.
+# and RTX PRO 6000 (PCIe), data of ai-dynamo/aiconfigurator: 5 to 9 % off over NVLink. Over PCIe machines are of
+# two sorts: where cards write to each other's memory large sums reach 0.4 to 0.8 of the link, where all goes
+# through the host's memory 0.05 to 0.28. These constants are of the first sort: 12 and 22 % off in graphs.
 NCCL = MappingProxyType(
     {
         ("NVLink", "all_reduce"): CollectiveConstants(
@@ -54,16 +58,16 @@ NCCL = MappingProxyType(
             start_s=9.3e-6, member_s=0.4e-6, share=0.69, shared=0.05, sharpness=0.58
         ),
         ("PCIe", "all_reduce"): CollectiveConstants(
-            start_s=0.9e-6, member_s=2.6e-6, share=0.71, shared=0.4, sharpness=0.63
+            start_s=0.95e-6, member_s=2.8e-6, share=0.78, shared=0.5, sharpness=0.68
         ),
         ("PCIe", "all_gather"): CollectiveConstants(
-            start_s=2.0e-6, member_s=1.6e-6, share=0.62, shared=0.26, sharpness=0.62
+            start_s=2.3e-6, member_s=1.5e-6, share=0.76, shared=0.4, sharpness=0.62
         ),
         ("PCIe", "reduce_scatter"): CollectiveConstants(
-            start_s=1.8e-6, member_s=1.6e-6, share=0.6, shared=0.3, sharpness=0.61
+            start_s=2.1e-6, member_s=1.6e-6, share=0.73, shared=0.45, sharpness=0.61
         ),
         ("PCIe", "all_to_all"): CollectiveConstants(
-            start_s=5.0e-6, member_s=0.84e-6, share=0.6, shared=0.45, sharpness=0.68
+            start_s=5.6e-6, member_s=0.57e-6, share=0.88, shared=0.69, sharpness=0.58
         ),
     }
 )
@@ -72,11 +76,13 @@ IN_GRAPH = MappingProxyType(
         "NVLink": CollectiveConstants(
             start_s=4.3e-6, member_s=0.24e-6, share=0.74, shared=0.05, sharpness=0.51
         ),
-        "PCIe": CollectiveConstants(start_s=1.4e-6, member_s=2.7e-6, share=0.6, shared=0.21, sharpness=0.65),
+        "PCIe": CollectiveConstants(start_s=0.74e-6, member_s=2.8e-6, share=0.72, shared=0.35, sharpness=0.81),
     }
 )
-# 90 % intervals as factors; over PCIe machines differ by their root complexes.
-_WIDTHS = MappingProxyType({"NVLink": 1.35, "PCIe": 3.5})
+# Half-widths of 90 % intervals as factors, by class of predicted size (``SIZES_S``).
+_WIDTHS = MappingProxyType({"NVLink": (1.3, 1.5, 1.5), "PCIe": (1.35, 1.8, 1.8)})
+# What holds nine tenths of the sums of machines where cards on PCIe do not reach each other's memory.
+_THROUGH_THE_HOST = (2.8, 4.5, 7.5)
 
 
 def collective_time(
@@ -93,11 +99,13 @@ def collective_time(
     """
     if gpus < 2:
         return Estimate(time_s=0.0, low_s=0.0, high_s=0.0, origin="predicted")
-    link = "NVLink" if peer.name.startswith("NVLink") else "PCIe"
+    link = "NVLink" if is_by_nvlink(peer) else "PCIe"
     constants = IN_GRAPH[link] if in_graph and kind == "all_reduce" else NCCL[link, kind]
     seconds = seconds_of(constants, kind, nbytes, gpus, peer.bandwidth_bytes_per_s)
-    width = _WIDTHS[link]
-    return Estimate(time_s=seconds, low_s=seconds / width, high_s=seconds * width, origin="predicted")
+    size = int(np.searchsorted(SIZES_S, seconds))
+    width = _WIDTHS[link][size]
+    above = _THROUGH_THE_HOST[size] if link == "PCIe" else width
+    return Estimate(time_s=seconds, low_s=seconds / width, high_s=seconds * above, origin="predicted")
 
 
 def seconds_of(

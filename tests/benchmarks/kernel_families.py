@@ -13,7 +13,7 @@ import numpy as np
 from kernel_tables import TURNS, Array, Calls
 
 from analyzer.devices.peer_links import peer_link
-from analyzer.prediction.collectives import Collective, CollectiveConstants, seconds_of
+from analyzer.prediction.collectives import IN_GRAPH, NCCL, Collective, CollectiveConstants, seconds_of
 from analyzer.prediction.gpu.attention import AttentionConstants, Attentions, attention_times, is_ordinary
 from analyzer.prediction.gpu.ceilings import sheet as sheet_of
 from analyzer.prediction.gpu.constants import FITTED
@@ -242,8 +242,8 @@ DECODE = (
 )  # fmt: skip
 
 
-def collective_seconds(calls: Calls, values: Values, kind: Collective = "all_reduce") -> Array:
-    constants = CollectiveConstants(**values)
+def collective_seconds(calls: Calls, values: Values, kind: Collective, constants: CollectiveConstants) -> Array:
+    constants = replace(constants, **values)
     peer = peer_link(calls.card)
     assert peer is not None
     found = [
@@ -274,19 +274,28 @@ KINDS: tuple[tuple[Collective, str, bool], ...] = (
 
 
 def collectives(folder: Path) -> list[Family]:
-    """Over NVLink and over PCIe, which nothing relates: of each, one chip is left out."""
+    """Over NVLink and over PCIe, which nothing relates: of each, one chip is left out.
+
+    To machines where cards on PCIe do not reach each other's memory nothing is fitted: the constants of those
+    where they do, and what those machines take beside it.
+    """
     made = []
     for kind, told_as, graph in KINDS:
-        for chips, link in ((("B200",), "NVLink"), (("AD102", "GB202"), "PCIe")):
-            calls = [one for one in tables.collectives(folder, told_as, graph=graph) if one.chip in chips]
+        for chips, link, direct in (
+            (("B200",), "NVLink", True),
+            (("AD102", "GB202"), "PCIe", True),
+            (("AD102", "GB202"), "PCIe, through the host", False),
+        ):
+            found = tables.collectives(folder, told_as, graph=graph, direct=direct)
+            constants = IN_GRAPH["PCIe"] if graph else NCCL["PCIe", kind]
             made.append(
                 Family(
                     f"{told_as} over {link}" + (", in graphs" if graph else ""),
                     "collectives",
-                    calls,
-                    partial(collective_seconds, kind=kind),
+                    [one for one in found if one.chip in chips],
+                    partial(collective_seconds, kind=kind, constants=constants),
                     partial(collective_roofline, kind=kind),
-                    SUMMING,
+                    SUMMING if direct else (),
                 )
             )
     return made

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import gzip
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from analyzer.devices.catalogue import device
 from analyzer.devices.device import Device
+from analyzer.devices.peer_links import peer_link
 
 Array = np.ndarray
 # The catalogue's entry, and the chip: cards of one chip are left out together.
@@ -232,18 +233,52 @@ def experts(folder: Path, dtype: str) -> list[Calls]:
     )
 
 
-def collectives(folder: Path, op: str, *, graph: bool) -> list[Calls]:
-    """Collectives of NCCL, or of the engines' own kernels inside CUDA graphs."""
+# Of a link's bandwidth: what sums of 32 MB and more reach where GPUs on PCIe write to each other's memory is
+# above it, where all goes through the host's memory below; no machine of the tables lies between 0.28 and 0.40.
+DIRECT_SHARE = 1 / 3
+_LARGE_SUM = 32e6
+
+
+def collectives(folder: Path, op: str, *, graph: bool, direct: bool = True) -> list[Calls]:
+    """Collectives of NCCL, or of the engines' own kernels inside CUDA graphs.
+
+    Args:
+        folder: Where the table is.
+        op: In its words.
+        graph: Whether of engines.
+        direct: Of cards on PCIe the machines where they reach each other's memory, or the others.
+    """
+    table = rows(folder / "allreduce.csv")
+    shares = _shares_of_the_link(table)
 
     def wanted(row: Mapping[str, str]) -> bool:
-        own = row["engine"] != "nccl"
-        return row["op"] == op and own == graph and "eager" not in row["kernel"]
+        if row["op"] != op or (row["engine"] != "nccl") != graph or "eager" in row["kernel"]:
+            return False
+        return "PCIe" not in row["link"] or (shares[_machine(row)] > DIRECT_SHARE) == direct
 
     return by_card(
         (
             (row["gpu"], (float(row["gpus"]), float(row["bytes"])), float(row["time_s"]))
-            for row in rows(folder / "allreduce.csv")
+            for row in table
             if wanted(row)
         ),
         ("gpus", "bytes"),
     )
+
+
+def _machine(row: Mapping[str, str]) -> tuple[str, ...]:
+    """What was measured together: versions had machines of their own, and pairs and fours lie differently."""
+    return tuple(row[name] for name in ("gpu", "engine", "version", "gpus"))
+
+
+def _shares_of_the_link(table: Sequence[Mapping[str, str]]) -> dict[tuple[str, ...], float]:
+    """Of the link's bandwidth, what large sums of each machine reach."""
+    found: dict[tuple[str, ...], list[float]] = defaultdict(list)
+    for row in table:
+        gpus, nbytes = float(row["gpus"]), float(row["bytes"])
+        if row["op"] == "all_reduce" and nbytes > _LARGE_SUM:
+            peer = peer_link(device(CARDS[row["gpu"]][0]))
+            assert peer is not None
+            sent = 2 * (gpus - 1) / gpus * nbytes
+            found[_machine(row)].append(sent / float(row["time_s"]) / peer.bandwidth_bytes_per_s)
+    return {machine: float(np.median(shares)) for machine, shares in found.items()}

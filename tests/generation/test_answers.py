@@ -162,6 +162,14 @@ def test_more_devices_take_less_but_not_their_share() -> None:
     assert one.other.time_s / 8 < eight.other.time_s < one.other.time_s
 
 
+@pytest.mark.parametrize(
+    ("gpu", "gpus", "told"), [("l40s", 2, True), ("l40s", 1, False), ("h100-80gb-sxm", 2, False)]
+)
+def test_sums_over_pcie_depend_on_the_machine(tmp_path: Path, gpu: str, gpus: int, told: bool) -> None:
+    notes = generation(tmp_path, TWO_LAYERS, gpu=gpu, gpus=gpus, prompt=64, output_tokens=16).notes
+    assert any("topo -p2p" in note for note in notes) is told
+
+
 def test_a_model_that_one_card_cannot_hold_gets_as_many_as_hold_it(tmp_path: Path) -> None:
     found = generation(tmp_path, SEVENTY_BILLION, gpu="h100")
     # Of a layer two square products, two an eighth as wide and three of its inner width; the tables of both

@@ -50,3 +50,17 @@ def test_nothing_is_faster_than_its_link(slug: str, kind: Collective) -> None:
 
 def test_one_gpu_has_nobody_to_wait_for() -> None:
     assert collective_time("all_reduce", 1 << 30, 1, link("b200")).time_s == 0
+
+
+@pytest.mark.parametrize(
+    ("slug", "gpus", "nbytes", "direct", "through_the_host"),
+    [("l40s", 4, 4 << 20, 345e-6, 1.65e-3), ("l40s", 8, 16 << 20, 1.49e-3, 15.5e-3),
+     ("rtx-pro-6000-blackwell-server", 2, 16 << 20, 474e-6, 1.12e-3)],
+)  # fmt: skip
+def test_over_pcie_intervals_hold_machines_whose_gpus_reach_no_other_memory(
+    slug: str, gpus: int, nbytes: int, direct: float, through_the_host: float
+) -> None:
+    """Two machines of each card, engines' kernels inside CUDA graphs (ai-dynamo/aiconfigurator)."""
+    found = collective_time("all_reduce", nbytes, gpus, link(slug), in_graph=True)
+    assert found.time_s == pytest.approx(direct, rel=0.8)
+    assert found.low_s < direct < through_the_host < found.high_s

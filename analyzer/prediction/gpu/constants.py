@@ -205,13 +205,13 @@ WIDTHS: Mapping[str, float] = MappingProxyType(
 SIZES_S = (20e-6, 200e-6)
 # By class of size: products on tensor cores, of packed weights, of 8-bit floats, mixtures of experts,
 # attention. Of decodes with heads that not every engine has kernels for, the second.
-TENSOR_WIDTHS = (1.36, 1.22, 1.17)
-PACKED_WIDTHS = (1.7, 1.3, 1.24)
-NARROW_WIDTHS = (1.49, 1.39, 1.31)
-EXPERT_WIDTHS = (1.65, 1.65, 1.65)
-PREFILL_WIDTHS = (1.49, 1.8, 1.58)
-DECODE_WIDTHS = (1.41, 1.68, 1.24)
-RARE_DECODE_WIDTHS = (1.83, 4.1, 4.7)
+TENSOR_WIDTHS = (1.36, 1.23, 1.18)
+PACKED_WIDTHS = (1.7, 1.31, 1.25)
+NARROW_WIDTHS = (1.5, 1.42, 1.34)
+EXPERT_WIDTHS = (1.65, 1.77, 1.65)
+PREFILL_WIDTHS = (1.51, 1.84, 1.61)
+DECODE_WIDTHS = (1.42, 1.71, 1.28)
+RARE_DECODE_WIDTHS = (1.91, 5.7, 5.1)
 LAUNCH_WIDTH = TENSOR_WIDTHS[0]
 # All operators of a session together: other kernels and builds than those measured (whole models of ONNX
 # Runtime on a V100, of timm on an RTX 3090).
