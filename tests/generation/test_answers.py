@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from tiny_configurations import TINY
 from tiny_models import LLAMA_2_7B, LLAMA_3_70B, folder, model
@@ -531,6 +533,26 @@ def test_tokens_of_a_state_space_are_run_and_its_prompt_is_predicted(tmp_path: P
     times = [step["median_s"] for step in measurement["steps"]]
     assert told.tpot_s == pytest.approx((times[0] + 4 * times[1] + times[2]) / 6)
     assert told.origin == "mixed"
+
+
+@pytest.mark.parametrize("lacking", ["memory", "room"])
+def test_what_this_machine_cannot_hold_is_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: str
+) -> None:
+    """Its weights are 0.3 MB, three times over in memory and once in a file."""
+    path = folder(tmp_path, TINY["gpt2"])
+    if lacking == "memory":
+        memory = psutil.virtual_memory()._replace(available=100_000)
+        monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
+    else:
+        disk = shutil.disk_usage(tmp_path)._replace(free=100_000)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _folder: disk)
+    found = analyze_generation(path, run=True, runs=3, gpu="none", prompt=8, output_tokens=16)
+    assert found.generation is not None
+    assert found.generation.origin == "predicted"
+    said = " ".join(found.environment.messages)
+    assert "Not run on the CPU, predicted instead" in said
+    assert f"lacks the {lacking}" in said
 
 
 def test_a_device_is_rented_as_it_is_asked_for(tmp_path: Path) -> None:

@@ -195,6 +195,32 @@ def test_a_generating_model_is_run_on_the_gpu_of_the_machine(
     assert all(point["tpot_low_s"] <= point["tpot_s"] <= point["tpot_high_s"] for point in others)
 
 
+def configured(folder: Path, **config: Any) -> str:
+    path = folder / "config.json"
+    path.write_text(json.dumps(config))
+    return str(path)
+
+
+def test_tokens_of_a_state_space_are_run_and_its_prompt_is_predicted(libraries: Path, tmp_path: Path) -> None:
+    """No operator of ONNX Runtime scans a prompt; the state of 32 bits stands beside floats of 16."""
+    sizes = {"vocab_size": 96, "hidden_size": 64, "num_hidden_layers": 2, "state_size": 8}
+    record = generated(libraries, tmp_path, configured(tmp_path, model_type="mamba", **sizes))
+    steps = record["environment"]["measurement"]["steps_on_gpu"]
+    assert [(step["tokens"], step["context"]) for step in steps] == [(1, 18)]
+    assert "SelectiveScan" in said(record, "The prompt was not run")
+    answer = record["generation"]
+    assert (answer["origin"], answer["tpot_s"]) == ("mixed", steps[0]["median_s"])
+
+
+def test_an_encoder_is_run_with_the_first_token(libraries: Path, tmp_path: Path) -> None:
+    """Of 16 tokens of a source; the decoder's own prompt is one token."""
+    sizes = {"vocab_size": 96, "d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4}
+    record = generated(libraries, tmp_path, configured(tmp_path, model_type="t5", **sizes))
+    answer, steps = record["generation"], record["environment"]["measurement"]["steps_on_gpu"]
+    assert [(step["tokens"], step["context"]) for step in steps] == [(1, 1), (1, 3)]
+    assert (answer["ttft_s"], answer["tpot_s"]) == (steps[0]["median_s"], steps[1]["median_s"])
+
+
 def test_without_a_cuda_graph_the_session_is_measured_all_the_same(
     libraries: Path, decoder: str, tmp_path: Path
 ) -> None:

@@ -86,8 +86,7 @@ def _absorbed(
     """
     batch, context, wide = shape_of(cache)
     plain, rotated = attention.plain, attention.rotated
-    if cache.dtype is not writer.floats:
-        cache = writer.op("Cast", [cache], shape_of(cache), to=writer.floats.onnx)
+    cache = writer.cast(cache, writer.floats)
     by_head = writer.reshape(query, batch, heads, plain + rotated)
     taken = _per_head(writer, writer.columns(by_head, 0, plain), f"{path}.kv_b_proj.keys", attention.latent)
     placed = writer.columns(by_head, plain, plain + rotated)
@@ -121,8 +120,7 @@ def _appended(writer: StepWriter, attention: LatentAttention, path: str, latent:
     context = min(sizes.context, attention.chosen) if attention.chosen else sizes.context
     past = writer.given(f"past_key_values.{number(path)}.latent", (sizes.batch, context, wide), kept.name)
     rows = writer.op("Concat", [latent, key], writer.rows(wide), axis=-1)
-    if kept is not writer.floats:
-        rows = writer.op("Cast", [rows], shape_of(rows), to=kept.onnx, dtype=kept)
+    rows = writer.cast(rows, kept)
     writer.keep(past, writer.renamed(rows, f"present.{number(path)}.latent"))
     return past
 

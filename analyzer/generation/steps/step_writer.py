@@ -124,6 +124,12 @@ class StepWriter:
         """The same elements in another shape."""
         return self.op("Reshape", [state, self.sizes_of(*shape)], shape, dtype=state.dtype)
 
+    def cast(self, state: Tensor, dtype: DType) -> Tensor:
+        """The same numbers in another type; itself where it has that type."""
+        if state.dtype == dtype:
+            return state
+        return self.op("Cast", [state], shape_of(state), dtype=dtype, to=dtype.onnx)
+
     def columns(self, state: Tensor, first: int, last: int) -> Tensor:
         """Some of the last axis."""
         bounds = [self.literal(f"at_{at}", (1,), np.array([at])) for at in (first, last, -1)]
