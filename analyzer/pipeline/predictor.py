@@ -565,34 +565,30 @@ def _as_measured_elsewhere(
         measured: What they took on this one.
         run: The whole run on this one; None where groups alone were timed.
     """
-    pairs = [
-        (other, time.time_s / own.time_s if own and time and own.time_s > 0 else 1.0)
-        for other, own, time in zip(there, here, measured, strict=True)
-        if other is not None
-    ]
-    corrected = total(other.scaled(factor) for other, factor in pairs)
-    timed = run or total(time for time in measured if time is not None)
-    down, up = (
-        math.exp(math.hypot(_log(end, corrected.time_s), _log(spread, timed.time_s)))
-        for end, spread in ((corrected.low_s, timed.low_s), (corrected.high_s, timed.high_s))
-    )
-    return replace(corrected, low_s=corrected.time_s / down, high_s=corrected.time_s * up)
+    moved = total(time for time in _moved(there, here, measured) if time is not None)
+    return _widened(moved, *_ends(measured, run))
 
 
 def _corrected(
     there: GroupEstimates, here: GroupEstimates, measured: GroupEstimates, run: Estimate | None
 ) -> GroupEstimates:
-    """Each group's prediction there, times measured over predicted here; see ``_as_measured_elsewhere``."""
-    timed = run or total(time for time in measured if time is not None)
-    down, up = (_log(end, timed.time_s) for end in (timed.low_s, timed.high_s))
+    """The same by group."""
+    ends = _ends(measured, run)
+    return tuple(None if time is None else _widened(time, *ends) for time in _moved(there, here, measured))
+
+
+def _moved(there: GroupEstimates, here: GroupEstimates, measured: GroupEstimates) -> GroupEstimates:
+    """Predictions there, times measured over predicted here where both are known."""
     return tuple(
-        None
-        if other is None
-        else _widened(other.scaled(time.time_s / own.time_s), down, up)
-        if own and time and own.time_s > 0
-        else other
+        other.scaled(time.time_s / own.time_s) if other and own and time and own.time_s > 0 else other
         for other, own, time in zip(there, here, measured, strict=True)
     )
+
+
+def _ends(measured: GroupEstimates, run: Estimate | None) -> tuple[float, float]:
+    """How sure a measurement is: logarithms of the ends of its interval."""
+    timed = run or total(time for time in measured if time is not None)
+    return _log(timed.low_s, timed.time_s), _log(timed.high_s, timed.time_s)
 
 
 def _widened(time: Estimate, down: float, up: float) -> Estimate:
