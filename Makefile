@@ -1,5 +1,6 @@
 # make report    analyse a sample and print where the page is
-# make test      run every check
+# make test      run the checks, without the tests that take long (tests/slow_tests.txt)
+# make test-all  run every check, as CI does
 # make lint      run the checks that execute no test
 # make docs      build the documentation; its first page is docs/_build/html/index.html
 # make fuzz      give the program mutated files for an hour (FUZZ_SECONDS)
@@ -19,7 +20,7 @@ CHECK_SCHEMA := $(BIN)/check-jsonschema --quiet --builtin-schema vendor
 RELEASE := build/release
 TAG ?= v$(shell sed -n 's/^__version__ = "\(.*\)"$$/\1/p' analyzer/__init__.py)
 
-.PHONY: install report test lint docs fuzz coverage gallery judge bench release-check clean
+.PHONY: install report test test-all lint docs fuzz coverage gallery judge bench release-check clean
 
 install: $(VENV)/.installed
 
@@ -42,18 +43,22 @@ lint: install
 	$(CHECK_SCHEMA).github-issue-config .github/ISSUE_TEMPLATE/config.yml
 	$(CHECK_SCHEMA).github-issue-forms $(filter-out %/config.yml,$(wildcard .github/ISSUE_TEMPLATE/*.yml))
 
+# Minutes on two cores. What is new is not in the list, and so is run.
 test: lint
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile -m "not slow"
+
+test-all: lint
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
 
 # Strict: a link that leads nowhere is an error. The tables come from the code, so that all is read anew (-E).
 docs: install
 	$(BIN)/python -P -m sphinx -W --keep-going -n -E -q docs docs/_build/html
 
-# Other files each time; what fails is kept under tests/output/fuzz/failures. `make test` has a minute of it.
+# Other files each time; what fails is kept under tests/output/fuzz/failures. `make test-all` has a minute of it.
 fuzz: install
 	$(BIN)/python tests/fuzz/run.py --seconds $(FUZZ_SECONDS) --jobs $(JOBS)
 
-# Slower than `make test`: every process is traced, those that tests start too.
+# Slower than `make test-all`: every process is traced, those that tests start too.
 coverage: install
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --cov --cov-report=term:skip-covered --cov-report=html
 

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,17 @@ def pytest_collection_finish() -> None:
     # garbage among them takes a fifth of the time.
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
+
+
+@cache
+def _slow_tests() -> frozenset[str]:
+    return frozenset((Path(__file__).parent / "slow_tests.txt").read_text().split())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid.partition("[")[0] in _slow_tests():
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

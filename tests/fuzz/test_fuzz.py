@@ -29,7 +29,6 @@ def runner() -> Iterator[Runner]:
         yield made
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", CASES)
 def test_no_mutated_file_is_answered_with_a_fault(kind: str, runner: Runner) -> None:
     tally = Tally()

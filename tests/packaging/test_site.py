@@ -27,8 +27,6 @@ LOADED = re.compile(
     r"""|<link\b[^>]*?\bhref=["']([^"']+)|url\(["']?([^"')]+)|@import\s+["']([^"']+)"""
 )
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:

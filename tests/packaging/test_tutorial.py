@@ -27,7 +27,6 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     return [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the kernel's own libraries
 def test_every_cell_runs_and_the_answers_are_shown(shown: list[Any]) -> None:
     assert all(output.output_type != "error" for outputs in shown for output in outputs)

@@ -52,7 +52,6 @@ def metadata(installed: Path) -> Message:
     return Parser().parsestr(path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.slow
 def test_what_a_user_does_first_works_from_the_wheel(installed: Path, tmp_path: Path) -> None:
     environment = {"PYTHONPATH": str(installed)}
     assert tried(Path(sys.executable), analyzer.__version__, tmp_path, environment) == []

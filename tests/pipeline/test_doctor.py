@@ -149,7 +149,6 @@ def test_a_folder_that_cannot_be_written_is_named(
     assert "ANALYZER_CACHE_DIR" in found("exports kept").hint
 
 
-@pytest.mark.slow
 def test_this_machine_runs_the_small_model() -> None:
     ended = CliRunner().invoke(command_line, ["doctor", "--format", "json"])
     checks = {one["name"]: one for one in json.loads(ended.stdout)}

@@ -20,10 +20,7 @@ from analyzer.measurement.ceilings.on_cuda import has_cuda
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(has_cuda(), reason="this machine has a GPU"),
-]
+pytestmark = pytest.mark.skipif(has_cuda(), reason="this machine has a GPU")
 
 
 @pytest.fixture(scope="module")
