@@ -225,10 +225,10 @@ def test_another_way_of_paying_is_asked_of_a_record_as_of_the_model(
     assert same(without(analyze_record(through_json(afresh), gpu="t4")), without(on_t4))
 
 
-def test_an_own_list_keeps_its_other_prices_in_the_record(tiny_model: onnx.ModelProto, tmp_path: Path) -> None:
+def test_an_own_list_keeps_its_other_prices_in_the_record(wide_model: onnx.ModelProto, tmp_path: Path) -> None:
     path = tmp_path / "prices.toml"
     path.write_text(PRICES + PRICES.replace("0.01", "0.004") + 'pricing = "reserved-3y"\n')
-    usual = analyze(tiny_model, batch=8, run=False, gpu="l4", prices=path)
+    usual = analyze(wide_model, batch=4096, run=False, gpu="l4", prices=path)
     path.unlink()
     reserved = analyze_record(through_json(usual), pricing="reserved-3y")
     paid = {row.instance: row.usd_per_hour for row in reserved.costs if row.provider == "our rack"}
