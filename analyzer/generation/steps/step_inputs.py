@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from analyzer.generation.steps.mixers import SEQLENS
 from analyzer.generation.steps.step_sizes import StepSizes
 from analyzer.graph import Graph
-from analyzer.loading.weights import random_feeds
+from analyzer.loading.drawn_inputs import random_feeds
 
 if TYPE_CHECKING:
     import numpy as np
