@@ -18,6 +18,14 @@ NETWORK_LATENCY_S = 10e-6
 _LATENCY_S = 5e-6
 
 
+# Of eight L40S and pairs of RTX PRO 6000 (ai-dynamo/aiconfigurator).
+THROUGH_THE_HOST = (
+    "Sums over PCIe are those of machines where GPUs write to each other's memory (NVIDIA's: "
+    "`nvidia-smi topo -p2p w`). Through the host's memory large ones took 2 to 10 times as long: the upper "
+    "ends of the intervals are for these."
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
     """A link in one direction.
@@ -68,8 +76,13 @@ def peer_link(gpu: Device) -> Peer | None:
 
 
 def is_by_nvlink(peer: Peer) -> bool:
-    """Whether GPUs reach each other by NVLink; over PCIe the machine decides."""
+    """Whether GPUs reach each other by NVLink."""
     return peer.name.startswith("NVLink")
+
+
+def is_by_pcie(peer: Peer) -> bool:
+    """Whether they do over PCIe: whether each other's memory, the machine decides."""
+    return peer.name.startswith("PCIe")
 
 
 NETWORK = Peer(

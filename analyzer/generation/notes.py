@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analyzer.devices.peer_links import is_by_nvlink, peer_link
+from analyzer.devices.peer_links import THROUGH_THE_HOST, is_by_pcie, peer_link
 from analyzer.generation.options import Candidate
 from analyzer.generation.steps.step_sizes import BLOCK
 
@@ -47,12 +47,8 @@ def of(one: Candidate) -> tuple[str, ...]:
             "are the whole model's on one device."
         )
         peer = peer_link(one.device)
-        if peer is not None and not is_by_nvlink(peer):
-            found.append(
-                "Sums over PCIe are those of machines where GPUs reach each other's memory "
-                "(`nvidia-smi topo -p2p r`). Through the host's memory large ones took 2 to 10 times as long: "
-                "the upper ends of the intervals are for these."
-            )
+        if peer is not None and is_by_pcie(peer):
+            found.append(THROUGH_THE_HOST)
     if not one.fits:
         found.append("The model does not fit: times are given as if it did.")
     return tuple(found)

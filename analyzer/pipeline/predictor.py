@@ -565,24 +565,29 @@ def _as_measured_elsewhere(
         measured: What they took on this one.
         run: The whole run on this one; None where groups alone were timed.
     """
-    moved = total(time for time in _moved(there, here, measured) if time is not None)
+    moved = total(time for time, _ in _moved(there, here, measured) if time is not None)
     return _widened(moved, *_ends(measured, run))
 
 
 def _corrected(
     there: GroupEstimates, here: GroupEstimates, measured: GroupEstimates, run: Estimate | None
 ) -> GroupEstimates:
-    """The same by group."""
+    """Each group's prediction there, times measured over predicted here; as it is where none was measured."""
     ends = _ends(measured, run)
-    return tuple(None if time is None else _widened(time, *ends) for time in _moved(there, here, measured))
-
-
-def _moved(there: GroupEstimates, here: GroupEstimates, measured: GroupEstimates) -> GroupEstimates:
-    """Predictions there, times measured over predicted here where both are known."""
     return tuple(
-        other.scaled(time.time_s / own.time_s) if other and own and time and own.time_s > 0 else other
-        for other, own, time in zip(there, here, measured, strict=True)
+        _widened(time, *ends) if time and is_moved else time for time, is_moved in _moved(there, here, measured)
     )
+
+
+def _moved(
+    there: GroupEstimates, here: GroupEstimates, measured: GroupEstimates
+) -> Iterator[tuple[Estimate | None, bool]]:
+    """Predictions there, times measured over predicted here where both are known, and whether they are."""
+    for other, own, time in zip(there, here, measured, strict=True):
+        if other and own and time and own.time_s > 0:
+            yield other.scaled(time.time_s / own.time_s), True
+        else:
+            yield other, False
 
 
 def _ends(measured: GroupEstimates, run: Estimate | None) -> tuple[float, float]:

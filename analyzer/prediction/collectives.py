@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from analyzer.devices.peer_links import Peer, is_by_nvlink
+from analyzer.devices.peer_links import Peer, is_by_nvlink, is_by_pcie
 from analyzer.prediction.estimate import Estimate
 from analyzer.prediction.gpu.constants import SIZES_S
 
@@ -79,10 +79,12 @@ IN_GRAPH = MappingProxyType(
         "PCIe": CollectiveConstants(start_s=0.74e-6, member_s=2.8e-6, share=0.72, shared=0.35, sharpness=0.81),
     }
 )
-# Half-widths of 90 % intervals as factors, by class of predicted size (``SIZES_S``).
+# Half-widths of 90 % intervals as factors, by class of predicted size (``SIZES_S``): ends jump between classes.
 _WIDTHS = MappingProxyType({"NVLink": (1.3, 1.5, 1.5), "PCIe": (1.35, 1.8, 1.8)})
-# What holds nine tenths of the sums of machines where cards on PCIe do not reach each other's memory.
-_THROUGH_THE_HOST = (2.8, 4.5, 7.5)
+# What holds nine tenths of what the second sort of machines takes: of sums, and of other kinds.
+_SUM_THROUGH_THE_HOST, _OTHERS_THROUGH_THE_HOST = (2.8, 4.5, 7.5), (2.8, 6.0, 9.5)
+# Other links are taken for PCIe, of which nothing was measured.
+_UNMEASURED = 3.5
 
 
 def collective_time(
@@ -103,9 +105,12 @@ def collective_time(
     constants = IN_GRAPH[link] if in_graph and kind == "all_reduce" else NCCL[link, kind]
     seconds = seconds_of(constants, kind, nbytes, gpus, peer.bandwidth_bytes_per_s)
     size = int(np.searchsorted(SIZES_S, seconds))
-    width = _WIDTHS[link][size]
-    above = _THROUGH_THE_HOST[size] if link == "PCIe" else width
-    return Estimate(time_s=seconds, low_s=seconds / width, high_s=seconds * above, origin="predicted")
+    below = above = _WIDTHS[link][size]
+    if is_by_pcie(peer):
+        above = (_SUM_THROUGH_THE_HOST if kind == "all_reduce" else _OTHERS_THROUGH_THE_HOST)[size]
+    elif not is_by_nvlink(peer):
+        below = above = _UNMEASURED
+    return Estimate(time_s=seconds, low_s=seconds / below, high_s=seconds * above, origin="predicted")
 
 
 def seconds_of(

@@ -15,7 +15,7 @@ from analyzer.devices.device import Device
 from analyzer.graph import Graph
 from analyzer.ort.execution import Group
 from analyzer.prediction.cpu.ceilings import CPU_CALL_S, cpu_ceilings
-from analyzer.prediction.cpu.kernels import operator_times
+from analyzer.prediction.cpu.kernels import piece_times
 from analyzer.prediction.cpu.widths import cpu_widths
 from analyzer.prediction.estimate import Bound, Estimate, share_of_group, total
 from analyzer.prediction.features import BRANCH, CALLS, CONVS, LOOP, LOOP_WIDTH, MATMULS, SCAN
@@ -124,7 +124,7 @@ def predict_arrays(
     """
     if device.kind == "cpu":
         at = cpu_ceilings(device, precision, threads)
-        times, compute = operator_times(work, at)
+        times, compute = piece_times(work, at)
         launch = np.full(work.groups, at.dispatch_s, dtype=np.float64)
         return _by_group(work, times, compute, cpu_widths(work, at), launch, HOST_WIDTH, at.method)
     sheet = sheet_of(device, precision)

@@ -281,16 +281,16 @@ def collectives(folder: Path) -> list[Family]:
     """
     made = []
     for kind, told_as, graph in KINDS:
-        for chips, link, direct in (
-            (("B200",), "NVLink", True),
-            (("AD102", "GB202"), "PCIe", True),
-            (("AD102", "GB202"), "PCIe, through the host", False),
+        for chips, link, way, direct in (
+            (("B200",), "NVLink", "", True),
+            (("AD102", "GB202"), "PCIe", "", True),
+            (("AD102", "GB202"), "PCIe", ", through the host", False),
         ):
             found = tables.collectives(folder, told_as, graph=graph, direct=direct)
-            constants = IN_GRAPH["PCIe"] if graph else NCCL["PCIe", kind]
+            constants = IN_GRAPH[link] if graph else NCCL[link, kind]
             made.append(
                 Family(
-                    f"{told_as} over {link}" + (", in graphs" if graph else ""),
+                    f"{told_as} over {link}{way}" + (", in graphs" if graph else ""),
                     "collectives",
                     [one for one in found if one.chip in chips],
                     partial(collective_seconds, kind=kind, constants=constants),

@@ -486,7 +486,6 @@ def test_a_node_with_another_program_is_refused(change: dict[str, str], message:
         require_same_program(ours, {**ours, **change}, "node7")
 
 
-@pytest.mark.slow
 def test_ctrl_c_ends_a_cluster_that_was_started_here_and_keeps_what_is_finished(
     zoo: Path, interruptible: Callable[[Sequence[str]], list[str]]
 ) -> None:

@@ -165,7 +165,8 @@ def test_more_devices_take_less_but_not_their_share() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpu", "gpus", "told"), [("l40s", 2, True), ("l40s", 1, False), ("h100-80gb-sxm", 2, False)]
+    ("gpu", "gpus", "told"),
+    [("l40s", 2, True), ("l40s", 1, False), ("h100-80gb-sxm", 2, False), ("jetson-agx-orin-64gb", 2, False)],
 )
 def test_sums_over_pcie_depend_on_the_machine(tmp_path: Path, gpu: str, gpus: int, told: bool) -> None:
     notes = generation(tmp_path, TWO_LAYERS, gpu=gpu, gpus=gpus, prompt=64, output_tokens=16).notes

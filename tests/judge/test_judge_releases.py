@@ -16,7 +16,6 @@ from analyzer.ort.releases_data import REGISTRY_VERSION, releases
 LEAST_CASES = 1450
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("release", [release for release in releases() if release != REGISTRY_VERSION])
 def test_the_backend_cases_are_placed_as_an_older_release_does(release: str, tmp_path: Path) -> None:
     if standins.missing():

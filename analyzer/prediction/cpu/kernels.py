@@ -1,4 +1,4 @@
-"""Operator times on a CPU: the rule of each kind, and what it waits for memory.
+"""Operator times on a CPU: how long each piece computes, and how long it waits for memory.
 
 Elementwise operators cost their time per element or the copy of their bytes, whichever is longer; weights that
 the caches cannot keep are read from memory at each run.
@@ -13,7 +13,7 @@ import numpy as np
 from analyzer.arrays import Bools, Floats
 from analyzer.prediction.cpu.ceilings import CpuCeilings, copy_rate
 from analyzer.prediction.cpu.convolutions import convolution_seconds, plane_factors
-from analyzer.prediction.cpu.products import WEIGHTS_BYTES, probed_weights, product_seconds
+from analyzer.prediction.cpu.products import LARGEST_PROBED_BYTES, probed_weights, product_seconds
 from analyzer.prediction.cpu.recurrences import recurrence_seconds
 from analyzer.prediction.cpu.trees import tree_seconds
 from analyzer.prediction.cpu.vectors import vector_seconds
@@ -25,6 +25,7 @@ from analyzer.prediction.work_item import FLOAT_BYTES, IS_PRODUCT, Kind, among
 from analyzer.prediction.workload import Workload, whether
 
 # Reading alone reaches this share of a copy's rate (both ways counted): MatMul of one row, weights of 64 MB.
+# Twice that rate at most, since half of a copy is writing.
 _READ_SHARE, _MOST_READ = 0.65, 2.0
 # One row times an expert's weights, which lie by rows and are packed by nobody, reads them at this share of it:
 # mixtures of 50 to 300 MB took 1.2 to 1.5 times as long as at the whole rate, on one thread and on two.
@@ -36,7 +37,7 @@ _OTHERS = 2.0
 _TEMPORARIES = {"Where": 4.0}
 
 
-def operator_times(work: Workload, at: CpuCeilings) -> tuple[Floats, Bools]:
+def piece_times(work: Workload, at: CpuCeilings) -> tuple[Floats, Bools]:
     """Seconds of each piece, and whether computing (not memory) limits it."""
     product = IS_PRODUCT[work.kind]
     computing, memory = _computing(work, at), _memory(work, at)
@@ -52,7 +53,7 @@ def operator_times(work: Workload, at: CpuCeilings) -> tuple[Floats, Bools]:
 
 
 def _computing(work: Workload, at: CpuCeilings) -> Floats:
-    """Seconds of arithmetic of each piece, all threads together."""
+    """Seconds of arithmetic of each piece, on the threads that take part."""
     computing = np.zeros(len(work.kind))
     for kinds, rule in _RULES:
         chosen = np.flatnonzero(kinds[work.kind])
@@ -69,12 +70,12 @@ def _computing(work: Workload, at: CpuCeilings) -> Floats:
         shared = np.where(whether(work, TEXT_WORK)[work.op], 1.0, shared)
         shared = np.where(work["shared_by"] > 0, work["shared_by"], shared)
         return np.asarray(computing / np.minimum(gain(computing, at.threads), np.maximum(shared, 1.0)))
-    few = _few(work, at)
+    few = _shared_by_few(work, at)
     return np.where(few, _by_few(work, computing, at), computing) if few.any() else computing
 
 
-def _few(work: Workload, at: CpuCeilings) -> Bools:
-    """Which pieces fewer threads share out than there are."""
+def _shared_by_few(work: Workload, at: CpuCeilings) -> Bools:
+    """Which pieces fewer threads can share than there are."""
     return np.asarray((work["shared_by"] > 0) & (work["shared_by"] < at.threads))
 
 
@@ -91,7 +92,7 @@ def _memory(work: Workload, at: CpuCeilings) -> Floats:
     # Caches of keys and values lie where the last run left them, and all of the model passed since.
     others = np.maximum(1.0, work.of_model(weights + kept))
     held_rate = copy_rate(at, others)
-    few = _few(work, at)
+    few = _shared_by_few(work, at)
     if few.any():
         # Each thread streams its own part.
         by_few = copy_rate(at, others, threads=1) * np.maximum(work["shared_by"], 1.0)
@@ -121,7 +122,7 @@ def _read_share(at: CpuCeilings) -> float:
     if rate is None or at.modelled:
         return _READ_SHARE
     # Two operations for four bytes of weights.
-    share = 2.0 * rate * at.scale / float(copy_rate(at, np.full(1, WEIGHTS_BYTES))[0])
+    share = 2.0 * rate * at.scale / float(copy_rate(at, np.full(1, LARGEST_PROBED_BYTES))[0])
     return float(np.clip(share, _READ_SHARE, _MOST_READ))
 
 

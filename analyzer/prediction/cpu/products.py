@@ -16,7 +16,7 @@ from analyzer.prediction.workload import Workload, whether
 
 _RECURRENT = ("LSTM", "GRU", "RNN")
 # Bytes of the largest probe's weights.
-WEIGHTS_BYTES = 4.0 * 4096**2
+LARGEST_PROBED_BYTES = 4.0 * 4096**2
 # Rows matter most: they decide whether weights are used once or often.
 _AXES = np.array([2.0, 0.5, 0.5])
 
@@ -121,7 +121,7 @@ def _neighbours(at: CpuCeilings, family: str, shapes: Floats) -> tuple[Floats, F
 
 def probed_weights(work: Workload, weights: Floats, at: CpuCeilings) -> Floats:
     """Bytes of the weights that a product's rate was measured with: a long one's neighbours may have fewer."""
-    probed = np.minimum(weights, WEIGHTS_BYTES)
+    probed = np.minimum(weights, LARGEST_PROBED_BYTES)
     chosen = np.flatnonzero((work.kind == Kind.MATMUL) & (weights > 0))
     if not chosen.size:
         return probed
@@ -134,5 +134,5 @@ def probed_weights(work: Workload, weights: Floats, at: CpuCeilings) -> Floats:
             weight, where, _ = near
             sizes = np.exp2(weight @ where[:, 1:].sum(axis=1))[which[chosen]]
             share = np.minimum(1.0, sizes / elements)
-            probed[chosen[mine]] = np.minimum(weights[chosen] * share, WEIGHTS_BYTES)[mine]
+            probed[chosen[mine]] = np.minimum(weights[chosen] * share, LARGEST_PROBED_BYTES)[mine]
     return probed

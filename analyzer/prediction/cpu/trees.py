@@ -10,7 +10,7 @@ from analyzer.prediction.calibration_tables import tables
 from analyzer.prediction.cpu.ceilings import PARALLEL_S, CpuCeilings
 from analyzer.prediction.workload import Workload
 
-# Visits to tree nodes per second and thread; one thread, scattered reads.
+# Seconds of a visit to a tree's node; one thread, scattered reads.
 _TREE_VISIT_S = 4e-9
 # A tree is walked by all rows before the next. Beyond the probe's 127 nodes a step is a little dearer for each
 # doubling, and much from where one does not stay in the first cache (nodes of 24 bytes, half of 64 KiB): of 48

@@ -18,13 +18,13 @@ _CLASSICAL = frozenset({"Scaler", "Imputer", "Binarizer", "OneHotEncoder", "ZipM
 # to 14 % off at the median; 117 of 124 within this width of what was measured.
 _LESS_SURE = 1.15
 # Texts of other lengths and letters than those that were timed, besides the spread of those that are not known.
-_TEXTS_SURE = 1.3
+_TEXTS_LESS_SURE = 1.3
 # A CPU of the catalogue: what does not multiply follows neither peak nor clock as closely; one operator of ours
 # is as far off as a whole model of which it is a part is not.
 _UNSCALED = 1.25
 
 
-def has_body(work: Workload) -> Bools:
+def _has_body(work: Workload) -> Bools:
     """Whether pieces are loops: bodies are counted, but not how often their small kernels are called."""
     looping = whether(work, _WITH_BODIES)
     return looping[work.op] if len(work.ops) else np.zeros(0, dtype=np.bool_)
@@ -36,11 +36,13 @@ def cpu_widths(work: Workload, at: CpuCeilings) -> Floats:
     less_sure = less_sure[work.op] | (work.kind == Kind.TREE) if len(work.ops) else less_sure
     known = np.where(less_sure, at.width * _LESS_SURE, at.width)
     known = (
-        np.where(whether(work, TEXT_WORK)[work.op], at.width * _TEXTS_SURE, known) if len(work.ops) else known
+        np.where(whether(work, TEXT_WORK)[work.op], at.width * _TEXTS_LESS_SURE, known)
+        if len(work.ops)
+        else known
     )
     if at.modelled:
         known = np.where(IS_PRODUCT[work.kind], known, known * _UNSCALED)
-    return np.maximum(np.where(has_body(work), LOOP_WIDTH, known), work["spread"])
+    return np.maximum(np.where(_has_body(work), LOOP_WIDTH, known), work["spread"])
 
 
 def _is_classical(op: str) -> bool:
