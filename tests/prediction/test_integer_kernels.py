@@ -52,7 +52,7 @@ def test_a_product_on_integers_runs_at_the_rate_of_its_types(weights: int, famil
     assert product_s(static(weights), "QLinearMatMul") == pytest.approx(expected, rel=1e-3)
 
 
-def packed(bits: int, accuracy: int, *, biased: bool = False) -> onnx.ModelProto:
+def packed(bits: int, accuracy: int, *, biased: bool = False, rows: int = SIZE) -> onnx.ModelProto:
     builder = Builder()
     weights = builder.constant(builder.random.integers(0, 9, (SIZE, SIZE // 32, 32 * bits // 8)), UINT8)
     scales = builder.constant([[0.01] * (SIZE // 32)] * SIZE)
@@ -68,7 +68,7 @@ def packed(bits: int, accuracy: int, *, biased: bool = False) -> onnx.ModelProto
     )
     if biased:
         result = builder.node("Add", result, builder.constant([0.5] * SIZE))
-    return builder.model(result, (SIZE, SIZE), 21)
+    return builder.model(result, (rows, SIZE), 21)
 
 
 @pytest.mark.parametrize("biased", [False, True])
@@ -81,6 +81,20 @@ def test_a_product_with_packed_weights_runs_at_the_rate_of_its_level(
     assert [group.op_type for group in predicted_groups(to_graph(model), "cpu")] == ["MatMulNBits"]
     expected = 2 * SIZE**3 / RATES[f"nbits{bits}a{accuracy}"]
     assert product_s(model, "MatMulNBits") == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize(("threads", "rows", "wider"), [(2, 1, 1.25), (1, 1, 1.0), (2, SIZE, 1.0)])
+def test_a_row_of_packed_weights_on_several_threads_is_less_sure(threads: int, rows: int, wider: float) -> None:
+    """What a second thread gains in a probe is more than it gains in a step of generation."""
+    graph = to_graph(packed(4, 4, rows=rows))
+    groups = predicted_groups(graph, "cpu")
+    work = workload(graph, count(graph), groups)
+    values = {**machine().calibration, "threads": float(threads)}
+    values |= {key.replace("t1", "t2"): value for key, value in values.items()}
+    (time,) = predict(work, replace(machine(), calibration=MappingProxyType(values)), threads=threads)
+    width = time.high_s / time.time_s
+    (alone,) = predict(work, machine())
+    assert width == pytest.approx(wider * alone.high_s / alone.time_s, rel=1e-3)
 
 
 def test_of_packed_weights_the_packed_bytes_are_read() -> None:

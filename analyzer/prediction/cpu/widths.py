@@ -19,6 +19,10 @@ _CLASSICAL = frozenset({"Scaler", "Imputer", "Binarizer", "OneHotEncoder", "ZipM
 _LESS_SURE = 1.15
 # Texts of other lengths and letters than those that were timed, besides the spread of those that are not known.
 _TEXTS_LESS_SURE = 1.3
+# One row times packed weights on several threads: in a probe a second thread gained up to 2.0, among a step's
+# other operators 1.2 to 1.7. Six int4 steps on two cores of an EPYC were told at 0.58 to 1.01 of what they took
+# in runs of three days (tests/benchmarks/generation.md).
+_ROW_ON_THREADS = 1.25
 # A CPU of the catalogue: what does not multiply follows neither peak nor clock as closely; one operator of ours
 # is as far off as a whole model of which it is a part is not.
 _UNSCALED = 1.25
@@ -40,6 +44,10 @@ def cpu_widths(work: Workload, at: CpuCeilings) -> Floats:
         if len(work.ops)
         else known
     )
+    if at.threads > 1 and len(work.ops):
+        packed = np.array([op.startswith("nbits") for op in work.ops])[work.op]
+        one_row = packed & (work.kind == Kind.MATMUL) & (work["m"] <= 1.0)
+        known = np.where(one_row, known * _ROW_ON_THREADS, known)
     if at.modelled:
         known = np.where(IS_PRODUCT[work.kind], known, known * _UNSCALED)
     return np.maximum(np.where(_has_body(work), LOOP_WIDTH, known), work["spread"])
