@@ -118,8 +118,12 @@ def seconds_of(
 ) -> float:
     """The form, with these constants over a link of this bandwidth in one direction."""
     start = constants.start_s + constants.member_s * gpus
-    # Each GPU sends all but its own part, to sum it and to spread the sum.
-    sent = (2.0 if kind == "all_reduce" else 1.0) * (gpus - 1) / gpus * nbytes
+    sent = sent_bytes(kind, nbytes, gpus)
     rate = constants.share * (2.0 / gpus) ** constants.shared * bandwidth
     p = constants.sharpness
     return float((start**p + (sent / rate) ** p) ** (1 / p))
+
+
+def sent_bytes(kind: Collective, nbytes: float, gpus: float) -> float:
+    """What each GPU sends: all but its own part, to sum it and to spread the sum."""
+    return (2.0 if kind == "all_reduce" else 1.0) * (gpus - 1) / gpus * nbytes

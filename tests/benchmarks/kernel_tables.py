@@ -19,6 +19,7 @@ import numpy as np
 from analyzer.devices.catalogue import device
 from analyzer.devices.device import Device
 from analyzer.devices.peer_links import peer_link
+from analyzer.prediction.collectives import sent_bytes
 
 Array = np.ndarray
 # The catalogue's entry, and the chip: cards of one chip are left out together.
@@ -279,6 +280,6 @@ def _shares_of_the_link(table: Sequence[Mapping[str, str]]) -> dict[tuple[str, .
         if row["op"] == "all_reduce" and nbytes > _LARGE_SUM:
             peer = peer_link(device(CARDS[row["gpu"]][0]))
             assert peer is not None
-            sent = 2 * (gpus - 1) / gpus * nbytes
+            sent = sent_bytes("all_reduce", nbytes, gpus)
             found[_machine(row)].append(sent / float(row["time_s"]) / peer.bandwidth_bytes_per_s)
     return {machine: float(np.median(shares)) for machine, shares in found.items()}

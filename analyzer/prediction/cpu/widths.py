@@ -30,21 +30,18 @@ _UNSCALED = 1.25
 
 def _has_body(work: Workload) -> Bools:
     """Whether pieces are loops: bodies are counted, but not how often their small kernels are called."""
-    looping = whether(work, _WITH_BODIES)
-    return looping[work.op] if len(work.ops) else np.zeros(0, dtype=np.bool_)
+    return whether(work, _WITH_BODIES)[work.op]
 
 
 def cpu_widths(work: Workload, at: CpuCeilings) -> Floats:
     """Half-width of each piece's 90 % interval, as a factor."""
-    less_sure = np.array([op in FAMILIES or _is_classical(op) for op in work.ops], dtype=np.bool_)
-    less_sure = less_sure[work.op] | (work.kind == Kind.TREE) if len(work.ops) else less_sure
+    if not work.ops:
+        return work["spread"]
+    less_sure = np.array([op in FAMILIES or _is_classical(op) for op in work.ops])[work.op]
+    less_sure |= work.kind == Kind.TREE
     known = np.where(less_sure, at.width * _LESS_SURE, at.width)
-    known = (
-        np.where(whether(work, TEXT_WORK)[work.op], at.width * _TEXTS_LESS_SURE, known)
-        if len(work.ops)
-        else known
-    )
-    if at.threads > 1 and len(work.ops):
+    known = np.where(whether(work, TEXT_WORK)[work.op], at.width * _TEXTS_LESS_SURE, known)
+    if at.threads > 1:
         packed = np.array([op.startswith("nbits") for op in work.ops])[work.op]
         one_row = packed & (work.kind == Kind.MATMUL) & (work["m"] <= 1.0)
         known = np.where(one_row, known * _ROW_ON_THREADS, known)
