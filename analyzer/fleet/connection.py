@@ -14,6 +14,7 @@ import shutil
 import signal
 import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,12 @@ from analyzer.fleet.local import default_jobs
 _STORE_BYTES = 256 * 2**20
 # A socket's path has 107 bytes; Ray's own part of it takes 70 (session, date, process, name).
 _LONGEST_FOLDER = 36
+
+# A client gets a server of its own on the head node, which a busy head may lose as it begins: another process
+# takes the port that was found free, say. The next try gets another port.
+_NO_SERVER = "Starting Ray client server failed"
+_TRIES = 3
+_BETWEEN_TRIES_S = 1.0
 
 _TOKEN_VARIABLES = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 _INSTALL_HINT = "pip install 'onnx-analyzer[ray]'"
@@ -128,14 +135,20 @@ class Connection:
         Raises:
             UsageError: That cannot be done.
         """
-        try:
-            # Its warnings are for programmers.
-            with _same_sigterm(), _quiet(), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                context = self.ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
-        except Exception as error:
-            self.close()
-            raise _refused(self.told, _all_of(error)) from error
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                # Its warnings are for programmers.
+                with _same_sigterm(), _quiet(), warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    context = self.ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
+                break
+            except Exception as error:
+                told = _all_of(error)
+                if tries_left and _NO_SERVER in told:
+                    time.sleep(_BETWEEN_TRIES_S)
+                    continue
+                self.close()
+                raise _refused(self.told, told) from error
         self._tell_deaths(False)
         url = getattr(context, "dashboard_url", None)
         self.dashboard = "" if not url else url if "://" in url else f"http://{url}"
@@ -198,6 +211,8 @@ def _refused(where: str, text: str) -> UsageError:
             hint=LEAVE_OUT_HINT,
         )
     first = text.strip().partition("\n")[0].rstrip(".")
+    if first.endswith(":") and (raised := re.search(r"^\w+(?:Error|Exception): (.+)", text, re.MULTILINE)):
+        first = raised[1].rstrip(".")  # a traceback of the other side follows
     if where == _HERE:
         return UsageError(f"Ray cannot be started here: {first}.", hint="`ray start --head` says more.")
     return UsageError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import itertools
 import json
@@ -76,6 +77,8 @@ def cluster(_token_of_our_own: None) -> Iterator[Any]:
         options["ray_client_server_port"] = free_port()
     started = Cluster(initialize_head=True, head_node_args=options)
     started.client_port = options.get("ray_client_server_port")
+    if started.client_port is not None:
+        _wait_for(started.client_port)
     yield started
     _disconnect()
     started.shutdown()
@@ -85,6 +88,15 @@ def cluster(_token_of_our_own: None) -> Iterator[Any]:
 def _no_connection_of_another_test(request: pytest.FixtureRequest) -> None:
     if "joined" not in request.fixturenames:
         _disconnect()
+
+
+def _wait_for(port: int) -> None:
+    """Clients' part of the head begins some seconds after the rest."""
+    deadline = time.monotonic() + 60.0
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
+            return
+        time.sleep(0.1)
 
 
 def _disconnect() -> None:
@@ -382,6 +394,35 @@ def test_a_process_outside_of_the_cluster_is_its_client(cluster: Any, zoo: Path)
     (zoo / "broken.onnx").write_bytes(b"no model")
     fleet, _ = run(f"ray://127.0.0.1:{cluster.client_port}", "zoo/net2.onnx", "zoo/broken.onnx", gpu="t4")
     assert {model.name: model.failure is None for model in fleet.models} == {"net2": True, "broken": False}
+
+
+@pytest.mark.parametrize(("lost", "refused"), [(1, False), (99, True)])
+def test_a_head_that_loses_the_server_of_its_client_is_asked_again(
+    cluster: Any, lost: int, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("grpc")
+    import ray
+
+    connect, calls = ray.init, itertools.count()
+
+    def unreliable(**options: Any) -> Any:
+        if next(calls) < lost:
+            raise ConnectionAbortedError(
+                "Initialization failure from server:\nRuntimeError: Starting Ray client server failed. See "
+                "ray_client_server_23000.err for detailed logs."
+            )
+        return connect(**options)
+
+    monkeypatch.setattr(ray, "init", unreliable)
+    monkeypatch.setattr(fleet_connection, "_BETWEEN_TRIES_S", 0.0)
+    place = f"ray://127.0.0.1:{cluster.client_port}"
+    if refused:
+        with pytest.raises(UsageError, match="Starting Ray client server failed"):
+            fleet_connection.Connection(place, None)
+        assert 1 < next(calls) < 10
+    else:
+        fleet_connection.Connection(place, None).close()
+        assert next(calls) == lost + 1
 
 
 def test_an_export_that_another_node_made_is_not_made_again(
