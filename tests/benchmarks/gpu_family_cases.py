@@ -344,6 +344,72 @@ def _six_convolutions(form: str, batch: int) -> Case:
     return net.case("quantised", {"model": "six convolutions", "form": form, "batch": batch}, 1, optimized=True)
 
 
+# Channels in and out, side of the image, filter, stride, groups: of ResNet-50, MobileNet V2, U-Net, VGG, ViT,
+# EfficientNet, ConvNeXt.
+_CONVOLUTIONS = (
+    (3, 64, 224, 7, 2, 1), (64, 64, 56, 1, 1, 1), (64, 256, 56, 1, 1, 1), (256, 64, 56, 1, 1, 1),
+    (64, 64, 56, 3, 1, 1), (256, 512, 56, 1, 2, 1), (128, 128, 56, 3, 2, 1), (512, 128, 28, 1, 1, 1),
+    (128, 128, 28, 3, 1, 1), (256, 256, 28, 3, 2, 1), (256, 1024, 14, 1, 1, 1), (256, 256, 14, 3, 1, 1),
+    (1024, 2048, 14, 1, 2, 1), (512, 512, 7, 3, 1, 1), (2048, 512, 7, 1, 1, 1), (3, 32, 224, 3, 2, 1),
+    (32, 32, 112, 3, 1, 32), (96, 96, 112, 3, 2, 96), (144, 24, 56, 1, 1, 1), (384, 384, 14, 3, 1, 384),
+    (96, 576, 14, 1, 1, 1), (960, 160, 7, 1, 1, 1), (64, 64, 224, 3, 1, 1), (128, 128, 112, 3, 1, 1),
+    (512, 512, 28, 3, 1, 1), (3, 768, 224, 16, 16, 1), (96, 96, 56, 7, 1, 96), (240, 240, 28, 5, 1, 240),
+    (3, 64, 224, 3, 1, 1), (256, 256, 56, 3, 1, 32),
+)  # fmt: skip
+
+
+def convolutions() -> Iterator[Case]:
+    """One convolution with its bias, in NCHW."""
+    for dtype in ("float32", "float16"):
+        for batch in (1, 32):
+            for channels, filters, side, size, stride, groups in _CONVOLUTIONS:
+                net = Network()
+                x = net.feed("x", (batch, channels, side, side), dtype)
+                draw = np.random.default_rng(0)
+                shape = (filters, channels // groups, size, size)
+                scale = np.prod(shape[1:]) ** -0.5
+                weight = net.store("w", (draw.standard_normal(shape) * scale).astype(dtype))
+                bias = net.store("b", np.full(filters, 0.1, dtype))
+                pad = 0 if stride == size else size // 2
+                attributes = {"pads": [pad] * 4, "strides": [stride] * 2, "group": groups}
+                net.result(net.add("Conv", x, weight, bias, **attributes), dtype)
+                sizes: dict[str, int | str] = {"dtype": dtype, "batch": batch, "channels": channels}
+                sizes |= {"filters": filters, "side": side, "size": size, "stride": stride, "groups": groups}
+                yield net.case("convolution", sizes, 1)
+
+
+def biased_products() -> Iterator[Case]:
+    """Gemm with a bias of its columns."""
+    for dtype in ("float32", "float16"):
+        for depth, columns in ((768, 768), (768, 3072), (3072, 768), (4096, 4096), (2048, 1000)):
+            for rows in (1, 64, 512, 2048, 8192):
+                net = Network()
+                names = (
+                    net.feed("x", (rows, depth), dtype),
+                    net.feed("w", (depth, columns), dtype),
+                    net.feed("b", (columns,), dtype),
+                )
+                net.result(net.add("Gemm", *names), dtype)
+                sizes: dict[str, int | str] = {"dtype": dtype, "rows": rows, "depth": depth, "columns": columns}
+                yield net.case("product with bias", sizes, 1)
+
+
+def unaligned_products() -> Iterator[Case]:
+    """Products whose rows of memory do not begin at multiples of 16 bytes, beside those that do."""
+    shapes = [(1, rows, 768, columns) for columns in (50256, 50257) for rows in (1, 64, 512)]
+    shapes += [(96, side, 64, side) for side in (196, 197, 198, 200)]
+    shapes += [(96, side, side, 64) for side in (196, 197, 198, 200)]
+    shapes += [(1, 2048, depth, 1024) for depth in (1023, 1024, 1026, 1028)]
+    for dtype in ("float32", "float16"):
+        for batch, rows, depth, columns in shapes:
+            net = Network()
+            front = (batch,) if batch > 1 else ()
+            x = net.feed("x", (*front, rows, depth), dtype)
+            net.result(net.add("MatMul", x, net.feed("w", (*front, depth, columns), dtype)), dtype)
+            sizes: dict[str, int | str] = {"dtype": dtype, "batch": batch, "rows": rows}
+            yield net.case("unaligned product", {**sizes, "depth": depth, "columns": columns}, 1)
+
+
 FAMILIES: Mapping[str, Callable[[], Iterator[Case]]] = {
     "launch": launches,
     "quantised": quantised,
@@ -355,4 +421,7 @@ FAMILIES: Mapping[str, Callable[[], Iterator[Case]]] = {
     "experts": experts,
     "generation": steps,
     "fused weights": fused_steps,
+    "convolution": convolutions,
+    "product with bias": biased_products,
+    "unaligned product": unaligned_products,
 }
