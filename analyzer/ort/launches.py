@@ -18,6 +18,8 @@ _LAUNCHES = {
     "GatherND": 2,
     "Attention": 3,
 }
+# With a third input, a bias, one kernel more.
+BIASED = frozenset({"Gemm", "Conv", "ConvTranspose"})
 
 
 def launches(op_type: str, *, inputs: int = 0) -> int:
@@ -28,6 +30,6 @@ def launches(op_type: str, *, inputs: int = 0) -> int:
     """
     if op_type == "Dropout" and inputs >= 3:
         return 1
-    if op_type in ("Gemm", "Conv") and inputs >= 3:
+    if op_type in BIASED and inputs >= 3:
         return 2
     return _LAUNCHES.get(op_type, 1)

@@ -28,6 +28,7 @@ class Kind(IntEnum):
     TREE = 11
     ATTENTION = 12
     EXPERTS = 13
+    BIAS = 14
 
 
 PRODUCTS = frozenset(

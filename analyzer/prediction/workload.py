@@ -15,6 +15,7 @@ from analyzer.costs.dimensions import OpenSizeError
 from analyzer.graph import Graph, Node, Tensor
 from analyzer.operators import INTEGER_PRODUCTS, does_no_work
 from analyzer.ort.execution import Group
+from analyzer.ort.launches import BIASED
 from analyzer.prediction import integer_kernels
 from analyzer.prediction.channels_last import channels_last_copies
 from analyzer.prediction.cuda_pieces import cuda_pieces_of
@@ -388,16 +389,20 @@ def _swept(others: list[Piece], group: Group) -> list[Piece]:
 
 
 def _with_bias(pieces: list[Piece], group: Group) -> list[Piece]:
-    """On a GPU, Gemm with a bias first writes the bias over its whole output in a kernel of its own."""
-    if group.session != "cuda" or group.op_type not in ("Gemm", "FusedGemm") or group.kernels < 2:
+    """A bias has a kernel of its own on a GPU: Gemm first writes it over its whole output, Conv adds it."""
+    if not _on_cuda(group) or group.op_type not in BIASED or group.kernels < 2:
         return pieces
     for piece in pieces:
         if piece.kind == Kind.MATMUL:
             size = piece.batch * piece.m * piece.n * FLOAT_BYTES
             return [
                 *pieces,
-                Piece(kind=Kind.MOVE, op="BroadcastBias", written=size, elements=size / FLOAT_BYTES),
+                Piece(kind=Kind.BIAS, op="BroadcastBias", written=size, elements=size / FLOAT_BYTES),
             ]
+        if piece.kind in (Kind.CONV, Kind.DEPTHWISE):
+            size = piece.written
+            added = Piece(kind=Kind.BIAS, op="AddBias", read=size, written=size, elements=size / FLOAT_BYTES)
+            return [*pieces, added]
     return pieces
 
 

@@ -124,7 +124,17 @@ def measured(graph: Graph, weights: RandomWeights, provider: Any) -> dict[str, A
     request = MeasureRequest(
         model_path=path, feeds=fed, provider=provider, time_budget_s=_BUDGET_S, timeout_s=60.0
     )
-    return summary(measure(request))
+    return kept(summary(measure(request)))
+
+
+# Of each operator; what a comparison of times has no use for would be most of the record.
+_KEPT = ("name", "op_type", "provider", "kernels", "device_s", "gap_s")
+
+
+def kept(row: dict[str, Any]) -> dict[str, Any]:
+    """What the record keeps of a measurement."""
+    nodes = [{name: node[name] for name in _KEPT} for node in row["nodes"]]
+    return {name: row[name] for name in ("ways", "load_s", "device_peak_bytes", "messages")} | {"nodes": nodes}
 
 
 if __name__ == "__main__":

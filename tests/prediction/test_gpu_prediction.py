@@ -177,11 +177,20 @@ def test_a_3x3_convolution_may_beat_the_peak_of_its_dense_count() -> None:
     assert made.flops(five) / kernel(made.work(five), card) < card.peak_flops_per_s["fp32"]
 
 
-def test_depthwise_convolutions_are_limited_by_memory() -> None:
-    one = made.convolution(32, 256, 256, 56, group=256)
-    estimate = prediction.predict(made.work(one), catalogue.device("a100"))[0]
-    assert estimate.bound == "memory"
-    assert estimate.time_s > 2 * 4 * 32 * 256 * 56 * 56 / 2039e9
+def test_a_depthwise_convolution_takes_longer_than_its_traffic_and_with_its_filter() -> None:
+    """Each multiplication loads what it multiplies: no filter reaches a tenth of the peak."""
+    card = catalogue.device("a100")
+    times = []
+    for size in (1, 3, 5, 7):
+        one = made.convolution(32, 256, 256, 56, kernel=size, group=256)
+        times.append(kernel(made.work(one), card))
+        assert times[-1] > 2 * 4 * 32 * 256 * 56 * 56 / 2039e9
+        assert made.flops(one) / times[-1] < 0.1 * card.peak_flops_per_s["fp32"]
+    assert times[0] <= times[1] < times[2] < times[3]
+    assert (
+        prediction.predict(made.work(made.convolution(32, 256, 256, 56, kernel=1, group=256)), card)[0].bound
+        == "memory"
+    )
 
 
 @pytest.mark.parametrize(

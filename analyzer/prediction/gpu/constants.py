@@ -75,13 +75,14 @@ class GpuConstants:
         conv_power: Exponent of the sustained share: convolutions draw less power than products.
         conv_tiles: Quality of the tiles, as ``Tiles.quality``.
         conv_bandwidth: Share of a convolution's traffic that is not hidden.
-        conv_turn: Share of a convolution's traffic that its change to channels last and back adds on tensor
-            cores; whole networks on an RTX 3090 take 15 % longer from channels first (timm's tables).
+        turned: Elements a clock and multiprocessor that are turned to channels last or back.
+        scattered: The same of kernels that compute each element's place by divisions: biases, filters.
         winograd_efficiency, winograd_depth: The same for the 36 products of F(4x4, 3x3).
         winograd_transform: Passes over the transformed tensors that are not hidden.
         winograd_channel_s: Time per input channel of the transforms' kernels.
         winograd_s: Further kernels of the transforms.
         depthwise_bandwidth: Share of the bandwidth that depthwise convolutions reach.
+        depthwise_rate: Share of the fp32 rate, of floats of four bytes.
         step_s: Least time of one dependent step of a recurrence.
     """
 
@@ -135,15 +136,21 @@ class GpuConstants:
     conv_power: float = 0.786
     conv_tiles: tuple[float, ...] = (1.0, 0.9, 0.315, 0.784, 0.464)
     conv_bandwidth: float = 0.118
-    # Chosen with an RTX 3090's ResNet-50 and MobileNetV2 in view (timm_rows.csv): 8 and 21 % too fast.
-    conv_turn: float = 0.35
+    # Not fitted, no public table has them: whole numbers near what cuDNN's and ONNX Runtime's kernels
+    # (``nchwToNhwcKernel``, ``op_generic_tensor_kernel``, ``BroadcastBiasKernel``) take on an H100
+    # (``tests/data/gpu``). The last two give each element a thread of its own.
+    turned: float = 2.0
+    scattered: float = 1.0
     winograd_efficiency: float = 0.749
     winograd_depth: float = 25.3
     winograd_transform: float = 0.329
     winograd_channel_s: float = 216e-9
     winograd_s: float = 2e-6
-    # Assumed: no public measurement of depthwise convolutions. Their interval is 1.8.
+    # Assumed: no public measurement of depthwise convolutions. Their interval is 1.8. A multiplication has two
+    # loads of its own, of which a multiprocessor makes a quarter as many as multiplications: an eighth at best,
+    # half of which is reached on an H100 (``tests/data/gpu``).
     depthwise_bandwidth: float = 0.5
+    depthwise_rate: float = 0.06
     # Assumed, about two gaps. No public measurement of recurrences; their interval is 2.
     step_s: float = 8e-6
 
@@ -198,7 +205,7 @@ WIDTHS: Mapping[str, float] = MappingProxyType(
     {
         "VECTOR": 1.07, "REDUCE": 1.4, "NORM": 1.26, "SOFTMAX": 1.35, "MOVE": 1.4, "POOL": 1.6, "MATMUL": 1.24,
         "BATCHED": 1.72, "CONV": 1.59, "TENSOR_CONV": 1.6,
-        "DEPTHWISE": 1.8, "RECURRENT": 2.0, "TREE": 3.0,
+        "DEPTHWISE": 1.8, "BIAS": 1.6, "RECURRENT": 2.0, "TREE": 3.0,
     }
 )  # fmt: skip
 # Ends of the classes of size that intervals are counted in, seconds.

@@ -36,9 +36,10 @@ from analyzer.prediction.gpu.constants import (
     WIDTHS,
     GpuConstants,
 )
+from analyzer.prediction.gpu.launch import FLOOR_S, GAP_S
 from analyzer.prediction.gpu.quantising import quantising_times
 from analyzer.prediction.gpu.rows import Rows
-from analyzer.prediction.gpu.tensor_products import overflow
+from analyzer.prediction.gpu.tensor_products import UNALIGNED_WIDTH, is_unaligned, overflow
 from analyzer.prediction.gpu.tiles import conv_tiles, tiled, untranslated, winograd_tiles
 from analyzer.prediction.work_item import FLOAT_BYTES, Kind
 from analyzer.prediction.workload import Workload
@@ -48,6 +49,8 @@ _WINOGRAD_TILE, _WINOGRAD_PRODUCTS = 4.0, 36.0
 _FEW_ROWS, _FEW_ROWS_SHARE = 8.0, 0.25
 # Depth of a tile on tensor cores: 32 halves, 64 bytes (CUTLASS, ``implicit_gemm_k_iterations``).
 _TILE_DEPTH_BYTES = 64.0
+# Kernels that turn an image, its filters and the result around.
+_TURNS = 3.0
 _KIND_WIDTH = np.array([WIDTHS.get(kind.name, 1.0) for kind in Kind])
 
 
@@ -106,6 +109,8 @@ def widths(work: Workload, times: Floats, at: GpuCeilings, *, in_session: bool) 
     product = work.kind == Kind.MATMUL
     if at.precision.tensor:
         factors = np.where(product, by_size(TENSOR_WIDTHS, times), factors)
+        odd = product & is_unaligned(work["n"], work["k"], work["m"], at.precision.element_bytes)
+        factors = np.where(odd, factors * UNALIGNED_WIDTH, factors)
         factors = np.where(product & (work["unpacked"] > 0), by_size(PACKED_WIDTHS, times), factors)
         factors = np.where(work["narrow"] > 0, by_size(NARROW_WIDTHS, times), factors)
         factors = np.where(work.kind == Kind.CONV, WIDTHS["TENSOR_CONV"], factors)
@@ -204,11 +209,24 @@ def _conv(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
     rate = at.rate * at.power ** (constants.conv_power - 1.0) if not at.precision.tensor else at.rate
     direct, moved = _implicit(rows, at, constants, rate)
     if at.precision.tensor:
-        # Tensor cores want channels last: what comes channels first is turned around before and after.
-        turned = np.maximum(0.0, rows.bytes - rows.weights * rows.scale)
-        return direct + constants.conv_turn * turned / (at.bandwidth * at.stream), direct > 2 * moved
+        return direct + _turned(rows, at, constants), direct > 2 * moved
     best = np.where(_winograd_fits(rows), np.minimum(direct, _winograd(rows, at, constants, rate)), direct)
     return best, best > 2 * moved
+
+
+def _turned(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> Floats:
+    """What tensor cores add where images come channels first: they want channels last.
+
+    Images, filters and results are turned around by a kernel each. Convolutions of one position are products as
+    they are.
+    """
+    stored = rows.weights * rows.scale
+    images = rows.bytes - rows.fixed - stored
+    elements, filters = (each / at.precision.element_bytes for each in (images, stored))
+    issued = at.units * at.clock_hz
+    seconds = np.maximum(2.0 * images / (at.bandwidth * at.stream), elements / (constants.turned * issued))
+    seconds = seconds + filters / (constants.scattered * issued) + _TURNS * (FLOOR_S + GAP_S)
+    return np.where((rows.taps <= 1.0) & (rows.stride <= 1.0), 0.0, seconds)
 
 
 def _implicit(rows: Rows, at: GpuCeilings, constants: GpuConstants, rate: float) -> tuple[Floats, Floats]:
@@ -221,7 +239,8 @@ def _implicit(rows: Rows, at: GpuCeilings, constants: GpuConstants, rate: float)
         step = _TILE_DEPTH_BYTES / at.precision.element_bytes
         depth = rows.taps * np.ceil(rows.k / rows.taps / step) * step
     computing = tiled(rows.batch, rows.m, rows.n, depth, out, rate, at.units, tiles)
-    return computing + constants.conv_bandwidth * moved, moved
+    # However well traffic hides behind arithmetic, it is there.
+    return np.maximum(computing + constants.conv_bandwidth * moved, _streamed(rows.bytes, rows, at)), moved
 
 
 def _winograd_fits(rows: Rows) -> Bools:
@@ -246,8 +265,15 @@ def _winograd(rows: Rows, at: GpuCeilings, constants: GpuConstants, rate: float)
 
 def _depthwise(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
     moved = rows.bytes / (at.bandwidth * constants.depthwise_bandwidth)
-    computing = rows.flops / (at.plain_rate * constants.depthwise_bandwidth)
+    # Each multiplication loads what it multiplies: halves come two at a time.
+    rate = at.plain_rate * constants.depthwise_rate * FLOAT_BYTES / at.precision.element_bytes
+    computing = rows.flops / rate
     return np.maximum(moved, computing), computing > moved
+
+
+def _bias(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
+    issuing = rows.elements / (constants.scattered * at.units * at.clock_hz)
+    return np.maximum(_streamed(rows.bytes, rows, at), issuing), False
 
 
 def _recurrent(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
@@ -277,6 +303,7 @@ _RULES = {
     Kind.ATTENTION: on_tensor_cores.attention,
     Kind.CONV: _conv,
     Kind.DEPTHWISE: _depthwise,
+    Kind.BIAS: _bias,
     Kind.RECURRENT: _recurrent,
     Kind.TREE: _tree,
 }

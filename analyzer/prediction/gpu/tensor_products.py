@@ -135,10 +135,38 @@ def product_times(products: Products, at: TensorCores, constants: TensorConstant
     # A few rows by packed weights go to matrix-vector kernels on ordinary cores.
     by_row = products.k * constants.row_step / at.clock_hz * (1.0 + _ROW_MORE * (products.m - 1.0))
     few = products.packed & (products.m <= _FEW_ROWS)
-    looping = np.where(few, np.minimum(looping, by_row), looping)
+    looping = np.where(few, np.minimum(looping, by_row), looping) * _unaligned(products, at)
     moved = from_memory(products, at, constants)
     time = (looping**p + moved**p) ** (1 / p)
     return time + np.where(products.packed, constants.packed_s, 0.0), looping > moved
+
+
+# Rows that begin at multiples of 16 bytes are loaded whole; where they begin elsewhere, older kernels with
+# narrower loads multiply, slowest where a load has one half. On an H100 cuBLAS fell back to kernels of Ampere
+# and Turing, which took 3 and 5 times as long (``tests/data/gpu``, rounded). That they lose half as much where
+# they are the usual ones is assumed; no table has such products.
+_ALIGNED_BYTES, _NARROW_BYTES = 16.0, 4.0
+_STREAMED_LOSS, _STAGED_LOSS = (3.0, 5.0), (1.5, 2.5)
+# What an interval widens by where kernels are those.
+UNALIGNED_WIDTH = 1.6
+
+
+def is_unaligned(n: Floats, k: Floats, m: Floats, element_bytes: float) -> Bools:
+    """Which products [m, k] by [k, n] have rows in memory that do not begin at multiples of 16 bytes.
+
+    One row or column goes to a matrix-vector kernel, which reads element by element.
+    """
+    odd = (n * element_bytes % _ALIGNED_BYTES > 0) | (k * element_bytes % _ALIGNED_BYTES > 0)
+    return np.asarray(odd & (m > 1.0) & (n > 1.0))
+
+
+def _unaligned(products: Products, at: TensorCores) -> Floats:
+    """How much longer the arithmetic takes by how the rows lie in memory."""
+    narrow, narrowest = _STREAMED_LOSS if at.streamed else _STAGED_LOSS
+    each = at.element_bytes
+    worst = (products.n * each % _NARROW_BYTES > 0) | (products.k * each % _NARROW_BYTES > 0)
+    odd = is_unaligned(products.n, products.k, products.m, each) & ~products.packed
+    return np.where(odd, np.where(worst, narrowest, narrow), 1.0)
 
 
 def from_memory(products: Products, at: TensorCores, constants: TensorConstants) -> Floats:
