@@ -20,6 +20,7 @@ from gpu_family_networks import (
     pack,
     packed_product,
 )
+from gpu_networks import cases as networks
 from gpu_step_cases import fused_steps, steps
 from onnx import TensorProto, helper
 
@@ -422,6 +423,7 @@ FAMILIES: Mapping[str, Callable[[], Iterator[Case]]] = {
     "generation": steps,
     "fused weights": fused_steps,
     "convolution": convolutions,
+    "network": networks,
     "product with bias": biased_products,
     "unaligned product": unaligned_products,
 }

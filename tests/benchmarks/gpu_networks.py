@@ -18,13 +18,17 @@ import argparse
 import random
 import sys
 import tempfile
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from cuda_record import Record, summary
+from gpu_family_networks import Case, Fed
 
 if TYPE_CHECKING:
-    from analyzer.graph import Graph
+    from analyzer.graph import Graph, Tensor
     from analyzer.loading.random_weights import RandomWeights
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -104,20 +108,53 @@ def graph_of(loaded: Any, kind: str, batch: int) -> Graph:
     return in_floats(graph, "float16") if kind == "fp16" else graph
 
 
+def cases() -> Iterator[Case]:
+    """The same networks for ``gpu_families.py``, which has a figure for each in a tenth of the time."""
+    from analyzer.loading.random_weights import RandomWeights
+
+    for name, batches in BATCHES.items():
+        loaded = load(name)
+        for kind in TYPES:
+            folder = tempfile.TemporaryDirectory(prefix="gpu-networks-")
+            _folders.append(folder)  # removed with the process
+            weights = RandomWeights(folder=Path(folder.name))
+            for batch in batches:
+                graph = graph_of(loaded, kind, batch)
+                yield Case(
+                    family="network",
+                    sizes={"model": name, "type": kind, "batch": batch},
+                    model=partial(weights.write, graph, f"{batch}.onnx"),
+                    fed={tensor.name: _fed(tensor) for tensor in graph.inputs},
+                    optimized=True,
+                )
+
+
+_folders: list[tempfile.TemporaryDirectory[str]] = []
+
+
+def _fed(tensor: Tensor) -> Fed:
+    shape = _sizes(tensor)
+    whole = None if tensor.dtype.is_float else np.ones(shape, tensor.dtype.name)
+    return Fed(shape=shape, dtype=tensor.dtype.name, values=whole)
+
+
+def _sizes(tensor: Tensor) -> tuple[int, ...]:
+    return tuple(int(size or 0) for size in tensor.shape or ())
+
+
 def measured(graph: Graph, weights: RandomWeights, provider: Any) -> dict[str, Any]:
     """A case's figures; its weights serve the next batch."""
-    import numpy as np
-
     from analyzer.measurement.child_process import MeasureRequest, measure
     from analyzer.measurement.tensor_files import save_tensors
 
     draw = np.random.default_rng(0)
-    feeds = {
-        tensor.name: draw.integers(0, 2, size=tensor.shape).astype(tensor.dtype.name)
-        if not tensor.dtype.is_float
-        else draw.standard_normal(tensor.shape, dtype=np.float32).astype(tensor.dtype.name)
-        for tensor in graph.inputs
-    }
+
+    def values(tensor: Tensor) -> Any:
+        sizes = _sizes(tensor)
+        drawn = draw.standard_normal(sizes) if tensor.dtype.is_float else draw.integers(0, 2, sizes)
+        return drawn.astype(tensor.dtype.name)
+
+    feeds = {tensor.name: values(tensor) for tensor in graph.inputs}
     path = weights.write(graph, "model.onnx")
     fed = weights.folder / "feeds.npz"
     save_tensors(fed, feeds)

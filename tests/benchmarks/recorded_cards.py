@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("--record", type=Path, action="append")
     asked = parser.parse_args()
     # Of whole samples: others have operators by family, or steps of models that generate.
-    others = ("families", "generation")
+    others = ("families", "generation", "networks")
     paths = asked.record or sorted(
         path for path in RECORDS.glob("*.gz") if not any(word in path.name for word in others)
     )

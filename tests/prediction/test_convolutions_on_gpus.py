@@ -29,10 +29,7 @@ def kernels(one: Graph, precision: str, device: str = "h100-80gb-sxm") -> float:
 def biased(one: Graph) -> Graph:
     """A convolution with a bias."""
     (conv,) = one.nodes
-    assert conv.outputs[0] is not None
-    filters = conv.outputs[0].shape[1]
-    assert isinstance(filters, int)
-    bias = made.tensor("b", filters, constant=True)
+    bias = made.tensor("b", conv.present_outputs[0].shape[1], constant=True)  # type: ignore[index]
     return made.graph(replace(conv, inputs=(*conv.inputs, bias)))
 
 

@@ -217,15 +217,18 @@ def _conv(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
 def _turned(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> Floats:
     """What tensor cores add where images come channels first: they want channels last.
 
-    Images, filters and results are turned around by a kernel each. Convolutions of one position are products as
-    they are.
+    From Hopper on images, filters and results are turned around by a kernel each; older kernels read filters and
+    write results as they come. Convolutions of one position are products as they are.
     """
-    stored = rows.weights * rows.scale
-    images = rows.bytes - rows.fixed - stored
-    elements, filters = (each / at.precision.element_bytes for each in (images, stored))
-    issued = at.units * at.clock_hz
-    seconds = np.maximum(2.0 * images / (at.bandwidth * at.stream), elements / (constants.turned * issued))
-    seconds = seconds + filters / (constants.scattered * issued) + _TURNS * (FLOOR_S + GAP_S)
+    stored, written = rows.weights * rows.scale, rows.written * rows.scale
+    images = rows.read * rows.scale - stored
+    filters = np.zeros_like(images)
+    if at.streamed:
+        images, filters = images + written, stored
+    issued = at.units * at.clock_hz * at.precision.element_bytes
+    turning = np.maximum(2.0 * images / (at.bandwidth * at.stream), images / (constants.turned * issued))
+    seconds = turning + filters / (constants.scattered * issued)
+    seconds = seconds + (_TURNS if at.streamed else 1.0) * (FLOOR_S + GAP_S)
     return np.where((rows.taps <= 1.0) & (rows.stride <= 1.0), 0.0, seconds)
 
 
