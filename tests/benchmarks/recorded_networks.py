@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from analyzer.ort.execution import Group
     from analyzer.prediction import Workload
 
-NETWORKS = (("h100-networks", "h100-80gb-sxm"),)
+NETWORKS = (("h100-networks", "h100-80gb-sxm"), ("h200-networks", "h200"))
 OPERATORS = (("h100-families-convolution", "h100-80gb-sxm"),)
 _PRECISIONS = {"tf32": "tf32", "fp16": "fp16", "float32": "tf32", "float16": "fp16"}
 
@@ -78,7 +78,7 @@ def networks(record: dict[str, Any], card: Device, *, by_operator: bool) -> None
         predicted = Predicted.of(graph, card, row["type"])
         cells = []
         for way, name in (("session", "resident"), ("graph", "graph")):
-            taken = row["ways"].get(name, {}).get("median_s")
+            taken = row["ways"].get(name, {}).get("median_s") if "ways" in row else row.get(f"{way}_s")
             if taken is None:
                 cells += ["-"] * 3
                 continue
@@ -88,7 +88,8 @@ def networks(record: dict[str, Any], card: Device, *, by_operator: bool) -> None
             span = f"{times.time_s * 1e3:.2f} [{times.low_s * 1e3:.2f}, {times.high_s * 1e3:.2f}]"
             cells += [f"{taken * 1e3:.2f}", span, f"{ratio:.2f}"]
         print(f"| {row['model']} | {row['type']} | {row['batch']} | " + " | ".join(cells) + " |")
-        _add_operators(operators, row, predicted)
+        if "nodes" in row:
+            _add_operators(operators, row, predicted)
     for way, pairs in found.items():
         _summary(way, pairs)
     if by_operator:

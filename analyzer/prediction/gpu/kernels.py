@@ -124,8 +124,8 @@ def widths(work: Workload, times: Floats, at: GpuCeilings, *, in_session: bool) 
         decode = np.where(usual, by_size(DECODE_WIDTHS, times), by_size(RARE_DECODE_WIDTHS, times))
         factors = np.where(attends, np.where(work["m"] > 1, by_size(PREFILL_WIDTHS, times), decode), factors)
     if in_session:
-        # These were measured as sessions of three engines run them.
-        known = (product & at.precision.tensor) | experts | attends
+        # These were measured as sessions of three engines run them, and as ONNX Runtime does.
+        known = ((product | (work.kind == Kind.CONV)) & at.precision.tensor) | experts | attends
         factors = np.where(known, factors, np.exp(np.hypot(np.log(factors), math.log(SESSION_WIDTH))))
     return factors * at.width
 
@@ -217,8 +217,8 @@ def _conv(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
 def _turned(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> Floats:
     """What tensor cores add where images come channels first: they want channels last.
 
-    From Hopper on images, filters and results are turned around by a kernel each; older kernels read filters and
-    write results as they come. Convolutions of one position are products as they are.
+    From Hopper on images, filters and results are turned around by a kernel each; older kernels read filters
+    and write results as they come. Convolutions of one position are products as they are.
     """
     stored, written = rows.weights * rows.scale, rows.written * rows.scale
     images = rows.read * rows.scale - stored
