@@ -29,7 +29,8 @@ def kernels(one: Graph, precision: str, device: str = "h100-80gb-sxm") -> float:
 def biased(one: Graph) -> Graph:
     """A convolution with a bias."""
     (conv,) = one.nodes
-    bias = made.tensor("b", conv.present_outputs[0].shape[1], constant=True)  # type: ignore[index]
+    (result,) = conv.present_outputs
+    bias = made.tensor("b", *(result.shape or ())[1:2], constant=True)
     return made.graph(replace(conv, inputs=(*conv.inputs, bias)))
 
 
