@@ -20,6 +20,7 @@ from typing import Any
 from analyzer import analyze
 from analyzer.devices.detection import gpu_by_name
 
+Rows = list[dict[str, Any]]
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / "tests" / "data" / "gpu"
 # The cards' hosts had cores of the generation after, or of this one: the virtual machines do not tell.

@@ -17,12 +17,11 @@ import kernel_families as families
 import numpy as np
 from fit_kernels import SIZES, of_size
 from kernel_tables import Array, Calls
-from recorded_cards import RECORDS, read
+from recorded_cards import RECORDS, Rows, read
 
 from analyzer.devices.catalogue import device
 
 CARDS = {"H100": ("h100-families-second", "h100-80gb-sxm"), "H200": ("h200-families", "h200")}
-Rows = list[dict[str, Any]]
 
 
 def calls_of(card: str, rows: Rows, columns: Mapping[str, Array]) -> Calls:

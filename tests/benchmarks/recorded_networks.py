@@ -1,11 +1,11 @@
 """Predicted networks, convolutions and products beside those of a recorded card, operator by operator.
 
-    python tests/benchmarks/recorded_networks.py [--operators]
+    python tests/benchmarks/recorded_networks.py [--record tests/data/gpu/h200-networks.json.gz] [--operators]
 
-Reads the records of ``gpu_networks.py`` and of the families ``convolution``, ``product with bias`` and
-``unaligned product`` of ``gpu_families.py`` under ``tests/data/gpu``, and predicts the same graphs by the
-catalogue alone, the host given as a Xeon Platinum 8481C. No constant is fitted to these times; of convolutions
-and biases, which kernels there are was read from them, and two rates to a whole number (``GpuConstants``).
+Reads the records of ``gpu_networks.py`` and of the families ``network``, ``convolution``, ``product with bias``
+and ``unaligned product`` of ``gpu_families.py``, and predicts the same graphs by the catalogue alone, the host
+given as a Xeon Platinum 8481C. No constant is fitted to these times; of convolutions, biases and unaligned
+products, which kernels there are was read from an H100's, and their rates rounded (``GpuConstants``).
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gpu_networks
 from gpu_family_cases import FAMILIES
-from recorded_cards import HOST, RECORDS, read
+from recorded_cards import HOST, RECORDS, Rows, read
 
 from analyzer.costs import count
 from analyzer.devices import catalogue
+from analyzer.devices.detection import gpu_by_name
 from analyzer.ort.fusion import predicted_groups
 from analyzer.ort.placement import place
 from analyzer.ort.simplify import simplify
@@ -36,8 +38,8 @@ if TYPE_CHECKING:
     from analyzer.ort.execution import Group
     from analyzer.prediction import Workload
 
-NETWORKS = (("h100-networks", "h100-80gb-sxm"), ("h200-networks", "h200"))
-OPERATORS = (("h100-families-convolution", "h100-80gb-sxm"),)
+# Of ``gpu_families.py``, what is predicted from its graph.
+_FAMILIES = ("convolution", "product with bias", "unaligned product")
 _PRECISIONS = {"tf32": "tf32", "fp16": "fp16", "float32": "tf32", "float16": "fp16"}
 
 
@@ -63,7 +65,7 @@ class Predicted:
         return model_times(stack, self.card, precision=self.precision, host=host, replayed=replayed)
 
 
-def networks(record: dict[str, Any], card: Device, *, by_operator: bool) -> None:
+def networks(rows: Rows, card: Device, *, by_operator: bool) -> None:
     """A row for each network, and one for each type of operator of all."""
     ways = " | ".join(f"{way}, ms | predicted [90 %] | ratio" for way in ("session", "graph"))
     print(f"| network | type | batch | {ways} |")
@@ -71,7 +73,7 @@ def networks(record: dict[str, Any], card: Device, *, by_operator: bool) -> None
     found: dict[str, list[tuple[float, bool]]] = {"session": [], "graph": []}
     operators: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
     loaded: dict[str, Any] = {}
-    for row in sorted(record["rows"]["network"], key=lambda row: (row["model"], row["type"], row["batch"])):
+    for row in sorted(rows, key=lambda row: (row["model"], row["type"], row["batch"])):
         if row["model"] not in loaded:
             loaded[row["model"]] = gpu_networks.load(row["model"])
         graph = gpu_networks.graph_of(loaded[row["model"]], row["type"], row["batch"])
@@ -113,15 +115,17 @@ def _add_operators(
             operators[group.op_type, row["type"]][1] += float(each)
 
 
-def single(record: dict[str, Any], card: Device) -> None:
-    """A row for each family, type and size."""
+def single(families: dict[str, Rows], card: Device) -> None:
+    """A row for each family and type."""
     import onnx
 
     from analyzer.loading.onnx_graph.build import to_graph
 
+    if not families:
+        return
     print("\n| family | type | n | median error | ratio | within 2x | inside |")
     print("|---|---|---|---|---|---|---|")
-    for family, rows in record["rows"].items():
+    for family, rows in families.items():
         cases = {case.name: case for case in FAMILIES[family]()}
         pairs: dict[str, list[tuple[float, bool]]] = defaultdict(list)
         for row in rows:
@@ -153,12 +157,21 @@ def _summary(way: str, pairs: list[tuple[float, bool]]) -> None:
 def main() -> None:
     """The tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--record", type=Path, action="append")
+    parser.add_argument("--capability", default="9.0", help="compute capability of the cards")
     parser.add_argument("--operators", action="store_true", help="by type of operator too")
     asked = parser.parse_args()
-    for name, card in NETWORKS:
-        networks(read(RECORDS / f"{name}.json.gz"), catalogue.device(card), by_operator=asked.operators)
-    for name, card in OPERATORS:
-        single(read(RECORDS / f"{name}.json.gz"), catalogue.device(card))
+    for path in asked.record or sorted(RECORDS.glob("*.gz")):
+        record = read(path)
+        rows = record.get("rows", {})
+        if not {"network", *_FAMILIES} & set(rows):
+            continue
+        card = gpu_by_name(record["card"]["name"], record["card"]["memory_bytes"], asked.capability, {})
+        assert card is not None
+        print(f"\n{card.name}, {path.name}\n")
+        if "network" in rows:
+            networks(rows["network"], card, by_operator=asked.operators)
+        single({name: rows[name] for name in _FAMILIES if name in rows}, card)
 
 
 if __name__ == "__main__":
