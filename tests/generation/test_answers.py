@@ -345,6 +345,20 @@ def test_parts_of_a_step_add_up_to_it(tmp_path: Path) -> None:
     assert any(part.part == "Between devices" and part.decode_s > 0 for part in found.parts)
 
 
+def test_one_token_of_context_more_or_less_changes_next_to_nothing(tmp_path: Path) -> None:
+    """Engines keep caches in pages: products with them are aligned whatever the context."""
+    wide = {
+        "hidden_size": 2048, "num_attention_heads": 16, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64, "v_head_dim": 128, "max_position_embeddings": 8192,
+    }  # fmt: skip
+    config = {**TINY["deepseek_v3"], **wide}
+    even, odd = (
+        generation(tmp_path / f"{prompt}", config, gpu="h100", batch=64, prompt=prompt, output_tokens=2).tpot_s
+        for prompt in (4095, 4096)
+    )
+    assert odd == pytest.approx(even, rel=0.01)
+
+
 def test_a_record_of_generation_is_read_as_it_was_written(tmp_path: Path) -> None:
     analysis = asked(tmp_path, TWO_LAYERS, gpu="a100,l4", tpot="30ms")
     place = tmp_path / "record.json"

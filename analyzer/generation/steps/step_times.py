@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+
+from analyzer.arrays import Floats
 from analyzer.costs import count
 from analyzer.devices.device import Device
 from analyzer.devices.peer_links import peer_link
@@ -18,6 +21,7 @@ from analyzer.ort.simplify import simplify
 from analyzer.prediction import Estimate, Workload, total, transfer, workload
 from analyzer.prediction.collectives import collective_time
 from analyzer.prediction.many_models import ModelTimes, model_times, stacked
+from analyzer.prediction.work_item import Kind
 
 LaunchMode = Literal["session", "graph"]
 LAUNCHES: tuple[LaunchMode, ...] = ("session", "graph")
@@ -55,6 +59,7 @@ def prepared_step(
     """
     groups = step_groups(made, cuda=cuda) if groups is None else groups
     work = workload(made.graph, count(made.graph), groups)
+    work = _in_blocks(work) if cuda else work
     first = [group.members[0] for group in groups]
     return GenerationStep(
         sizes=sizes,
@@ -63,6 +68,20 @@ def prepared_step(
         copies=tuple(made.copies[member] for member in first),
         parts=tuple(made.graph.nodes[member].module_class for member in first),
     )
+
+
+# Tokens of a page of a cache, at least (vLLM's ``block_size``; others have 32, 64 and more).
+_PAGE = 16.0
+
+
+def _in_blocks(work: Workload) -> Workload:
+    """The same with contexts in whole pages: engines keep caches so, and rows begin where pages do."""
+    loose = (work.kind == Kind.MATMUL) & (work["weights"] == 0) & (work["fixed_weights"] == 0)
+
+    def whole(sizes: Floats) -> Floats:
+        return np.where(loose & (sizes > _PAGE), np.ceil(sizes / _PAGE) * _PAGE, sizes)
+
+    return replace(work, columns={**work.columns, "n": whole(work["n"]), "k": whole(work["k"])})
 
 
 def step_groups(made: StepGraph, *, cuda: bool) -> tuple[Group, ...]:
