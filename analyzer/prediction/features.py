@@ -10,7 +10,7 @@ from analyzer.costs.cost import Cost
 from analyzer.costs.families.control_flow import trips
 from analyzer.costs.registry import count_graph, count_node
 from analyzer.graph import DEFAULT_DOMAIN, DTYPES, Graph, Node, Tensor, broadcast
-from analyzer.operators import does_no_work
+from analyzer.operators import NHWC_DOMAIN, does_no_work
 from analyzer.prediction.cached_attention import cached_pieces
 from analyzer.prediction.expert_pieces import experts_on_cpu
 from analyzer.prediction.loop_variants import variant
@@ -49,6 +49,8 @@ RECURRENT_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _FLOAT32 = DTYPES["float32"]
 _NARROW_FLOATS = frozenset(name for name in DTYPES if name.startswith("float8"))
 # Position of the weight among the inputs of quantised products.
+# What takes images channels last as they are; whatever is of ONNX Runtime's internal domain is called so too.
+CHANNELS_LAST = "NhwcConv"
 WEIGHT_INPUT = {"QLinearConv": 3, "QLinearMatMul": 3, "DynamicQuantizeMatMul": 1, "QGemm": 3}
 
 
@@ -328,17 +330,19 @@ def _products(left: tuple[int, ...], right: tuple[int, ...]) -> int:
 
 def _conv(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     source, weight, out = (
-        _dims(node.input(0)),
+        _channels_first(node, _dims(node.input(0))),
         _dims(node.input(WEIGHT_INPUT.get(node.op_type, 1))),
-        _dims(node.output(0)),
+        _channels_first(node, _dims(node.output(0))),
     )
     if not source or not weight or not out or len(weight) < 3:
         return []
+    if node.op_type == "NhwcConv":  # (M, kH, kW, C), as onnxruntime/python/tools/transformers writes it
+        weight = (weight[0], weight[-1], *weight[1:-1])
     group = int(node.attributes.get("group", 1))
     spatial, taps = math.prod(out[2:]), math.prod(weight[2:])
     thin = group > 1 and weight[1] == 1
     convolution = _shaped(
-        base,
+        replace(base, op=CHANNELS_LAST) if node.domain == NHWC_DOMAIN else base,
         kind=Kind.DEPTHWISE if thin else Kind.CONV,
         batch=float(group),
         m=float(out[0] * spatial),
@@ -349,6 +353,15 @@ def _conv(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
         spatial=float(spatial),
     )
     return [convolution]
+
+
+def _has_channels_last(node: Node) -> bool:
+    last = node.op_type.startswith("Nhwc") or node.domain == NHWC_DOMAIN
+    return last or bool(node.attributes.get("channels_last", 0))
+
+
+def _channels_first(node: Node, sizes: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    return (sizes[0], sizes[-1], *sizes[1:-1]) if sizes and _has_channels_last(node) else sizes
 
 
 def _conv_transpose(node: Node, _cost: Cost, base: Piece) -> list[Piece]:

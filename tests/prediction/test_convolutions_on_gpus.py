@@ -89,6 +89,26 @@ def test_images_are_turned_to_channels_last_unless_the_filter_is_one_position(pr
     assert kernels(one, precision) == pytest.approx(kernels(product, precision), rel=0.5)
 
 
+@pytest.mark.parametrize(("op", "domain"), [("NhwcConv", "com.microsoft"), ("Conv", "com.ms.internal.nhwc")])
+def test_images_that_lie_channels_last_are_not_turned(op: str, domain: str) -> None:
+    """Of the same sizes: what is left out is what turning takes at least."""
+    first = made.convolution(32, 128, 256, 56)
+    (conv,) = first.nodes
+    turned = [made.tensor("x", 32, 56, 56, 128), made.tensor("w", 256, 3, 3, 128, constant=True)]
+    if op == "Conv":  # its filters stay as they are
+        turned[1] = made.tensor("w", 256, 128, 3, 3, constant=True)
+    result = made.tensor("y", 32, 56, 56, 256)
+    last = replace(conv, op_type=op, domain=domain, inputs=tuple(turned), outputs=(result,), version=1)
+    second = replace(made.graph(last), opsets={"ai.onnx": 20, domain: 1})
+    group = replace(made.alone(second)[0], provider="cuda")
+    times = []
+    for one in (first, second):
+        found = prediction.predict_arrays(made.work(one, groups=(group,)), H100, precision="fp16")
+        times.append(float(found.time_s[0]))
+    turning = 4 * 32 * (128 + 256) * 56 * 56 / H100.bandwidth_bytes_per_s
+    assert turning < times[0] - times[1] < 2 * turning
+
+
 @pytest.mark.parametrize(
     ("precision", "rows", "depth", "columns", "microseconds"),
     [

@@ -229,7 +229,8 @@ def _turned(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> Floats:
     turning = np.maximum(2.0 * images / (at.bandwidth * at.stream), images / (constants.turned * issued))
     seconds = turning + filters / (constants.scattered * issued)
     seconds = seconds + (_TURNS if at.streamed else 1.0) * (FLOOR_S + GAP_S)
-    return np.where((rows.taps <= 1.0) & (rows.stride <= 1.0), 0.0, seconds)
+    as_they_are = ((rows.taps <= 1.0) & (rows.stride <= 1.0)) | rows.channels_last
+    return np.where(as_they_are, 0.0, seconds)
 
 
 def _implicit(rows: Rows, at: GpuCeilings, constants: GpuConstants, rate: float) -> tuple[Floats, Floats]:

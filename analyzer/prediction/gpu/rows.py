@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.arrays import Floats
+from analyzer.arrays import Bools, Floats
+from analyzer.prediction.features import CHANNELS_LAST
 from analyzer.prediction.gpu.ceilings import GpuCeilings
 from analyzer.prediction.work_item import FLOAT_BYTES, Kind
-from analyzer.prediction.workload import Workload
+from analyzer.prediction.workload import Workload, whether
 
 
 class Rows:
@@ -48,6 +49,12 @@ class Rows:
         """Kernels that the group of each launches."""
         found: Floats = self._work.kernels[self._work.group[self._chosen]]
         return found
+
+    @property
+    def channels_last(self) -> Bools:
+        """Which convolutions take images channels last as they are."""
+        named = whether(self._work, frozenset({CHANNELS_LAST}))
+        return np.asarray(named[self._work.op[self._chosen]])
 
     @property
     def bytes(self) -> Floats:
