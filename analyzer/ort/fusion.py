@@ -147,7 +147,7 @@ def _predicted(graph: Graph, session: Session, group: Fused) -> Group:
     # The operator after which the node is named (the Conv of a FusedConv), else the first.
     main = max(members, key=lambda index: (graph.nodes[index].op_type in group.op_type, -index))
     node = graph.nodes[main]
-    inputs = 3 if _gains_bias(graph, group, members) else sum(1 for _ in node.present_inputs)
+    inputs = 3 if _gains_bias(graph, group) else sum(1 for _ in node.present_inputs)
     return Group(
         session=session,
         name=node.name,
@@ -158,11 +158,11 @@ def _predicted(graph: Graph, session: Session, group: Fused) -> Group:
     )
 
 
-def _gains_bias(graph: Graph, group: Fused, members: tuple[int, ...]) -> bool:
+def _gains_bias(graph: Graph, group: Fused) -> bool:
     """Whether a bias was fused: a Gemm of a MatMul and an Add, a Conv with its normalization."""
-    if len(members) == 1:
+    if len(group.members) == 1:
         return False
-    given = {graph.nodes[member].op_type for member in members}
+    given = {graph.nodes[member].op_type for member in group.members}
     return group.op_type == "Gemm" or (group.op_type == "Conv" and bool(given & {"Add", "BatchNormalization"}))
 
 

@@ -48,9 +48,9 @@ CONVS = frozenset({"Conv", "FusedConv", "ConvInteger", "NhwcConv", "NhwcFusedCon
 RECURRENT_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _FLOAT32 = DTYPES["float32"]
 _NARROW_FLOATS = frozenset(name for name in DTYPES if name.startswith("float8"))
-# Position of the weight among the inputs of quantised products.
 # What takes images channels last as they are; whatever is of ONNX Runtime's internal domain is called so too.
 CHANNELS_LAST = "NhwcConv"
+# Position of the weight among the inputs of quantised products.
 WEIGHT_INPUT = {"QLinearConv": 3, "QLinearMatMul": 3, "DynamicQuantizeMatMul": 1, "QGemm": 3}
 
 
@@ -355,13 +355,10 @@ def _conv(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     return [convolution]
 
 
-def _has_channels_last(node: Node) -> bool:
-    last = node.op_type.startswith("Nhwc") or node.domain == NHWC_DOMAIN
-    return last or bool(node.attributes.get("channels_last", 0))
-
-
 def _channels_first(node: Node, sizes: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    return (sizes[0], sizes[-1], *sizes[1:-1]) if sizes and _has_channels_last(node) else sizes
+    last = node.op_type.startswith("Nhwc") or node.domain == NHWC_DOMAIN
+    last = last or bool(node.attributes.get("channels_last", 0))
+    return (sizes[0], sizes[-1], *sizes[1:-1]) if sizes and last else sizes
 
 
 def _conv_transpose(node: Node, _cost: Cost, base: Piece) -> list[Piece]:

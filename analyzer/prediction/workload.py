@@ -393,16 +393,18 @@ def _with_bias(pieces: list[Piece], group: Group) -> list[Piece]:
     if not _on_cuda(group) or group.op_type not in BIASED or group.kernels < 2:
         return pieces
     for piece in pieces:
-        if piece.kind == Kind.MATMUL:
-            size = piece.batch * piece.m * piece.n * FLOAT_BYTES
-            return [
-                *pieces,
-                Piece(kind=Kind.BIAS, op="BroadcastBias", written=size, elements=size / FLOAT_BYTES),
-            ]
-        if piece.kind in (Kind.CONV, Kind.DEPTHWISE):
-            size = piece.written
-            added = Piece(kind=Kind.BIAS, op="AddBias", read=size, written=size, elements=size / FLOAT_BYTES)
-            return [*pieces, added]
+        if piece.kind not in (Kind.MATMUL, Kind.CONV, Kind.DEPTHWISE):
+            continue
+        first = piece.kind == Kind.MATMUL
+        size = piece.batch * piece.m * piece.n * FLOAT_BYTES if first else piece.written
+        bias = Piece(
+            kind=Kind.BIAS,
+            op="BroadcastBias" if first else "AddBias",
+            read=0.0 if first else size,
+            written=size,
+            elements=size / FLOAT_BYTES,
+        )
+        return [*pieces, bias]
     return pieces
 
 

@@ -19,6 +19,8 @@ from typing import Any
 
 from analyzer import analyze
 from analyzer.devices.detection import gpu_by_name
+from analyzer.devices.device import Device
+from analyzer.prediction import Estimate
 
 Rows = list[dict[str, Any]]
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,6 +53,20 @@ def row(card: str, sample: str, measured: dict[str, Any]) -> tuple[float, bool]:
     return ratio, inside
 
 
+def card_of(record: dict[str, Any], capability: str = "9.0") -> Device:
+    """The card of a record; its name and memory tell the variants apart."""
+    card = gpu_by_name(record["card"]["name"], record["card"]["memory_bytes"], capability, {})
+    assert card is not None
+    return card
+
+
+def compared(measured: float, predicted: Estimate) -> list[str]:
+    """Cells of a table: both in milliseconds, the second with its interval, and the ratio."""
+    low, high = predicted.low_s * 1e3, predicted.high_s * 1e3
+    span = f"{predicted.time_s * 1e3:.2f} [{low:.2f}, {high:.2f}]"
+    return [f"{measured * 1e3:.2f}", span, f"{predicted.time_s / measured:.2f}"]
+
+
 def main() -> None:
     """The table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -66,10 +82,7 @@ def main() -> None:
     found: list[tuple[float, bool]] = []
     for path in paths:
         record = read(path)
-        # Both are of compute capability 9.0; the name and the memory tell the variants apart.
-        device = gpu_by_name(record["card"]["name"], record["card"]["memory_bytes"], "9.0", {})
-        assert device is not None
-        card = device.slug
+        card = card_of(record).slug
         for sample, entry in record["samples"].items():
             if "cuda" in entry:
                 found.append(row(card, sample, entry["cuda"]))

@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from gpu_step_cases import model_of
-from recorded_cards import HOST, RECORDS, read
+from recorded_cards import HOST, RECORDS, card_of, compared, read
 
 from analyzer.devices import catalogue
-from analyzer.devices.detection import gpu_by_name
 from analyzer.devices.device import Device
 from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
 from analyzer.generation.steps.step_times import LAUNCHES, step_times
@@ -50,14 +49,10 @@ def rows_of(card: Device, rows: Sequence[dict[str, Any]]) -> list[tuple[str, flo
                 continue
             measured, estimate = row[_MEASURED[launch]], predicted(card, row, launch)
             inside = estimate.low_s <= measured <= estimate.high_s
-            ratio = estimate.time_s / measured
-            cells += [
-                f"{measured * 1e3:.2f}",
-                f"{estimate.time_s * 1e3:.2f} [{estimate.low_s * 1e3:.2f}, {estimate.high_s * 1e3:.2f}]",
-                f"{ratio:.2f}" + ("" if inside else " out"),
-            ]
+            cells += compared(measured, estimate)
+            cells[-1] += "" if inside else " out"
             phase = "prompt" if row["tokens"] > 1 else "token"
-            found.append((f"{phase}, {launch}", ratio, inside))
+            found.append((f"{phase}, {launch}", estimate.time_s / measured, inside))
         sizes = f"{row['batch']} x {row['tokens']} at {row['context']}"
         print(f"| {row['model']} | {row['weights']} | {sizes} | " + " | ".join(cells) + " |")
     return found
@@ -72,9 +67,7 @@ def main() -> None:
     found: list[tuple[str, float, bool]] = []
     for path in asked.record or sorted(RECORDS.glob("*generation*.gz")):
         record = read(path)
-        # The name and the memory tell the variants apart.
-        card = gpu_by_name(record["card"]["name"], record["card"]["memory_bytes"], asked.capability, {})
-        assert card is not None
+        card = card_of(record, asked.capability)
         print(f"\n{card.name}\n")
         print(
             "| model | weights | step | session, ms | predicted [90 %] | ratio | graph, ms | predicted | ratio"

@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 import gpu_networks
 from gpu_family_cases import FAMILIES
-from recorded_cards import HOST, RECORDS, Rows, read
+from recorded_cards import HOST, RECORDS, Rows, card_of, compared, read
 
 from analyzer.costs import count
 from analyzer.devices import catalogue
-from analyzer.devices.detection import gpu_by_name
 from analyzer.ort.fusion import predicted_groups
 from analyzer.ort.placement import place
 from analyzer.ort.simplify import simplify
@@ -71,46 +70,47 @@ def networks(rows: Rows, card: Device, *, by_operator: bool) -> None:
     print(f"| network | type | batch | {ways} |")
     print("|---|---|---|---|---|---|---|---|---|")
     found: dict[str, list[tuple[float, bool]]] = {"session": [], "graph": []}
-    operators: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+    operators: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
     loaded: dict[str, Any] = {}
     for row in sorted(rows, key=lambda row: (row["model"], row["type"], row["batch"])):
         if row["model"] not in loaded:
             loaded[row["model"]] = gpu_networks.load(row["model"])
         graph = gpu_networks.graph_of(loaded[row["model"]], row["type"], row["batch"])
         predicted = Predicted.of(graph, card, row["type"])
+        times = {"session": predicted.times(replayed=False), "graph": predicted.times(replayed=True)}
         cells = []
         for way, name in (("session", "resident"), ("graph", "graph")):
             taken = row["ways"].get(name, {}).get("median_s") if "ways" in row else row.get(f"{way}_s")
             if taken is None:
                 cells += ["-"] * 3
                 continue
-            times = predicted.times(replayed=way == "graph").of(0)
-            ratio = times.time_s / taken
-            found[way].append((ratio, times.low_s <= taken <= times.high_s))
-            span = f"{times.time_s * 1e3:.2f} [{times.low_s * 1e3:.2f}, {times.high_s * 1e3:.2f}]"
-            cells += [f"{taken * 1e3:.2f}", span, f"{ratio:.2f}"]
+            estimate = times[way].of(0)
+            found[way].append((estimate.time_s / taken, estimate.low_s <= taken <= estimate.high_s))
+            cells += compared(taken, estimate)
         print(f"| {row['model']} | {row['type']} | {row['batch']} | " + " | ".join(cells) + " |")
         if "nodes" in row:
-            _add_operators(operators, row, predicted)
+            _add_operators(operators, row, predicted.groups, times["graph"].groups_s)
     for way, pairs in found.items():
         _summary(way, pairs)
     if by_operator:
         print("\n| operator | type | measured, ms | predicted | ratio |")
         print("|---|---|---|---|---|")
-        for (name, kind), (measured, guessed, _) in sorted(operators.items(), key=lambda item: -item[1][0]):
+        for (name, kind), (measured, guessed) in sorted(operators.items(), key=lambda item: -item[1][0]):
             print(
                 f"| {name} | {kind} | {measured * 1e3:.2f} | {guessed * 1e3:.2f} | {guessed / measured:.2f} |"
             )
 
 
 def _add_operators(
-    operators: dict[tuple[str, str], list[float]], row: dict[str, Any], predicted: Predicted
+    operators: dict[tuple[str, str], list[float]],
+    row: dict[str, Any],
+    groups: Iterable[Group],
+    seconds: Iterable[float],
 ) -> None:
-    seconds = predicted.times(replayed=True).groups_s
     for node in row["nodes"]:
         if node["device_s"]:
             operators[node["op_type"], row["type"]][0] += node["device_s"]
-    for group, each in zip(predicted.groups, seconds, strict=True):
+    for group, each in zip(groups, seconds, strict=True):
         if (group.op_type, row["type"]) in operators:
             operators[group.op_type, row["type"]][1] += float(each)
 
@@ -145,7 +145,7 @@ def _figures(pairs: Iterable[tuple[float, bool]]) -> str:
     pairs = list(pairs)
     errors = [abs(math.log(ratio)) for ratio, _ in pairs]
     return (
-        f"{statistics.median(errors):.0%} | {statistics.median(ratio for ratio, _ in pairs):.2f} "
+        f"{math.expm1(statistics.median(errors)):.0%} | {statistics.median(ratio for ratio, _ in pairs):.2f} "
         f"| {sum(error < math.log(2) for error in errors)} | {sum(inside for _, inside in pairs)}"
     )
 
@@ -166,8 +166,7 @@ def main() -> None:
         rows = record.get("rows", {})
         if not {"network", *_FAMILIES} & set(rows):
             continue
-        card = gpu_by_name(record["card"]["name"], record["card"]["memory_bytes"], asked.capability, {})
-        assert card is not None
+        card = card_of(record, asked.capability)
         print(f"\n{card.name}, {path.name}\n")
         if "network" in rows:
             networks(rows["network"], card, by_operator=asked.operators)

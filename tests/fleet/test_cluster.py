@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.server
 import itertools
 import json
@@ -28,6 +27,7 @@ from analyzer import analyze, analyze_fleet
 from analyzer.errors import AnalyzerError, UsageError
 from analyzer.fleet import cluster as fleet_cluster
 from analyzer.fleet import connection as fleet_connection
+from analyzer.fleet.address import address_of, answers
 from analyzer.fleet.carried import sight
 from analyzer.fleet.cluster import RayCluster
 from analyzer.fleet.fleet import Finished
@@ -92,10 +92,9 @@ def _no_connection_of_another_test(request: pytest.FixtureRequest) -> None:
 
 def _wait_for(port: int) -> None:
     """Clients' part of the head begins some seconds after the rest."""
+    place = address_of(f"ray://127.0.0.1:{port}", "the test")
     deadline = time.monotonic() + 60.0
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
-            return
+    while not answers(place) and time.monotonic() < deadline:
         time.sleep(0.1)
 
 

@@ -16,12 +16,17 @@ from analyzer.prediction import workload
 H100 = catalogue.device("h100-80gb-sxm")
 
 
-def kernels(one: Graph, precision: str, device: str = "h100-80gb-sxm") -> float:
-    """Seconds of the kernels that ONNX Runtime launches for a graph, without its floors and gaps."""
+def times(one: Graph, precision: str, device: str = "h100-80gb-sxm") -> prediction.GroupTimes:
+    """What ONNX Runtime executes of a graph."""
     groups = predicted_groups(one, "cuda", place(one))
-    found = prediction.predict_arrays(
+    return prediction.predict_arrays(
         workload(one, count(one), groups), catalogue.device(device), precision=precision
     )
+
+
+def kernels(one: Graph, precision: str, device: str = "h100-80gb-sxm") -> float:
+    """Seconds of its kernels, without floors and gaps."""
+    found = times(one, precision, device)
     assert found.overheads is not None
     return float((found.time_s - found.overheads.total_s).sum())
 
@@ -101,12 +106,12 @@ def test_images_that_lie_channels_last_are_not_turned(op: str, domain: str) -> N
     last = replace(conv, op_type=op, domain=domain, inputs=tuple(turned), outputs=(result,), version=1)
     second = replace(made.graph(last), opsets={"ai.onnx": 20, domain: 1})
     group = replace(made.alone(second)[0], provider="cuda")
-    times = []
+    taken = []
     for one in (first, second):
         found = prediction.predict_arrays(made.work(one, groups=(group,)), H100, precision="fp16")
-        times.append(float(found.time_s[0]))
+        taken.append(float(found.time_s[0]))
     turning = 4 * 32 * (128 + 256) * 56 * 56 / H100.bandwidth_bytes_per_s
-    assert turning < times[0] - times[1] < 2 * turning
+    assert turning < taken[0] - taken[1] < 2 * turning
 
 
 @pytest.mark.parametrize(
@@ -138,8 +143,6 @@ def test_one_row_reads_its_matrix_however_it_lies() -> None:
 def test_an_unaligned_product_is_less_sure() -> None:
     found = []
     for columns in (50257, 50264):
-        one = made.product(512, columns, 768)
-        groups = predicted_groups(one, "cuda", place(one))
-        estimate = prediction.predict_arrays(workload(one, count(one), groups), H100, precision="fp16")
+        estimate = times(made.product(512, columns, 768), "fp16")
         found.append(float(estimate.high_s[0] / estimate.low_s[0]))
     assert found[0] > 1.5 * found[1]

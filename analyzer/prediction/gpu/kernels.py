@@ -109,7 +109,7 @@ def widths(work: Workload, times: Floats, at: GpuCeilings, *, in_session: bool) 
     product = work.kind == Kind.MATMUL
     if at.precision.tensor:
         factors = np.where(product, by_size(TENSOR_WIDTHS, times), factors)
-        odd = product & is_unaligned(work["n"], work["k"], work["m"], at.precision.element_bytes)
+        odd = product & is_unaligned(work["m"], work["n"], work["k"], at.precision.element_bytes)
         factors = np.where(odd, factors * UNALIGNED_WIDTH, factors)
         factors = np.where(product & (work["unpacked"] > 0), by_size(PACKED_WIDTHS, times), factors)
         factors = np.where(work["narrow"] > 0, by_size(NARROW_WIDTHS, times), factors)

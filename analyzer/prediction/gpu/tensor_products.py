@@ -135,7 +135,7 @@ def product_times(products: Products, at: TensorCores, constants: TensorConstant
     # A few rows by packed weights go to matrix-vector kernels on ordinary cores.
     by_row = products.k * constants.row_step / at.clock_hz * (1.0 + _ROW_MORE * (products.m - 1.0))
     few = products.packed & (products.m <= _FEW_ROWS)
-    looping = np.where(few, np.minimum(looping, by_row), looping) * _unaligned(products, at)
+    looping = np.where(few, np.minimum(looping, by_row), looping) * _alignment_loss(products, at)
     moved = from_memory(products, at, constants)
     time = (looping**p + moved**p) ** (1 / p)
     return time + np.where(products.packed, constants.packed_s, 0.0), looping > moved
@@ -151,7 +151,7 @@ _STREAMED_LOSS, _STAGED_LOSS = (3.0, 5.0), (1.5, 2.5)
 UNALIGNED_WIDTH = 1.6
 
 
-def is_unaligned(n: Floats, k: Floats, m: Floats, element_bytes: float) -> Bools:
+def is_unaligned(m: Floats, n: Floats, k: Floats, element_bytes: float) -> Bools:
     """Which products [m, k] by [k, n] have rows in memory that do not begin at multiples of 16 bytes.
 
     One row or column goes to a matrix-vector kernel, which reads element by element.
@@ -160,12 +160,12 @@ def is_unaligned(n: Floats, k: Floats, m: Floats, element_bytes: float) -> Bools
     return np.asarray(odd & (m > 1.0) & (n > 1.0))
 
 
-def _unaligned(products: Products, at: TensorCores) -> Floats:
+def _alignment_loss(products: Products, at: TensorCores) -> Floats:
     """How much longer the arithmetic takes by how the rows lie in memory."""
     narrow, narrowest = _STREAMED_LOSS if at.streamed else _STAGED_LOSS
     each = at.element_bytes
     worst = (products.n * each % _NARROW_BYTES > 0) | (products.k * each % _NARROW_BYTES > 0)
-    odd = is_unaligned(products.n, products.k, products.m, each) & ~products.packed
+    odd = is_unaligned(products.m, products.n, products.k, each) & ~products.packed
     return np.where(odd, np.where(worst, narrowest, narrow), 1.0)
 
 
