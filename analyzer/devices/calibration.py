@@ -40,6 +40,8 @@ taken off.
     ``transpose2x2s2``.
 ``copy.t{T}.{bytes}``
     B/s, read and written counted, by the bytes of both together: a streaming elementwise kernel (``Neg``).
+``read.t{T}.{bytes}``
+    B/s of weights, by the bytes of all: MatMul of one row by 1024 x 1024 of float32, one after the other.
 ``elementwise.{Op}.t{T}``
     s per output element, 256 x 1024 elements: arithmetic, activations, comparisons, casts, quantization,
     norms, softmax. Variants: ``AddBias`` (a row is broadcast), ``AddScalar``, ``MulScalar``, ``Pow``

@@ -22,7 +22,7 @@ class Tables:
     def __init__(self, values: Mapping[str, float]) -> None:
         self._values = values
         self._found: dict[tuple[str, int], Points] = {}
-        self._curves: dict[int, tuple[Floats, Floats]] = {}
+        self._curves: dict[tuple[str, int], tuple[Floats, Floats] | None] = {}
         self.elements: dict[tuple[str, int], float] = {}
 
     def points(self, family: str, threads: int) -> Points:
@@ -40,19 +40,27 @@ class Tables:
         """Logarithms of steps and of seconds of a step."""
         return self._sorted(("tree", threads), re.compile(rf"tree\.t{threads}\.(\d+)$"), None)
 
-    def curve(self, threads: int) -> tuple[Floats, Floats]:
-        """Logarithms of bytes and of bytes per second."""
-        if threads not in self._curves:
-            self._curves[threads] = self._curve(threads)
-        return self._curves[threads]
+    def copies(self, threads: int) -> tuple[Floats, Floats]:
+        """Logarithms of bytes and of bytes per second, of what is read and written."""
+        return self._curve("copy", threads) or (np.zeros(1), np.log(np.full(1, 1e10)))
 
-    def _curve(self, threads: int) -> tuple[Floats, Floats]:
-        points = self._sorted(("copy", threads), re.compile(rf"copy\.t{threads}\.(\d+)$"), None)
+    def reads(self, threads: int) -> tuple[Floats, Floats] | None:
+        """The same of weights, which are only read; None where that was not measured."""
+        return self._curve("read", threads)
+
+    def _curve(self, family: str, threads: int) -> tuple[Floats, Floats] | None:
+        if (family, threads) not in self._curves:
+            self._curves[family, threads] = self._falling(family, threads)
+        return self._curves[family, threads]
+
+    def _falling(self, family: str, threads: int) -> tuple[Floats, Floats] | None:
+        pattern = re.compile(rf"{family}\.t{threads}\.(\d+)$")
+        points = self._sorted((family, threads), pattern, None)
         if points is None:
-            return np.zeros(1), np.log(np.full(1, 1e10))
+            return None
         sizes, rates = np.log(np.exp2(points[0][:, 0])), points[1]
         order = np.argsort(sizes)
-        # A copy never gets faster when it outgrows a cache by more: what says so is noise.
+        # Memory never gets faster when more outgrows a cache: what says so is noise.
         later = np.maximum.accumulate(rates[order][::-1])[::-1]
         return sizes[order], np.where(np.exp(sizes[order]) > 2**20, later, rates[order])
 

@@ -17,6 +17,9 @@ FAMILIES = ("u8s8", "u8u8", "dynamic", "nbits4a4", "nbits4a0", "nbits8a4", "nbit
 UNPACKED = ("nbits4a0", "nbits8a0")
 """Those that make floats of packed weights in each run."""
 
+ROW_UNPACKED = "nbits4a0"
+"""The one of them that has a kernel of its own for one row (onnxruntime/core/mlas/lib/qnbitgemm.cpp)."""
+
 # ``qdq_matmulnbits_accuracy_level`` of a session: what DequantizeLinear and MatMul become.
 _OF_SESSIONS = 4
 _FEW_BITS = 4

@@ -81,6 +81,24 @@ def test_what_outgrows_the_caches_costs_its_bytes(machine: Device) -> None:
     assert seconds(made.elementwise("Relu", 125_000_000), machine, 1) == pytest.approx(0.05, rel=0.01)
 
 
+def test_weights_that_push_each_other_out_are_read_at_the_rate_that_was_measured(machine: Device) -> None:
+    """16 matrices of 4 MiB, one row each: read at 1e10 B/s together, at 4e10 where one alone stays in a cache."""
+    matrix, copies = 4 * 1024**2, 16
+    measured = {f"read.t1.{matrix}": 4e10, f"read.t1.{copies * matrix}": 1e10}
+    inputs = [
+        [made.tensor("x", 1, 1024), made.tensor(f"w{number}", 1024, 1024, constant=True)]
+        for number in range(copies)
+    ]
+    step = made.graph(
+        *(made.node("MatMul", each, made.tensor(f"y{i}", 1, 1024)) for i, each in enumerate(inputs))
+    )
+    known = replace(machine, calibration={**MADE_UP, **measured})
+    each = 2 * 1024**2 / 1e11 + matrix * (1 / 1e10 - 1 / 4e10)
+    assert seconds(step, known, 1) == pytest.approx(copies * each, rel=0.01)
+    alone = made.graph(made.node("MatMul", inputs[0], made.tensor("y0", 1, 1024)))
+    assert seconds(alone, known, 1) == pytest.approx(2 * 1024**2 / 1e11, rel=0.15)
+
+
 def test_a_recurrence_costs_its_steps(machine: Device) -> None:
     inputs = [
         made.tensor("x", 50, 1, 256),

@@ -97,6 +97,33 @@ def test_a_row_of_packed_weights_on_several_threads_is_less_sure(threads: int, r
     assert width == pytest.approx(wider * alone.high_s / alone.time_s, rel=1e-3)
 
 
+@pytest.mark.parametrize(("accuracy", "times"), [(4, 1.0), (0, 2.5)])
+def test_one_row_by_weights_that_become_floats_reads_them_out_of_order(accuracy: int, times: float) -> None:
+    """Blocks of several columns side by side lie far apart: no cache line comes before it is asked for."""
+    builder, copies = Builder(), 16
+    results = []
+    for _ in range(copies):
+        weights = builder.constant(builder.random.integers(0, 9, (SIZE, SIZE // 32, 16)), UINT8)
+        scales = builder.constant([[0.01] * (SIZE // 32)] * SIZE)
+        sizes = {"K": SIZE, "N": SIZE, "bits": 4, "block_size": 32, "accuracy_level": accuracy}
+        results.append(builder.node("MatMulNBits", "x", weights, scales, domain="com.microsoft", **sizes))
+    graph = to_graph(builder.model(builder.node("Sum", *results), (1, SIZE), 21))
+    groups = predicted_groups(graph, "cpu")
+    matrix = SIZE * SIZE / 2 + 4 * SIZE * SIZE / 32
+    values = {**machine().calibration, "read.t1.1024": 1e12, f"read.t1.{int(copies * matrix)}": 1e10}
+    values |= {f"gemm.{family}.t1.m1.n{SIZE}.k{SIZE}": rate for family, rate in RATES.items()}
+    known = replace(machine(), calibration=MappingProxyType(values))
+    found = predict(workload(graph, count(graph), groups), known)
+    (each,) = {
+        round(time.time_s, 12)
+        for group, time in zip(groups, found, strict=True)
+        if group.op_type == "MatMulNBits"
+    }
+    alone = matrix / np.exp(np.interp(np.log(matrix), np.log([1024, copies * matrix]), np.log([1e12, 1e10])))
+    beyond = times * (matrix / 1e10 - alone)
+    assert each == pytest.approx(2 * SIZE**2 / RATES[f"nbits4a{accuracy}"] + beyond, rel=0.05)
+
+
 def test_of_packed_weights_the_packed_bytes_are_read() -> None:
     builder = Builder()
     weights = builder.weights((SIZE, SIZE), onnx.TensorProto.INT4, axis=0, block=32, zero=False)

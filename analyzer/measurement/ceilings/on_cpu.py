@@ -41,6 +41,7 @@ from analyzer.progress import Progress
 _FAMILIES: tuple[tuple[str, Callable[[], Iterator[Probe]]], ...] = (
     ("products", probes.gemms),
     ("bandwidth", probes.copies),
+    ("reading", probes.reads),
     ("elementwise", probes.elementwise),
     ("convolutions", probes.convolutions),
     ("reductions", probes.reductions),

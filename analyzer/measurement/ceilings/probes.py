@@ -279,6 +279,20 @@ def copies() -> Iterator[Probe]:
         )
 
 
+# One row times a matrix of 4 MiB, so many of them: their weights push each other out of ever larger caches.
+_READ_SIDE = 1024
+READ_COPIES = (1, 2, 4, 6, 8, 16)
+
+
+def reads() -> Iterator[Probe]:
+    """Weights that are only read, by the bytes of all of them, as in a step of a model that generates."""
+    for copies in READ_COPIES:
+        one = _gemm("gemm", 1, _READ_SIDE, _READ_SIDE)
+        nbytes = 4 * _READ_SIDE**2
+        probe = replace(one, key=f"read.t{{T}}.{copies * nbytes}", amount=float(nbytes))
+        yield probe.repeated(copies, fresh_constants=True)
+
+
 ROWS, COLUMNS = 256, 1024  # 1 MiB of float32: in the second or last cache
 _UNARY = (
     *("Neg", "Abs", "Relu", "Exp", "Log", "Sqrt", "Reciprocal", "Erf", "Tanh", "Sigmoid", "Gelu", "HardSwish"),

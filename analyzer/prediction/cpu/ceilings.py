@@ -92,7 +92,17 @@ def cpu_ceilings(device: Device, precision: str, threads: int | None = None) -> 
 
 def copy_rate(at: CpuCeilings, nbytes: Floats, threads: int | None = None) -> Floats:
     """Bytes per second of a copy by the bytes it touches; by all threads where none are named."""
-    sizes, rates = tables(at.values).curve(threads or (at.threads if at.modelled else at.table))
+    sizes, rates = tables(at.values).copies(threads or (at.threads if at.modelled else at.table))
     logarithms: Floats = np.interp(np.log(np.maximum(nbytes, 1.0)), sizes, rates)
     rate: Floats = np.exp(logarithms) * (at.scale if threads is None else 1.0)
+    return rate
+
+
+def read_rate(at: CpuCeilings, nbytes: Floats) -> Floats | None:
+    """Bytes per second of weights that are only read, by the bytes of all; None where it was not measured."""
+    measured = None if at.modelled else tables(at.values).reads(at.table)
+    if measured is None:
+        return None
+    sizes, rates = measured
+    rate: Floats = np.exp(np.interp(np.log(np.maximum(nbytes, 1.0)), sizes, rates)) * at.scale
     return rate

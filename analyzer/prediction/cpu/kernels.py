@@ -11,14 +11,14 @@ from dataclasses import replace
 import numpy as np
 
 from analyzer.arrays import Bools, Floats
-from analyzer.prediction.cpu.ceilings import CpuCeilings, copy_rate
+from analyzer.prediction.cpu.ceilings import CpuCeilings, copy_rate, read_rate
 from analyzer.prediction.cpu.convolutions import convolution_seconds, plane_factors
 from analyzer.prediction.cpu.products import LARGEST_PROBED_BYTES, probed_weights, product_seconds
 from analyzer.prediction.cpu.recurrences import recurrence_seconds
 from analyzer.prediction.cpu.trees import tree_seconds
 from analyzer.prediction.cpu.vectors import vector_seconds
 from analyzer.prediction.expert_pieces import EXPERT_PRODUCT
-from analyzer.prediction.integer_kernels import UNPACKED
+from analyzer.prediction.integer_kernels import ROW_UNPACKED, UNPACKED
 from analyzer.prediction.reference_core import gain
 from analyzer.prediction.text_pieces import TEXT_WORK
 from analyzer.prediction.work_item import FLOAT_BYTES, IS_PRODUCT, Kind, among
@@ -30,6 +30,10 @@ _READ_SHARE, _MOST_READ = 0.65, 2.0
 # One row times an expert's weights, which lie by rows and are packed by nobody, reads them at this share of it:
 # mixtures of 50 to 300 MB took 1.2 to 1.5 times as long as at the whole rate, on one thread and on two.
 _EXPERT_READ_SHARE = 0.75
+# One row times 4-bit weights that become floats takes columns of blocks side by side, whose bytes lie far apart:
+# beyond a cache they cost this many times what weights in order cost (1024 x 1024 each, 16 to 63 MB of them on
+# an EPYC: 2.4 to 2.7 times on one thread, 2.0 to 2.8 on two).
+_STRIDED_READ = 2.5
 # What passes the caches before a buffer is used again, in multiples of what an operator moves.
 _OTHERS = 2.0
 # Kernels that write what they then read again, in multiples of their result: Where selects from either side
@@ -45,8 +49,9 @@ def piece_times(work: Workload, at: CpuCeilings) -> tuple[Floats, Bools]:
     # convolution's hides behind it (from memory, 16 to 96 channels: 5.0 ms and 11.1 ms, together 13.6 ms).
     pointwise = (work.kind == Kind.CONV) & (work["taps"] == 1)
     hidden = np.where(pointwise, 0.5 * np.minimum(computing, memory), 0.0)
-    # Weights that are unpacked to floats are read ahead meanwhile.
-    unpacking = whether(work, UNPACKED)[work.op] & product
+    # Weights that are unpacked to floats are read ahead meanwhile, but not by the kernel of one row.
+    by_row = whether(work, (ROW_UNPACKED,))[work.op] & (work["m"] <= 1.0)
+    unpacking = whether(work, UNPACKED)[work.op] & product & ~by_row
     hidden = np.where(unpacking, np.minimum(computing, memory), hidden)
     times = np.where(product, computing + memory - hidden, np.maximum(computing, memory))
     return times * work["repeats"], computing > memory
@@ -99,11 +104,23 @@ def _memory(work: Workload, at: CpuCeilings) -> Floats:
         held_rate = np.where(few, np.minimum(held_rate, by_few), held_rate)
     one_row = whether(work, (EXPERT_PRODUCT,))[work.op] & (work["m"] <= 1.0)
     streaming += kept / np.where(one_row, held_rate * _EXPERT_READ_SHARE, held_rate)
-    # A probe keeps its own weights in the nearest cache that holds them; a model's push each other out.
-    together = copy_rate(at, np.maximum(1.0, work.of_model(weights)))
-    probed = copy_rate(at, probed_weights(work, weights, at))
-    cold = np.maximum(0.0, weights / together - weights / probed) / _read_share(at)
-    return np.asarray(streaming + cold)
+    return np.asarray(streaming + _cold(work, weights, at))
+
+
+def _cold(work: Workload, weights: Floats, at: CpuCeilings) -> Floats:
+    """Seconds that weights take longer than a probe's, which lie in the nearest cache that holds them.
+
+    A model's push each other out.
+    """
+    together, probed = np.maximum(1.0, work.of_model(weights)), probed_weights(work, weights, at)
+    among, alone = read_rate(at, together), read_rate(at, probed)
+    if among is None or alone is None:
+        share = _read_share(at)
+        among, alone = share * copy_rate(at, together), share * copy_rate(at, probed)
+    strided = whether(work, (ROW_UNPACKED,))[work.op] & (work["m"] <= 1.0)
+    return np.asarray(
+        np.maximum(0.0, weights / among - weights / alone) * np.where(strided, _STRIDED_READ, 1.0)
+    )
 
 
 def _by_few(work: Workload, computing: Floats, at: CpuCeilings) -> Floats:
