@@ -201,7 +201,7 @@ class Bench:
 
         model = case.model()
         row: dict[str, Any] = {}
-        options = {"enable_cuda_graph": "1"} if self.device == "cuda" else {}
+        options = {**case.cuda, "enable_cuda_graph": "1"} if self.device == "cuda" else {}
         try:
             session = create(model, self._settings(case, options))
         except AnalyzerError as error:
@@ -242,7 +242,10 @@ class Bench:
         from analyzer.measurement.session import SessionSettings
 
         return SessionSettings(
-            provider=self.device, optimize=case.optimized, cuda=cuda, entries=dict(case.entries)
+            provider=self.device,
+            optimize=case.optimized,
+            cuda=case.cuda if cuda is None and self.device == "cuda" else cuda,
+            entries=dict(case.entries),
         )
 
     def _bound(self, session: Any, case: Case) -> Any:

@@ -21,6 +21,8 @@ from gpu_family_networks import (
     packed_product,
 )
 from gpu_networks import cases as networks
+from gpu_networks import options
+from gpu_pool_cases import pools
 from gpu_step_cases import fused_steps, steps
 from onnx import TensorProto, helper
 
@@ -424,6 +426,8 @@ FAMILIES: Mapping[str, Callable[[], Iterator[Case]]] = {
     "fused weights": fused_steps,
     "convolution": convolutions,
     "network": networks,
+    "option": options,
+    "pool": pools,
     "product with bias": biased_products,
     "unaligned product": unaligned_products,
 }

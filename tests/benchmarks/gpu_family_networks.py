@@ -54,6 +54,7 @@ class Case:
         copies: How many operators of the kind one run executes.
         optimized: Whether ONNX Runtime may rewrite the graph.
         entries: Of the session's configuration.
+        cuda: Options of the CUDA provider.
     """
 
     family: str
@@ -64,6 +65,7 @@ class Case:
     copies: int = 1
     optimized: bool = False
     entries: Mapping[str, str] = field(default_factory=dict)
+    cuda: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

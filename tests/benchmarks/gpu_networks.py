@@ -18,7 +18,8 @@ import argparse
 import random
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -110,9 +111,29 @@ def graph_of(loaded: Any, kind: str, batch: int) -> Graph:
 
 def cases() -> Iterator[Case]:
     """The same networks for ``gpu_families.py``, which has a figure for each in a tenth of the time."""
+    yield from _cases("network", BATCHES)
+
+
+# Of the CUDA provider, for convolutions: biases added by cuDNN, images channels last.
+OPTIONS: Mapping[str, Mapping[str, str]] = {
+    "none": {},
+    "fuse": {"fuse_conv_bias": "1"},
+    "last": {"prefer_nhwc": "1"},
+    "both": {"fuse_conv_bias": "1", "prefer_nhwc": "1"},
+}
+
+
+def options() -> Iterator[Case]:
+    """Convolutional networks with each choice of the provider's options for convolutions."""
+    for case in _cases("option", {"resnet50": (1, 32), "mobilenet_v2": (1, 32), "unet": (1, 4)}):
+        for name, chosen in OPTIONS.items():
+            yield replace(case, sizes={**case.sizes, "options": name}, cuda=chosen)
+
+
+def _cases(family: str, batches_of: Mapping[str, tuple[int, ...]]) -> Iterator[Case]:
     from analyzer.loading.random_weights import RandomWeights
 
-    for name, batches in BATCHES.items():
+    for name, batches in batches_of.items():
         loaded = load(name)
         for kind in TYPES:
             folder = tempfile.TemporaryDirectory(prefix="gpu-networks-")
@@ -121,7 +142,7 @@ def cases() -> Iterator[Case]:
             for batch in batches:
                 graph = graph_of(loaded, kind, batch)
                 yield Case(
-                    family="network",
+                    family=family,
                     sizes={"model": name, "type": kind, "batch": batch},
                     model=partial(weights.write, graph, f"{batch}.onnx"),
                     fed={tensor.name: _fed(tensor) for tensor in graph.inputs},
