@@ -76,7 +76,10 @@ class GpuConstants:
         conv_tiles: Quality of the tiles, as ``Tiles.quality``.
         conv_bandwidth: Share of a convolution's traffic that is not hidden.
         turned: Elements a clock and multiprocessor that are turned to channels last or back.
-        scattered: The same of kernels that compute each element's place by divisions: biases, filters.
+        scattered: The same of kernels with a thread for each element: biases, filters, Clip, sums of rows.
+        pooled: Elements of windows a clock and multiprocessor that pools load.
+        load_clocks: Clocks an element where one thread pools a whole plane.
+        reduced_row_s: Time of one row that is summed up, on one multiprocessor.
         winograd_efficiency, winograd_depth: The same for the 36 products of F(4x4, 3x3).
         winograd_transform: Passes over the transformed tensors that are not hidden.
         winograd_channel_s: Time per input channel of the transforms' kernels.
@@ -141,6 +144,10 @@ class GpuConstants:
     # (``tests/data/gpu``). The last two give each element a thread of its own.
     turned: float = 2.0
     scattered: float = 1.0
+    # Not fitted, the same: pools and planes of an H100 (``h100-families-pool.json.gz``).
+    pooled: float = 2.0
+    load_clocks: float = 5.0
+    reduced_row_s: float = 6e-8
     winograd_efficiency: float = 0.749
     winograd_depth: float = 25.3
     winograd_transform: float = 0.329
@@ -203,7 +210,7 @@ FITTED = GpuConstants(
 # says nothing of others: not less than CONV.
 WIDTHS: Mapping[str, float] = MappingProxyType(
     {
-        "VECTOR": 1.07, "REDUCE": 1.4, "NORM": 1.26, "SOFTMAX": 1.35, "MOVE": 1.4, "POOL": 1.6, "MATMUL": 1.24,
+        "VECTOR": 1.07, "REDUCE": 1.6, "NORM": 1.26, "SOFTMAX": 1.35, "MOVE": 1.4, "POOL": 1.6, "MATMUL": 1.24,
         "BATCHED": 1.72, "CONV": 1.59, "TENSOR_CONV": 1.6,
         "DEPTHWISE": 1.8, "BIAS": 1.6, "RECURRENT": 2.0, "TREE": 3.0,
     }

@@ -51,6 +51,12 @@ _FEW_ROWS, _FEW_ROWS_SHARE = 8.0, 0.25
 _TILE_DEPTH_BYTES = 64.0
 # Kernels that turn an image, its filters and the result around.
 _TURNS = 3.0
+# ONNX Runtime's kernels that give each element a thread of its own (core/providers/cuda/math/clip_impl.cu).
+_BY_ELEMENT = frozenset({"Clip"})
+# Planes that cuDNN pools by a thread each.
+_PLANES = frozenset({"GlobalAveragePool", "GlobalMaxPool"})
+# Norms whose rows stay in registers (contrib_ops/cuda/bert/skip_layer_norm_impl.cu).
+_KEPT_ROWS = frozenset({"SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})
 _KIND_WIDTH = np.array([WIDTHS.get(kind.name, 1.0) for kind in Kind])
 
 
@@ -140,6 +146,10 @@ _RowTimes = tuple[Floats, Any] | tuple[Floats, Any, Floats]
 
 def _vector(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
     seconds = _streamed(rows.bytes, rows, at)
+    by_element = rows.named(_BY_ELEMENT)
+    if by_element.any():
+        issuing = rows.elements / (constants.scattered * at.units * at.clock_hz)
+        seconds = np.where(by_element, np.maximum(seconds, issuing), seconds)
     if rows.narrow.any():
         cores = on_tensor_cores.tensor_cores(at)
         quantising = quantising_times(rows.rows, rows.elements, cores, constants.quantising)
@@ -154,7 +164,29 @@ def _streamed(moved: Floats, rows: Rows, at: GpuCeilings) -> Floats:
     return seconds
 
 
+def _pool(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
+    """A thread loads each element of its window."""
+    loading = rows.elements * np.maximum(rows.taps, 1.0) / (constants.pooled * at.units * at.clock_hz)
+    return np.maximum(_streamed(rows.bytes, rows, at), loading), False
+
+
+def _reduce(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
+    """Rows come one after the other on each unit; of a plane that is pooled whole a thread loads all."""
+    loading = rows.elements / (constants.scattered * at.units * at.clock_hz)
+    stepping = rows.rows * constants.reduced_row_s / at.units
+    alone = np.where(rows.named(_PLANES), rows.row * constants.load_clocks / at.clock_hz, stepping)
+    return np.maximum(_streamed(rows.bytes, rows, at), np.maximum(loading, alone)), False
+
+
 def _norm(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
+    if (kept := rows.named(_KEPT_ROWS)).any():
+        others, _, slower = _own_norm(rows, at, constants)
+        seconds = np.where(kept, _streamed(rows.bytes, rows, at) + constants.row_sums_s, others)
+        return seconds, False, np.where(kept, seconds, slower)
+    return _own_norm(rows, at, constants)
+
+
+def _own_norm(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> tuple[Floats, Any, Floats]:
     moved = rows.bytes + _again(rows, at, constants.norm_rows, constants.norm_edge) * rows.read * rows.scale
     streaming = _streamed(moved, rows, at)
     # Rows one after the other on each unit; both overlap, but not where they take about the same.
@@ -162,7 +194,7 @@ def _norm(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
     return _by_rows((streaming**3 + stepping**3) ** (1 / 3), at, constants)
 
 
-def _by_rows(seconds: Floats, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
+def _by_rows(seconds: Floats, at: GpuCeilings, constants: GpuConstants) -> tuple[Floats, Any, Floats]:
     """A kernel that sums up rows: they wait for their sums; ONNX Runtime's own take longer in 16 bits."""
     seconds = seconds + constants.row_sums_s
     return seconds, False, seconds * (constants.half_rows if at.precision.element_bytes < FLOAT_BYTES else 1.0)
@@ -296,9 +328,9 @@ def _tree(rows: Rows, at: GpuCeilings, _constants: GpuConstants) -> _RowTimes:
 
 _RULES = {
     Kind.VECTOR: _vector,
-    Kind.REDUCE: _vector,
+    Kind.REDUCE: _reduce,
     Kind.MOVE: _vector,
-    Kind.POOL: _vector,
+    Kind.POOL: _pool,
     Kind.NORM: _norm,
     Kind.SOFTMAX: _softmax,
     Kind.MATMUL: _matmul,

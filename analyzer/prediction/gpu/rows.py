@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 import numpy.typing as npt
 
@@ -53,8 +55,11 @@ class Rows:
     @property
     def channels_last(self) -> Bools:
         """Which convolutions take images channels last as they are."""
-        named = whether(self._work, frozenset({CHANNELS_LAST}))
-        return np.asarray(named[self._work.op[self._chosen]])
+        return self.named({CHANNELS_LAST})
+
+    def named(self, operators: Collection[str]) -> Bools:
+        """Which are one of these operators."""
+        return np.asarray(whether(self._work, operators)[self._work.op[self._chosen]])
 
     @property
     def bytes(self) -> Floats:
