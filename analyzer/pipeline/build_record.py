@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -263,7 +264,7 @@ def _gpu_time(estimate: Estimate | None, placed: NodePlacement, node: Node, rele
 
 
 def _gpu_overhead(part: Overhead | None) -> GpuOverhead | None:
-    return GpuOverhead(floor_s=part.floor_s, gap_s=part.gap_s, host_s=part.host_s) if part else None
+    return GpuOverhead(**asdict(part)) if part else None
 
 
 def groups(decision_input: DecisionInput) -> tuple[GroupResult, ...]:

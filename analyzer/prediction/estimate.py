@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 Bound = Literal["compute", "memory", "overhead"]
@@ -12,17 +12,23 @@ Origin = Literal["measured", "predicted", "mixed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overhead:
-    """What of a time on a GPU is neither arithmetic nor traffic, in seconds; see ``prediction.gpu.launch``.
+    """What of a time on a GPU is not the operator's own arithmetic and traffic, in seconds.
+
+    See ``prediction.gpu.launch``, and ``prediction.gpu.kernels`` for the last.
 
     Attributes:
         floor_s: Of kernels with nothing to do.
         gap_s: Between kernels in a CUDA graph.
         host_s: What launching node by node adds: longer gaps, and the host's surplus where it is the slower.
+        surplus_s: That surplus, a part of ``host_s``.
+        layout_s: Of kernels that turn a convolution's tensors to channels last and back.
     """
 
     floor_s: float
     gap_s: float
     host_s: float
+    surplus_s: float = 0.0
+    layout_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +66,7 @@ class Estimate:
             method=self.method,
             overhead=None
             if (part := self.overhead) is None
-            else Overhead(
-                floor_s=part.floor_s * factor, gap_s=part.gap_s * factor, host_s=part.host_s * factor
-            ),
+            else Overhead(**{each.name: getattr(part, each.name) * factor for each in fields(part)}),
         )
 
 

@@ -21,7 +21,7 @@ from analyzer.prediction.estimate import Bound, Estimate, share_of_group, total
 from analyzer.prediction.features import BRANCH, CALLS, CONVS, LOOP, LOOP_WIDTH, MATMULS, SCAN
 from analyzer.prediction.gpu.ceilings import sheet as sheet_of
 from analyzer.prediction.gpu.constants import LAUNCH_WIDTH
-from analyzer.prediction.gpu.kernels import chosen_by_library, kernel_times, least_times, widths
+from analyzer.prediction.gpu.kernels import chosen_by_library, kernel_times, least_times, turning_times, widths
 from analyzer.prediction.gpu.launch import CALL_S, HOST_WIDTH, REPLAY_S, Overheads, launch_of
 from analyzer.prediction.layout_changes import LayoutCopies
 from analyzer.prediction.parameter_updates import UPDATE
@@ -133,17 +133,20 @@ def predict_arrays(
     in_graph = kernels.seconds / np.maximum(work["repeats"], 1.0) + each.floor_s + each.gap_s
     spread = widths(work, in_graph, sheet, in_session=work.groups > 1)
     spread = np.maximum(spread, np.where(looping(work)[work.group], LOOP_WIDTH, 1.0))
+    turning = np.bincount(work.group, weights=turning_times(work, sheet), minlength=work.groups)
     overheads = Overheads(
         floor_s=work.kernels * each.floor_s,
         gap_s=work.kernels * each.gap_s,
         host_s=work.kernels * (0.0 if replayed else each.stream_s),
+        surplus_s=np.zeros(work.groups),
+        layout_s=np.asarray(turning, dtype=np.float64),
     )
     method = f"{sheet.precision.peak} model"
     if sheet.precision.substitute:
         method += f", for want of {sheet.precision.asked}"
     seconds, at_most = kernels.seconds, kernels.at_most
     whole = _by_group(
-        work, seconds, kernels.computing, spread, overheads.total_s, each.width, method, overheads
+        work, seconds, kernels.computing, spread, overheads.launch_s, each.width, method, overheads
     )
     slower = np.maximum(0.0, at_most - seconds * spread)
     more = np.bincount(work.group, weights=slower, minlength=work.groups)
@@ -361,6 +364,10 @@ def _shared(seconds: float, work: Workload) -> Floats:
 
 def _with_surplus(times: GroupTimes, surplus_s: Floats, work: Workload, wide: float) -> GroupTimes:
     overheads = times.overheads
+    if overheads is not None:
+        overheads = replace(
+            overheads, host_s=overheads.host_s + surplus_s, surplus_s=overheads.surplus_s + surplus_s
+        )
     width: Floats = np.maximum(np.where(work.unknown, _UNKNOWN_WIDTH, wide), work.spread)
     least = np.ones(work.groups)  # a host launches fewer steps too
     np.minimum.at(least, work.group, work["least"])
@@ -369,7 +376,7 @@ def _with_surplus(times: GroupTimes, surplus_s: Floats, work: Workload, wide: fl
         time_s=times.time_s + surplus_s,
         low_s=times.low_s + surplus_s * least / width,
         high_s=times.high_s + surplus_s * width,
-        overheads=replace(overheads, host_s=overheads.host_s + surplus_s) if overheads else None,
+        overheads=overheads,
     )
 
 

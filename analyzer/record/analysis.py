@@ -203,15 +203,18 @@ class CpuTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuOverhead:
-    """What of a predicted time on the GPU is neither arithmetic nor traffic.
+    """What of a predicted time on the GPU is not the operator's own arithmetic and traffic.
 
     ``floor_s`` is of kernels with nothing to do, ``gap_s`` between kernels in a CUDA graph, ``host_s`` what
     launching node by node adds: longer gaps, and the host's surplus where it is slower than the GPU.
+    ``surplus_s`` is that surplus, ``layout_s`` of kernels that turn a convolution's tensors to channels last and back.
     """
 
     floor_s: Amount
     gap_s: Amount
     host_s: Amount
+    surplus_s: Amount = 0.0
+    layout_s: Amount = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

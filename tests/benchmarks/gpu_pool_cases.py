@@ -21,7 +21,7 @@ _HIDDEN = (768, 4096)
 
 
 def pools() -> Iterator[Case]:
-    """MaxPool and AveragePool of windows, GlobalAveragePool and ReduceMean of planes, Clip, norms with a sum."""
+    """Pools of windows and of planes, means of planes, activations, norms with a sum."""
     for dtype in _TYPES:
         for batch in _BATCHES:
             for channels, side, window, stride in _WINDOWS:

@@ -2,10 +2,11 @@
 
     python tests/benchmarks/recorded_networks.py [--record tests/data/gpu/h200-networks.json.gz] [--operators]
 
-Reads the records of ``gpu_networks.py`` and of the families ``network``, ``convolution``, ``product with bias``,
-``unaligned product`` and ``pool`` of ``gpu_families.py``, and predicts the same graphs by the catalogue alone,
-the host given as a Xeon Platinum 8481C. No constant is fitted to these times; of convolutions, biases, unaligned
-products and pools, which kernels there are was read from an H100's, and their rates rounded (``GpuConstants``).
+Reads the records of ``gpu_networks.py`` and of the families ``network``, ``convolution``, ``pool``,
+``product with bias`` and ``unaligned product`` of ``gpu_families.py``, and predicts the same graphs by the
+catalogue alone, the host given as a Xeon Platinum 8481C. No constant is fitted to these times; of
+convolutions, biases, unaligned products and pools, which kernels there are was read from an H100's, and their
+rates rounded (``GpuConstants``).
 """
 
 from __future__ import annotations

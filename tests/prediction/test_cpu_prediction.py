@@ -82,7 +82,7 @@ def test_what_outgrows_the_caches_costs_its_bytes(machine: Device) -> None:
 
 
 def test_weights_that_push_each_other_out_are_read_at_the_rate_that_was_measured(machine: Device) -> None:
-    """16 matrices of 4 MiB, one row each: read at 1e10 B/s together, at 4e10 where one alone stays in a cache."""
+    """16 matrices of 4 MiB, one row each: read at 1e10 B/s together, at 4e10 where one stays in a cache."""
     matrix, copies = 4 * 1024**2, 16
     measured = {f"read.t1.{matrix}": 4e10, f"read.t1.{copies * matrix}": 1e10}
     inputs = [

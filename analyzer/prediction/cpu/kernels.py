@@ -30,7 +30,7 @@ _READ_SHARE, _MOST_READ = 0.65, 2.0
 # One row times an expert's weights, which lie by rows and are packed by nobody, reads them at this share of it:
 # mixtures of 50 to 300 MB took 1.2 to 1.5 times as long as at the whole rate, on one thread and on two.
 _EXPERT_READ_SHARE = 0.75
-# One row times 4-bit weights that become floats takes columns of blocks side by side, whose bytes lie far apart:
+# One row times 4-bit weights that become floats takes columns of blocks side by side, whose bytes lie apart:
 # beyond a cache they cost this many times what weights in order cost (1024 x 1024 each, 16 to 63 MB of them on
 # an EPYC: 2.4 to 2.7 times on one thread, 2.0 to 2.8 on two).
 _STRIDED_READ = 2.5

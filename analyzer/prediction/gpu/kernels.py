@@ -96,6 +96,15 @@ def least_times(work: Workload, at: GpuCeilings) -> Floats:
     return seconds
 
 
+def turning_times(work: Workload, at: GpuCeilings, constants: GpuConstants = FITTED) -> Floats:
+    """Seconds of each piece in which its tensors are turned to channels last and back; part of its time."""
+    seconds = np.zeros(len(work.kind))
+    chosen = np.flatnonzero(work.kind == Kind.CONV)
+    if at.precision.tensor and chosen.size:
+        seconds[chosen] = _turned(Rows(work, chosen, at), at, constants)
+    return seconds * work["repeats"]
+
+
 def chosen_by_library(work: Workload) -> Bools:
     """Which pieces are products whose kernel a library chooses at each launch: not those of packed weights."""
     return np.asarray((work.kind == Kind.MATMUL) & (work["unpacked"] == 0))

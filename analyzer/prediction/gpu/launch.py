@@ -12,7 +12,7 @@ The last two are ``host_s``: a CUDA graph, replayed, has neither, but one fixed 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from analyzer.arrays import Bools, Floats
 from analyzer.devices.device import Device
@@ -122,30 +122,32 @@ def _is_known(host: Device | None) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Overheads:
-    """What of the groups' times is neither arithmetic nor traffic, by group, in seconds."""
+    """What of the groups' times is not their own arithmetic and traffic, by group, in seconds."""
 
     floor_s: Floats
     gap_s: Floats
     host_s: Floats
+    surplus_s: Floats
+    layout_s: Floats
 
     @property
-    def total_s(self) -> Floats:
-        """All of them."""
+    def launch_s(self) -> Floats:
+        """What starting them takes: the surplus is the host's, and what the layout costs is kernels' time."""
         return self.floor_s + self.gap_s + self.host_s
 
     def scaled(self, factor: float) -> Overheads:
         """Of a multiple of the work."""
-        return Overheads(floor_s=self.floor_s * factor, gap_s=self.gap_s * factor, host_s=self.host_s * factor)
+        return Overheads(**{name: values * factor for name, values in self._columns().items()})
 
     def only(self, groups: Bools) -> Overheads:
         """Of some of the groups."""
-        return Overheads(floor_s=self.floor_s[groups], gap_s=self.gap_s[groups], host_s=self.host_s[groups])
+        return Overheads(**{name: values[groups] for name, values in self._columns().items()})
 
     def rows(self) -> list[Overhead]:
         """One a group."""
-        return [
-            Overhead(floor_s=floor, gap_s=gap, host_s=host)
-            for floor, gap, host in zip(
-                self.floor_s.tolist(), self.gap_s.tolist(), self.host_s.tolist(), strict=True
-            )
-        ]
+        columns = self._columns()
+        each = zip(*(values.tolist() for values in columns.values()), strict=True)
+        return [Overhead(**dict(zip(columns, row, strict=True))) for row in each]
+
+    def _columns(self) -> dict[str, Floats]:
+        return {part.name: getattr(self, part.name) for part in fields(self)}
