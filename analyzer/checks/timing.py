@@ -234,11 +234,11 @@ def images_turned(subject: Subject) -> Iterator[Diagnostic]:
 
     Fix:
         The CUDA provider's option `prefer_nhwc`: `providers=[("CUDAExecutionProvider", {"prefer_nhwc":
-        "1"})]`. The session then turns images once, where the convolutions begin and end. On an H100 ONNX
-        Runtime 1.31 ran ResNet-50, MobileNet V2 and U-Net 1.05 to 1.45 times as fast with it at batches from
-        4 on, and MobileNet V2 at batch 1 a tenth slower, as more nodes are launched: measure both.
-        Leave `fuse_conv_bias` off unless you measured it: in fp16 without `prefer_nhwc` its sessions failed in
-        their first run, U-Net's always did.
+        "1"})]`. The session then turns images once, where the convolutions begin and end. On an H100 and an
+        H200 ONNX Runtime 1.31 ran ResNet-50, MobileNet V2 and U-Net 1.06 to 1.6 times as fast with it, but
+        MobileNet V2 at batch 1 0.87 to 1.07 times, where the host has more nodes to launch. With
+        `fuse_conv_bias` as well ResNet-50 at batch 32 took 0.55 to 0.65 of its time and MobileNet V2 in TF32
+        1.9 times; U-Net failed, and so did fp16 with `fuse_conv_bias` alone. Measure before you keep one.
 
     Example:
         U-Net in fp16 at batch 4 on an H100: 2.8 ms, 1.9 with `prefer_nhwc`.

@@ -1,4 +1,4 @@
-"""Pools, sums of rows, Clip and norms with a sum, beside a recorded H100 (tests/data/gpu/h100-families-pool)."""
+"""Pools, sums of rows, Clip, norms with a sum, beside a recorded H100 (tests/data/gpu/h100-families-pool)."""
 
 import prediction_graphs as made
 import pytest
