@@ -226,8 +226,9 @@ def images_turned(subject: Subject) -> Iterator[Diagnostic]:
     What:
         On tensor cores (fp16, bf16, TF32) cuDNN wants images channels last, and the graph has them channels
         first: each convolution has kernels that turn its image, from Hopper on its filters and its result
-        too. What they take beyond what the host hides counts; it is predicted, and a finding from 5 % of the
-        CUDA session's latency on. A model that is for the CPU at every batch that was looked at has none.
+        too. What they take beyond what the host hides counts, from 5 % of the CUDA session's latency on. It
+        is predicted: operators that were measured on a card have no finding, nor has a model that is for the
+        CPU at every batch that was looked at.
 
     Why:
         Turning moves as many bytes as the convolution does, and computes nothing.

@@ -50,8 +50,7 @@ def piece_times(work: Workload, at: CpuCeilings) -> tuple[Floats, Bools]:
     pointwise = (work.kind == Kind.CONV) & (work["taps"] == 1)
     hidden = np.where(pointwise, 0.5 * np.minimum(computing, memory), 0.0)
     # Weights that are unpacked to floats are read ahead meanwhile, but not by the kernel of one row.
-    by_row = whether(work, (ROW_UNPACKED,))[work.op] & (work["m"] <= 1.0)
-    unpacking = whether(work, UNPACKED)[work.op] & product & ~by_row
+    unpacking = whether(work, UNPACKED)[work.op] & product & ~_unpacked_by_row(work)
     hidden = np.where(unpacking, np.minimum(computing, memory), hidden)
     times = np.where(product, computing + memory - hidden, np.maximum(computing, memory))
     return times * work["repeats"], computing > memory
@@ -117,10 +116,13 @@ def _cold(work: Workload, weights: Floats, at: CpuCeilings) -> Floats:
     if among is None or alone is None:
         share = _read_share(at)
         among, alone = share * copy_rate(at, together), share * copy_rate(at, probed)
-    strided = whether(work, (ROW_UNPACKED,))[work.op] & (work["m"] <= 1.0)
-    return np.asarray(
-        np.maximum(0.0, weights / among - weights / alone) * np.where(strided, _STRIDED_READ, 1.0)
-    )
+    times = np.where(_unpacked_by_row(work), _STRIDED_READ, 1.0)
+    return np.asarray(np.maximum(0.0, weights / among - weights / alone) * times)
+
+
+def _unpacked_by_row(work: Workload) -> Bools:
+    """Which pieces are one row times 4-bit weights that become floats."""
+    return np.asarray(whether(work, (ROW_UNPACKED,))[work.op] & (work["m"] <= 1.0))
 
 
 def _by_few(work: Workload, computing: Floats, at: CpuCeilings) -> Floats:

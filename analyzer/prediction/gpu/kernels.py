@@ -157,7 +157,7 @@ def _vector(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
     seconds = _streamed(rows.bytes, rows, at)
     by_element = rows.named(_BY_ELEMENT)
     if by_element.any():
-        issuing = rows.elements / (constants.scattered * at.units * at.clock_hz)
+        issuing = _issued(rows.elements, constants.scattered, at)
         seconds = np.where(by_element, np.maximum(seconds, issuing), seconds)
     if rows.narrow.any():
         cores = on_tensor_cores.tensor_cores(at)
@@ -175,16 +175,21 @@ def _streamed(moved: Floats, rows: Rows, at: GpuCeilings) -> Floats:
 
 def _pool(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
     """A thread loads each element of its window."""
-    loading = rows.elements * np.maximum(rows.taps, 1.0) / (constants.pooled * at.units * at.clock_hz)
+    loading = _issued(rows.elements * np.maximum(rows.taps, 1.0), constants.pooled, at)
     return np.maximum(_streamed(rows.bytes, rows, at), loading), False
 
 
 def _reduce(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
     """Rows come one after the other on each unit; of a plane that is pooled whole a thread loads all."""
-    loading = rows.elements / (constants.scattered * at.units * at.clock_hz)
+    loading = _issued(rows.elements, constants.scattered, at)
     stepping = rows.rows * constants.reduced_row_s / at.units
     alone = np.where(rows.named(_PLANES), rows.row * constants.load_clocks / at.clock_hz, stepping)
     return np.maximum(_streamed(rows.bytes, rows, at), np.maximum(loading, alone)), False
+
+
+def _issued(elements: Floats, each_clock: float, at: GpuCeilings) -> Floats:
+    """Seconds of so many elements, of which a multiprocessor takes a few each clock."""
+    return elements / (each_clock * at.units * at.clock_hz)
 
 
 def _norm(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
@@ -317,7 +322,7 @@ def _depthwise(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTime
 
 
 def _bias(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
-    issuing = rows.elements / (constants.scattered * at.units * at.clock_hz)
+    issuing = _issued(rows.elements, constants.scattered, at)
     return np.maximum(_streamed(rows.bytes, rows, at), issuing), False
 
 
