@@ -38,10 +38,12 @@ class ConfiguredModel:
     Attributes:
         architecture: Its shape.
         own_weights: The type in which its weights are kept.
+        float_block: Side of the blocks that share a scale in its weights of 8-bit floats; 0 without.
     """
 
     architecture: Architecture
     own_weights: Weights
+    float_block: int = 0
     _steps: dict[tuple[StepSizes, StepTypes, bool], GenerationStep] = field(default_factory=dict)
     _footprints: dict[tuple[StepTypes, int, int, int], Footprint] = field(default_factory=dict)
     _groups: dict[tuple[StepTypes, bool, bool, bool], tuple[Group, ...]] = field(default_factory=dict)
@@ -138,6 +140,7 @@ class ConfiguredModel:
                 cache="fp16" if setting.cache == "bf16" else setting.cache,
                 floats="fp32" if setting.weights == "fp32" else "fp16",
                 multiplies_narrow=setting.weights != "fp8" or "fp8" in device.peak_flops_per_s,
+                float_block=self.float_block if setting.weights == "fp8" else 0,
             )
         if setting.weights == "fp8":
             return None

@@ -21,7 +21,10 @@ def of(one: Candidate) -> tuple[str, ...]:
     elif setting.weights == "bf16" and written:
         found.append("Operators of bfloat16 are shown as float16: bytes and rates are the same.")
     if setting.weights in ("int4", "int8", "fp8") and written:
+        types = one.model.types_on(one.device, setting)
         scales = f", with a scale for {BLOCK} of them," if setting.weights != "fp8" else ""
+        if types is not None and types.float_block:
+            scales = f", with a scale for each block of {types.float_block} x {types.float_block},"
         found.append(
             f"The weights of the layers' products are {setting.weights}{scales} those of embedding and head "
             f"{32 if on_cpu else 16} bits wide."

@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from analyzer.errors import UsageError
-from analyzer.generation.configurations.hugging_face import architecture_of, generates, stored_weights
+from analyzer.generation.configurations.hugging_face import (
+    architecture_of,
+    generates,
+    stored_float_block,
+    stored_weights,
+)
 from analyzer.generation.configured_model import ConfiguredModel
 from analyzer.generation.graphs.genai import GENAI_NAME, genai_decoder
 from analyzer.generation.graphs.graph_model import GraphModel, exported_model, graph_model
@@ -133,7 +138,11 @@ def from_values(config: Mapping[str, Any], *, name: str) -> OpenedModel:
     if kept is None and architecture.dtype == "float32":
         notes = ("Its weights are kept in 32 bits; a GPU is taken to load them in 16 (`--weights`).",)
     return OpenedModel(
-        model=ConfiguredModel(architecture=architecture, own_weights=own), name=name, notes=notes
+        model=ConfiguredModel(
+            architecture=architecture, own_weights=own, float_block=stored_float_block(config)
+        ),
+        name=name,
+        notes=notes,
     )
 
 

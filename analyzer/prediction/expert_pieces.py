@@ -51,6 +51,7 @@ def experts_piece(node: Node, base: Piece, macs: float) -> Piece | None:
         taps=matrices,
         # Weights of 8-bit floats are multiplied as such.
         narrow=float(bool(packed) and all(tensor.dtype.is_float for tensor in packed)),
+        spatial=float(int(node.attributes.get("block_size", 0)) > 0),
         weights=4.0 * sum(float(tensor.elements or 0) for tensor in whole if tensor.constant),
         fixed_weights=float(sum(tensor.nbytes or 0 for tensor in packed if tensor.constant)),
     )

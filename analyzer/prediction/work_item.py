@@ -80,7 +80,8 @@ class Piece:
     size of a head, ``rows`` heads, ``row`` heads of keys and values, ``taps`` the window (0: none), ``stride``
     1 where it is causal, else 0, and ``spatial`` bytes of an element of the cache (0: a float's). Of experts,
     ``m`` are tokens, ``k`` their width, ``n`` an expert's, ``batch`` experts, ``steps`` how many a token takes,
-    ``taps`` its products. Of trees, ``n`` are the nodes of one.
+    ``taps`` its products, and ``spatial`` 1 where their 8-bit floats have a scale for each block. Of trees,
+    ``n`` are the nodes of one.
     """
 
     kind: Kind

@@ -35,6 +35,8 @@ _GPUS = {
 # nvfp4 has no operator of ONNX: its rows are left out.
 _WEIGHTS: Mapping[str, Weights] = {"bf16": "bf16", "fp8": "fp8"}
 _MOST_GPUS = 8
+# Whose weights in fp8 have a scale for each block of 128 x 128 (``weight_block_size`` of their configurations).
+_BY_BLOCKS, _BLOCK = ("deepseek-ai/", "MiniMaxAI/", "Qwen/Qwen3.5", "Qwen/Qwen3-235B-A22B-FP8"), 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +90,11 @@ def compared(folder: Path, source: str) -> Iterator[Compared]:
     """Every row of a source that can be predicted."""
     with (folder / "models.csv").open(encoding="utf-8") as file:
         models = {
-            row["model"]: ConfiguredModel(architecture=architecture(row), own_weights="bf16")
+            row["model"]: ConfiguredModel(
+                architecture=architecture(row),
+                own_weights="bf16",
+                float_block=_BLOCK if row["model"].startswith(_BY_BLOCKS) else 0,
+            )
             for row in csv.DictReader(file)
         }
     with (folder / "end_to_end.csv").open(encoding="utf-8") as file:

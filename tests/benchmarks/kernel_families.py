@@ -151,10 +151,11 @@ def expert_constants(values: Values) -> ExpertConstants:
     return replace(ExpertConstants(), **values)
 
 
-def narrow_expert_seconds(calls: Calls, _values: Values) -> Array:
-    """Mixtures of 8-bit floats: nothing is fitted to them."""
-    mixtures = expert_mixtures(calls, {}, FP8)
-    return narrow_expert_times(mixtures, sheet_of(calls.card, "bf16"), FITTED)
+def narrow_expert_seconds(calls: Calls, values: Values, *, by_blocks: bool = False) -> Array:
+    """Mixtures of 8-bit floats: nothing is fitted to them, but what scales by blocks add."""
+    mixtures = replace(expert_mixtures(calls, {}, FP8), by_blocks=np.full(calls.seconds.size, float(by_blocks)))
+    constants = replace(FITTED, experts=expert_constants(values))
+    return narrow_expert_times(mixtures, sheet_of(calls.card, "bf16"), constants)
 
 
 def expert_seconds(calls: Calls, values: Values) -> Array:
@@ -175,6 +176,7 @@ def expert_mixtures(calls: Calls, values: Values, kind: ProductType) -> Mixtures
         packed=np.full(calls.seconds.size, kind.packed),
         skewed=calls["skewed"],
         kept=np.zeros(calls.seconds.size),
+        by_blocks=np.zeros(calls.seconds.size),
     )
     # The same call again and again: the weights of the experts that it hits are all that passes the cache.
     hit = hit_experts(mixtures, expert_constants(values))
@@ -359,10 +361,11 @@ def families(folder: Path) -> list[Family]:
             f"experts, {name}",
             "experts.ExpertConstants",
             tables.experts(folder, dtype),
-            narrow_expert_seconds,
+            partial(narrow_expert_seconds, by_blocks=by_blocks),
             partial(expert_roofline, kind=FP8),
+            (("blocks", 1.18, 1.0, 2.0),) if by_blocks else (),
         )
-        for name, dtype in (("fp8", "fp8"), ("fp8 by blocks", "fp8_block"))
+        for name, dtype, by_blocks in (("fp8", "fp8", False), ("fp8 by blocks", "fp8_block", True))
     ]
     for phase, parameters in (("prefill", PREFILL), ("decode", DECODE)):
         made.append(

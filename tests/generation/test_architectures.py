@@ -32,7 +32,7 @@ from transformers.cache_utils import DynamicSlidingWindowLayer
 from analyzer.errors import UsageError
 from analyzer.generation.architecture import Attention, Experts, LatentAttention, StateSpace
 from analyzer.generation.configurations.families import FAMILIES, TEXT_PARTS
-from analyzer.generation.configurations.hugging_face import architecture_of, stored_weights
+from analyzer.generation.configurations.hugging_face import architecture_of, stored_float_block, stored_weights
 from analyzer.generation.weights import cache_elements, layer_parameters, parameters, state_elements
 from analyzer.loading.configuration_file import LARGEST_BYTES, PIP_LINE, read_config
 
@@ -394,6 +394,28 @@ def test_t5_and_whisper_are_in_32_bits_where_their_files_say_nothing() -> None:
 def test_the_width_of_stored_weights_is_read_of_each_method(told: object, width: str | None) -> None:
     assert stored_weights({"model_type": "llama", "quantization_config": told}) == width
     assert stored_weights({"model_type": "llava", "text_config": {"quantization_config": told}}) == width
+
+
+@pytest.mark.parametrize(
+    ("told", "side"),
+    [
+        (None, 0),
+        ({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]}, 128),
+        ({"quant_method": "fp8", "fmt": "e4m3"}, 0),
+        ({"quant_method": "fp8", "weight_block_size": None}, 0),
+        ({"quant_method": "fp8", "weight_block_size": "128"}, 0),
+        ({"quant_method": "gptq", "bits": 4, "weight_block_size": [128, 128]}, 0),
+        (
+            {"quant_method": "compressed-tensors",
+             "config_groups": {"group_0": {"weights": {
+                 "num_bits": 8, "type": "float", "strategy": "block", "block_structure": [64, 64]}}}},
+            64,
+        ),
+    ],
+)  # fmt: skip
+def test_blocks_of_stored_weights_are_read_of_each_method(told: object, side: int) -> None:
+    assert stored_float_block({"model_type": "llama", "quantization_config": told}) == side
+    assert stored_float_block({"model_type": "llava", "text_config": {"quantization_config": told}}) == side
 
 
 @pytest.mark.parametrize(

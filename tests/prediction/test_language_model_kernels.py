@@ -429,7 +429,7 @@ def mixtures(tokens: int, chosen: int, experts: int, *, skewed: bool) -> Mixture
     return Mixtures(
         tokens=tokens * one, hidden=64 * one, inner=64 * one, chosen=chosen * one, experts=experts * one,
         matrices=3 * one, weight_bytes=2 * one, packed=np.array([False]),
-        skewed=np.array([float(skewed)]), kept=0 * one,
+        skewed=np.array([float(skewed)]), kept=0 * one, by_blocks=0 * one,
     )  # fmt: skip
 
 

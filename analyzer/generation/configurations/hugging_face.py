@@ -180,10 +180,7 @@ def stored_weights(config: Mapping[str, Any]) -> str | None:
     Raises:
         UsageError: They are stored in a way that is not known.
     """
-    part = config.get("text_config")
-    told = config.get("quantization_config")
-    if told is None and isinstance(part, Mapping):
-        told = part.get("quantization_config")
+    told = _quantization(config)
     if told is None:
         return None
     width = _width(told) if isinstance(told, Mapping) else None
@@ -196,6 +193,29 @@ def stored_weights(config: Mapping[str, Any]) -> str | None:
     return width
 
 
+def stored_float_block(config: Mapping[str, Any]) -> int:
+    """Side of the blocks that share a scale where weights are 8-bit floats by blocks, else 0."""
+    told = _quantization(config)
+    if not isinstance(told, Mapping) or _width(told) != "fp8":
+        return 0
+    sides = told.get("weight_block_size") or _weights_of_group(told).get("block_structure")
+    side = sides[-1] if isinstance(sides, (list, tuple)) and sides else 0
+    return side if isinstance(side, int) and side > 0 else 0
+
+
+def _quantization(config: Mapping[str, Any]) -> Any:
+    part, told = config.get("text_config"), config.get("quantization_config")
+    return part.get("quantization_config") if told is None and isinstance(part, Mapping) else told
+
+
+def _weights_of_group(told: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What compressed-tensors says of the weights of its first group; empty where it is no such."""
+    groups = told.get("config_groups")
+    group = next(iter(groups.values()), None) if isinstance(groups, Mapping) else None
+    weights = group.get("weights") if isinstance(group, Mapping) else None
+    return weights if isinstance(weights, Mapping) else {}
+
+
 def _width(told: Mapping[str, Any]) -> str | None:
     method = str(told.get("quant_method", "")).lower()
     if told.get("load_in_4bit") is True:
@@ -206,11 +226,7 @@ def _width(told: Mapping[str, Any]) -> str | None:
         algorithm = str(told.get("quant_algo", "")).upper()
         return "int4" if "4" in algorithm else "fp8" if "FP8" in algorithm else None
     if method == "compressed-tensors":
-        groups = told.get("config_groups")
-        group = next(iter(groups.values()), None) if isinstance(groups, Mapping) else None
-        weights = group.get("weights") if isinstance(group, Mapping) else None
-        if not isinstance(weights, Mapping):
-            return None
+        weights = _weights_of_group(told)
         bits = weights.get("num_bits")
         return "fp8" if bits == 8 and weights.get("type") == "float" else _of_bits(bits)
     return _WIDTHS.get(method) or _of_bits(told.get("bits"))

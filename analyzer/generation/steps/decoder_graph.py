@@ -282,6 +282,8 @@ def _mixture(writer: StepWriter, experts: Experts, name: str, flat: Tensor, scor
             writer.weight(f"{name}.fc2.weight", (count, inner, hidden), dtype),
         ]
         inputs = [flat, scores, weights[0], biases[0], weights[1], biases[1]]
+        if narrow and writer.types.float_block:
+            attributes["block_size"] = writer.types.float_block
         return writer.microsoft("MoE", inputs, (rows, hidden), **attributes)
     packed = []
     for part, outer, depth in (("fc1", first, hidden), ("fc2", hidden, inner)):

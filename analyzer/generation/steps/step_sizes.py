@@ -30,6 +30,7 @@ class StepTypes:
         floats: Of everything else.
         multiplies_narrow: Whether 8-bit floats are multiplied as such; else they are unpacked on the way.
         block: Packed weights of one scale.
+        float_block: Rows and columns of a block of 8-bit floats that share a scale; 0 where all of a weight do.
     """
 
     weights: Weights = "fp16"
@@ -37,6 +38,7 @@ class StepTypes:
     floats: Literal["fp32", "fp16"] = "fp16"
     multiplies_narrow: bool = True
     block: int = BLOCK
+    float_block: int = 0
 
     @property
     def float_type(self) -> DType:

@@ -129,6 +129,7 @@ def experts(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> tuple[Float
         # Which experts tokens choose is not known before a run.
         skewed=np.ones_like(rows.m),
         kept=rows.all_weights,
+        by_blocks=rows.spatial,
     )
     counted = np.minimum(rows.kernels * (FLOOR_S + GAP_S), _COUNTED * constants.experts.route_s)
     cores = tensor_cores(at)
@@ -146,7 +147,7 @@ def narrow_expert_times(mixtures: Mixtures, at: GpuCeilings, constants: GpuConst
     chosen = mixtures.tokens * mixtures.chosen
     for rows, width in ((mixtures.tokens, mixtures.hidden), (chosen, mixtures.inner)):
         times = times + quantising_times(rows, rows * width, cores, constants.quantising)
-    return times
+    return times * np.where(mixtures.by_blocks > 0, constants.experts.blocks, 1.0)
 
 
 def _narrow_cores(at: GpuCeilings, constants: GpuConstants) -> TensorCores:
