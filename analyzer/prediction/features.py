@@ -201,8 +201,8 @@ def _vector(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
         source = node.input(0)
         inner = float(source.elements or 0) if source is not None else 0.0
         rows = max(base.elements, 1.0)
-        slices = _slices(node)
-        return [replace(base, kind=Kind.REDUCE, elements=inner, rows=rows, row=inner / rows, batch=slices)]
+        reduced = {"elements": inner, "rows": rows, "row": inner / rows}
+        return [replace(base, kind=Kind.REDUCE, batch=_slices(node), stride=_apart(node), **reduced)]
     return [base]
 
 
@@ -250,17 +250,35 @@ def _short_rows(node: Node) -> float:
     return math.prod(result) / max(1, run)
 
 
-def _slices(node: Node) -> float:
-    """Outer slices of a reduction over an axis in the middle; 1 where the last axis is reduced."""
-    shape = _dims(node.input(0))
+def _reduced_axes(node: Node) -> tuple[int, int] | None:
+    """The first and the last axis that is reduced; None where no axis is named, which is all of them."""
+    rank = len(_dims(node.input(0)))
     axes = node.attributes.get("axes")
     given = node.input(1)
     if axes is None and given is not None and given.value is not None:
         axes = given.value.reshape(-1).tolist()
-    if not shape or not axes or len(shape) < 3:
+    if not rank or not axes:
+        return None
+    places = [int(axis) % rank for axis in axes]
+    return min(places), max(places)
+
+
+def _slices(node: Node) -> float:
+    """Outer slices of a reduction over an axis in the middle; 1 where the last axis is reduced."""
+    shape, axes = _dims(node.input(0)), _reduced_axes(node)
+    if axes is None or len(shape) < 3 or axes[1] == len(shape) - 1:
         return 1.0
-    first, last = min(int(axis) % len(shape) for axis in axes), max(int(axis) % len(shape) for axis in axes)
-    return float(math.prod(shape[:first])) if last < len(shape) - 1 else 1.0
+    return float(math.prod(shape[: axes[0]]))
+
+
+def _apart(node: Node) -> float:
+    """From an element of a reduction to the next one; 1 where the last axis is reduced."""
+    shape, axes = _dims(node.input(0)), _reduced_axes(node)
+    if node.op_type in ("ArgMax", "ArgMin") and shape:
+        behind = shape[int(node.attributes.get("axis", 0)) % len(shape) + 1 :]
+    else:
+        behind = shape[axes[1] + 1 :] if axes is not None else ()
+    return float(max(1, math.prod(behind)))
 
 
 def _shaped(base: Piece, kind: Kind, **numbers: float) -> Piece:

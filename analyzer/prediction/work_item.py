@@ -63,7 +63,7 @@ class Piece:
         fixed_weights: The part of ``fixed`` that is constant: packed weights.
         batch, m, n, k: A product's shape: ``batch`` products of [m, k] by [k, n]. Of a move, the tensors.
         taps: Kernel positions of a convolution or pooling window.
-        stride: Product of a convolution's strides.
+        stride: Product of a convolution's strides; of a reduction, from an element to the next one.
         spatial: Output positions of a convolution along its spatial axes.
         rows, row: Rows and elements per row of a norm, softmax or reduction.
         steps: Steps that must follow each other.

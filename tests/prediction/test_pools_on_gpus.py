@@ -71,6 +71,23 @@ def test_a_pool_loads_each_element_of_its_windows() -> None:
     assert nine / four == pytest.approx(9 / 4, rel=0.05)
 
 
+@pytest.mark.parametrize("op", ["ReduceSum", "ArgMax"])
+def test_what_is_summed_up_along_rows_takes_longer_than_its_traffic(op: str) -> None:
+    """An H100 issues about one element a clock and multiprocessor so: half of what 16 bits could stream."""
+    traffic = 2 * 65536 * 4096 / CARD.bandwidth_bytes_per_s
+    along, down = (seconds(reduced(op, axis), "fp16") for axis in (1, 0))
+    assert along > 1.8 * traffic
+    # Other kernels go down columns; they are not measured, and told at their traffic.
+    assert traffic < down < 1.3 * traffic
+
+
+def reduced(op: str, axis: int) -> Graph:
+    sizes = (65536, 4096)
+    along = {"axes": (axis,)} if op == "ReduceSum" else {"axis": axis}
+    result = made.tensor("y", *sizes[:axis], *sizes[axis + 1 :])
+    return made.graph(made.node(op, [made.tensor("x", *sizes)], result, keepdims=0, **along))
+
+
 def test_rows_of_a_norm_with_a_sum_are_read_once() -> None:
     """x and skip are read, the result is written: all of it passes memory once."""
     moved = 3 * 32768 * 4096 * 4

@@ -180,11 +180,15 @@ def _pool(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
 
 
 def _reduce(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
-    """Rows come one after the other on each unit; of a plane that is pooled whole a thread loads all."""
+    """Rows come one after the other on each unit; of a plane that is pooled whole a thread loads all.
+
+    What lies apart is summed up by other kernels, which nobody has measured: at the speed of their traffic.
+    """
+    streaming = _streamed(rows.bytes, rows, at)
     loading = _issued(rows.elements, constants.scattered, at)
     stepping = rows.rows * constants.reduced_row_s / at.units
     alone = np.where(rows.named(_PLANES), rows.row * constants.load_clocks / at.clock_hz, stepping)
-    return np.maximum(_streamed(rows.bytes, rows, at), np.maximum(loading, alone)), False
+    return np.where(rows.stride > 1, streaming, np.maximum(streaming, np.maximum(loading, alone))), False
 
 
 def _issued(elements: Floats, each_clock: float, at: GpuCeilings) -> Floats:
