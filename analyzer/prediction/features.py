@@ -201,8 +201,8 @@ def _vector(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
         source = node.input(0)
         inner = float(source.elements or 0) if source is not None else 0.0
         rows = max(base.elements, 1.0)
-        reduced = {"elements": inner, "rows": rows, "row": inner / rows}
-        return [replace(base, kind=Kind.REDUCE, batch=_slices(node), stride=_apart(node), **reduced)]
+        found = replace(base, kind=Kind.REDUCE, elements=inner, rows=rows, row=inner / rows)
+        return [replace(found, batch=_slices(node), stride=_apart(node))]
     return [base]
 
 
@@ -252,7 +252,7 @@ def _short_rows(node: Node) -> float:
 
 def _reduced_axes(node: Node) -> tuple[int, int] | None:
     """The first and the last axis that is reduced; None where no axis is named, which is all of them."""
-    rank = len(_dims(node.input(0)))
+    rank = len(_dims(node.input(0)) or ())
     axes = node.attributes.get("axes")
     given = node.input(1)
     if axes is None and given is not None and given.value is not None:
@@ -265,7 +265,7 @@ def _reduced_axes(node: Node) -> tuple[int, int] | None:
 
 def _slices(node: Node) -> float:
     """Outer slices of a reduction over an axis in the middle; 1 where the last axis is reduced."""
-    shape, axes = _dims(node.input(0)), _reduced_axes(node)
+    shape, axes = _dims(node.input(0)) or (), _reduced_axes(node)
     if axes is None or len(shape) < 3 or axes[1] == len(shape) - 1:
         return 1.0
     return float(math.prod(shape[: axes[0]]))
@@ -273,7 +273,7 @@ def _slices(node: Node) -> float:
 
 def _apart(node: Node) -> float:
     """From an element of a reduction to the next one; 1 where the last axis is reduced."""
-    shape, axes = _dims(node.input(0)), _reduced_axes(node)
+    shape, axes = _dims(node.input(0)) or (), _reduced_axes(node)
     if node.op_type in ("ArgMax", "ArgMin") and shape:
         behind = shape[int(node.attributes.get("axis", 0)) % len(shape) + 1 :]
     else:
