@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from analyzer.checks.device_answers import is_for_cpu
 from analyzer.checks.phrases import by_source_line, bytes_moved, more_work, operator_label, operators, total
 from analyzer.checks.registry import Diagnostic, Subject, rule
-from analyzer.record.analysis import Analysis, OperatorResult, TensorInfo, VerdictResult
+from analyzer.record.analysis import Analysis, OperatorResult, PlanResult, TensorInfo, VerdictResult
 from analyzer.record.batch_axis import at_batch
 from analyzer.record.batch_ranges import crossover_interval
 from analyzer.record.split_gain import WORTHWHILE, split_gain
@@ -105,8 +105,8 @@ def launch_bound(subject: Subject) -> Iterator[Diagnostic]:
         A three-layer perceptron at batch 1: five kernels, each some microseconds of launch for a
         microsecond of work.
     """
-    plan = subject.analysis.plan("gpu")
-    if plan is None or (is_for_cpu(subject.analysis) and not _wins_somewhere(subject.analysis.verdict)):
+    plan = _plan_of_use(subject.analysis)
+    if plan is None:
         return
     bound = [op for op in subject.analysis.operators if op.gpu and op.gpu.bound == "overhead" and _on_gpu(op)]
     timed = [(total(_gpu_s(op) for op in group), group) for group in by_source_line(bound)]
@@ -244,26 +244,32 @@ def images_turned(subject: Subject) -> Iterator[Diagnostic]:
     Example:
         U-Net in fp16 at batch 4 on an H100: 2.8 ms, 1.9 with `prefer_nhwc`.
     """
-    plan = subject.analysis.plan("gpu")
-    if plan is None or (is_for_cpu(subject.analysis) and not _wins_somewhere(subject.analysis.verdict)):
+    plan = _plan_of_use(subject.analysis)
+    if plan is None:
         return
     found = [(op, op.gpu.overhead) for op in subject.analysis.operators if op.gpu and op.gpu.overhead]
-    turned = [op for op, overhead in found if overhead.layout_s > 0]
+    turned = {op.index: overhead.layout_s for op, overhead in found if overhead.layout_s > 0}
     # Where the host is the slower, fewer kernels end no sooner.
-    hidden = math.fsum(overhead.surplus_s for _, overhead in found)
-    saved = math.fsum(overhead.layout_s for _, overhead in found) - hidden
+    saved = math.fsum(turned.values()) - math.fsum(overhead.surplus_s for _, overhead in found)
     if not turned or saved < TURN_SHARE * plan.latency_s:
         return
-    most = max(turned, key=lambda op: op.gpu.overhead.layout_s if op.gpu and op.gpu.overhead else 0.0)
+    turning = [op for op, _ in found if op.index in turned]
     yield Diagnostic(
-        operator=most,
+        operator=max(turning, key=lambda op: turned[op.index]),
         message=f"{plural(len(turned), 'convolution')} {'turns its' if len(turned) == 1 else 'turn their'} "
         f"tensors to channels last and back: about {seconds(saved)}, {share(saved / plan.latency_s)} of the "
         f"CUDA session's {seconds(plan.latency_s)}",
         fix="the CUDA provider's option prefer_nhwc=1; measure with and without",
         seconds=saved,
-        bytes=bytes_moved(turned),
+        bytes=bytes_moved(turning),
     )
+
+
+def _plan_of_use(analysis: Analysis) -> PlanResult | None:
+    """The CUDA session's plan; None without one, and of a model for the CPU at every batch looked at."""
+    if is_for_cpu(analysis) and not _wins_somewhere(analysis.verdict):
+        return None
+    return analysis.plan("gpu")
 
 
 def _head_of(analysis: Analysis, output: TensorInfo) -> OperatorResult | None:

@@ -201,8 +201,17 @@ def _vector(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
         source = node.input(0)
         inner = float(source.elements or 0) if source is not None else 0.0
         rows = max(base.elements, 1.0)
-        found = replace(base, kind=Kind.REDUCE, elements=inner, rows=rows, row=inner / rows)
-        return [replace(found, batch=_slices(node), stride=_apart(node))]
+        return [
+            replace(
+                base,
+                kind=Kind.REDUCE,
+                elements=inner,
+                rows=rows,
+                row=inner / rows,
+                batch=_slices(node),
+                stride=_apart(node),
+            )
+        ]
     return [base]
 
 

@@ -21,7 +21,7 @@ from analyzer.prediction.estimate import Bound, Estimate, share_of_group, total
 from analyzer.prediction.features import BRANCH, CALLS, CONVS, LOOP, LOOP_WIDTH, MATMULS, SCAN
 from analyzer.prediction.gpu.ceilings import sheet as sheet_of
 from analyzer.prediction.gpu.constants import LAUNCH_WIDTH
-from analyzer.prediction.gpu.kernels import chosen_by_library, kernel_times, least_times, turning_times, widths
+from analyzer.prediction.gpu.kernels import chosen_by_library, kernel_times, least_times, widths
 from analyzer.prediction.gpu.launch import CALL_S, HOST_WIDTH, REPLAY_S, Overheads, launch_of
 from analyzer.prediction.layout_changes import LayoutCopies
 from analyzer.prediction.parameter_updates import UPDATE
@@ -133,7 +133,7 @@ def predict_arrays(
     in_graph = kernels.seconds / np.maximum(work["repeats"], 1.0) + each.floor_s + each.gap_s
     spread = widths(work, in_graph, sheet, in_session=work.groups > 1)
     spread = np.maximum(spread, np.where(looping(work)[work.group], LOOP_WIDTH, 1.0))
-    turning = np.bincount(work.group, weights=turning_times(work, sheet), minlength=work.groups)
+    turning = np.bincount(work.group, weights=kernels.turning, minlength=work.groups)
     overheads = Overheads(
         floor_s=work.kernels * each.floor_s,
         gap_s=work.kernels * each.gap_s,

@@ -201,7 +201,7 @@ class Bench:
 
         model = case.model()
         row: dict[str, Any] = {}
-        options = {**case.cuda, "enable_cuda_graph": "1"} if self.device == "cuda" else {}
+        options = {"enable_cuda_graph": "1"} if self.device == "cuda" else {}
         try:
             session = create(model, self._settings(case, options))
         except AnalyzerError as error:
@@ -244,7 +244,7 @@ class Bench:
         return SessionSettings(
             provider=self.device,
             optimize=case.optimized,
-            cuda=case.cuda if cuda is None and self.device == "cuda" else cuda,
+            cuda={**case.cuda, **(cuda or {})} if self.device == "cuda" else None,
             entries=dict(case.entries),
         )
 

@@ -286,9 +286,8 @@ READ_COPIES = (1, 2, 4, 6, 8, 16)
 
 def reads() -> Iterator[Probe]:
     """Weights that are only read, by the bytes of all of them, as in a step of a model that generates."""
+    one, nbytes = _gemm("gemm", 1, _READ_SIDE, _READ_SIDE), 4 * _READ_SIDE**2
     for copies in READ_COPIES:
-        one = _gemm("gemm", 1, _READ_SIDE, _READ_SIDE)
-        nbytes = 4 * _READ_SIDE**2
         probe = replace(one, key=f"read.t{{T}}.{copies * nbytes}", amount=float(nbytes))
         yield probe.repeated(copies, fresh_constants=True)
 

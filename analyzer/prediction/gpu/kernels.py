@@ -68,11 +68,13 @@ class KernelTimes:
         seconds: What it takes.
         computing: Whether computing (not memory) limits it.
         at_most: What it would take by the slower kernel that ONNX Runtime may choose.
+        turning: The part of both in which its tensors are turned to channels last and back.
     """
 
     seconds: Floats
     computing: Bools
     at_most: Floats
+    turning: Floats
 
 
 def kernel_times(work: Workload, at: GpuCeilings, constants: GpuConstants = FITTED) -> KernelTimes:
@@ -84,8 +86,13 @@ def kernel_times(work: Workload, at: GpuCeilings, constants: GpuConstants = FITT
         if chosen.size:
             seconds[chosen], computing[chosen], *slower = rule(Rows(work, chosen, at), at, constants)
             at_most[chosen] = slower[0] if slower else seconds[chosen]
-    repeats = work["repeats"]
-    return KernelTimes(seconds=seconds * repeats, computing=computing, at_most=at_most * repeats)
+    turning, repeats = _turning(work, at, constants), work["repeats"]
+    return KernelTimes(
+        seconds=(seconds + turning) * repeats,
+        computing=computing,
+        at_most=(at_most + turning) * repeats,
+        turning=turning * repeats,
+    )
 
 
 def least_times(work: Workload, at: GpuCeilings) -> Floats:
@@ -94,15 +101,6 @@ def least_times(work: Workload, at: GpuCeilings) -> Floats:
     missed = stored * overflow(work.of_model(stored), at.cache)
     seconds: Floats = np.where(work.kind == Kind.MATMUL, missed / at.bandwidth, 0.0) * work["repeats"]
     return seconds
-
-
-def turning_times(work: Workload, at: GpuCeilings, constants: GpuConstants = FITTED) -> Floats:
-    """Seconds of each piece in which its tensors are turned to channels last and back; part of its time."""
-    seconds = np.zeros(len(work.kind))
-    chosen = np.flatnonzero(work.kind == Kind.CONV)
-    if at.precision.tensor and chosen.size:
-        seconds[chosen] = _turned(Rows(work, chosen, at), at, constants)
-    return seconds * work["repeats"]
 
 
 def chosen_by_library(work: Workload) -> Bools:
@@ -197,19 +195,14 @@ def _issued(elements: Floats, each_clock: float, at: GpuCeilings) -> Floats:
 
 
 def _norm(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
-    if (kept := rows.named(_KEPT_ROWS)).any():
-        others, _, slower = _own_norm(rows, at, constants)
-        seconds = np.where(kept, _streamed(rows.bytes, rows, at) + constants.row_sums_s, others)
-        return seconds, False, np.where(kept, seconds, slower)
-    return _own_norm(rows, at, constants)
-
-
-def _own_norm(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> tuple[Floats, Any, Floats]:
     moved = rows.bytes + _again(rows, at, constants.norm_rows, constants.norm_edge) * rows.read * rows.scale
     streaming = _streamed(moved, rows, at)
     # Rows one after the other on each unit; both overlap, but not where they take about the same.
     stepping = rows.rows * constants.norm_row_s / at.units
-    return _by_rows((streaming**3 + stepping**3) ** (1 / 3), at, constants)
+    kept = rows.named(_KEPT_ROWS)
+    time = np.where(kept, _streamed(rows.bytes, rows, at), (streaming**3 + stepping**3) ** (1 / 3))
+    seconds, computing, slower = _by_rows(time, at, constants)
+    return seconds, computing, np.where(kept, seconds, slower)
 
 
 def _by_rows(seconds: Floats, at: GpuCeilings, constants: GpuConstants) -> tuple[Floats, Any, Floats]:
@@ -259,9 +252,18 @@ def _conv(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
     rate = at.rate * at.power ** (constants.conv_power - 1.0) if not at.precision.tensor else at.rate
     direct, moved = _implicit(rows, at, constants, rate)
     if at.precision.tensor:
-        return direct + _turned(rows, at, constants), direct > 2 * moved
+        return direct, direct > 2 * moved
     best = np.where(_winograd_fits(rows), np.minimum(direct, _winograd(rows, at, constants, rate)), direct)
     return best, best > 2 * moved
+
+
+def _turning(work: Workload, at: GpuCeilings, constants: GpuConstants) -> Floats:
+    """Seconds of each piece in which its tensors are turned around; 0 of what is no convolution."""
+    seconds = np.zeros(len(work.kind))
+    chosen = np.flatnonzero(work.kind == Kind.CONV)
+    if at.precision.tensor and chosen.size:
+        seconds[chosen] = _turned(Rows(work, chosen, at), at, constants)
+    return seconds
 
 
 def _turned(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> Floats:
