@@ -51,7 +51,7 @@ def _named(name: str, rented: tuple[Instance, ...]) -> str:
     from analyzer.toml_file import is_toml
 
     try:
-        return _page(device(name), rented, from_own_file=is_toml(name))
+        return _page(name, device(name), rented, from_own_file=is_toml(name))
     except DeviceError:
         word = name.strip().lower()
         named = [instance for instance in rented if instance.name.lower() == word]
@@ -98,10 +98,9 @@ def _device_row(device: Device) -> str:
     return "  " + "  ".join(column for column in columns if column)
 
 
-def _page(device: Device, rented: tuple[Instance, ...], *, from_own_file: bool) -> str:
+def _page(name: str, device: Device, rented: tuple[Instance, ...], *, from_own_file: bool) -> str:
     from analyzer.devices.catalogue import aliases, figures
 
-    # A file of the user's own gives figures without a source for each: they are shown as they are.
     lines = [f"{device.slug}: {device.name}"]
     names = () if from_own_file else aliases(device.slug)
     if names:
@@ -111,19 +110,21 @@ def _page(device: Device, rented: tuple[Instance, ...], *, from_own_file: bool) 
             "The release wheel of ONNX Runtime has no machine code for it: predicted for reference only."
         )
     lines.append("")
-    if from_own_file:
-        lines += [f"  {key:24} {value}" for key, value in device.peak_flops_per_s.items()]
-    else:
-        lines += [
-            f"  {figure.key:24} {figure_text(figure.key, figure.value):>22}  {figure.basis}"
-            for figure in figures(device.slug)
-        ]
+    if device.like:
+        lines += [f"Like {device.like} of the catalogue", ""]
+    lines += [
+        f"  {figure.key:24} {figure_text(figure.key, figure.value):>22}  {figure.basis}"
+        for figure in figures(name if from_own_file else device.slug)
+    ]
     lines += [
         f"  measured {key:15} {figure_text(SUSTAINED[key], value):>22}  elsewhere"
         for key, value in device.sustained.items()
     ]
-    if not from_own_file:
-        lines.append(_LEGEND)
+    lines += [
+        f"  {'bus bandwidth':24} {figure_text('bandwidth_bytes_per_s', value):>22}  given, among {gpus} GPUs"
+        for gpus, value in device.bus_bandwidth.items()
+    ]
+    lines.append(_LEGEND)
     if device.link is not None:
         speed = figure_text("bandwidth_bytes_per_s", device.link.bandwidth_bytes_per_s)
         lines.append(f"\nLink {device.link.name}: {speed} ({device.link.source})")
@@ -138,7 +139,7 @@ def _page(device: Device, rented: tuple[Instance, ...], *, from_own_file: bool) 
 
 _LEGEND = (
     "  (read: in the sources below; derived: by a formula from others; assumed: from a sibling;\n"
-    "  elsewhere: measured by others on this model)"
+    "  elsewhere: measured by others on this model; given: by your file)"
 )
 SUSTAINED = {"fp16": "fp16", "bandwidth": "bandwidth_bytes_per_s"}
 _UNITS = {

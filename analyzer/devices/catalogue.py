@@ -13,7 +13,7 @@ from typing import Any
 from analyzer.devices.device import Device, DeviceKind
 from analyzer.devices.instances import Instance, Price
 from analyzer.devices.price_lists import areas, listed_prices
-from analyzer.devices.toml_entries import entries, read_toml, table_of, to_device, to_instance
+from analyzer.devices.toml_entries import check_kinds, entries, read_toml, table_of, to_device, to_instance
 from analyzer.errors import DeviceError
 from analyzer.option_table import PRICINGS, Pricing
 from analyzer.toml_file import is_toml, split_entry
@@ -28,7 +28,7 @@ _MAKERS = frozenset({"nvidia", "amd", "intel", "geforce", "tesla", "instinct", "
 _WORDS = frozenset(
     {
         "name", "aliases", "sources", "notes", "derived", "assumed", "peak_flops_per_s", "runs_release_wheel",
-        "sustained",
+        "sustained", "kind", "like", "bus_bandwidth_bytes_per_s",
     }
 )  # fmt: skip
 
@@ -40,7 +40,8 @@ class DeviceFigure:
     Attributes:
         key: The figure's name in the file.
         value: As in the file, SI units.
-        basis: ``read`` in a source, ``derived`` from other figures by a formula, or ``assumed`` from a sibling.
+        basis: ``read`` in a source, ``derived`` from other figures by a formula, ``assumed`` from a sibling, or
+            ``given`` by a user's own file.
     """
 
     key: str
@@ -308,16 +309,27 @@ def aliases(slug: str) -> tuple[str, ...]:
     return tuple(_entry_of(slug)[1].get("aliases", ()))
 
 
-def figures(slug: str) -> tuple[DeviceFigure, ...]:
-    """Every figure of a device with its basis, for ``analyze devices NAME``."""
-    _, entry = _entry_of(slug)
+def figures(name: str) -> tuple[DeviceFigure, ...]:
+    """Every figure of a device with its basis, for ``analyze devices NAME``.
+
+    Args:
+        name: A slug, or a user's own file as ``device`` takes it.
+    """
+    if is_toml(name):
+        own = _own_entry(name)
+        entry, given = own.entry, own.given
+    else:
+        (_, entry), given = _entry_of(name), frozenset()
     derived, assumed = entry.get("derived", ()), entry.get("assumed", ())
 
-    def basis(key: str) -> str:
-        return "assumed" if key in assumed else "derived" if key in derived else "read"
+    def basis(key: str, within: str = "") -> str:
+        if key in assumed:
+            return "assumed"
+        return "given" if (within or key) in given else "derived" if key in derived else "read"
 
     peaks = (
-        DeviceFigure(key=key, value=value, basis=basis(key)) for key, value in entry["peak_flops_per_s"].items()
+        DeviceFigure(key=key, value=value, basis=basis(key, "peak_flops_per_s"))
+        for key, value in entry["peak_flops_per_s"].items()
     )
     rest = (
         DeviceFigure(key=key, value=value, basis=basis(key))
@@ -394,7 +406,28 @@ def _nearest_names(name: str, names: Iterable[str]) -> str:
     return f"{meant}`analyze devices` lists all."
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OwnEntry:
+    """An entry of a user's file, completed by the catalogue's device that it is like.
+
+    Attributes:
+        slug, entry, kind, tables: As ``to_device`` takes them.
+        given: The keys of the file itself.
+    """
+
+    slug: str
+    entry: Mapping[str, Any]
+    kind: DeviceKind
+    tables: Mapping[str, Any]
+    given: frozenset[str]
+
+
 def _from_file(name: str) -> Device:
+    own = _own_entry(name)
+    return to_device(own.slug, own.entry, own.kind, own.tables, split_entry(name)[0])
+
+
+def _own_entry(name: str) -> _OwnEntry:
     file, slug = split_entry(name)
     path = Path(file)
     tables = read_toml(path)
@@ -408,8 +441,23 @@ def _from_file(name: str) -> Device:
         listed = ", ".join(devices) or "none"
         raise DeviceError(f"{path} {problem}.", hint=f"Write {path}:NAME; it has {listed}.")
     entry = devices[slug]
+    check_kinds(slug, entry, str(path))
     kind: DeviceKind = "cpu" if entry.get("kind") == "cpu" else "gpu"
-    return to_device(slug, entry, kind, tables, str(path))
+    given = frozenset(entry)
+    if "like" in entry:
+        known = device(entry["like"])
+        kind, theirs = _entry_of(known.slug)
+        if entry.get("kind", kind) != kind:
+            raise DeviceError(f"{path}: {slug} is no {kind}, as {known.slug} is.", hint="Leave kind out.")
+        sources = [*entry.get("sources", ()), *theirs["sources"]]
+        entry = {**theirs, **_still_marked(theirs, given), **entry, "like": known.slug, "sources": sources}
+        tables["sources"] = {**_tables(kind)["sources"], **table_of(tables, "sources", str(path))}
+    return _OwnEntry(slug=slug, entry=entry, kind=kind, tables=tables, given=given)
+
+
+def _still_marked(theirs: Mapping[str, Any], given: Collection[str]) -> dict[str, list[str]]:
+    """What the catalogue derived or assumed, less what the file gives."""
+    return {key: [one for one in theirs.get(key, ()) if one not in given] for key in ("derived", "assumed")}
 
 
 @cache

@@ -62,6 +62,9 @@ class Device:
         memory_type: ``HBM2e``, ``GDDR6``, ``DDR5``; empty where not known.
         sustained: What was measured on this model elsewhere: ``fp16`` (best matrix product, operations per
             second), ``bandwidth`` (streams, bytes per second).
+        like: The catalogue's device that an entry of a user's file takes its other figures from; empty if none.
+        bus_bandwidth: Of a machine with such GPUs, by how many take part: ``busbw`` of nccl-tests'
+            ``all_reduce_perf`` in large sums (bytes per second). Empty where nobody measured it.
     """
 
     slug: str
@@ -89,3 +92,5 @@ class Device:
     assumed: tuple[str, ...] = ()
     memory_type: str = ""
     sustained: Mapping[str, float] = field(default_factory=dict)
+    like: str = ""
+    bus_bandwidth: Mapping[int, float] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -34,24 +35,37 @@ _TABLE = ("a table", lambda value: isinstance(value, dict))
 _NUMBER = ("a number from 0", lambda value: isinstance(value, int | float) and 0 <= value < float("inf"))
 _KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(("vendor", "architecture", "compute_capability", "notes", "memory_type", "source"), _TEXT),
-    **dict.fromkeys(("name", "link", "kind", "region", "price_date", "cpu_type", "cpu", "gpu"), _TEXT),
+    **dict.fromkeys(("name", "link", "kind", "region", "price_date", "cpu_type", "cpu", "gpu", "like"), _TEXT),
     "accelerator": _TEXT,
     **dict.fromkeys(("assumed", "sources", "derived"), _TEXTS),
     **dict.fromkeys(("runs_release_wheel", "cpu_nearest"), _FLAG),
     **dict.fromkeys(("threads", "year", "vcpus", "threads_per_core"), _WHOLE),
-    "sustained": _TABLE,
+    **dict.fromkeys(("sustained", "bus_bandwidth_bytes_per_s"), _TABLE),
     "pricing": (f"one of {', '.join(PRICINGS)}", lambda value: value in PRICINGS),
     **dict.fromkeys(("gpu_count", "units", "memory_bytes"), _NUMBER),
 }
+# Figures that have a reader of their own.
+_FIGURES = (
+    "peak_flops_per_s", "bandwidth_bytes_per_s", "cache_bytes", "clock_hz", "turbo_hz", "tdp_w",
+    "usd_per_hour", "provider", "currency", "simd",
+)  # fmt: skip
+# A key that is nearly one of ours is a slip, and the figure would be lost in silence.
+_NEARLY = 0.87
 
 
-def _check_kinds(label: str, entry: CatalogueEntry, origin: str) -> None:
+def check_kinds(label: str, entry: CatalogueEntry, origin: str) -> None:
     """Refuses a value of another kind than its key has: the file may be a stranger's."""
     for key, value in entry.items():
         words, holds = _KINDS.get(key, ("", None))
         if holds is not None and not holds(value):
             raise DeviceError(
                 f"{origin}: {key} of {label} is {reprlib.repr(value)}.", hint=f"It must be {words}."
+            )
+        known = (*_KINDS, *_FIGURES)
+        meant = [] if key in known else difflib.get_close_matches(key, known, n=1, cutoff=_NEARLY)
+        if meant and meant[0] not in entry:
+            raise DeviceError(
+                f"{origin}: {label} has the unknown key {reprlib.repr(key)}.", hint=f"Did you mean {meant[0]}?"
             )
 
 
@@ -98,7 +112,7 @@ def to_device(
     Raises:
         DeviceError: A figure is missing or is no number; the message names it.
     """
-    _check_kinds(slug, entry, origin)
+    check_kinds(slug, entry, origin)
     table_of(tables, "sources", origin)
     peaks = _peaks(slug, entry, origin)
     return Device(
@@ -125,6 +139,8 @@ def to_device(
         assumed=tuple(entry.get("assumed", ())),
         memory_type=str(entry.get("memory_type", "")),
         sustained={key: _number(slug, entry["sustained"], key, origin) for key in entry.get("sustained", {})},
+        like=entry.get("like", ""),
+        bus_bandwidth=_bus_bandwidth(slug, entry.get("bus_bandwidth_bytes_per_s", {}), origin),
     )
 
 
@@ -136,7 +152,7 @@ def to_instance(entry: CatalogueEntry, tables: Mapping[str, Any], origin: str) -
         if not isinstance(entry.get(key), str):
             raise DeviceError(f"{origin}: an instance has no {key}.", hint=f'Add {key} = "...".')
     label = f"{entry['provider']} {entry['name']}"
-    _check_kinds(label, entry, origin)
+    check_kinds(label, entry, origin)
     for table in (tables, entry):
         # Every figure is in dollars, and no rate of exchange holds for the day of every price.
         if table.get("currency", CURRENCY) != CURRENCY:
@@ -171,6 +187,28 @@ def _peaks(slug: str, entry: CatalogueEntry, origin: str) -> dict[str, float]:
             hint="Types are " + ", ".join(PEAK_TYPES) + ".",
         )
     return {key: _number(slug, table, key, origin) for key in PEAK_TYPES if key in table}
+
+
+# The slowest way that was ever measured, eight GPUs through one host's memory, reaches 1.4e9.
+_LEAST_BUS_BANDWIDTH = 1e8
+
+
+def _bus_bandwidth(slug: str, table: Mapping[str, Any], origin: str) -> dict[int, float]:
+    """By number of GPUs; TOML's keys are texts."""
+    found: dict[int, float] = {}
+    for key in table:
+        if not key.isdecimal() or int(key) < 2:
+            raise DeviceError(
+                f"{origin}: bus_bandwidth_bytes_per_s of {slug} is of {reprlib.repr(key)} GPUs.",
+                hint="Write the number of GPUs before each figure: { 2 = 36.5e9, 8 = 23.5e9 }.",
+            )
+        found[int(key)] = _number(slug, table, key, origin)
+        if found[int(key)] < _LEAST_BUS_BANDWIDTH:
+            raise DeviceError(
+                f"{origin}: bus_bandwidth_bytes_per_s of {slug} is {found[int(key)]:g} among {key} GPUs.",
+                hint="It is in bytes per second; nccl-tests prints GB/s: write 23.5e9 for 23.5.",
+            )
+    return found
 
 
 def _number(slug: str, entry: CatalogueEntry, key: str, origin: str) -> float:

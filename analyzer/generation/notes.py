@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analyzer.devices.peer_links import THROUGH_THE_HOST, is_by_pcie, peer_link
+from analyzer.devices.peer_links import exchange_notes, peer_link
 from analyzer.generation.options import Candidate
 from analyzer.generation.steps.step_sizes import BLOCK
 
@@ -50,8 +50,7 @@ def of(one: Candidate) -> tuple[str, ...]:
             "are the whole model's on one device."
         )
         peer = peer_link(one.device)
-        if peer is not None and is_by_pcie(peer):
-            found.append(THROUGH_THE_HOST)
+        found += exchange_notes(peer, (setting.width,)) if peer is not None else ()
     if not one.fits:
         found.append("The model does not fit: times are given as if it did.")
     return tuple(found)

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from analyzer import prediction
 from analyzer.decision import DecisionInput
 from analyzer.devices.device import Device
-from analyzer.devices.peer_links import GPUS_A_MACHINE, NETWORK, THROUGH_THE_HOST, is_by_pcie, peer_link
+from analyzer.devices.peer_links import GPUS_A_MACHINE, NETWORK, exchange_notes, peer_link
 from analyzer.graph import Graph
 from analyzer.loading.loaded import Loaded
 from analyzer.memory import fit
@@ -276,7 +276,7 @@ def _scaling(
             f"machines are joined by a {NETWORK.name}.",
             f"{OVERLAP * 100:.0f} % of what could hide behind the backward pass is assumed to; the interval "
             "runs from all of it to none.",
-            *((THROUGH_THE_HOST,) if is_by_pcie(peer) else ()),
+            *exchange_notes(peer, tuple(row.gpus for row in rows if 1 < row.gpus <= GPUS_A_MACHINE)),
         ),
     )
 

@@ -80,9 +80,15 @@ IN_GRAPH = MappingProxyType(
     }
 )
 # Half-widths of 90 % intervals as factors, by class of predicted size (``SIZES_S``): ends jump between classes.
-_WIDTHS = MappingProxyType({"NVLink": (1.3, 1.5, 1.5), "PCIe": (1.35, 1.8, 1.8)})
-# What holds nine tenths of what the second sort of machines takes: of sums, and of other kinds.
+_NVLINK_WIDTHS = (1.3, 1.5, 1.5)
+# Over PCIe towards less. Large sums among eight RTX PRO 6000 reach 20 to 41 GB/s, by machine and by NCCL's
+# settings (the tables 24; voipmonitor/rtx6kpro, hardware/pcie-bandwidth.md at 070506ff, five machines).
+_PCIE_BELOW = (1.35, 1.8, 2.1)
+# Towards more: nine tenths of what the second sort of machines takes, of sums and of other kinds.
 _SUM_THROUGH_THE_HOST, _OTHERS_THROUGH_THE_HOST = (2.8, 4.5, 7.5), (2.8, 6.0, 9.5)
+# Where a machine's bus bandwidth is told: nine tenths of both sorts in the tables; upwards what messages take
+# that all go through the host (16 kB among eight RTX PRO 6000: 26 us in one machine, 69 in another; ibid.).
+_TOLD_BELOW, _TOLD_ABOVE = (2.0, 1.8, 1.5), (2.0, 2.6, 1.5)
 # Other links are taken for PCIe, of which nothing was measured.
 _UNMEASURED = 3.5
 
@@ -103,23 +109,36 @@ def collective_time(
         return Estimate(time_s=0.0, low_s=0.0, high_s=0.0, origin="predicted")
     link = "NVLink" if is_by_nvlink(peer) else "PCIe"
     constants = IN_GRAPH[link] if in_graph and kind == "all_reduce" else NCCL[link, kind]
-    seconds = seconds_of(constants, kind, nbytes, gpus, peer.bandwidth_bytes_per_s)
-    size = int(np.searchsorted(SIZES_S, seconds))
-    below = above = _WIDTHS[link][size]
-    if is_by_pcie(peer):
-        above = (_SUM_THROUGH_THE_HOST if kind == "all_reduce" else _OTHERS_THROUGH_THE_HOST)[size]
-    elif not is_by_nvlink(peer):
-        below = above = _UNMEASURED
+    told = peer.bus_bandwidth.get(gpus)
+    rate = told or reached(constants, gpus, peer.bandwidth_bytes_per_s)
+    seconds = seconds_at(rate, constants, kind, nbytes, gpus)
+    below, above = _widths(peer, kind, int(np.searchsorted(SIZES_S, seconds)), told=told is not None)
     return Estimate(time_s=seconds, low_s=seconds / below, high_s=seconds * above, origin="predicted")
 
 
-def seconds_of(
-    constants: CollectiveConstants, kind: Collective, nbytes: float, gpus: int, bandwidth: float
+def _widths(peer: Peer, kind: Collective, size: int, *, told: bool) -> tuple[float, float]:
+    """Factors of the interval's ends, of this class of sizes."""
+    if told:
+        return _TOLD_BELOW[size], _TOLD_ABOVE[size]
+    if is_by_nvlink(peer):
+        return _NVLINK_WIDTHS[size], _NVLINK_WIDTHS[size]
+    if is_by_pcie(peer):
+        above = _SUM_THROUGH_THE_HOST if kind == "all_reduce" else _OTHERS_THROUGH_THE_HOST
+        return _PCIE_BELOW[size], above[size]
+    return _UNMEASURED, _UNMEASURED
+
+
+def reached(constants: CollectiveConstants, gpus: int, bandwidth: float) -> float:
+    """Bytes per second that large sums reach over a link of this bandwidth in one direction."""
+    return constants.share * (2.0 / gpus) ** constants.shared * bandwidth
+
+
+def seconds_at(
+    rate: float, constants: CollectiveConstants, kind: Collective, nbytes: float, gpus: int
 ) -> float:
-    """The form, with these constants over a link of this bandwidth in one direction."""
+    """The form, with these constants where large sums reach this rate."""
     start = constants.start_s + constants.member_s * gpus
     sent = sent_bytes(kind, nbytes, gpus)
-    rate = constants.share * (2.0 / gpus) ** constants.shared * bandwidth
     p = constants.sharpness
     return float((start**p + (sent / rate) ** p) ** (1 / p))
 

@@ -13,7 +13,7 @@ import numpy as np
 from kernel_tables import TURNS, Array, Calls
 
 from analyzer.devices.peer_links import peer_link
-from analyzer.prediction.collectives import IN_GRAPH, NCCL, Collective, CollectiveConstants, seconds_of
+from analyzer.prediction.collectives import IN_GRAPH, NCCL, Collective, CollectiveConstants, reached, seconds_at
 from analyzer.prediction.gpu.attention import AttentionConstants, Attentions, attention_times, is_ordinary
 from analyzer.prediction.gpu.ceilings import sheet as sheet_of
 from analyzer.prediction.gpu.constants import FITTED
@@ -248,11 +248,13 @@ def collective_seconds(calls: Calls, values: Values, kind: Collective, constants
     constants = replace(constants, **values)
     peer = peer_link(calls.card)
     assert peer is not None
-    found = [
-        seconds_of(constants, kind, size, int(gpus), peer.bandwidth_bytes_per_s)
-        for gpus, size in zip(calls["gpus"].tolist(), calls["bytes"].tolist(), strict=True)
-    ]
-    return np.array(found)
+    gpus, sizes = calls["gpus"].astype(int).tolist(), calls["bytes"].tolist()
+    rates = [reached(constants, count, peer.bandwidth_bytes_per_s) for count in gpus]
+    told = calls.columns.get("rate", np.array(rates)).tolist()
+    return np.array([
+        seconds_at(rate, constants, kind, size, count)
+        for rate, size, count in zip(told, sizes, gpus, strict=True)
+    ])  # fmt: skip
 
 
 def collective_roofline(calls: Calls, kind: Collective = "all_reduce") -> Array:
@@ -300,6 +302,20 @@ def collectives(folder: Path) -> list[Family]:
                     SUMMING if direct else (),
                 )
             )
+        made.append(
+            Family(
+                f"{told_as} over PCIe, bus bandwidth told" + (", in graphs" if graph else ""),
+                "collectives",
+                tables.told_collectives(folder, told_as, graph=graph),
+                partial(
+                    collective_seconds,
+                    kind=kind,
+                    constants=IN_GRAPH["PCIe"] if graph else NCCL["PCIe", kind],
+                ),
+                partial(collective_roofline, kind=kind),
+                tuple(parameter for parameter in SUMMING if "share" not in parameter[0]),
+            )
+        )
     return made
 
 

@@ -267,6 +267,33 @@ def collectives(folder: Path, op: str, *, graph: bool, direct: bool = True) -> l
     )
 
 
+def told_collectives(folder: Path, op: str, *, graph: bool) -> list[Calls]:
+    """Collectives of cards on PCIe, with what the largest sum of their machine reached as a column.
+
+    That sum itself is left out.
+    """
+    table = [row for row in rows(folder / "allreduce.csv") if "PCIe" in row["link"]]
+    largest: dict[tuple[str, ...], Mapping[str, str]] = {}
+    for row in table:
+        best = largest.get(_machine(row))
+        if row["op"] == "all_reduce" and (best is None or float(row["bytes"]) > float(best["bytes"])):
+            largest[_machine(row)] = row
+
+    def rate(row: Mapping[str, str]) -> float:
+        told = largest[_machine(row)]
+        return sent_bytes("all_reduce", float(told["bytes"]), float(told["gpus"])) / float(told["time_s"])
+
+    return by_card(
+        (
+            (row["gpu"], (float(row["gpus"]), float(row["bytes"]), rate(row)), float(row["time_s"]))
+            for row in table
+            if row["op"] == op and (row["engine"] != "nccl") == graph and row not in largest.values()
+            if "eager" not in row["kernel"]
+        ),
+        ("gpus", "bytes", "rate"),
+    )
+
+
 def _machine(row: Mapping[str, str]) -> tuple[str, ...]:
     """What was measured together: versions had machines of their own, and pairs and fours lie differently."""
     return tuple(row[name] for name in ("gpu", "engine", "version", "gpus"))

@@ -78,6 +78,19 @@ def test_an_own_device_file_can_be_looked_at(tmp_path: Path) -> None:
     assert "Sources: its data sheet" in shown(str(path))
 
 
+def test_an_own_device_that_is_like_another_shows_what_the_file_gives(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        '[ours]\nlike = "l40s"\nmemory_bytes = 24000000000\nbus_bandwidth_bytes_per_s = { 4 = 5.1e9 }\n'
+    )
+    lines = shown(str(path)).splitlines()
+    assert "Like l40s of the catalogue" in lines
+    rows = {line.split()[0]: line for line in lines if line.startswith("  ")}
+    assert rows["memory_bytes"].split()[1:] == ["24.0", "GB", "given"]
+    assert rows["units"].split()[1:] == ["142", "read"]
+    assert "5.10 GB/s  given, among 4 GPUs" in rows["bus"]
+
+
 def test_part_of_a_name_lists_what_holds_it() -> None:
     rows = [line.split()[0] for line in shown("xeon").splitlines()[1:]]
     assert "xeon-platinum-8375c" in rows

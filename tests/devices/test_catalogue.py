@@ -431,6 +431,52 @@ def test_a_device_file_with_a_hole_names_the_missing_figure(tmp_path: Path) -> N
         catalogue.device(str(tmp_path / "none.toml"))
 
 
+def test_a_device_of_ones_own_may_be_like_one_of_the_catalogue(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        '[ours]\nlike = "L40S"\nname = "Ours"\ntdp_w = 300.0\nsources = ["our rack"]\n'
+        "bus_bandwidth_bytes_per_s = { 2 = 20e9, 8 = 1.4e9 }\n"
+    )
+    ours, theirs = catalogue.device(str(path)), catalogue.device("l40s")
+    assert (ours.slug, ours.name, ours.like, ours.tdp_w) == ("ours", "Ours", "l40s", 300.0)
+    assert ours.bus_bandwidth == {2: 20e9, 8: 1.4e9}
+    assert (ours.peak_flops_per_s, ours.link) == (theirs.peak_flops_per_s, theirs.link)
+    assert ours.source == f"our rack; {theirs.source}"
+    basis = {figure.key: figure.basis for figure in catalogue.figures(str(path))}
+    assert (basis["tdp_w"], basis["units"]) == ("given", "read")
+
+
+def test_what_is_like_a_cpu_is_one(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('[ours]\nlike = "xeon-platinum-8260"\nclock_hz = 2e9\n')
+    assert (catalogue.device(str(path)).kind, catalogue.device(str(path)).clock_hz) == ("cpu", 2e9)
+
+
+@pytest.mark.parametrize(
+    ("line", "told", "hint"),
+    [
+        ('like = "l4s"', "No device is called 'l4s'", "l4"),
+        ("like = 4", "like of ours is 4", "a text"),
+        ('like = "l40s"\nkind = "cpu"', "ours is no gpu, as l40s is", "Leave kind out"),
+        ('like = "l40s"\nbus_bandwidth_bytes_per_s = { 4 = 24.9 }', "is 24.9 among 4 GPUs", "write 23.5e9"),
+        ('like = "l40s"\nbus_bandwidth_bytes_per_s = { four = 24e9 }', "is of 'four' GPUs", "number of GPUs"),
+        ('like = "l40s"\nbus_bandwidth_bytes_per_s = { 1 = 24e9 }', "is of '1' GPUs", "number of GPUs"),
+        ('like = "l40s"\nbus_bandwidth_bytes_per_s = 24e9', "bus_bandwidth_bytes_per_s of ours", "a table"),
+        ('like = "l40s"\nbus_bandwith_bytes_per_s = { 4 = 24e9 }', "the unknown key", "bus_bandwidth"),
+        ('like = "l40s"\nmemory_byte = 24e9', "the unknown key 'memory_byte'", "memory_bytes"),
+    ],
+)
+def test_a_wrong_entry_that_is_like_a_device_is_one_clear_error(
+    tmp_path: Path, line: str, told: str, hint: str
+) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(f"[ours]\n{line}\n")
+    with pytest.raises(DeviceError) as caught:
+        catalogue.device(str(path))
+    assert told in str(caught.value)
+    assert hint in str(caught.value.hint)
+
+
 def test_an_own_price_replaces_the_published_one_and_new_machines_are_added(tmp_path: Path) -> None:
     path = tmp_path / "prices.toml"
     path.write_text(

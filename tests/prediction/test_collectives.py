@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from analyzer.devices.catalogue import device
-from analyzer.devices.peer_links import Peer, peer_link
+from analyzer.devices.peer_links import Peer, exchange_notes, peer_link
 from analyzer.prediction.collectives import Collective, collective_time
 
 
@@ -72,6 +73,62 @@ def test_a_gather_through_the_hosts_memory_lies_in_the_interval() -> None:
     """NCCL on eight L40S (the same tables), of which pairs alone reach each other's memory."""
     found = collective_time("all_gather", 16 << 20, 8, link("l40s"))
     assert found.time_s < 12.3e-3 < found.high_s
+
+
+@pytest.mark.parametrize(
+    ("gpus", "nbytes", "machines"),
+    [
+        (8, 32 << 20, {"2 EPYC 9575F, switches": 2976e-6, "4 switches": 1464e-6, "2 EPYC Turin": 2645e-6}),
+        (4, 32 << 20, {"2 EPYC 9575F, P2P": 1281e-6, "2 EPYC 9575F": 1661e-6}),
+        (4, 1 << 20, {"2 EPYC 9575F": 109.2e-6}),
+        (8, 1 << 20, {"2 EPYC 9124": 129.7e-6}),
+        (8, 16 << 10, {"2 EPYC 9124": 25.7e-6, "2 EPYC 9575F": 69.3e-6}),
+    ],
+)
+def test_the_interval_holds_machines_of_one_card(gpus: int, nbytes: int, machines: dict[str, float]) -> None:
+    """NCCL on RTX PRO 6000 (voipmonitor/rtx6kpro, hardware/ at 070506ff and 3634b44c)."""
+    found = collective_time("all_reduce", nbytes, gpus, link("rtx-pro-6000-blackwell-server"))
+    assert all(found.low_s < seconds < found.high_s for seconds in machines.values())
+
+
+@pytest.mark.parametrize(
+    ("slug", "gpus", "reached", "kind", "nbytes", "measured"),
+    [
+        ("l40s", 4, 5.11e9, "all_reduce", 4 << 20, 1.235e-3),
+        ("l40s", 8, 1.42e9, "all_gather", 16 << 20, 12.31e-3),
+        ("rtx-pro-6000-blackwell-server", 8, 24.1e9, "all_reduce", 16 << 20, 1.248e-3),
+        ("rtx-pro-6000-blackwell-server", 2, 37.1e9, "reduce_scatter", 32 << 20, 0.574e-3),
+    ],
+)
+def test_a_machines_bus_bandwidth_tells_its_large_exchanges(
+    slug: str, gpus: int, reached: float, kind: Collective, nbytes: int, measured: float
+) -> None:
+    """NCCL of ai-dynamo/aiconfigurator, 128 MB of whose sums reach that much; L40S through the host."""
+    told = collective_time(kind, nbytes, gpus, replace(link(slug), bus_bandwidth={gpus: reached}))
+    assert told.time_s == pytest.approx(measured, rel=0.25)
+    assert told.low_s < measured < told.high_s
+    untold = collective_time(kind, nbytes, gpus, link(slug))
+    assert told.high_s / told.low_s < untold.high_s / untold.low_s
+    elsewhere = replace(link(slug), bus_bandwidth={gpus + 1: reached})
+    assert collective_time(kind, nbytes, gpus, elsewhere) == untold
+
+
+def test_an_entry_that_is_like_a_card_has_its_link(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('[ours]\nlike = "h100-80gb-sxm"\nbus_bandwidth_bytes_per_s = { 8 = 480e9 }\n')
+    found = link(str(path))
+    assert found == replace(link("h100-80gb-sxm"), bus_bandwidth={8: 480e9})
+    assert exchange_notes(found, (8,)) == (
+        "Large sums among 8 GPUs reach a bus bandwidth of 480 GB/s, as the device file says.",
+    )
+    assert exchange_notes(found, (4,)) == ()
+
+
+def test_where_no_bus_bandwidth_is_told_the_two_sorts_of_machines_are_named() -> None:
+    partly = replace(link("l40s"), bus_bandwidth={2: 20e9, 4: 5.1e9})
+    told, warning = exchange_notes(partly, (2, 4, 8))
+    assert told.startswith("Large sums among 2 and 4 GPUs reach a bus bandwidth of 20 GB/s and 5.1 GB/s")
+    assert "bus_bandwidth_bytes_per_s" in warning
 
 
 def test_of_links_that_nobody_measured_little_is_sure() -> None:
