@@ -130,7 +130,7 @@ def _widths(peer: Peer, kind: Collective, size: int, *, told: bool) -> tuple[flo
 
 def reached(constants: CollectiveConstants, gpus: int, bandwidth: float) -> float:
     """Bytes per second that large sums reach over a link of this bandwidth in one direction."""
-    return constants.share * (2.0 / gpus) ** constants.shared * bandwidth
+    return float(constants.share * (2.0 / gpus) ** constants.shared * bandwidth)
 
 
 def seconds_at(
