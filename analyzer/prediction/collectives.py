@@ -112,12 +112,12 @@ def collective_time(
     told = peer.bus_bandwidth.get(gpus)
     rate = told or reached(constants, gpus, peer.bandwidth_bytes_per_s)
     seconds = seconds_at(rate, constants, kind, nbytes, gpus)
-    below, above = _widths(peer, kind, int(np.searchsorted(SIZES_S, seconds)), told=told is not None)
+    below, above = interval_factors(peer, kind, int(np.searchsorted(SIZES_S, seconds)), told=told is not None)
     return Estimate(time_s=seconds, low_s=seconds / below, high_s=seconds * above, origin="predicted")
 
 
-def _widths(peer: Peer, kind: Collective, size: int, *, told: bool) -> tuple[float, float]:
-    """Factors of the interval's ends, of this class of sizes."""
+def interval_factors(peer: Peer, kind: Collective, size: int, *, told: bool) -> tuple[float, float]:
+    """Factors of the interval's lower and upper end, of this class of predicted sizes (``SIZES_S``)."""
     if told:
         return _TOLD_BELOW[size], _TOLD_ABOVE[size]
     if is_by_nvlink(peer):

@@ -101,25 +101,31 @@ def factor(errors: Sequence[Array]) -> float:
 
 
 def told(family: Family) -> None:
-    """A line for each card, then one for each size over all cards with the factor of its interval."""
+    """A line for each card, then one for each size over all cards with the factor of its interval.
+
+    *inside* has a factor learnt from the other chips' errors, *told* the program's own interval around what was
+    predicted without the card.
+    """
     print(f"\n### {family.name}\n")
-    print("| card left out | n | " + " | ".join(SIZES) + " | all | bias | within 2x | inside | naive |")
-    print("|---|---|" + "---|" * (len(SIZES) + 5))
+    print("| card left out | n | " + " | ".join(SIZES) + " | all | bias | within 2x | inside | told | naive |")
+    print("|---|---|" + "---|" * (len(SIZES) + 6))
     for one, error in family.errors:
         others = [item for item in family.errors if item[0].chip != one.chip] or family.errors
         cells = [
             f"{np.median(np.abs(error[chosen])):.0%}" if chosen.sum() > 5 else "-"
             for chosen in of_size(one.seconds)
         ]
-        inside = np.zeros(error.size, dtype=bool)
+        inside, in_told = (np.zeros(error.size, dtype=bool) for _ in range(2))
         for number, (_, chosen) in enumerate(kinds(family, one, error)):
             wide = factor([other[kinds(family, calls, other)[number][1]] for calls, other in others])
             inside[chosen] = np.abs(error[chosen]) <= np.log(wide)
+            below, above = family.widths[number % len(family.widths)]
+            in_told[chosen] = (error[chosen] <= np.log(below)) & (error[chosen] >= -np.log(above))
         naive = np.median(np.abs(np.log(family.naive(one) / one.seconds)))
         print(
             f"| {one.name} | {error.size} | " + " | ".join(cells) + f" | {np.median(np.abs(error)):.0%}"
             f" | {np.exp(np.median(error)):.2f} | {np.mean(np.abs(error) < np.log(2)):.0%}"
-            f" | {inside.mean():.0%} | {naive:.0%} |"
+            f" | {inside.mean():.0%} | {in_told.mean():.0%} | {naive:.0%} |"
         )
     print()
     for number, size in enumerate(SIZES):

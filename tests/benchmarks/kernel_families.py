@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -12,11 +12,29 @@ import kernel_tables as tables
 import numpy as np
 from kernel_tables import TURNS, Array, Calls
 
-from analyzer.devices.peer_links import peer_link
-from analyzer.prediction.collectives import IN_GRAPH, NCCL, Collective, CollectiveConstants, reached, seconds_at
+from analyzer.devices.peer_links import Peer, peer_link
+from analyzer.prediction.collectives import (
+    IN_GRAPH,
+    NCCL,
+    Collective,
+    CollectiveConstants,
+    interval_factors,
+    reached,
+    seconds_at,
+)
 from analyzer.prediction.gpu.attention import AttentionConstants, Attentions, attention_times, is_ordinary
 from analyzer.prediction.gpu.ceilings import sheet as sheet_of
-from analyzer.prediction.gpu.constants import FITTED
+from analyzer.prediction.gpu.constants import (
+    DECODE_WIDTHS,
+    EXPERT_WIDTHS,
+    FITTED,
+    NARROW_WIDTHS,
+    PACKED_WIDTHS,
+    PREFILL_WIDTHS,
+    RARE_DECODE_WIDTHS,
+    SIZES_S,
+    TENSOR_WIDTHS,
+)
 from analyzer.prediction.gpu.experts import ExpertConstants, Mixtures, expert_times, hit_experts
 from analyzer.prediction.gpu.launch import FLOOR_S, GAP_S
 from analyzer.prediction.gpu.on_tensor_cores import narrow_expert_times, tensor_cores
@@ -37,6 +55,7 @@ class Family:
         predict: Seconds of a card's calls with these constants.
         naive: The same of the data sheet's roofline.
         parameters: Name, start, low, high.
+        widths: What the program's intervals are, below and above, by class of size; of rare calls after these.
         rare: Calls whose interval is counted apart.
     """
 
@@ -45,12 +64,18 @@ class Family:
     calls: list[Calls]
     predict: Callable[[Calls, Values], Array]
     naive: Callable[[Calls], Array]
-    parameters: tuple[tuple[str, float, float, float], ...] = ()
+    parameters: tuple[tuple[str, float, float, float], ...]
+    widths: tuple[tuple[float, float], ...]
     rare: Callable[[Calls], Array] | None = None
     errors: list[tuple[Calls, Array]] = field(default_factory=list)
 
 
 LAUNCHED_S = FLOOR_S + GAP_S
+
+
+def either_way(*widths: Sequence[float]) -> tuple[tuple[float, float], ...]:
+    """Factors that hold towards less and towards more."""
+    return tuple((factor, factor) for factors in widths for factor in factors)
 
 
 @dataclass(frozen=True)
@@ -281,42 +306,43 @@ def collectives(folder: Path) -> list[Family]:
     """Over NVLink and over PCIe, which nothing relates: of each, one chip is left out.
 
     To machines where cards on PCIe do not reach each other's memory nothing is fitted: the constants of those
-    where they do, and what those machines take beside it.
+    where they do, and what those machines take beside it. Where each machine's bus bandwidth is told, both
+    sorts are one family.
     """
-    made = []
-    for kind, told_as, graph in KINDS:
-        for chips, link, way, direct in (
-            (("B200",), "NVLink", "", True),
-            (("AD102", "GB202"), "PCIe", "", True),
-            (("AD102", "GB202"), "PCIe", ", through the host", False),
-        ):
-            found = tables.collectives(folder, told_as, graph=graph, direct=direct)
-            constants = IN_GRAPH[link] if graph else NCCL[link, kind]
-            made.append(
-                Family(
-                    f"{told_as} over {link}{way}" + (", in graphs" if graph else ""),
-                    "collectives",
-                    [one for one in found if one.chip in chips],
-                    partial(collective_seconds, kind=kind, constants=constants),
-                    partial(collective_roofline, kind=kind),
-                    SUMMING if direct else (),
-                )
-            )
-        made.append(
-            Family(
-                f"{told_as} over PCIe, bus bandwidth told" + (", in graphs" if graph else ""),
-                "collectives",
-                tables.told_collectives(folder, told_as, graph=graph),
-                partial(
-                    collective_seconds,
-                    kind=kind,
-                    constants=IN_GRAPH["PCIe"] if graph else NCCL["PCIe", kind],
-                ),
-                partial(collective_roofline, kind=kind),
-                tuple(parameter for parameter in SUMMING if "share" not in parameter[0]),
-            )
+    return [
+        Family(
+            f"{told_as} over {link}{way}" + (", in graphs" if graph else ""),
+            "collectives",
+            [one for one in found if one.chip in chips],
+            partial(collective_seconds, kind=kind, constants=IN_GRAPH[link] if graph else NCCL[link, kind]),
+            partial(collective_roofline, kind=kind),
+            parameters,
+            _collective_widths(link, kind, told=way == _TOLD),
         )
-    return made
+        for kind, told_as, graph in KINDS
+        for chips, link, way, found, parameters in (
+            (("B200",), "NVLink", "", tables.collectives(folder, told_as, graph=graph), SUMMING),
+            (_PCIE, "PCIe", "", tables.collectives(folder, told_as, graph=graph), SUMMING),
+            (
+                _PCIE,
+                "PCIe",
+                ", through the host",
+                tables.collectives(folder, told_as, graph=graph, direct=False),
+                (),
+            ),
+            (_PCIE, "PCIe", _TOLD, tables.told_collectives(folder, told_as, graph=graph), STARTING),
+        )
+    ]
+
+
+_PCIE, _TOLD = ("AD102", "GB202"), ", bus bandwidth told"
+# What is left to learn where a machine's bus bandwidth is told.
+STARTING = tuple(parameter for parameter in SUMMING if "share" not in parameter[0])
+
+
+def _collective_widths(link: str, kind: Collective, *, told: bool) -> tuple[tuple[float, float], ...]:
+    peer = Peer(name=link, bandwidth_bytes_per_s=1.0, latency_s=0.0, source="")
+    return tuple(interval_factors(peer, kind, size, told=told) for size in range(len(SIZES_S) + 1))
 
 
 _PRODUCTS = "tensor_products.TensorConstants"
@@ -333,6 +359,7 @@ def families(folder: Path) -> list[Family]:
             product_seconds,
             product_roofline,
             TENSOR,
+            either_way(TENSOR_WIDTHS),
         )
     ]
     for name, dtype, kind in (("int4 weights", "int4_wo", INT4), ("int8 weights", "int8_wo", INT8)):
@@ -344,6 +371,7 @@ def families(folder: Path) -> list[Family]:
                 partial(product_seconds, kind=kind),
                 partial(product_roofline, kind=kind),
                 (("packed_s", 2.2e-6, 1e-7, 8e-6), ("row_step", 2.3, 0.3, 20.0)),
+                either_way(PACKED_WIDTHS),
             )
         )
     made.append(
@@ -360,6 +388,7 @@ def families(folder: Path) -> list[Family]:
                 ("element_s", 136e-12, 1e-12, 2e-9),
                 ("row_s", 142e-9, 1e-10, 5e-6),
             ),
+            either_way(NARROW_WIDTHS),
         )
     )
     made.append(
@@ -370,6 +399,7 @@ def families(folder: Path) -> list[Family]:
             expert_seconds,
             expert_roofline,
             EXPERT,
+            either_way(EXPERT_WIDTHS),
         )
     )
     made += [
@@ -380,10 +410,14 @@ def families(folder: Path) -> list[Family]:
             partial(narrow_expert_seconds, by_blocks=by_blocks),
             partial(expert_roofline, kind=FP8),
             (("blocks", 1.18, 1.0, 2.0),) if by_blocks else (),
+            either_way(EXPERT_WIDTHS),
         )
         for name, dtype, by_blocks in (("fp8", "fp8", False), ("fp8 by blocks", "fp8_block", True))
     ]
-    for phase, parameters in (("prefill", PREFILL), ("decode", DECODE)):
+    for phase, parameters, widths in (
+        ("prefill", PREFILL, (PREFILL_WIDTHS, PREFILL_WIDTHS)),
+        ("decode", DECODE, (DECODE_WIDTHS, RARE_DECODE_WIDTHS)),
+    ):
         made.append(
             Family(
                 f"attention, {phase}",
@@ -392,6 +426,7 @@ def families(folder: Path) -> list[Family]:
                 attention_seconds,
                 attention_roofline,
                 parameters,
+                either_way(*widths),
                 rare=lambda calls: ~is_ordinary(calls["head_dim"], calls["heads"], calls["kv_heads"]),
             )
         )
