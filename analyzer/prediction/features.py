@@ -13,7 +13,8 @@ from analyzer.graph import DEFAULT_DOMAIN, DTYPES, Graph, Node, Tensor, broadcas
 from analyzer.operators import NHWC_DOMAIN, does_no_work
 from analyzer.prediction.cached_attention import cached_pieces
 from analyzer.prediction.expert_pieces import experts_on_cpu
-from analyzer.prediction.loop_variants import variant
+from analyzer.prediction.irregular_pieces import boxes, determinants, indexed, transforms
+from analyzer.prediction.loop_variants import KEPT_RUNS, kept_run, variant
 from analyzer.prediction.text_pieces import ON_TEXTS, gram_pieces, text_pieces
 from analyzer.prediction.work_item import FLOAT_BYTES, Kind, Piece
 from analyzer.training_operators import definition, is_defined
@@ -44,6 +45,7 @@ POOLS = frozenset(
     }
 )
 MATMULS = frozenset({"MatMul", "FusedMatMul", "TransposeMatMul", "MatMulInteger", "MatMulIntegerToFloat"})
+_FLOAT_CONVS = frozenset({"Conv", "FusedConv"})
 CONVS = frozenset({"Conv", "FusedConv", "ConvInteger", "NhwcConv", "NhwcFusedConv"})
 RECURRENT_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _FLOAT32 = DTYPES["float32"]
@@ -181,10 +183,12 @@ def _vector(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
         if node.op_type in MANY:
             return [_of_many(node, base)]
         table, axis = _dims(node.input(0)), int(node.attributes.get("axis", 0))
-        # A gather copies runs of the table's elements behind the axis.
-        run = math.prod(table[axis % len(table) + 1 :]) if node.op_type == "Gather" and table else 0
         if node.op_type in _SEARCHES:  # all is looked at, however little is found
             return [replace(base, kind=Kind.MOVE, elements=_elements(node.input(0)))]
+        # A gather copies runs of the table's elements behind the axis.
+        run = math.prod(table[axis % len(table) + 1 :]) if node.op_type == "Gather" and table else 0
+        if base.op == KEPT_RUNS and table:
+            run = kept_run(node, table)
         return [replace(base, kind=Kind.MOVE, rows=max(1.0, base.elements / run) if run else 1.0)]
     if node.op_type in _BROADCASTING:
         # Of many operands one after the other is joined to what there is.
@@ -368,8 +372,10 @@ def _conv(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     group = int(node.attributes.get("group", 1))
     spatial, taps = math.prod(out[2:]), math.prod(weight[2:])
     thin = group > 1 and weight[1] == 1
+    plain = {1: "Conv1d", 3: "Conv3d"}.get(len(weight) - 2, base.op)
+    name = CHANNELS_LAST if node.domain == NHWC_DOMAIN else plain if base.op in _FLOAT_CONVS else base.op
     convolution = _shaped(
-        replace(base, op=CHANNELS_LAST) if node.domain == NHWC_DOMAIN else base,
+        replace(base, op=name),
         kind=Kind.DEPTHWISE if thin else Kind.CONV,
         batch=float(group),
         m=float(out[0] * spatial),
@@ -721,6 +727,10 @@ _RULES: dict[str, _Rule] = {
     **dict.fromkeys(SOFTMAXES, _softmax),
     **dict.fromkeys(POOLS, _pool),
     **dict.fromkeys(RECURRENT_GATES, _recurrent),
+    **dict.fromkeys(("GatherND", "ScatterND", "Scatter", "ScatterElements"), indexed),
+    **dict.fromkeys(("DFT", "STFT"), transforms),
+    "Det": determinants,
+    "NonMaxSuppression": boxes,
     **dict.fromkeys(("Attention", "MultiHeadAttention", "GroupQueryAttention"), _attention),
     **dict.fromkeys(("MoE", "QMoE"), _experts),
     "TopK": _top,

@@ -61,6 +61,13 @@ def _plain() -> Iterator[Probe]:
         np.array([1], np.int64),
         constants=(1, 2, 3),
     )
+    yield _move(
+        "Slice",
+        floats(ROWS, 2 * COLUMNS),
+        *(np.array([each], np.int64) for each in (0, 2 * COLUMNS, 1, 2)),
+        key="SliceSteps",
+        constants=(1, 2, 3, 4),
+    )
     yield _move("Expand", floats(ROWS, 1), np.array([ROWS, COLUMNS], np.int64), constants=(1,))
     yield _move("Tile", half, np.array([1, 2], np.int64), constants=(1,))
     yield _move("Pad", floats(ROWS, COLUMNS - 2), np.array([0, 1, 0, 1], np.int64), constants=(1,))
@@ -82,6 +89,9 @@ def _indexed() -> Iterator[Probe]:
     yield _move("GatherElements", x, everywhere, attributes={"axis": 1})
     yield _move("GatherND", table, rows.reshape(-1, 1))
     yield _move("ScatterElements", x, everywhere, x, attributes={"axis": 1})
+    yield _move("GatherElements", x, everywhere % ROWS, key="GatherElementsOuter", attributes={"axis": 0})
+    yield _move("ScatterElements", x, everywhere % ROWS, x, key="ScatterElementsOuter", attributes={"axis": 0})
+    yield _move("NonZero", everywhere % 2 == 0)
     yield _move("ScatterND", x, np.arange(ROWS, dtype=np.int64).reshape(-1, 1), x)
     yield _move(
         "OneHot",
@@ -96,6 +106,8 @@ def _transposes() -> Iterator[Probe]:
     yield _move("Transpose", floats(512, 512), key="TransposeMatrix", attributes={"perm": [1, 0]})
     yield _move("Transpose", floats(2, 128, 16, 64), key="TransposeHeads", attributes={"perm": [0, 2, 1, 3]})
     yield _move("Transpose", floats(1, 64, 64, 64), key="TransposeNHWC", attributes={"perm": [0, 2, 3, 1]})
+    anywhere = floats(4, 4, 4, 64, 64)
+    yield _move("Transpose", anywhere, key="TransposeAny", attributes={"perm": [0, 3, 1, 4, 2]})
 
 
 def _resized() -> Iterator[Probe]:
@@ -105,6 +117,11 @@ def _resized() -> Iterator[Probe]:
     for mode, key in (("nearest", "ResizeNearest"), ("linear", "ResizeLinear")):
         yield _move("Resize", image, None, scales, key=key, attributes={"mode": mode}, constants=(2,))
     yield _move("DepthToSpace", floats(1, 256, 32, 32), attributes={"blocksize": 2})
+    crd = {"blocksize": 2, "mode": "CRD"}
+    yield _move("DepthToSpace", floats(1, 256, 32, 32), key="DepthToSpaceCRD", attributes=crd)
+    yield _move("SpaceToDepth", floats(1, 64, 64, 64), attributes={"blocksize": 2})
+    points = floats(1, 64, 64, 2) - 1.0
+    yield _move("GridSample", floats(1, 64, 32, 32), points, elements=64 * 64 * 64)
 
 
 _STEPS = 16

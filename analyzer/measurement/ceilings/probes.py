@@ -221,6 +221,11 @@ CONV_CLASSES: Mapping[str, ConvClass] = MappingProxyType(
         "3x3few": ConvClass(channels=16, filters=16, size=80, kernel=3),
         "conv1d": ConvClass(channels=128, filters=128, size=1024, kernel=3, rank=1, blocked=False),
         "conv3d": ConvClass(channels=16, filters=32, size=24, kernel=3, rank=3, blocked=False),
+        # Neither is computed in blocks: each channel's taps are gathered and multiplied.
+        "depthwise1d": ConvClass(
+            channels=256, filters=256, size=400, kernel=9, group=256, rank=1, blocked=False
+        ),
+        "depthwise3d": ConvClass(channels=64, filters=64, size=12, kernel=3, group=64, rank=3, blocked=False),
         "transpose2x2s2": ConvClass(
             channels=128, filters=64, size=28, kernel=2, stride=2, op_type="ConvTranspose", blocked=False
         ),
@@ -298,13 +303,16 @@ _UNARY = (
     *("HardSigmoid", "Elu", "LeakyRelu", "Selu", "Softplus", "Softsign", "Mish", "Sin", "Cos", "Floor", "Ceil"),
     *("Round", "Sign", "IsNaN"),
 )
+# What some of these do with numbers below 0 is a branch, which no processor foresees in numbers of either sign.
+_BY_SIGN = frozenset({"PRelu", "LeakyRelu", "Elu", "Selu", "HardSwish", "HardSigmoid", "Softplus", "Mish"})
 _BINARY = ["Add", "Sub", "Mul", "Div", "Min", "Max", "PRelu", "Equal", "Greater", "Less"]
 
 
 def elementwise() -> Iterator[Probe]:
     """Time per element, in cache."""
-    yield from (vector(op, floats(ROWS, COLUMNS)) for op in _UNARY)
-    yield from (vector(op, floats(ROWS, COLUMNS), floats(ROWS, COLUMNS)) for op in _BINARY)
+    x = floats(ROWS, COLUMNS)
+    yield from (vector(op, x - 1.0 if op in _BY_SIGN else x) for op in _UNARY)
+    yield from (vector(op, x - 1.0 if op in _BY_SIGN else x, x) for op in _BINARY)
     yield from _variants()
     yield from _normalizations()
     yield from _quantization()
@@ -346,7 +354,11 @@ def _variants() -> Iterator[Probe]:
     yield vector("Add", x, np.array(2, np.float32), key="AddScalar", constants=(1,))
     yield vector("Mul", x, np.array(2, np.float32), key="MulScalar", constants=(1,))
     yield vector("Pow", x, np.array(2, np.float32), constants=(1,))
+    yield vector("Pow", x, np.array(1.5, np.float32), key="PowScalar", constants=(1,))
     yield vector("Pow", x, x, key="PowTensor")
+    yield vector("PRelu", floats(1, 64, 64, 64) - 1.0, floats(64, 1, 1), key="PReluChannels", constants=(1,))
+    yield vector("Mod", x, np.array(0.7, np.float32), attributes={"fmod": 1}, constants=(1,))
+    yield vector("Mod", whole, np.array(7, np.int64), key="ModInt64", constants=(1,))
     yield vector("Gelu", x, key="GeluTanh", attributes={"approximate": "tanh"})
     yield vector("Clip", x, np.array(0, np.float32), np.array(6, np.float32), constants=(1, 2))
     yield vector("Cast", x, key="CastHalf", attributes={"to": 10})
@@ -376,6 +388,7 @@ def _normalizations() -> Iterator[Probe]:
     yield vector("BatchNormalization", image, channel, channel, channel, channel, constants=(1, 2, 3, 4))
     yield vector("InstanceNormalization", image, channel, channel, constants=(1, 2))
     yield vector("LpNormalization", x, attributes={"axis": -1})
+    yield vector("LRN", floats(1, 64, 28, 28), attributes={"size": 5})
 
 
 def _quantization() -> Iterator[Probe]:
@@ -429,4 +442,13 @@ def pools() -> Iterator[Probe]:
                 domain=domain,
                 inputs=(floats(1, 64, 112, 112),),
                 attributes={"kernel_shape": (3, 3), "strides": (2, 2), "pads": (1, 1, 1, 1)},
+            )
+        for rank, size in ((1, 4096), (3, 16)):  # of sequences and volumes, 64 channels
+            yield Probe(
+                key=f"pool.{op}{rank}d.t{{T}}",
+                amount=64.0 * (size // 2) ** rank * 3**rank,
+                per="time",
+                op_type=op,
+                inputs=(floats(1, 64, *(size,) * rank),),
+                attributes={"kernel_shape": (3,) * rank, "strides": (2,) * rank, "pads": (1,) * 2 * rank},
             )

@@ -10,7 +10,10 @@ from analyzer.prediction.cpu.ceilings import CpuCeilings, copy_rate
 from analyzer.prediction.cpu.products import integer_families
 from analyzer.prediction.integer_kernels import IntegerShapes
 from analyzer.prediction.work_item import Kind
-from analyzer.prediction.workload import Workload
+from analyzer.prediction.workload import Workload, whether
+
+# Channels of a group that are too few for a product of their own.
+_FEW = 4
 
 
 def convolution_seconds(work: Workload, chosen: npt.NDArray[np.int64], at: CpuCeilings) -> Floats:
@@ -19,13 +22,21 @@ def convolution_seconds(work: Workload, chosen: npt.NDArray[np.int64], at: CpuCe
     channels = work["k"][chosen] / np.maximum(taps, 1.0)
     thin = work.kind[chosen] == Kind.DEPTHWISE
     positions = work["spatial"][chosen]
+    sequence, volume, transposed = (
+        whether(work, (op,))[work.op[chosen]] for op in ("Conv1d", "Conv3d", "ConvTranspose")
+    )
     classes = (
+        (sequence & thin, "depthwise1d"),
+        (volume & thin, "depthwise3d"),
+        (volume & (taps > 1), "conv3d"),
+        (sequence & (taps > 1) & (batch <= 1) & (channels > _FEW), "conv1d"),
+        (transposed & (batch <= 1), "transpose2x2s2"),
         (thin & (taps > 16), "depthwise5x5"),
         (thin & (stride > 1), "depthwise3x3s2"),
         (thin, "depthwise3x3"),
         (batch > 1, "group32"),
-        ((channels <= 4) & (taps > 16), "stem7x7s2"),
-        (channels <= 4, "stem3x3s2"),
+        ((channels <= _FEW) & (taps > 16), "stem7x7s2"),
+        (channels <= _FEW, "stem3x3s2"),
         (taps == 1, "1x1"),
         (taps > 16, "5x5"),
         (stride > 1, "3x3s2"),
@@ -47,8 +58,10 @@ def convolution_seconds(work: Workload, chosen: npt.NDArray[np.int64], at: CpuCe
         rate = np.where(integers, rate / slower, rate)
     # Channels are computed in blocks; the rims of small images cost depthwise convolutions more.
     filled = _blocks(work["n"][chosen]) * np.where(channels > _BLOCK / 2, _blocks(channels), 1.0)
-    padded = np.where((batch == 1) & ~thin & ~integers, filled, 1.0)
-    rim = np.where(thin & ~integers, _rim(np.sqrt(np.maximum(positions, 1.0))), 1.0)
+    # Images alone are: sequences, volumes and transposed convolutions become products.
+    image = ~(sequence | volume | transposed)
+    padded = np.where((batch == 1) & ~thin & ~integers & image, filled, 1.0)
+    rim = np.where(thin & ~integers & image, _rim(np.sqrt(np.maximum(positions, 1.0))), 1.0)
     seconds: Floats = work["flops"][chosen] * padded * rim / rate
     return seconds
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from analyzer.arrays import Bools, Floats
 from analyzer.prediction.cpu.ceilings import CpuCeilings
+from analyzer.prediction.cpu.vectors import is_guess
 from analyzer.prediction.features import LOOP, LOOP_WIDTH, SCAN
 from analyzer.prediction.integer_kernels import FAMILIES
 from analyzer.prediction.text_pieces import TEXT_WORK
@@ -28,6 +29,13 @@ _ROW_ON_THREADS = 1.25
 _UNSCALED = 1.25
 
 
+# Operators that had no time of their own took 0.5 to 300 times an Add's for an element, most of them 2 to 25
+# times (tests/benchmarks/operators_cpu.py: normalizations, transforms, functions of the C library).
+_GUESSED = 5.0
+# What has a time for each element, or for each row of them.
+_BY_ELEMENT = (Kind.VECTOR, Kind.REDUCE, Kind.NORM, Kind.SOFTMAX, Kind.MOVE, Kind.POOL)
+
+
 def _has_body(work: Workload) -> Bools:
     """Whether pieces are loops: bodies are counted, but not how often their small kernels are called."""
     return whether(work, _WITH_BODIES)[work.op]
@@ -45,6 +53,8 @@ def cpu_widths(work: Workload, at: CpuCeilings) -> Floats:
         packed = np.array([op.startswith("nbits") for op in work.ops])[work.op]
         one_row = packed & (work.kind == Kind.MATMUL) & (work["m"] <= 1.0)
         known = np.where(one_row, known * _ROW_ON_THREADS, known)
+    guessed = np.array([is_guess(op, at) for op in work.ops])[work.op]
+    known = np.where(guessed & np.isin(work.kind, _BY_ELEMENT), np.maximum(known, _GUESSED), known)
     if at.modelled:
         known = np.where(IS_PRODUCT[work.kind], known, known * _UNSCALED)
     return np.maximum(np.where(_has_body(work), LOOP_WIDTH, known), work["spread"])
