@@ -76,10 +76,10 @@ def _indexed() -> Iterator[Case]:
     yield Case("ScatterND adds", "ScatterND", (table, rows, updates), attributes={"reduction": "add"})
     yield Case("ScatterND", "ScatterND", (table, rows[:4000], updates[:4000]))
     columns = below(5000, 10000, 64)
+    added = (table, columns, floats(10000, 64))
     for reduction in ("none", "add"):
         attributes = {"axis": 0, "reduction": reduction}
-        yield Case(f"ScatterElements first, {reduction}", "ScatterElements", (table, columns, floats(10000, 64)),
-                   attributes=attributes)  # fmt: skip
+        yield Case(f"ScatterElements first, {reduction}", "ScatterElements", added, attributes=attributes)
     yield Case("ScatterElements last, max", "ScatterElements", (square, places, floats(512, 512)),
                attributes={"axis": 1, "reduction": "max"})  # fmt: skip
     yield Case("OneHot", "OneHot", (below(1000, 4096),), (np.array(1000), np.array([0, 1], np.float32)))
@@ -88,7 +88,8 @@ def _indexed() -> Iterator[Case]:
 
 
 def _convolutions() -> Iterator[Case]:
-    def one(name: str, source: Array, filters: Array, op: str = "Conv", **attributes: Any) -> Case:
+    def one(name: str, source: Array, filters: Array, **attributes: Any) -> Case:
+        op = "ConvTranspose" if name.startswith("transposed") else "Conv"
         return Case(
             name, op, (source,), (filters,), attributes={"kernel_shape": filters.shape[2:], **attributes}
         )
@@ -108,10 +109,8 @@ def _convolutions() -> Iterator[Case]:
     yield one("depthwise, image, 7", floats(1, 96, 56, 56), floats(96, 1, 7, 7), group=96, pads=[3] * 4)
     yield one("image, 3", floats(1, 64, 56, 56), floats(64, 64, 3, 3), pads=[1] * 4)
     yield one("image, dilated", floats(1, 64, 56, 56), floats(64, 64, 3, 3), pads=[2] * 4, dilations=[2, 2])
-    up = {"op": "ConvTranspose", "pads": [1] * 4, "strides": [2, 2]}
-    yield one("transposed, image", floats(1, 128, 32, 32), floats(128, 64, 4, 4), **up)
-    up = {"op": "ConvTranspose", "pads": [4, 4], "strides": [8]}
-    yield one("transposed, sequence", floats(1, 256, 200), floats(256, 128, 16), **up)
+    yield one("transposed, image", floats(1, 128, 32, 32), floats(128, 64, 4, 4), pads=[1] * 4, strides=[2, 2])
+    yield one("transposed, sequence", floats(1, 256, 200), floats(256, 128, 16), pads=[4, 4], strides=[8])
 
 
 def _pools_and_images() -> Iterator[Case]:

@@ -4,8 +4,8 @@
 
 Of each operator a model of its own is run in visits that take turns with all others, its outputs bound to
 memory that stays, and the best visit counts, as in a calibration. What the processor spends is measured, not
-the clock. Predictions execute nothing. Whatever a calibration probes in one shape has others here, and much has no
-probe at all.
+the clock. Predictions execute nothing. Whatever a calibration probes in one shape has others here, and much
+has no probe at all.
 """
 
 from __future__ import annotations
@@ -53,11 +53,10 @@ def main() -> None:
     print("| operator | measured | predicted over measured | inside |\n|---|---:|---:|---|")
     for ratio, inside, seconds, name in sorted(rows, key=lambda row: -abs(np.log(row[0]))):
         print(f"| {name} | {seconds * 1e6:,.0f} us | {ratio:.2f} | {'yes' if inside else 'no'} |")
-    off = np.abs(np.log([row[0] for row in rows]))
-    print(
-        f"\n{len(rows)} operators: {np.expm1(np.median(off)):.0%} off at the median, "
-        f"{np.mean(off < np.log(2)):.0%} within 2x, {np.mean(off < np.log(4)):.0%} within 4x, {np.mean([row[1] for row in rows]):.0%} inside"
-    )
+    off, held = np.abs(np.log([row[0] for row in rows])), np.mean([row[1] for row in rows])
+    middle = np.expm1(np.median(off))
+    within = " and ".join(f"{np.mean(off < np.log(times)):.0%} within {times}x" for times in (2, 4))
+    print(f"\n{len(rows)} operators: {middle:.0%} off at the median, {within}, {held:.0%} inside")
 
 
 def _model(case: Case) -> onnx.ModelProto:
