@@ -17,6 +17,7 @@ class Tables:
 
     Attributes:
         elements: Seconds an element by operator and threads, as far as they were asked for.
+        guesses: Whether those seconds are of nothing that was measured, by operator.
     """
 
     def __init__(self, values: Mapping[str, float]) -> None:
@@ -24,6 +25,7 @@ class Tables:
         self._found: dict[tuple[str, int], Points] = {}
         self._curves: dict[tuple[str, int], tuple[Floats, Floats] | None] = {}
         self.elements: dict[tuple[str, int], float] = {}
+        self.guesses: dict[str, bool] = {}
 
     def points(self, family: str, threads: int) -> Points:
         """Logarithms of (m, n, k) and of FLOP/s."""

@@ -29,6 +29,7 @@ LIKE = {
     "IsInf": "IsNaN",
     "Transpose": "TransposeHeads",
     "TransposeRuns": "TransposeHeads",
+    "PowScalar": "PowTensor",
     "Resize": "ResizeLinear",
     "LpPool": "AveragePool",
     "LpPool1d": "AveragePool1d",

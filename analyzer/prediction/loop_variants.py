@@ -16,6 +16,13 @@ _WHOLE = frozenset({"int64", "int32", "uint64", "uint32"})
 
 def variant(node: Node) -> str:
     """The operator's name, or that of the variant that ``devices.calibration`` measures apart."""
+    try:
+        return _variant(node)
+    except Exception:  # attributes that are none of its operator's: it runs nowhere, but is counted
+        return node.op_type
+
+
+def _variant(node: Node) -> str:
     first, second = node.input(0), node.input(1)
     if node.op_type in _ARITHMETIC and first is not None and second is not None:
         return _arithmetic(node.op_type, first, second)

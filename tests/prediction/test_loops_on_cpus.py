@@ -171,3 +171,11 @@ def test_sequences_and_volumes_are_convolved_at_rates_of_their_own(rank: int, na
     flops = 2 * channels * channels // group * 16**rank * 3**rank
     took = sum(item.time_s for item in prediction.predict(made.work(one, "cpu"), known, threads=1))
     assert took == pytest.approx(flops / 1e9, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes"), [("GatherElements", {"axis": "first"}), ("Transpose", {"perm": ["a", "b"]})]
+)
+def test_attributes_of_another_kind_leave_an_operator_its_name(op: str, attributes: dict[str, Any]) -> None:
+    one = made.graph(made.node(op, [X, PLACES], replace(X, name="out"), **attributes))
+    assert _seconds(one, "") > 0

@@ -215,9 +215,11 @@ def _element_s(op: str, at: CpuCeilings, threads: int) -> float:
 
 def is_guess(op: str, at: CpuCeilings) -> bool:
     """Whether neither the operator nor one with the same loop was ever measured: it is taken for an Add."""
-    if op in _UNPROBED:
-        return False
-    return all(_probed_s(name, at, 1) is None for name in (op, LIKE.get(op, op)))
+    known = tables(at.values).guesses
+    if op not in known:
+        probed = any(_probed_s(name, at, 1) is not None for name in (op, LIKE.get(op, op)))
+        known[op] = not probed and op not in _UNPROBED
+    return known[op]
 
 
 def _probed_s(op: str, at: CpuCeilings, threads: int) -> float | None:
