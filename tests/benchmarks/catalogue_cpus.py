@@ -35,7 +35,7 @@ MACHINES = {
     "Xeon E-2124G": (4, 3.4, 4.5, 42.7),
     "Core i7-8700": (6, 3.2, 4.6, 42.7),
 }
-# With AVX-512, as thirteen parts of four cores, at the clock that all 52 sustain, with their part of the memory:
+# With AVX-512, as thirteen parts of four cores, at the clock that all sustain, with their part of the memory:
 # requests share no core.
 PARTS, SOCKETS = 13, ("2x Xeon Platinum 8270", 4, 2.7, 3.2, 281.6 / 13)
 _AVX2_FLOPS, _AVX512_FLOPS = 32, 64
