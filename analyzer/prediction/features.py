@@ -183,6 +183,8 @@ def _vector(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
         if node.op_type in MANY:
             return [_of_many(node, base)]
         table, axis = _dims(node.input(0)), int(node.attributes.get("axis", 0))
+        if node.op_type == "CumSum":
+            return [replace(base, kind=Kind.MOVE, row=_summed_along(node))]
         if node.op_type in _SEARCHES:  # all is looked at, however little is found
             return [replace(base, kind=Kind.MOVE, elements=_elements(node.input(0)))]
         # A gather copies runs of the table's elements behind the axis.
@@ -217,6 +219,14 @@ def _vector(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
             )
         ]
     return [base]
+
+
+def _summed_along(node: Node) -> float:
+    """Elements along the axis of a cumulative sum; of one that is not known all."""
+    sizes, axis = _dims(node.input(0)) or (1,), node.input(1)
+    place = int(axis.value.reshape(-1)[0]) if axis is not None and axis.value is not None else None
+    known = place is not None and -len(sizes) <= place < len(sizes)
+    return float(sizes[place] if known and place is not None else math.prod(sizes))
 
 
 def _of_many(node: Node, base: Piece) -> Piece:

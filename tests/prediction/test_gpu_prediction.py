@@ -351,3 +351,30 @@ def test_a_product_of_two_stacks_that_broadcast_computes_every_pair() -> None:
     (time,) = prediction.predict(made.work(crossed), device, precision="fp32")
     assert time is not None
     assert time.time_s > made.flops(crossed) / device.peak_flops_per_s["fp32"]
+
+
+@pytest.mark.parametrize("op", ["TopK", "CumSum", "ScatterND", "NonZero"])
+def test_kernels_that_nobody_measured_have_a_wide_interval(op: str) -> None:
+    card = catalogue.device("h100-80gb-sxm")
+
+    def width(name: str) -> float:
+        inputs = [made.tensor("x", 4096, 4096), made.tensor("i", 4096, 1, dtype="int64")]
+        one = made.graph(made.node(name, inputs, made.tensor("y", 4096, 4096)))
+        (item,) = prediction.predict(made.work(one), card)
+        return item.high_s / item.time_s
+
+    assert width(op) > 4.0 > 2 * width("Tile")
+
+
+def test_a_cumulative_sum_reads_all_that_is_before_each_element() -> None:
+    """Twice as long an axis is four times as much to read, where a stream is twice as long."""
+
+    def took(length: int) -> float:
+        axis = replace(made.tensor("a", dtype="int64", constant=True), value=np.array(1))
+        shape = (4096, length)
+        one = made.graph(made.node("CumSum", [made.tensor("x", *shape), axis], made.tensor("y", *shape)))
+        (item,) = prediction.predict(made.work(one), catalogue.device("a100-80gb-sxm"))
+        return item.time_s
+
+    assert took(4096) / took(2048) == pytest.approx(4.0, rel=0.05)
+    assert took(4096) > 10 * 2 * 4096 * 4096 * 4 / 2e12

@@ -33,6 +33,8 @@ from analyzer.prediction.gpu.constants import (
     SESSION_WIDTH,
     SIZES_S,
     TENSOR_WIDTHS,
+    UNMEASURED_KERNELS,
+    UNMEASURED_WIDTH,
     WIDTHS,
     GpuConstants,
 )
@@ -42,7 +44,7 @@ from analyzer.prediction.gpu.rows import Rows
 from analyzer.prediction.gpu.tensor_products import UNALIGNED_WIDTH, is_unaligned, overflow
 from analyzer.prediction.gpu.tiles import conv_tiles, tiled, untranslated, winograd_tiles
 from analyzer.prediction.work_item import FLOAT_BYTES, Kind
-from analyzer.prediction.workload import Workload
+from analyzer.prediction.workload import Workload, whether
 
 _WINOGRAD_TILE, _WINOGRAD_PRODUCTS = 4.0, 36.0
 # Rows below which a product is a few matrix-vector products, and what these reach of the fp32 rate.
@@ -136,6 +138,7 @@ def widths(work: Workload, times: Floats, at: GpuCeilings, *, in_session: bool) 
         usual = is_ordinary(work["k"], work["rows"], work["row"])
         decode = np.where(usual, by_size(DECODE_WIDTHS, times), by_size(RARE_DECODE_WIDTHS, times))
         factors = np.where(attends, np.where(work["m"] > 1, by_size(PREFILL_WIDTHS, times), decode), factors)
+    factors = np.where(whether(work, UNMEASURED_KERNELS)[work.op], UNMEASURED_WIDTH, factors)
     if in_session:
         # These were measured as sessions of three engines run them, and as ONNX Runtime does.
         known = ((product | (work.kind == Kind.CONV)) & at.precision.tensor) | experts | attends
@@ -157,11 +160,22 @@ def _vector(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
     if by_element.any():
         issuing = _issued(rows.elements, constants.scattered, at)
         seconds = np.where(by_element, np.maximum(seconds, issuing), seconds)
+    running = rows.named(_RUNNING_SUMS)
+    if running.any():
+        read = _issued(rows.elements * (rows.row + 1.0) / 2.0, _RUNNING_READS, at)
+        last = rows.row * constants.load_clocks / at.clock_hz
+        seconds = np.where(running, np.maximum(seconds, np.maximum(read, last)), seconds)
     if rows.narrow.any():
         cores = on_tensor_cores.tensor_cores(at)
         quantising = quantising_times(rows.rows, rows.elements, cores, constants.quantising)
         seconds = np.where(rows.narrow > 0, quantising, seconds)
     return seconds, False
+
+
+# Each thread of a cumulative sum reads all that is before its element, the last one the whole row
+# (onnxruntime/core/providers/cuda/math/cumsum_impl.cu). How many a multiprocessor reads each clock was not
+# measured: at most the 32 lanes of its loads, assumed a quarter of them.
+_RUNNING_SUMS, _RUNNING_READS = frozenset({"CumSum"}), 8.0
 
 
 def _streamed(moved: Floats, rows: Rows, at: GpuCeilings) -> Floats:
