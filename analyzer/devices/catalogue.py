@@ -322,14 +322,13 @@ def figures(name: str) -> tuple[DeviceFigure, ...]:
         (_, entry), given = _entry_of(name), frozenset()
     derived, assumed = entry.get("derived", ()), entry.get("assumed", ())
 
-    def basis(key: str, within: str = "") -> str:
+    def basis(key: str) -> str:
         if key in assumed:
             return "assumed"
-        return "given" if (within or key) in given else "derived" if key in derived else "read"
+        return "given" if key in given else "derived" if key in derived else "read"
 
     peaks = (
-        DeviceFigure(key=key, value=value, basis=basis(key, "peak_flops_per_s"))
-        for key, value in entry["peak_flops_per_s"].items()
+        DeviceFigure(key=key, value=value, basis=basis(key)) for key, value in entry["peak_flops_per_s"].items()
     )
     rest = (
         DeviceFigure(key=key, value=value, basis=basis(key))
@@ -412,7 +411,7 @@ class _OwnEntry:
 
     Attributes:
         slug, entry, kind, tables: As ``to_device`` takes them.
-        given: The keys of the file itself.
+        given: The keys of the file itself, those of its peaks among them.
     """
 
     slug: str
@@ -443,21 +442,46 @@ def _own_entry(name: str) -> _OwnEntry:
     entry = devices[slug]
     check_kinds(slug, entry, str(path))
     kind: DeviceKind = "cpu" if entry.get("kind") == "cpu" else "gpu"
-    given = frozenset(entry)
+    given = frozenset(entry) | frozenset(table_of(entry, "peak_flops_per_s", str(path)))
     if "like" in entry:
+        if is_toml(entry["like"]):
+            raise DeviceError(
+                f"{path}: {slug} is like {entry['like']!r}.",
+                hint="Name one of the catalogue: `analyze devices`.",
+            )
         known = device(entry["like"])
         kind, theirs = _entry_of(known.slug)
         if entry.get("kind", kind) != kind:
             raise DeviceError(f"{path}: {slug} is no {kind}, as {known.slug} is.", hint="Leave kind out.")
-        sources = [*entry.get("sources", ()), *theirs["sources"]]
-        entry = {**theirs, **_still_marked(theirs, given), **entry, "like": known.slug, "sources": sources}
+        entry = _completed(entry, theirs, known.slug, given)
         tables["sources"] = {**_tables(kind)["sources"], **table_of(tables, "sources", str(path))}
     return _OwnEntry(slug=slug, entry=entry, kind=kind, tables=tables, given=given)
 
 
-def _still_marked(theirs: Mapping[str, Any], given: Collection[str]) -> dict[str, list[str]]:
-    """What the catalogue derived or assumed, less what the file gives."""
-    return {key: [one for one in theirs.get(key, ()) if one not in given] for key in ("derived", "assumed")}
+# What was measured elsewhere says nothing of a device whose figure is another.
+_MEASURED_OF = {"bandwidth": "bandwidth_bytes_per_s", "fp16": "peak_flops_per_s"}
+
+
+def _completed(
+    entry: Mapping[str, Any], theirs: Mapping[str, Any], like: str, given: Collection[str]
+) -> dict[str, Any]:
+    """An entry with what it does not give itself from the one of the catalogue that it is like."""
+    marked = {
+        key: [*entry.get(key, ()), *(one for one in theirs.get(key, ()) if one not in given)]
+        for key in ("derived", "assumed")
+    }
+    measured = {
+        key: value for key, value in theirs.get("sustained", {}).items() if _MEASURED_OF.get(key) not in given
+    }
+    return {
+        **theirs,
+        **entry,
+        **marked,
+        "like": like,
+        "peak_flops_per_s": {**theirs["peak_flops_per_s"], **entry.get("peak_flops_per_s", {})},
+        "sustained": {**measured, **entry.get("sustained", {})},
+        "sources": [*entry.get("sources", ()), *theirs["sources"]],
+    }
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -49,20 +50,24 @@ _FIGURES = (
     "peak_flops_per_s", "bandwidth_bytes_per_s", "cache_bytes", "clock_hz", "turbo_hz", "tdp_w",
     "usd_per_hour", "provider", "currency", "simd",
 )  # fmt: skip
+_KNOWN = (*_KINDS, *_FIGURES)
+# Keys of an entry that are compared with ours; the largest of the catalogue has 20.
+_MOST_KEYS = 200
 # A key that is nearly one of ours is a slip, and the figure would be lost in silence.
 _NEARLY = 0.87
 
 
 def check_kinds(label: str, entry: CatalogueEntry, origin: str) -> None:
     """Refuses a value of another kind than its key has: the file may be a stranger's."""
+    if len(entry) > _MOST_KEYS:
+        raise DeviceError(f"{origin}: {label} has {len(entry):,} keys.", hint=f"{_MOST_KEYS} are the most.")
     for key, value in entry.items():
         words, holds = _KINDS.get(key, ("", None))
         if holds is not None and not holds(value):
             raise DeviceError(
                 f"{origin}: {key} of {label} is {reprlib.repr(value)}.", hint=f"It must be {words}."
             )
-        known = (*_KINDS, *_FIGURES)
-        meant = [] if key in known else difflib.get_close_matches(key, known, n=1, cutoff=_NEARLY)
+        meant = [] if key in _KNOWN else difflib.get_close_matches(key, _KNOWN, n=1, cutoff=_NEARLY)
         if meant and meant[0] not in entry:
             raise DeviceError(
                 f"{origin}: {label} has the unknown key {reprlib.repr(key)}.", hint=f"Did you mean {meant[0]}?"
@@ -189,6 +194,7 @@ def _peaks(slug: str, entry: CatalogueEntry, origin: str) -> dict[str, float]:
     return {key: _number(slug, table, key, origin) for key in PEAK_TYPES if key in table}
 
 
+_COUNT = re.compile("[1-9][0-9]{0,3}")
 # The slowest way that was ever measured, eight GPUs through one host's memory, reaches 1.4e9.
 _LEAST_BUS_BANDWIDTH = 1e8
 
@@ -197,7 +203,7 @@ def _bus_bandwidth(slug: str, table: Mapping[str, Any], origin: str) -> dict[int
     """By number of GPUs; TOML's keys are texts."""
     found: dict[int, float] = {}
     for key in table:
-        if not key.isdecimal() or int(key) < 2:
+        if not _COUNT.fullmatch(key) or key == "1":
             raise DeviceError(
                 f"{origin}: bus_bandwidth_bytes_per_s of {slug} is of {reprlib.repr(key)} GPUs.",
                 hint="Write the number of GPUs before each figure: { 2 = 36.5e9, 8 = 23.5e9 }.",

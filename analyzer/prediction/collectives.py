@@ -86,8 +86,8 @@ _NVLINK_WIDTHS = (1.3, 1.5, 1.5)
 _PCIE_BELOW = (1.35, 1.8, 2.1)
 # Towards more: nine tenths of what the second sort of machines takes, of sums and of other kinds.
 _SUM_THROUGH_THE_HOST, _OTHERS_THROUGH_THE_HOST = (2.8, 4.5, 7.5), (2.8, 6.0, 9.5)
-# Where a machine's bus bandwidth is told: nine tenths of both sorts in the tables; upwards what messages take
-# that all go through the host (16 kB among eight RTX PRO 6000: 26 us in one machine, 69 in another; ibid.).
+# Where a machine's bus bandwidth over PCIe is told: nine tenths of both sorts in the tables; upwards what
+# messages take that all go through the host (16 kB among eight RTX PRO 6000: 26 us in one machine, 69 in another; ibid.).
 _TOLD_BELOW, _TOLD_ABOVE = (2.0, 1.8, 1.5), (2.0, 2.6, 1.5)
 # Other links are taken for PCIe, of which nothing was measured.
 _UNMEASURED = 3.5
@@ -118,10 +118,10 @@ def collective_time(
 
 def interval_factors(peer: Peer, kind: Collective, size: int, *, told: bool) -> tuple[float, float]:
     """Factors of the interval's lower and upper end, of this class of predicted sizes (``SIZES_S``)."""
-    if told:
-        return _TOLD_BELOW[size], _TOLD_ABOVE[size]
     if is_by_nvlink(peer):
         return _NVLINK_WIDTHS[size], _NVLINK_WIDTHS[size]
+    if told:
+        return _TOLD_BELOW[size], _TOLD_ABOVE[size]
     if is_by_pcie(peer):
         above = _SUM_THROUGH_THE_HOST if kind == "all_reduce" else _OTHERS_THROUGH_THE_HOST
         return _PCIE_BELOW[size], above[size]

@@ -36,6 +36,6 @@ LIKE = {
     "LpPool3d": "AveragePool3d",
     "BitShift": "Add",
     **dict.fromkeys(("BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot"), "AddInt64"),
-    **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout", "CastLike"), "Identity"),
+    **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout"), "Identity"),
     **dict.fromkeys(("ConstantOfShape", "EyeLike", "ReverseSequence", "Compress"), "Slice"),
 }

@@ -13,7 +13,7 @@ from analyzer.graph import DEFAULT_DOMAIN, DTYPES, Graph, Node, Tensor, broadcas
 from analyzer.operators import NHWC_DOMAIN, does_no_work
 from analyzer.prediction.cached_attention import cached_pieces
 from analyzer.prediction.expert_pieces import experts_on_cpu
-from analyzer.prediction.irregular_pieces import boxes, determinants, indexed, transforms
+from analyzer.prediction.irregular_pieces import boxes, determinants, elements_of, indexed, transforms, value_of
 from analyzer.prediction.loop_variants import KEPT_RUNS, kept_run, variant
 from analyzer.prediction.text_pieces import ON_TEXTS, gram_pieces, text_pieces
 from analyzer.prediction.work_item import FLOAT_BYTES, Kind, Piece
@@ -186,7 +186,7 @@ def _vector(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
         if node.op_type == "CumSum":
             return [replace(base, kind=Kind.MOVE, row=_summed_along(node))]
         if node.op_type in _SEARCHES:  # all is looked at, however little is found
-            return [replace(base, kind=Kind.MOVE, elements=_elements(node.input(0)))]
+            return [replace(base, kind=Kind.MOVE, elements=elements_of(node.input(0)))]
         # A gather copies runs of the table's elements behind the axis.
         run = math.prod(table[axis % len(table) + 1 :]) if node.op_type == "Gather" and table else 0
         if base.op == KEPT_RUNS and table:
@@ -223,10 +223,9 @@ def _vector(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
 
 def _summed_along(node: Node) -> float:
     """Elements along the axis of a cumulative sum; of one that is not known all."""
-    sizes, axis = _dims(node.input(0)) or (1,), node.input(1)
-    place = int(axis.value.reshape(-1)[0]) if axis is not None and axis.value is not None else None
-    known = place is not None and -len(sizes) <= place < len(sizes)
-    return float(sizes[place] if known and place is not None else math.prod(sizes))
+    sizes = _dims(node.input(0)) or (1,)
+    place = value_of(node.input(1), len(sizes))
+    return float(sizes[place] if -len(sizes) <= place < len(sizes) else math.prod(sizes))
 
 
 def _of_many(node: Node, base: Piece) -> Piece:
@@ -244,10 +243,6 @@ def _of_many(node: Node, base: Piece) -> Piece:
 _SEARCHES = frozenset({"NonZero", "Unique", "Compress"})
 _VARIADIC = frozenset({"Sum", "Mean", "Max", "Min"})
 _BROADCASTING = _VARIADIC | {"Add", "Sub", "Mul", "Div", "Pow", "Greater", "Less", "Equal", "Where"}
-
-
-def _elements(tensor: Tensor | None) -> float:
-    return float((tensor.elements if tensor is not None else 0) or 0)
 
 
 def _short_rows(node: Node) -> float:
@@ -561,7 +556,7 @@ def _top(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     shape, kept = _dims(node.input(0)), _kept(node)
     axis = int(node.attributes.get("axis", -1))
     if not shape or not -len(shape) <= axis < len(shape) or not shape[axis]:
-        return [replace(base, kind=Kind.MOVE, elements=_elements(node.input(0)))]
+        return [replace(base, kind=Kind.MOVE, elements=elements_of(node.input(0)))]
     length = shape[axis]
     probed = _PROBED_ROW / _row_of_top(_PROBED_ROW, _PROBED_KEPT)
     elements = math.prod(shape) / length * probed * _row_of_top(length, min(kept or 1, length))
@@ -618,7 +613,7 @@ def _read_elements(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
 def _scores(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     """Linear models: of few features what is done for each score outweighs the product, of many it does not."""
     source, result = _dims(node.input(0)), list(node.present_outputs)
-    scores = _elements(result[-1]) if result else 0.0
+    scores = elements_of(result[-1]) if result else 0.0
     each = replace(base, kind=Kind.VECTOR, elements=scores)
     if not source or not scores:
         return [each]

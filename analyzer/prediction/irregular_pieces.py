@@ -21,12 +21,12 @@ def indexed(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     if node.op_type == "GatherND":
         indices = node.input(1)
         width = _last(indices)
-        many = _elements(indices) / width if width else 0.0
+        many = elements_of(indices) / width if width else 0.0
     else:
         updates = node.input(2)
-        run = _elements(updates)
+        run = elements_of(updates)
         width = _last(node.input(1)) if node.op_type == "ScatterND" else 0
-        many = _elements(node.input(1)) / width if width else 1.0
+        many = elements_of(node.input(1)) / width if width else 1.0
     many = max(1.0, many)
     return [replace(base, kind=Kind.MOVE, elements=run, rows=many, row=run / many)]
 
@@ -38,16 +38,16 @@ def transforms(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
         return [base]
     sizes = tuple(size or 0 for size in source.shape)
     if node.op_type == "STFT":
-        window = _value(node.input(3)) or _elements(node.input(2))
+        window = value_of(node.input(3)) or elements_of(node.input(2))
         written = node.output(0)
         frames = float(sizes[0] * (written.shape[1] or 0)) if written is not None and written.shape else 0.0
     else:
         axis = int(
-            node.attributes.get("axis", 1) if node.version < _AXIS_IS_INPUT else _value(node.input(2), -2)
+            node.attributes.get("axis", 1) if node.version < _AXIS_IS_INPUT else value_of(node.input(2), -2)
         )
         if not -len(sizes) <= axis < len(sizes) or not sizes[axis]:
             return [base]
-        window = _value(node.input(1)) or float(sizes[axis])
+        window = value_of(node.input(1)) or float(sizes[axis])
         frames = math.prod(sizes[:-1]) / sizes[axis]
     return [replace(base, kind=Kind.VECTOR, op=BUTTERFLIES, elements=frames * _butterflies(int(window)))]
 
@@ -81,21 +81,20 @@ _OF_A_MATRIX = 130.0
 
 def boxes(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     """NonMaxSuppression: scores are compared and sorted, however few boxes are kept."""
-    return [replace(base, kind=Kind.VECTOR, elements=_elements(node.input(1)))]
+    return [replace(base, kind=Kind.VECTOR, elements=elements_of(node.input(1)))]
 
 
-def _elements(tensor: Tensor | None) -> float:
+def elements_of(tensor: Tensor | None) -> float:
+    """How many elements a tensor has; 0 where that is not known."""
     return float((tensor.elements if tensor is not None else 0) or 0)
+
+
+def value_of(tensor: Tensor | None, default: int = 0) -> int:
+    """The first element of a tensor whose value is known."""
+    if tensor is None or tensor.value is None or not tensor.value.size:
+        return default
+    return int(tensor.value.reshape(-1)[0])
 
 
 def _last(tensor: Tensor | None) -> int:
     return int((tensor.shape[-1] if tensor is not None and tensor.shape else 0) or 0)
-
-
-def _value(tensor: Tensor | None, default: int = 0) -> int:
-    known = tensor is not None and tensor.value is not None and tensor.value.size
-    return (
-        int(tensor.value.reshape(-1)[0])
-        if known and tensor is not None and tensor.value is not None
-        else default
-    )

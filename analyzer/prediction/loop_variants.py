@@ -35,7 +35,7 @@ def _variant(node: Node) -> str:
     return node.op_type if first is None else _moved(node, first)
 
 
-_MAPS = frozenset({"Pow", "Gelu", "Cast", "DequantizeLinear", "PRelu", "Mod"}) | _COMPARISONS
+_MAPS = frozenset({"Pow", "Gelu", "Cast", "CastLike", "DequantizeLinear", "PRelu", "Mod"}) | _COMPARISONS
 
 
 def _map(node: Node, first: Tensor | None, second: Tensor | None) -> str:
@@ -44,7 +44,7 @@ def _map(node: Node, first: Tensor | None, second: Tensor | None) -> str:
         return _power(second)
     if node.op_type == "Gelu":
         return "GeluTanh" if node.attributes.get("approximate") == "tanh" else "Gelu"
-    if node.op_type == "Cast":
+    if node.op_type in ("Cast", "CastLike"):
         return _cast(first, node.output(0))
     if node.op_type == "DequantizeLinear":
         return _dequantize(node)
@@ -70,11 +70,20 @@ def _moved(node: Node, first: Tensor) -> str:
     if node.op_type in _ALONG:
         return _along(node, first)
     if node.op_type == "Slice":
-        steps = node.input(4)
-        values = steps.value if steps is not None else None
-        return "Slice" if values is None or all(step == 1 for step in values.reshape(-1)) else "SliceSteps"
+        return "SliceSteps" if _steps_along_last(node, first) else "Slice"
     crd = node.op_type == "DepthToSpace" and node.attributes.get("mode") == "CRD"
     return "DepthToSpaceCRD" if crd else node.op_type
+
+
+def _steps_along_last(node: Node, source: Tensor) -> bool:
+    """Whether elements are left out between others: steps along other axes copy whole runs."""
+    axes, steps = node.input(3), node.input(4)
+    if steps is None or steps.value is None:
+        return False
+    taken = steps.value.reshape(-1).tolist()
+    places = range(len(taken)) if axes is None or axes.value is None else axes.value.reshape(-1).tolist()
+    rank = source.rank or 1
+    return any(step != 1 and int(axis) % rank == rank - 1 for axis, step in zip(places, taken, strict=False))
 
 
 # What takes the last axis in order, and others with every element far from the next.

@@ -446,6 +446,21 @@ def test_a_device_of_ones_own_may_be_like_one_of_the_catalogue(tmp_path: Path) -
     assert (basis["tdp_w"], basis["units"]) == ("given", "read")
 
 
+def test_a_figure_that_is_given_ends_what_was_known_of_the_catalogues(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        '[ours]\nlike = "l40s"\nbandwidth_bytes_per_s = 400e9\npeak_flops_per_s = { fp64 = 1e12 }\n'
+        '[cpu]\nlike = "xeon-w-2135"\npeak_flops_per_s = { fp32 = 5e11 }\nassumed = ["tdp_w"]\n'
+    )
+    ours, theirs = catalogue.device(f"{path}:ours"), catalogue.device("l40s")
+    assert set(theirs.sustained) == {"bandwidth", "fp16"}
+    assert ours.sustained == {}  # of another bandwidth, and beside other peaks
+    assert ours.peak_flops_per_s == {**theirs.peak_flops_per_s, "fp64": 1e12}
+    cpu, sibling = catalogue.device(f"{path}:cpu"), catalogue.device("xeon-w-2135")
+    assert "fp32" in sibling.assumed
+    assert set(cpu.assumed) == {"tdp_w", *sibling.assumed} - {"fp32"}
+
+
 def test_what_is_like_a_cpu_is_one(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text('[ours]\nlike = "xeon-platinum-8260"\nclock_hz = 2e9\n')
@@ -457,6 +472,10 @@ def test_what_is_like_a_cpu_is_one(tmp_path: Path) -> None:
     [
         ('like = "l4s"', "No device is called 'l4s'", "l4"),
         ("like = 4", "like of ours is 4", "a text"),
+        ('like = "mine.toml"', "ours is like 'mine.toml'", "of the catalogue"),
+        (f'like = "l40s"\nbus_bandwidth_bytes_per_s = {{ {"9" * 5000} = 24e9 }}', "GPUs", "number of GPUs"),
+        ('like = "l40s"\nbus_bandwidth_bytes_per_s = { 04 = 24e9 }', "is of '04' GPUs", "number of GPUs"),
+        ("\n".join(f"key{number} = 1" for number in range(300)), "ours has 300 keys", "200"),
         ('like = "l40s"\nkind = "cpu"', "ours is no gpu, as l40s is", "Leave kind out"),
         ('like = "l40s"\nbus_bandwidth_bytes_per_s = { 4 = 24.9 }', "is 24.9 among 4 GPUs", "write 23.5e9"),
         ('like = "l40s"\nbus_bandwidth_bytes_per_s = { four = 24e9 }', "is of 'four' GPUs", "number of GPUs"),

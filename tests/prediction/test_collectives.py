@@ -124,6 +124,13 @@ def test_an_entry_that_is_like_a_card_has_its_link(tmp_path: Path) -> None:
     assert exchange_notes(found, (4,)) == ()
 
 
+def test_over_nvlink_what_is_told_widens_nothing() -> None:
+    told = replace(link("b200"), bus_bandwidth={8: 700e9})
+    for nbytes in (1 << 10, 1 << 20, 1 << 28):
+        one, other = (collective_time("all_reduce", nbytes, 8, peer) for peer in (told, link("b200")))
+        assert one.high_s / one.low_s == pytest.approx(other.high_s / other.low_s)
+
+
 def test_where_no_bus_bandwidth_is_told_the_two_sorts_of_machines_are_named() -> None:
     partly = replace(link("l40s"), bus_bandwidth={2: 20e9, 4: 5.1e9})
     told, warning = exchange_notes(partly, (2, 4, 8))

@@ -69,6 +69,7 @@ BOUNDS = [stored(name, [value], "int64") for name, value in (("s", 0), ("e", 16)
         ("Slice", [X, *BOUNDS], {}, "move.Slice"),
         ("Slice", [X, *BOUNDS, stored("t", [2], "int64")], {}, "move.SliceSteps"),
         ("Slice", [X, *BOUNDS, stored("t", [-1], "int64")], {}, "move.SliceSteps"),
+        ("Slice", [X, *BOUNDS[:2], stored("a", [1], "int64"), stored("t", [2], "int64")], {}, "move.Slice"),
         ("GatherElements", [X, PLACES], {"axis": -1}, "move.GatherElements"),
         ("GatherElements", [X, PLACES], {"axis": 1}, "move.GatherElementsOuter"),
         ("ScatterElements", [X, PLACES, X], {"axis": 2}, "move.ScatterElements"),

@@ -233,8 +233,8 @@ SESSION_WIDTH = 1.35
 # A type, a figure or an architecture that had to be replaced by the nearest.
 SUBSTITUTE_WIDTH = 1.6
 # What sorts, searches, sums one by one, or goes to memory out of order: kernels of which no table and no record
-# has one. They are told as streams of their bytes, which they are not: 4 bytes out of order pass a sector of 32
-# and a sort passes its data many times. The width is assumed.
+# has one. They are told as streams of their bytes (cumulative sums by what their threads read), which they are
+# not: 4 bytes out of order pass a sector of 32 and a sort passes its data many times. The width is assumed.
 UNMEASURED_KERNELS = frozenset(
     {
         *("TopK", "CumSum", "NonZero", "Unique", "Compress", "NonMaxSuppression", "RoiAlign", "GridSample"),
