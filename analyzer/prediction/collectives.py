@@ -87,7 +87,8 @@ _PCIE_BELOW = (1.35, 1.8, 2.1)
 # Towards more: nine tenths of what the second sort of machines takes, of sums and of other kinds.
 _SUM_THROUGH_THE_HOST, _OTHERS_THROUGH_THE_HOST = (2.8, 4.5, 7.5), (2.8, 6.0, 9.5)
 # Where a machine's bus bandwidth over PCIe is told: nine tenths of both sorts in the tables; upwards what
-# messages take that all go through the host (16 kB among eight RTX PRO 6000: 26 us in one machine, 69 in another; ibid.).
+# messages take that all go through the host (16 kB among eight RTX PRO 6000: 26 us in one machine, 69 in
+# another; ibid.).
 _TOLD_BELOW, _TOLD_ABOVE = (2.0, 1.8, 1.5), (2.0, 2.6, 1.5)
 # Other links are taken for PCIe, of which nothing was measured.
 _UNMEASURED = 3.5
