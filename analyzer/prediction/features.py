@@ -568,9 +568,7 @@ _PROBED_ROW, _PROBED_KEPT = 1024, 8
 
 def _kept(node: Node) -> int:
     """How many a TopK keeps of each row; 0 where the data decide."""
-    given = node.input(1)
-    value = node.attributes.get("k") if given is None or given.value is None else given.value.reshape(-1)[0]
-    return int(value) if value is not None else 0
+    return value_of(node.input(1), int(node.attributes.get("k", 0)))
 
 
 def _row_of_top(length: int, kept: int) -> float:

@@ -57,12 +57,12 @@ _AXIS_IS_INPUT = 20
 
 
 def _butterflies(length: int) -> float:
-    """Of one transform; of a length that is no power of two three of twice that length (Bluestein)."""
+    """Of one transform; of a length that is no power of two those of longer ones (Bluestein)."""
     if length < 2:
         return float(length)
     if length & (length - 1) == 0:
         return length * math.log2(length)
-    # The filter's own transform is made once; what is left took as long as 2.3 (400: 64 to 97 us).
+    # The next power of two from twice the length; two of its transforms took as long (400: 64 to 97 us).
     longer = 1 << (2 * length - 1).bit_length()
     return _OF_OTHER_LENGTHS * longer * math.log2(longer)
 
