@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from types import ModuleType
 from typing import Any
@@ -23,6 +23,7 @@ from analyzer.loading.python.source_lines import shown_path
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import UserModel, load_user_model, path_of, user_failure
 from analyzer.loading.python.user_module import home_folder
+from analyzer.loading.python.without_values import WEIGHTLESS, Weights, built_with
 from analyzer.loading.torch_export.export import export_model
 from analyzer.progress import StageProgress
 from analyzer.record.quantities import Count
@@ -57,11 +58,11 @@ def python_model(reference: Reference) -> UserModel:
     Raises:
         ModelError: As ``load_user_model``.
     """
-    try:
-        return load_user_model(reference, meta=True)
-    except Exception:
-        # What fails on meta tensors may be ours alone; on real ones it is the user's to mend.
-        return load_user_model(reference, meta=False)
+    for weights in WEIGHTLESS:
+        # What fails without values may be ours alone; on real tensors it is the user's to mend.
+        with suppress(Exception):
+            return load_user_model(reference, weights=weights)
+    return load_user_model(reference, weights="real")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +166,7 @@ def live_model(model: Any, inputs: Any) -> UserModel:
     if inputs is not None:
         module.example_inputs = inputs  # type: ignore[attr-defined]  # what a user's file would define
     meta = any(parameter.is_meta for parameter in model.parameters())
-    return UserModel(model=model, name=type(model).__name__, module=module, meta=meta)
+    return UserModel(model=model, name=type(model).__name__, module=module, weights="meta" if meta else "real")
 
 
 def has_step_inputs(user: UserModel) -> bool:
@@ -199,8 +200,8 @@ def load_decoder(
     progress("exporting to ONNX")
     try:
         exported = export_model(user, step_inputs(user), DEFAULT_OPSET)
-        if user.meta and reference is not None and (exported.needs_values or exported.needs_real):
-            user = load_user_model(reference, meta=False)
+        if user.weights != "real" and reference is not None and (exported.needs_values or exported.needs_real):
+            user = load_user_model(reference, weights="real")
             exported = export_model(user, step_inputs(user), DEFAULT_OPSET)
     finally:
         user.model.train(training)
@@ -230,12 +231,12 @@ def step_inputs(user: UserModel) -> ExampleInputs:
         InputError: The function raises, or an axis follows none of them in a way that is known.
     """
     with cuda_is_elsewhere("meta" if user.meta else "cpu"):
-        arguments, keywords = _called(user, _BASE, meta=user.meta)
+        arguments, keywords = _called(user, _BASE, user.weights)
         register_containers(arguments, keywords)
         base = _shapes(arguments, keywords)
         moved = {}
         for size in _TAKEN:
-            moved[size] = _shapes(*_called(user, {**_BASE, size: _BASE[size] + 1}, meta=True))
+            moved[size] = _shapes(*_called(user, {**_BASE, size: _BASE[size] + 1}, "meta"))
             if [shape and len(shape) for shape in moved[size]] != [shape and len(shape) for shape in base]:
                 raise InputError(
                     f"example_inputs gives other tensors where {size} is one more: a step takes the same ones "
@@ -259,10 +260,11 @@ def step_inputs(user: UserModel) -> ExampleInputs:
     )
 
 
-def _called(user: UserModel, sizes: Mapping[str, int], *, meta: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    import torch
+def _called(
+    user: UserModel, sizes: Mapping[str, int], weights: Weights
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
-    with torch.device("meta") if meta else nullcontext():
+    with built_with(weights):
         try:
             return arguments_and_keywords(user, user.module.example_inputs(**sizes))
         except Exception as error:

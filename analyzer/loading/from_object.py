@@ -129,7 +129,7 @@ def _from_module(
     meta = any(parameter.is_meta for parameter in model.parameters())
     if meta and inputs is not None and not callable(inputs):
         module.example_inputs = _on_meta(inputs)  # type: ignore[attr-defined]  # as above
-    user = UserModel(model=model, name=type(model).__name__, module=module, meta=meta)
+    user = UserModel(model=model, name=type(model).__name__, module=module, weights="meta" if meta else "real")
     return _of_user(user, batch, specs, opset, progress, train)
 
 
@@ -152,11 +152,11 @@ def _of_user(
 ) -> Loaded:
     from analyzer.loading.python.left_out_inputs import left_out
 
-    model, meta = user.model, user.meta
+    model = user.model
     training = model.training  # given back below: the caller's model stays as it was
     model.eval()
     try:
-        example = resolve_inputs(user, specs, batch, meta=meta)
+        example = resolve_inputs(user, specs, batch)
         progress("exporting to ONNX")
         if train:
             from analyzer.loading.training.load_step import step_of_user

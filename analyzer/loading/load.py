@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from analyzer.errors import AnalyzerError, ExportError, InputError, ModelError, UsageError
+from analyzer.errors import AnalyzerError, ExportError, InputError, MemoryForeseenError, ModelError, UsageError
 from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading import cache as export_cache
 from analyzer.loading import reader
@@ -104,7 +104,7 @@ def _load_python(
             cached = entry and _from_entry(reference, entry, specs, batch, limits)
             if cached and cached.batch is not None and cached.supports(cached.batch):
                 return cached
-    loaded, dependencies = _export_python(reference, batch, specs, opset, progress, training)
+    loaded, dependencies = _export_python(reference, batch, specs, opset, progress, training, limits)
     if use_cache:
         fixed = None if loaded.symbol else (batch or 0)
         export_cache.keep(
@@ -209,7 +209,8 @@ def _export_python(
     specs: tuple[InputSpec, ...],
     opset: int,
     progress: StageProgress,
-    training: bool = False,
+    training: bool,
+    limits: Limits,
 ) -> tuple[Loaded, Dependencies]:
     from analyzer.loading.dependencies import recording
     from analyzer.loading.python.left_out_inputs import left_out
@@ -227,13 +228,15 @@ def _export_python(
         if training:
             from analyzer.loading.training.load_step import export_step
 
-            user, inputs, exported = export_step(reference, batch, specs, opset, progress)
+            user, inputs, exported = export_step(reference, batch, specs, opset, progress, limits.memory)
             if batch is None:
                 told = told_batch(user.module, inputs.batch)
                 exported = replace(exported, notes=(*exported.notes, *told))
             batch = inputs.batch
         else:
-            user, inputs, exported, batch = _export_first_that_works(reference, batch, specs, opset, progress)
+            user, inputs, exported, batch = _export_first_that_works(
+                reference, batch, specs, opset, progress, limits.memory
+            )
     path = path_of(user)
     loaded = Loaded(
         reference=reference,
@@ -256,34 +259,58 @@ def _export_python(
 
 
 def _export_first_that_works(
-    reference: Reference, batch: int | None, specs: tuple[InputSpec, ...], opset: int, progress: StageProgress
+    reference: Reference,
+    batch: int | None,
+    specs: tuple[InputSpec, ...],
+    opset: int,
+    progress: StageProgress,
+    memory_bytes: int,
 ) -> tuple[UserModel, ExampleInputs, Exported, int]:
-    """Meta build, then a real one, both again for Dynamo, then TorchScript; the first error is the one to tell.
+    """Builds without weights, then a real one, all again for Dynamo, then TorchScript.
 
-    torch.onnx.export tries Dynamo (``strict``) too (torch/onnx/_internal/exporter/_capture_strategies.py).
+    The first error of a real model is the one to tell. torch.onnx.export tries Dynamo (``strict``) too
+    (torch/onnx/_internal/exporter/_capture_strategies.py).
     """
     from analyzer.loading.python.user_model import load_user_model
+    from analyzer.loading.python.without_values import WEIGHTLESS
 
     first: AnalyzerError | None = None
-    for strict, meta in product((False, True), (True, False)):
+    weightless: Exception | None = None
+    for strict, weights in product((False, True), (*WEIGHTLESS, "real")):
         try:
-            user = load_user_model(reference, meta=meta, specs=specs)
-            inputs = resolve_inputs(user, specs, batch, meta=meta)
+            user = load_user_model(reference, weights=weights, specs=specs, memory_bytes=memory_bytes)
+            inputs = resolve_inputs(user, specs, batch)
             progress("exporting to ONNX")
             exported = export_any_batch(user, specs, inputs, opset, strict=strict)
+        except MemoryForeseenError as error:
+            raise _too_large(reference, error, weightless) from error
         except Exception as error:
-            if meta or strict:
-                continue  # a failure on meta tensors, or of Dynamo, may be ours alone
+            if weights != "real":
+                weightless = weightless if strict else error
+            if weights != "real" or strict:
+                continue  # a failure without values, or of Dynamo, may be ours alone
             # What fails on real tensors is the user's to mend.
             if not isinstance(error, ExportError):
                 raise
             first = error
         else:
-            if meta and (exported.needs_values or exported.needs_real):
+            incomplete = exported.needs_values or (exported.needs_real and user.meta)
+            if weights != "real" and incomplete:
                 continue
             return user, inputs, exported, inputs.batch
     assert first is not None
-    return (*_torchscript(reference, batch, specs, opset, first, progress),)
+    try:
+        return (*_torchscript(reference, batch, specs, opset, first, progress, memory_bytes),)
+    except MemoryForeseenError:
+        raise first from None
+
+
+def _too_large(reference: Reference, error: MemoryForeseenError, weightless: Exception | None) -> AnalyzerError:
+    """Why a model is built with its weights, and that these take too much memory."""
+    why = f" Without weights it fails: {str(weightless).rstrip('.')}." if weightless is not None else ""
+    return MemoryForeseenError(
+        f"{reference.text} has to be built with its weights. {error.message}{why}", hint=error.hint
+    )
 
 
 def export_any_batch(
@@ -305,7 +332,7 @@ def export_any_batch(
         exported = export_model(user, replace(inputs, batch_axes={}), opset, strict=strict)
         return replace(exported, static_batch=inputs.batch, notes=(*exported.notes, note))
     # The tracer fixes sizes 0 and 1, so a batch of 1 is traced as 2 and bound afterwards.
-    probe = inputs if inputs.batch > 1 else resolve_inputs(user, specs, 2, meta=user.meta)
+    probe = inputs if inputs.batch > 1 else resolve_inputs(user, specs, 2)
     try:
         exported = export_model(user, probe, opset, strict=strict)
         if exported.static_batch is None or probe is inputs:
@@ -323,12 +350,13 @@ def _torchscript(
     opset: int,
     first: AnalyzerError,
     progress: StageProgress,
+    memory_bytes: int,
 ) -> tuple[UserModel, ExampleInputs, Exported, int]:
     from analyzer.loading.python.user_model import load_user_model
     from analyzer.loading.torch_export.torchscript import export_torchscript
 
     progress("exporting to ONNX with TorchScript")
-    user = load_user_model(reference, meta=False, specs=specs)
-    inputs = resolve_inputs(user, specs, batch, meta=False)
+    user = load_user_model(reference, weights="real", specs=specs, memory_bytes=memory_bytes)
+    inputs = resolve_inputs(user, specs, batch)
     exported = export_torchscript(user, inputs, opset, first)
     return user, inputs, exported, inputs.batch

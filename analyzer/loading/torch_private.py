@@ -428,6 +428,20 @@ def fake_tensor_mode() -> FakeTensorMode:
     return FakeTensorMode(allow_non_fake_inputs=True)
 
 
+def dispatch_mode_class() -> Any:
+    """The class of modes that see each operator before it runs (torch/utils/_python_dispatch.py)."""
+    with _looking_up():
+        from torch.utils._python_dispatch import TorchDispatchMode
+    return TorchDispatchMode
+
+
+def tensor_factories() -> frozenset[Callable[..., Any]]:
+    """The functions that make a tensor on the default device (torch/utils/_device.py)."""
+    with _looking_up():
+        from torch.utils._device import _device_constructors
+    return frozenset(_device_constructors())
+
+
 def joint_graph_module(
     module: Module, arguments: tuple[Any, ...], decompositions: Mapping[OpOverload, PythonKernel]
 ) -> fx.GraphModule:

@@ -88,13 +88,13 @@ def _from_python(loaded: Loaded, batch: int | None, folder: Path, *, as_if_train
             )
     else:
         assert loaded.reference is not None
-        user = load_user_model(loaded.reference, meta=False, specs=loaded.specs)
+        user = load_user_model(loaded.reference, weights="real", specs=loaded.specs)
     import sys
 
     import torch
 
     with redirect_stdout(sys.stderr):
-        inputs = resolve_inputs(user, loaded.specs, batch, meta=False)
+        inputs = resolve_inputs(user, loaded.specs, batch)
     if loaded.step is not None:
         return _training_step(loaded, loaded.step, user, inputs, folder)
     tensors = [leaf for leaf in flatten(inputs.arguments, inputs.keywords) if hasattr(leaf, "detach")]

@@ -37,7 +37,7 @@ def built(tmp_path: Path) -> Callable[..., UserModel]:
         path = tmp_path / "net.py"
         path.write_text(HEAD + textwrap.dedent(code))
         reference = parse_reference(f"{path}:{behind}" if behind else str(path))
-        return load_user_model(with_arguments(reference, map(parse_argument, given)), meta=True)
+        return load_user_model(with_arguments(reference, map(parse_argument, given)), weights="meta")
 
     return build
 
@@ -418,5 +418,5 @@ def test_inputs_that_are_given_or_will_be_inferred_are_not_asked_for(
     (tmp_path / "speech.py").write_text(HEAD + textwrap.dedent(SPEECH))
     given = [parse_input(f"{name}=B,3") for name in ("sound", "tokens", "states", "weights")]
     with pytest.raises(ModelError) as caught:
-        load_user_model(parse_reference(str(tmp_path / "speech.py")), meta=True, specs=given)
+        load_user_model(parse_reference(str(tmp_path / "speech.py")), weights="meta", specs=given)
     assert "--arg words=... --input spare=B,...:float32`, or" in (caught.value.hint or "")

@@ -50,7 +50,7 @@ net = Net().to(device)
 Resolve = Callable[..., ExampleInputs]
 
 
-@pytest.fixture(params=[True, False], ids=["meta", "real"])
+@pytest.fixture(params=["meta", "small", "real"])
 def inputs(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., ExampleInputs]:
@@ -58,8 +58,8 @@ def inputs(
 
     def resolve(*parts: str, behind: str = "", batch: int = 3) -> ExampleInputs:
         Path("train.py").write_text(HEAD + "\n".join(map(textwrap.dedent, parts)) + LOOP)
-        user = load_user_model(parse_reference("train.py" + behind), meta=request.param)
-        return resolve_inputs(user, (), batch, meta=request.param)
+        user = load_user_model(parse_reference("train.py" + behind), weights=request.param)
+        return resolve_inputs(user, (), batch)
 
     return resolve
 
@@ -218,13 +218,13 @@ def test_a_file_that_changed_is_executed_again(tmp_path: Path, monkeypatch: pyte
     Path("train.py").write_text(HEAD + COUNTED + "import width\nnet = nn.Linear(width.WIDTH, 2)\nx = 1" + LOOP)
     reference = parse_reference("train.py")
     with executions_kept():
-        first, second = (load_user_model(reference, meta=True) for _ in range(2))
+        first, second = (load_user_model(reference, weights="meta") for _ in range(2))
         assert Path("count").read_text() == "x"
         assert first.model is not second.model  # what one was used for is not in the other
         Path("width.py").write_text("WIDTH = 40")
-        third = load_user_model(reference, meta=True)
+        third = load_user_model(reference, weights="meta")
     assert third.model.in_features == 40
-    load_user_model(reference, meta=True)
+    load_user_model(reference, weights="meta")
     assert Path("count").read_text() == "xxx"
 
 
@@ -234,7 +234,7 @@ def test_weights_of_a_kept_execution_are_those_of_the_first(
     monkeypatch.chdir(tmp_path)
     Path("net.py").write_text(HEAD + "class Net(nn.Linear):\n    def __init__(self): super().__init__(4, 2)\n")
     with executions_kept():
-        first, second = (load_user_model(parse_reference("net.py"), meta=False) for _ in range(2))
+        first, second = (load_user_model(parse_reference("net.py"), weights="real") for _ in range(2))
     assert torch.equal(first.model.get_parameter("weight"), second.model.get_parameter("weight"))
 
 
@@ -244,7 +244,7 @@ def test_what_failed_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.Monk
     with executions_kept():
         for _ in range(2):
             with pytest.raises(ModelError, match="raises while it is imported"):
-                load_user_model(parse_reference("train.py"), meta=True)
+                load_user_model(parse_reference("train.py"), weights="meta")
     assert Path("count").read_text() == "x"
 
 
@@ -265,9 +265,9 @@ def test_a_file_beside_the_script_is_looked_for_where_a_relative_path_fails(
     monkeypatch.chdir(tmp_path / "elsewhere")
     (tmp_path / "train.py").write_text("text = open('input.txt').read()")
     with pytest.raises(ModelError) as caught:
-        load_user_model(parse_reference("../train.py"), meta=True)
+        load_user_model(parse_reference("../train.py"), weights="meta")
     assert "or put a small file of the same form there" in (caught.value.hint or "")
     (tmp_path / "input.txt").write_text("words")
     with pytest.raises(ModelError) as caught:
-        load_user_model(parse_reference("../train.py"), meta=True)
+        load_user_model(parse_reference("../train.py"), weights="meta")
     assert f"go to {tmp_path} " in (caught.value.hint or "")

@@ -375,9 +375,9 @@ def test_trying_an_input_leaves_the_model_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "net.py"
     masked = PERCEIVER.format(masked="sim.masked_fill(~mask[:, None, :], -1e9)")
     path.write_text(f"from torch import nn\n{masked}")
-    user = load_user_model(parse_reference(str(path)), meta=False)
+    user = load_user_model(parse_reference(str(path)), weights="real")
     specs = [parse_input("queries=B,10,6"), parse_input("data=B,50,4")]
-    (note,) = left_out(user, resolve_inputs(user, specs, None, meta=False))
+    (note,) = left_out(user, resolve_inputs(user, specs, None))
     assert "mask=B,50:bool=1" in note
     # `forward` keeps its last scores: those of the trial, which have no data, are gone.
     assert not hasattr(user.model, "last")
@@ -400,9 +400,9 @@ def test_inputs_of_a_graph_that_were_left_out_are_as_large_as_those_given(tmp_pa
                 return torch.zeros_like(h).index_add_(0, edge_index[1], sent)
     """)
     )
-    user = load_user_model(parse_reference(str(path)), meta=False)
+    user = load_user_model(parse_reference(str(path)), weights="real")
     specs = [parse_input("x=50,6"), parse_input("edge_index=2,70:int64=0..49")]
-    assert left_out(user, resolve_inputs(user, specs, None, meta=False)) == (
+    assert left_out(user, resolve_inputs(user, specs, None)) == (
         "batch, edge_attr and edge_weight were left out (None); --input batch=50:int64=0..3 "
         "--input edge_attr=70,3:float32 --input edge_weight=... gives them.",
     )

@@ -37,8 +37,8 @@ def built(tmp_path: Path) -> Callable[[int], tuple[UserModel, ExampleInputs]]:
     def build(start: int) -> tuple[UserModel, ExampleInputs]:
         path = tmp_path / f"model_{start}.py"
         path.write_text(CODE.replace("START", str(start)))
-        user = load_user_model(parse_reference(str(path)), meta=False)
-        return user, resolve_inputs(user, (), None, meta=False)
+        user = load_user_model(parse_reference(str(path)), weights="real")
+        return user, resolve_inputs(user, (), None)
 
     return build
 

@@ -58,7 +58,7 @@ def load(tmp_path: Path) -> Callable[[str], Any]:
     def build(built: str) -> Any:
         path = tmp_path / "net.py"
         path.write_text(textwrap.dedent(ATTENTION))
-        return load_user_model(parse_reference(f"{path}:{built}"), meta=False)
+        return load_user_model(parse_reference(f"{path}:{built}"), weights="real")
 
     return build
 
@@ -90,17 +90,17 @@ def test_a_built_graph_model_is_offered_the_same_inputs_and_the_line_works(
 ) -> None:
     user = load(built)
     with pytest.raises(InputError) as caught:
-        resolve_inputs(user, [], None, meta=False)
+        resolve_inputs(user, [], None)
     line = f"--input x=100,16:float32 {EDGES} {GRAPHS}{edges}"
     assert (caught.value.hint or "").endswith(f"or give {line}.")
     specs = [parse_input(item.strip()) for item in line.split("--input ")[1:]]
-    inputs = resolve_inputs(user, specs, None, meta=False)
+    inputs = resolve_inputs(user, specs, None)
     assert user.model(*inputs.arguments, **inputs.keywords).shape == (4, 8)
 
 
 def test_edges_that_are_missing_join_the_nodes_that_are_given(load: Any) -> None:
     with pytest.raises(InputError, match="also needs edge_index") as caught:
-        resolve_inputs(load("Net(16)"), [parse_input("x=50,16")], None, meta=False)
+        resolve_inputs(load("Net(16)"), [parse_input("x=50,16")], None)
     assert caught.value.hint == "Add --input edge_index=2,400:int64=0..49."
 
 

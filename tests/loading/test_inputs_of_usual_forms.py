@@ -24,18 +24,18 @@ def load(tmp_path: Path) -> Callable[[str], Any]:
     def build(code: str, head: str = "") -> Any:
         path = tmp_path / "user_model.py"
         path.write_text(f'"""{head}"""\nimport torch\nfrom torch import nn\n' + textwrap.dedent(code))
-        return load_user_model(parse_reference(str(path)), meta=False)
+        return load_user_model(parse_reference(str(path)), weights="real")
 
     return build
 
 
 def guessed(user: Any) -> list[str]:
-    return [spec.text for spec in resolve_inputs(user, [], 2, meta=False).guessed]
+    return [spec.text for spec in resolve_inputs(user, [], 2).guessed]
 
 
 def offered(user: Any) -> str:
     with pytest.raises(InputError) as caught:
-        resolve_inputs(user, [], 2, meta=False)
+        resolve_inputs(user, [], 2)
     return caught.value.hint or ""
 
 
@@ -113,7 +113,7 @@ def test_a_graph_is_offered_whole_with_its_graph_of_each_node_and_the_line_works
     )
     assert hint.endswith(f"or give {line}.")
     specs = [parse_input(item.strip()) for item in line.split("--input ")[1:]]
-    inputs = resolve_inputs(user, specs, None, meta=False)
+    inputs = resolve_inputs(user, specs, None)
     assert user.model(*inputs.arguments, **inputs.keywords).shape == (4, 1)
 
 
@@ -141,7 +141,7 @@ KEYS = ["batch.user_id=B:int64=0..999", "batch.tags=B,128:int64=1..49", "batch.d
 
 def test_a_dict_is_told_by_the_keys_that_the_model_reads(load: Any) -> None:
     user = load(TOWER)
-    inputs = resolve_inputs(user, [], 3, meta=False)
+    inputs = resolve_inputs(user, [], 3)
     assert [spec.text for spec in inputs.guessed] == KEYS
     (batch,) = inputs.arguments
     assert {key: tuple(value.shape) for key, value in batch.items()} == {
@@ -156,7 +156,7 @@ def test_what_a_dict_holds_can_be_given_in_any_order_and_is_exported(load: Any, 
     user = load(TOWER)
     texts = {"dense": "=B,5", "tags": "=B,7:int64=1..49", "user_id": "=B:int64=0..999"}
     specs = [parse_input("batch" + written.format(key) + text) for key, text in texts.items()]
-    inputs = resolve_inputs(user, specs, 3, meta=False)
+    inputs = resolve_inputs(user, specs, 3)
     assert tuple(inputs.arguments[0]["tags"].shape) == (3, 7)
     loaded = load_model(parse_reference(user.module.__file__), batch=3, specs=specs, use_cache=False)
     assert [value.name for value in loaded.graph(3).inputs] == ["batch_dense", "batch_tags", "batch_user_id"]
@@ -165,7 +165,7 @@ def test_what_a_dict_holds_can_be_given_in_any_order_and_is_exported(load: Any, 
 
 def test_a_key_without_its_dict_is_answered_with_the_whole_line(load: Any) -> None:
     with pytest.raises(InputError, match="takes no input user_id") as caught:
-        resolve_inputs(load(TOWER), [parse_input("user_id=B:int64")], 2, meta=False)
+        resolve_inputs(load(TOWER), [parse_input("user_id=B:int64")], 2)
     line = " ".join(f"--input {text}" for text in KEYS)
     assert caught.value.hint == f"It takes batch. Of what it reads in a dict: {line}."
 
@@ -193,7 +193,7 @@ def test_boxes_of_a_transformer_are_offered_with_values_that_are_boxes(load: Any
         def build_model(): return Net()
     """)
     assert guessed(user) == ["input_ids=B,128:int64", "bbox=B,128,4:int64=0"]
-    inputs = resolve_inputs(user, [], 2, meta=False)
+    inputs = resolve_inputs(user, [], 2)
     assert torch.equal(inputs.arguments[1], torch.zeros(2, 128, 4, dtype=torch.int64))
 
 

@@ -43,7 +43,7 @@ def written(tmp_path: Path) -> Callable[[str], Path]:
 
 
 def built(path: Path) -> Any:
-    return load_user_model(parse_reference(str(path)), meta=False)
+    return load_user_model(parse_reference(str(path)), weights="real")
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
@@ -51,7 +51,7 @@ def test_a_packed_sequence_of_another_width_gets_the_size_that_fits(
     written: Callable[[str], Path], kind: str
 ) -> None:
     user = built(written(SPEECH.format(kind=kind)))
-    found = resolve_inputs(user, [], 2, meta=False)
+    found = resolve_inputs(user, [], 2)
     # Of 161 rows 81 are left, 4 channels each, 324; of 224, which is tried first, 112.
     assert tuple(found.arguments[0].shape) == (2, 1, 161, 224)
     assert found.origin == "inferred"
@@ -82,7 +82,7 @@ def test_a_size_that_several_axes_decide_is_solved_for_all_of_them(written: Call
                     return self.fc(self.conv(x).flatten(1))
         """)
     )
-    found = resolve_inputs(user, [], 2, meta=False)
+    found = resolve_inputs(user, [], 2)
     assert tuple(found.arguments[0].shape) == (2, 3, 44, 44)
 
 
@@ -100,7 +100,7 @@ def test_a_width_that_no_size_gives_is_told_without_an_offer(written: Callable[[
         """)
     )
     with pytest.raises(InputError, match=r"fc \(Linear\) takes 9601 features") as caught:
-        resolve_inputs(user, [], 2, meta=False)
+        resolve_inputs(user, [], 2)
     assert "It can be called" not in (caught.value.hint or "")
 
 

@@ -41,7 +41,7 @@ def load(tmp_path: Path) -> Callable[..., Any]:
     def build(code: str, name: str = "") -> Any:
         path = tmp_path / "user_model.py"
         path.write_text("import torch\nfrom torch import nn\n" + textwrap.dedent(code))
-        return load_user_model(parse_reference(f"{path}:{name}" if name else str(path)), meta=False)
+        return load_user_model(parse_reference(f"{path}:{name}" if name else str(path)), weights="real")
 
     return build
 
@@ -144,7 +144,7 @@ def test_all_inputs_without_a_default_are_named_each_with_its_own_type(load: Cal
         load,
     )
     with pytest.raises(InputError) as caught:
-        resolve_inputs(user, [], None, meta=False)
+        resolve_inputs(user, [], None)
     assert caught.value.hint == (
         "Add example_inputs(batch) to the file, or give --input tokens=B,128:int64 "
         "--input image=B,3,224,224:float32 --input mask=B,...:bool --input rows=B,...:int64, "
@@ -160,7 +160,7 @@ def test_all_inputs_without_a_default_are_named_each_with_its_own_type(load: Cal
 def test_what_else_the_model_needs_is_offered_with_its_own_type(load: Callable[..., Any]) -> None:
     user = model_with("x, tokens", "return self.fc(x).sum() + self.words(tokens).sum()", load)
     with pytest.raises(InputError, match="also needs tokens") as caught:
-        resolve_inputs(user, [parse_input("x=B,12")], None, meta=False)
+        resolve_inputs(user, [parse_input("x=B,12")], None)
     assert caught.value.hint == "Add --input tokens=B,128:int64."
 
 
@@ -185,7 +185,7 @@ def test_what_else_the_model_needs_is_offered_with_its_own_type(load: Callable[.
 def test_inputs_that_are_all_told_are_inferred(
     load: Callable[..., Any], parameters: str, body: str, told: list[str] | None
 ) -> None:
-    inputs = resolve_inputs(model_with(parameters, body, load), [], 3, meta=False)
+    inputs = resolve_inputs(model_with(parameters, body, load), [], 3)
     assert inputs.origin == "inferred"
     if told is not None:
         assert [spec.text for spec in inputs.guessed] == told
@@ -205,7 +205,7 @@ def test_a_single_input_that_does_not_fit_is_offered_as_its_reader_takes_it(load
         def build_model(): return Net()
     """)
     with pytest.raises(InputError, match="do not fit") as caught:
-        resolve_inputs(user, [], None, meta=False)
+        resolve_inputs(user, [], None)
     assert caught.value.hint == "Give the right shape, for example --input x=B,12:float32."
 
 
@@ -216,7 +216,7 @@ def test_lengths_of_sequences_are_as_long_as_the_sequences(load: Callable[..., A
         "return self.lstm(packed)[1][0]",
         load,
     )
-    inputs = resolve_inputs(user, [], 2, meta=False)
+    inputs = resolve_inputs(user, [], 2)
     assert [spec.text for spec in inputs.guessed] == ["x=B,128,16:float32", "lengths=B:int64=128"]
     assert torch.equal(inputs.arguments[1], torch.tensor([128, 128]))
 
@@ -249,7 +249,7 @@ def test_a_docstring_names_sizes_that_the_model_was_built_with(load: Callable[..
         """,
         "Net(n_mels=80)",
     )
-    inputs = resolve_inputs(user, [], 2, meta=False)
+    inputs = resolve_inputs(user, [], 2)
     assert [spec.text for spec in inputs.guessed] == ["feats=B,128,80:float32", "lengths=B:int64=128"]
 
 
@@ -293,7 +293,7 @@ TOKENS, MASK = "input_ids=B,128:int64", "attention_mask=B,128:int64=1"
 def test_the_standard_names_of_tokenizers_are_inferred(
     load: Callable[..., Any], parameters: str, body: str, told: list[str]
 ) -> None:
-    inputs = resolve_inputs(model_with(parameters, body, load), [], 2, meta=False)
+    inputs = resolve_inputs(model_with(parameters, body, load), [], 2)
     assert inputs.origin == "inferred"
     assert [spec.text for spec in inputs.guessed] == told
 
@@ -312,7 +312,7 @@ def test_what_a_model_of_transformers_takes_by_a_standard_name_is_known_under_an
                 return self.encoder(ids, attention_mask=mask)[0] * mask.unsqueeze(-1).float()
         def build_model(): return Net()
     """)
-    inputs = resolve_inputs(user, [], 2, meta=False)
+    inputs = resolve_inputs(user, [], 2)
     assert [spec.text for spec in inputs.guessed] == ["ids=B,128:int64", "mask=B,128:int64=1"]
 
 
@@ -322,7 +322,7 @@ def test_a_mask_that_is_missing_is_offered_as_long_as_the_tokens_that_are_given(
     body = "return self.words(input_ids) * attention_mask[..., None]"
     user = model_with("input_ids, attention_mask", body, load)
     with pytest.raises(InputError, match="also needs attention_mask") as caught:
-        resolve_inputs(user, [parse_input("input_ids=B,77:int64")], None, meta=False)
+        resolve_inputs(user, [parse_input("input_ids=B,77:int64")], None)
     assert caught.value.hint == "Add --input attention_mask=B,77:int64=1."
 
 
@@ -342,7 +342,7 @@ def test_lengths_behind_a_convolution_over_frames_are_inferred_with_the_frames(
                 return self.rnn(packed)[1]
         def build_model(): return Net()
     """)
-    inputs = resolve_inputs(user, [], 2, meta=False)
+    inputs = resolve_inputs(user, [], 2)
     # Frames of 40 channels, which a convolution takes second and the model takes last.
     assert [spec.text for spec in inputs.guessed] == ["x=B,128,40:float32", "lengths=B:int64=128"]
 

@@ -89,7 +89,7 @@ def test_arguments_reach_the_library_and_change_the_images() -> None:
 
 
 def test_a_name_of_torchvision_is_built_without_weights() -> None:
-    user = load_user_model(parse_reference("torchvision:resnet50(width=6)"), meta=True)
+    user = load_user_model(parse_reference("torchvision:resnet50(width=6)"), weights="meta")
     assert user.model.get_parameter("0.weight").shape == (6, 3, 3, 3)
     assert all(parameter.is_meta for parameter in user.model.parameters())
 

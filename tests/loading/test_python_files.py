@@ -14,6 +14,7 @@ from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.python.example_inputs import make_tensor, resolve_inputs
 from analyzer.loading.python.input_spec import parse_input
 from analyzer.loading.python.user_model import load_user_model
+from analyzer.loading.python.without_values import Weights
 
 HEAD = """
 import torch
@@ -23,10 +24,10 @@ from torch import nn
 
 @pytest.fixture
 def load(tmp_path: Path) -> Callable[..., Any]:
-    def build(code: Any, name: Any = None, *, meta: bool = True) -> Any:
+    def build(code: Any, name: Any = None, weights: Weights = "meta") -> Any:
         path = tmp_path / "user_model.py"
         path.write_text(HEAD + textwrap.dedent(code))
-        return load_user_model(parse_reference(f"{path}:{name}" if name else str(path)), meta=meta)
+        return load_user_model(parse_reference(f"{path}:{name}" if name else str(path)), weights=weights)
 
     return build
 
@@ -109,18 +110,18 @@ def test_a_file_that_raises_shows_its_own_line(load: Callable[..., Any]) -> None
     with pytest.raises(
         ModelError, match=r"user_model.py:\d+: weights = open\(.no-such-file.\).*FileNotFoundError"
     ):
-        load("weights = open('no-such-file')", meta=False)
+        load("weights = open('no-such-file')", weights="real")
 
 
 def test_a_missing_import_is_named(load: Callable[..., Any]) -> None:
     with pytest.raises(ModelError, match="no_such_package") as caught:
-        load("import no_such_package", meta=False)
+        load("import no_such_package", weights="real")
     assert "no_such_package" in caught.value.hint
 
 
 def test_a_syntax_error_names_the_line(load: Callable[..., Any]) -> None:
     with pytest.raises(ModelError, match="not valid Python: line 4"):
-        load("def broken(:", meta=False)
+        load("def broken(:", weights="real")
 
 
 def test_modules_beside_the_file_can_be_imported(load: Callable[..., Any], tmp_path: Path) -> None:
@@ -158,7 +159,7 @@ def test_example_inputs_are_called_with_the_batch(load: Callable[..., Any]) -> N
         model = nn.Linear(4, 4)
         def example_inputs(batch): return torch.randn(batch, 4)
     """)
-    inputs = resolve_inputs(user, [], 5, meta=True)
+    inputs = resolve_inputs(user, [], 5)
     assert inputs.arguments[0].shape == (5, 4)
     assert (inputs.origin, inputs.batch, inputs.batch_axes) == ("file", 5, {0: (0,)})
 
@@ -168,7 +169,7 @@ def test_the_batch_is_found_on_any_axis(load: Callable[..., Any]) -> None:
         model = nn.LSTM(4, 4)
         def example_inputs(batch=3): return torch.randn(9, batch, 4)
     """)
-    assert resolve_inputs(user, [], 6, meta=True).batch_axes == {0: (1,)}
+    assert resolve_inputs(user, [], 6).batch_axes == {0: (1,)}
 
 
 def test_a_variable_is_rebatched_by_repeating_rows_of_the_inputs_that_share_the_dimension(
@@ -180,9 +181,9 @@ def test_a_variable_is_rebatched_by_repeating_rows_of_the_inputs_that_share_the_
         example_inputs = (torch.tensor([[1.0], [2.0]]), torch.ones(5, 5))
     """,
         "add",
-        meta=False,
+        weights="real",
     )
-    inputs = resolve_inputs(user, [], 5, meta=False)
+    inputs = resolve_inputs(user, [], 5)
     assert inputs.arguments[0].flatten().tolist() == [1, 2, 1, 2, 1]
     assert inputs.arguments[1].shape == (5, 5)
     assert inputs.batch_axes == {0: (0,)}
@@ -194,7 +195,7 @@ def test_a_dict_of_inputs_becomes_keywords(load: Callable[..., Any]) -> None:
             def forward(self, *, left, right): return left + right
         example_inputs = {"left": torch.ones(2, 3), "right": torch.ones(2, 3)}
     """)
-    inputs = resolve_inputs(user, [], None, meta=True)
+    inputs = resolve_inputs(user, [], None)
     assert set(inputs.keywords) == {"left", "right"}
 
 
@@ -203,7 +204,7 @@ def test_input_options_come_before_the_file(load: Callable[..., Any]) -> None:
         model = nn.Linear(4, 4)
         example_inputs = torch.randn(1, 4)
     """)
-    inputs = resolve_inputs(user, [parse_input("input=B,7,4:float16")], 2, meta=True)
+    inputs = resolve_inputs(user, [parse_input("input=B,7,4:float16")], 2)
     assert inputs.origin == "given"
     assert inputs.arguments[0].shape == (2, 7, 4)
     assert str(inputs.arguments[0].dtype) == "torch.float16"
@@ -222,7 +223,7 @@ def test_inputs_are_inferred_from_the_first_layers(
     load: Callable[..., Any], layers: str, shape: tuple[int, ...]
 ) -> None:
     user = load(f"model = nn.Sequential({layers})")
-    inputs = resolve_inputs(user, [], 4, meta=True)
+    inputs = resolve_inputs(user, [], 4)
     assert inputs.origin == "inferred"
     assert tuple(inputs.arguments[0].shape) == shape
 
@@ -236,7 +237,6 @@ def test_inputs_that_cannot_be_inferred_show_the_option_to_write(load: Callable[
         """),
             [],
             None,
-            meta=True,
         )
     assert "--input image=B,...:float32 --input mask=B,...:float32" in caught.value.hint
 
@@ -244,7 +244,7 @@ def test_inputs_that_cannot_be_inferred_show_the_option_to_write(load: Callable[
 def test_an_input_that_the_model_does_not_take_is_refused(load: Callable[..., Any]) -> None:
     user = load("model = nn.Linear(4, 4)")
     with pytest.raises(InputError, match="takes no input x"):
-        resolve_inputs(user, [parse_input("x=B,4")], None, meta=True)
+        resolve_inputs(user, [parse_input("x=B,4")], None)
 
 
 NODES_AND_EDGES = """
@@ -260,12 +260,12 @@ NODES_AND_EDGES = """
 
 
 def test_nodes_of_a_graph_are_no_batch(load: Callable[..., Any]) -> None:
-    inputs = resolve_inputs(load(NODES_AND_EDGES), (), None, meta=True)
+    inputs = resolve_inputs(load(NODES_AND_EDGES), (), None)
     assert (inputs.batch, dict(inputs.batch_axes)) == (1, {})
 
 
 def test_nodes_of_a_graph_are_a_batch_where_that_is_asked(load: Callable[..., Any]) -> None:
-    inputs = resolve_inputs(load(NODES_AND_EDGES), (), 100, meta=True)
+    inputs = resolve_inputs(load(NODES_AND_EDGES), (), 100)
     assert inputs.batch == 100
 
 
@@ -276,12 +276,12 @@ def test_an_empty_axis_is_a_size() -> None:
 @pytest.mark.parametrize("dtype", sorted(set(DTYPES) - {"undefined", "string"}))
 def test_an_input_has_the_type_that_was_given_or_is_an_error_of_usage(dtype: str) -> None:
     # PyTorch 2.13 has names for types that are packed into bytes, and no tensors of them.
-    packed = re.fullmatch(r"u?int[24]|float[46]\w+", dtype) is not None
+    packed = re.fullmatch(r"u?int[24]|float[46]e\w+", dtype) is not None
     spec = parse_input(f"x=B,8:{dtype}")
     if packed:
         with pytest.raises(UsageError, match=f"no tensors of {dtype}"):
-            make_tensor(spec, 2, meta=False)
+            make_tensor(spec, 2, "real")
         return
-    made = make_tensor(spec, 2, meta=False)
+    made = make_tensor(spec, 2, "real")
     named = str(made.dtype).removeprefix("torch.").replace("_", "").replace("e8m0fnu", "e8m0")
     assert (named, made.shape) == (dtype, (2, 8))

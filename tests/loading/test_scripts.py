@@ -18,6 +18,7 @@ from analyzer.loading.python.input_spec import parse_input
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import UserModel, load_user_model
 from analyzer.loading.python.user_source.training_loops import before_training
+from analyzer.loading.python.without_values import Weights
 
 HEAD = """
 import copy
@@ -44,10 +45,10 @@ TRAINED = """
 def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., UserModel]:
     monkeypatch.chdir(tmp_path)
 
-    def build(code: str, behind: str = "", *inputs: str, meta: bool = False) -> UserModel:
+    def build(code: str, behind: str = "", *inputs: str, weights: Weights = "real") -> UserModel:
         Path("train.py").write_text(HEAD + textwrap.dedent(code))
         reference = parse_reference(f"train.py:{behind}" if behind else "train.py")
-        return load_user_model(reference, meta=meta, specs=[*map(parse_input, inputs)])
+        return load_user_model(reference, weights=weights, specs=[*map(parse_input, inputs)])
 
     return build
 
@@ -323,7 +324,7 @@ def test_where_a_part_of_the_call_is_computed_or_calls_differ_the_arguments_are_
 def test_arguments_that_are_given_stay_and_the_files_call_gives_the_others(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(HEAD + textwrap.dedent(CALLED))
-    model: Any = load_user_model(parse_reference(f"{path}:Net(outer=9)"), meta=True).model
+    model: Any = load_user_model(parse_reference(f"{path}:Net(outer=9)"), weights="meta").model
     assert (model.in_features, model.out_features) == (8, 9)
 
 
@@ -350,7 +351,7 @@ def test_what_is_warned_of_while_inputs_are_but_tried_is_not_shown(
     user: Callable[..., UserModel], recwarn: pytest.WarningsRecorder
 ) -> None:
     found = user("    import warnings" + LISTED)
-    resolve_inputs(found, [], 2, meta=False)
+    resolve_inputs(found, [], 2)
     assert not [*recwarn]
 
 

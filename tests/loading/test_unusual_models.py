@@ -99,22 +99,22 @@ def test_a_script_that_parses_its_command_line_sees_none_of_ours(
         parser.add_argument("--width", type=int, default=6)
         model = nn.Linear(parser.parse_args().width, 2)
     """)
-    assert load_user_model(reference, meta=True).model.in_features == 6
+    assert load_user_model(reference, weights="meta").model.in_features == 6
     assert sys.argv[0] == "analyze"
 
 
 def test_a_script_that_exits_is_one_clear_error(write: Callable[..., Any]) -> None:
     with pytest.raises(ModelError, match="SystemExit") as caught:
-        load_user_model(write("import sys\nmodel = nn.Linear(1, 1)\nsys.exit(0)"), meta=True)
+        load_user_model(write("import sys\nmodel = nn.Linear(1, 1)\nsys.exit(0)"), weights="meta")
     assert "__main__" in caught.value.hint
     with pytest.raises(ModelError, match="SystemExit"):
-        load_user_model(write("def build_model(): raise SystemExit(1)"), meta=True)
+        load_user_model(write("def build_model(): raise SystemExit(1)"), weights="meta")
 
 
 def test_wrappers_for_several_devices_and_compilation_come_off(write: Callable[..., Any]) -> None:
     user = load_user_model(
         write("def build_model(): return torch.compile(nn.DataParallel(nn.Sequential(nn.Linear(4, 4))))"),
-        meta=True,
+        weights="meta",
     )
     assert [name for name, _ in user.model.named_parameters()] == ["0.weight", "0.bias"]
 
@@ -124,7 +124,7 @@ def test_a_missing_checkpoint_says_where_paths_start(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ModelError, match=r"best\.pt") as caught:
-        load_user_model(write("def build_model(): return torch.load('best.pt')"), meta=True)
+        load_user_model(write("def build_model(): return torch.load('best.pt')"), weights="meta")
     assert str(tmp_path) in caught.value.hint
 
 
@@ -140,7 +140,7 @@ def test_a_checkpoint_copied_into_a_model_without_weights_warns_of_nothing(
             model.load_state_dict(state)
             return model
         """),
-        meta=True,
+        weights="meta",
     )
     assert not recwarn.list
 
@@ -402,14 +402,14 @@ def test_a_file_with_relative_imports_is_a_module_of_its_package(tmp_path: Path)
     (folder / "__init__.py").touch()
     (folder / "blocks.py").write_text(HEAD + "Block = nn.Linear")
     (folder / "net.py").write_text("from .blocks import Block\nmodel = Block(4, 2)")
-    user = load_user_model(parse_reference(str(folder / "net.py")), meta=True)
+    user = load_user_model(parse_reference(str(folder / "net.py")), weights="meta")
     assert user.model.in_features == 4
     assert user.module.__name__ == "inner_of_a_package.net"
 
 
 def test_a_relative_import_that_fails_is_one_clear_error(write: Callable[..., Any]) -> None:
     with pytest.raises(ModelError, match="No module named"):
-        load_user_model(write("from .other import Net"), meta=True)
+        load_user_model(write("from .other import Net"), weights="meta")
 
 
 def test_a_saved_program_counts_its_parameters_alone_and_keeps_to_its_batches(tmp_path: Path) -> None:
@@ -499,7 +499,7 @@ def test_a_model_that_is_set_to_none_is_no_candidate(write: Callable[..., Any]) 
         class Net(nn.Linear):
             def __init__(self): super().__init__(2, 2)
         """),
-        meta=True,
+        weights="meta",
     )
     assert user.name == "Net"
 

@@ -39,8 +39,8 @@ def counted_by_pytorch(path: Any) -> Any:
     from analyzer.loading.training.joint_graph import with_loss
     from analyzer.loading.training.recipe import find_recipe
 
-    user = load_user_model(parse_reference(str(path)), meta=False)
-    inputs = resolve_inputs(user, (), None, meta=False)
+    user = load_user_model(parse_reference(str(path)), weights="real")
+    inputs = resolve_inputs(user, (), None)
     model = user.model.train()
     recipe = find_recipe(user, inputs, model(*inputs.arguments))
     with contextlib.ExitStack() as stack:

@@ -6,12 +6,12 @@ import inspect
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
-from analyzer.errors import InputError, UsageError
+from analyzer.errors import InputError, ModelError, UsageError
 from analyzer.loading.python.documented_shapes import image_side
 from analyzer.loading.python.forward_reads import ToldInput, is_graph, options_to_give, told_inputs
 from analyzer.loading.python.graph_inputs import inputs_on_line, is_one_graph, needed, of_graph_given
@@ -20,12 +20,13 @@ from analyzer.loading.python.input_spec import InputSpec, drawn_values
 from analyzer.loading.python.layer_inputs import shapes_taken_by, with_side
 from analyzer.loading.python.named_inputs import MASKS
 from analyzer.loading.python.nested_inputs import names_in_order, nested, parameter_of
-from analyzer.loading.python.plain_call import Misfit, call, given_width, misfit
+from analyzer.loading.python.plain_call import Misfit, call, first_rows, given_width, misfit
 from analyzer.loading.python.solved_sizes import with_width
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import DEFAULT_BATCH, UserModel, call_example_inputs
 from analyzer.loading.python.user_source.script_data import script_data
 from analyzer.loading.python.user_source.script_sizes import script_sizes
+from analyzer.loading.python.without_values import Weights, built_with
 from analyzer.loading.torch_private import leaves_with_steps, tree_leaves, tree_map
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ InputsOrigin = Literal["given", "file", "inferred"]
 
 # Calls to try before inputs count as not to be told.
 _MOST_TRIALS = 24
-_PART_OF_A_BYTE = re.compile(r"u?int[24]|float[46]\w*")
+_PART_OF_A_BYTE = re.compile(r"u?int[24]|float[46]e\w*")
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _POSITIONAL_ONLY = (inspect.Parameter.POSITIONAL_ONLY, *_VARIADIC)
 
@@ -67,40 +68,35 @@ class ExampleInputs:
     notes: tuple[str, ...] = ()
 
 
-def resolve_inputs(
-    user: UserModel, specs: Sequence[InputSpec], batch: int | None, *, meta: bool
-) -> ExampleInputs:
+def resolve_inputs(user: UserModel, specs: Sequence[InputSpec], batch: int | None) -> ExampleInputs:
     """The example inputs of a Python model, in the contract's order: ``--input``, the file, inferred.
 
     Args:
         user: The model and its file.
         specs: The ``--input`` options.
         batch: The batch wanted, None for the inputs' own.
-        meta: Whether to make meta tensors.
 
     Raises:
         InputError: None of the three works.
     """
-    with cuda_is_elsewhere("meta" if meta else "cpu"):
-        inputs = _first_source(user, specs, batch, meta=meta)
+    with cuda_is_elsewhere("meta" if user.meta else "cpu"):
+        inputs = _first_source(user, specs, batch)
         _complete_lazy_layers(user, inputs)
     return inputs
 
 
-def _first_source(
-    user: UserModel, specs: Sequence[InputSpec], batch: int | None, *, meta: bool
-) -> ExampleInputs:
+def _first_source(user: UserModel, specs: Sequence[InputSpec], batch: int | None) -> ExampleInputs:
     if specs:
         _require_batch(specs, batch or 1)
-        return _from_specs(user, specs, batch or 1, meta=meta)
-    offered = call_example_inputs(user, batch, meta=meta)
+        return _from_specs(user, specs, batch or 1)
+    offered = call_example_inputs(user, batch)
     if offered is not None:
         inputs = _from_file(user, offered, batch)
         assumed = _assumed(user, inputs)
         return replace(inputs, origin="inferred", guessed=assumed) if assumed else inputs
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of inputs that are but tried
-        return _from_data(user, batch or 1, meta=meta) or _inferred(user, batch or 1, meta=meta)
+        return _from_data(user, batch or 1) or _inferred(user, batch or 1)
 
 
 def _assumed(user: UserModel, inputs: ExampleInputs) -> tuple[InputSpec, ...]:
@@ -145,9 +141,12 @@ def _complete_lazy_layers(user: UserModel, inputs: ExampleInputs) -> None:
     from torch.nn.parameter import is_lazy
 
     if any(is_lazy(parameter) for parameter in user.model.parameters()):
+        if user.weights == "small":
+            raise ModelError(f"The layers of {user.name} get their sizes in its first call.")
         # A call that fails is explained where the model is traced.
-        with suppress(Exception), torch.no_grad():
-            user.model(*inputs.arguments, **inputs.keywords)
+        with suppress(Exception), torch.no_grad(), built_with(user.weights, user.memory_bytes):
+            arguments, keywords = first_rows(inputs)
+            user.model(*arguments, **keywords)
 
 
 def flatten(arguments: Tree, keywords: Tree) -> list[Any]:
@@ -248,7 +247,7 @@ def _follows_the_batch(user: UserModel, leaves: list[Any], batch: int, *, if_unk
     Not known where the function is not safe on the meta device.
     """
     try:
-        other = flatten(*arguments_and_keywords(user, call_example_inputs(user, batch + 1, meta=True)))
+        other = flatten(*arguments_and_keywords(user, call_example_inputs(user, batch + 1, "meta")))
     except InputError:
         return if_unknown
     return [getattr(leaf, "shape", leaf) for leaf in leaves] != [getattr(leaf, "shape", leaf) for leaf in other]
@@ -276,7 +275,7 @@ def _batch_axes(user: UserModel, leaves: list[Any], batch: int) -> dict[int, tup
         return {}
     try:
         leaves_of_one_more = flatten(
-            *arguments_and_keywords(user, call_example_inputs(user, batch + 1, meta=True))
+            *arguments_and_keywords(user, call_example_inputs(user, batch + 1, "meta"))
         )
     except InputError:  # the function is not safe on the meta device: the leading axis has to do
         return {
@@ -336,7 +335,7 @@ def forward_parameters(user: UserModel) -> list[inspect.Parameter]:
     ]
 
 
-def _from_specs(user: UserModel, specs: Sequence[InputSpec], batch: int, *, meta: bool) -> ExampleInputs:
+def _from_specs(user: UserModel, specs: Sequence[InputSpec], batch: int) -> ExampleInputs:
     parameters = forward_parameters(user)
     known = [item.name for item in parameters]
     variadic = any(item.kind in _VARIADIC for item in parameters)
@@ -354,7 +353,7 @@ def _from_specs(user: UserModel, specs: Sequence[InputSpec], batch: int, *, meta
     if missing:
         told = [as_long_as_given(item, specs) for item in told_inputs(user.model, missing)]
         raise InputError(f"{user.name} also needs {', '.join(missing)}.", hint=f"Add {options_to_give(told)}.")
-    return _called_with(user, specs, batch, "given", meta=meta)
+    return _called_with(user, specs, batch, "given")
 
 
 def _taken_by(user: UserModel, known: Sequence[str]) -> str:
@@ -375,7 +374,7 @@ def as_long_as_given(told: ToldInput, given: Sequence[InputSpec]) -> ToldInput:
 
 
 def _called_with(
-    user: UserModel, specs: Sequence[InputSpec], batch: int, origin: InputsOrigin, *, meta: bool
+    user: UserModel, specs: Sequence[InputSpec], batch: int, origin: InputsOrigin
 ) -> ExampleInputs:
     """A call with what these say."""
     parameters = forward_parameters(user)
@@ -384,7 +383,7 @@ def _called_with(
     by_name = {spec.name: spec for spec in specs}
     names = sorted(by_name, key=lambda name: order.get(parameter_of(name), len(known)))
     ordered = [by_name[name] for name in names_in_order(names)]
-    tensors = nested({spec.name: make_tensor(spec, batch, meta=meta) for spec in ordered})
+    tensors = nested({spec.name: make_tensor(spec, batch, user.weights, user.memory_bytes) for spec in ordered})
     axes = {
         position: tuple(axis for axis, size in enumerate(spec.shape) if size is None)
         for position, spec in enumerate(ordered)
@@ -404,7 +403,7 @@ def _called_with(
     )
 
 
-def make_tensor(spec: InputSpec, batch: int, *, meta: bool) -> Tensor:
+def make_tensor(spec: InputSpec, batch: int, weights: Weights, memory_bytes: int | None = None) -> Tensor:
     """Values as they are said; else normal floats, true booleans, integers 0 or 1 (valid in any table).
 
     Raises:
@@ -425,8 +424,8 @@ def make_tensor(spec: InputSpec, batch: int, *, meta: bool) -> Tensor:
     if spec.values is None and whole:
         # Drawn by the input's name, as said ones are: the sizes that they decide are then known without a run.
         spec = replace(spec, values=(0, 1))
-    with torch.device("meta") if meta else nullcontext():
-        if spec.values is not None and not meta:
+    with built_with(weights, memory_bytes):
+        if spec.values is not None and weights != "meta":
             return torch.from_numpy(drawn_values(spec, sizes, whole=not dtype.is_floating_point)).to(dtype)
         if dtype.is_floating_point or dtype.is_complex:
             return torch.randn(sizes).to(dtype)
@@ -435,14 +434,14 @@ def make_tensor(spec: InputSpec, batch: int, *, meta: bool) -> Tensor:
         return torch.randint(0, 2, sizes, dtype=dtype)
 
 
-def _from_data(user: UserModel, batch: int, *, meta: bool) -> ExampleInputs | None:
+def _from_data(user: UserModel, batch: int) -> ExampleInputs | None:
     """Inputs like what the file has ready to train with; None where the model takes nothing of it."""
     names = [item.name for item in needed(forward_parameters(user)) if item.kind not in _VARIADIC]
     for data in script_data(user.module, user.model, names, batch):
         if not _types_fit(user, data.specs):
             continue
-        inputs = _called_with(user, data.specs, batch, "file", meta=meta)
-        if not meta:
+        inputs = _called_with(user, data.specs, batch, "file")
+        if not user.meta:
             order = [spec.name for spec in data.specs]
             tensors = dict(zip(order, data.tensors(batch), strict=True))
             inputs = replace(
@@ -468,7 +467,7 @@ def _types_fit(user: UserModel, specs: Sequence[InputSpec]) -> bool:
     return True
 
 
-def _inferred(user: UserModel, batch: int, *, meta: bool) -> ExampleInputs:
+def _inferred(user: UserModel, batch: int) -> ExampleInputs:
     sizes = script_sizes(user.module, user.model)
     parameters_taken = [item for item in forward_parameters(user) if item.kind not in _VARIADIC]
     parameters = needed(parameters_taken)
@@ -478,7 +477,7 @@ def _inferred(user: UserModel, batch: int, *, meta: bool) -> ExampleInputs:
     def fitting(further: Sequence[tuple[InputSpec, ...]]) -> ExampleInputs | None:
         named = [] if sizes is None else [*dict.fromkeys(map(sizes.in_place_of_usual, further))]
         for specs in [*named, *(item for item in further if item not in named)]:
-            inputs = _called_with(user, specs, batch, "inferred", meta=meta)
+            inputs = _called_with(user, specs, batch, "inferred")
             problem = _call_failure(user, inputs)
             if problem is None:
                 note = sizes.note(specs) if sizes is not None and specs in named else ""
@@ -515,7 +514,7 @@ def _inferred(user: UserModel, batch: int, *, meta: bool) -> ExampleInputs:
             f"The inputs of {user.name} cannot be told from its layers.",
             hint=f"Add example_inputs(batch) to the file, or give {line}.",
         )
-    return _solved_or_refused(user, told, trials, problems[0], batch, meta=meta)
+    return _solved_or_refused(user, told, trials, problems[0], batch)
 
 
 def _graph_to_size(user: UserModel, parameters: Sequence[inspect.Parameter]) -> InputError:
@@ -539,32 +538,30 @@ def _solved_or_refused(
     trials: Sequence[tuple[InputSpec, ...]],
     problem: Exception,
     batch: int,
-    *,
-    meta: bool,
 ) -> ExampleInputs:
     """Of guesses none of which fits, the size that the layer which failed takes, if there is one."""
     found = misfit(user.model, problem)
-    solved = None if found is None else _solved(user, found, trials, batch, meta=meta)
+    solved = None if found is None else _solved(user, found, trials, batch)
     if solved is None:
         raise _unfit(user, told, trials, found.text if found is not None else _first_line(problem))
     return solved
 
 
 def _solved(
-    user: UserModel, found: Misfit, trials: Sequence[tuple[InputSpec, ...]], batch: int, *, meta: bool
+    user: UserModel, found: Misfit, trials: Sequence[tuple[InputSpec, ...]], batch: int
 ) -> ExampleInputs | None:
     """Inputs of the least size that gives the layer which failed its width; None where there are none."""
     names = [spec.name for spec in trials[0]]
     others = [[spec for specs in trials for spec in specs if spec.name == name] for name in names]
 
     def width_at(specs: tuple[InputSpec, ...]) -> int | None:
-        inputs = _called_with(user, specs, 1, "inferred", meta=meta)
-        return given_width(user.model, found.path, inputs.arguments, inputs.keywords)
+        inputs = _called_with(user, specs, 1, "inferred")
+        return given_width(user, found.path, inputs)
 
     specs = with_width(trials[0], others, found.taken, width_at)
     if specs is None:
         return None
-    inputs = _called_with(user, specs, batch, "inferred", meta=meta)
+    inputs = _called_with(user, specs, batch, "inferred")
     return inputs if _call_failure(user, inputs) is None else None
 
 
@@ -597,7 +594,7 @@ def _fail_in_one_layer(user: UserModel, problems: Sequence[Exception]) -> bool:
 def _call_failure(user: UserModel, inputs: ExampleInputs) -> Exception | None:
     """What a forward call raises, None if it does not."""
     try:
-        call(user.model, inputs.arguments, inputs.keywords)
+        call(user, inputs)
     except Exception as error:
         return error
     return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ from analyzer.loading.python.input_spec import InputSpec
 from analyzer.loading.python.layer_inputs import TOKENS
 from analyzer.loading.python.plain_call import call
 from analyzer.loading.python.user_model import UserModel
-from analyzer.loading.torch_private import fake_tensor_mode, tree_map
+from analyzer.loading.torch_private import tree_map
 from analyzer.record.analysis import LEFT_OUT
 from analyzer.text import listed
 
@@ -186,30 +185,12 @@ def _fits(user: UserModel, inputs: ExampleInputs, spec: InputSpec) -> bool:
         if not isinstance(leaf, torch.Tensor):
             return leaf
         shape = [batch if axis in axes else size for axis, size in enumerate(leaf.shape)]
-        return torch.empty(shape, dtype=leaf.dtype, device=leaf.device)
+        return torch.empty(shape, dtype=leaf.dtype, device="meta")
 
-    devices = {leaf.device for leaf in flatten(inputs.arguments, inputs.keywords) if hasattr(leaf, "device")}
+    arguments, keywords = tree_map(at_batch, (inputs.arguments, dict(inputs.keywords)))
+    further = torch.empty(spec.sizes(batch), dtype=getattr(torch, spec.dtype), device="meta")
     try:
-        with fake_tensor_mode(), _unchanged(user.model):
-            arguments, keywords = tree_map(at_batch, (inputs.arguments, dict(inputs.keywords)))
-            further = torch.empty(
-                spec.sizes(batch), dtype=getattr(torch, spec.dtype), device=next(iter(devices), "cpu")
-            )
-            call(user.model, arguments, {**keywords, spec.name: further})
+        call(user, replace(inputs, arguments=arguments, keywords={**keywords, spec.name: further}))
     except Exception:  # whatever a forward raises; what needs data is not told either
         return False
     return True
-
-
-@contextmanager
-def _unchanged(model: Module) -> Iterator[None]:
-    """Gives modules their attributes and buffers back: a ``forward`` may keep what it made."""
-    tables = [table for module in model.modules() for table in (vars(module), vars(module).get("_buffers", {}))]
-    kept = [(table, dict(table)) for table in tables]
-    try:
-        yield
-    finally:
-        for table, before in kept:
-            if table.keys() != before.keys() or any(table[key] is not before[key] for key in before):
-                table.clear()
-                table.update(before)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
+from analyzer.loading.python.without_values import built_with, fake_like, without_data
+from analyzer.loading.torch_private import fake_tensor_mode, tree_leaves, tree_map
+
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
+
+    from analyzer.loading.python.example_inputs import ExampleInputs
+    from analyzer.loading.python.user_model import UserModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,16 +43,52 @@ class Misfit:
         return f"{called} takes {self.taken} {self.axis_name} and gets {self.given}"
 
 
-def call(model: Module, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
-    """What the model gives, without gradients.
+def call(user: UserModel, inputs: ExampleInputs) -> None:
+    """Call the model without values, or, where that fails for one that has all of them, on two rows.
 
     Raises:
         Exception: Whatever the model raises, or PyTorch's own error where its layers would read beyond weights.
+        MemoryForeseenError: The call on values takes more memory than it may.
     """
     import torch
 
+    model = user.model
     with torch.no_grad(), _packed_sequences_checked(model), _channels_checked(model):
-        return model(*arguments, **keywords)
+        if user.meta:
+            model(*inputs.arguments, **inputs.keywords)
+            return
+        try:
+            _call_without_values(model, inputs)
+        except Exception:  # control flow may depend on values, and arithmetic leave PyTorch
+            if user.weights != "real":
+                raise
+        else:
+            return
+        arguments, keywords = first_rows(inputs)
+        with built_with("real", user.memory_bytes):
+            model(*arguments, **keywords)
+
+
+def _call_without_values(model: Module, inputs: ExampleInputs) -> None:
+    mode = fake_tensor_mode()
+    arguments, keywords = tree_map(
+        lambda leaf: fake_like(leaf, mode), (inputs.arguments, dict(inputs.keywords))
+    )
+    with without_data(model, mode), mode:
+        model(*arguments, **keywords)
+
+
+def first_rows(inputs: ExampleInputs) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Return the inputs at a batch of at most two, where their axes that follow the batch are known."""
+    places = iter(range(len(tree_leaves((inputs.arguments, dict(inputs.keywords))))))
+
+    def cut(leaf: Any) -> Any:
+        for axis in inputs.batch_axes.get(next(places), ()):
+            leaf = leaf.narrow(axis, 0, min(2, leaf.shape[axis]))
+        return leaf
+
+    arguments, keywords = tree_map(cut, (inputs.arguments, dict(inputs.keywords)))
+    return arguments, keywords
 
 
 def misfit(model: Module, error: BaseException) -> Misfit | None:
@@ -88,11 +130,9 @@ def beyond_table(error: BaseException) -> str:
     return said
 
 
-def given_width(model: Module, path: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> int | None:
+def given_width(user: UserModel, path: str, inputs: ExampleInputs) -> int | None:
     """The width that a layer is given with these inputs; None where the call ends before it."""
-    import torch
-
-    layer = model.get_submodule(path)
+    layer = user.model.get_submodule(path)
     width = _width_of(layer)
     found: list[int | None] = []
 
@@ -103,10 +143,8 @@ def given_width(model: Module, path: str, arguments: Sequence[Any], keywords: Ma
 
     handle = layer.register_forward_pre_hook(note, prepend=True)
     try:
-        with torch.no_grad():
-            model(*arguments, **keywords)
-    except Exception:
-        pass
+        with suppress(Exception):
+            call(user, inputs)
     finally:
         handle.remove()
     return found[0] if found else None
@@ -142,12 +180,12 @@ def _packed_sequences_checked(model: Module) -> Iterator[None]:
 
 @contextmanager
 def _channels_checked(model: Module) -> Iterator[None]:
-    """Inside the block transposed convolutions check channels, as the meta device does not."""
+    """Inside the block transposed convolutions check channels, as they do not without values."""
     from torch import nn
 
     def check(layer: Module, given: Sequence[Any]) -> None:
         width, first = _width_of(layer), _first_tensor(given)
-        if width is None or first is None or not first.is_meta:
+        if width is None or first is None:
             return
         taken, axis, axis_name = width
         if taken and _size(first, axis) != taken:  # a lazy layer has no width yet

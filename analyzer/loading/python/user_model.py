@@ -10,7 +10,7 @@ import inspect
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -45,6 +45,7 @@ from analyzer.loading.python.user_source.kept_executions import (
     kept_execution,
 )
 from analyzer.loading.python.user_source.training_loops import TrainingLoop
+from analyzer.loading.python.without_values import Weights, built_with
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -64,52 +65,71 @@ class UserModel:
         model: The ``nn.Module`` in evaluation mode (a plain function of tensors comes wrapped).
         name: The class or function's name.
         module: The executed Python module.
-        meta: Whether it was built on the meta device, without weights.
+        weights: Which of its tensors have values.
         is_function: Whether the user gave a plain function of tensors.
         assumed: Of a configuration, the inputs whose sizes it leaves open, and the values that fill them.
         notes: What the report should say of how the model was found and built.
+        memory_bytes: What a call may allocate; None for no limit.
     """
 
     model: Module
     name: str
     module: ModuleType
-    meta: bool
+    weights: Weights
     is_function: bool = False
     assumed: Mapping[str, tuple[int, int] | None] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    memory_bytes: int | None = None
+
+    @property
+    def meta(self) -> bool:
+        """Whether it is on the meta device."""
+        return self.weights == "meta"
 
 
-def load_user_model(reference: Reference, *, meta: bool, specs: Sequence[InputSpec] = ()) -> UserModel:
+def load_user_model(
+    reference: Reference,
+    *,
+    weights: Weights,
+    specs: Sequence[InputSpec] = (),
+    memory_bytes: int | None = None,
+) -> UserModel:
     """Executes the file and builds its model.
 
     Args:
         reference: Which file or module, and which name in it.
-        meta: Whether to build on the meta device.
+        weights: Which tensors are to have values.
         specs: The inputs that are given, which only some of its classes may take.
+        memory_bytes: What building it may allocate; None for no limit.
 
     Raises:
         ModelError: No model, several, one that needs arguments, or code that raises.
+        MemoryForeseenError: Building it takes more memory than it may.
     """
     inputs = {parameter_of(spec.name) for spec in specs}
-    kept = kept_execution(reference, meta=meta, inputs=inputs)
-    if kept is not None or not are_kept():
-        return _loaded(reference, kept, inputs, meta=meta)[0]
+    kept = kept_execution(reference, weights=weights, inputs=inputs)
+    if kept is not None or not are_kept(weights):
+        return _loaded(reference, kept, inputs, weights, memory_bytes)[0]
     found: KeptExecution | AnalyzerError | None = None
     recorded: list[Dependencies] = []
     try:
         with recording(home_folder(reference)) as recorded:
-            user, found = _loaded(reference, None, inputs, meta=meta)
+            user, found = _loaded(reference, None, inputs, weights, memory_bytes)
     except AnalyzerError as error:
         found = error
         raise
     finally:
         if found is not None:
-            keep(reference, found, recorded[0], meta=meta, inputs=inputs)
+            keep(reference, found, recorded[0], weights=weights, inputs=inputs)
     return user
 
 
 def _loaded(
-    reference: Reference, kept: KeptExecution | None, inputs: Collection[str], *, meta: bool
+    reference: Reference,
+    kept: KeptExecution | None,
+    inputs: Collection[str],
+    weights: Weights,
+    memory_bytes: int | None,
 ) -> tuple[UserModel, KeptExecution | None]:
     """The model of a file, executed where nothing was kept of it, and what may be kept."""
     import torch
@@ -124,11 +144,11 @@ def _loaded(
         unscripted(),
     ):
         with (
-            torch.device("meta") if meta else nullcontext(),
+            built_with(weights, memory_bytes),
             cuda_is_elsewhere(),
             warnings.catch_warnings(),
         ):
-            if meta:  # copying a checkpoint into a meta tensor warns once for each
+            if weights != "real":  # copying a checkpoint into a meta tensor warns once for each
                 warnings.simplefilter("ignore")
             else:
                 torch.manual_seed(0)  # random weights are the same in every run
@@ -146,7 +166,7 @@ def _loaded(
                 if reference.kind != "configuration" and kept is None:
                     random_state = torch.get_rng_state()
                     choice = choose(reference, module, inputs)
-                    if are_kept():
+                    if are_kept(weights):
                         execution = execution_of(module, choice, finder.loops, random_state)
                 model, is_function, notes = _build(reference, choice, module, inputs)
         model = unwrapped(model)
@@ -163,7 +183,8 @@ def _loaded(
         model=model,
         name=choice.name,
         module=module,
-        meta=meta,
+        weights=weights,
+        memory_bytes=memory_bytes,
         is_function=is_function,
         assumed=assumed,
         notes=(*choice.notes, *notes, *left_out),
@@ -254,8 +275,10 @@ def function_module(function: Callable[..., object]) -> Module:
     return Function()
 
 
-def call_example_inputs(user: UserModel, batch: int | None, *, meta: bool) -> Tree:
+def call_example_inputs(user: UserModel, batch: int | None, weights: Weights | None = None) -> Tree:
     """What the file offers as inputs: ``example_inputs(batch)`` called, or the variable; None where neither is.
+
+    ``weights`` says which of them have values, in place of what the model says.
 
     Raises:
         InputError: The function raises.
@@ -265,8 +288,9 @@ def call_example_inputs(user: UserModel, batch: int | None, *, meta: bool) -> Tr
     offered = getattr(user.module, "example_inputs", None)
     if offered is None or not callable(offered):
         return offered
-    with torch.device("meta") if meta else nullcontext():
-        if not meta:
+    weights = weights or user.weights
+    with built_with(weights, user.memory_bytes):
+        if weights != "meta":
             torch.manual_seed(1)  # random inputs are the same in every run, and others than the weights
         try:
             required = required_by(offered)

@@ -24,6 +24,7 @@ from analyzer.loading.dependencies import is_library
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.model_libraries import LIBRARIES
 from analyzer.loading.python.source_lines import line_text, shown_path
+from analyzer.loading.python.user_source.kept_executions import LOADED_MARK, forget_user_modules
 from analyzer.loading.python.user_source.training_loops import TrainingLoop, before_training
 
 # What urllib, requests and huggingface_hub say of a machine without a network.
@@ -31,7 +32,6 @@ _NO_NETWORK = re.compile(
     r"URLError|HTTPError|ConnectionError|ConnectTimeout|internet connection|couldn't connect|Max retries|"
     r"offline mode"
 )
-_MARK = "_analyzer_loaded"  # our mark on a user's module
 _OWN_FOLDER = str(Path(__file__).resolve().parent.parent.parent) + os.sep
 _SECONDS_UNTIL_TOLD = 5.0  # that a file takes to execute
 # What PyTorch says where there is no CUDA (torch/cuda/__init__.py, torch/serialization.py).
@@ -104,11 +104,7 @@ def importable(
     Yields:
         What finds modules inside the block, and knows where their execution was stopped.
     """
-    # A tuple: a module's __getattr__ may import others while we look at it.
-    for name, module in tuple(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if getattr(module, _MARK, False) and isinstance(file, str):
-            del sys.modules[name]
+    forget_user_modules()
     before = set(sys.modules)
     sys.modules.update(kept)
     first = [folder] if folder else []
@@ -127,7 +123,7 @@ def importable(
             module = sys.modules[name]
             file = getattr(module, "__file__", None)
             if isinstance(file, str) and not is_library(os.path.abspath(file)):
-                vars(module)[_MARK] = True
+                vars(module)[LOADED_MARK] = True
 
 
 def executed(reference: Reference, finder: _FinderUntilTraining) -> ModuleType:
@@ -252,7 +248,9 @@ def _import_module(reference: Reference) -> ModuleType:
 
 
 def user_failure(error: BaseException, what: str, kind: type[AnalyzerError] = ModelError) -> AnalyzerError:
-    """An error of the user's code with the user's own line in it."""
+    """An error of the user's code with the user's own line in it; an error of ours as it is."""
+    if isinstance(error, AnalyzerError):
+        return error
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_library(frame.filename)]
     where = ""
     if frames:

@@ -20,6 +20,7 @@ from analyzer.loading.python.example_inputs import ExampleInputs, flatten
 from analyzer.loading.python.parameter_sizes import parameter_sizes
 from analyzer.loading.python.source_lines import built_at, shown_path, source_line, statement
 from analyzer.loading.python.user_model import UserModel
+from analyzer.loading.python.without_values import fake_like, without_data
 from analyzer.loading.torch_export.attention import with_products
 from analyzer.loading.torch_export.autocast import has_autocast, with_casts
 from analyzer.loading.torch_export.failures import explain_failure
@@ -27,7 +28,7 @@ from analyzer.loading.torch_export.grouped_products import mend_splits, translat
 from analyzer.loading.torch_export.silence import quiet_exporter
 from analyzer.loading.torch_export.tracing import trace
 from analyzer.loading.torch_export.untranslatable import OPAQUE_DOMAIN, without_untranslatable
-from analyzer.loading.torch_private import translations_gathered_once
+from analyzer.loading.torch_private import fake_tensor_mode, translations_gathered_once, tree_map
 
 if TYPE_CHECKING:
     import onnx
@@ -87,10 +88,27 @@ def export_model(user: UserModel, inputs: ExampleInputs, opset: int, *, strict: 
     """
     with quiet_exporter():
         try:
-            program = trace(user.model, inputs, symbolic=bool(inputs.batch_axes), strict=strict)
+            program = _traced(user, inputs, strict=strict)
         except Exception as error:
             raise explain_failure(user, inputs, error) from error
         return translate(user, program, inputs, opset)
+
+
+def _traced(user: UserModel, inputs: ExampleInputs, *, strict: bool) -> ExportedProgram:
+    symbolic = bool(inputs.batch_axes)
+    if user.weights != "small":
+        program = trace(user.model, inputs, symbolic=symbolic, strict=strict)
+        literals = (program.constants.get(name) for name in program.graph_signature.lifted_tensor_constants)
+        if not any(getattr(literal, "is_meta", False) for literal in literals):
+            return program
+    # Beside tensors on the CPU, a tensor that `forward` writes out (`x[:, [-1]]`) has its values.
+    mode = fake_tensor_mode()
+    arguments, keywords = tree_map(
+        lambda leaf: fake_like(leaf, mode), (inputs.arguments, dict(inputs.keywords))
+    )
+    fakes = replace(inputs, arguments=arguments, keywords=keywords)
+    with without_data(user.model, mode, only_meta=True):
+        return trace(user.model, fakes, symbolic=symbolic, strict=strict)
 
 
 def translate(user: UserModel, program: ExportedProgram, inputs: ExampleInputs, opset: int) -> Exported:
@@ -102,7 +120,7 @@ def translate(user: UserModel, program: ExportedProgram, inputs: ExampleInputs, 
     attach_origins(model, built_at(user.model))
     stored = set(dict(user.model.named_parameters(remove_duplicate=False)))
     stored |= set(dict(user.model.named_buffers(remove_duplicate=False)))
-    finished = finish(model, held_back, stored, keep=lambda name: name not in stored and not user.meta)
+    finished = finish(model, held_back, stored, keep=lambda name: name not in stored)
     parameters, parameter_bytes = parameter_sizes(user.model.parameters())
     return replace(
         finished,

@@ -55,7 +55,7 @@ def explain_failure(user: UserModel, inputs: ExampleInputs, error: Exception) ->
     # A plain call tells the two apart: inputs that do not fit make the tracer fail as well.
     try:
         with cuda_is_elsewhere("meta" if user.meta else "cpu"):
-            call(user.model, inputs.arguments, inputs.keywords)
+            call(user, inputs)
     except Exception as failure:
         explained = user_failure(
             failure, f"{user.name} cannot be called with inputs of {call_shapes(inputs)}", InputError

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from analyzer.errors import AnalyzerError, ModelError
 from analyzer.loading.python.example_inputs import ExampleInputs, flatten
 from analyzer.loading.python.user_model import UserModel
+from analyzer.loading.python.without_values import fake_like, without_data
 from analyzer.loading.torch_export.failures import explain_failure
 from analyzer.loading.torch_export.silence import quiet_exporter
 from analyzer.loading.torch_private import Slot, fake_tensor_mode, tree_leaves, tree_map
@@ -17,7 +18,6 @@ from analyzer.loading.training import torch_interfaces
 from analyzer.loading.training.gradient_failures import needs_values, tracing_failure, without_gradient
 from analyzer.loading.training.recipe import Recipe, Update, checked_loss, find_recipe, find_updates
 from analyzer.loading.training.translations import own_names
-from analyzer.loading.training.weightless import fake_like, without_data
 
 if TYPE_CHECKING:
     from torch import Tensor, fx

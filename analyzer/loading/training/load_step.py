@@ -13,6 +13,7 @@ from analyzer.loading.python.example_inputs import ExampleInputs, resolve_inputs
 from analyzer.loading.python.input_spec import InputSpec
 from analyzer.loading.python.parameter_sizes import parameter_sizes
 from analyzer.loading.python.user_model import UserModel, load_user_model
+from analyzer.loading.python.without_values import WEIGHTLESS
 from analyzer.loading.torch_export.export import Exported
 from analyzer.loading.training.gradient_failures import untranslated
 from analyzer.loading.training.joint_graph import trace_step
@@ -31,6 +32,7 @@ def export_step(
     specs: Sequence[InputSpec],
     opset: int,
     progress: StageProgress,
+    memory_bytes: int,
 ) -> tuple[UserModel, ExampleInputs, Exported]:
     """Builds the model on the meta device, else with its weights, and exports its step.
 
@@ -38,24 +40,22 @@ def export_step(
         AnalyzerError: A child of it, by what the user must do.
     """
     # Without weights first: a model of any size is traced in little memory, and most are built so.
-    for meta in (True, False):
+    for weights in (*WEIGHTLESS, "real"):
         try:
-            user = load_user_model(reference, meta=meta, specs=specs)
-            inputs = resolve_inputs(user, specs, batch, meta=meta)
+            user = load_user_model(reference, weights=weights, specs=specs, memory_bytes=memory_bytes)
+            inputs = resolve_inputs(user, specs, batch)
             progress("tracing the training step")
             exported = step_of_user(user, inputs, opset)
-        except Exception as error:
-            # What fails on real tensors is the user's to mend; a failure on meta tensors may be ours alone.
-            if not meta and not isinstance(error, AnalyzerError):
-                raise
-            if not meta:
+        except Exception:
+            # What fails on real tensors is the user's to mend; a failure without values may be ours alone.
+            if weights == "real":
                 raise
         else:
             # A large constant that the model does not store has its values only where it was made with them.
-            if exported.needs_values and meta:
+            if exported.needs_values and weights != "real":
                 continue
             return user, inputs, exported
-    raise AssertionError("the second attempt returns or raises")
+    raise AssertionError("the last attempt returns or raises")
 
 
 def step_of_user(user: UserModel, inputs: ExampleInputs, opset: int, *, modules: bool = True) -> Exported:

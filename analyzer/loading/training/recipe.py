@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import ModuleType
@@ -15,6 +14,7 @@ from analyzer.errors import InputError, ModelError
 from analyzer.loading.python.example_inputs import ExampleInputs
 from analyzer.loading.python.user_model import UserModel, user_failure
 from analyzer.loading.python.user_source.own_calls import own_optimizer
+from analyzer.loading.python.without_values import built_with
 from analyzer.loading.torch_private import tree_leaves
 from analyzer.loading.training.gradient_failures import needs_values
 from analyzer.text import listed
@@ -92,7 +92,7 @@ def _file_targets(user: UserModel, inputs: ExampleInputs) -> Tree:
     offered = getattr(user.module, "example_targets", None)
     if offered is None or not callable(offered):
         return offered
-    with torch.device("meta") if user.meta else nullcontext():
+    with built_with(user.weights, user.memory_bytes):
         if not user.meta:
             torch.manual_seed(2)  # the same targets each time: two records of one input must agree
         try:

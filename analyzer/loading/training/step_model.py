@@ -52,7 +52,7 @@ def to_step(
     _attach(model, joint, built_at(user.model))
     step = _Appended(model, joint).finished()
     _clear_unused_outputs(model)
-    finished = finish(model, held_back, set(), keep=lambda _: not user.meta)
+    finished = finish(model, held_back, set(), keep=lambda _: True)
     proto = finished.proto
     if not any(entry.domain == DOMAIN for entry in proto.opset_import):
         proto.opset_import.add(domain=DOMAIN, version=1)  # the optimizer alone may be of it

@@ -77,7 +77,7 @@ def _of_user(loaded: Loaded, user: UserModel, batch: int, opset: int, *, modules
     from analyzer.loading.python.example_inputs import resolve_inputs
     from analyzer.loading.training.load_step import step_of_user
 
-    inputs = resolve_inputs(user, loaded.specs, batch, meta=user.meta)
+    inputs = resolve_inputs(user, loaded.specs, batch)
     exported = step_of_user(user, inputs, opset, modules=modules)
     return replace(loaded, proto=exported.proto, batch=batch, static_batch=batch)
 
@@ -178,7 +178,7 @@ def _in_short(loaded: Loaded, batch: int, options: Options) -> Graph | None:
     try:
         user = loaded.live
         if loaded.reference is not None:
-            user = load_user_model(loaded.reference, meta=True, specs=loaded.specs)
+            user = load_user_model(loaded.reference, weights="meta", specs=loaded.specs)
         return _of_user(loaded, user, batch, options.opset or DEFAULT_OPSET, modules=False).graph()
     except Exception:  # the shortcut is ours: a whole trace tells what is the model's
         return None

@@ -1,18 +1,19 @@
 """Executions of a user's file that one analysis asks for again: what stands before a training loop runs once.
 
-Once on the meta device and once with weights, which an analysis needs for a run. Nothing is kept beyond the
+Once for each way of building it: without weights, and with them, which a run needs. Nothing is kept beyond the
 analysis, nor where a file that was read has changed.
 """
 
 from __future__ import annotations
 
 import copy
+import gc
 import os
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +21,16 @@ from analyzer.errors import AnalyzerError
 from analyzer.loading.dependencies import Dependencies, count_as_read, is_library
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.parameter_sizes import parameter_sizes
+from analyzer.loading.python.without_values import Weights
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from analyzer.loading.python.model_choice import ChosenModel
     from analyzer.loading.python.user_source.training_loops import TrainingLoop
+
+LOADED_MARK = "_analyzer_loaded"
+"""Our mark on a user's module."""
 
 # Weights of a model that is kept beside the one in use.
 _LARGEST_KEPT_BYTES = 256 * 2**20
@@ -61,7 +66,7 @@ class KeptExecution:
         return replace(self.choice, candidate=candidate)
 
 
-_ExecutionAsked = tuple[Reference, bool, frozenset[str], str]
+_ExecutionAsked = tuple[Reference, Weights, frozenset[str], str]
 
 
 @dataclass(slots=True)
@@ -71,39 +76,66 @@ class _KeptAnswer:
     dependencies: Dependencies
 
 
-_KEPT: ContextVar[list[_KeptAnswer] | None] = ContextVar("kept executions", default=None)
+@dataclass(slots=True)
+class _Executions:
+    """Those of one analysis; ``weights_built`` says whether there were tensors with values among them."""
+
+    answers: list[_KeptAnswer] = field(default_factory=list)
+    weights_built: bool = False
+
+
+_KEPT: ContextVar[_Executions | None] = ContextVar("kept executions", default=None)
 
 
 @contextmanager
 def executions_kept() -> Iterator[None]:
-    """Inside the block a file is executed once for each way of building its model."""
+    """Inside the block a file is executed once for each way of building its model; no weights outlive it."""
     if _KEPT.get() is not None:
         yield
         return
-    token = _KEPT.set([])
+    executions = _Executions()
+    token = _KEPT.set(executions)
     try:
         yield
     finally:
         _KEPT.reset(token)
+        weights_built = executions.weights_built
+        del executions, token
+        if weights_built:
+            # Modules refer to themselves, by hooks and closures: only a search for garbage frees their weights.
+            forget_user_modules()
+            gc.collect()
 
 
-def are_kept() -> bool:
-    """Whether executions are kept here."""
-    return _KEPT.get() is not None
+def forget_user_modules() -> None:
+    """Take the modules that were executed for an analysis out of ``sys.modules``."""
+    # A tuple: a module's __getattr__ may import others while we look at it.
+    for name, module in tuple(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if getattr(module, LOADED_MARK, False) and isinstance(file, str):
+            del sys.modules[name]
 
 
-def _asked(reference: Reference, *, meta: bool, inputs: Collection[str]) -> _ExecutionAsked:
-    return reference, meta, frozenset(inputs), os.getcwd()
+def are_kept(weights: Weights) -> bool:
+    """Return whether executions are kept here; one that makes weights is noted."""
+    executions = _KEPT.get()
+    if executions is not None:
+        executions.weights_built |= weights == "real"
+    return executions is not None
 
 
-def kept_execution(reference: Reference, *, meta: bool, inputs: Collection[str]) -> KeptExecution | None:
+def _asked(reference: Reference, *, weights: Weights, inputs: Collection[str]) -> _ExecutionAsked:
+    return reference, weights, frozenset(inputs), os.getcwd()
+
+
+def kept_execution(reference: Reference, *, weights: Weights, inputs: Collection[str]) -> KeptExecution | None:
     """What was kept of the same question, as long as all that was read is as it was.
 
     Raises:
         AnalyzerError: The execution failed, and would again.
     """
-    kept = _KEPT.get() or []
-    for item in [item for item in kept if item.asked == _asked(reference, meta=meta, inputs=inputs)]:
+    kept = executions.answers if (executions := _KEPT.get()) else []
+    for item in [item for item in kept if item.asked == _asked(reference, weights=weights, inputs=inputs)]:
         if not item.dependencies.unchanged():
             kept.remove(item)
             continue
@@ -119,14 +151,14 @@ def keep(
     found: KeptExecution | AnalyzerError | None,
     dependencies: Dependencies,
     *,
-    meta: bool,
+    weights: Weights,
     inputs: Collection[str],
 ) -> None:
     """Keeps an execution, or why it failed, for the rest of the analysis."""
-    kept = _KEPT.get()
-    if kept is not None and found is not None:
-        asked = _asked(reference, meta=meta, inputs=inputs)
-        kept.append(_KeptAnswer(asked=asked, found=found, dependencies=dependencies))
+    executions = _KEPT.get()
+    if executions is not None and found is not None:
+        asked = _asked(reference, weights=weights, inputs=inputs)
+        executions.answers.append(_KeptAnswer(asked=asked, found=found, dependencies=dependencies))
 
 
 def execution_of(
