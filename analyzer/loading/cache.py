@@ -106,11 +106,25 @@ def key(*, source: str, name: str | None, opset: int, specs: Sequence[str], batc
 def find(entry_key: str) -> CacheEntry | None:
     """The entry of this key if there is one and nothing it depends on has changed, else None.
 
+    There is one for each set of values of the environment variables that the user's code read.
+    """
+    for path in sorted(cache_folder().glob(f"{entry_key}-*")):
+        entry = _unchanged(path)
+        if entry is not None:
+            _mark_used(path)
+            _USED.append(path.name)
+            count_as_read(entry.dependencies)
+            return entry
+    return None
+
+
+def _unchanged(path: Path) -> CacheEntry | None:
+    """Return an entry that is as it was written and nothing that it depends on has changed, else None.
+
     A digest finds damage and proves no author: an entry that is none of ours is none at all.
     """
     import msgspec
 
-    path = cache_folder() / entry_key
     try:
         with open_file(path, largest=_LIMIT_BYTES) as file:
             content = file.read()
@@ -122,9 +136,6 @@ def find(entry_key: str) -> CacheEntry | None:
             return None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):  # msgspec's error is a ValueError
         return None
-    _mark_used(path)
-    _USED.append(entry_key)
-    count_as_read(dependencies)
     return CacheEntry(proto=proto, facts=stored["facts"], dependencies=dependencies)
 
 
@@ -133,20 +144,21 @@ def keep(entry_key: str, entry: CacheEntry) -> None:
     facts, dependencies = dict(entry.facts), asdict(entry.dependencies)
     digest = _digest(facts, dependencies, entry.proto)
     header = json.dumps({"facts": facts, "dependencies": dependencies, "digest": digest})
-    folder = cache_folder()
+    variant = hashlib.sha256(json.dumps(dependencies["environment"]).encode()).hexdigest()[:16]
+    folder, name = cache_folder(), f"{entry_key}-{variant}"
     # A full disk, or a folder of others, costs the entry alone.
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
         remove_dead_files(folder)
         with FileToBe(folder) as file:
             file.write(header.encode() + b"\n" + entry.proto)
-            file.move_to(folder / entry_key)
-        _USED.append(entry_key)
+            file.move_to(folder / name)
+        _USED.append(name)
         _make_room(folder)
 
 
 def entries_used() -> tuple[str, ...]:
-    """Keys of the entries that this process has found or kept."""
+    """Names of the entries that this process has found or kept."""
     return tuple(dict.fromkeys(_USED))
 
 

@@ -56,8 +56,7 @@ def cache_case(seed: int) -> Callable[[Path], None]:
     def forge(folder: Path) -> None:
         key = cache.key(source=str((folder / "model.py").resolve()), name=None, opset=20, specs=[], batch=None)
         cache.keep(key, entry)
-        path = cache.cache_folder() / key
-        if damaged and path.exists():
+        for path in cache.cache_folder().glob(f"{key}-*") if damaged else ():
             path.write_bytes(scrambled(path.read_bytes(), Draw(seed, 6)))
 
     return forge
