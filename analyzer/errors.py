@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
+# What libraries write around words of their own errors for a terminal, to whatever the message goes
+# (torch/onnx/_internal/exporter/_constants.py).
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
+
 
 class AnalyzerError(Exception):
     """Something the user can mend: one message, one hint, exit status 2.
@@ -12,6 +18,7 @@ class AnalyzerError(Exception):
     """
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
+        message = _COLOUR.sub("", message)
         super().__init__(message)
         self.message = message
         self.hint = hint

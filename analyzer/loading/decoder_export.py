@@ -21,7 +21,7 @@ from analyzer.loading.python.example_inputs import ExampleInputs, arguments_and_
 from analyzer.loading.python.input_containers import register_containers
 from analyzer.loading.python.source_lines import shown_path
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
-from analyzer.loading.python.user_model import UserModel, load_user_model, path_of, user_failure
+from analyzer.loading.python.user_model import UserModel, in_mode, load_user_model, path_of, user_failure
 from analyzer.loading.python.user_module import home_folder
 from analyzer.loading.python.without_values import WEIGHTLESS, Weights, built_with
 from analyzer.loading.torch_export.export import export_model
@@ -195,16 +195,12 @@ def load_decoder(
             "past).",
             hint=HOW_TO_WRITE,
         )
-    training = user.model.training  # given back below: the caller's model stays as it was
-    user.model.eval()
     progress("exporting to ONNX")
-    try:
+    with in_mode(user.model, training=False):  # the caller's model stays as it was
         exported = export_model(user, step_inputs(user), DEFAULT_OPSET)
         if user.weights != "real" and reference is not None and (exported.needs_values or exported.needs_real):
             user = load_user_model(reference, weights="real")
             exported = export_model(user, step_inputs(user), DEFAULT_OPSET)
-    finally:
-        user.model.train(training)
     path = path_of(user)
     kind = type(user.model)
     return Loaded(

@@ -151,11 +151,10 @@ def _of_user(
     train: bool,
 ) -> Loaded:
     from analyzer.loading.python.left_out_inputs import left_out
+    from analyzer.loading.python.user_model import in_mode
 
     model = user.model
-    training = model.training  # given back below: the caller's model stays as it was
-    model.eval()
-    try:
+    with in_mode(model, training=False):  # the caller's model stays as it was
         example = resolve_inputs(user, specs, batch)
         progress("exporting to ONNX")
         if train:
@@ -164,8 +163,6 @@ def _of_user(
             exported = step_of_user(user, example, opset)
         else:
             exported = _exported(user, specs, example, opset)
-    finally:
-        model.train(training)
     return Loaded(
         reference=None,
         name=type(model).__name__,

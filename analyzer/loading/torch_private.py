@@ -168,6 +168,13 @@ def scripting_disabled() -> Iterator[None]:
         yield
 
 
+def gradients_by(refuse: Callable[..., object]) -> AbstractContextManager[None]:
+    """Inside the block ``refuse`` is called in place of autograd's engine (torch/autograd/__init__.py)."""
+    import torch
+
+    return _replaced(torch.autograd, "_engine_run_backward", refuse)
+
+
 def causal_masks_by_word(decide: Callable[..., bool]) -> AbstractContextManager[None]:
     """Inside the block ``decide`` says whether a mask is causal (torch/nn/modules/transformer.py looks)."""
     from torch.nn.modules import transformer

@@ -507,3 +507,128 @@ def test_a_model_that_is_set_to_none_is_no_candidate(write: Callable[..., Any]) 
 def test_inputs_that_are_no_tensors_say_what_they_are(loaded: Callable[..., Any]) -> None:
     with pytest.raises(InputError, match="ndarray"):
         loaded("import numpy\nmodel = nn.Linear(2, 2)\nexample_inputs = numpy.ones((1, 2))")
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        "def eval(self): raise RuntimeError('this one trains only')",
+        "def eval(self, dataset): return dataset",
+        "def eval(self): return 0.9",
+        "def train(self, mode=True): raise NotImplementedError",
+        "def train(self, mode=True): super().train(mode)",
+    ],
+    ids=["raises", "takes data", "is a score", "train raises", "train returns nothing"],
+)
+def test_a_dropout_is_off_whatever_a_class_calls_eval(loaded: Callable[..., Any], own: str) -> None:
+    found = loaded(f"""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer, self.drop = nn.Linear(4, 4), nn.Dropout()
+            def forward(self, x): return self.drop(self.layer(x))
+            {own}
+    """)
+    assert [node.op_type for node in found.proto.graph.node] == ["Gemm"]
+
+
+@pytest.mark.parametrize("ending", ["", ".module()"], ids=["program", "its module"])
+@pytest.mark.parametrize("given", ["model = ", "def build_model(): return "], ids=["variable", "function"])
+def test_an_exported_program_is_a_model(loaded: Callable[..., Any], given: str, ending: str) -> None:
+    found = loaded(
+        f"{given}torch.export.export(nn.Linear(8, 4).eval(), (torch.ones(2, 8),)){ending}",
+        specs=(parse_input("input=2,8"),),
+    )
+    assert found.parameters == 8 * 4 + 4
+
+
+def test_a_model_in_memory_has_the_modes_of_all_its_modules_afterwards() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+    model[1].eval()  # frozen while the rest trains
+    load_live(model, inputs=(torch.ones(2, 4),), batch=None, specs=(), opset=None, progress=lambda _: None)
+    assert [module.training for module in model] == [True, False]
+
+
+def test_a_gradient_in_forward_is_named_with_its_line(loaded: Callable[..., Any]) -> None:
+    code = """
+        class Forces(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net = nn.Linear(3, 1)
+            def forward(self, pos):
+                pos = pos.requires_grad_(True)
+                return torch.autograd.grad(self.net(pos).sum(), pos)[0]
+    """
+    for specs in ((), (parse_input("pos=B,3"),)):
+        with pytest.raises(
+            ExportError, match=r"takes a gradient in forward \(.*: return torch\.autograd"
+        ) as caught:
+            loaded(code, specs=specs)
+        assert "inputs" not in str(caught.value.hint)
+
+
+# What PyTorch 2.13's kernels on the CPU say of each: "must have the same dtype", "not implemented for 'Long'".
+@pytest.mark.parametrize(
+    ("layer", "spec", "types"),
+    [
+        ("nn.Linear(8, 4)", "x=B,8:float16", "linear does not take float16 and float32"),
+        ("nn.Linear(8, 4)", "x=B,8:int64", "linear does not take int64 and float32"),
+        (
+            "nn.ConvTranspose2d(3, 4, 3)",
+            "x=B,3,8,8:float16",
+            "conv_transpose2d does not take float16 and float32",
+        ),
+        ("nn.GRUCell(8, 4)", "x=B,8:float16", "gru_cell does not take float16 and float32"),
+        ("nn.Softmax(-1)", "x=B,8:int64", "softmax does not take int64"),
+        ("nn.GELU()", "x=B,8:int64", "gelu does not take int64"),
+    ],
+)
+def test_inputs_of_a_type_that_a_layer_does_not_take_are_refused_without_a_run(
+    loaded: Callable[..., Any], layer: str, spec: str, types: str
+) -> None:
+    code = f"""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = {layer}
+            def forward(self, x): return self.layer(x)
+    """
+    with pytest.raises(InputError, match=types):
+        loaded(code, specs=(parse_input(spec),))
+
+
+def test_types_that_are_converted_are_no_error(loaded: Callable[..., Any]) -> None:
+    found = loaded(
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(8, 4)
+            def forward(self, x):
+                with torch.autocast("cpu", torch.bfloat16):
+                    y = self.layer(x.half())
+                return torch.softmax(x.long(), -1, dtype=torch.float32), y
+    """,
+        specs=(parse_input("x=B,8"),),
+    )
+    assert found.proto.graph.node
+
+
+def test_a_failed_translation_is_told_without_colours_and_with_its_cause_and_line(
+    loaded: Callable[..., Any],
+) -> None:
+    with pytest.raises(ExportError) as caught:
+        loaded(
+            """
+            class Ragged(nn.Module):
+                def forward(self, x, lengths):
+                    rows = [x[i, : lengths[i]] for i in range(x.shape[0])]
+                    return nn.utils.rnn.pad_sequence(rows, batch_first=True)
+        """,
+            specs=(parse_input("x=2,6,8"), parse_input("lengths=2:int64=4")),
+        )
+    message = caught.value.message
+    assert message.isprintable()
+    assert "data-dependent expression" in message
+    assert "pad_sequence(rows, batch_first=True)" in message
+    assert "tensor values" in str(caught.value.hint)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
-from analyzer.errors import InputError, ModelError, UsageError
+from analyzer.errors import AnalyzerError, InputError, ModelError, UsageError
 from analyzer.loading.python.documented_shapes import image_side
 from analyzer.loading.python.forward_reads import ToldInput, is_graph, options_to_give, told_inputs
 from analyzer.loading.python.graph_inputs import inputs_on_line, is_one_graph, needed, of_graph_given
@@ -592,9 +592,15 @@ def _fail_in_one_layer(user: UserModel, problems: Sequence[Exception]) -> bool:
 
 
 def _call_failure(user: UserModel, inputs: ExampleInputs) -> Exception | None:
-    """What a forward call raises, None if it does not."""
+    """What a forward call raises, None if it does not.
+
+    Raises:
+        AnalyzerError: It fails with any inputs.
+    """
     try:
         call(user, inputs)
+    except AnalyzerError:
+        raise
     except Exception as error:
         return error
     return None

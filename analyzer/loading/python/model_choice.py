@@ -18,6 +18,7 @@ from analyzer.loading.torch_private import compiled_from
 from analyzer.text import listed
 
 if TYPE_CHECKING:
+    from torch.export import ExportedProgram
     from torch.nn import Module
 
 # Functions that the file offers to us or to Python, never the model itself.
@@ -89,11 +90,12 @@ def _models_defined(module: ModuleType) -> str | None:
 # Variables
 
 
-def _instances(module: ModuleType) -> dict[str, Module]:
-    """By name, the variables that hold a module of PyTorch."""
+def _instances(module: ModuleType) -> dict[str, Module | ExportedProgram]:
+    """By name, the variables that hold a module of PyTorch, or a program that was exported of one."""
     import torch
 
-    return {name: value for name, value in vars(module).items() if isinstance(value, torch.nn.Module)}
+    kinds = (torch.nn.Module, torch.export.ExportedProgram)
+    return {name: value for name, value in vars(module).items() if isinstance(value, kinds)}
 
 
 def _variable(reference: Reference, module: ModuleType) -> ChosenModel | None:
@@ -128,13 +130,16 @@ def _variable(reference: Reference, module: ModuleType) -> ChosenModel | None:
     return ChosenModel(name=name, candidate=kind[name], notes=(f"{note}.",))
 
 
-def unwrapped(model: Module) -> Module:
-    """The module inside ``torch.compile``, ``DataParallel`` and ``DistributedDataParallel``."""
+def unwrapped(model: Module | ExportedProgram) -> Module:
+    """The module inside an exported program, ``torch.compile`` and PyTorch's wrappers for several devices."""
+    from torch.export import ExportedProgram
     from torch.nn.parallel import DataParallel, DistributedDataParallel
 
     while True:
         if isinstance(model, (DataParallel, DistributedDataParallel)):
             model = model.module
+        elif isinstance(model, ExportedProgram):
+            model = model.module()
         elif (inner := compiled_from(model)) is not None:
             model = inner
         else:

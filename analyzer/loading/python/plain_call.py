@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
+from analyzer.errors import ExportError
+from analyzer.loading.python.user_module import user_failure
 from analyzer.loading.python.without_values import built_with, fake_like, without_data
-from analyzer.loading.torch_private import fake_tensor_mode, tree_leaves, tree_map
+from analyzer.loading.torch_private import fake_tensor_mode, gradients_by, tree_leaves, tree_map
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,18 +49,29 @@ def call(user: UserModel, inputs: ExampleInputs) -> None:
     """Call the model without values, or, where that fails for one that has all of them, on two rows.
 
     Raises:
-        Exception: Whatever the model raises, or PyTorch's own error where its layers would read beyond weights.
+        ExportError: The model takes a gradient.
         MemoryForeseenError: The call on values takes more memory than it may.
+        Exception: Whatever the model raises, or PyTorch's own error where its layers would read beyond weights.
     """
     import torch
 
     model = user.model
-    with torch.no_grad(), _packed_sequences_checked(model), _channels_checked(model):
-        if user.meta:
-            model(*inputs.arguments, **inputs.keywords)
-            return
+    with (
+        torch.no_grad(),
+        _packed_sequences_checked(model),
+        _channels_checked(model),
+        gradients_by(_refuse_gradient),
+    ):
         try:
-            _call_without_values(model, inputs)
+            if user.meta:
+                model(*inputs.arguments, **inputs.keywords)
+            else:
+                _call_without_values(model, inputs)
+        except _GradientError as error:
+            raised = user_failure(error, f"{user.name} takes a gradient in forward", ExportError)
+            raised.message = raised.message.removesuffix(f": {_GradientError.__name__}") + "."
+            raised.hint = "No exporter traces gradients: return what the gradient is of, and analyse that."
+            raise raised from error
         except Exception:  # control flow may depend on values, and arithmetic leave PyTorch
             if user.weights != "real":
                 raise
@@ -67,6 +80,14 @@ def call(user: UserModel, inputs: ExampleInputs) -> None:
         arguments, keywords = first_rows(inputs)
         with built_with("real", user.memory_bytes):
             model(*arguments, **keywords)
+
+
+class _GradientError(Exception):
+    """Ends a call where the model takes a gradient."""
+
+
+def _refuse_gradient(*_: object, **__: object) -> None:
+    raise _GradientError
 
 
 def _call_without_values(model: Module, inputs: ExampleInputs) -> None:

@@ -10,7 +10,7 @@ import inspect
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -150,7 +150,7 @@ def _loaded(
         ):
             if weights != "real":  # copying a checkpoint into a meta tensor warns once for each
                 warnings.simplefilter("ignore")
-            else:
+            if weights != "meta":
                 torch.manual_seed(0)  # random weights are the same in every run
             assumed: Mapping[str, tuple[int, int] | None] = {}
             if reference.kind == "configuration":
@@ -170,7 +170,7 @@ def _loaded(
                         execution = execution_of(module, choice, finder.loops, random_state)
                 model, is_function, notes = _build(reference, choice, module, inputs)
         model = unwrapped(model)
-        model.eval()
+        set_training(model, training=False)
     offered = inputs_of_library(reference, model)
     if offered is not None:  # beside the library's own module, which stays as it is
         module = ModuleType(module.__name__)
@@ -220,13 +220,13 @@ def _build(
     import torch
 
     name, candidate = choice.name, choice.candidate
-    if isinstance(candidate, torch.nn.Module):
+    if isinstance(candidate, (torch.nn.Module, torch.export.ExportedProgram)):
         if reference.arguments:
             raise ModelError(
                 f"{reference.text}: {name} is built already and takes no arguments.",
                 hint="Name the class or the function that builds it.",
             )
-        return candidate, False, ()
+        return unwrapped(candidate), False, ()
     if not callable(candidate):
         raise ModelError(
             f"{reference.text}: {name} is a {type(candidate).__name__}, not a model.",
@@ -255,12 +255,41 @@ def _built(reference: Reference, name: str, builder: Callable[..., object], modu
         raise
     except (Exception, SystemExit) as error:
         raise user_failure(error, f"{reference.text}: {name}() raises") from error
+    if isinstance(model, torch.export.ExportedProgram):
+        return model.module()
     if not isinstance(model, torch.nn.Module):
         raise ModelError(
             f"{reference.text}: {name}() returns a {type(model).__name__}, not an nn.Module.",
             hint="For a plain function of tensors, name it after a colon and give it parameters.",
         )
     return model
+
+
+def set_training(model: Module, *, training: bool) -> None:
+    """Put a model into training or evaluation mode, by its flags where its own ``train`` or ``eval`` does not.
+
+    Programs of ``torch.export`` raise there, and some classes give ``eval`` another meaning.
+    """
+    with suppress(Exception):
+        if training:
+            model.train()
+        else:
+            model.eval()
+    if model.training is not training:
+        for module in model.modules():
+            module.training = training
+
+
+@contextmanager
+def in_mode(model: Module, *, training: bool) -> Iterator[None]:
+    """Put a model into a mode inside the block, and each of its modules back into its own afterwards."""
+    before = [(module, module.training) for module in model.modules()]
+    set_training(model, training=training)
+    try:
+        yield
+    finally:
+        for module, mode in before:
+            module.training = mode
 
 
 def function_module(function: Callable[..., object]) -> Module:

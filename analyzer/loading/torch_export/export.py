@@ -23,7 +23,7 @@ from analyzer.loading.python.user_model import UserModel
 from analyzer.loading.python.without_values import fake_like, without_data
 from analyzer.loading.torch_export.attention import with_products
 from analyzer.loading.torch_export.autocast import has_autocast, with_casts
-from analyzer.loading.torch_export.failures import explain_failure
+from analyzer.loading.torch_export.failures import check_types, explain_failure
 from analyzer.loading.torch_export.grouped_products import mend_splits, translations
 from analyzer.loading.torch_export.silence import quiet_exporter
 from analyzer.loading.torch_export.tracing import trace
@@ -91,6 +91,7 @@ def export_model(user: UserModel, inputs: ExampleInputs, opset: int, *, strict: 
             program = _traced(user, inputs, strict=strict)
         except Exception as error:
             raise explain_failure(user, inputs, error) from error
+        check_types(user, program, inputs)
         return translate(user, program, inputs, opset)
 
 

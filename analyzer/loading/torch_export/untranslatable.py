@@ -7,6 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from analyzer.errors import ExportError, LibraryError
+from analyzer.loading.dependencies import is_library
+from analyzer.loading.python.source_lines import line_text, shown_path
+from analyzer.loading.torch_export.failures import hint_on, without_asides
 from analyzer.loading.torch_private import (
     core_decompositions,
     is_operator,
@@ -31,6 +34,8 @@ OPAQUE_DOMAIN = "pytorch.aten"
 _MISSING = re.compile(
     r"No ONNX function found for <OpOverload\(op='(?P<op>[\w.]+)', overload='(?P<overload>\w+)'\)>"
 )
+_REASON = re.compile(r"<class '(?:[\w.]+\.)?(\w+)'>: ")
+_LINE = re.compile(r'File "([^"\n]+)", line (\d+), in ')
 _NODE = re.compile(r"Error when translating node (?P<node>%\w+)")
 # More untranslatable operators than any model seen has: each costs one more decomposition and translation.
 _LIMIT = 16
@@ -60,7 +65,7 @@ def without_untranslatable(
             if match is None:
                 raise ExportError(
                     f"PyTorch cannot translate the model to ONNX: {_gist(message)}",
-                    hint="Try another --opset, or analyse an .onnx file made elsewhere.",
+                    hint=hint_on(message) or "Try another --opset, or analyse an .onnx file made elsewhere.",
                 ) from error
             # An operator replaced before (torch/onnx/ops/_symbolic_impl.py), which gives complex numbers.
             if match["op"].startswith("onnx_symbolic."):
@@ -90,15 +95,14 @@ def _whole_message(error: BaseException | None) -> str:
 
 
 def _gist(message: str) -> str:
-    """The lines of an exporter's message that name the operator and the reason."""
+    """The lines of an exporter's message that name the reason, the operator and the user's line."""
     node = _NODE.search(message)
-    reasons = [line for line in message.splitlines() if "Error" in line and "<class" in line]
-    reason = (
-        re.sub(r"<class '(?:[\w.]+\.)?(\w+)'>: ", r"\1: ", reasons[0])
-        if reasons
-        else message.strip().splitlines()[0]
-    )
-    return f"{reason[:300]}" + (f" (at {node['node']})" if node and node["node"] not in reason else "")
+    reasons = [line for line in message.splitlines() if _REASON.match(line)]
+    reason = _REASON.sub(r"\1: ", reasons[0]) if reasons else message.strip().splitlines()[0]
+    reason = without_asides(reason)[:300]
+    lines = [(file, int(number)) for file, number in _LINE.findall(message) if not is_library(file)]
+    where = f" ({shown_path(lines[-1][0])}:{lines[-1][1]}: {line_text(*lines[-1])})" if lines else ""
+    return reason + (f" (at {node['node']})" if node and node["node"] not in reason else "") + where
 
 
 def _replaced(program: ExportedProgram, op: str, overload: str, error: Exception) -> ExportedProgram:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from analyzer.errors import AnalyzerError, ModelError
 from analyzer.loading.python.example_inputs import ExampleInputs, flatten
-from analyzer.loading.python.user_model import UserModel
+from analyzer.loading.python.user_model import UserModel, in_mode
 from analyzer.loading.python.without_values import fake_like, without_data
 from analyzer.loading.torch_export.failures import explain_failure
 from analyzer.loading.torch_export.silence import quiet_exporter
@@ -104,21 +104,17 @@ def trace_step(user: UserModel, inputs: ExampleInputs, *, modules: bool = True) 
         ExportError: PyTorch cannot trace the step.
     """
     _check_parameters(user)
-    was_training = user.model.training
     mode = fake_tensor_mode()
     with (
         quiet_exporter(),
         torch_interfaces.plain_kernels(),
         without_data(user.model, mode),
+        in_mode(user.model, training=True),
     ):
         arguments, keywords = tree_map(
             lambda leaf: fake_like(leaf, mode), (inputs.arguments, dict(inputs.keywords))
         )
-        user.model.train()
-        try:
-            return _traced(user, inputs, mode, arguments, keywords, modules)
-        finally:
-            user.model.train(was_training)
+        return _traced(user, inputs, mode, arguments, keywords, modules)
 
 
 def _check_parameters(user: UserModel) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from analyzer.errors import MeasurementError
 from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, names_read
 from analyzer.loading.python.example_inputs import ExampleInputs, flatten
-from analyzer.loading.python.user_model import UserModel
+from analyzer.loading.python.user_model import UserModel, set_training
 from analyzer.loading.step_interface import Step
 from analyzer.loading.torch_private import tree_leaves, tree_map
 from analyzer.loading.training.joint_graph import with_loss
@@ -144,7 +144,8 @@ def _recipe(user: UserModel, inputs: ExampleInputs) -> Recipe:
 
     with torch.no_grad():
         model = _copied(user.model)  # a call in training mode changes running statistics
-        outputs = model.train()(*inputs.arguments, **inputs.keywords)
+        set_training(model, training=True)
+        outputs = model(*inputs.arguments, **inputs.keywords)
     return find_recipe(user, inputs, outputs)
 
 
@@ -175,7 +176,8 @@ def eager_gradients(
         _foresee_double(graph)
         # Targets first, from the model as it is: those that the run was given, then in double like all else.
         recipe = _recipe(user, inputs)
-        model = _copied(user.model).double().train()
+        model = _copied(user.model).double()
+        set_training(model, training=True)
         call = tree_map(_double, (inputs.arguments, dict(inputs.keywords), recipe.targets))
         loss = with_loss(model, recipe)(*call)
         loss.backward()

@@ -10,6 +10,7 @@ import copy
 import gc
 import os
 import sys
+import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -174,7 +175,8 @@ def execution_of(
         ):
             return None
         copied = None
-        with suppress(Exception):  # some tensors and some users' objects cannot be copied
+        # Some tensors and some users' objects cannot be copied; PyTorch warns of its own trees.
+        with suppress(Exception), warnings.catch_warnings(action="ignore", category=FutureWarning):
             copied = copy.deepcopy(candidate)
         if copied is None:
             return None
