@@ -168,7 +168,13 @@ def parse_argument(text: str) -> Argument:
         raise UsageError(f"--arg {text}: {_DOTS}", hint=f"For example --arg {name}=512. {_VALUES}")
     try:
         return _argument(name, value)
-    except ValueError:  # a text: every character of it may count
+    except ValueError as error:
+        if _is_call(value):
+            raise UsageError(
+                f"--arg {text}: this call cannot be evaluated: {error}.",
+                hint=f"{_VALUES} A text stands in quotes: --arg {name}='\"{value}\"'.",
+            ) from error
+        # A text: every character of it may count.
         return Argument(name=name, literal=repr(given), word=given if given.isidentifier() else "")
 
 
@@ -234,6 +240,15 @@ def _holds_dots(text: str) -> bool:
     return any(isinstance(node, ast.Constant) and node.value is ... for node in ast.walk(tree))
 
 
+def _is_call(text: str) -> bool:
+    if len(text) > _LONGEST_LITERAL:
+        return False
+    try:
+        return isinstance(ast.parse(text, mode="eval").body, ast.Call)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+
+
 def _argument(name: str | None, text: str) -> Argument:
     """An argument whose value is a literal, or made of literals and calls.
 
@@ -243,11 +258,15 @@ def _argument(name: str | None, text: str) -> Argument:
     try:
         return Argument(name=name, literal=_literal(text))
     except ValueError:
-        return Argument(name=name, literal=expression(text), calls=True)
+        return Argument(name=name, literal=expression(text, dotted=True), calls=True)
 
 
-def expression(text: str) -> str:
-    """Literals and calls of plain names with such arguments, as Python writes them.
+def expression(text: str, *, dotted: bool = False) -> str:
+    """Literals and calls of names with such arguments, as Python writes them.
+
+    Args:
+        text: Them.
+        dotted: Whether names may have dots (``GPT.get_default_config()``).
 
     Raises:
         ValueError: There is anything else in the text.
@@ -256,15 +275,20 @@ def expression(text: str) -> str:
         raise ValueError("too long")
     try:
         tree = ast.parse(text.strip(), mode="eval").body
-        _require_values(tree)
+        _require_values(tree, dotted)
         return ast.unparse(tree)
     except (SyntaxError, TypeError, RecursionError, MemoryError) as error:
         raise ValueError("no literal and no call") from error
 
 
-def _require_values(node: ast.expr) -> None:
+def _require_values(node: ast.expr, dotted: bool) -> None:
     if isinstance(node, ast.Call):
-        if not isinstance(node.func, ast.Name) or node.func.id.startswith("__"):
+        callee = node.func
+        while dotted and isinstance(callee, ast.Attribute) and not callee.attr.startswith("_"):
+            callee = callee.value
+        if isinstance(callee, ast.Call):
+            _require_values(callee, dotted)
+        elif not isinstance(callee, ast.Name) or callee.id.startswith("__"):
             raise ValueError("a call of no plain name")
         if any(item.arg is None for item in node.keywords):
             raise ValueError("two stars")
@@ -279,7 +303,7 @@ def _require_values(node: ast.expr) -> None:
         ast.literal_eval(node)
         return
     for part in parts:
-        _require_values(part)
+        _require_values(part, dotted)
 
 
 def _literal(text: str) -> str:

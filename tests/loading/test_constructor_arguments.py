@@ -321,12 +321,49 @@ def test_a_call_that_cannot_be_made_says_why(
 
 
 @pytest.mark.parametrize(
-    "value", ["f(g.h())", "f(*[1])", "f(**{'a': 1})", "f(1 + 2)", "f(x)", "__import__('os')"]
+    "value", ["f(g._h())", "f(*[1])", "f(**{'a': 1})", "f(1 + 2)", "f(x)", "__import__('os')"]
 )
 def test_nothing_but_literals_and_calls_is_evaluated(named: Callable[[str], Any], value: str) -> None:
     with pytest.raises(ModelError, match="is no literal"):
         named(f"Net({value})")
-    assert parse_argument(f"a={value}").value == value  # a text, as any other
+    with pytest.raises(UsageError, match="cannot be evaluated") as caught:
+        parse_argument(f"a={value}")
+    quoted = str(caught.value.hint).rpartition("--arg a='")[2].removesuffix("'.")
+    assert parse_argument(f"a={quoted}").value == value  # a text in quotes
+
+
+@pytest.mark.parametrize(
+    ("behind", "given", "sizes"),
+    [
+        ("Net(Config.usual())", [], (6, 6)),
+        ("Net", ["config=Config.usual()"], (6, 6)),
+        ("Net", ["config=Config.usual().wider(4)"], (10, 10)),
+        ("Net", ["config=shared.Config.usual()"], (6, 6)),
+        ("Net", ["config=Lazy(5)"], (5, 5)),
+    ],
+)
+def test_a_configuration_is_made_by_a_method_or_a_name_that_the_module_makes_when_asked(
+    built: Callable[..., UserModel], behind: str, given: list[str], sizes: tuple[int, int]
+) -> None:
+    code = """
+        class Config:
+            def __init__(self, width): self.width = width
+            @classmethod
+            def usual(cls): return cls(6)
+            def wider(self, more): return Config(self.width + more)
+        class shared:
+            Config = Config
+        def __getattr__(name):
+            if name == "Lazy": return Config
+            raise AttributeError(name)
+        class Net(nn.Module):
+            def __init__(self, config):
+                super().__init__()
+                self.layer = nn.Linear(config.width, config.width)
+            def forward(self, x): return self.layer(x)
+    """
+    layer = built(code, behind, *given).model.layer
+    assert (layer.in_features, layer.out_features) == sizes
 
 
 def test_a_missing_argument_is_built_from_its_annotation_in_the_hint(built: Callable[..., UserModel]) -> None:

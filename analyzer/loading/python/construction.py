@@ -75,15 +75,19 @@ def _evaluated(node: ast.expr, reference: Reference, module: ModuleType) -> Any:
     def each(nodes: Sequence[ast.expr | None]) -> list[Any]:
         return [_evaluated(item, reference, module) for item in nodes if item is not None]
 
+    if isinstance(node, ast.Attribute):
+        return getattr(_evaluated(node.value, reference, module), node.attr, None)
+    if isinstance(node, ast.Name):
+        return getattr(module, node.id, None)  # a library's module may import a name when it is asked for
     if isinstance(node, ast.Call):
-        assert isinstance(node.func, ast.Name)
         written = ast.unparse(node)
         named = [(item.arg, _evaluated(item.value, reference, module)) for item in node.keywords]
         values: list[tuple[str | None, object]] = [(None, item) for item in each(node.args)]
-        function = vars(module).get(node.func.id)
+        function = _evaluated(node.func, reference, module)
         if not callable(function):
+            called = ast.unparse(node.func)
             raise ModelError(
-                f"{reference.text}: {written}: {module.__name__} has no class or function {node.func.id}.",
+                f"{reference.text}: {written}: {module.__name__} has no class or function {called}.",
                 hint=f"What it defines or imports can be called there. A text stands in quotes: '{written}'.",
             )
         try:
