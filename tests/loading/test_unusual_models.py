@@ -607,7 +607,9 @@ def test_types_that_are_converted_are_no_error(loaded: Callable[..., Any]) -> No
             def forward(self, x):
                 with torch.autocast("cpu", torch.bfloat16):
                     y = self.layer(x.half())
-                return torch.softmax(x.long(), -1, dtype=torch.float32), y
+                heads = x.reshape(-1, 2, 2, 2)
+                heads = nn.functional.scaled_dot_product_attention(heads, heads, heads, attn_mask=heads > 0)
+                return torch.softmax(x.long(), -1, dtype=torch.float32), y, heads
     """,
         specs=(parse_input("x=B,8"),),
     )

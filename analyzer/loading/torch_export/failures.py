@@ -118,7 +118,8 @@ def check_types(user: UserModel, program: ExportedProgram, inputs: ExampleInputs
         of_one_type = _OF_ONE_TYPE.fullmatch(name)
         if not of_one_type and not _OF_FLOATS.fullmatch(name):
             continue
-        leaves = tree_leaves((node.args, node.kwargs))
+        # A mask may be of truth values: of attention, query, key and value count.
+        leaves = tree_leaves(node.args[:3] if "attention" in name else (node.args, node.kwargs))
         values = [leaf.meta.get("val") for leaf in leaves if isinstance(leaf, torch.fx.Node)]
         types = list(dict.fromkeys(value.dtype for value in values if isinstance(value, torch.Tensor)))
         whole = not any(item.is_floating_point or item.is_complex for item in types)
