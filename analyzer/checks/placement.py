@@ -76,6 +76,8 @@ def no_cuda_kernel(subject: Subject) -> Iterator[Diagnostic]:
             severity="note",
         )
         return
+    if runs_nowhere(subject.analysis):
+        return  # A104 says so
     for operator in forced:
         yield Diagnostic(
             operator=operator,
@@ -238,7 +240,17 @@ def no_cuda_session(subject: Subject) -> Iterator[Diagnostic]:
         A bfloat16 model with a `Clip`, which has no bfloat16 kernel in the CUDA provider.
     """
     analysis = subject.analysis
-    if analysis.session_fails and analysis.devices.gpu is not None:
+    if runs_nowhere(analysis):
+        fails = analysis.session_fails or analysis.verdict.sentence
+        causes = [op for op in analysis.operators if op.name and f"({op.name})" in fails] or forced_operators(
+            analysis
+        )
+        yield Diagnostic(
+            operator=causes[0] if causes else None,
+            message=f"ONNX Runtime cannot create a session on any of the devices: {fails}",
+            fix="cast the inputs of that operator to float32, or write it with other operators",
+        )
+    elif analysis.session_fails and analysis.devices.gpu is not None:
         # transformer_memcpy.cc throws where a node has a kernel on neither provider.
         nowhere = [op for op in analysis.operators if op.gpu is not None and op.gpu.why == "no-kernel"]
         causes = nowhere or forced_operators(analysis)
@@ -251,6 +263,11 @@ def no_cuda_session(subject: Subject) -> Iterator[Diagnostic]:
             message=f"ONNX Runtime cannot create {session}: {analysis.session_fails}",
             fix=f"{fix}; for an operator of your own register its library with the session",
         )
+
+
+def runs_nowhere(analysis: Analysis) -> bool:
+    """Return whether ONNX Runtime creates a session of the model on none of the devices."""
+    return analysis.verdict.device is None and not analysis.run_fails
 
 
 def copies_inside(analysis: Analysis) -> tuple[TransferItem, ...]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from analyzer.cli import EXIT_FAILED, say, settings_defaults
+from analyzer.cli import EXIT_FAILED, EXIT_UNUSABLE, say, settings_defaults
 from analyzer.cli.completion import files
 from analyzer.cli.options import keywords, options_of
 from analyzer.errors import OutputError, RecordError, UsageError
@@ -69,6 +69,8 @@ def command(ctx: click.Context, /, **_: Any) -> None:
         save_baseline(analysis, new_baseline, force=force)
         if not ctx.params["quiet"]:
             say(f"baseline written to {new_baseline.path}", err=True)
+    if analysis.run_fails and ctx.params["run"]:
+        ctx.exit(EXIT_UNUSABLE)
     if failing:
         ctx.exit(EXIT_FAILED)
 

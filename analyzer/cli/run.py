@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from analyzer.cli import say, settings_defaults
+from analyzer.cli import EXIT_UNUSABLE, say, settings_defaults
 from analyzer.cli.completion import files
 from analyzer.cli.options import keywords, options_of
 from analyzer.errors import UsageError
@@ -54,6 +54,8 @@ def command(ctx: click.Context, /, **_: Any) -> None:
     print_outcome(analysis, targets, written, quiet=params["quiet"], verbose=params["verbose"])
     if params["open"]:
         open_page(written)
+    if analysis.run_fails:
+        ctx.exit(EXIT_UNUSABLE)
 
 
 def analyse(params: dict[str, Any]) -> Analysis:

@@ -22,7 +22,7 @@ from analyzer.prediction.estimate import Estimate
 from analyzer.record.analysis import CostRow
 from analyzer.record.split_gain import WORTHWHILE
 
-VerdictDevice = Literal["cpu", "gpu", "hybrid", "either"]
+VerdictDevice = Literal["cpu", "gpu", "hybrid", "either"] | None
 Ratio = tuple[float, float, float]
 Prices = Mapping[Name, CostRow | None]
 # A plan's time by what is uncertain about it, and what a second of each resource counts.
@@ -34,12 +34,13 @@ class Choice:
     """What was chosen, before it is put into words.
 
     Attributes:
-        device: The answer.
+        device: The answer; None where ONNX Runtime runs the model nowhere.
         plan: The plan that stands for it; the better of two that tie.
         rival: The plan it was weighed against, None where it stood alone.
         advantage: Of ``plan`` over ``rival`` under the objective, with its interval.
         speedup: CPU latency over GPU latency with its interval; None without a GPU plan.
-        ineligible: Why a plan was not eligible: ``memory``, ``wheel``, ``kernels`` or ``pins``.
+        ineligible: Why a plan was not eligible: ``fails``, ``memory``, ``wheel``, ``kernels`` or
+            ``pins``.
         misses_slo: Whether no eligible plan meets the SLO, so that the nearest was chosen.
         objective: What decided: ``latency`` where the wished objective is not known for every plan.
     """
@@ -69,8 +70,12 @@ def choose(question: DecisionInput, plans: Plans, prices: Prices) -> Choice:
     if misses_slo:  # the plan that comes nearest to the limit is wanted, whatever the objective
         weighted = _by_time(plans)
     device, best, rival, gain = _best(in_time or eligible, weighted)
+    if question.fails:
+        device = None
+    elif misses_slo:
+        device = device_used(best)
     return Choice(
-        device=device_used(best) if misses_slo else device,
+        device=device,
         plan=best,
         rival=rival,
         advantage=gain,
@@ -105,7 +110,9 @@ def nothing_on_gpu(question: DecisionInput) -> bool:
 
 def _ineligible(question: DecisionInput, plans: Plans) -> Iterator[tuple[Name, str]]:
     for plan in plans:
-        if "gpu" in plan.sides and question.gpu is not None and not question.gpu.runs_release_wheel:
+        if question.fails:
+            yield plan.name, "fails"
+        elif "gpu" in plan.sides and question.gpu is not None and not question.gpu.runs_release_wheel:
             yield plan.name, "wheel"
         elif not plan.fits:
             yield plan.name, "memory"

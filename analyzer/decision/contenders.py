@@ -91,6 +91,8 @@ def gpu_contender(question: DecisionInput, plans: Plans, precision: str, cpu: Co
     about = RankedCandidate(
         device=question.gpu.slug, name=name, kind="gpu", plan="gpu", precision=precision, batch=question.batch
     )
+    if question.run_fails:
+        return Contender(candidate=replace(about, runs=False, reason="the run failed"), label=label)
     if plans.gpu is None:
         fails = question.placement.fails.rstrip(".") if question.placement else ""
         why = f"ONNX Runtime makes no such session: {fails}" if fails else "its time is not known"
@@ -133,8 +135,8 @@ def cpu_contenders(question: DecisionInput, plans: Plans, precision: str) -> tup
     split = plans.hybrid
     as_split = split is not None and "hybrid" not in choice.ineligible and "gpu" not in split.sides
     pinned = choice.ineligible.get("cpu") == "pins" and not as_split
-    runs = plan.fits and not pinned
-    rows = () if pinned else tuple(offers(question, plan))
+    runs = plan.fits and not pinned and not question.fails
+    rows = () if pinned or question.fails else tuple(offers(question, plan))
     known = {(instance.provider, instance.name): instance for instance in question.instances}
     own = tuple(row for row in rows if _is_own(question, plan, row, known[row.provider, row.instance]))
     about = RankedCandidate(
@@ -148,7 +150,7 @@ def cpu_contenders(question: DecisionInput, plans: Plans, precision: str) -> tup
         reason=_why_not(question, plan, choice) if not runs else _missed(question, plan.latency),
     )
     here = Contender(
-        candidate=_figures(about, question, plan, own if runs else ()),
+        candidate=about if question.fails else _figures(about, question, plan, own if runs else ()),
         label=cpu_name(question),
         components=plan.components,
         power=watts(cpu, None),
@@ -306,6 +308,7 @@ def _why_not(question: DecisionInput, plan: Plan, choice: Choice) -> str:
     if why == "memory":
         return f"does not fit: {_room(question, plan)}"
     return {
+        "fails": "the run failed" if question.run_fails else question.fails,
         "wheel": "ONNX Runtime's release wheel has no machine code for it",
         "kernels": "no CUDA kernels: ONNX Runtime would run every operator on the CPU",
         "pins": "of the plans that keep the pins the best uses another device",

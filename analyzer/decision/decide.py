@@ -31,7 +31,8 @@ def decide(question: DecisionInput, swept: Sweep | None = None, plans: Plans | N
         DeviceError: The GPU has no link.
     """
     plans = plans or plan_all(question)
-    offers_by_plan = {plan.name: tuple(offers(question, plan)) for plan in plans}
+    # What no session runs has no price.
+    offers_by_plan = {plan.name: () if question.fails else tuple(offers(question, plan)) for plan in plans}
     if plans.gpu is not None and plans.hybrid is not None and plans.hybrid.sides == plans.gpu.sides:
         # The best plan is the CUDA session: so it is where it is priced.
         offers_by_plan["hybrid"] = offers_by_plan["gpu"]

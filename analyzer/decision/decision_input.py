@@ -86,6 +86,8 @@ class DecisionInput:
         cpu_peak_memory_bytes: Those of the CPU's session; None takes the same.
         cpu_weight_bytes: Of the weights as the CPU's session keeps them; None takes the graph's.
         cpu_lacks: Types of operators for which the CPU's session has no kernel: its plan is told for reference.
+        run_fails: Why the run that was requested failed; empty where it did not.
+        cpu_fails: Why ONNX Runtime creates no session of its CPU provider alone; empty where it does.
         lacks: Types of operators that no provider has a kernel for: ONNX Runtime runs the model nowhere, and
             every plan is told as if something else ran it.
         cpu_on: Latency of the CPU plan on an instance's own CPU, None where it cannot be predicted. Without it
@@ -125,6 +127,8 @@ class DecisionInput:
     cpu_peak_memory_bytes: int | None = None
     cpu_weight_bytes: int | None = None
     cpu_lacks: tuple[str, ...] = ()
+    run_fails: str = ""
+    cpu_fails: str = ""
     lacks: tuple[str, ...] = ()
     cpu_on: Callable[[Instance], Estimate | None] | None = None
     gpu_on: Callable[[Instance, Literal["gpu", "hybrid"]], HostedRun | None] | None = None
@@ -138,6 +142,14 @@ class DecisionInput:
     def inferences(self) -> int:
         """Inferences per run."""
         return self.batch or 1
+
+    @property
+    def fails(self) -> str:
+        """Why there is no answer: a run failed, or none of the devices runs the model; else empty."""
+        if self.run_fails:
+            return self.run_fails
+        fails_on_gpu = self.gpu is None or (self.placement is not None and bool(self.placement.fails))
+        return self.cpu_fails if fails_on_gpu and not self.lacks else ""
 
     @property
     def has_batch(self) -> bool:

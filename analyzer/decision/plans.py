@@ -519,6 +519,8 @@ def _missing_kernels(question: DecisionInput) -> str:
 
 
 def _runs_nowhere(question: DecisionInput) -> str:
+    if question.fails:
+        return "No session runs it: this is predicted as if one did."
     if not question.lacks:
         return ""
     return f"As if it ran: no provider has a kernel for {listed(question.lacks)}, whose time is not known."

@@ -37,6 +37,10 @@ _LIMITS = {
 
 def sentence(question: DecisionInput, plans: Plans, choice: Choice) -> str:
     """The answer in one sentence, behind another where ONNX Runtime cannot run the model."""
+    if question.run_fails:
+        return f"The run failed, and nothing was measured: {question.run_fails.rstrip('.')}."
+    if question.fails:
+        return f"ONNX Runtime cannot run this {_what(question)}: {question.fails}. {_remedy(question)}"
     if question.lacks:
         return f"{runs_nowhere(question)} {_answer(question, plans, choice)}"
     return _answer(question, plans, choice)
@@ -44,7 +48,6 @@ def sentence(question: DecisionInput, plans: Plans, choice: Choice) -> str:
 
 def runs_nowhere(question: DecisionInput) -> str:
     """That ONNX Runtime runs the model on no device, what does, and what the answer rests on."""
-    what = "step" if question.graph.is_training_step else "model"
     lacking, one = listed(question.lacks), len(question.lacks) == 1
     # What PyTorch exports without a translation is its own; anything else is of somebody's library.
     domains = {node.domain for node in question.graph.nodes if node.op_type in question.lacks}
@@ -54,9 +57,20 @@ def runs_nowhere(question: DecisionInput) -> str:
         else f"a session with the library that has {'it' if one else 'them'} can"
     )
     return (
-        f"ONNX Runtime cannot run this {what}: no provider has a kernel for {lacking}; {who}. "
+        f"ONNX Runtime cannot run this {_what(question)}: no provider has a kernel for {lacking}; {who}. "
         f"What follows is predicted as if {'it' if one else 'they'} ran, at a time that is not known."
     )
+
+
+def _what(question: DecisionInput) -> str:
+    return "step" if question.graph.is_training_step else "model"
+
+
+def _remedy(question: DecisionInput) -> str:
+    """Return what to change in a model that no session runs."""
+    if any(tensor.dtype.name == "bfloat16" for tensor in question.graph.initializers):
+        return "Export it in float16 or float32: both are in the table of precisions."
+    return "Cast the inputs of that operator, or write it with other operators."
 
 
 def _answer(question: DecisionInput, plans: Plans, choice: Choice) -> str:
@@ -73,7 +87,9 @@ def _answer(question: DecisionInput, plans: Plans, choice: Choice) -> str:
         )
     if choice.device == "either":
         return _tie(question, choice)
-    place = {"gpu": f"on {gpu}", "cpu": f"on {cpu}"}.get(choice.device, f"on both, {gpu} and {cpu}")
+    place = f"on {cpu if choice.device == 'cpu' else gpu}"
+    if choice.device == "hybrid":
+        place = f"on both, {gpu} and {cpu}"
     return f"Run it {place}: {_gain_over_rival(question, choice)}."
 
 
@@ -154,6 +170,8 @@ def _why_no_rival(question: DecisionInput, choice: Choice) -> str:
 
 def cause(question: DecisionInput, plans: Plans, choice: Choice) -> str:
     """The main reason for the device, in one sentence."""
+    if question.fails:
+        return "The run failed." if question.run_fails else "There is no session to compare."
     if plans.gpu is None:
         return "No GPU was asked about." if question.gpu is None else "There is no plan for the GPU to compare."
     for name, why in choice.ineligible.items():

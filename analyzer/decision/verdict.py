@@ -31,9 +31,12 @@ def verdict(question: DecisionInput, plans: Plans, choice: Choice, swept: Sweep 
         choice: What was chosen.
         swept: The same model over batches, None where only this batch was looked at.
     """
-    middle, low, high = choice.speedup or (None, None, None)
+    middle, low, high = (None if question.fails else choice.speedup) or (None, None, None)
     why = cause(question, plans, choice)
-    note = swept.note if swept is not None else _single_batch_note(question)
+    if question.fails:
+        swept, note = None, ""
+    else:
+        note = swept.note if swept is not None else _single_batch_note(question)
     return VerdictResult(
         device=choice.device,
         objective=question.objective,
@@ -62,7 +65,7 @@ def _single_batch_note(question: DecisionInput) -> str:
 
 def _would_change(question: DecisionInput, plans: Plans, choice: Choice, swept: Sweep | None) -> Iterator[str]:
     """Sentences that name what would turn the verdict."""
-    if plans.gpu is None or question.gpu is None:
+    if plans.gpu is None or question.gpu is None or question.fails:
         return
     if choice.misses_slo and question.slo_s is not None:
         nearest = seconds(choice.plan.latency.time_s)
@@ -112,7 +115,7 @@ def _changes_that_turn_it(question: DecisionInput, plans: Plans, choice: Choice)
         if question.objective == "cost":
             prices = {plan.name: cheapest(offers(what_if.question, plan)) for plan in others}
         other = choose(what_if.question, others, prices)
-        if other.device == choice.device or _take_as_long(plans, others):
+        if other.device is None or other.device == choice.device or _take_as_long(plans, others):
             continue
         words = {
             "cpu": f"{cpu_name(question)} would be the choice",

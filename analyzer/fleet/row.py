@@ -29,7 +29,7 @@ def row_of(job: Job, analysis: Analysis) -> FleetModel:
         options=dict(invocation.options) if invocation else {},
         digest=analysis.model.digest,
         parameters=analysis.model.parameters,
-        device=analysis.verdict.device,
+        device=analysis.verdict.device or "",
         sentence=_sentence(analysis),
         errors=sum(finding.severity == "error" for finding in analysis.findings),
         warnings=sum(finding.severity == "warning" for finding in analysis.findings),

@@ -83,6 +83,7 @@ class Placement:
         bodies: Of the operators that hold subgraphs, in execution order; what those hold is in their own.
         lacks: Types of operators without a kernel in any provider, where they alone are why it fails: something
             else that runs them would run the whole graph on either device.
+        cpu_fails: Why a session with the CPU provider alone cannot be created, else empty.
         release: Of ONNX Runtime, by whose kernels it is; empty for the newest that is known.
     """
 
@@ -90,6 +91,7 @@ class Placement:
     copies: tuple[Copy, ...] = ()
     fails: str = ""
     lacks: tuple[str, ...] = ()
+    cpu_fails: str = ""
     bodies: tuple[PlacedBody, ...] = ()
     release: str = ""
 

@@ -16,6 +16,7 @@ from analyzer.errors import UsageError
 from analyzer.graph import DEFAULT_DOMAIN, UNDEFINED, DType, Node, Tensor
 from analyzer.ort.execution import Provider
 from analyzer.ort.releases_data import REGISTRY_VERSION, listing, releases
+from analyzer.text import first_few
 
 DISPLAY = {"cuda": "CUDA", "cpu": "CPU"}
 _ONNX_TYPE_NAMES = {"float32": "float", "float64": "double"}
@@ -149,6 +150,24 @@ class Registry:
                     kind = "float"
                 if kind not in allowed:
                     yield kind
+
+    def nearest(self, provider: Provider, node: Node) -> str:
+        """Return which element types the provider's nearest kernel takes in place of the node's."""
+        since = self.since(*node.identity, node.version)
+        signature = None if since is None else self.signature(*node.identity, since)
+        if since is None or signature is None:
+            return ""
+
+        def refused(kernel: Kernel) -> dict[str, frozenset[str]]:
+            bound = ((_first_bound(signature, node, name), allowed) for name, allowed in kernel.types.items())
+            typed = ((type_name(tensor.dtype), allowed) for tensor, allowed in bound if tensor is not None)
+            return {kind: allowed for kind, allowed in typed if kind not in allowed}
+
+        kernels = [refused(kernel) for kernel in self.covering(provider, node, since)]
+        nearest = min(kernels, key=len, default={})
+        return " and ".join(
+            f"{first_few(sorted(allowed))} in place of {kind}" for kind, allowed in nearest.items()
+        )
 
     def lacks(self, node: Node) -> bool:
         """Whether no provider has a kernel for this operator, at any opset and for any type."""

@@ -8,7 +8,7 @@ other releases by ``tests/benchmarks/judging_releases.py``. No GPU, no ONNX Runt
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from heapq import heappop, heappush
 
 from analyzer.graph import Graph, Node, Tensor
@@ -72,6 +72,8 @@ def place(
         lacks=tuple(dict.fromkeys(name for _, lacks in failures for name in lacks))
         if all(lacks for _, lacks in failures)
         else (),
+        cpu_fails=next(_failures_on_cpu(expanded.graph, verdicts, simplified.release), "")
+        or next((body.placement.cpu_fails for body in bodies if body.placement.cpu_fails), ""),
         bodies=bodies,
         release=simplified.release.version,
     )
@@ -337,3 +339,16 @@ def _failures(graph: Graph, verdicts: Verdicts, known: Registry) -> Iterable[tup
                 f"no provider has a kernel for {node.op_type}{of} ({node.name})",
                 (node.op_type,) if nowhere else (),
             )
+
+
+def _failures_on_cpu(graph: Graph, verdicts: Verdicts, known: Registry) -> Iterator[str]:
+    """Yield why there is no session with the CPU provider alone: operators without a kernel there."""
+    for index in verdicts:
+        node = graph.nodes[index]
+        if reason := failing(node, "cpu"):
+            yield reason
+        elif not known.has_kernel("cpu", node, half_as_float=True) and not known.has_definition(node):
+            kinds = ", ".join(dict.fromkeys(type_name(tensor.dtype) for tensor in node.present_inputs))
+            nearest = known.nearest("cpu", node)
+            takes = f"; its nearest takes {nearest}" if nearest else ""
+            yield f"the CPU provider has no kernel for {node.op_type} with {kinds} ({node.name}){takes}"

@@ -86,10 +86,10 @@ def decide_on(
         what_if = predictor.what_if(prepared, gpu, batch, on_cpu.get(batch or 0))
         decision_input = replace(decision_input, what_if=what_if)
     swept = _swept(predictor, prepared, model, decision_input, measured)
-    # A check asks for one answer, and soon.
+    # A check asks for one answer, and soon; nothing says that another form of a model whose run failed runs.
     tables = (
         ()
-        if predictor.options.fixed
+        if predictor.options.fixed or decision_input.run_fails
         else precision_tables(
             predictor, prepared, gpus, batch, measured.get(batch or 0), on_cpu.get(batch or 0)
         )
@@ -227,5 +227,6 @@ def analysis_of(
         ranking=decisions.ranking,
         onnxruntime=prepared.placement.release,
         session_fails=prepared.placement.fails,
+        run_fails=decision_input.run_fails,
         bodies=body_results(prepared.graph, prepared.placement) if gpus else (),
     )

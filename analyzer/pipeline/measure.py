@@ -69,6 +69,7 @@ class Measured:
         busy: Whether other processes disturbed the CPU's run.
         facts: For ``environment.measurement``.
         messages: What went wrong, in plain sentences.
+        fails: Why nothing could be measured, where a session was tried; else empty.
     """
 
     cpu_latency: Estimate | None = None
@@ -81,6 +82,7 @@ class Measured:
     busy: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
     messages: tuple[str, ...] = ()
+    fails: str = ""
 
     @property
     def cpu_alone(self) -> Measured:
@@ -307,7 +309,8 @@ def _run_session(
         if advice is not None and isinstance(error, MemoryEndedError):
             error = MemoryEndedError(error.message, hint=advice())
         message = f"Not measured on {where}, predicted instead: {in_one_text(error)}"
-        return replace(measured, messages=(*measured.messages, message))
+        fails = "" if measured.cpu_latency is not None else in_one_text(error)
+        return replace(measured, messages=(*measured.messages, message), fails=fails)
     return _joined(measured, graph, measurement, session)
 
 
@@ -344,7 +347,13 @@ def _joined(measured: Measured, graph: Graph, measurement: Measurement, session:
             messages=messages,
         )
     return replace(
-        measured, cuda_latency=latency, cuda_groups=groups, cuda_times=times, facts=facts, messages=messages
+        measured,
+        cuda_latency=latency,
+        cuda_groups=groups,
+        cuda_times=times,
+        facts=facts,
+        messages=messages,
+        fails="",
     )
 
 

@@ -170,6 +170,8 @@ class Predictor:
             cpu_peak_memory_bytes=self._cpu_peak(session),
             cpu_weight_bytes=prepared.cpu_form.weight_bytes if prepared.cpu_form else None,
             cpu_lacks=prepared.cpu_form.lacks if prepared.cpu_form else (),
+            run_fails=measured.fails if measured else "",
+            cpu_fails="" if prepared.cpu_form else prepared.placement.cpu_fails,
             lacks=prepared.placement.lacks,
             cpu_is_this_machine=options.cpu is None and not options.fixed,
             cpu_on=self._latency_on_instance(prepared, on_cpu, measured),

@@ -418,6 +418,7 @@ class Analysis:
 
     ``onnxruntime`` is the release of ONNX Runtime by whose kernels operators are placed, empty in old records.
     ``session_fails`` says why ONNX Runtime cannot make the CUDA session at all, empty where it can.
+    ``run_fails`` says why the run that was requested failed, empty where it did not or none was.
     ``generation`` is what a model that generates takes, ``phases`` its prefill: all else is a decode step's.
     ``ranking`` is the one answer over all devices, batches and instances that were asked about; None in old
     records, and of a model that generates. ``capacity`` says which instances serve it, and how many.
@@ -443,6 +444,7 @@ class Analysis:
     ignored: tuple[IgnoredFinding, ...] = ()
     onnxruntime: str = ""
     session_fails: str = ""
+    run_fails: str = ""
     bodies: tuple[BodyResult, ...] = ()
     training: TrainingResult | None = None
     generation: GenerationResult | None = None

@@ -130,7 +130,8 @@ class FleetModel:
         failure: None of a model that has a record.
         digest: Of the model, as its record has it.
         parameters: Of the model; None where not known.
-        device: The verdict's of its record: ``cpu``, ``gpu``, ``hybrid`` or ``either``; empty where it failed.
+        device: The verdict's of its record: ``cpu``, ``gpu``, ``hybrid`` or ``either``; empty where there is
+            none, or where it failed.
         sentence: The answer of its record.
         errors, warnings: Findings of its record.
         cells: Devices and batches, as the record ranks them.

@@ -92,10 +92,11 @@ class VerdictResult:
 
     ``crossover_batch`` is the first from which the GPU is expected to be faster; ``ranges`` say how sure that
     is, from the smallest batch looked at to the largest that fits. ``slo_s`` is the latency that had to be met
-    (``--slo``); None where none was asked for.
+    (``--slo``); None where none was asked for. ``device`` is None where ONNX Runtime runs the model on no
+    device, and where a run that was requested failed.
     """
 
-    device: Literal["cpu", "gpu", "hybrid", "either"]
+    device: Literal["cpu", "gpu", "hybrid", "either"] | None
     objective: Literal["latency", "throughput", "cost", "energy"]
     speedup: Positive | None
     low: Amount | None

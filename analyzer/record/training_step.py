@@ -133,7 +133,7 @@ class InferenceSummary:
     cpu: str
     gpu: str | None
     parameters: Count
-    device: Literal["cpu", "gpu", "hybrid", "either"]
+    device: Literal["cpu", "gpu", "hybrid", "either"] | None
     speedup: Positive | None
     low: Amount | None
     high: Amount | None

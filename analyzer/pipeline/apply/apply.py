@@ -329,6 +329,10 @@ def _plan_of(question: ApplyQuestion, analysis: Analysis, *, pinned: bool) -> Pl
 
 
 def _verdict(analysis: Analysis) -> PlanName:
+    if analysis.verdict.device is None:
+        raise UsageError(
+            f"There is no plan to apply. {analysis.verdict.sentence}", hint="Name one with --plan."
+        )
     if analysis.verdict.device != "either":
         return analysis.verdict.device
     sessions = {plan.name: plan.latency_s for plan in analysis.plans if plan.name != "hybrid"}

@@ -112,6 +112,9 @@ class _GpuRuns:
         similar: tuple[DecisionInput, Plans] | None = None
         runs = False
         for batch, question in sorted(inputs.items()):
+            if question.fails:
+                self._problem = f"ONNX Runtime cannot run the model: {question.fails.rstrip('.')}."
+                return
             plans = plan_all(question, similar)
             similar = similar or (question, plans)
             on_gpu = [plan for plan in plans if plan.name != "cpu" and plan.on_gpu]
@@ -159,6 +162,8 @@ def _graphs(basis: AnalysisBasis) -> Mapping[int, PreparedGraph]:
 def cpu_offers(basis: AnalysisBasis, cpus: Sequence[str]) -> Iterator[InstanceOffer]:
     """Every instance without an accelerator whose CPU the catalogue has; ``cpus`` are slugs, empty for all."""
     predicted = _CpuTimes(basis)
+    placement, runs = basis.prepared.placement, basis.measured.values()
+    fails = next((run.fails for run in runs if run.fails), "" if placement.lacks else placement.cpu_fails)
     for instance in basis.predictor.instances:
         # An accelerator that is not used would be paid for.
         if instance.gpu is not None or instance.accelerator or not instance.vcpus or not instance.cpu:
@@ -168,7 +173,7 @@ def cpu_offers(basis: AnalysisBasis, cpus: Sequence[str]) -> Iterator[InstanceOf
         cpu = catalogue.instance_cpu(instance)
         if cpu is None:
             continue
-        copies = tuple(predicted.ways(instance))
+        copies = () if fails else tuple(predicted.ways(instance))
         yield InstanceOffer(
             instance=instance,
             device=instance.cpu,
@@ -176,7 +181,11 @@ def cpu_offers(basis: AnalysisBasis, cpus: Sequence[str]) -> Iterator[InstanceOf
             kind="cpu",
             precision=_told(basis, model_precision(basis.prepared.graph)),
             copies=copies,
-            problem="" if copies else f"{instance.name} has no room for the model at batch 1.",
+            problem=f"ONNX Runtime cannot run the model: {fails.rstrip('.')}."
+            if fails
+            else ""
+            if copies
+            else f"{instance.name} has no room for the model at batch 1.",
         )
 
 

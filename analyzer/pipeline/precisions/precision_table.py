@@ -237,8 +237,9 @@ class _Table:
         ran = prepared is self._prepared and (side == "cpu" or precision == self._decided)
         question, plans = self._plans(prepared, precision, ran=ran)
         plan = plans.cpu if side == "cpu" else plans.gpu
-        if plan is None:
-            fails = prepared.placement.fails
+        no_cpu_session = side == "cpu" and bool(question.cpu_fails) and not question.lacks
+        if plan is None or no_cpu_session:
+            fails = question.cpu_fails if no_cpu_session else prepared.placement.fails
             return f"ONNX Runtime makes no such session: {fails}" if fails else "no session is known"
         return _Form(prepared=prepared, question=question, plan=plan, latency=plan.latency, reason=reason)
 

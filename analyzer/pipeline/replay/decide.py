@@ -394,6 +394,8 @@ def _measured(
     by_batch = _at_other_batches(analysis, same_cpu=same_cpu, same_gpu=same_gpu)
     if same_cpu:
         by_batch |= _cpu_at_own_batch(analysis, base)
+    if analysis.run_fails:
+        by_batch[base] = replace(by_batch.get(base, Measured()), fails=analysis.run_fails)
     return _with_gpu_at_own_batch(analysis, by_batch, base) if same_gpu else by_batch
 
 

@@ -67,7 +67,7 @@ def side(analysis: Analysis) -> str:
     """What the answer runs on, as the verdict's ``device``; ``either`` where there is none."""
     ranking = analysis.ranking
     if ranking is None or not leads(analysis):
-        return analysis.verdict.device
+        return analysis.verdict.device or "either"
     return "either" if ranking.best is None else ranking.candidates[ranking.best].plan
 
 

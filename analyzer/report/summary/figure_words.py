@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from analyzer.record.analysis import CpuTime, GpuTime
 from analyzer.units import UNKNOWN, digits, rate, with_prefix
@@ -45,7 +47,9 @@ MARKS = {
 }
 PLAN_TITLES = {"cpu": "CPU", "gpu": "GPU", "hybrid": "Best plan"}
 SPLIT = "Split"
-VERDICT_WORDS = {"cpu": "CPU", "gpu": "GPU", "hybrid": "CPU and GPU", "either": "Either"}
+VERDICT_WORDS: Mapping[str | None, str] = MappingProxyType(
+    {"cpu": "CPU", "gpu": "GPU", "hybrid": "CPU and GPU", "either": "Either", None: "No answer"}
+)
 
 
 def sign(origin: str) -> str:

@@ -27,7 +27,7 @@ def sentence(analysis: Analysis) -> str:
     place = {"cpu": devices.cpu.name, "gpu": gpu, "hybrid": f"{devices.cpu.name} and {gpu} together"}
     if verdict.device == "either":
         return f"Either will do: {devices.cpu.name} and {gpu} are too close to call."
-    return f"Run it on {place[verdict.device]}."
+    return "" if verdict.device is None else f"Run it on {place[verdict.device]}."
 
 
 def measure_again(analysis: Analysis) -> str:
@@ -135,7 +135,7 @@ def subject(analysis: Analysis) -> str:
 def crossover(analysis: Analysis) -> str:
     """From which batch the GPU wins, as far as known."""
     verdict = analysis.verdict
-    if analysis.devices.gpu is None or _nothing_on_gpu(analysis):
+    if verdict.device is None or analysis.devices.gpu is None or _nothing_on_gpu(analysis):
         return ""
     if len(analysis.sweep) > 1 and verdict.ranges:
         return _hedged(who_wins(verdict.ranges, verdict.crossover_batch), analysis)
