@@ -19,11 +19,11 @@ from analyzer.loading.loaded import DEFAULT_OPSET, Loaded
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.example_inputs import ExampleInputs, arguments_and_keywords, flatten
 from analyzer.loading.python.input_containers import register_containers
+from analyzer.loading.python.model_weights import WEIGHTLESS, ValuedWeights, built_with
 from analyzer.loading.python.source_lines import shown_path
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import UserModel, in_mode, load_user_model, path_of, user_failure
 from analyzer.loading.python.user_module import home_folder
-from analyzer.loading.python.without_values import WEIGHTLESS, Weights, built_with
 from analyzer.loading.torch_export.export import export_model
 from analyzer.progress import StageProgress
 from analyzer.record.quantities import Count
@@ -257,7 +257,7 @@ def step_inputs(user: UserModel) -> ExampleInputs:
 
 
 def _called(
-    user: UserModel, sizes: Mapping[str, int], weights: Weights
+    user: UserModel, sizes: Mapping[str, int], weights: ValuedWeights
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
     with built_with(weights):

@@ -13,7 +13,7 @@ from analyzer.loading import reader
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.input_spec import InputSpec
-from analyzer.loading.python.parameter_sizes import parameter_sizes
+from analyzer.loading.python.model_weights import parameter_sizes
 from analyzer.loading.python.source_lines import repository_root, shown_path
 from analyzer.loading.torch_export.silence import quiet_exporter
 from analyzer.loading.torch_private import example_size

@@ -16,7 +16,7 @@ from analyzer.loading.loaded import DEFAULT_OPSET, Loaded, check_opset
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.example_inputs import ExampleInputs, resolve_inputs
 from analyzer.loading.python.input_spec import InputSpec
-from analyzer.loading.python.parameter_sizes import parameter_sizes
+from analyzer.loading.python.model_weights import parameter_sizes
 from analyzer.progress import StageProgress
 from analyzer.record.quantities import Count
 
@@ -271,8 +271,8 @@ def _export_first_that_works(
     The first error of a real model is the one to tell. torch.onnx.export tries Dynamo (``strict``) too
     (torch/onnx/_internal/exporter/_capture_strategies.py).
     """
+    from analyzer.loading.python.model_weights import WEIGHTLESS
     from analyzer.loading.python.user_model import load_user_model
-    from analyzer.loading.python.without_values import WEIGHTLESS
 
     first: AnalyzerError | None = None
     weightless: Exception | None = None

@@ -13,8 +13,8 @@ from analyzer.graph import DTYPES
 from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.python.example_inputs import make_tensor, resolve_inputs
 from analyzer.loading.python.input_spec import parse_input
+from analyzer.loading.python.model_weights import ValuedWeights
 from analyzer.loading.python.user_model import load_user_model
-from analyzer.loading.python.without_values import Weights
 
 HEAD = """
 import torch
@@ -24,7 +24,7 @@ from torch import nn
 
 @pytest.fixture
 def load(tmp_path: Path) -> Callable[..., Any]:
-    def build(code: Any, name: Any = None, weights: Weights = "meta") -> Any:
+    def build(code: Any, name: Any = None, weights: ValuedWeights = "meta") -> Any:
         path = tmp_path / "user_model.py"
         path.write_text(HEAD + textwrap.dedent(code))
         return load_user_model(parse_reference(f"{path}:{name}" if name else str(path)), weights=weights)

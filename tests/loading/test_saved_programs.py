@@ -168,7 +168,7 @@ def test_a_refused_program_is_one_error_and_status_2(
     assert "Traceback" not in error
 
 
-# Weights and constants that are pickles.
+# ValuedWeights and constants that are pickles.
 
 
 def with_pickled(kind: str, entry: str) -> Edit:

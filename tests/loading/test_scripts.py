@@ -15,10 +15,10 @@ from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.python import user_module
 from analyzer.loading.python.example_inputs import resolve_inputs
 from analyzer.loading.python.input_spec import parse_input
+from analyzer.loading.python.model_weights import ValuedWeights
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import UserModel, load_user_model
 from analyzer.loading.python.user_source.training_loops import before_training
-from analyzer.loading.python.without_values import Weights
 
 HEAD = """
 import copy
@@ -45,7 +45,7 @@ TRAINED = """
 def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., UserModel]:
     monkeypatch.chdir(tmp_path)
 
-    def build(code: str, behind: str = "", *inputs: str, weights: Weights = "real") -> UserModel:
+    def build(code: str, behind: str = "", *inputs: str, weights: ValuedWeights = "real") -> UserModel:
         Path("train.py").write_text(HEAD + textwrap.dedent(code))
         reference = parse_reference(f"train.py:{behind}" if behind else "train.py")
         return load_user_model(reference, weights=weights, specs=[*map(parse_input, inputs)])

@@ -18,6 +18,7 @@ from analyzer.loading.python.graph_inputs import inputs_on_line, is_one_graph, n
 from analyzer.loading.python.input_containers import register_containers
 from analyzer.loading.python.input_spec import InputSpec, drawn_values
 from analyzer.loading.python.layer_inputs import shapes_taken_by, with_side
+from analyzer.loading.python.model_weights import ValuedWeights, built_with
 from analyzer.loading.python.named_inputs import MASKS
 from analyzer.loading.python.nested_inputs import names_in_order, nested, parameter_of
 from analyzer.loading.python.plain_call import Misfit, call, first_rows, given_width, misfit
@@ -26,7 +27,6 @@ from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import DEFAULT_BATCH, UserModel, call_example_inputs
 from analyzer.loading.python.user_source.script_data import script_data
 from analyzer.loading.python.user_source.script_sizes import script_sizes
-from analyzer.loading.python.without_values import Weights, built_with
 from analyzer.loading.torch_private import leaves_with_steps, tree_leaves, tree_map
 
 if TYPE_CHECKING:
@@ -403,7 +403,7 @@ def _called_with(
     )
 
 
-def make_tensor(spec: InputSpec, batch: int, weights: Weights, memory_bytes: int | None = None) -> Tensor:
+def make_tensor(spec: InputSpec, batch: int, weights: ValuedWeights, memory_bytes: int | None = None) -> Tensor:
     """Values as they are said; else normal floats, true booleans, integers 0 or 1 (valid in any table).
 
     Raises:

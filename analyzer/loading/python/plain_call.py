@@ -9,8 +9,8 @@ from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import ExportError
+from analyzer.loading.python.model_weights import built_with, fake_like, without_data
 from analyzer.loading.python.user_module import user_failure
-from analyzer.loading.python.without_values import built_with, fake_like, without_data
 from analyzer.loading.torch_private import fake_tensor_mode, gradients_by, tree_leaves, tree_map
 
 if TYPE_CHECKING:

@@ -30,6 +30,7 @@ from analyzer.loading.python.hugging_face import configured
 from analyzer.loading.python.input_spec import InputSpec
 from analyzer.loading.python.model_choice import ChosenModel, choose, unwrapped
 from analyzer.loading.python.model_libraries import inputs_of_library
+from analyzer.loading.python.model_weights import ValuedWeights, built_with
 from analyzer.loading.python.nested_inputs import parameter_of
 from analyzer.loading.python.source_lines import construction_lines
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, unscripted
@@ -45,7 +46,6 @@ from analyzer.loading.python.user_source.kept_executions import (
     kept_execution,
 )
 from analyzer.loading.python.user_source.training_loops import TrainingLoop
-from analyzer.loading.python.without_values import Weights, built_with
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -75,7 +75,7 @@ class UserModel:
     model: Module
     name: str
     module: ModuleType
-    weights: Weights
+    weights: ValuedWeights
     is_function: bool = False
     assumed: Mapping[str, tuple[int, int] | None] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -90,7 +90,7 @@ class UserModel:
 def load_user_model(
     reference: Reference,
     *,
-    weights: Weights,
+    weights: ValuedWeights,
     specs: Sequence[InputSpec] = (),
     memory_bytes: int | None = None,
 ) -> UserModel:
@@ -128,7 +128,7 @@ def _loaded(
     reference: Reference,
     kept: KeptExecution | None,
     inputs: Collection[str],
-    weights: Weights,
+    weights: ValuedWeights,
     memory_bytes: int | None,
 ) -> tuple[UserModel, KeptExecution | None]:
     """The model of a file, executed where nothing was kept of it, and what may be kept."""
@@ -304,7 +304,7 @@ def function_module(function: Callable[..., object]) -> Module:
     return Function()
 
 
-def call_example_inputs(user: UserModel, batch: int | None, weights: Weights | None = None) -> Tree:
+def call_example_inputs(user: UserModel, batch: int | None, weights: ValuedWeights | None = None) -> Tree:
     """What the file offers as inputs: ``example_inputs(batch)`` called, or the variable; None where neither is.
 
     ``weights`` says which of them have values, in place of what the model says.

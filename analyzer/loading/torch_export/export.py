@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING
 from analyzer.errors import ExportError, LibraryError
 from analyzer.loading.onnx_graph.node_metadata import CLASSES, SCOPES
 from analyzer.loading.python.example_inputs import ExampleInputs, flatten
-from analyzer.loading.python.parameter_sizes import parameter_sizes
+from analyzer.loading.python.model_weights import fake_like, parameter_sizes, without_data
 from analyzer.loading.python.source_lines import built_at, shown_path, source_line, statement
 from analyzer.loading.python.user_model import UserModel
-from analyzer.loading.python.without_values import fake_like, without_data
 from analyzer.loading.torch_export.attention import with_products
 from analyzer.loading.torch_export.autocast import has_autocast, with_casts
 from analyzer.loading.torch_export.failures import check_types, explain_failure

@@ -11,9 +11,8 @@ from analyzer.loading.model_reference import Reference
 from analyzer.loading.onnx_graph.node_metadata import PREFIX
 from analyzer.loading.python.example_inputs import ExampleInputs, resolve_inputs
 from analyzer.loading.python.input_spec import InputSpec
-from analyzer.loading.python.parameter_sizes import parameter_sizes
+from analyzer.loading.python.model_weights import WEIGHTLESS, parameter_sizes
 from analyzer.loading.python.user_model import UserModel, load_user_model
-from analyzer.loading.python.without_values import WEIGHTLESS
 from analyzer.loading.torch_export.export import Exported
 from analyzer.loading.training.gradient_failures import untranslated
 from analyzer.loading.training.joint_graph import trace_step

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import InputError, ModelError
 from analyzer.loading.python.example_inputs import ExampleInputs
+from analyzer.loading.python.model_weights import built_with
 from analyzer.loading.python.user_model import UserModel, user_failure
 from analyzer.loading.python.user_source.own_calls import own_optimizer
-from analyzer.loading.python.without_values import built_with
 from analyzer.loading.torch_private import tree_leaves
 from analyzer.loading.training.gradient_failures import needs_values
 from analyzer.text import listed

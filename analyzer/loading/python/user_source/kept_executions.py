@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 from analyzer.errors import AnalyzerError
 from analyzer.loading.dependencies import Dependencies, count_as_read, is_library
 from analyzer.loading.model_reference import Reference
-from analyzer.loading.python.parameter_sizes import parameter_sizes
-from analyzer.loading.python.without_values import Weights
+from analyzer.loading.python.model_weights import ValuedWeights, parameter_sizes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 LOADED_MARK = "_analyzer_loaded"
 """Our mark on a user's module."""
 
-# Weights of a model that is kept beside the one in use.
+# ValuedWeights of a model that is kept beside the one in use.
 _LARGEST_KEPT_BYTES = 256 * 2**20
 
 
@@ -67,7 +66,7 @@ class KeptExecution:
         return replace(self.choice, candidate=candidate)
 
 
-_ExecutionAsked = tuple[Reference, Weights, frozenset[str], str]
+_ExecutionAsked = tuple[Reference, ValuedWeights, frozenset[str], str]
 
 
 @dataclass(slots=True)
@@ -117,7 +116,7 @@ def forget_user_modules() -> None:
             del sys.modules[name]
 
 
-def are_kept(weights: Weights) -> bool:
+def are_kept(weights: ValuedWeights) -> bool:
     """Return whether executions are kept here; one that makes weights is noted."""
     executions = _KEPT.get()
     if executions is not None:
@@ -125,11 +124,13 @@ def are_kept(weights: Weights) -> bool:
     return executions is not None
 
 
-def _asked(reference: Reference, *, weights: Weights, inputs: Collection[str]) -> _ExecutionAsked:
+def _asked(reference: Reference, *, weights: ValuedWeights, inputs: Collection[str]) -> _ExecutionAsked:
     return reference, weights, frozenset(inputs), os.getcwd()
 
 
-def kept_execution(reference: Reference, *, weights: Weights, inputs: Collection[str]) -> KeptExecution | None:
+def kept_execution(
+    reference: Reference, *, weights: ValuedWeights, inputs: Collection[str]
+) -> KeptExecution | None:
     """What was kept of the same question, as long as all that was read is as it was.
 
     Raises:
@@ -152,7 +153,7 @@ def keep(
     found: KeptExecution | AnalyzerError | None,
     dependencies: Dependencies,
     *,
-    weights: Weights,
+    weights: ValuedWeights,
     inputs: Collection[str],
 ) -> None:
     """Keeps an execution, or why it failed, for the rest of the analysis."""

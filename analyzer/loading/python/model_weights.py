@@ -1,8 +1,11 @@
-"""Models and calls without values: what is built, called and traced so takes neither memory nor arithmetic."""
+"""Which weights of a model have values, and how large they are.
+
+What is built, called and traced without values takes neither memory nor arithmetic.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,10 +25,10 @@ if TYPE_CHECKING:
 
     from analyzer.loading.torch_private import FakeTensorMode, Tree
 
-Weights = Literal["meta", "small", "real"]
+ValuedWeights = Literal["meta", "small", "real"]
 """Which tensors of a model have values: none (PyTorch's meta device), those of few elements, or all."""
 
-WEIGHTLESS: tuple[Weights, ...] = ("meta", "small")
+WEIGHTLESS: tuple[ValuedWeights, ...] = ("meta", "small")
 """The ways to build a model in little memory, in the order to try them."""
 
 # Tables of steps, slopes and rates that constructors read back (`.item()`, `.tolist()`) have fewer; a layer's
@@ -35,7 +38,14 @@ _SMALL_ELEMENTS = 2**16
 _WORTH_A_LOOK_BYTES = 2**20
 
 
-def built_with(weights: Weights, memory_bytes: int | None = None) -> AbstractContextManager[object]:
+def parameter_sizes(parameters: Iterable[Tensor]) -> tuple[int, int]:
+    """The number of elements of these tensors, and their bytes."""
+    tensors = list(parameters)
+    elements = sum(tensor.numel() for tensor in tensors)
+    return elements, sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def built_with(weights: ValuedWeights, memory_bytes: int | None = None) -> AbstractContextManager[object]:
     """Return a block in which PyTorch makes new tensors so.
 
     Args:
