@@ -57,9 +57,10 @@ def groups(analysis: Analysis) -> list[list[Any]]:
 
 
 def edges(analysis: Analysis) -> list[list[int]]:
-    """Producer, consumer and whether the best plan copies the tensor between devices (1) or not (0)."""
+    """Return producer, consumer and which copy of the best plan the tensor comes by, from 1 on (0: none)."""
     plan = best_plan(analysis)
-    copied = {copy.tensor for copy in plan.transfers.items if copy.where == "inside"} if plan else set()
+    inside = [copy.tensor for copy in plan.transfers.items if copy.where == "inside"] if plan else []
+    copies = {name: number for number, name in enumerate(dict.fromkeys(inside), start=1)}
     producer: dict[str, int] = {}
     edge_list = []
     for operator in analysis.operators:
@@ -68,7 +69,7 @@ def edges(analysis: Analysis) -> list[list[int]]:
             if name in producer:
                 # One copy serves all readers on that device; readers on the producer's own need none.
                 crosses = analysis.operators[producer[name]].placement != operator.placement
-                edge_list.append([producer[name], operator.index, int(name in copied and crosses)])
+                edge_list.append([producer[name], operator.index, copies.get(name, 0) if crosses else 0])
         # ONNX writes an output that is left out as an empty name: several operators would share it.
         producer.update((tensor.name, operator.index) for tensor in operator.outputs if tensor.name)
     return edge_list

@@ -5,10 +5,14 @@ const capacity = (() => {
   const told = data.capacity;
 
   // The highest rate of one instance within a limit, between the limits that are known on a line in logarithms.
-  // Below the first of them nothing is known to be kept, above the last no more than there. null: none.
+  // Below the first of them nothing is known (undefined), above the last no more than there. null: none.
   function highest(limits, limit) {
     const at = limits.filter(([end]) => end <= limit).length - 1;
-    if (at < 0 || limits[at][1] === 0) return null;
+    if (at < 0 || limits[at][1] === 0) {
+      // What is not kept within a limit is not kept within a shorter one.
+      const from = limits.find(([end]) => end >= limit);
+      return limits.length && (from === undefined || from[1] === 0) ? null : undefined;
+    }
     const [end, rate, batch, delay] = limits[at];
     const next = limits[at + 1];
     if (end === limit || next === undefined || next[1] === 0) return { rate, batch, delay };
@@ -29,7 +33,7 @@ const capacity = (() => {
   function plan(question, instance) {
     const usd = instance.usd[question.pricing];
     const found = highest(instance.limits, question.limit);
-    if (found === null) return { instance, kept: false, why: "limit" };
+    if (!found) return { instance, kept: false, why: found === null ? "limit" : "unknown" };
     if (usd === undefined) return { instance, kept: false, why: "price" };
     const planned = question.rate * question.growth;
     // A rate that is met exactly stays so, however its product was rounded: as the program sizes.
@@ -82,6 +86,7 @@ const capacity = (() => {
     if (same(asked) && row.instance.reason) return row.instance.reason;
     const known = row.instance.limits.filter(([, rate]) => rate > 0);
     const least = known.length ? `; the least that it is known to keep is ${figure(known[0][0], "seconds")}` : "";
+    if (row.why === "unknown") return `not known for ${figure(asked.limit, "seconds")}${least}`;
     return `keeps no ${told.limited} of ${figure(asked.limit, "seconds")}${least}`;
   }
 
@@ -128,9 +133,11 @@ const capacity = (() => {
     const rows = plans(asked);
     const best = rows.find((row) => row.kept);
     if (!best) {
-      const near = nearest(rows.filter((row) => row.why === "limit"));
+      const near = nearest(rows.filter((row) => row.why !== "price"));
+      const open = rows.some((row) => row.why === "unknown");
       const priced = rows.some((row) => row.why === "price") ? ` for which a price (${wayOf(asked)}) is known` : "";
-      say(`No instance${priced} keeps a ${told.limited} of ${figure(asked.limit, "seconds")}.`,
+      const limit = `a ${told.limited} of ${figure(asked.limit, "seconds")}`;
+      say(open ? `Whether an instance${priced} keeps ${limit} is not known here: analyze capacity with that limit tells.` : `No instance${priced} keeps ${limit}.`,
         near ? `${near.instance.where} comes nearest: ${why(near, asked).replace(/\.$/, "")}.` : "", "either");
     } else {
       const other = rows.find((row) => row.kept && row.instance.kind !== best.instance.kind);

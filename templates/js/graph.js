@@ -103,12 +103,13 @@ const graph = (() => {
       nodes.set(id, node);
     });
     const links = new Map();
-    data.edges.forEach(([from, to, copied]) => {
+    data.edges.forEach(([from, to, copy]) => {
       const [a, b] = [at[from], at[to]];
       if (a === b || (isStub(a) && isStub(b))) return;
-      const link = links.get(`${a} ${b}`) || { from: a, to: b, tensors: 0, copies: 0 };
+      const link = links.get(`${a} ${b}`) || { from: a, to: b, tensors: 0, copied: new Set() };
       link.tensors += 1;
-      link.copies += copied;
+      if (copy) link.copied.add(copy);
+      link.copies = link.copied.size;
       links.set(`${a} ${b}`, link);
     });
     return { nodes: [...nodes.values()], links: [...links.values()] };
@@ -215,7 +216,8 @@ const graph = (() => {
     const result = await vegaEmbed("#graph-drawing", spec, { mode: "vega", renderer: "svg", logLevel: vega.Error, tooltip: { theme: "custom" }, actions: false });
     view = result.view;
     const drawing = holder.querySelector("svg");
-    const copies = links.reduce((sum, link) => sum + link.copies, 0);
+    // One copy serves all that read it on a device.
+    const copies = new Set(links.flatMap((link) => [...link.copied])).size;
     const real = nodes.filter((node) => !isStub(node.id)).length;
     const summary = `${real} box${real === 1 ? "" : "es"}, ${links.length} connection${links.length === 1 ? "" : "s"}, ${copies} copied tensor${copies === 1 ? "" : "s"} between them.${only ? ` Only ${path(only)} is drawn: the other ${figures.figure(operators.length - boxes[only].operators, "count")} operators are not, or stand in dashed boxes.` : ""}`;
     reachable(layout, drawing.parentElement);

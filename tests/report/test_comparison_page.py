@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import report_factory as factory
 
+from analyzer.record.analysis import Analysis
 from analyzer.report.charts.chart import Chart
 from analyzer.report.compare import curve_charts, html_page, plain_text, plan_charts, sentences
 from analyzer.report.compare.build import compare, to_json
@@ -108,16 +109,33 @@ def test_the_answer_names_the_fastest_the_factor_and_how_sure_it_is() -> None:
         "b is fastest: 20.0 ms (measured) against 60.0 ms (measured) of a, the slowest, a factor of 3.0.",
         "That is not certain: its 90 % interval and that of c, the next, overlap.",
     )
-    base = factory.analysis(4)
-    twins = [replace(base, plans=(factory.plan("gpu", at, origin="predicted"),)) for at in (0.020, 0.021)]
-    _, sure = sentences.headline(compare([("a", twins[0]), ("b", twins[1])]))
-    assert sure.endswith(
-        "that of b overlap. Yet both are predictions for the same devices and share their errors, "
-        "so it can be surer than that."
-    )
     _, sure = sentences.headline(of_latency(0.020, 0.060))
     assert sure == "That is certain: its 90 % interval and that of b do not overlap."
     assert sentences.headline(of_latency(0.020, 0.020)) == ("All take the same: 20.0 ms (measured).", "")
+
+
+def test_more_layers_of_one_kind_are_surely_slower_and_other_layers_may_not_be() -> None:
+    # Six layers of 5 ms, within a third and three times that, against four: one factor errs in both.
+    base = factory.analysis(4)
+    layer = next(one for one in base.operators if one.gpu is not None and one.gpu.time_s)
+    assert layer.gpu is not None
+
+    def layers(number: int, op_type: str, each_s: float = 0.005) -> Analysis:
+        assert layer.gpu is not None
+        gpu = replace(layer.gpu, time_s=each_s, low_s=each_s / 3, high_s=each_s * 3, origin="predicted")
+        one = replace(layer, op_type=op_type, placement="gpu", gpu=gpu, inputs=(), outputs=())
+        plan = factory.plan("gpu", number * each_s, origin="predicted")
+        return replace(base, operators=tuple(replace(one, index=at) for at in range(number)), plans=(plan,))
+
+    _, sure = sentences.headline(compare([("a", layers(6, "Conv")), ("b", layers(4, "Conv"))]))
+    assert sure == (
+        "That is certain: both are predictions for the same devices and share errors, and their ratio is "
+        "1.5x to 1.5x."
+    )
+    # Two kinds err apart: exp(sqrt(2) * ln(3)) is 4.7, and 1.5 / 4.7 is 0.32.
+    _, sure = sentences.headline(compare([("a", layers(6, "Conv")), ("b", layers(4, "MatMul"))]))
+    assert sure.startswith("That is not certain")
+    assert sure.endswith("their ratio is 0.32x to 7.1x.")
 
 
 def test_the_cheapest_and_the_most_frugal_record_are_named_with_their_plans() -> None:

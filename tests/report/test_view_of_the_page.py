@@ -237,9 +237,19 @@ def test_charts_of_times_are_left_out_where_no_time_is_known(build: Callable[...
 def test_an_edge_joins_producer_and_consumer_and_knows_its_copy() -> None:
     edges = operator_columns.edges(factory.analysis(8))
     assert [0, 1, 0] in edges
+    # Each of the two tensors has a copy of its own.
     assert [2, 3, 1] in edges
-    assert [3, 4, 1] in edges
+    assert [3, 4, 2] in edges
     assert len(edges) == 7
+
+
+def test_a_copy_that_two_operators_read_is_one() -> None:
+    analysis = factory.analysis(8)
+    reader = analysis.operators[3]
+    twice = replace(analysis, operators=(*analysis.operators[:4], reader, *analysis.operators[4:]))
+    copies = [copy for _, _, copy in operator_columns.edges(twice) if copy]
+    assert copies.count(1) == 2
+    assert len(set(copies)) == 2
 
 
 def test_columns_of_text_are_sent_once_and_unpacked_by_place() -> None:

@@ -172,10 +172,30 @@ def test_a_limit_that_none_keeps_is_said_with_who_comes_nearest(ask: Any) -> Non
     assert "g.2xlarge (Invented, NVIDIA Imaginary 4) comes nearest: keeps no p99 of 10.0 ms" in said
     assert "the least that it is known to keep is 30.0 ms" in said
     assert page.locator(f"{ROWS}.pale").count() == 4
+    # Between a limit that is not kept and the first one that is nothing was worked out.
+    fill(page, limit=28)
+    said = page.locator("#what-if-answer").inner_text()
+    assert "Whether an instance keeps a p99 of 28.0 ms is not known here" in said
+    assert "comes nearest: not known for 28.0 ms" in said
     fill(page, limit=150)
     # What keeps no 50 ms takes 10 requests/s within 100 ms, and some more here.
     assert page.locator(f"{ROWS}.pale").count() == 0
     ask_again_what_was_asked(page)
+
+
+def test_what_keeps_no_longer_limit_keeps_no_shorter_one(ask: Any) -> None:
+    page, _ = ask()
+    limits = json.dumps([[0.02, 0, 1, 0], [0.04, 0, 1, 0], [0.08, 50, 1, 0]])
+    asked = [0.01, 0.04, 0.06, 0.08]
+    found = [
+        page.evaluate(
+            f"String(capacity.highest({limits}, {limit})?.rate ?? capacity.highest({limits}, {limit}))"
+        )
+        for limit in asked
+    ]
+    # 0.06 lies between a limit that is not kept and one that is.
+    assert found == ["null", "null", "undefined", "50"]
+    assert page.evaluate("capacity.highest([], 1)") is None
 
 
 def test_what_is_no_question_is_said_and_changes_no_row(ask: Any) -> None:

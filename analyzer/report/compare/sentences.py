@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,10 +16,9 @@ from analyzer.units import dollars, factor, seconds
 
 # Two figures that differ by less read the same in the three digits that are printed.
 _SAME = 0.005
+
+
 # A prediction's interval is mostly the error of its device's constants, which cancels between two of them.
-_SHARED = " Yet both are predictions for the same devices and share their errors, so it can be surer than that."
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Contender:
     """A record and its best plan."""
@@ -91,6 +91,8 @@ def _speed_words(comparison: Comparison, plan: PlanResult) -> str:
 
 def _certainty(comparison: Comparison, top: _Contender, second: _Contender, aside: str) -> str:
     """Whether the best plan's 90 % interval is apart from the next one's."""
+    if top.predicted_like(second):
+        return _of_shared_errors(comparison, top, second)
     # The interval is the latency's; of different batches it is turned into that of one inference.
     ends = [
         end * _time(comparison, plan) / plan.latency_s
@@ -99,8 +101,50 @@ def _certainty(comparison: Comparison, top: _Contender, second: _Contender, asid
     both = f"its 90 % interval and that of {second.label}{aside}"
     if ends[0] < ends[1]:
         return f"That is certain: {both} do not overlap."
-    shared = _SHARED if top.predicted_like(second) else ""
-    return f"That is not certain: {both} overlap.{shared}"
+    return f"That is not certain: {both} overlap."
+
+
+def _of_shared_errors(comparison: Comparison, top: _Contender, second: _Contender) -> str:
+    """Return whether one prediction is below another for the same devices, where errors of one kind are shared.
+
+    An error is that of an operator's type on a device and of what bounds it there: it moves both records'
+    times by the same factor, so that only the difference of its shares counts. Errors of two kinds are
+    independent, as in the decision between plans.
+    """
+    parts, others = _parts(top), _parts(second)
+    whole, other_whole = (sum(time for time, _ in each.values()) for each in (parts, others))
+    variance = 0.0
+    for kind in parts.keys() | others.keys():
+        (time, error), (other_time, other_error) = parts.get(kind, _NONE), others.get(kind, _NONE)
+        variance += ((time / whole - other_time / other_whole) * max(error, other_error)) ** 2
+    middle = _time(comparison, second.plan) / _time(comparison, top.plan)
+    width = math.exp(math.sqrt(variance))
+    interval = f"{factor(middle / width)} to {factor(middle * width)}"
+    shared = f"both are predictions for the same devices and share errors, and their ratio is {interval}"
+    return f"That is certain: {shared}." if middle / width > 1 else f"That is not certain: {shared}."
+
+
+_NONE = (0.0, 0.0)
+
+
+def _parts(contender: _Contender) -> dict[tuple[str, ...], tuple[float, float]]:
+    """Return seconds and the half-width of the 90 % interval, as a logarithm, by kind of error."""
+    plan, parts = contender.plan, dict[tuple[str, ...], tuple[float, float]]()
+
+    def add(kind: tuple[str, ...], time_s: float, low_s: float | None, high_s: float | None) -> None:
+        before, error = parts.get(kind, _NONE)
+        own = math.log(high_s / low_s) / 2 if low_s and high_s else math.log(10)
+        parts[kind] = (before + time_s, max(error, own))
+
+    for operator in contender.analysis.operators:
+        side = operator.placement if plan.name == "hybrid" else plan.name
+        time = operator.cpu if side == "cpu" else operator.gpu
+        if time is not None and time.time_s:
+            add((side, operator.op_type, time.bound or ""), time.time_s, time.low_s, time.high_s)
+    rest = plan.latency_s - sum(time for time, _ in parts.values())
+    if rest > 0:
+        add(("rest",), rest, plan.low_s, plan.high_s)
+    return parts
 
 
 def statements(comparison: Comparison) -> tuple[str, ...]:
