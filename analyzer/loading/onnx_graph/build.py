@@ -56,14 +56,26 @@ def to_graph(
 
 def shaped(ready: Normalized) -> Graph:
     """The Graph of a normalised model: shapes, small values, operators."""
-    opsets = {(entry.domain or DEFAULT_DOMAIN): entry.version for entry in ready.model.opset_import}
     try:
-        return from_common_rules(ready, opsets) or from_onnx_inference(ready, opsets)
+        return _implied(ready)
     except GraphError as error:
         if ready.open_dimensions:
             names = ", ".join(ready.open_dimensions)
             error.hint = f"Nothing says how large {names} is: give that input's shape, --input NAME=SHAPE."
         raise
+
+
+def _implied(ready: Normalized) -> Graph:
+    """The graph with the sizes that inputs and weights imply; those that the file states fill what is left."""
+    opsets = {(entry.domain or DEFAULT_DOMAIN): entry.version for entry in ready.model.opset_import}
+    graph = from_common_rules(ready, opsets) or from_onnx_inference(ready, opsets)
+    note = ready.stated.note()
+    if not note:
+        return graph
+    # Numbers of another batch: what they filled is as wrong as those that inference contradicts.
+    ready.forget_numbers()
+    graph = from_common_rules(ready, opsets) or from_onnx_inference(ready, opsets)
+    return dataclasses.replace(graph, notes=(*graph.notes, note))
 
 
 def from_common_rules(ready: Normalized, opsets: Mapping[str, int]) -> Graph | None:
@@ -79,7 +91,13 @@ def from_common_rules(ready: Normalized, opsets: Mapping[str, int]) -> Graph | N
                 return None
         if domain != DEFAULT_DOMAIN:
             return None
-    scope = Scope(opsets=opsets, ir_version=ready.model.ir_version, by_rules=True, limits=ready.limits)
+    scope = Scope(
+        opsets=opsets,
+        ir_version=ready.model.ir_version,
+        stated=ready.stated,
+        by_rules=True,
+        limits=ready.limits,
+    )
     try:
         return scope.model_graph(ready, ready.model.graph)
     except OpenTypeError:
@@ -108,7 +126,7 @@ def _expected_shapes(
 
 
 def _inferred(ready: Normalized, opsets: Mapping[str, int]) -> Graph:
-    scope = Scope(opsets=opsets, ir_version=ready.model.ir_version, limits=ready.limits)
+    scope = Scope(opsets=opsets, ir_version=ready.model.ir_version, stated=ready.stated, limits=ready.limits)
     return scope.model_graph(ready, onnx_inference.infer_model(ready.with_weights()).graph)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, SupportsIndex
 
 from analyzer.errors import GraphError, ModelError, UsageError
-from analyzer.graph import DEFAULT_DOMAIN, DTYPES_BY_NUMBER, packed_bytes
+from analyzer.graph import DEFAULT_DOMAIN, DTYPES_BY_NUMBER, Shape, packed_bytes
 from analyzer.isolation import whereabouts
 from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading.onnx_graph.budget import check_budget
@@ -20,7 +20,9 @@ from analyzer.loading.onnx_graph.dimension_expressions import evaluate, is_symbo
 from analyzer.loading.onnx_graph.node_metadata import NOWHERE, NodeOrigin, origin
 from analyzer.loading.onnx_graph.node_validity import check_nodes
 from analyzer.loading.onnx_graph.onnx_file import KEEP_BYTES, check_versions
-from analyzer.loading.shape_inference.protobuf_values import size_name
+from analyzer.loading.shape_inference.onnx_inference import graph_types, merged, without_sizes
+from analyzer.loading.shape_inference.protobuf_values import Type, declared_type, size_name
+from analyzer.text import plural
 
 if TYPE_CHECKING:
     import onnx
@@ -38,6 +40,69 @@ _NOT_NEEDED = ("doc_string", "metadata_props")
 
 
 @dataclass(slots=True, kw_only=True)
+class StatedTypes:
+    """The types that a graph states of tensors, and where these are not what its inputs and weights imply.
+
+    ONNX Runtime takes the implied size and warns (``MergeShapeInfo`` in onnxruntime/core/graph/graph.cc).
+
+    Attributes:
+        written: Types by tensor name; None for a size that has a symbol.
+        bound: The same with sizes in place of the symbols that are bound.
+        is_older: Whether inputs are open and all inner sizes are numbers: those of one size of the inputs.
+        contradicted: Names, stated shapes and implied shapes, of bodies too.
+        relied: The tensors for which a number of the file stands, since nothing else tells it.
+    """
+
+    written: dict[str, Type] = field(default_factory=dict)
+    bound: dict[str, Type] = field(default_factory=dict)
+    is_older: bool = False
+    contradicted: list[tuple[str, Shape, Shape]] = field(default_factory=list)
+    relied: list[str] = field(default_factory=list)
+
+    def of_body(self, body: onnx.GraphProto) -> StatedTypes:
+        """Return what a body states; what is contradicted there is listed here."""
+        written = graph_types(body, lenient=True)
+        return StatedTypes(written=written, bound=written, contradicted=self.contradicted, relied=self.relied)
+
+    def filled(self, name: str, implied: Type) -> Type:
+        """Return the implied type with what the file states in place of what is open."""
+        stated = self.bound.get(name)
+        if stated is None:
+            return implied
+        kind = merged(implied, stated)
+        if kind[1] and kind[1] != implied[1] and None not in (self.written[name][1] or ()):
+            self.relied.append(name)
+        return kind
+
+    def compare(self, name: str, implied: Shape) -> None:
+        """Note where a number that the file states is not the implied one."""
+        stated = self.written[name][1]
+        if stated is None or implied is None:
+            return
+        if len(stated) != len(implied) or any(
+            None not in (one, two) and one != two for one, two in zip(stated, implied, strict=True)
+        ):
+            self.contradicted.append((name, stated, implied))
+
+    def note(self) -> str:
+        """Return the sentence that says where the file's sizes do not hold; empty where they do."""
+        if self.contradicted:
+            name, stated, implied = self.contradicted[0]
+            rest = len(self.contradicted) - 1
+            more = f", and for {plural(rest, 'more tensor')}" if rest else ""
+            return (
+                f"The file states {list(stated or ())} for '{name}', its inputs and weights imply"
+                f" {list(implied or ())}: the implied size counts here{more}."
+            )
+        if self.is_older and self.relied:
+            return (
+                f"The file alone tells the size of '{self.relied[0]}', at one size of its open inputs:"
+                " it counts as not known."
+            )
+        return ""
+
+
+@dataclass(slots=True, kw_only=True)
 class Normalized:
     """A model ready to be read.
 
@@ -48,6 +113,7 @@ class Normalized:
         rows: The model's nodes, read.
         origins: Where each node comes from; its metadata are dropped from the model.
         open_dimensions: The size assumed for each symbolic dimension that nothing bound.
+        stated: What the file says of the types of tensors.
         notes: What was assumed or mended, in sentences.
         limits: What it may grow to.
     """
@@ -57,8 +123,16 @@ class Normalized:
     rows: list[Row] = field(default_factory=list)
     origins: list[NodeOrigin] = field(default_factory=list)
     open_dimensions: dict[str, int] = field(default_factory=dict)
+    stated: StatedTypes = field(default_factory=StatedTypes)
     notes: list[str] = field(default_factory=list)
     limits: Limits = DEFAULT_LIMITS
+
+    def forget_numbers(self) -> None:
+        """Drop every stated shape that has no symbol, in bodies too."""
+        without_sizes(self.model.graph, numbers_only=True)
+        for name, (dtype, shape) in self.stated.written.items():
+            if shape and None not in shape:
+                self.stated.written[name] = self.stated.bound[name] = dtype, None
 
     def with_weights(self) -> onnx.ModelProto:
         """The model with its initializers, large ones without their data."""
@@ -348,9 +422,23 @@ def _bind(result: Normalized, bindings: Mapping[str, SupportsIndex], stored: set
             result.open_dimensions[name] = size = DEFAULT_SIZE
         dim.dim_value = size
     _note_bindings(result, bindings, {name for _, _, _, name in open_sizes})
-    if open_sizes or bindings:
-        graph = result.model.graph
-        _resolve_types((*graph.value_info, *graph.output), sizes)
+    _read_stated(result, sizes, is_opened=bool(open_sizes))
+
+
+def _read_stated(result: Normalized, sizes: Mapping[str, int], *, is_opened: bool) -> None:
+    """Read the types that the file states, symbols bound; an expression is left for inference to find again."""
+    graph, stated = result.model.graph, result.stated
+    for value in (*graph.value_info, *graph.output):
+        dtype, shape = stated.written[value.name] = declared_type(value.type, value.name)
+        if shape is not None and None in shape:
+            dims = value.type.tensor_type.shape.dim
+            shape = tuple(
+                sizes.get(dim.dim_param) if size is None else size
+                for size, dim in zip(shape, dims, strict=True)
+            )
+        stated.bound[value.name] = dtype, shape
+    inner = [stated.written[value.name][1] or () for value in graph.value_info]
+    stated.is_older = is_opened and any(inner) and not any(None in shape for shape in inner)
 
 
 def _note_bindings(result: Normalized, bindings: Mapping[str, SupportsIndex], present: set[str]) -> None:
@@ -360,32 +448,3 @@ def _note_bindings(result: Normalized, bindings: Mapping[str, SupportsIndex], pr
     used = {symbol for name in present for symbol in symbols(name)}
     for name in sorted(set(bindings) - used - present):
         result.notes.append(f"No input has a dimension '{name}': the size given for it was not used.")
-
-
-def _resolve_types(values: Iterable[onnx.ValueInfoProto], sizes: Mapping[str, int]) -> None:
-    """Puts sizes for symbols; what is an expression or unknown is left for inference to find again."""
-    # Most tensors share few types: each is resolved once, by its bytes.
-    resolved: dict[bytes, bytes | None] = {}
-    for value in values:
-        kind = value.type
-        before = kind.SerializeToString()
-        if before not in resolved:
-            resolved[before] = kind.SerializeToString() if _resolve_dims(kind, sizes) else None
-            continue
-        after = resolved[before]
-        if after is not None:
-            kind.ParseFromString(after)
-
-
-def _resolve_dims(kind: onnx.TypeProto, sizes: Mapping[str, int]) -> bool:
-    """Whether any size was put or cleared."""
-    changed = False
-    for dim in kind.tensor_type.shape.dim:
-        if not dim.HasField("dim_value"):
-            size = sizes.get(dim.dim_param)
-            if size is None:
-                dim.Clear()
-            else:
-                dim.dim_value = size
-            changed = True
-    return changed

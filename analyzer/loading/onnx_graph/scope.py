@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     import numpy as np
     import onnx
 
-    from analyzer.loading.onnx_graph.normalize import Normalized, Row
+    from analyzer.loading.onnx_graph.normalize import Normalized, Row, StatedTypes
 
     Array = np.ndarray[Any, Any]
 
@@ -102,6 +102,7 @@ class Scope:
     Args:
         opsets: Opset version by domain.
         ir_version: Of the model.
+        stated: What the file says of the types of its tensors.
         outer: The scope around it.
         limits: What the values that are known before the run may take.
         by_rules: The types that inference of the whole model finds are not at hand: each node's follow from its
@@ -113,12 +114,14 @@ class Scope:
         *,
         opsets: Mapping[str, int],
         ir_version: int,
+        stated: StatedTypes,
         outer: Scope | None = None,
         by_rules: bool = False,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         self.opsets = opsets
         self.ir_version = ir_version
+        self.stated = stated
         self.outer = outer
         self.by_rules = by_rules
         self.tensors: dict[str, Tensor] = {}
@@ -133,10 +136,13 @@ class Scope:
         """Makes the Graph of a model; ``inferred`` is its graph with the types that C++ found."""
         proto = ready.model.graph
         inputs = self._graph_inputs(proto, ready.initializers)
-        self.types = onnx_inference.graph_types(inferred)
+        if not self.by_rules:
+            self.types = onnx_inference.graph_types(inferred)
+        nodes = tuple(self._nodes(ready.rows, ready.origins, inferred))
+        self.compare_stated()
         return Graph(
             name=proto.name,
-            nodes=tuple(self._nodes(ready.rows, ready.origins, inferred)),
+            nodes=nodes,
             inputs=inputs,
             outputs=self._graph_outputs(proto),
             initializers=tuple(self.initializers),
@@ -159,6 +165,13 @@ class Scope:
             outputs=self._graph_outputs(proto),
             initializers=tuple(self.initializers),
         )
+
+    def compare_stated(self) -> None:
+        """Note where the file states other sizes than those of this scope's tensors."""
+        for name in self.stated.written:
+            tensor = self.tensors.get(name)
+            if tensor is not None:
+                self.stated.compare(name, tensor.shape)
 
     def _graph_inputs(
         self,
@@ -246,8 +259,7 @@ class Scope:
             if not self.by_rules:
                 return None
             kinds = common_output_types(op_type, inputs, attributes, 1)
-            # A declared type that leaves a size open is merged with the inferred one: not here.
-            if kinds is None or kind is not None:
+            if kinds is None:
                 return None
             kind = self.types[name] = kinds[0]
         constant = False
@@ -271,8 +283,15 @@ class Scope:
         return None
 
     def _undeclared(self, name: str) -> Tensor:
-        dtype, shape = self.types.get(name, UNKNOWN_TYPE)
+        dtype, shape = self._filled(name)
         return Tensor(name=name, shape=shape, dtype=dtype)
+
+    def _filled(self, name: str) -> Type:
+        """The type of a tensor, with what the file states where nothing else tells it."""
+        kind = self.types.get(name) or UNKNOWN_TYPE
+        if onnx_inference.is_open(kind):
+            kind = self.types[name] = self.stated.filled(name, kind)
+        return kind
 
     def _initializer(self, name: str, stored: onnx.TensorProto | None, dims: Sequence[int], dtype: int) -> None:
         shape = tuple(dims[:])
@@ -352,9 +371,11 @@ class Scope:
             if not name:
                 outputs.append(None)
                 continue
-            kind = types.get(name) or UNKNOWN_TYPE
             value = values[position] if values is not None and position < len(values) else None
-            if value is not None:
+            if value is None:
+                kind = self._filled(name)
+            else:
+                kind = types.get(name) or UNKNOWN_TYPE
                 # The inferred shape may still be open.
                 kind = (kind[0] if kind[0].onnx else constant_folding.dtype_of(value), value.shape)
             outputs.append(self._make_output(name, kind, constant, value))
@@ -460,9 +481,15 @@ class Scope:
     ) -> Graph:
         """A body with the types of what is fed to it; a loop's state whose shape changes is left open."""
         declared_only = body_inputs(proto, body, inputs, attributes)
-        graph = self._inner().subgraph(body, inferred, declared_only)
+        inner = self._inner(body)
+        graph = inner.subgraph(body, inferred, declared_only)
         with_state = body_inputs(proto, body, inputs, attributes, carried=graph)
-        return graph if with_state == declared_only else self._inner().subgraph(body, inferred, with_state)
+        if with_state != declared_only:
+            inner = self._inner(body)
+            graph = inner.subgraph(body, inferred, with_state)
+        inner.compare_stated()
+        return graph
 
-    def _inner(self) -> Scope:
-        return Scope(opsets=self.opsets, ir_version=self.ir_version, outer=self)
+    def _inner(self, body: onnx.GraphProto) -> Scope:
+        stated = self.stated.of_body(body)
+        return Scope(opsets=self.opsets, ir_version=self.ir_version, stated=stated, outer=self)

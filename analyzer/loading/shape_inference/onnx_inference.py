@@ -21,18 +21,59 @@ if TYPE_CHECKING:
 
 Types = dict[str, Type]
 
+_GRAPH_KINDS = (5, 10)  # AttributeProto.GRAPH, GRAPHS
+
 
 def infer_model(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the types of its tensors as value_info; itself where inference cannot be had at all."""
+    """The model with the types that its inputs and weights imply as value_info.
+
+    None are there where inference cannot be had at all. What the model states itself is left out: inference
+    would take it for true, and leave open whatever contradicts it.
+    """
+    import onnx
     from onnx import shape_inference
 
     whereabouts.now_at("onnx's shape inference of the whole model")
+    stated, model = model, onnx.ModelProto()
+    model.CopyFrom(stated)
+    without_sizes(model.graph)
     try:
         # data_prop follows the values of Shape, Gather and Concat through the graph: they decide what Reshape
         # gives.
         return shape_inference.infer_shapes(model, data_prop=True)
     except Exception:  # what C++ throws on a graph it cannot read: nodes are then inferred one by one
         return model
+
+
+def without_sizes(graph: onnx.GraphProto, *, numbers_only: bool = False) -> None:
+    """Clear what a graph and its bodies state of tensors that its nodes imply.
+
+    Args:
+        graph: It is changed.
+        numbers_only: Leave a statement that has a symbol, and all types of elements.
+    """
+    for value in (*graph.value_info, *graph.output):
+        if numbers_only:
+            _clear_shape(value, numbers_only=True)
+        else:
+            value.ClearField("type")
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type not in _GRAPH_KINDS:
+                continue
+            for body in (attribute.g, *attribute.graphs):
+                without_sizes(body, numbers_only=numbers_only)
+                # Operators of other domains make their bodies' inputs themselves: nothing else tells them.
+                if (node.domain or DEFAULT_DOMAIN) == DEFAULT_DOMAIN:
+                    for value in body.input:
+                        _clear_shape(value, numbers_only=numbers_only)
+
+
+def _clear_shape(value: onnx.ValueInfoProto, *, numbers_only: bool) -> None:
+    kind = value.type.tensor_type
+    dims = kind.shape.dim
+    if not numbers_only or (dims and all(dim.HasField("dim_value") for dim in dims)):
+        kind.ClearField("shape")
 
 
 def graph_types(graph: onnx.GraphProto, *, lenient: bool = False) -> Types:
