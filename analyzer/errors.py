@@ -45,7 +45,14 @@ class LibraryError(AnalyzerError):
 
 
 class GraphError(AnalyzerError):
-    """The graph is not a valid one: cyclic, dangling, or with impossible shapes."""
+    """The graph is not a valid one: cyclic, dangling, or with impossible shapes.
+
+    ``node`` is the index of the operator where that shows, -1 where it is none's; ``wanted`` are sizes of what
+    it reads.
+    """
+
+    node: int = -1
+    wanted: tuple[int, ...] = ()
 
 
 class DeviceError(AnalyzerError):

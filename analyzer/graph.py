@@ -312,6 +312,7 @@ class Graph:
         expected_shapes: Whole shapes to count with, by name of a tensor with a size that only the data decide.
         size_origins: How the sizes are known that the data decide, by name of a tensor with such a size.
         notes: What the loader had to assume or repair, in plain sentences for the report.
+        problems: Why ONNX Runtime does not load the model, a sentence each.
         carried: By input that lives on from run to run, the output that is its next value (itself where it
             never changes): in a training step weights and optimizer state, in a model that generates its past
             (a key-value cache, a recurrent state). They stay where they are used.
@@ -328,6 +329,7 @@ class Graph:
     expected_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     size_origins: Mapping[str, SizeOrigin] = field(default_factory=lambda: NO_ATTRIBUTES)
     notes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
     carried: Mapping[str, str] = field(default_factory=lambda: NO_ATTRIBUTES)
 
     @cached_property

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from analyzer.checks.registry import Diagnostic, Subject, rule
+from analyzer.graph import DEFAULT_DOMAIN
 from analyzer.ort.kernels import registry
 from analyzer.text import listed, plural
 from analyzer.units import digits
@@ -89,6 +90,49 @@ def model_not_analysed(_subject: Subject) -> Iterator[Diagnostic]:
     """
     # Whoever has an analysis was analysed: the fleet's own rows say what was not.
     yield from ()
+
+
+@rule("A704", "not-loadable", "error")
+def not_loadable(subject: Subject) -> Iterator[Diagnostic]:
+    """ONNX Runtime refuses to load the model.
+
+    What:
+        Creating a session fails: an operator has an attribute, an input or a type that its schema lacks at the
+        model's opset, shapes that never fit, or a name twice; or the file has a newer IR version than the
+        release reads. It is counted and predicted all the same, as far as that is possible.
+
+    Why:
+        What no session loads runs nowhere.
+
+    Fix:
+        Save the model again from where it comes from, at an opset that has its operators in this form; an IR
+        version is lowered with `model.ir_version = 10`.
+
+    Example:
+        `axes` as an attribute of Squeeze, which has been an input since opset 13.
+    """
+    model, known = subject.analysis.model, registry(subject.analysis.onnxruntime)
+    refused = known.refuses_ir(model.ir_version)
+    if refused:
+        yield Diagnostic(message=refused, fix="set an older IR version (model.ir_version = 10) and save it")
+    for problem in model.problems:
+        yield Diagnostic(
+            message=f"ONNX Runtime does not load the model: {problem}",
+            fix="export the model again, or mend the operator",
+        )
+    if not known.refuses_opset(model.opset):
+        for operator in subject.analysis.operators:
+            # Operators of other domains may come with a library of the user's own.
+            if (
+                operator.domain == DEFAULT_DOMAIN
+                and known.since(operator.domain, operator.op_type, model.opset) is None
+            ):
+                yield Diagnostic(
+                    message=f"ONNX Runtime {known.version} has no operator {operator.op_type}"
+                    f" at opset {model.opset}",
+                    fix="export at an opset that has it (--opset)",
+                    operator=operator,
+                )
 
 
 def _on_one_thread(row: Mapping[str, Any]) -> str:

@@ -12,6 +12,8 @@ from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading import reader
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import Reference
+from analyzer.loading.onnx_graph.dimension_expressions import evaluate, symbols
+from analyzer.loading.onnx_graph.node_validity import file_problems
 from analyzer.loading.python.graph_inputs import is_one_graph
 from analyzer.loading.python.input_spec import InputSpec, values_problem
 from analyzer.loading.python.layer_inputs import IMAGE_SIDE
@@ -69,6 +71,7 @@ def from_proto(
     if converted:
         opset = default_opset(proto)
         notes = (f"Converted from the file's opset to opset {opset} with onnx's version converter.",)
+    problems = file_problems(proto)
     name_nodes(proto)
     open_negative_sizes(proto)  # before names are asked for: -1 would be a size
     notes += _one_batch(proto, specs)
@@ -85,22 +88,32 @@ def from_proto(
     if symbol in bindings:
         batch = bindings[symbol]
     images = _images_of_usual_size(proto, symbol, bindings)
-    for spec in images:
-        bindings |= given_sizes(proto, [spec])
+    usual: dict[str, int] = {}
+    for spec in images:  # of two that share a side the first says its size
+        usual = given_sizes(proto, [spec]) | usual
+    batch = batch or (1 if symbol else fixed)
+    sizes = bindings | ({symbol: batch} if symbol and batch else {})
+    subject = f"'{source}'"
+    fits, assumed, example = reader.open_sizes(
+        proto, sizes, usual, example=_EXAMPLE_SIZE, subject=subject, limits=limits
+    )
+    images, bindings = (images, bindings | usual) if fits else ((), bindings)
     return Loaded(
         reference=reference,
         name=name,
         source=source,
         proto=proto,
         symbol=symbol,
-        batch=batch or (1 if symbol else fixed),
+        batch=batch,
         static_batch=None if symbol else fixed,
         inputs_origin="given" if specs else "model",
         guessed=tuple(spec.text for spec in images),
         exporter="onnx",
-        notes=(*notes, *_how_to_size(proto, symbol, bindings)),
+        notes=(*notes, *_how_to_size(proto, symbol, bindings, example)),
         specs=tuple(specs),
         bindings=bindings,
+        assumed=assumed,
+        problems=problems,
         limits=limits,
     )
 
@@ -108,7 +121,7 @@ def from_proto(
 def _images_of_usual_size(
     proto: onnx.ModelProto, symbol: str, bindings: Mapping[str, int]
 ) -> tuple[InputSpec, ...]:
-    """Images whose height and width are open and that nobody sized, at the size that Python models get too.
+    """Images with an open side that nobody sized, at the size that Python models get too.
 
     One pixel would be taken else, and no kernel has the time there that it has on an image.
     """
@@ -120,46 +133,77 @@ def _images_of_usual_size(
     found = []
     for name, kind in kinds.items():
         dims = list(kind.shape.dim)
-        first_size = dims[0].dim_value if dims else 0
-        for channels, sides in ((1, (2, 3)), (3, (1, 2))):
-            if len(dims) != _IMAGE_RANK or dims[channels].dim_value not in _CHANNELS or "mask" in name:
+        for layout, usual in _LAYOUTS:
+            sides = [axis for axis, letter in enumerate(layout) if letter in usual]
+            if len(layout) != len(dims) or dims[layout.index("C")].dim_value not in _CHANNELS or "mask" in name:
                 continue
-            symbols = [size_name(name, axis, dims[axis]) for axis in sides]
-            is_open = all(not dims[axis].dim_value for axis in sides)
-            if not is_open or any(item in bindings or item == symbol or item in elsewhere for item in symbols):
+            missing = [axis for axis in sides if not dims[axis].dim_value]
+            symbols_there = {size_name(name, axis, dims[axis]) for axis in missing}
+            # Two open sides are an image's; one may be a past's, and a volume's may be anything.
+            is_image = layout != "NCDHW" and len(missing) == len(sides) and not symbols_there & elsewhere
+            if not missing or not (is_image or (layout[1] == "C" and _is_read_by_windows(proto, name))):
                 continue
-            sizes: list[int | None] = [first_size or None, *[IMAGE_SIDE] * (_IMAGE_RANK - 1)]
-            sizes[channels] = dims[channels].dim_value
+            if symbols_there & {symbol, *bindings}:
+                continue
+            largest = max(dims[axis].dim_value for axis in sides)
+            shape: list[int | None] = [dim.dim_value or None for dim in dims]
+            for axis in missing:
+                shape[axis] = max(usual[layout[axis]], largest if layout[axis] != "D" else 0)
             dtype = DTYPES_BY_NUMBER.get(kind.elem_type, UNDEFINED).name
-            found.append(InputSpec(name=name, shape=tuple(sizes), dtype=dtype))
+            found.append(InputSpec(name=name, shape=tuple(shape), dtype=dtype))
             break
     return tuple(found)
 
 
 _IMAGE_RANK, _CHANNELS = 4, (1, 3)
+# As the layers of Python models get them: ``shapes_taken_by`` of loading/python/layer_inputs.py.
+_SIDES = {"H": int(IMAGE_SIDE), "W": int(IMAGE_SIDE)}
+_LAYOUTS = (("NCHW", _SIDES), ("NHWC", _SIDES), ("NCDHW", {"D": 16, "H": 112, "W": 112}))
 
 
-def _how_to_size(proto: onnx.ModelProto, symbol: str, bindings: Mapping[str, int]) -> tuple[str, ...]:
-    """A note with the line that sizes what stays open, where something does."""
+def _is_read_by_windows(proto: onnx.ModelProto, name: str) -> bool:
+    """Whether a convolution or pool reads an input, behind what computes on its elements one by one."""
+    reached = {name}
+    for node in proto.graph.node:  # in order of execution, or nearly: what is missed is but a guess
+        if reached.intersection(node.input[:1]):
+            if node.op_type in _WINDOWS:
+                return True
+            if node.op_type in _BEFORE_WINDOWS:
+                reached.update(node.output[:1])
+    return False
+
+
+_WINDOWS = frozenset({"AveragePool", "Conv", "ConvInteger", "MaxPool", "QLinearConv"})
+_BEFORE_WINDOWS = frozenset(
+    {
+        *("Add", "BatchNormalization", "Cast", "Clip", "DequantizeLinear", "Div", "DynamicQuantizeLinear"),
+        *("Identity", "InstanceNormalization", "Mul", "Pad", "QuantizeLinear", "Relu", "Sub"),
+    }
+)
+
+
+def _how_to_size(
+    proto: onnx.ModelProto, symbol: str, bindings: Mapping[str, int], example: Mapping[str, int]
+) -> tuple[str, ...]:
+    """A note with the lines that size what stays open, where something does: each input adds a dimension."""
     lines = []
+    left, known = set(example), {**bindings, **example}
     for value in fed_inputs(proto):
         kind = value.type.tensor_type
         names = [size_name(value.name, axis, dim) for axis, dim in enumerate(kind.shape.dim)]
-        is_open = [
-            not dim.dim_value and name != symbol and name not in bindings
-            for dim, name in zip(kind.shape.dim, names, strict=True)
-        ]
-        if not any(is_open):
+        open_here = {item for name in names for item in (name, *symbols(name))} & left
+        if not open_here:
             continue
+        left -= open_here
         sizes = tuple(
-            _EXAMPLE_SIZE if missing else bindings.get(name, dim.dim_value or None)
-            for missing, name, dim in zip(is_open, names, kind.shape.dim, strict=True)
+            None if name == symbol else dim.dim_value or known.get(name, evaluate(name, known))
+            for name, dim in zip(names, kind.shape.dim, strict=True)
         )
         dtype = DTYPES_BY_NUMBER.get(kind.elem_type, UNDEFINED).name
         lines.append(f"--input {InputSpec(name=value.name, shape=sizes, dtype=dtype).text}")
     if not lines:
         return ()
-    return (f"Open sizes are given with, for example, {' '.join(lines[:3])}.",)
+    return (f"Open sizes are given with, for example, {' '.join(lines)}.",)
 
 
 _EXAMPLE_SIZE = 128

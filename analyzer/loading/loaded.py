@@ -49,6 +49,8 @@ class Loaded:
         live: The model object, where the Python interface gave one.
         parameters, parameter_bytes: Of the module, tied ones once; None where only a graph is known.
         bindings: Sizes of symbolic dimensions that ``--input`` gave.
+        assumed: Sizes of those that nothing binds, 1 where they are not named here.
+        problems: Why ONNX Runtime refuses what the file declares, as sentences.
         compared: Whether a run's gradients are compared with PyTorch's.
         limits: What reading it may take.
         state: Pairs of an input and the output that is its next value, given beside those that are
@@ -77,6 +79,8 @@ class Loaded:
     parameters: int | None = None
     parameter_bytes: int | None = None
     bindings: Mapping[str, int] = field(default_factory=dict)
+    assumed: Mapping[str, int] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
     compared: bool = True
     limits: Limits = DEFAULT_LIMITS
     state: tuple[tuple[str, str], ...] | None = ()
@@ -167,6 +171,7 @@ class Loaded:
             self.number,
             self.proto,
             sizes,
+            assumed=self.assumed,
             pruned=self._is_pruned,
             subject=f"'{self.source}'",
             limits=self.limits,

@@ -95,7 +95,7 @@ def write_program(
     arguments = {
         "path": os.fsencode(path),
         "proto": proto.SerializeToString(),
-        "sizes": dict(sizes),
+        "sizes": _plain_sizes(sizes),
         "folder": os.fsencode(folder),
     }
     READING.ask("write_program", arguments, limits, subject=f"'{path}'", file_bytes=path.stat().st_size)
@@ -110,7 +110,7 @@ def write_file(path: Path, opset: int | None, sizes: Mapping[str, int], folder: 
     arguments = {
         "path": os.fsencode(path),
         "opset": opset,
-        "sizes": dict(sizes),
+        "sizes": _plain_sizes(sizes),
         "folder": os.fsencode(folder),
     }
     READING.ask("write_file", arguments, limits, subject=f"'{path}'", file_bytes=path.stat().st_size)
@@ -121,6 +121,7 @@ def graph_message(
     proto: onnx.ModelProto,
     sizes: Mapping[str, int],
     *,
+    assumed: Mapping[str, int],
     pruned: bool,
     subject: str,
     limits: Limits,
@@ -128,20 +129,51 @@ def graph_message(
 ) -> bytes:
     """A model at these sizes of its symbolic dimensions, for ``graph_of``; ``number`` says which model it is.
 
+    ``assumed`` are the sizes of those that nothing binds.
+
     Raises:
         NotRunningError: It is asked ``ahead``, by a thread that does not last, and the process has ended.
         AnalyzerError: As ``onnx_graph.build.to_graph``; ModelError where it takes more than the limits.
     """
-    _check_sizes(sizes)
-    # Sizes that are but usual are of a class of their own, which no message has.
-    plain = {name: int(size) for name, size in sizes.items()}
-    arguments = {"number": number, "sizes": plain, "pruned": pruned, "limits": limits.as_message()}
+    plain = _plain_sizes(sizes)
+    arguments = {
+        "number": number,
+        "sizes": plain,
+        "assumed": dict(assumed),
+        "pruned": pruned,
+        "limits": limits.as_message(),
+    }
     message = READING.ask("graph", arguments, limits, subject=subject, begins=not ahead)
     if message is None:  # it does not know this model, or no longer
         content = {"number": number, "content": proto.SerializeToString()}
         READING.ask("keep", content, limits, subject=subject, begins=not ahead)
         message = READING.ask("graph", arguments, limits, subject=subject, begins=not ahead)
     return bytes(message)
+
+
+def open_sizes(
+    proto: onnx.ModelProto,
+    sizes: Mapping[str, int],
+    usual: Mapping[str, int],
+    *,
+    example: int,
+    subject: str,
+    limits: Limits,
+) -> tuple[bool, dict[str, int], dict[str, int]]:
+    """Sizes for the dimensions that nothing binds, as ``onnx_graph.build.open_sizes`` gives them.
+
+    Raises:
+        AnalyzerError: As ``graph_message``.
+    """
+    arguments = {
+        "content": proto.SerializeToString(),
+        "sizes": _plain_sizes(sizes),
+        "usual": _plain_sizes(usual),
+        "example": example,
+        "limits": limits.as_message(),
+    }
+    fits, smallest, examples = READING.ask("open_sizes", arguments, limits, subject=subject)
+    return fits, smallest, examples
 
 
 def graph_of(message: bytes) -> Graph:
@@ -191,12 +223,14 @@ class ReadAhead:
             return None
 
 
-def _check_sizes(sizes: Mapping[str, int]) -> None:
+def _plain_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Sizes as a message has them: those that are but usual are of a class of their own."""
     for name, size in sizes.items():
         if size >= 2**63:
             raise GraphError(
                 f"dimension '{name}' is larger than can be addressed: {size}", hint="give a smaller --batch"
             )
+    return {name: int(size) for name, size in sizes.items()}
 
 
 def _parsed(content: bytes) -> onnx.ModelProto:

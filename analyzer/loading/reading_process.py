@@ -99,7 +99,29 @@ def _keep(number: int, content: bytes) -> None:
         _kept.popitem(last=False)
 
 
-def _graph(number: int, sizes: Mapping[str, int], pruned: bool, limits: Mapping[str, Any]) -> bytes | None:
+def _open_sizes(
+    content: bytes,
+    sizes: Mapping[str, int],
+    usual: Mapping[str, int],
+    example: int,
+    limits: Mapping[str, Any],
+) -> tuple[bool, Mapping[str, int], Mapping[str, int]]:
+    import onnx
+
+    from analyzer.loading.onnx_graph.build import open_sizes
+
+    model = onnx.ModelProto()
+    model.ParseFromString(content)
+    return open_sizes(model, sizes, usual, example=example, limits=Limits(**limits))
+
+
+def _graph(
+    number: int,
+    sizes: Mapping[str, int],
+    assumed: Mapping[str, int],
+    pruned: bool,
+    limits: Mapping[str, Any],
+) -> bytes | None:
     from analyzer.loading.onnx_graph.build import prune, to_graph
     from analyzer.loading.onnx_graph.graph_message import to_message
 
@@ -107,7 +129,7 @@ def _graph(number: int, sizes: Mapping[str, int], pruned: bool, limits: Mapping[
     if model is None:
         return None
     _kept.move_to_end(number)
-    graph = to_graph(model, bindings=sizes, limits=Limits(**limits))
+    graph = to_graph(model, bindings=sizes, assumed=assumed, limits=Limits(**limits))
     return to_message(prune(graph) if pruned else graph)
 
 
@@ -185,6 +207,7 @@ HANDLERS: Handlers = {
     "parse_bytes": _parse_bytes,
     "keep": _keep,
     "graph": _graph,
+    "open_sizes": _open_sizes,
     "inlined": _inlined,
     "import_torch": _import_torch,
     "read_program": _read_program,

@@ -156,7 +156,7 @@ def _sizes_of_the_file(loaded: Loaded, batch: int | None) -> dict[str, int]:
 
     There an axis that was taken for the batch may have none, as classical models leave it: it is ``x[0]``.
     """
-    sizes = loaded.bound_to(batch)
+    sizes = {**loaded.assumed, **loaded.bound_to(batch)}
     unnamed = {
         f"{value.name}[{axis}]": sizes[dim.dim_param]
         for value in fed_inputs(loaded.proto)

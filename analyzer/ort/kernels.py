@@ -19,6 +19,8 @@ from analyzer.ort.releases_data import REGISTRY_VERSION, listing, releases
 from analyzer.text import first_few
 
 DISPLAY = {"cuda": "CUDA", "cpu": "CPU"}
+# Newest opset and IR version of the onnx that a release was built with (VERSION_TABLE of onnx/helper.py).
+_IR_BY_OPSET = ((21, 10), (23, 11), (24, 12), (27, 13), (28, 14))
 _ONNX_TYPE_NAMES = {"float32": "float", "float64": "double"}
 
 
@@ -80,6 +82,13 @@ class Registry:
         return (
             f"ONNX Runtime {self.version} loads opsets up to {self.newest_opset}; this model is opset {opset}"
         )
+
+    def refuses_ir(self, version: int) -> str:
+        """Why this release does not load a file of this IR version; empty where it does."""
+        newest = next(ir for opset, ir in _IR_BY_OPSET if opset >= self.newest_opset)
+        if version <= newest:
+            return ""
+        return f"ONNX Runtime {self.version} loads files up to IR version {newest}; this one has {version}"
 
     def since(self, domain: str, op_type: str, opset: int) -> int | None:
         """Version of the schema that is in force at this opset; None where there is none."""

@@ -113,6 +113,8 @@ def model_info(loaded: Loaded, graph: Graph, precision: str, *, converted: bool)
         exporter=loaded.exporter,
         assumed_sizes=dict(graph.open_dimensions),
         state=state_info(graph) if loaded.step is None else (),
+        ir_version=graph.ir_version,
+        problems=(*loaded.problems, *graph.problems),
         notes=(
             *loaded.notes,
             *graph.notes,

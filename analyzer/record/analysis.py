@@ -95,6 +95,8 @@ class ModelInfo:
     ``guessed_inputs`` are those that were inferred, as ``--input`` takes them.
     ``assumed_sizes`` are the sizes that were taken for dimensions of the inputs which nothing binds, by name.
     ``state`` is what a model of inference hands on from run to run; none of it is copied.
+    ``ir_version`` is that of the ONNX format, 0 where it is not known.
+    ``problems`` are the reasons for which ONNX Runtime does not load the model, as sentences.
     """
 
     name: str
@@ -114,6 +116,8 @@ class ModelInfo:
     notes: tuple[str, ...] = ()
     assumed_sizes: Mapping[str, Count] = field(default_factory=dict)
     state: tuple[StateInfo, ...] = ()
+    ir_version: Count = 0
+    problems: tuple[str, ...] = ()
 
     @property
     def can_be_applied(self) -> bool:

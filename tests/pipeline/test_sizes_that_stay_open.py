@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import onnx
+import onnxruntime
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from analyzer import analyze
-from analyzer.api import analyze_record
+from analyzer.api import analyze_record, apply_plan
 from analyzer.record.analysis import Analysis
 
 
@@ -96,3 +102,116 @@ def test_other_open_sizes_are_told_with_the_line_that_gives_them(assumed: Analys
     given = analyze(places_of_ones(sequence="words"), input=line, run=False, gpu="l4")
     assert given.model.inputs[0].shape == (1, 128, 64)
     assert not any("Open sizes" in note for note in given.model.notes)
+
+
+def filtered(*shapes: list[Any], pads: int = 1) -> onnx.ModelProto:
+    """A convolution of 3 taps a side over each input."""
+    channels, sides = shapes[0][1], len(shapes[0]) - 2
+    weight = numpy_helper.from_array(np.ones((4, channels, *[3] * sides), np.float32), "w")
+    nodes = [
+        helper.make_node("Conv", [f"x{place}", "w"], [f"y{place}"], pads=[pads] * 2 * sides)
+        for place in range(len(shapes))
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "filtered",
+        [helper.make_tensor_value_info(f"x{i}", TensorProto.FLOAT, each) for i, each in enumerate(shapes)],
+        [helper.make_tensor_value_info(f"y{i}", TensorProto.FLOAT, None) for i in range(len(shapes))],
+        [weight],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "guesses"),
+    [
+        ([["N", 3, 64, "W"]], ["x0=B,3,64,224:float32"]),
+        ([["N", 3, "H", 512]], ["x0=B,3,512,512:float32"]),
+        ([["N", 1, "D", "H", "W"]], ["x0=B,1,16,112,112:float32"]),
+        ([[1, 3, 8, "H", "W"]], ["x0=1,3,8,112,112:float32"]),
+        ([["N", 3, "H", "W"], ["N", 3, "H2", "W2"]], [f"x{i}=B,3,224,224:float32" for i in (0, 1)]),
+    ],
+)
+def test_what_a_convolution_reads_is_an_image_whichever_side_is_open(
+    shapes: list[list[Any]], guesses: list[str]
+) -> None:
+    assert list(analyze(filtered(*shapes), run=False, gpu="l4").model.guessed_inputs) == guesses
+
+
+def test_an_image_of_guessed_size_can_be_run_and_applied(tmp_path: Path) -> None:
+    path = tmp_path / "open.onnx"
+    onnx.save(filtered(["N", 3, "H", "W"]), path)
+    analysis = analyze(path, gpu="l4", time_budget=0.2)
+    assert analysis.plan("cpu").origin == "measured"
+    applied = apply_plan(path, output=tmp_path / "applied", gpu="none", run=False)
+    assert applied.folder.joinpath("model.onnx").exists()
+
+
+def network(*nodes: onnx.NodeProto, **shapes: list[int | str]) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        list(nodes),
+        "network",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [
+            numpy_helper.from_array(np.array([0, 1, 1, 0, 1, 1], np.int64), "pads"),
+            numpy_helper.from_array(np.array(1, np.int64), "second"),
+            numpy_helper.from_array(np.ones((12, 5), np.float32), "w"),
+            numpy_helper.from_array(np.ones((2, 4, 9), np.float32), "taps"),
+        ],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+@pytest.mark.parametrize(
+    ("model", "sizes"),
+    [
+        # A reflection of 1 needs an axis of 2, on both open axes.
+        (
+            network(helper.make_node("Pad", ["x", "pads"], ["y"], mode="reflect"), x=["N", "rows", "words"]),
+            {"rows": 2, "words": 2},
+        ),
+        (network(helper.make_node("Gather", ["x", "second"], ["y"], axis=1), x=["N", "words"]), {"words": 2}),
+        (network(helper.make_node("MatMul", ["x", "w"], ["y"]), x=["N", "features"]), {"features": 12}),
+        (network(helper.make_node("Conv", ["x", "taps"], ["y"]), x=["N", 4, "samples"]), {"samples": 9}),
+        (network(helper.make_node("Relu", ["x"], ["y"]), x=["N", "words"]), {"words": 1}),
+    ],
+)
+def test_open_sizes_are_the_smallest_that_a_session_runs(model: onnx.ModelProto, sizes: dict[str, int]) -> None:
+    analysis = analyze(model, run=False, gpu="l4")
+    assert analysis.model.assumed_sizes == sizes
+    runs(model, [size or 0 for size in analysis.model.inputs[0].shape or ()])
+    for name, size in sizes.items():
+        if size > 1:
+            smaller = {"N": 1} | sizes | {name: size - 1}
+            with pytest.raises(Exception, match=r"Error|INVALID|FAIL|RUNTIME"):
+                runs(model, [axis if isinstance(axis, int) else smaller[axis] for axis in axes(model)])
+
+
+def axes(model: onnx.ModelProto) -> list[str | int]:
+    return [dim.dim_param or dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim]
+
+
+def runs(model: onnx.ModelProto, sizes: list[int]) -> None:
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session.run(None, {"x": np.zeros(sizes, np.float32)})
+
+
+def test_the_hint_names_an_input_for_each_open_size_and_can_be_followed() -> None:
+    """The features must be the weight's 12; of the four inputs three say all sizes."""
+    model = network(
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("ReduceSum", ["x2"], ["b"], keepdims=0),
+        helper.make_node("ReduceSum", ["x3"], ["c"], keepdims=0),
+        helper.make_node("ReduceSum", ["x4"], ["d"], keepdims=0),
+        helper.make_node("Sum", ["a", "b", "c", "d"], ["y"]),
+        x=["N", "features"],
+        x2=["N", "features"],
+        x3=["N", "words"],
+        x4=["words", "places"],
+    )
+    note = next(text for text in analyze(model, run=False, gpu="l4").model.notes if "for example" in text)
+    lines = re.findall(r"--input (\S+:float32)", note)
+    assert lines == ["x=B,12:float32", "x3=B,128:float32", "x4=128,128:float32"]
+    given = analyze(model, input=lines, run=False, gpu="l4")
+    assert given.model.assumed_sizes == {}

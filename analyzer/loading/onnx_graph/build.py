@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from analyzer.errors import GraphError
-from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor, names_read
+from analyzer.graph import DEFAULT_DOMAIN, NO_ATTRIBUTES, Graph, Node, Tensor, names_read
 from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading.onnx_graph.construction import renumbered
 from analyzer.loading.onnx_graph.data_dependent_sizes import expected_shapes
+from analyzer.loading.onnx_graph.fitting_sizes import SizeSearch, require_fitting
+from analyzer.loading.onnx_graph.node_validity import schema_problems
 from analyzer.loading.onnx_graph.normalize import Normalized, normalized
 from analyzer.loading.onnx_graph.scope import WITH_GRAPHS, OpenTypeError, Scope
 from analyzer.loading.shape_inference import onnx_inference
@@ -26,7 +28,11 @@ _COMMON_SHARE = 16
 
 
 def to_graph(
-    model: onnx.ModelProto, *, bindings: Mapping[str, int] | None = None, limits: Limits = DEFAULT_LIMITS
+    model: onnx.ModelProto,
+    *,
+    bindings: Mapping[str, int] | None = None,
+    assumed: Mapping[str, int] = NO_ATTRIBUTES,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Graph:
     """Makes the Graph of an ONNX model; the model is not changed.
 
@@ -38,6 +44,7 @@ def to_graph(
     Args:
         model: Any ONNX model, with or without its weights' data.
         bindings: Sizes by the name of the symbolic dimension.
+        assumed: Sizes in place of 1 for what nothing binds.
         limits: What it may grow to.
 
     Raises:
@@ -48,10 +55,48 @@ def to_graph(
     enabled = gc.isenabled()
     gc.disable()  # it would walk all the new nodes again and again, and free none
     try:
-        return shaped(normalized(model, bindings=bindings, limits=limits))
+        return shaped(normalized(model, bindings=bindings, assumed=assumed, limits=limits))
     finally:
         if enabled:
             gc.enable()
+
+
+def open_sizes(
+    model: onnx.ModelProto,
+    bindings: Mapping[str, int],
+    usual: Mapping[str, int],
+    *,
+    example: int,
+    limits: Limits,
+) -> tuple[bool, Mapping[str, int], Mapping[str, int]]:
+    """Find sizes for the dimensions that nothing binds: the smallest at which the model can be executed.
+
+    Args:
+        model: Any ONNX model.
+        bindings: Sizes by the name of the symbolic dimension.
+        usual: Others, guessed.
+        example: The size to have in as many places as can be.
+        limits: What it may grow to.
+
+    Returns:
+        Whether the model can be executed with those that are guessed; for the dimensions that are left, then or
+        without them, the smallest sizes by name, 1 where none were found; and others as a user's example.
+    """
+
+    def search(fixed: Mapping[str, int]) -> SizeSearch:
+        known = {**bindings, **fixed}
+        left = normalized(model, bindings=known, limits=limits).open_dimensions
+        return SizeSearch(lambda sizes: to_graph(model, bindings={**known, **sizes}, limits=limits), left)
+
+    guessed = search(usual)
+    smallest = guessed.smallest() if usual else None
+    if smallest is not None:
+        return True, smallest, guessed.example(example)
+    plain = search({}) if usual else guessed
+    if not plain.names:
+        return not usual, {}, {}
+    smallest = plain.smallest()
+    return not usual, smallest or dict.fromkeys(plain.names, 1), plain.example(example)
 
 
 def shaped(ready: Normalized) -> Graph:
@@ -70,12 +115,24 @@ def _implied(ready: Normalized) -> Graph:
     opsets = {(entry.domain or DEFAULT_DOMAIN): entry.version for entry in ready.model.opset_import}
     graph = from_common_rules(ready, opsets) or from_onnx_inference(ready, opsets)
     note = ready.stated.note()
-    if not note:
-        return graph
-    # Numbers of another batch: what they filled is as wrong as those that inference contradicts.
-    ready.forget_numbers()
-    graph = from_common_rules(ready, opsets) or from_onnx_inference(ready, opsets)
-    return dataclasses.replace(graph, notes=(*graph.notes, note))
+    if note:
+        # Numbers of another batch: what they filled is as wrong as those that inference contradicts.
+        ready.forget_numbers()
+        graph = from_common_rules(ready, opsets) or from_onnx_inference(ready, opsets)
+    problems = tuple(dict.fromkeys((*schema_problems(graph), *ready.stated.mistyped, *_forbidden(ready))))
+    # A size that is but assumed is no reason to refuse the model.
+    if not problems and not ready.open_dimensions:
+        require_fitting(graph, ready.forbidden)
+    return dataclasses.replace(graph, notes=(*graph.notes, *[note][: bool(note)]), problems=problems)
+
+
+def _forbidden(ready: Normalized) -> Iterator[str]:
+    """The nodes that no size of the open dimensions would make fit: ONNX Runtime infers so when it loads."""
+    if ready.forbidden:
+        errors = onnx_inference.strict_errors(ready.with_open_sizes())
+        for _, name, op_type, reason in ready.forbidden:
+            if f"op_type:{op_type}" in errors:
+                yield f"node '{name}' ({op_type}): {reason}"
 
 
 def from_common_rules(ready: Normalized, opsets: Mapping[str, int]) -> Graph | None:
@@ -99,9 +156,11 @@ def from_common_rules(ready: Normalized, opsets: Mapping[str, int]) -> Graph | N
         limits=ready.limits,
     )
     try:
-        return scope.model_graph(ready, ready.model.graph)
+        graph = scope.model_graph(ready, ready.model.graph)
     except OpenTypeError:
         return None
+    ready.forbidden = scope.forbidden
+    return graph
 
 
 def from_onnx_inference(ready: Normalized, opsets: Mapping[str, int]) -> Graph:
@@ -127,7 +186,9 @@ def _expected_shapes(
 
 def _inferred(ready: Normalized, opsets: Mapping[str, int]) -> Graph:
     scope = Scope(opsets=opsets, ir_version=ready.model.ir_version, stated=ready.stated, limits=ready.limits)
-    return scope.model_graph(ready, onnx_inference.infer_model(ready.with_weights()).graph)
+    graph = scope.model_graph(ready, onnx_inference.infer_model(ready.with_weights()).graph)
+    ready.forbidden = scope.forbidden
+    return graph
 
 
 def prune(graph: Graph) -> Graph:

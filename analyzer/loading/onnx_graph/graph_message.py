@@ -75,6 +75,7 @@ class _TensorTable:
             dict(graph.open_dimensions),
             dict(graph.expected_shapes),
             graph.notes,
+            graph.problems,
             dict(graph.carried),
         ]
 
@@ -137,6 +138,7 @@ def _graph(described: Sequence[Plain], tensors: Sequence[Tensor | None]) -> Grap
         open_dimensions,
         expected,
         notes,
+        problems,
         carried,
     ) = described
     return Graph(
@@ -150,6 +152,7 @@ def _graph(described: Sequence[Plain], tensors: Sequence[Tensor | None]) -> Grap
         open_dimensions=open_dimensions,
         expected_shapes={key: tuple(shape) for key, shape in expected.items()},
         notes=tuple(notes),
+        problems=tuple(problems),
         carried=carried or NO_ATTRIBUTES,
     )
 

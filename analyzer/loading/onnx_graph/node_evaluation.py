@@ -28,7 +28,7 @@ _WITHOUT_INPUTS = frozenset({"SequenceEmpty", "Optional"})
 
 
 class Call(NamedTuple):
-    """A node while it is read: what it calls, on what."""
+    """A node while it is read: what it calls, on what, as which of its graph's."""
 
     proto: onnx.NodeProto
     op_type: str
@@ -37,6 +37,7 @@ class Call(NamedTuple):
     attributes: Mapping[str, Any]
     graphs: Mapping[str, Graph]
     trips: Trips | None = None
+    place: int = 0
 
 
 def all_constant(inputs: Sequence[Tensor | None]) -> bool:

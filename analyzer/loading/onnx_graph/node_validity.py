@@ -9,13 +9,15 @@ wheel (tests/judge/rebuild_contrib_schemas.py). Operators of other domains have 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analyzer.errors import GraphError, ModelError
-from analyzer.graph import DEFAULT_DOMAIN
+from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor
+from analyzer.operators import CLASSICAL_DOMAIN
 from analyzer.text import plural
 
 if TYPE_CHECKING:
@@ -56,6 +58,8 @@ class _Demands(NamedTuple):
     repeats_last_input: bool
     kinds: Mapping[str, int]
     required: tuple[str, ...]
+    read_types: tuple[tuple[str, str, frozenset[str]], ...] = ()
+    deprecated_since: int = 0
 
 
 def check_nodes(graph: onnx.GraphProto, opsets: Mapping[str, int]) -> None:
@@ -101,6 +105,105 @@ def check_strings(node: onnx.NodeProto, operator: tuple[str, str, int], place: i
         return
     if not (demands.repeats_last_input and demands.string_inputs and place > max(demands.string_inputs)):
         raise _invalid(node, f"reads strings as its input '{node.input[place]}', and can read none there")
+
+
+def schema_problems(graph: Graph) -> tuple[str, ...]:
+    """Return what ONNX Runtime refuses in the nodes of a graph and its bodies, a sentence for each node.
+
+    Mirrored are ``Graph::VerifyNodeAndOpMatch`` and ``InferAndVerifyTypeMatch`` of
+    onnxruntime/core/graph/graph.cc, which ONNX's own checker (``onnx/checker.cc``) and inference do in part.
+    """
+    problems: dict[tuple[object, ...], str] = {}  # layers are alike
+    sentences = []
+    waiting = [graph]
+    while waiting:
+        for node in waiting.pop().nodes:
+            waiting += node.graphs.values()
+            types = tuple([tensor.dtype.name if tensor is not None else "" for tensor in node.inputs])
+            key = (*node.identity, node.version, types, *node.attributes)
+            problem = problems.get(key)
+            if problem is None:
+                demands = _demands(node.op_type, node.domain, node.version)
+                found = () if demands is None else _refused(node, demands, types)
+                problem = problems[key] = next(iter(found), "")
+            if problem:
+                sentences.append(f"node '{node.name}' ({node.op_type}) {problem}")
+    return tuple(sentences)
+
+
+def _refused(node: Node, demands: _Demands, types: Sequence[str]) -> Iterator[str]:
+    if demands.deprecated_since:
+        yield f"is of an operator that ended with opset {demands.deprecated_since}"
+    for name in node.attributes:
+        if name not in demands.kinds and not name.startswith("__"):  # isInternalSymbol in onnx/checker.cc
+            yield f"has an attribute '{name}', which its operator lacks at opset {node.version}"
+    if node.op_type in _RECURRENT and "hidden_size" not in node.attributes:
+        yield "lacks its attribute 'hidden_size'"
+    yield from _body_types(node)
+    bound: dict[str, str] = {}
+    for place, kind in enumerate(types):
+        if kind in ("", "undefined") or "map(" in kind or not demands.read_types:
+            continue
+        name, variable, allowed = demands.read_types[min(place, len(demands.read_types) - 1)]
+        spelled = kind if "(" in kind else f"tensor({_SPELLED.get(kind, kind)})"
+        if spelled not in allowed:
+            yield f"reads {kind} as its input {name}, which cannot be of that type at opset {node.version}"
+        elif variable and bound.setdefault(variable, kind) != kind:
+            yield f"reads {bound[variable]} and {kind} where both must be of one type"
+
+
+def _body_types(node: Node) -> Iterator[str]:
+    """What of the types that bodies give ONNX's inference refuses (onnx/defs/controlflow)."""
+    given: Sequence[Tensor | None]
+    wanted: Sequence[Tensor | None]
+    if node.op_type == "If" and len(node.graphs) == 2:
+        given, wanted = [graph.outputs for graph in node.graphs.values()]
+    elif node.op_type == "Loop" and node.graphs:
+        given, wanted = node.graphs["body"].outputs[1:], node.inputs[2:]
+    else:
+        return
+    for one, other in zip(given, wanted, strict=False):
+        names = {tensor.dtype.name for tensor in (one, other) if tensor is not None}
+        if len(names - {"undefined"}) > 1:
+            yield f"has a body that gives {' and '.join(sorted(names))} where both must be of one type"
+
+
+# Their kernels demand what the schema leaves open (onnxruntime/core/providers/cpu/rnn/lstm_base.h).
+_RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
+_SPELLED = {"float32": "float", "float64": "double"}
+
+
+def file_problems(model: onnx.ModelProto) -> tuple[str, ...]:
+    """Return what ONNX Runtime refuses in the names and types that a file declares, as sentences."""
+    graph = model.graph
+    found = []
+    for noun, names in (
+        ("node name", [node.name for node in graph.node if node.name]),
+        ("input", [value.name for value in graph.input]),
+    ):
+        twice = next((name for name, count in Counter(names).items() if count > 1), None)
+        if twice is not None:
+            found.append(f"the {noun} '{twice}' is given twice")
+    stored = {tensor.name: tensor for tensor in graph.initializer}
+    for value in graph.input:
+        if value.type.WhichOneof("value") is None:
+            found.append(f"input '{value.name}' has no type")
+        tensor = stored.get(value.name)
+        if tensor is not None:
+            kind = value.type.tensor_type
+            dims = [dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim]
+            differs = len(dims) != len(tensor.dims) or any(
+                size not in (None, given) for size, given in zip(dims, tensor.dims, strict=True)
+            )
+            if kind.elem_type != tensor.data_type or (kind.HasField("shape") and differs):
+                found.append(f"initializer '{value.name}' is not of the type of the input of its name")
+    for entry in model.opset_import:
+        if entry.domain == CLASSICAL_DOMAIN and entry.version > _NEWEST_CLASSICAL:
+            found.append(f"operator set {entry.domain} {entry.version} is newer than {_NEWEST_CLASSICAL}")
+    return tuple(found)
+
+
+_NEWEST_CLASSICAL = 5  # VERSION_TABLE of onnx/helper.py, the same since ONNX 1.16
 
 
 def check_texts(model: onnx.ModelProto, subject: str) -> None:
@@ -172,6 +275,7 @@ def _demands(op_type: str, domain: str, version: int) -> _Demands | None:
     ):  # none of this name, or of this version
         return None
     single = onnx.defs.OpSchema.FormalParameterOption.Single
+    inlined = schema.all_function_opset_versions  # type: ignore[attr-defined]  # its stub lacks it
     return _Demands(
         schema.min_input,
         schema.max_input,
@@ -182,6 +286,12 @@ def _demands(op_type: str, domain: str, version: int) -> _Demands | None:
         schema.max_input > len(schema.inputs),
         {key: _number(item.type) for key, item in schema.attributes.items()},
         tuple(key for key, item in schema.attributes.items() if item.required),
+        tuple(
+            (item.name, item.type_str if item.is_homogeneous else "", frozenset(item.types))
+            for item in schema.inputs
+        ),
+        # What has a definition is inlined before it is looked at: GroupNormalization of opset 18 loads.
+        schema.since_version if schema.deprecated and not inlined else 0,
     )
 
 

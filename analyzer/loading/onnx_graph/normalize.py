@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, SupportsIndex
 
 from analyzer.errors import GraphError, ModelError, UsageError
-from analyzer.graph import DEFAULT_DOMAIN, DTYPES_BY_NUMBER, Shape, packed_bytes
+from analyzer.graph import DEFAULT_DOMAIN, DTYPES_BY_NUMBER, NO_ATTRIBUTES, Shape, Tensor, packed_bytes
 from analyzer.isolation import whereabouts
 from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading.onnx_graph.budget import check_budget
@@ -50,6 +50,7 @@ class StatedTypes:
         bound: The same with sizes in place of the symbols that are bound.
         is_older: Whether inputs are open and all inner sizes are numbers: those of one size of the inputs.
         contradicted: Names, stated shapes and implied shapes, of bodies too.
+        mistyped: Sentences on types of elements that differ, which ONNX Runtime refuses.
         relied: The tensors for which a number of the file stands, since nothing else tells it.
     """
 
@@ -57,6 +58,7 @@ class StatedTypes:
     bound: dict[str, Type] = field(default_factory=dict)
     is_older: bool = False
     contradicted: list[tuple[str, Shape, Shape]] = field(default_factory=list)
+    mistyped: list[str] = field(default_factory=list)
     relied: list[str] = field(default_factory=list)
 
     def of_body(self, body: onnx.GraphProto) -> StatedTypes:
@@ -74,15 +76,29 @@ class StatedTypes:
             self.relied.append(name)
         return kind
 
-    def compare(self, name: str, implied: Shape) -> None:
-        """Note where a number that the file states is not the implied one."""
-        stated = self.written[name][1]
+    def compare(self, tensor: Tensor, op_type: str) -> None:
+        """Note where the file states another type of a tensor than the implied one.
+
+        Args:
+            tensor: As it is implied.
+            op_type: Of the operator that writes it, empty for an input.
+        """
+        if tensor.name not in self.written:
+            return
+        (dtype, stated), implied = self.written[tensor.name], tensor.shape
+        names = (dtype.name, tensor.dtype.name)
+        if (
+            op_type
+            and names[0] != names[1]
+            and not any("map(" in name or name == "undefined" for name in names)
+        ):
+            self.mistyped.append(f"'{tensor.name}' is {names[1]} by {op_type}, the file states {names[0]}")
         if stated is None or implied is None:
             return
         if len(stated) != len(implied) or any(
             None not in (one, two) and one != two for one, two in zip(stated, implied, strict=True)
         ):
-            self.contradicted.append((name, stated, implied))
+            self.contradicted.append((tensor.name, stated, implied))
 
     def note(self) -> str:
         """Return the sentence that says where the file's sizes do not hold; empty where they do."""
@@ -114,6 +130,8 @@ class Normalized:
         origins: Where each node comes from; its metadata are dropped from the model.
         open_dimensions: The size assumed for each symbolic dimension that nothing bound.
         stated: What the file says of the types of tensors.
+        opened: Input and axis of each dimension that the file leaves open.
+        forbidden: Nodes that ONNX's inference refuses: index (-1 in a body), name, operator, reason.
         notes: What was assumed or mended, in sentences.
         limits: What it may grow to.
     """
@@ -124,6 +142,8 @@ class Normalized:
     origins: list[NodeOrigin] = field(default_factory=list)
     open_dimensions: dict[str, int] = field(default_factory=dict)
     stated: StatedTypes = field(default_factory=StatedTypes)
+    opened: list[tuple[str, int]] = field(default_factory=list)
+    forbidden: list[tuple[int, str, str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     limits: Limits = DEFAULT_LIMITS
 
@@ -133,6 +153,18 @@ class Normalized:
         for name, (dtype, shape) in self.stated.written.items():
             if shape and None not in shape:
                 self.stated.written[name] = self.stated.bound[name] = dtype, None
+
+    def with_open_sizes(self) -> onnx.ModelProto:
+        """Return a copy as ONNX Runtime meets it when it loads: inputs open, nothing stated of the rest."""
+        import onnx
+
+        copy = onnx.ModelProto()
+        copy.CopyFrom(self.with_weights())
+        without_sizes(copy.graph)
+        inputs = {value.name: value for value in copy.graph.input}
+        for name, axis in self.opened:
+            inputs[name].type.tensor_type.shape.dim[axis].Clear()
+        return copy
 
     def with_weights(self) -> onnx.ModelProto:
         """The model with its initializers, large ones without their data."""
@@ -144,13 +176,18 @@ class Normalized:
 
 
 def normalized(
-    model: onnx.ModelProto, *, bindings: Mapping[str, int] | None = None, limits: Limits = DEFAULT_LIMITS
+    model: onnx.ModelProto,
+    *,
+    bindings: Mapping[str, int] | None = None,
+    assumed: Mapping[str, int] = NO_ATTRIBUTES,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Normalized:
     """A copy ready to be read, without the data of large weights, and what was assumed.
 
     Args:
         model: Not changed.
         bindings: Sizes by the name of the symbolic dimension.
+        assumed: Sizes in place of 1 for what nothing binds.
         limits: What it may grow to.
 
     Raises:
@@ -172,7 +209,7 @@ def normalized(
     stored = {tensor.name for tensor in result.initializers}
     _order(result, stored)
     _take_origins(result)
-    _bind(result, bindings or {}, stored)
+    _bind(result, bindings or {}, assumed, stored)
     return result
 
 
@@ -410,17 +447,20 @@ def _checked_size(name: str, size: SupportsIndex) -> int:
     return operator.index(size)
 
 
-def _bind(result: Normalized, bindings: Mapping[str, SupportsIndex], stored: set[str]) -> None:
+def _bind(
+    result: Normalized, bindings: Mapping[str, SupportsIndex], assumed: Mapping[str, int], stored: set[str]
+) -> None:
     sizes = {name: _checked_size(name, size) for name, size in bindings.items()}
     open_sizes = list(_open_dimensions(result.model.graph.input, stored))
     for _, _, _, name in open_sizes:
         if name not in sizes and evaluate(name, sizes) is None and is_symbol(name):
-            sizes[name] = result.open_dimensions[name] = DEFAULT_SIZE
+            sizes[name] = result.open_dimensions[name] = assumed.get(name, DEFAULT_SIZE)
     for _, _, dim, name in open_sizes:
         size = sizes[name] if name in sizes else evaluate(name, sizes)
         if size is None:
-            result.open_dimensions[name] = size = DEFAULT_SIZE
+            result.open_dimensions[name] = size = assumed.get(name, DEFAULT_SIZE)
         dim.dim_value = size
+    result.opened = [(value.name, axis) for value, axis, _, _ in open_sizes]
     _note_bindings(result, bindings, {name for _, _, _, name in open_sizes})
     _read_stated(result, sizes, is_opened=bool(open_sizes))
 
@@ -444,7 +484,13 @@ def _read_stated(result: Normalized, sizes: Mapping[str, int], *, is_opened: boo
 def _note_bindings(result: Normalized, bindings: Mapping[str, SupportsIndex], present: set[str]) -> None:
     if result.open_dimensions:
         names = ", ".join(f"'{name}'" for name in result.open_dimensions)
-        result.notes.append(f"Nothing binds the dimension(s) {names}: {DEFAULT_SIZE} is assumed for each.")
+        sizes = result.open_dimensions.values()
+        what = (
+            f"{DEFAULT_SIZE} is assumed for each"
+            if set(sizes) == {DEFAULT_SIZE}
+            else f"{', '.join(map(str, sizes))} assumed, the smallest that can be executed"
+        )
+        result.notes.append(f"Nothing binds the dimension(s) {names}: {what}.")
     used = {symbol for name in present for symbol in symbols(name)}
     for name in sorted(set(bindings) - used - present):
         result.notes.append(f"No input has a dimension '{name}': the size given for it was not used.")

@@ -21,6 +21,7 @@ from analyzer.isolation import whereabouts
 from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading.onnx_graph import constant_folding
 from analyzer.loading.onnx_graph.construction import make_node, make_tensor
+from analyzer.loading.onnx_graph.fitting_sizes import known_sizes
 from analyzer.loading.onnx_graph.late_values import LateValues
 from analyzer.loading.onnx_graph.loop_trips import with_trips
 from analyzer.loading.onnx_graph.node_evaluation import (
@@ -64,6 +65,8 @@ if TYPE_CHECKING:
 _EVALUATED = frozenset({*SHAPE_OPERATORS, "CastLike", "SequenceEmpty", "Optional"})
 _GRAPH = 5  # AttributeProto.GRAPH
 _GRAPHS = 10  # AttributeProto.GRAPHS
+# onnx checks its equation from 1.22 on; ONNX Runtime 1.31 has the inference of 1.21, and loads what fails.
+_LATER_CHECKED = frozenset({"Einsum"})
 WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 
@@ -129,6 +132,7 @@ class Scope:
         self.types: onnx_inference.Types = {}
         self.memo: onnx_inference.Memo = {} if outer is None else outer.memo
         self.late: LateValues = LateValues() if outer is None else outer.late
+        self.forbidden: list[tuple[int, str, str, str]] = []
         self.sequences: dict[str, sequences.Sequence] = {}
         self.budget: _ValueBudget = _ValueBudget(limits.folded) if outer is None else outer.budget
 
@@ -139,7 +143,7 @@ class Scope:
         if not self.by_rules:
             self.types = onnx_inference.graph_types(inferred)
         nodes = tuple(self._nodes(ready.rows, ready.origins, inferred))
-        self.compare_stated()
+        self.compare_stated(inputs, nodes)
         return Graph(
             name=proto.name,
             nodes=nodes,
@@ -166,12 +170,14 @@ class Scope:
             initializers=tuple(self.initializers),
         )
 
-    def compare_stated(self) -> None:
-        """Note where the file states other sizes than those of this scope's tensors."""
-        for name in self.stated.written:
-            tensor = self.tensors.get(name)
-            if tensor is not None:
-                self.stated.compare(name, tensor.shape)
+    def compare_stated(self, inputs: Sequence[Tensor], nodes: Sequence[Node]) -> None:
+        """Note where the file states other types than those that its inputs and weights imply."""
+        if self.stated.written:
+            for tensor in inputs:
+                self.stated.compare(tensor, "")
+            for node in nodes:
+                for tensor in node.present_outputs:
+                    self.stated.compare(tensor, node.op_type)
 
     def _graph_inputs(
         self,
@@ -203,6 +209,7 @@ class Scope:
         """The hot loop of loading: what most nodes do not need is not done for them."""
         nodes: list[Node] = []
         tensors, outside, opsets = self.tensors, self._outside, self.opsets
+        inputs: tuple[Tensor | None, ...] = ()
         try:
             for index, (node, name, op_type, domain, reads, writes) in enumerate(rows):
                 if op_type == "Constant" and domain == DEFAULT_DOMAIN:
@@ -226,7 +233,7 @@ class Scope:
                         trips, graphs = with_trips(op_type, inputs, graphs, self.late.value)
                 outputs = None if graphs else self._ordinary_output(op_type, domain, inputs, writes, attributes)
                 if outputs is None:
-                    call = Call(node, op_type, domain, inputs, attributes, graphs, trips)
+                    call = Call(node, op_type, domain, inputs, attributes, graphs, trips, len(nodes))
                     outputs = self._outputs(call, writes)
                 number = len(nodes)
                 name = name or f"{op_type}_{number}"
@@ -236,6 +243,10 @@ class Scope:
                         number, name, operator, inputs, outputs, attributes, graphs, origin_of_node, trips
                     )
                 )
+        except GraphError as error:
+            if error.node < 0 and self.outer is None:
+                error.node, error.wanted = len(nodes), known_sizes(inputs)
+            raise
         except (AnalyzerError, OpenTypeError, MemoryError):
             raise
         except Exception as error:  # whatever a rule meets in a node that is no node of its operator
@@ -451,9 +462,14 @@ class Scope:
             return {name: kind for name, kind in zip(names, kinds, strict=False) if name}
         # In a body, the branch of an If that is never taken may hold sizes that cannot be.
         lenient = self.outer is not None
-        return onnx_inference.infer_node(
+        types, forbidden = onnx_inference.infer_node(
             call.proto, call.inputs, self.opsets, self.ir_version, memo=self.memo, lenient=lenient
         )
+        # Of what it does not know inference complains too.
+        known = all(tensor is None or tensor.elements is not None for tensor in call.inputs)
+        if forbidden and known and call.op_type not in _LATER_CHECKED:
+            self.forbidden.append((call.place, call.proto.name, call.op_type, forbidden))
+        return types
 
     def _graphs(
         self,
@@ -487,7 +503,8 @@ class Scope:
         if with_state != declared_only:
             inner = self._inner(body)
             graph = inner.subgraph(body, inferred, with_state)
-        inner.compare_stated()
+        inner.compare_stated(graph.inputs, graph.nodes)
+        self.forbidden += [(-1, name, kind, reason) for _, name, kind, reason in inner.forbidden]
         return graph
 
     def _inner(self, body: onnx.GraphProto) -> Scope:

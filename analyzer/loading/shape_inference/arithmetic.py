@@ -25,15 +25,31 @@ _INT64 = DTYPES["int64"]
 # or a LayerNormalization that gives its mean, has more of them and so goes to ONNX's own inference.
 @rule(
     """
-Abs Acos Acosh Asin Asinh Atan Atanh BatchNormalization Ceil Celu Clip Cos Cosh CumSum Elu Erf Exp Floor
-Gelu GroupNormalization HardSigmoid HardSwish Hardmax Identity InstanceNormalization LRN LayerNormalization
-LeakyRelu Log LogSoftmax LpNormalization MeanVarianceNormalization Mish Neg Not PRelu RMSNormalization
-Reciprocal Relu Round ScatterElements ScatterND Selu Shrink Sigmoid Sign Sin Sinh Softmax Softplus Softsign
-Sqrt Tan Tanh ThresholdedRelu Trilu
+Abs Acos Acosh Asin Asinh Atan Atanh Ceil Celu Clip Cos Cosh CumSum Elu Erf Exp Floor Gelu GroupNormalization
+HardSigmoid HardSwish Identity InstanceNormalization LRN LeakyRelu Log LpNormalization
+MeanVarianceNormalization Mish Neg Not PRelu Reciprocal Relu Round ScatterElements ScatterND Selu Shrink
+Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Tan Tanh ThresholdedRelu Trilu
 """
 )
 def _same(inputs: Sequence[KnownInput], _attributes: AttributeValues, _outputs: int) -> OutputTypes:
     first = inputs[0]
+    return ((first.dtype, first.shape),)
+
+
+@rule("BatchNormalization")
+def _batch_normalization(
+    inputs: Sequence[KnownInput], _attributes: AttributeValues, _outputs: int
+) -> OutputTypes:
+    first, *others = inputs
+    alike = all(tensor.shape == first.shape[1:2] for tensor in others)
+    return ((first.dtype, first.shape),) if alike else None
+
+
+@rule("Hardmax LayerNormalization LogSoftmax RMSNormalization Softmax")
+def _along_an_axis(inputs: Sequence[KnownInput], attributes: AttributeValues, _outputs: int) -> OutputTypes:
+    first = inputs[0]
+    if "axis" in attributes:
+        axis_of(attributes["axis"], len(first.shape))
     return ((first.dtype, first.shape),)
 
 

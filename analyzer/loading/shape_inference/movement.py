@@ -146,10 +146,12 @@ def _split(inputs: Sequence[KnownInput], attributes: AttributeValues, outputs: i
         parts = attributes["split"]
     elif len(inputs) > 1 and inputs[1] is not None:
         parts = numbers(inputs[1])
-    else:
-        # Where the size does not divide evenly, opset 18 makes the last part smaller and older ones know no
-        # such split: the sum below is then not the size, and ONNX's inference is asked.
+    elif "num_outputs" in attributes:
+        # Where the size does not divide evenly, the last part is smaller: the sum below is then not the size,
+        # and ONNX's inference is asked.
         parts = [shape[axis] // outputs] * outputs
+    else:  # even parts up to opset 17, an error from 18 on
+        return None
     if parts is None or sum(parts) != shape[axis] or len(parts) != outputs or min(parts) < 0:
         return None
     return [(inputs[0].dtype, (*shape[:axis], part, *shape[axis + 1 :])) for part in parts]

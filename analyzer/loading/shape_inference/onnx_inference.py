@@ -104,7 +104,7 @@ def _open_where_impossible(proto: onnx.TypeProto, name: str) -> Type:
     return declared_type(proto, name)
 
 
-Memo = dict[tuple[object, ...], list[Type | None]]
+Memo = dict[tuple[object, ...], tuple[list[Type | None], str]]
 """What was inferred, by all that decides it: a model's layers are alike."""
 
 
@@ -116,8 +116,11 @@ def infer_node(
     *,
     memo: Memo,
     lenient: bool = False,
-) -> Types:
-    """The types of a node's outputs from those of its inputs, small values known; empty where nothing tells."""
+) -> tuple[Types, str]:
+    """The types of a node's outputs from those of its inputs, and why ONNX forbids the node.
+
+    Small values are known. No types are there where nothing tells; the reason is empty where none is given.
+    """
     outputs = proto.output[:]
     # Attributes as bytes: those of any kind compare so, tensors too. The names of inputs and outputs are no
     # part of it, only which outputs there are: that is what makes equal layers one entry.
@@ -129,11 +132,12 @@ def infer_node(
         *[tensor and (tensor.dtype.name, tensor.shape, _bytes(tensor.value)) for tensor in inputs],
         *[bool(name) for name in outputs],
     )
-    kinds = memo.get(key)
-    if kinds is None:
-        types = _infer_outputs(proto, inputs, opsets, ir_version, lenient)
-        kinds = memo[key] = [types.get(name) for name in outputs]
-    return {name: kind for name, kind in zip(outputs, kinds, strict=True) if kind is not None}
+    known = memo.get(key)
+    if known is None:
+        types, forbidden = _infer_outputs(proto, inputs, opsets, ir_version, lenient)
+        known = memo[key] = [types.get(name) for name in outputs], forbidden
+    kinds, forbidden = known
+    return {name: kind for name, kind in zip(outputs, kinds, strict=True) if kind is not None}, forbidden
 
 
 def _bytes(value: np.ndarray[Any, Any] | None) -> object:
@@ -148,7 +152,7 @@ def _infer_outputs(
     opsets: Mapping[str, int],
     ir_version: int,
     lenient: bool,
-) -> Types:
+) -> tuple[Types, str]:
     import onnx
     from onnx import numpy_helper, shape_inference
 
@@ -166,10 +170,28 @@ def _infer_outputs(
             onnx.helper.make_opsetid("" if key == DEFAULT_DOMAIN else key, opsets[key]) for key in opsets
         ]
         inferred = shape_inference.infer_node_outputs(schema, proto, types, data, None, imports, ir_version)
+    except shape_inference.InferenceError as error:
+        return {}, _reason(str(error))
     except Exception:  # C++ throws several types at nodes it cannot infer: their outputs stay open
-        return {}
+        return {}, ""
     read = _open_where_impossible if lenient else declared_type
-    return {name: read(value, name) for name, value in inferred.items()}
+    return {name: read(value, name) for name, value in inferred.items()}, ""
+
+
+def _reason(text: str) -> str:
+    """What ONNX says of a node, without the kinds of its errors."""
+    return re.sub(r"\[\w+\]\s*|\(op_type:[^)]*\):?\s*", "", text).strip().partition("\n")[0][:200]
+
+
+def strict_errors(model: onnx.ModelProto) -> str:
+    """What ONNX's inference refuses in a whole model; empty where it refuses nothing."""
+    from onnx import shape_inference
+
+    try:
+        shape_inference.infer_shapes(model, strict_mode=True)
+    except shape_inference.InferenceError as error:
+        return str(error)
+    return ""
 
 
 def merged(first: Type | None, second: Type | None) -> Type:
