@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, SupportsIndex
 
 from analyzer.errors import GraphError, ModelError, UsageError
@@ -64,14 +64,24 @@ class StatedTypes:
     def of_body(self, body: onnx.GraphProto) -> StatedTypes:
         """Return what a body states; what is contradicted there is listed here."""
         written = graph_types(body, lenient=True)
-        return StatedTypes(written=written, bound=written, contradicted=self.contradicted, relied=self.relied)
+        return replace(self, written=written, bound=written, is_older=False)  # the lists are the same ones
 
-    def filled(self, name: str, implied: Type) -> Type:
-        """Return the implied type with what the file states in place of what is open."""
+    def filled(self, name: str, implied: Type, *, own: bool) -> Type:
+        """Return the implied type with what the file states in place of what is open.
+
+        Args:
+            name: Of the tensor.
+            implied: Its type as far as it follows from what its operator reads.
+            own: Whether the operator is of another domain than ONNX's. Its rules are not ONNX's either, and may
+                know less than the file: a cache that is written into the buffer of the past does not grow. They
+                prevail where the first sizes differ: the file's are of another batch.
+        """
         stated = self.bound.get(name)
         if stated is None:
             return implied
-        kind = merged(implied, stated)
+        first = (implied[1] or (None,))[0], (stated[1] or (None,))[0]
+        prevails = own and (None in first or first[0] == first[1])
+        kind = merged(stated, implied) if prevails else merged(implied, stated)
         if kind[1] and kind[1] != implied[1] and None not in (self.written[name][1] or ()):
             self.relied.append(name)
         return kind

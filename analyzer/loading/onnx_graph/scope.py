@@ -67,6 +67,7 @@ _GRAPH = 5  # AttributeProto.GRAPH
 _GRAPHS = 10  # AttributeProto.GRAPHS
 # onnx checks its equation from 1.22 on; ONNX Runtime 1.31 has the inference of 1.21, and loads what fails.
 _LATER_CHECKED = frozenset({"Einsum"})
+_ONNX_DOMAINS = frozenset({DEFAULT_DOMAIN, CLASSICAL_DOMAIN})
 WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 
@@ -297,11 +298,11 @@ class Scope:
         dtype, shape = self._filled(name)
         return Tensor(name=name, shape=shape, dtype=dtype)
 
-    def _filled(self, name: str) -> Type:
-        """The type of a tensor, with what the file states where nothing else tells it."""
+    def _filled(self, name: str, *, own: bool = False) -> Type:
+        """The type of a tensor, with what the file states where nothing else tells it; ``own`` as for it."""
         kind = self.types.get(name) or UNKNOWN_TYPE
-        if onnx_inference.is_open(kind):
-            kind = self.types[name] = self.stated.filled(name, kind)
+        if own or onnx_inference.is_open(kind):
+            kind = self.types[name] = self.stated.filled(name, kind, own=own)
         return kind
 
     def _initializer(self, name: str, stored: onnx.TensorProto | None, dims: Sequence[int], dtype: int) -> None:
@@ -384,7 +385,7 @@ class Scope:
                 continue
             value = values[position] if values is not None and position < len(values) else None
             if value is None:
-                kind = self._filled(name)
+                kind = self._filled(name, own=call.domain not in _ONNX_DOMAINS)
             else:
                 kind = types.get(name) or UNKNOWN_TYPE
                 # The inferred shape may still be open.

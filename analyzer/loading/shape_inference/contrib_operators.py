@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from analyzer.graph import DTYPES, DType, Shape, Tensor, broadcast
+from analyzer.graph import DTYPES, DTYPES_BY_NUMBER, DType, Shape, Tensor, broadcast
 from analyzer.loading.shape_inference import blocked_operators, classical_operators
 from analyzer.loading.shape_inference.protobuf_values import Type
 from analyzer.loading.shape_inference.subgraphs import AttributeMap, InputTensors
@@ -131,6 +131,11 @@ def _gemm(left: int, right: int) -> Infer:
         return [(_tensor(inputs, left).dtype, (rows, columns))]
 
     return infer
+
+
+def _gemm_float8(inputs: InputTensors, attributes: AttributeMap) -> list[Type | None]:
+    (_, shape) = _gemm(0, 1)(inputs, attributes)[0] or (None, None)
+    return [(DTYPES_BY_NUMBER[attributes.get("dtype", 1)], shape)]
 
 
 def _qgemm(inputs: InputTensors, attributes: AttributeMap) -> list[Type | None]:
@@ -405,7 +410,7 @@ _TABLE: dict[str, Infer] = {
     "FusedMatMul": _matmul(0, 1),
     "FusedMatMulActivation": _matmul(0, 1),
     "GatherBlockQuantized": _gather_block_quantized,
-    "GemmFloat8": _gemm(0, 1),
+    "GemmFloat8": _gemm_float8,
     "MatMulBlockQuantizedFp4Weight": _weight_rows,
     "MatMulBlockQuantizedFp8Weight": _weight_rows,
     "MatMulBnb4": _packed_matmul,
