@@ -402,17 +402,24 @@ class Graph:
         return written
 
     @cached_property
+    def with_bodies(self) -> tuple[Graph, ...]:
+        """This graph and the bodies of its operators, those of their operators too."""
+        bodies = [body for node in self.nodes for body in node.graphs.values()]
+        return (self, *(graph for body in bodies for graph in body.with_bodies))
+
+    @cached_property
     def initializer_bytes(self) -> Mapping[str, int]:
-        """Bytes of all initializers, by type."""
+        """Bytes of all initializers, by type; a session holds those of every body."""
         kept: dict[str, int] = {}
-        for tensor in self.initializers:
-            kept[tensor.dtype.name] = kept.get(tensor.dtype.name, 0) + (tensor.nbytes or 0)
+        for graph in self.with_bodies:
+            for tensor in graph.initializers:
+                kept[tensor.dtype.name] = kept.get(tensor.dtype.name, 0) + (tensor.nbytes or 0)
         return kept
 
     @cached_property
     def parameter_bytes(self) -> int:
-        """Bytes of all initializers."""
-        return sum(tensor.nbytes or 0 for tensor in self.initializers)
+        """Bytes of all initializers, those of bodies too."""
+        return sum(self.initializer_bytes.values())
 
 
 def names_read(node: Node) -> list[str]:

@@ -42,7 +42,11 @@ _STORAGE: Mapping[str, tuple[int, ...]] = MappingProxyType(
 
 
 def parameters(graph: Graph) -> int:
-    """How many numbers the model has learnt; open shapes count nothing."""
+    """How many numbers the model has learnt, those of bodies too; open shapes count nothing."""
+    return sum(map(_own_parameters, graph.with_bodies))
+
+
+def _own_parameters(graph: Graph) -> int:
     described: set[str] = set()
     weights: set[str] = set()
     packed: dict[str, int] = {}
@@ -66,7 +70,8 @@ def parameters(graph: Graph) -> int:
 
 def parameter_bytes(graph: Graph) -> int:
     """Bytes of all that is stored, each tensor in its own type; attributes of classical models too."""
-    return graph.parameter_bytes + _FLOAT_BYTES * sum(map(_in_attributes, graph.nodes))
+    learnt = sum(_in_attributes(node) for each in graph.with_bodies for node in each.nodes)
+    return graph.parameter_bytes + _FLOAT_BYTES * learnt
 
 
 def _storage(node: Node) -> tuple[int, ...]:

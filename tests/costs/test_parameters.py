@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import TensorProto, helper
+import onnx
+from onnx import TensorProto, helper, numpy_helper
 from quantized_models import BLOCKS_SINCE, UINT8, Builder
 
 from analyzer.costs.parameters import parameter_bytes, parameters
@@ -42,3 +43,35 @@ def test_what_a_linear_model_has_learnt_stands_in_its_attributes() -> None:
     graph = to_graph(helper.make_model(helper.make_graph([node], "linear", fed, given), opset_imports=opsets))
     assert parameters(graph) == 10
     assert parameter_bytes(graph) == 40
+
+
+def test_weights_in_branches_and_in_their_branches_count() -> None:
+    """Voice models choose their network by the sampling rate: all weights stand in branches of an If."""
+
+    def branch(name: str, *nodes: onnx.NodeProto, size: int = 0) -> onnx.GraphProto:
+        stored = [numpy_helper.from_array(np.ones((4, size), np.float32), f"{name}_w")] if size else []
+        given = helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, None)
+        return helper.make_graph(nodes, name, [], [given], stored)
+
+    weight = numpy_helper.from_array(np.ones((4, 5), np.float32))
+    inner = helper.make_node(
+        "If",
+        ["c"],
+        ["i"],
+        then_branch=branch("yes", helper.make_node("MatMul", ["x", "yes_w"], ["a"]), size=6),
+        else_branch=branch("no", helper.make_node("MatMul", ["x", "no_w"], ["b"]), size=7),
+    )
+    constant = helper.make_node("Constant", [], ["k"], value=weight)
+    outer = helper.make_node(
+        "If",
+        ["c"],
+        ["y"],
+        then_branch=branch("first", inner),
+        else_branch=branch("second", constant, helper.make_node("MatMul", ["x", "k"], ["d"])),
+    )
+    fed = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4])]
+    fed.append(helper.make_tensor_value_info("c", TensorProto.BOOL, []))
+    made = helper.make_graph([outer], "g", fed, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
+    graph = to_graph(helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=9))
+    assert parameters(graph) == 4 * (5 + 6 + 7)
+    assert parameter_bytes(graph) == 4 * 4 * (5 + 6 + 7)  # float32
