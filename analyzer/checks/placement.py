@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from analyzer.checks.device_answers import device_answers, is_for_cpu
 from analyzer.checks.phrases import as_int, bytes_moved, forced_operators, forced_to_cpu, operator_label, total
 from analyzer.checks.registry import Diagnostic, Subject, rule
+from analyzer.ort.kernels import registry
 from analyzer.record.analysis import Analysis, OperatorResult, TransferItem
 from analyzer.record.batch_axis import at_batch
 from analyzer.text import first_few, plural
@@ -266,8 +267,10 @@ def no_cuda_session(subject: Subject) -> Iterator[Diagnostic]:
 
 
 def runs_nowhere(analysis: Analysis) -> bool:
-    """Return whether ONNX Runtime creates a session of the model on none of the devices."""
-    return analysis.verdict.device is None and not analysis.run_fails
+    """Return whether ONNX Runtime loads the model and has a kernel for one of its operators on no device."""
+    model, known = analysis.model, registry(analysis.onnxruntime)
+    refused = model.problems or known.refuses_ir(model.ir_version) or known.refuses_opset(model.opset)
+    return analysis.verdict.device is None and not analysis.run_fails and not refused
 
 
 def copies_inside(analysis: Analysis) -> tuple[TransferItem, ...]:

@@ -87,6 +87,7 @@ class DecisionInput:
         cpu_weight_bytes: Of the weights as the CPU's session keeps them; None takes the graph's.
         cpu_lacks: Types of operators for which the CPU's session has no kernel: its plan is told for reference.
         run_fails: Why the run that was requested failed; empty where it did not.
+        load_fails: Why ONNX Runtime does not load the model; empty where it does.
         cpu_fails: Why ONNX Runtime creates no session of its CPU provider alone; empty where it does.
         lacks: Types of operators that no provider has a kernel for: ONNX Runtime runs the model nowhere, and
             every plan is told as if something else ran it.
@@ -128,6 +129,7 @@ class DecisionInput:
     cpu_weight_bytes: int | None = None
     cpu_lacks: tuple[str, ...] = ()
     run_fails: str = ""
+    load_fails: str = ""
     cpu_fails: str = ""
     lacks: tuple[str, ...] = ()
     cpu_on: Callable[[Instance], Estimate | None] | None = None
@@ -146,8 +148,8 @@ class DecisionInput:
     @property
     def fails(self) -> str:
         """Why there is no answer: a run failed, or none of the devices runs the model; else empty."""
-        if self.run_fails:
-            return self.run_fails
+        if self.run_fails or self.load_fails:
+            return self.run_fails or self.load_fails
         fails_on_gpu = self.gpu is None or (self.placement is not None and bool(self.placement.fails))
         return self.cpu_fails if fails_on_gpu and not self.lacks else ""
 

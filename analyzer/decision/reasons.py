@@ -68,6 +68,8 @@ def _what(question: DecisionInput) -> str:
 
 def _remedy(question: DecisionInput) -> str:
     """Return what to change in a model that no session runs."""
+    if question.load_fails:
+        return "Save it again in a form that ONNX Runtime loads: the findings say how."
     if any(tensor.dtype.name == "bfloat16" for tensor in question.graph.initializers):
         return "Export it in float16 or float32: both are in the table of precisions."
     return "Cast the inputs of that operator, or write it with other operators."

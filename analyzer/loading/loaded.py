@@ -133,7 +133,7 @@ class Loaded:
             graph = with_text_lengths(graph, self.specs)
             graph = self._with_sizes(graph)
         carried = self._state_of(graph) if self.step is None else self.step.carried
-        return replace(graph, carried=carried) if carried else graph
+        return replace(graph, carried=carried or graph.carried, problems=(*self.problems, *graph.problems))
 
     def _with_sizes(self, graph: Graph) -> Graph:
         """The graph with the sizes that the data decide, as far as what inputs are filled with is known."""

@@ -114,7 +114,7 @@ def model_info(loaded: Loaded, graph: Graph, precision: str, *, converted: bool)
         assumed_sizes=dict(graph.open_dimensions),
         state=state_info(graph) if loaded.step is None else (),
         ir_version=graph.ir_version,
-        problems=(*loaded.problems, *graph.problems),
+        problems=graph.problems,
         notes=(
             *loaded.notes,
             *graph.notes,

@@ -119,6 +119,26 @@ def test_a_kernel_on_the_gpu_alone_leaves_the_gpu(save: Save) -> None:
     assert analyze(path, run=False, gpu="none").verdict.device is None
 
 
+@pytest.mark.parametrize(
+    "refused",
+    ["ir_version", "opset"],
+)
+def test_what_no_session_loads_has_no_verdict_and_no_price(refused: str, save: Save) -> None:
+    # onnx 1.23 writes IR version 14 and opset 28, and ONNX Runtime 1.31 loads 13 and 26 at most.
+    path = save([helper.make_node("Relu", ["x"], ["y"])], T.FLOAT, ["b", 8])
+    model = onnx.load(path)
+    if refused == "ir_version":
+        model.ir_version = onnx.IR_VERSION
+    else:
+        model.opset_import[0].version = onnx.defs.onnx_opset_version()
+    onnx.save(model, path)
+    analysis = analyze(path, run=False, gpu="l4", cpu="epyc-9654")
+    assert analysis.verdict.device is None
+    assert without_prices(analysis)
+    assert {one.code for one in analysis.findings if one.severity == "error"} <= {"A701", "A704"}
+    assert analyze_record(analysis, gpu="a100").verdict.device is None
+
+
 def test_a_gate_fails_without_a_gpu_too(save: Save) -> None:
     path = str(NOWHERE["OneHot of int32"](save))
     assert CliRunner().invoke(command_line, ["check", path, "--gpu", "none"]).exit_code == 1

@@ -19,6 +19,7 @@ from analyzer.loading.onnx_graph.node_metadata import CLASSES, SCOPES
 from analyzer.loading.python.example_inputs import ExampleInputs, flatten
 from analyzer.loading.python.model_weights import fake_like, parameter_sizes, without_data
 from analyzer.loading.python.source_lines import built_at, shown_path, source_line, statement
+from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import UserModel
 from analyzer.loading.torch_export.attention import with_products
 from analyzer.loading.torch_export.autocast import has_autocast, with_casts
@@ -95,20 +96,36 @@ def export_model(user: UserModel, inputs: ExampleInputs, opset: int, *, strict: 
 
 
 def _traced(user: UserModel, inputs: ExampleInputs, *, strict: bool) -> ExportedProgram:
-    symbolic = bool(inputs.batch_axes)
+    """Trace the model; without values in a way that gives tensors which ``forward`` writes out theirs.
+
+    Raises:
+        ExportError: A constant of the program has no values.
+    """
+    symbolic, on_meta = bool(inputs.batch_axes), None
     if user.weights != "small":
-        program = trace(user.model, inputs, symbolic=symbolic, strict=strict)
-        literals = (program.constants.get(name) for name in program.graph_signature.lifted_tensor_constants)
-        if not any(getattr(literal, "is_meta", False) for literal in literals):
-            return program
-    # Beside tensors on the CPU, a tensor that `forward` writes out (`x[:, [-1]]`) has its values.
+        on_meta = trace(user.model, inputs, symbolic=symbolic, strict=strict)
+        if not any(map(_is_hollow, _literals(on_meta))):
+            return on_meta
+    # Beside fake tensors on the CPU, unlike those on the meta device, a literal (`x[:, [-1]]`) has values.
     mode = fake_tensor_mode()
     arguments, keywords = tree_map(
         lambda leaf: fake_like(leaf, mode), (inputs.arguments, dict(inputs.keywords))
     )
     fakes = replace(inputs, arguments=arguments, keywords=keywords)
-    with without_data(user.model, mode, only_meta=True):
-        return trace(user.model, fakes, symbolic=symbolic, strict=strict)
+    # Fake tensors would go to a GPU that is not there.
+    with without_data(user.model, mode, only_meta=True), cuda_is_elsewhere("cpu"):
+        program = trace(user.model, fakes, symbolic=symbolic, strict=strict, elsewhere=True)
+    # PyTorch 2.13 crashes where it translates a constant that is a fake tensor.
+    if not any(map(_is_hollow, _literals(program))):
+        return program
+    if on_meta is None:
+        raise ExportError(f"{user.name} holds tensors that are neither parameters nor buffers.")
+    return on_meta
+
+
+def _literals(program: ExportedProgram) -> list[object]:
+    """Return the constants of a program that are no buffers of the module."""
+    return [program.constants.get(name) for name in program.graph_signature.lifted_tensor_constants]
 
 
 def translate(user: UserModel, program: ExportedProgram, inputs: ExampleInputs, opset: int) -> Exported:
@@ -348,9 +365,12 @@ def _drop_made_up_biases(model: ir.Model) -> None:
 
 
 def _on_meta(constant: ir.TensorProtocol) -> bool:
-    raw = getattr(constant, "raw", None)
+    return _is_hollow(getattr(constant, "raw", None))
+
+
+def _is_hollow(tensor: object) -> bool:
     # By name: FakeTensor and its like are private classes of PyTorch, of several modules.
-    return bool(getattr(raw, "is_meta", False)) or "Fake" in type(raw).__name__
+    return bool(getattr(tensor, "is_meta", False)) or "Fake" in type(tensor).__name__
 
 
 def _small_results_only(node: ir.Node) -> bool | None:

@@ -107,6 +107,8 @@ class _GraphBuilder:
             initializers=tuple(tensor for tensor in self._tensors.values() if tensor.initializer),
             opsets=self._opsets,
             carried={pair.input: pair.output for pair in self._model.state},
+            ir_version=self._model.ir_version,
+            problems=self._model.problems,
         )
 
     def _node(self, operator: OperatorResult) -> Node:
