@@ -2,10 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
 from analyzer.graph import DEFAULT_DOMAIN, Node
 
 CONTRIB_DOMAIN = "com.microsoft"
 CLASSICAL_DOMAIN = "ai.onnx.ml"
+TREES = "__trees"
+"""The attribute that stands for the lists of a large ensemble of trees; its text is that of ``TreeSums``."""
+
+
+class TreeSums(NamedTuple):
+    """What is counted of an ensemble of trees.
+
+    Attributes:
+        trees: How many there are.
+        depth: The sum over trees of the mean depth of their leaves.
+        additions: Weights of a leaf, summed over trees.
+        nodes: Leaves included.
+        learnt: Thresholds and weights.
+        digest: Of the lists.
+    """
+
+    trees: int
+    depth: float
+    additions: float
+    nodes: int
+    learnt: int
+    digest: str = ""
+
+    def text(self) -> str:
+        """Write it as the value of the attribute."""
+        return " ".join(map(repr, self[:5])) + f" {self.digest}"
+
+    @classmethod
+    def of(cls, attributes: Mapping[str, Any]) -> TreeSums | None:
+        """Return the sums that an operator's attributes hold; None where it has its lists."""
+        text = attributes.get(TREES)
+        if not isinstance(text, str):
+            return None
+        trees, depth, additions, nodes, learnt, digest = text.split(" ")
+        return cls(int(trees), float(depth), float(additions), int(nodes), int(learnt), digest)
+
+
 """ONNX Runtime's own operators."""
 
 NCHWC_DOMAIN = "com.microsoft.nchwc"

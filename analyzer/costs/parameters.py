@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from analyzer.graph import Graph, Node
-from analyzer.operators import CLASSICAL_DOMAIN, CONTRIB_DOMAIN
+from analyzer.operators import CLASSICAL_DOMAIN, CONTRIB_DOMAIN, TreeSums
 
 _FLOAT_BYTES = 4
 # Of ai.onnx.ml: what was learnt (onnx/defs/traditionalml/defs.cc).
@@ -84,4 +84,7 @@ def _in_attributes(node: Node) -> int:
     if node.domain != CLASSICAL_DOMAIN:
         return 0
     learnt = (node.attributes.get(name) for name in _LEARNT)
-    return sum(len(values) for values in learnt if isinstance(values, tuple))
+    trees = TreeSums.of(node.attributes)
+    return (0 if trees is None else trees.learnt) + sum(
+        len(values) for values in learnt if isinstance(values, tuple)
+    )

@@ -61,11 +61,14 @@ def _parse_bytes(
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped, unused-ignore]
 
+    from analyzer.loading.onnx_graph.protobuf_scan import WireError, without_weights
+
     whereabouts.now_at("parsing")
     model = onnx.ModelProto()
     try:
-        model.ParseFromString(content)
-    except DecodeError as error:
+        # Of a model in memory the weights are out already; large trees are not.
+        model.ParseFromString(without_weights(content, keep_bytes=len(content)))
+    except (DecodeError, WireError) as error:
         raise ModelError(
             f"{subject} is no ONNX model: {error}", hint="give one that was saved whole"
         ) from error

@@ -10,7 +10,7 @@ from analyzer.costs.cost import Cost
 from analyzer.costs.families.control_flow import trips
 from analyzer.costs.registry import count_graph, count_node
 from analyzer.graph import DEFAULT_DOMAIN, DTYPES, Graph, Node, Tensor, broadcast
-from analyzer.operators import NHWC_DOMAIN, does_no_work
+from analyzer.operators import NHWC_DOMAIN, TreeSums, does_no_work
 from analyzer.prediction.cached_attention import cached_pieces
 from analyzer.prediction.expert_pieces import experts_on_cpu
 from analyzer.prediction.irregular_pieces import boxes, determinants, elements_of, indexed, transforms, value_of
@@ -546,6 +546,11 @@ def _attention_shape(node: Node) -> tuple[float, float, float, float] | None:
 def _tree(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     source = _dims(node.input(0))
     rows = source[0] if source else 1
+    sums = TreeSums.of(node.attributes)
+    if sums is not None:
+        return [
+            replace(base, kind=Kind.TREE, rows=float(rows), m=float(rows), n=sums.nodes / max(sums.trees, 1))
+        ]
     nodes = len(node.attributes.get("nodes_featureids", ()))
     trees = len(node.attributes.get("tree_roots", ())) or len(set(node.attributes.get("nodes_treeids", ())))
     return [replace(base, kind=Kind.TREE, rows=float(rows), m=float(rows), n=nodes / max(trees, 1))]

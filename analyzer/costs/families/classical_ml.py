@@ -15,7 +15,7 @@ from analyzer.costs.families.products import product
 from analyzer.costs.registry import rule
 from analyzer.costs.traffic import cost, reads
 from analyzer.graph import Node
-from analyzer.operators import CLASSICAL_DOMAIN
+from analyzer.operators import CLASSICAL_DOMAIN, TreeSums
 
 ML = CLASSICAL_DOMAIN
 NODE_BYTES = 20
@@ -119,15 +119,18 @@ def tree_ensemble_by_node(node: Node) -> Cost:
     the results and the nodes visited.
     """
     attributes = node.attributes
+    targets = attributes.get("n_targets", 0) or len(
+        attributes.get("classlabels_int64s") or attributes.get("classlabels_strings") or (0,)
+    )
+    sums = TreeSums.of(attributes)
+    if sums is not None:
+        return _ensemble(node, sums.trees, sums.depth, sums.additions, sums.nodes, targets)
     trees, depth, leaves = _trees(
         tuple(attributes["nodes_treeids"]),
         tuple(attributes["nodes_nodeids"]),
         tuple(attributes["nodes_truenodeids"]),
         tuple(attributes["nodes_falsenodeids"]),
         tuple(mode == "LEAF" for mode in attributes["nodes_modes"]),
-    )
-    targets = attributes.get("n_targets", 0) or len(
-        attributes.get("classlabels_int64s") or attributes.get("classlabels_strings") or (0,)
     )
     owners = attributes.get("target_treeids") or attributes.get("class_treeids") or ()
     weights = Counter(owners)

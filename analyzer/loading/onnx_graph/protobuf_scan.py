@@ -9,10 +9,23 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterator
 
+from analyzer.loading.onnx_graph.tree_ensembles import (
+    ATTRIBUTE_OF_NODE,
+    ENSEMBLES,
+    LISTS,
+    OPERATOR_OF_NODE,
+    Stored,
+    tree_sums,
+)
+
 # Field numbers never change in protobuf: they are the format. Only the graph's own initializers are thinned:
 # tensors in attributes (Constant, bodies) stay whole.
 GRAPH_OF_MODEL = 7
-INITIALIZER_OF_GRAPH = 5
+NODE_OF_GRAPH, INITIALIZER_OF_GRAPH = 1, 5
+LARGE_NODE = 1024 * 1024
+"""Ensembles of trees of more bytes are read as their sums."""
+# AttributeProto.type, of one byte, is what an attribute ends with.
+_TYPE = bytes([0xA0, 0x01])
 # float_data, int32_data, string_data, int64_data, raw_data, double_data, uint64_data, data_location
 _DATA_OF_TENSOR = frozenset({4, 5, 6, 7, 9, 10, 11, 14})
 # Key (field 14, kind varint) and value (EXTERNAL) of TensorProto.data_location.
@@ -27,12 +40,13 @@ class WireError(ValueError):
     """The bytes are not a protobuf message, or it ends early."""
 
 
-def without_weights(buffer: Buffer, *, keep_bytes: int) -> bytes:
-    """Copies a serialised ModelProto, leaving out the data of large initializers.
+def without_weights(buffer: Buffer, *, keep_bytes: int, large_node: int = LARGE_NODE) -> bytes:
+    """Copies a serialised ModelProto, leaving out the data of large initializers and of large trees.
 
     Args:
         buffer: The whole file.
         keep_bytes: Initializers that take at most so many bytes keep their data; they hold shapes and axes.
+        large_node: Ensembles of trees that take at most so many bytes keep their lists.
 
     Returns:
         A serialised ModelProto whose larger initializers say that their data lies elsewhere.
@@ -43,22 +57,47 @@ def without_weights(buffer: Buffer, *, keep_bytes: int) -> bytes:
     parts: list[bytes] = []
     for field, start, body, end in _fields(buffer, 0, len(buffer)):
         if field == GRAPH_OF_MODEL:
-            graph = _graph(buffer, body, end, keep_bytes)
+            graph = _graph(buffer, body, end, keep_bytes, large_node)
             parts += (_header(GRAPH_OF_MODEL, len(graph)), graph)
         else:
             parts.append(buffer[start:end])
     return b"".join(parts)
 
 
-def _graph(buffer: Buffer, first: int, last: int, keep_bytes: int) -> bytes:
+def _graph(buffer: Buffer, first: int, last: int, keep_bytes: int, large_node: int) -> bytes:
     parts: list[bytes] = []
     for field, start, body, end in _fields(buffer, first, last):
         if field == INITIALIZER_OF_GRAPH and end - body > keep_bytes:
             tensor = _tensor(buffer, body, end)
             parts += (_header(INITIALIZER_OF_GRAPH, len(tensor)), tensor)
+        elif field == NODE_OF_GRAPH and end - body > large_node:
+            node = _with_sums(buffer, body, end)
+            parts += (_header(NODE_OF_GRAPH, len(node)), node) if node else (buffer[start:end],)
         else:
             parts.append(buffer[start:end])
     return b"".join(parts)
+
+
+def _with_sums(buffer: Buffer, first: int, last: int) -> bytes | None:
+    """A large ensemble of trees with the sums of its lists in their place; None of another node."""
+    fields = list(_fields(buffer, first, last))
+    kind = next((buffer[body:end] for field, _, body, end in fields if field == OPERATOR_OF_NODE), b"")
+    if kind not in ENSEMBLES:
+        return None
+    rest, large = [], {}
+    with memoryview(buffer) as whole:
+        for field, start, body, end in fields:
+            length, begin = _varint(buffer, body + 1)  # of an attribute's name, its first field
+            name = buffer[begin : begin + length].decode("ascii", "replace")
+            if field != ATTRIBUTE_OF_NODE or not name.startswith(LISTS):
+                rest.append(buffer[start:end])
+                continue
+            ends = end - 3 if buffer[end - 3 : end - 1] == _TYPE else end
+            large[name] = Stored(name, whole[begin + length : ends])
+        sums = tree_sums(large)
+        for stored in large.values():
+            stored.content.release()
+    return None if sums is None else b"".join((*rest, _header(ATTRIBUTE_OF_NODE, len(sums)), sums))
 
 
 def _tensor(buffer: Buffer, first: int, last: int) -> bytes:
