@@ -74,6 +74,7 @@ def from_proto(
     problems = file_problems(proto)
     name_nodes(proto)
     open_negative_sizes(proto)  # before names are asked for: -1 would be a size
+    notes += _open_empty_sizes(proto, specs, batch)
     notes += _one_batch(proto, specs)
     bindings = given_sizes(proto, specs)
     symbol, fixed = batch_dimension(proto)
@@ -271,6 +272,48 @@ def open_negative_sizes(proto: onnx.ModelProto) -> None:
                 dim.ClearField("value")
 
 
+def _open_empty_sizes(proto: onnx.ModelProto, specs: Sequence[InputSpec], batch: int | None) -> tuple[str, ...]:
+    """Turn sizes of 0, by which some exporters mean an open one, into open ones where the user gives the size.
+
+    A past that is empty before the first token is what it says: it is joined to what is new.
+
+    Raises:
+        InputError: A size is 0 that nobody gives.
+    """
+    joined = {
+        name for node in proto.graph.node if node.op_type in _JOINING or node.domain for name in node.input
+    }
+    opened = []
+    for value in fed_inputs(proto):
+        dims = value.type.tensor_type.shape.dim
+        empty = [axis for axis, dim in enumerate(dims) if dim.HasField("dim_value") and not dim.dim_value]
+        if not empty or value.name in joined or "past" in value.name:
+            continue
+        given = next((spec.shape for spec in specs if spec.name == value.name), ())
+        for axis in empty:
+            if not (axis < len(given) or (axis == 0 and batch is not None)):
+                sizes = ",".join(
+                    str(dim.dim_value or (int(IMAGE_SIDE) if place > 1 else 1))
+                    for place, dim in enumerate(dims)
+                )
+                raise InputError(
+                    f"Input {value.name} has the size 0 at axis {axis}: nothing would be computed.",
+                    hint=f"Some exporters write 0 for an open size. Give it, --input {value.name}={sizes},"
+                    " or name the axis in the file.",
+                )
+            dims[axis].ClearField("value")
+        opened.append(value.name)
+    if not opened:
+        return ()
+    return (
+        f"The file declares a size of 0 for {', '.join(opened)}: ONNX Runtime takes the size that is given only"
+        " where the file leaves the axis open.",
+    )
+
+
+_JOINING = frozenset({"Concat", "If", "Loop", "Scan"})
+
+
 def fed_inputs(proto: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     """The inputs that the caller feeds: those that are no initializers."""
     # Before IR version 4 every initializer had to be an input too: a default that the caller may replace.
@@ -400,8 +443,9 @@ def bound_proto(proto: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelP
     bound.CopyFrom(proto)
     for value in bound.graph.input:
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-            if not dim.HasField("dim_value") or dim.dim_value < 0:
-                dim.dim_value = sizes.get(size_name(value.name, axis, dim), 1)
+            name = size_name(value.name, axis, dim)
+            if not dim.HasField("dim_value") or dim.dim_value < 0 or (dim.dim_value == 0 and name in sizes):
+                dim.dim_value = sizes.get(name, 1)
     for value in bound.graph.output:
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if dim.dim_param:

@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.tools import update_model_dims
 
 from analyzer import analyze
+from analyzer.errors import InputError
 from analyzer.graph import Graph
 from analyzer.loading.onnx_graph.build import to_graph
 
@@ -214,3 +215,38 @@ def test_a_stated_symbol_tells_the_size_that_nothing_implies() -> None:
     graph = to_graph(of_own_operator(["N", 4], behind=True), bindings={"N": BATCH})
     assert shapes(graph) == {"a": (BATCH, 4), "y": (BATCH, 4)}
     assert graph.notes == ()
+
+
+def emptied(*axes: int, path: Path) -> Path:
+    """The network with inputs of size 0, as some exporters write an open size."""
+    model = inputs_opened(network())
+    for axis in axes:
+        model.graph.input[0].type.tensor_type.shape.dim[axis].dim_value = 0
+    onnx.save(model, path)
+    return path
+
+
+@pytest.mark.parametrize("axes", [(0,), (0, 2, 3)])
+def test_an_input_of_size_0_gets_no_verdict(axes: tuple[int, ...], tmp_path: Path) -> None:
+    path = emptied(*axes, path=tmp_path / "empty.onnx")
+    with pytest.raises(InputError, match="the size 0 at axis 0"):
+        analyze(path, run=False, gpu="l4")
+
+
+@pytest.mark.parametrize("options", [{"batch": BATCH}, {"input": f"x={BATCH},3,16,16"}])
+def test_a_size_of_0_that_the_user_replaces_counts_and_is_noted(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    """ONNX Runtime refuses any other size than 0 for such a file."""
+    found = analyze(emptied(0, path=tmp_path / "empty.onnx"), run=False, gpu="l4", **options)
+    assert found.totals.macs == BATCH * MACS_OF_AN_IMAGE
+    assert any("declares a size of 0 for x" in note for note in found.model.notes)
+
+
+def test_a_past_that_is_empty_is_no_open_size() -> None:
+    node = helper.make_node("Concat", ["cache", "x"], ["y"], axis=2)
+    graph = helper.make_graph(
+        [node], "g", [info("cache", [1, 2, 0, 8]), info("x", [1, 2, 1, 8])], [info("y", [1, 2, 1, 8])]
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    assert analyze(model, run=False, gpu="l4").model.inputs[0].shape == (1, 2, 0, 8)
