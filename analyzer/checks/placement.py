@@ -78,7 +78,7 @@ def no_cuda_kernel(subject: Subject) -> Iterator[Diagnostic]:
         )
         return
     if runs_nowhere(subject.analysis):
-        return  # A104 says so
+        return  # A104 says so, or A701 and A704
     for operator in forced:
         yield Diagnostic(
             operator=operator,
@@ -242,6 +242,8 @@ def no_cuda_session(subject: Subject) -> Iterator[Diagnostic]:
     """
     analysis = subject.analysis
     if runs_nowhere(analysis):
+        if not _is_loaded(analysis):
+            return
         fails = analysis.session_fails or analysis.verdict.sentence
         causes = [op for op in analysis.operators if op.name and f"({op.name})" in fails] or forced_operators(
             analysis
@@ -267,10 +269,13 @@ def no_cuda_session(subject: Subject) -> Iterator[Diagnostic]:
 
 
 def runs_nowhere(analysis: Analysis) -> bool:
-    """Return whether ONNX Runtime loads the model and has a kernel for one of its operators on no device."""
+    """Return whether ONNX Runtime creates a session of the model on none of the devices."""
+    return analysis.verdict.device is None and not analysis.run_fails
+
+
+def _is_loaded(analysis: Analysis) -> bool:
     model, known = analysis.model, registry(analysis.onnxruntime)
-    refused = model.problems or known.refuses_ir(model.ir_version) or known.refuses_opset(model.opset)
-    return analysis.verdict.device is None and not analysis.run_fails and not refused
+    return not (model.problems or known.refuses_ir(model.ir_version) or known.refuses_opset(model.opset))
 
 
 def copies_inside(analysis: Analysis) -> tuple[TransferItem, ...]:

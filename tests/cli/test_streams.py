@@ -25,7 +25,8 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="file names hold no line
 
 
 def model(path: Path) -> Path:
-    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 4]) for name in "xy"]
+    shapes: dict[str, list[str | int | None]] = {"x": ["N", 4, 4], "y": ["N"]}
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
     graph = helper.make_graph([helper.make_node("Det", ["x"], ["y"], name="é")], "g", info[:1], info[1:])
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
     path.parent.mkdir(parents=True, exist_ok=True)
