@@ -3,9 +3,51 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import Literal
 
 Norm = Literal["rms", "layer"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storage:
+    """How the elements of a weight matrix are stored: in fewer bits, with scales.
+
+    Attributes:
+        bits: Of an element, without its share of scales.
+        is_float: Whether they are 8-bit floats, which some devices multiply as such.
+        block: Inputs that share a scale; 0 for all.
+        block_rows: Outputs that share a scale; 0 for all.
+        scale_bits: Of a scale.
+        zero_bits: Of a zero point for each scale; 0 where there is none.
+    """
+
+    bits: int
+    is_float: bool = False
+    block: int = 128
+    block_rows: int = 1
+    scale_bits: int = 16
+    zero_bits: int = 0
+
+    @property
+    def weights(self) -> Literal["fp8", "int8", "int4"]:
+        """The usual name, of the next width where there is none."""
+        return "fp8" if self.is_float else "int8" if self.bits > _NARROW else "int4"
+
+    @property
+    def shared_by(self) -> str:
+        """Which elements share a scale, in words."""
+        if self.block_rows == 1:
+            return f"{self.block} of them" if self.block else "each row"
+        return f"each block of {self.block_rows} x {self.block}" if self.block else "each matrix"
+
+    def scales(self, outer: int, inner: int) -> int:
+        """Return the number of scales of a matrix."""
+        rows = ceil(outer / self.block_rows) if self.block_rows else 1
+        return rows * (ceil(inner / self.block) if self.block else 1)
+
+
+_NARROW = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +191,7 @@ class Layer:
         norms: How many norms of the hidden state it has: 2 before mixer and mlp, or behind both (OLMo 2), 3
             with ``cross``, 4 around both (Gemma 2), 1 for both in parallel or where no mlp follows.
         parallel: Whether mixer and mlp read the same state, and both are added to it (GPT-NeoX, Falcon).
+        stored: How matrices are stored, by their names within the layer; those that are not there are floats.
     """
 
     mixer: Attention | LatentAttention | StateSpace
@@ -156,6 +199,7 @@ class Layer:
     cross: Attention | None = None
     norms: int = 2
     parallel: bool = False
+    stored: tuple[tuple[str, Storage], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +247,8 @@ class Architecture:
         dtype: ONNX's name of the type that its weights are kept in: ``bfloat16``, ``float16``, ``float32``.
         encoder: What reads a source first; None for a decoder alone.
         notes: What of the configuration is left out here, in sentences for people.
+        stored: How the embedding and the head are stored, where not as floats, by ``model.embed_tokens`` and
+            ``lm_head``.
     """
 
     name: str
@@ -225,3 +271,4 @@ class Architecture:
     dtype: str = "bfloat16"
     encoder: Encoder | None = None
     notes: tuple[str, ...] = ()
+    stored: tuple[tuple[str, Storage], ...] = ()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from analyzer.devices.device import Device, DeviceKind
-from analyzer.generation.architecture import Architecture, StateSpace
+from analyzer.generation.architecture import Architecture, StateSpace, Storage
 from analyzer.generation.memory import (
     Footprint,
     activation_bytes,
@@ -38,12 +38,14 @@ class ConfiguredModel:
     Attributes:
         architecture: Its shape.
         own_weights: The type in which its weights are kept.
-        float_block: Side of the blocks that share a scale in its weights of 8-bit floats; 0 without.
+        storage: How most of its weights are stored that are not floats; None where all are.
+        unsure: Times may be so many times as long, or as short, for what is not understood of how it is stored.
     """
 
     architecture: Architecture
     own_weights: Weights
-    float_block: int = 0
+    storage: Storage | None = None
+    unsure: float = 1.0
     _steps: dict[tuple[StepSizes, StepTypes, bool], GenerationStep] = field(default_factory=dict)
     _footprints: dict[tuple[StepTypes, int, int, int], Footprint] = field(default_factory=dict)
     _groups: dict[tuple[StepTypes, bool, bool, bool], tuple[Group, ...]] = field(default_factory=dict)
@@ -67,6 +69,12 @@ class ConfiguredModel:
     def parameters(self) -> int:
         """Elements of all weights."""
         return parameters(self.architecture)
+
+    @cached_property
+    def runs_as_stored(self) -> bool:
+        """MatMulNBits and QMoE read integers in blocks of a power of two, with scales of floats."""
+        parts = (self.architecture.stored, *(layer.stored for layer in self.architecture.layers))
+        return all(_is_operator(storage) for part in parts for _, storage in part)
 
     @property
     def positions(self) -> int | None:
@@ -133,6 +141,7 @@ class ConfiguredModel:
 
         A CPU computes in 32 bits: weights of 16 bits become as wide, packed ones are unpacked on the way.
         """
+        own = self.storage if setting.weights == self.own_weights else None
         if device.kind == "gpu":
             # Both types of 16 bits make the same steps, and one of each is enough for all devices.
             return StepTypes(
@@ -140,12 +149,18 @@ class ConfiguredModel:
                 cache="fp16" if setting.cache == "bf16" else setting.cache,
                 floats="fp32" if setting.weights == "fp32" else "fp16",
                 multiplies_narrow=setting.weights != "fp8" or "fp8" in device.peak_flops_per_s,
-                float_block=self.float_block if setting.weights == "fp8" else 0,
+                own=own,
             )
         if setting.weights == "fp8":
             return None
         packed = setting.weights in ("int8", "int4")
-        return StepTypes(weights=setting.weights if packed else "fp32", cache="fp32", floats="fp32")
+        return StepTypes(
+            weights=setting.weights if packed else "fp32",
+            cache="fp32",
+            floats="fp32",
+            multiplies_narrow=False,
+            own=own,
+        )
 
     def precision_on(self, device: Device, setting: Setting) -> str:
         """The precision of the floats on a device, as predictions take it."""
@@ -222,6 +237,16 @@ class ConfiguredModel:
     def has_state_alone(self) -> bool:
         """Whether nothing grows with the context."""
         return all(isinstance(layer.mixer, StateSpace) for layer in self.architecture.layers)
+
+
+def _is_operator(storage: Storage) -> bool:
+    """Return whether ONNX Runtime has one (onnxruntime/contrib_ops/cpu/quantization/matmul_nbits.cc)."""
+    power = storage.block >= _LEAST_BLOCK and storage.block & (storage.block - 1) == 0
+    whole = storage.bits in _INTEGERS and not storage.is_float
+    return whole and power and storage.block_rows == 1 and storage.scale_bits == _HALF
+
+
+_LEAST_BLOCK, _INTEGERS, _HALF = 16, (4, 8), 16
 
 
 def sums_of(architecture: Architecture) -> int:

@@ -39,6 +39,14 @@ class GeneratingModel(Protocol):
         """The type in which its weights are kept."""
 
     @property
+    def unsure(self) -> float:
+        """Factor by which times may be off besides, for what is not understood of the model; 1 for none."""
+
+    @property
+    def runs_as_stored(self) -> bool:
+        """Whether ONNX Runtime has operators for its weights as they are stored."""
+
+    @property
     def positions(self) -> int | None:
         """Tokens that it was made for; None where nothing limits them."""
 

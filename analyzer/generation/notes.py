@@ -21,14 +21,19 @@ def of(one: Candidate) -> tuple[str, ...]:
     elif setting.weights == "bf16" and written:
         found.append("Operators of bfloat16 are shown as float16: bytes and rates are the same.")
     if setting.weights in ("int4", "int8", "fp8") and written:
-        types = one.model.types_on(one.device, setting)
-        scales = f", with a scale for {BLOCK} of them," if setting.weights != "fp8" else ""
-        if types is not None and types.float_block:
-            scales = f", with a scale for each block of {types.float_block} x {types.float_block},"
-        found.append(
-            f"The weights of the layers' products are {setting.weights}{scales} those of embedding and head "
-            f"{32 if on_cpu else 16} bits wide."
-        )
+        floats = 32 if on_cpu else 16
+        own = one.types.own
+        if own is not None:
+            found.append(
+                f"Weights are stored as `quantization_config` says: most in {setting.weights} with a scale for "
+                f"{own.shared_by}, those that it leaves out in {floats} bits."
+            )
+        else:
+            scales = f", with a scale for {BLOCK} of them," if setting.weights != "fp8" else ""
+            found.append(
+                f"The weights of the layers' products are {setting.weights}{scales} those of embedding and "
+                f"head {floats} bits wide."
+            )
     if one.device.kind == "gpu" and _has_packed_products(one):
         # Llama 3.2 1B (tests/data/gpu), an H100 and an H200: 16 sequences in int4 took 3.1 and 3.0 ms, told at
         # 1.4 and 1.3; prompts of 512 tokens in int4 and int8 1.1 to 1.4 times what was told.

@@ -6,15 +6,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from analyzer.errors import UsageError
-from analyzer.generation.configurations.hugging_face import (
-    architecture_of,
-    generates,
-    stored_float_block,
-    stored_weights,
-)
+from analyzer.generation.configurations.hugging_face import architecture_of, generates
+from analyzer.generation.configurations.quantisation import Quantisation, quantisation_of, stored
 from analyzer.generation.configured_model import ConfiguredModel
 from analyzer.generation.graphs.genai import GENAI_NAME, genai_decoder
 from analyzer.generation.graphs.graph_model import GraphModel, exported_model, graph_model
@@ -131,19 +127,27 @@ def from_values(config: Mapping[str, Any], *, name: str) -> OpenedModel:
     Raises:
         UsageError: It describes no model that is known.
     """
+    # Refused before a model is built for what the configuration leaves out.
+    quantisation = quantisation_of(config)
     architecture = architecture_of(config, name=name)
-    kept = stored_weights(config)
-    own = cast(Weights, kept) if kept else _WEIGHTS_OF[architecture.dtype]
+    found = stored(architecture, quantisation or Quantisation(default=None))
     notes: tuple[str, ...] = ()
-    if kept is None and architecture.dtype == "float32":
+    if found.storage is None and architecture.dtype == "float32":
         notes = ("Its weights are kept in 32 bits; a GPU is taken to load them in 16 (`--weights`).",)
     return OpenedModel(
         model=ConfiguredModel(
-            architecture=architecture, own_weights=own, float_block=stored_float_block(config)
+            architecture=found.architecture,
+            own_weights=found.storage.weights if found.storage else _WEIGHTS_OF[architecture.dtype],
+            storage=found.storage,
+            unsure=_UNSURE if quantisation is not None and quantisation.unknown else 1.0,
         ),
         name=name,
         notes=notes,
     )
+
+
+# What a key that is not understood may do: leave a third of the weights in 16 bits, or pack them tighter.
+_UNSURE = 1.5
 
 
 def from_python(

@@ -141,8 +141,10 @@ def timed(
         host=runner.host,
         threads=runner.threads,
     )
+    phases = (runner.corrected(_phases(request, width, position, times), device, types) for request in requests)
     return tuple(
-        runner.corrected(_phases(request, width, position, times), device, types) for request in requests
+        replace(one, first=one.first.widened(model.unsure), other=one.other.widened(model.unsure))
+        for one in phases
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import ceil
 from typing import assert_never
 
@@ -10,7 +11,6 @@ from analyzer.generation.architecture import (
     Attention,
     Encoder,
     Experts,
-    Indexer,
     LatentAttention,
     Layer,
     Mlp,
@@ -127,7 +127,6 @@ def _mixer(mixer: Attention | LatentAttention | StateSpace, architecture: Archit
 
 def _attention(attention: Attention, architecture: Architecture) -> int:
     queries, keys = attention.heads * attention.size, attention.key_heads * attention.size
-    hidden = architecture.hidden
     biases = queries * attention.query_bias + keys * (attention.key_bias + attention.value_bias)
     norms = 0
     if attention.wide_norms:
@@ -137,39 +136,68 @@ def _attention(attention: Attention, architecture: Architecture) -> int:
     elif attention.head_norms:
         norms = 2 * _norm(attention.size, architecture)
     return (
-        2 * hidden * (queries + keys)
+        sum(_of_attention(attention, architecture.hidden).values())
         + biases
-        + hidden * attention.output_bias
+        + architecture.hidden * attention.output_bias
         + norms
         + attention.heads * attention.sinks
     )
 
 
+def _of_attention(attention: Attention, hidden: int) -> dict[str, int]:
+    queries, keys = attention.heads * attention.size, attention.key_heads * attention.size
+    return {
+        "q_proj": hidden * queries,
+        "k_proj": hidden * keys,
+        "v_proj": hidden * keys,
+        "o_proj": queries * hidden,
+    }
+
+
 def _latent(attention: LatentAttention, hidden: int) -> int:
+    rank, latent = attention.query_rank, attention.latent
+    # A norm of each latent; an indexer's key has one of both weight and bias.
+    norms = rank + latent + (2 * attention.indexer.size if attention.indexer else 0)
+    biases = (rank + latent + attention.rotated + hidden) * attention.bias
+    return sum(_of_latent(attention, hidden).values()) + norms + biases
+
+
+def _of_latent(attention: LatentAttention, hidden: int) -> dict[str, int]:
     heads, rank, latent = attention.heads, attention.query_rank, attention.latent
     queries = heads * (attention.plain + attention.rotated)
-    # Down to a latent, its norm, up to the heads; the rotated part of keys comes from the state itself.
-    down = hidden * (latent + attention.rotated) + latent
-    up = latent * heads * (attention.plain + attention.value_size)
-    asked = hidden * rank + rank + rank * queries if rank else hidden * queries
-    biases = (rank + latent + attention.rotated + hidden) * attention.bias
-    index = _indexer(attention.indexer, rank or hidden, hidden) if attention.indexer else 0
-    return asked + down + up + heads * attention.value_size * hidden + biases + index
-
-
-def _indexer(indexer: Indexer, width: int, hidden: int) -> int:
-    # Its queries, its key with a norm of both weight and bias, and a weight for each of its heads.
-    heads, size = indexer.heads, indexer.size
-    return heads * size * width + hidden * size + 2 * size + hidden * heads
+    found = {
+        # Down to a latent and up to the heads; the rotated part of keys comes from the state itself.
+        "q_b_proj": (rank or hidden) * queries,
+        "kv_a_proj_with_mqa": hidden * (latent + attention.rotated),
+        "kv_b_proj": latent * heads * (attention.plain + attention.value_size),
+        "o_proj": heads * attention.value_size * hidden,
+    }
+    if rank:
+        found["q_a_proj"] = hidden * rank
+    if (indexer := attention.indexer) is not None:
+        found["indexer.wq_b"] = indexer.heads * indexer.size * (rank or hidden)
+        found["indexer.wk"] = hidden * indexer.size
+        found["indexer.weights_proj"] = hidden * indexer.heads
+    return found
 
 
 def _state_space(mixer: StateSpace, hidden: int) -> int:
-    inner, state, rank = mixer.inner, mixer.state, mixer.rank
-    outer = 3 * hidden * inner + (2 * inner + hidden) * mixer.bias
+    inner = mixer.inner
+    biases = (2 * inner + hidden) * mixer.bias + inner
     convolution = inner * (mixer.taps + mixer.conv_bias)
-    # Step size, B and C from the columns; the step size back to all of them; A and D.
-    scan = inner * (rank + 2 * state) + rank * inner + inner + inner * state + inner
-    return outer + convolution + scan
+    # A and D.
+    return sum(_of_state_space(mixer, hidden).values()) + biases + convolution + inner * mixer.state + inner
+
+
+def _of_state_space(mixer: StateSpace, hidden: int) -> dict[str, int]:
+    inner, rank = mixer.inner, mixer.rank
+    return {
+        "in_proj": 2 * hidden * inner,
+        # Step size, B and C from the columns; the step size back to all of them.
+        "x_proj": inner * (rank + 2 * mixer.state),
+        "dt_proj": rank * inner,
+        "out_proj": inner * hidden,
+    }
 
 
 def _mlp(mlp: Mlp | Experts | None, hidden: int) -> int:
@@ -178,13 +206,49 @@ def _mlp(mlp: Mlp | Experts | None, hidden: int) -> int:
             return 0
         case Mlp():
             ups = 2 if mlp.gated else 1
-            return (ups + 1) * hidden * mlp.inner + (ups * mlp.inner + hidden) * mlp.bias
+            return sum(_of_mlp(mlp, hidden).values()) + (ups * mlp.inner + hidden) * mlp.bias
         case Experts():
             router = mlp.count * hidden + mlp.count * mlp.router_bias
             shared = _mlp(mlp.shared, hidden) + hidden * mlp.shared_gate
             return router + mlp.count * _mlp(mlp.expert, hidden) + shared
         case _:
             assert_never(mlp)
+
+
+def _of_mlp(mlp: Mlp, hidden: int) -> dict[str, int]:
+    size = hidden * mlp.inner
+    return {**({"gate_proj": size} if mlp.gated else {}), "up_proj": size, "down_proj": size}
+
+
+def products(layer: Layer, architecture: Architecture) -> Iterator[tuple[str, int]]:
+    """Yield each matrix of a layer that formats of fewer bits are made for, by its name, with its elements.
+
+    Names are those within the layer that ``steps`` writes; routers of experts stay floats and are left out.
+    """
+    hidden, mixer, mlp = architecture.hidden, layer.mixer, layer.mlp
+    place = "mixer" if isinstance(mixer, StateSpace) else "self_attn"
+    match mixer:
+        case Attention():
+            found = _of_attention(mixer, hidden)
+        case LatentAttention():
+            found = _of_latent(mixer, hidden)
+        case StateSpace():
+            found = _of_state_space(mixer, hidden)
+        case _:
+            assert_never(mixer)
+    yield from ((f"{place}.{name}", size) for name, size in found.items())
+    if layer.cross is not None:
+        yield from ((f"encoder_attn.{name}", size) for name, size in _of_attention(layer.cross, hidden).items())
+    if isinstance(mlp, Mlp):
+        yield from ((f"mlp.{name}", size) for name, size in _of_mlp(mlp, hidden).items())
+    elif isinstance(mlp, Experts):
+        of_one = _of_mlp(mlp.expert, hidden)
+        down = of_one.pop("down_proj")
+        yield "mlp.experts.gate_up_proj", mlp.count * sum(of_one.values())
+        yield "mlp.experts.down_proj", mlp.count * down
+        if mlp.shared is not None:
+            shared = _of_mlp(mlp.shared, hidden)
+            yield from ((f"mlp.shared_expert.{name}", size) for name, size in shared.items())
 
 
 def kept_elements(mixer: Attention | LatentAttention | StateSpace, tokens: int, width: int = 1) -> int:

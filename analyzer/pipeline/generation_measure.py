@@ -188,6 +188,8 @@ def _unfit(
 
     if session == "cuda" and types.weights == "fp8" and not types.is_packed:
         return "its products of 8-bit floats are an engine's; ONNX Runtime has no session of them."
+    if types.own is not None and not model.runs_as_stored:
+        return "ONNX Runtime has no operator for weights that are stored so; `--weights` names others."
     request = predicted.request
     held = model.footprint(request, types, 1, "cpu" if session == "cpu" else "gpu")
     # A cache is drawn here, and read from its file by the process that runs the step.

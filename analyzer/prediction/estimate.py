@@ -69,6 +69,10 @@ class Estimate:
             else Overhead(**{each.name: getattr(part, each.name) * factor for each in fields(part)}),
         )
 
+    def widened(self, factor: float) -> Estimate:
+        """Return the same time with an interval that is so many times as wide on either side."""
+        return self if factor == 1 else replace(self, low_s=self.low_s / factor, high_s=self.high_s * factor)
+
 
 def share_of_group(whole: Estimate, part: float) -> Estimate:
     """An operator's part of the time of the group that it runs in, 0 to 1.

@@ -80,7 +80,8 @@ def experts_on_cpu(node: Node, base: Piece, macs: float) -> list[Piece]:
     hit = min(shape.m * shape.steps, shape.batch)
     shared_by = 0.0 if shape.fixed_weights else min(hit, _MOST_THREADS)
     rows = shape.m * shape.steps / hit
-    packed = shape.fixed_weights / max(1.0, sum(_sizes(node)))
+    # Bytes of a weight.
+    packed = shape.fixed_weights / (shape.batch * shape.n * shape.k * shape.taps)
 
     def product(n: float, k: float) -> Piece:
         floats, integers = (0.0, n * k * packed) if packed else (n * k * FLOAT_BYTES, 0.0)
@@ -111,17 +112,3 @@ def experts_on_cpu(node: Node, base: Piece, macs: float) -> list[Piece]:
                     weights=0.0, fixed_weights=0.0, elements=elements, shared_by=shared_by)
         )  # fmt: skip
     return kernels
-
-
-def _sizes(node: Node) -> list[float]:
-    """Weights of all experts in each matrix, of packed ones as many as they hold."""
-    narrow = int(node.attributes.get("expert_weight_bits", _BYTE))
-    stored = [node.input(position) for position in _WEIGHTS[node.op_type]]
-    return [
-        float(tensor.elements or 0) * (_BYTE / narrow if tensor.dtype.bits == _BYTE else 1.0)
-        for tensor in stored
-        if tensor is not None
-    ]
-
-
-_BYTE = 8

@@ -23,6 +23,7 @@ from statistics import median
 
 from analyzer.devices import catalogue
 from analyzer.generation.architecture import Architecture, Attention, Experts, LatentAttention, Layer, Mlp
+from analyzer.generation.configurations.quantisation import quantisation_of, stored
 from analyzer.generation.configured_model import ConfiguredModel
 from analyzer.generation.request import Request, Setting
 from analyzer.generation.steps.step_sizes import Weights
@@ -86,17 +87,21 @@ def architecture(row: Mapping[str, str]) -> Architecture:
     )  # fmt: skip
 
 
+def _model(row: Mapping[str, str]) -> ConfiguredModel:
+    """A model whose own weights are those in fp8, in blocks where its configuration says so."""
+    if not row["model"].startswith(_BY_BLOCKS):
+        return ConfiguredModel(architecture=architecture(row), own_weights="bf16")
+    blocks = {"quant_method": "fp8", "weight_block_size": [_BLOCK, _BLOCK]}
+    quantisation = quantisation_of({"quantization_config": blocks})
+    assert quantisation is not None
+    found = stored(architecture(row), quantisation)
+    return ConfiguredModel(architecture=found.architecture, own_weights="fp8", storage=found.storage)
+
+
 def compared(folder: Path, source: str) -> Iterator[Compared]:
     """Every row of a source that can be predicted."""
     with (folder / "models.csv").open(encoding="utf-8") as file:
-        models = {
-            row["model"]: ConfiguredModel(
-                architecture=architecture(row),
-                own_weights="bf16",
-                float_block=_BLOCK if row["model"].startswith(_BY_BLOCKS) else 0,
-            )
-            for row in csv.DictReader(file)
-        }
+        models = {row["model"]: _model(row) for row in csv.DictReader(file)}
     with (folder / "end_to_end.csv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
             width = int(row["tp"])

@@ -32,7 +32,8 @@ from transformers.cache_utils import DynamicSlidingWindowLayer
 from analyzer.errors import UsageError
 from analyzer.generation.architecture import Attention, Experts, LatentAttention, StateSpace
 from analyzer.generation.configurations.families import FAMILIES, TEXT_PARTS
-from analyzer.generation.configurations.hugging_face import architecture_of, stored_float_block, stored_weights
+from analyzer.generation.configurations.hugging_face import architecture_of
+from analyzer.generation.configurations.quantisation import quantisation_of
 from analyzer.generation.weights import cache_elements, layer_parameters, parameters, state_elements
 from analyzer.loading.configuration_file import LARGEST_BYTES, PIP_LINE, read_config
 
@@ -367,72 +368,6 @@ def test_t5_and_whisper_are_in_32_bits_where_their_files_say_nothing() -> None:
     assert shape(TINY["t5"]).dtype == shape(TINY["whisper"]).dtype == "float32"
 
 
-@pytest.mark.parametrize(
-    ("told", "width"),
-    [
-        (None, None),
-        ({"quant_method": "awq", "bits": 4, "group_size": 128}, "int4"),
-        ({"quant_method": "gptq", "bits": 8}, "int8"),
-        ({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]}, "fp8"),
-        ({"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}, "int4"),
-        ({"quant_method": "bitsandbytes", "load_in_4bit": True, "load_in_8bit": False}, "int4"),
-        ({"load_in_4bit": False, "load_in_8bit": True}, "int8"),
-        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "int4"),
-        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8"),
-        (
-            {"quant_method": "compressed-tensors",
-             "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "float"}}}},
-            "fp8",
-        ),
-        (
-            {"quant_method": "compressed-tensors",
-             "config_groups": {"group_0": {"weights": {"num_bits": 4, "type": "int"}}}},
-            "int4",
-        ),
-    ],
-)  # fmt: skip
-def test_the_width_of_stored_weights_is_read_of_each_method(told: object, width: str | None) -> None:
-    assert stored_weights({"model_type": "llama", "quantization_config": told}) == width
-    assert stored_weights({"model_type": "llava", "text_config": {"quantization_config": told}}) == width
-
-
-@pytest.mark.parametrize(
-    ("told", "side"),
-    [
-        (None, 0),
-        ({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]}, 128),
-        ({"quant_method": "fp8", "fmt": "e4m3"}, 0),
-        ({"quant_method": "fp8", "weight_block_size": None}, 0),
-        ({"quant_method": "fp8", "weight_block_size": "128"}, 0),
-        ({"quant_method": "gptq", "bits": 4, "weight_block_size": [128, 128]}, 0),
-        (
-            {"quant_method": "compressed-tensors",
-             "config_groups": {"group_0": {"weights": {
-                 "num_bits": 8, "type": "float", "strategy": "block", "block_structure": [64, 64]}}}},
-            64,
-        ),
-    ],
-)  # fmt: skip
-def test_blocks_of_stored_weights_are_read_of_each_method(told: object, side: int) -> None:
-    assert stored_float_block({"model_type": "llama", "quantization_config": told}) == side
-    assert stored_float_block({"model_type": "llava", "text_config": {"quantization_config": told}}) == side
-
-
-@pytest.mark.parametrize(
-    "told",
-    [
-        {"quant_method": "gptq", "bits": 3},
-        {"quant_method": "aqlm"},
-        "awq",
-        {"quant_method": "compressed-tensors"},
-        {},
-    ],
-)
-def test_weights_stored_in_another_way_are_refused(told: object) -> None:
-    with pytest.raises(UsageError, match="way that is not known"):
-        stored_weights({"quantization_config": told})
-
-
 def refused(config: Mapping[str, Any]) -> UsageError:
     with pytest.raises(UsageError) as caught:
         architecture_of(config, name="it")
@@ -530,7 +465,7 @@ def test_whatever_stands_in_a_file_ends_in_a_shape_or_one_message(case: str) -> 
     odd: list[Any] = [None, True, -1, 0, 1.5, 10**12, float("nan"), "x", "-", [], [[]], {}, {"a": None}]
     errors = []
     for key, value in itertools.product(asked, odd):
-        for read in (lambda raw: parameters(shape(raw)), stored_weights):
+        for read in (lambda raw: parameters(shape(raw)), quantisation_of):
             try:
                 read({**TINY[case], key: value})
             except UsageError as error:

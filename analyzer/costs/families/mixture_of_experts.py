@@ -24,7 +24,8 @@ def mixture(node: Node) -> Cost:
     Every token runs through k experts; only the weights of experts that are chosen are read.
     """
     # Weights and biases of fc1, fc2 and fc3 in turn (core/graph/contrib_ops/contrib_defs.cc).
-    return _mixture(node, weights=(2, 4, 6), biases=(3, 5, 7), packed=1)
+    expert = sum(_each(node.input(position)) for position in (2, 4, 6))
+    return _mixture(node, expert, biases=(3, 5, 7))
 
 
 @rule("QMoE", domain=CONTRIB, assumes=_SPREAD)
@@ -33,19 +34,20 @@ def quantized_mixture(node: Node) -> Cost:
 
     Weights are packed, 8 / bits a byte.
     """
-    # Each weight's scales stand between it and its bias.
-    bits = node.attributes.get("expert_weight_bits", 4)
-    return _mixture(node, weights=(2, 5, 8), biases=(4, 7, 10), packed=8 // bits, dequantize=2)
+    # Each weight's scales stand between it and its bias. Of what is packed, the depth follows from the widths:
+    # fc1 has a row for each inner element, or two where it makes gates as well.
+    width, rows, third = dims(node.inputs[0])[-1], dims(node.input(2))[1], node.input(8)
+    fused = third is None and "swiglu" in str(node.attributes.get("activation_type", ""))
+    inner = rows // 2 if fused else rows
+    expert = width * (rows + inner + (inner if third is not None else 0))
+    return _mixture(node, expert, biases=(4, 7, 10), dequantize=2)
 
 
-def _mixture(
-    node: Node, *, weights: tuple[int, ...], biases: tuple[int, ...], packed: int, dequantize: int = 0
-) -> Cost:
+def _mixture(node: Node, expert: int, *, biases: tuple[int, ...], dequantize: int = 0) -> Cost:
     tokens, experts = dims(node.inputs[1])
     chosen = tokens * node.attributes.get("k", 1)
-    expert = sum(_each(node.input(position)) for position in weights) * packed
     bias = sum(_each(node.input(position)) for position in biases)
-    first = dims(node.input(weights[0]))
+    first = dims(node.input(2))
     extra = chosen * (bias + 5 * first[1]) + 5 * elements(node.inputs[1]) + 2 * elements(node.inputs[0])
     # A weight is dequantised once, however many tokens chose its expert.
     extra += dequantize * min(chosen, experts) * expert

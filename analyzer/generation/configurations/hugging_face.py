@@ -25,10 +25,6 @@ _DTYPES = ("bfloat16", "float16", "float32")
 _NO_DEFAULT_NEEDS = frozenset(
     {"architectures", "auto_map", "dtype", "model_type", "quantization_config", "torch_dtype"}
 )
-# Methods of quantisation that keep one width, and those whose width is a number of bits
-# (transformers/utils/quantization_config.py).
-_WIDTHS = {"mxfp4": "int4", "fp8": "fp8", "fbgemm_fp8": "fp8", "eetq": "int8"}
-_BY_BITS = {4: "int4", 8: "int8"}
 
 
 def architecture_of(config: Mapping[str, Any], *, name: str) -> Architecture:
@@ -170,67 +166,3 @@ def _dtype(part: Mapping[str, Any], config: Mapping[str, Any], default: str) -> 
                 )
             return word
     return default
-
-
-def stored_weights(config: Mapping[str, Any]) -> str | None:
-    """``int4``, ``int8`` or ``fp8`` where the large weights are stored so, else None.
-
-    Any format of 4 bits is ``int4``: MXFP4 and NVFP4 are as wide.
-
-    Raises:
-        UsageError: They are stored in a way that is not known.
-    """
-    told = _quantization(config)
-    if told is None:
-        return None
-    width = _width(told) if isinstance(told, Mapping) else None
-    if width is None:
-        method = told.get("quant_method") if isinstance(told, Mapping) else told
-        raise refusal(
-            f"the weights are stored in a way that is not known: {printable(str(method))[:40]}",
-            hint="known are awq, bitsandbytes, compressed-tensors, fp8, gptq, modelopt, mxfp4 of 4 and 8 bits",
-        )
-    return width
-
-
-def stored_float_block(config: Mapping[str, Any]) -> int:
-    """Side of the blocks that share a scale where weights are 8-bit floats by blocks, else 0."""
-    told = _quantization(config)
-    if not isinstance(told, Mapping) or _width(told) != "fp8":
-        return 0
-    sides = told.get("weight_block_size") or _weights_of_group(told).get("block_structure")
-    side = sides[-1] if isinstance(sides, (list, tuple)) and sides else 0
-    return side if isinstance(side, int) and side > 0 else 0
-
-
-def _quantization(config: Mapping[str, Any]) -> Any:
-    part, told = config.get("text_config"), config.get("quantization_config")
-    return part.get("quantization_config") if told is None and isinstance(part, Mapping) else told
-
-
-def _weights_of_group(told: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What compressed-tensors says of the weights of its first group; empty where it is no such."""
-    groups = told.get("config_groups")
-    group = next(iter(groups.values()), None) if isinstance(groups, Mapping) else None
-    weights = group.get("weights") if isinstance(group, Mapping) else None
-    return weights if isinstance(weights, Mapping) else {}
-
-
-def _width(told: Mapping[str, Any]) -> str | None:
-    method = str(told.get("quant_method", "")).lower()
-    if told.get("load_in_4bit") is True:
-        return "int4"
-    if told.get("load_in_8bit") is True:
-        return "int8"
-    if method == "modelopt":
-        algorithm = str(told.get("quant_algo", "")).upper()
-        return "int4" if "4" in algorithm else "fp8" if "FP8" in algorithm else None
-    if method == "compressed-tensors":
-        weights = _weights_of_group(told)
-        bits = weights.get("num_bits")
-        return "fp8" if bits == 8 and weights.get("type") == "float" else _of_bits(bits)
-    return _WIDTHS.get(method) or _of_bits(told.get("bits"))
-
-
-def _of_bits(bits: object) -> str | None:
-    return _BY_BITS.get(bits) if isinstance(bits, int) else None

@@ -119,6 +119,16 @@ class GraphModel:
         return self.positions or NO_LONGEST
 
     @property
+    def unsure(self) -> float:
+        """A graph leaves nothing open."""
+        return 1.0
+
+    @property
+    def runs_as_stored(self) -> bool:
+        """A graph's operators are those that it has."""
+        return True
+
+    @property
     def widths(self) -> tuple[int, ...]:
         """One device: a graph is not divided."""
         return (1,)

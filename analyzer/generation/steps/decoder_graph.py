@@ -23,6 +23,7 @@ from analyzer.generation.architecture import (
     LatentAttention,
     Layer,
     Mlp,
+    Storage,
 )
 from analyzer.generation.steps import latent_attention, mixers
 from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
@@ -67,10 +68,12 @@ def step_graph(
     pending: Tensor | None = None
     for index, copies in _kinds(architecture.layers, every_layer=every_layer):
         writer.copies = copies
+        writer.enter_layer(architecture.layers[index])
         state, pending = _layer(
             writer, architecture.layers[index], f"model.layers.{index}", state, pending, bias, source
         )
     writer.copies = 1
+    writer.enter_layer(None)
     writer.enter("model.norm", "Norm")
     if architecture.final_norm:
         state, _ = writer.summed_and_normed("model.norm", state, pending)
@@ -118,9 +121,7 @@ def _embedded(writer: StepWriter, tokens: int) -> Tensor:
     writer.enter("model.embed_tokens", "Embedding")
     ids = writer.given("input_ids", (batch, tokens), "int64")
     width = model.embedding_size or model.hidden
-    # Devices share the rows, and sum what they find.
-    table = writer.weight("model.embed_tokens.weight", (writer.share(model.vocabulary), width))
-    state = writer.op("Gather", [table, ids], (batch, tokens, width))
+    state = _looked_up(writer, ids, (batch, tokens, width))
     if model.embedding_size:
         writer.enter("model.project_in", "Linear")
         state = writer.linear("model.project_in", state, model.hidden)
@@ -131,6 +132,20 @@ def _embedded(writer: StepWriter, tokens: int) -> Tensor:
     if model.embedding_norm:
         state = writer.normed("model.embed_norm", state)
     return state
+
+
+def _looked_up(writer: StepWriter, ids: Tensor, shape: tuple[int, int, int]) -> Tensor:
+    """Rows of the embedding, which devices share; they sum what they find."""
+    rows, width = writer.share(writer.model.vocabulary), shape[-1]
+    storage = writer.storage("model.embed_tokens") if writer.types.own else None
+    if storage is None:
+        return writer.op("Gather", [writer.weight("model.embed_tokens.weight", (rows, width)), ids], shape)
+    table = writer.weight("model.embed_tokens.weight", (rows, ceil(width * storage.bits / _BYTE)), "uint8")
+    scales = writer.scales("model.embed_tokens", storage, (), rows, width)
+    return writer.microsoft(
+        "GatherBlockQuantized", [table, ids, *scales], shape, bits=storage.bits, gather_axis=0,
+        quantize_axis=1, block_size=storage.block or width,
+    )  # fmt: skip
 
 
 def _head(writer: StepWriter, state: Tensor) -> None:
@@ -148,6 +163,8 @@ def _head(writer: StepWriter, state: Tensor) -> None:
         table = writer.weight("model.embed_tokens.weight", (columns, width))
         inputs = [state, table]
         logits = writer.microsoft("FusedMatMul", inputs, (*rows, columns), transA=0, transB=1, alpha=1.0)
+    elif writer.types.own is not None:
+        logits = writer.linear("lm_head", state, columns)
     else:
         logits = writer.op(
             "MatMul", [state, writer.weight("lm_head.weight", (width, columns))], (*rows, columns)
@@ -258,7 +275,7 @@ def _routed(writer: StepWriter, experts: Experts, path: str, state: Tensor) -> T
 def _mixture(writer: StepWriter, experts: Experts, name: str, flat: Tensor, scores: Tensor) -> Tensor:
     """The experts' products, in one operator."""
     rows, hidden = shape_of(flat)
-    count, inner, bits = experts.count, writer.share(experts.expert.inner), writer.types.weight_bits
+    count, inner = experts.count, writer.share(experts.expert.inner)
     first = inner * (2 if experts.expert.gated else 1)
     attributes: dict[str, Any] = {
         "k": experts.chosen,
@@ -273,31 +290,38 @@ def _mixture(writer: StepWriter, experts: Experts, name: str, flat: Tensor, scor
         writer.weight(f"{name}.{part}.bias", (count, width)) if experts.expert.bias else None
         for part, width in (("fc1", first), ("fc2", hidden))
     ]
-    narrow = writer.types.weights == "fp8" and not writer.types.is_packed
-    if bits > _BYTE or narrow:
+    storages = [writer.storage(f"{name}.{part}") for part in ("gate_up_proj", "down_proj")]
+    parts = (("fc1", storages[0], first, hidden), ("fc2", storages[1], hidden, inner))
+    if all(storage is None or writer.is_narrow(storage) for storage in storages):
         # [experts, in, out] (onnxruntime/core/graph/contrib_ops/contrib_defs.cc); 8-bit floats too.
-        dtype = "float8e4m3fn" if narrow else ""
         weights = [
-            writer.weight(f"{name}.fc1.weight", (count, hidden, first), dtype),
-            writer.weight(f"{name}.fc2.weight", (count, inner, hidden), dtype),
+            writer.weight(f"{name}.{part}.weight", (count, depth, outer), "float8e4m3fn" if storage else "")
+            for part, storage, outer, depth in parts
         ]
         inputs = [flat, scores, weights[0], biases[0], weights[1], biases[1]]
-        if narrow and writer.types.float_block:
-            attributes["block_size"] = writer.types.float_block
+        if storages[0] is not None and storages[0].block:
+            attributes["block_size"] = storages[0].block
         return writer.microsoft("MoE", inputs, (rows, hidden), **attributes)
-    packed = []
-    for part, outer, depth in (("fc1", first, hidden), ("fc2", hidden, inner)):
-        packed += [
-            writer.weight(f"{name}.{part}.weight", (count, outer, ceil(depth * bits / _BYTE)), "uint8"),
-            writer.weight(f"{name}.{part}.scales", (count, outer, ceil(depth / writer.types.block))),
-        ]
-    inputs = [flat, scores, packed[0], packed[1], biases[0], packed[2], packed[3], biases[1]]
-    block = writer.types.block
+    packed: list[Tensor | None] = []
+    zeros: list[Tensor | None] = []
+    # One width for both, as the operator has it: what stays as floats is 16 bits wide.
+    whole = [storage or Storage(bits=_FLOAT_BITS, block=0, scale_bits=8) for storage in storages]
+    for (part, _, outer, depth), storage, bias in zip(parts, whole, biases, strict=True):
+        stored = writer.weight(
+            f"{name}.{part}.weight", (count, outer, ceil(depth * storage.bits / _BYTE)), "uint8"
+        )
+        scales = writer.scales(f"{name}.{part}", storage, (count,), outer, depth)
+        packed += [stored, scales[0], bias]
+        zeros.append(scales[1] if len(scales) > 1 else None)
+    if any(zeros):
+        packed += [None, None, None, *zeros]
     return writer.microsoft(
-        "QMoE", inputs, (rows, hidden), expert_weight_bits=bits, block_size=block, **attributes
-    )
+        "QMoE", [flat, scores, *packed], (rows, hidden), expert_weight_bits=whole[0].bits,
+        block_size=whole[0].block or hidden, **attributes,
+    )  # fmt: skip
 
 
+_FLOAT_BITS = 16
 _BYTE = 8
 
 
@@ -317,6 +341,7 @@ def _encoded(writer: StepWriter, encoder: Encoder, *, every_layer: bool) -> Tens
     for index, copies in _kinds(encoder.layers, every_layer=every_layer):
         writer.copies = copies
         layer, path = encoder.layers[index], f"model.encoder.{index}"
+        writer.enter_layer(layer)
         writer.enter(path, "Encoder")
         normed, state = writer.summed_and_normed(f"{path}.input_layernorm", state, pending)
         assert isinstance(layer.mixer, Attention)
@@ -325,6 +350,7 @@ def _encoded(writer: StepWriter, encoder: Encoder, *, every_layer: bool) -> Tens
         assert isinstance(layer.mlp, Mlp)
         pending = _through(writer, layer.mlp, f"{path}.mlp", normed)
     writer.copies = 1
+    writer.enter_layer(None)
     writer.enter("model.encoder.norm", "Norm")
     return writer.summed_and_normed("model.encoder.norm", state, pending)[0]
 

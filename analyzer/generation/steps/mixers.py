@@ -70,11 +70,13 @@ def key_heads(attention: Attention, width: int) -> int:
 def _projected(
     writer: StepWriter, attention: Attention, path: str, state: Tensor, widths: tuple[int, int, int]
 ) -> list[Tensor | None]:
-    """Queries, keys and values: from one product, unless norms stand between or some have a bias (Whisper)."""
+    """Write queries, keys and values: one product, unless norms stand between or biases or storage differ."""
     biases = (attention.query_bias, attention.key_bias, attention.value_bias)
     norms = attention.head_norms or attention.separate_norms or attention.wide_norms
-    if not norms and len(set(biases)) == 1:
-        return [writer.linear(f"{path}.qkv_proj", state, sum(widths), bias=biases[0]), None, None]
+    alike = {writer.storage(f"{path}.{name}_proj") for name in "qkv"}
+    if not norms and len(set(biases)) == len(alike) == 1:
+        name, like = f"{path}.qkv_proj", f"{path}.q_proj"
+        return [writer.linear(name, state, sum(widths), bias=biases[0], like=like), None, None]
     parts = []
     for name, width, bias in zip("qkv", widths, biases, strict=True):
         part = writer.linear(f"{path}.{name}_proj", state, width, bias=bias)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from analyzer.generation.architecture import Storage
 from analyzer.graph import DTYPES, DType
 
 Weights = Literal["fp32", "fp16", "bf16", "fp8", "int8", "int4"]
@@ -29,8 +30,9 @@ class StepTypes:
         cache: Of keys and values.
         floats: Of everything else.
         multiplies_narrow: Whether 8-bit floats are multiplied as such; else they are unpacked on the way.
-        block: Packed weights of one scale.
-        float_block: Rows and columns of a block of 8-bit floats that share a scale; 0 where all of a weight do.
+        block: Packed weights of one scale, where all are stored alike.
+        own: How most matrices of the model are stored, where each is as its configuration says; None where all
+            are stored alike.
     """
 
     weights: Weights = "fp16"
@@ -38,7 +40,7 @@ class StepTypes:
     floats: Literal["fp32", "fp16"] = "fp16"
     multiplies_narrow: bool = True
     block: int = BLOCK
-    float_block: int = 0
+    own: Storage | None = None
 
     @property
     def float_type(self) -> DType:
@@ -56,9 +58,13 @@ class StepTypes:
         return self.weights in ("int4", "int8") or (self.weights == "fp8" and not self.multiplies_narrow)
 
     @property
-    def weight_bits(self) -> int:
-        """Of an element of the layers' weights, without its share of scales."""
-        return {"fp32": 32, "fp16": 16, "bf16": 16, "fp8": 8, "int8": 8, "int4": 4}[self.weights]
+    def storage(self) -> Storage | None:
+        """Return how the layers' matrices are stored where all are stored alike; None for floats."""
+        if self.weights == "fp8" and self.multiplies_narrow:
+            return Storage(bits=8, is_float=True, block=0, block_rows=0, scale_bits=32)
+        if self.is_packed:
+            return Storage(bits=4 if self.weights == "int4" else 8, block=self.block)
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from analyzer.generation.architecture import Architecture
+from analyzer.generation.architecture import Architecture, Layer, Storage
 from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
 from analyzer.graph import DTYPES, DType, Graph, Node, Tensor
 
@@ -21,6 +21,10 @@ OPSETS = {"ai.onnx": 21, MICROSOFT: 1, OWN_DOMAIN: 1}
 # Names of what is stored and is no weight: tables of rotations and literals.
 TABLES = ("cos_cache", "sin_cache")
 LITERALS = ("shape_", "at_", "ones_", "last", "total_")
+# Modules of a layer stand behind three parts: model.layers.3.
+_IN_LAYERS, _LAYER_PARTS = ("model.layers.", "model.encoder."), 3
+# ONNX's type of scales of so many bits; of 16, that of the floats.
+_SCALES = {8: "uint8", 16: "", 32: "float32"}
 
 
 class StepWriter:
@@ -36,6 +40,7 @@ class StepWriter:
         self.model, self.sizes, self.types = architecture, sizes, types
         self.floats = types.float_type
         self.copies = 1
+        self.stored: dict[str, Storage] = dict(architecture.stored)
         self._nodes: list[Node] = []
         self._copies: list[int] = []
         self._stored: dict[str, Tensor] = {}
@@ -45,6 +50,10 @@ class StepWriter:
         self._narrow: dict[str, Tensor] = {}
         self._made: set[str] = set()
         self._module, self._class = "", ""
+
+    def enter_layer(self, layer: Layer | None) -> None:
+        """Matrices that follow are stored as this layer's; None for those around the layers."""
+        self.stored = dict(self.model.stored if layer is None else layer.stored)
 
     def enter(self, module: str, kind: str) -> None:
         """Operators that follow belong to this module."""
@@ -144,39 +153,85 @@ class StepWriter:
             return self.op("Gelu", [state], shape_of(state), approximate="tanh")
         return self.op(activation, [state], shape_of(state))
 
-    def linear(self, name: str, state: Tensor, outer: int, *, bias: bool = False) -> Tensor:
-        """A linear layer, in the types of the layers' weights."""
+    def linear(self, name: str, state: Tensor, outer: int, *, bias: bool = False, like: str = "") -> Tensor:
+        """Write a linear layer, in the types of the layers' weights.
+
+        Args:
+            name: Its own.
+            state: What it reads.
+            outer: Its outputs.
+            bias: Whether it has one.
+            like: The name of a matrix that is stored as it is; empty for its own.
+        """
         *lead, inner = shape_of(state)
         shape = (*lead, outer)
-        made = self._multiplied(name, state, inner, outer, shape)
+        made = self._multiplied(name, state, inner, outer, shape, self.storage(like or name))
         return self.op("Add", [made, self.weight(f"{name}.bias", (outer,))], shape) if bias else made
 
-    def _multiplied(self, name: str, state: Tensor, inner: int, outer: int, shape: tuple[int, ...]) -> Tensor:
-        types = self.types
-        if types.is_packed:
-            bits, blocks = types.weight_bits, ceil(inner / types.block)
-            stored = self.weight(f"{name}.weight", (outer, blocks, types.block * bits // 8), "uint8")
-            scales = self.weight(f"{name}.scales", (outer * blocks,))
+    def storage(self, name: str) -> Storage | None:
+        """Return how a matrix is stored; None for floats."""
+        if self.types.own is None:
+            return self.types.storage
+        role = name.split(".", _LAYER_PARTS)[_LAYER_PARTS] if name.startswith(_IN_LAYERS) else name
+        return self.stored.get(role)
+
+    def is_narrow(self, storage: Storage | None) -> bool:
+        """Return whether a matrix is of 8-bit floats that are multiplied as such."""
+        return storage is not None and storage.is_float and self.types.multiplies_narrow
+
+    def _multiplied(
+        self,
+        name: str,
+        state: Tensor,
+        inner: int,
+        outer: int,
+        shape: tuple[int, ...],
+        storage: Storage | None,
+    ) -> Tensor:
+        if storage is None:
+            return self.op("MatMul", [state, self.weight(f"{name}.weight", (inner, outer))], shape)
+        if not self.is_narrow(storage):
+            block = storage.block or inner
+            blocks = ceil(inner / block)
+            stored = self.weight(f"{name}.weight", (outer, blocks, ceil(block * storage.bits / 8)), "uint8")
+            inputs = [state, stored, *self.scales(name, storage, (), outer, inner)]
             return self.microsoft(
                 # Level 4 multiplies integers on a CPU, as GenAI's builder has it; CUDA does not look at it.
-                "MatMulNBits",
-                [state, stored, scales],
-                shape,
-                N=outer,
-                K=inner,
-                bits=bits,
-                block_size=types.block,
+                "MatMulNBits", inputs, shape, N=outer, K=inner, bits=storage.bits, block_size=block,
                 accuracy_level=4,
-            )
-        if types.weights != "fp8":
-            return self.op("MatMul", [state, self.weight(f"{name}.weight", (inner, outer))], shape)
+            )  # fmt: skip
         narrow = self._narrowed(state, name)
         stored = self.weight(f"{name}.weight", (inner, outer), "float8e4m3fn")
-        steps = [self.weight(f"{name}.{scale}_scale", (1,), "float32") for scale in ("input", "weight")]
+        steps = [
+            self.weight(f"{name}.input_scale", (1,), "float32"),
+            self.weight(f"{name}.weight_scale", (storage.scales(outer, inner),), _SCALES[storage.scale_bits]),
+        ]
         flat = (prod(shape[:-1]), outer)
-        inputs = [narrow, stored, None, *steps]
-        made = self.microsoft("GemmFloat8", inputs, flat, dtype=self.floats, transA=0, transB=0)
+        made = self.microsoft(
+            "GemmFloat8", [narrow, stored, None, *steps], flat, dtype=self.floats, transA=0, transB=0
+        )
         return self.reshape(made, *shape)
+
+    def scales(
+        self, name: str, storage: Storage, lead: tuple[int, ...], outer: int, inner: int
+    ) -> tuple[Tensor, *tuple[Tensor, ...]]:
+        """Return the scales of a packed matrix and, where it has them, its zero points.
+
+        Args:
+            name: Of its module.
+            storage: How it is stored.
+            lead: Axes before the matrix, as experts are.
+            outer: Its outputs.
+            inner: Its inputs.
+        """
+        number = storage.scales(outer, inner)
+        rows = outer if lead and number % outer == 0 else 0
+        shape = (*lead, outer, number // outer) if rows else (*lead, number)
+        scales = self.weight(f"{name}.scales", shape, _SCALES[storage.scale_bits])
+        if not storage.zero_bits:
+            return (scales,)
+        packed = ceil(number * storage.zero_bits / 8)
+        return (scales, self.weight(f"{name}.zero_points", (*lead, packed), "uint8"))
 
     def _narrowed(self, state: Tensor, name: str) -> Tensor:
         """A state in 8-bit floats, once for all products that read it."""

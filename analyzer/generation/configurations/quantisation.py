@@ -1,0 +1,787 @@
+"""``quantization_config`` of a model's configuration -> how each of its weight matrices is stored.
+
+What each method writes is taken from ``transformers/utils/quantization_config.py`` and
+``transformers/quantizers/`` (release 5.23), from ``compressed_tensors/quantization/quant_args.py`` and from
+vLLM's ``model_executor/layers/quantization/``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from analyzer.generation.architecture import Architecture, Layer, Storage
+from analyzer.generation.configurations.values import refusal
+from analyzer.generation.weights import products
+from analyzer.text import listed, printable
+
+Config = Mapping[str, Any]
+# Modules outside the layers, as transformers names them.
+HEAD, EMBEDDING = "lm_head", "model.embed_tokens"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What holds for the modules that some patterns cover; ``storage`` is None where they stay as they are."""
+
+    patterns: tuple[str, ...]
+    storage: Storage | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantisation:
+    """How weights are stored, by the names of their modules.
+
+    Attributes:
+        default: Of linear modules that no rule covers.
+        rules: The first that covers a module counts.
+        head: Whether the default holds for the head too.
+        embedding: Whether it holds for the embedding too.
+        experts_only: Whether it holds for experts alone.
+        unknown: Keys that are not understood.
+    """
+
+    default: Storage | None
+    rules: tuple[Rule, ...] = ()
+    head: bool = False
+    embedding: bool = False
+    experts_only: bool = False
+    unknown: tuple[str, ...] = ()
+
+    def storage(self, names: Iterable[str]) -> Storage | None:
+        """Return how the module that has one of these names is stored; None where its floats are."""
+        names = tuple(names)
+        for rule in self.rules:
+            if any(_covers(rule.patterns, name) for name in names):
+                return rule.storage
+        if HEAD in names:
+            return self.default if self.head else None
+        if EMBEDDING in names:
+            return self.default if self.embedding else None
+        if self.experts_only and not any(".experts" in name for name in names):
+            return None
+        return self.default
+
+
+# Names.
+
+# Under these a layer's modules stand in published files; the first is the usual one.
+_PLACES = (
+    "model.layers.{}",
+    "language_model.model.layers.{}",
+    "model.language_model.layers.{}",
+    "transformer.h.{}",
+    "backbone.layers.{}",
+    "model.decoder.layers.{}",
+    "gpt_neox.layers.{}",
+)
+_QKV = ("self_attn.qkv_proj", "self_attention.query_key_value", "attention.query_key_value", "attn.c_attn")
+_EXPERT_PLACES = ("mlp.experts.0", "block_sparse_moe.experts.0", "feed_forward.experts.0", "mlp.experts")
+# What a module of ours is called by other families.
+_ALIASES: Mapping[str, tuple[str, ...]] = {
+    "self_attn.q_proj": (*_QKV, "attn.q_proj"),
+    "self_attn.k_proj": (*_QKV, "attn.k_proj"),
+    "self_attn.v_proj": (*_QKV, "attn.v_proj"),
+    "self_attn.o_proj": (
+        "self_attn.dense", "self_attn.out_proj", "self_attention.dense", "attention.dense", "attn.c_proj",
+        "attn.out_proj",
+    ),
+    "mlp.gate_proj": ("mlp.gate_up_proj", "feed_forward.gate_proj", "mlp.w1"),
+    "mlp.up_proj": (
+        "mlp.gate_up_proj", "feed_forward.up_proj", "mlp.w3", "mlp.fc1", "fc1", "mlp.c_fc", "mlp.fc_in",
+        "mlp.dense_h_to_4h",
+    ),
+    "mlp.down_proj": (
+        "feed_forward.down_proj", "mlp.w2", "mlp.fc2", "fc2", "mlp.c_proj", "mlp.fc_out", "mlp.dense_4h_to_h",
+    ),
+    "mlp.experts.gate_up_proj": tuple(
+        f"{place}.{name}" for place in _EXPERT_PLACES for name in ("gate_proj", "gate_up_proj", "w1", "up_proj")
+    ),
+    "mlp.experts.down_proj": tuple(
+        f"{place}.{name}" for place in _EXPERT_PLACES for name in ("down_proj", "w2")
+    ),
+}  # fmt: skip
+_SHARED = ("mlp.shared_experts", "feed_forward.shared_expert")
+
+
+def names_of(role: str, layer: int) -> tuple[str, ...]:
+    """Return the names under which a module of a layer may stand in a file.
+
+    Args:
+        role: Its name within the layer, as this package's steps have it.
+        layer: The layer's number.
+    """
+    others = _ALIASES.get(role, ())
+    if role.startswith("mlp.shared_expert."):
+        others = tuple(role.replace("mlp.shared_expert", place, 1) for place in _SHARED)
+    elif role.startswith("mixer."):
+        others = (role.replace("mixer.", "mamba.", 1),)
+    # A mixture's own name is none of a published file, where its experts are modules of their own.
+    within = others if role.startswith("mlp.experts.") else (role, *others)
+    return tuple(f"{place.format(layer)}.{name}" for place in _PLACES for name in within)
+
+
+def _covers(patterns: tuple[str, ...], name: str) -> bool:
+    plain, regular = _sorted(patterns)
+    parts = name.split(".")
+    if plain and any(
+        ".".join(parts[start:end]) in plain
+        for start in range(len(parts))
+        for end in range(start + 1, len(parts) + 1)
+    ):
+        return True
+    return any(pattern.match(name) for pattern in regular)
+
+
+@lru_cache(maxsize=256)
+def _sorted(patterns: tuple[str, ...]) -> tuple[frozenset[str], tuple[re.Pattern[str], ...]]:
+    """Names, whole or parts of paths; and regular expressions, which begin where a name begins."""
+    plain, regular = set(), []
+    for pattern in patterns:
+        told = pattern.removeprefix("re:")
+        if told == pattern and re.fullmatch(r"[\w.\-]+", pattern):
+            plain.add(pattern.strip("."))
+        elif (
+            told == pattern and re.fullmatch(r"[\w.\-*?]+", pattern) and ".*" not in pattern.replace(".*.", "")
+        ):
+            regular.append(_globbed(pattern))
+        else:
+            regular.append(re.compile(told))
+    return frozenset(plain), tuple(regular)
+
+
+def _globbed(pattern: str) -> re.Pattern[str]:
+    """``model.layers.*.self_attn`` and ``*mlp.gate*``: of a module, and of all within it."""
+    escaped = re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")
+    return re.compile(rf"(?:.*\.)?{escaped}(?:\..*)?$")
+
+
+# Storage by words.
+
+_PER_TENSOR = Storage(bits=8, is_float=True, block=0, block_rows=0, scale_bits=32)
+_NVFP4 = Storage(bits=4, block=16, scale_bits=8)
+_MXFP4 = Storage(bits=4, block=32, scale_bits=8)
+_MXFP8 = Storage(bits=8, is_float=True, block=32, scale_bits=8)
+
+
+def _block_of(value: object, default: int) -> int:
+    """Elements of one scale; 0, a whole row, for -1 and null."""
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or value == 0 or value > _LARGEST_BLOCK:
+        raise _wrong("group_size", value)
+    return max(0, value)
+
+
+_LARGEST_BLOCK = 2**20
+
+
+def _bits(value: object, key: str = "bits") -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not _LEAST_BITS <= value <= _MOST_BITS:
+        raise _wrong(key, value)
+    return value
+
+
+_LEAST_BITS, _MOST_BITS = 2, 8
+
+
+def _packed(told: Config, *, group: int, meta: int = 16, zero: int | None = None) -> Storage:
+    """Integers in groups along the inputs, with a scale of so many bits each, and a zero point.
+
+    Args:
+        told: ``bits`` and ``group_size``.
+        group: Where no size is said.
+        meta: Bits of a scale.
+        zero: Bits of a zero point; None for as many as an element has.
+    """
+    bits = _bits(told.get("bits"))
+    block = _block_of(told.get("group_size"), group)
+    return Storage(bits=bits, block=block, scale_bits=meta, zero_bits=bits if zero is None else zero)
+
+
+def _of_arguments(weights: Config, packing: str = "") -> Storage | None:
+    """Storage by compressed-tensors' ``QuantizationArgs``, which ModelOpt's groups are like."""
+    if not weights:
+        return None
+    bits = _bits(weights.get("num_bits"), "num_bits")
+    kind, strategy = weights.get("type", "int"), weights.get("strategy")
+    if kind not in ("int", "float"):
+        raise _wrong("type", kind)
+    group = weights.get("group_size")
+    symmetric = weights.get("symmetric", True) is not False
+    zero = 0 if symmetric else (bits if "pack" in packing else 8)
+    if kind == "float" and bits == _FOUR:
+        scale = str(weights.get("scale_dtype", ""))
+        narrow = _MXFP4 if group == _MXFP4.block or "e8m0" in scale or "mxfp4" in packing else _NVFP4
+        return replace(narrow, block=_block_of(group, narrow.block))
+    made = Storage(bits=bits, is_float=kind == "float" and bits == _EIGHT, zero_bits=zero)
+    if strategy == "block" or weights.get("block_structure") is not None:
+        rows, columns = _sides(weights.get("block_structure"))
+        return replace(made, block=columns, block_rows=rows)
+    if strategy in ("group", "tensor_group") or (strategy is None and group is not None and group != -1):
+        e8m0 = made.is_float and group == _MXFP8.block
+        return replace(made, block=_block_of(group, 128), scale_bits=8 if e8m0 else 16)
+    if strategy == "tensor" or (strategy is None and made.is_float):
+        return replace(made, block=0, block_rows=0)
+    if strategy not in (None, "channel", "token"):
+        raise _wrong("strategy", strategy)
+    return replace(made, block=0)
+
+
+_FOUR, _EIGHT = 4, 8
+
+
+def _sides(value: object) -> tuple[int, int]:
+    """Rows and columns of a block, ``[128, 128]`` or ``"128x128"``."""
+    told = value.split("x") if isinstance(value, str) else value
+    if isinstance(told, Sequence) and len(told) == 2:
+        sides = [int(side) for side in told if isinstance(side, int) or str(side).isdigit()]
+        if len(sides) == 2 and all(0 < side <= _LARGEST_BLOCK for side in sides):
+            return sides[0], sides[1]
+    raise _wrong("weight_block_size", value)
+
+
+# Patterns by key.
+
+
+def _patterns(told: Config, *keys: str) -> tuple[str, ...]:
+    found: list[str] = []
+    for key in keys:
+        value = told.get(key)
+        if isinstance(value, str):
+            value = [value]
+        if value is not None and not isinstance(value, list | tuple):
+            raise _wrong(key, value)
+        found += [_checked(one, key) for one in value or ()]
+    return tuple(found)
+
+
+def _checked(pattern: object, key: str) -> str:
+    """A pattern that can be matched in time: none that a stranger nested."""
+    if not isinstance(pattern, str) or not pattern or len(pattern) > _LONGEST or _NESTED.search(pattern):
+        raise _wrong(key, pattern)
+    try:
+        _sorted((pattern,))
+    except (re.error, OverflowError, RecursionError) as error:
+        raise _wrong(key, pattern) from error
+    return pattern
+
+
+_LONGEST = 400
+# A repeated group that repeats within takes exponential time.
+_NESTED = re.compile(r"[+*}]\)[+*{]")
+_SKIPPED = ("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules", "exclude")
+
+
+def _but(told: Config, *keys: str) -> tuple[Rule, ...]:
+    patterns = _patterns(told, *(keys or _SKIPPED))
+    return (Rule(patterns=patterns, storage=None),) if patterns else ()
+
+
+def _named(told: Config, key: str, read: Callable[[Config], Storage | None]) -> tuple[Rule, ...]:
+    """Rules of a table by pattern, the last of which counts in files that list several."""
+    table = told.get(key)
+    if table is None:
+        return ()
+    if not isinstance(table, Mapping):
+        raise _wrong(key, table)
+    rules = []
+    for pattern, value in table.items():
+        if value is not None and not isinstance(value, Mapping):
+            raise _wrong(key, value)
+        rules.append(Rule(patterns=(_checked(pattern, key),), storage=read(value) if value else None))
+    return tuple(rules)
+
+
+# Methods.
+
+
+def _gptq(told: Config) -> Quantisation:
+    # Zero points are stored even where all are the same (gptqmodel/nn_modules/qlinear).
+    def read(values: Config) -> Storage:
+        return _packed({**told, **values}, group=128)
+
+    table = told.get("dynamic")
+    dynamic: list[Rule] = []
+    # GPTQModel: "-:" leaves a module out, "+:" or nothing changes what is said of it (quantization/config.py).
+    for key, values in table.items() if isinstance(table, Mapping) else ():
+        left_out = str(key).startswith("-:")
+        pattern = _checked("re:" + re.sub(r"^[+-]:", "", str(key)), "dynamic")
+        own = read(values if isinstance(values, Mapping) else {}) if not left_out else None
+        dynamic.append(Rule(patterns=(pattern,), storage=own))
+    lists = told.get("modules_in_block_to_quantize")
+    if lists is not None and not isinstance(lists, list | tuple):
+        raise _wrong("modules_in_block_to_quantize", lists)
+    within = [name for names in lists or () for name in (names if isinstance(names, list) else [names])]
+    own = told.get("extra_config")
+    extra = _named(told, "extra_config", lambda v: None if v.get("bits", 4) >= 16 else read(v)) if own else ()
+    rules = (*dynamic, *extra, *_but(told))
+    default = read({})
+    if within:
+        rules = (*rules, Rule(patterns=_patterns({"modules_in_block_to_quantize": within},
+                                                 "modules_in_block_to_quantize"), storage=default))  # fmt: skip
+    return Quantisation(default=None if within else default, rules=rules, head=told.get("lm_head") is True)
+
+
+def _auto_round(told: Config) -> Quantisation:
+    kind = str(told.get("data_type", "int"))
+    if kind.startswith("mx"):
+        narrow = _MXFP4 if _bits(told.get("bits", 4)) == _FOUR else _MXFP8
+        return Quantisation(default=narrow, rules=_but(told))
+    if kind.startswith("nv"):
+        return Quantisation(default=_NVFP4, rules=_but(told))
+    return _gptq({"bits": 4, **told})
+
+
+def _bitsandbytes(told: Config) -> Quantisation:
+    rules = _but(told, "llm_int8_skip_modules", "modules_to_not_convert")
+    if told.get("load_in_8bit") is True or told.get("_load_in_8bit") is True:
+        return Quantisation(default=Storage(bits=8, block=0, scale_bits=32), rules=rules)
+    if told.get("load_in_4bit") is not True and told.get("_load_in_4bit") is not True:
+        raise _unknown_way(told)
+    # 64 elements of one scale of 32 bits; of 8 where scales are quantised again (bitsandbytes/functional.py).
+    twice = told.get("bnb_4bit_use_double_quant") is True
+    return Quantisation(default=Storage(bits=4, block=64, scale_bits=8 if twice else 32), rules=rules)
+
+
+def _compressed(told: Config) -> Quantisation:
+    groups = told.get("config_groups")
+    if not isinstance(groups, Mapping) or not groups:
+        raise _unknown_way(told)
+    rules, default, head, embedding, unknown = list(_but(told)), None, False, False, []
+    by_class: Storage | None = None
+    whole = str(told.get("format", ""))
+    for group in groups.values():
+        if not isinstance(group, Mapping):
+            raise _wrong("config_groups", group)
+        weights = group.get("weights")
+        if weights is not None and not isinstance(weights, Mapping):
+            raise _wrong("weights", weights)
+        made = _of_arguments(weights or {}, str(group.get("format") or whole))
+        targets = _patterns(group, "targets") or ("Linear",)
+        for target in targets:
+            # A class of modules, which a name has precedence over.
+            if target == "Linear":
+                by_class, head = made, True
+            elif target == "Embedding":
+                rules.append(Rule(patterns=(EMBEDDING,), storage=made))
+            elif target[:1].isupper() and "." not in target:
+                unknown.append(f"targets: {target}")
+            else:
+                rules.append(Rule(patterns=(target,), storage=made))
+    default = by_class
+    sparsity = told.get("sparsity_config")
+    if isinstance(sparsity, Mapping) and sparsity.get("format", "dense") != "dense":
+        unknown.append("sparsity_config")
+    return Quantisation(
+        default=default, rules=tuple(rules), head=head, embedding=embedding, unknown=tuple(unknown)
+    )
+
+
+def _fp8(told: Config) -> Quantisation:
+    sides = told.get("weight_block_size")
+    default = _PER_TENSOR
+    if sides is not None:
+        rows, columns = _sides(sides)
+        narrow = str(told.get("scale_fmt", "")).startswith("ue8m0")
+        default = replace(default, block=columns, block_rows=rows, scale_bits=8 if narrow else 32)
+    # DeepSeek V4's experts (FineGrainedFP8Config).
+    experts = str(told.get("expert_dtype", "fp8"))
+    if experts not in ("fp8", "fp4"):
+        raise _wrong("expert_dtype", experts)
+    rules = _but(told)
+    if experts == "fp4":
+        rules = (*rules, Rule(patterns=("experts",), storage=_MXFP4))
+    chosen = _patterns(told, "modules_to_convert")
+    if chosen:
+        rules = (*rules, Rule(patterns=chosen, storage=default))
+    return Quantisation(default=None if chosen else default, rules=rules)
+
+
+# What ModelOpt calls each (TensorRT-LLM's QuantAlgo, vLLM's modelopt.py).
+_ALGORITHMS: Mapping[str, Storage | None] = {
+    "FP8": _PER_TENSOR,
+    "FP8_PER_CHANNEL_PER_TOKEN": replace(_PER_TENSOR, block_rows=1),
+    "FP8_PB_WO": replace(_PER_TENSOR, block=128, block_rows=128),
+    "FP8_PB_REAL": replace(_PER_TENSOR, block=128, block_rows=128),
+    "FP8_BLOCK_SCALES": replace(_PER_TENSOR, block=128, block_rows=128),
+    "NVFP4": _NVFP4,
+    "NVFP4_AWQ": _NVFP4,
+    "NVFP4_SVD": _NVFP4,
+    "W4A16_NVFP4": _NVFP4,
+    "W4A8_NVFP4_FP8": _NVFP4,
+    "MXFP4": _MXFP4,
+    "W4A8_MXFP4_FP8": _MXFP4,
+    "W4A8_MXFP4_MXFP8": _MXFP4,
+    "W4A16_MXFP4": _MXFP4,
+    "MXFP8": _MXFP8,
+    "W4A16": Storage(bits=4, block=128),
+    "W4A16_AWQ": Storage(bits=4, block=128),
+    "INT4_AWQ": Storage(bits=4, block=128),
+    "W4A8_AWQ": Storage(bits=4, block=128),
+    "W8A16": Storage(bits=8, block=0),
+    "W8A8_SQ_PER_CHANNEL": Storage(bits=8, block=0, scale_bits=32),
+    "INT8": Storage(bits=8, block=0, scale_bits=32),
+    "UNQUANTIZED": None,
+    "NONE": None,
+}
+
+
+def _modelopt(told: Config) -> Quantisation:
+    inner = told.get("quantization")
+    told = {**told, **inner} if isinstance(inner, Mapping) else told
+
+    def read(values: Config) -> Storage | None:
+        name = str(values.get("quant_algo", "")).upper()
+        if name not in _ALGORITHMS:
+            raise refusal(
+                f"`quant_algo` of the configuration is not known: {printable(name)[:40]}",
+                hint=f"known are {', '.join(_ALGORITHMS)}",
+            )
+        found, size = _ALGORITHMS[name], values.get("group_size")
+        return replace(found, block=_block_of(size, 0)) if found and found.bits == _FOUR and size else found
+
+    layers = _named(told, "quantized_layers", read)
+    if str(told.get("quant_algo", "")).upper() == "MIXED_PRECISION":
+        if layers:
+            return Quantisation(default=None, rules=(*_but(told), *layers))
+        return _compressed(told)
+    return Quantisation(default=read(told), rules=(*layers, *_but(told)))
+
+
+def _mxfp4(told: Config) -> Quantisation:
+    # Only experts have such a kernel (transformers/quantizers/quantizer_mxfp4.py).
+    return Quantisation(default=_MXFP4, rules=_but(told), experts_only=True)
+
+
+def _awq(told: Config) -> Quantisation:
+    bits = told.get("bits", told.get("w_bit", 4))
+    group = told.get("group_size", told.get("q_group_size", 128))
+    return Quantisation(default=_packed({"bits": bits, "group_size": group}, group=128), rules=_but(told))
+
+
+def _hqq(told: Config) -> Quantisation:
+    # A scale and a zero point of 16 bits for each group (hqq/core/quantize.py).
+    inner = told.get("quant_config", told)
+    inner = inner if isinstance(inner, Mapping) else {}
+
+    def read(values: Config) -> Storage:
+        own = values.get("weight_quant_params", values)
+        own = own if isinstance(own, Mapping) else {}
+        bits = {"bits": own.get("nbits", 4), "group_size": own.get("group_size")}
+        return _packed(bits, group=64, zero=16)
+
+    dynamic = told.get("dynamic_config")
+    named = inner if all("." in key for key in inner) and inner else dynamic
+    rules = _but(told, "skip_modules", "modules_to_not_convert")
+    if isinstance(named, Mapping) and named:
+        return Quantisation(
+            default=None, rules=(*rules, *_named({"dynamic_config": named}, "dynamic_config", read))
+        )
+    return Quantisation(default=read(inner), rules=rules)
+
+
+# optimum-quanto: groups of 128 with scale and shift below 8 bits, else a scale for each row.
+_QUANTO: Mapping[str, Storage] = {
+    "int8": Storage(bits=8, block=0),
+    "float8": Storage(bits=8, is_float=True, block=0),
+    "int4": Storage(bits=4, block=128, zero_bits=16),
+    "int2": Storage(bits=2, block=128, zero_bits=16),
+}
+
+
+def _quanto(told: Config) -> Quantisation:
+    word = str(told.get("weights", "int8"))
+    if word not in _QUANTO:
+        raise _wrong("weights", word)
+    return Quantisation(default=_QUANTO[word], rules=_but(told))
+
+
+def _torchao(told: Config) -> Quantisation:
+    kind = told.get("quant_type")
+    kind = kind.get("default", kind) if isinstance(kind, Mapping) else kind
+    data = kind.get("_data", {}) if isinstance(kind, Mapping) else told.get("quant_type_kwargs", {})
+    data = data if isinstance(data, Mapping) else {}
+    both = told.get("include_input_output_embeddings") is True
+    table = data.get("module_fqn_to_config", data.get("fqn_to_config"))
+    if isinstance(table, Mapping):
+        rest = {key: value for key, value in table.items() if key != "_default"}
+        rules = _named({"module_fqn_to_config": rest}, "module_fqn_to_config", _of_torchao)
+        general = table.get("_default")
+        default = _of_torchao(general) if isinstance(general, Mapping) else None
+        return Quantisation(default=default, rules=(*rules, *_but(told)), head=both, embedding=both)
+    made = _of_torchao({"_type": kind.get("_type") if isinstance(kind, Mapping) else kind, "_data": data})
+    return Quantisation(default=made, rules=_but(told), head=both, embedding=both)
+
+
+def _of_torchao(told: Config) -> Storage:
+    """By the name of a configuration class, or of its older function (torchao/quantization/quant_api.py)."""
+    data = told.get("_data", {})
+    data = data if isinstance(data, Mapping) else {}
+    name = re.sub(r"[^a-z0-9]", "", str(told.get("_type", "")).lower()).removesuffix("config")
+    group = data.get("group_size")
+    if "int4weight" in name:
+        # Scale and zero point in 16 bits each; those that activations of 8 bits multiply have a scale alone.
+        alone = name.startswith(("int8", "float8"))
+        return Storage(bits=4, block=_block_of(group, 32 if alone else 128), zero_bits=0 if alone else 16)
+    if "int8weight" in name:
+        return Storage(bits=8, block=_block_of(group, 0))
+    if name.startswith("float8"):
+        by_row = "PerRow" in str(data.get("granularity", ""))
+        return replace(_PER_TENSOR, block_rows=1 if by_row or "weightonly" in name else 0)
+    if name.startswith("nvfp4"):
+        return _NVFP4
+    if name.startswith("mx"):
+        return _MXFP8 if "8" in str(data.get("weight_dtype", data.get("elem_dtype", "4"))) else _MXFP4
+    raise refusal(
+        f"`quant_type` of torchao is not known: {printable(str(told.get('_type')))[:40]}",
+        hint="known are those of int4, int8 and float8 weights, of NVFP4 and of MX formats",
+    )
+
+
+def _quark(told: Config) -> Quantisation:
+    def read(values: Config) -> Storage | None:
+        weight = values.get("weight")
+        weight = weight[0] if isinstance(weight, list) and weight else weight
+        if not isinstance(weight, Mapping):
+            return None
+        word, scheme = str(weight.get("dtype", "")), str(weight.get("qscheme", ""))
+        width = re.match(r"(?:u?int|fp|mxfp|mx)_?([468])?", word)
+        if width is None:
+            raise _wrong("dtype", word)
+        bits = int(width[1] or 4)
+        group = _block_of(weight.get("group_size"), 0) if "group" in scheme else 0
+        if "fp4" in word or word.startswith("mx"):
+            return replace(_MXFP4, bits=bits, block=group or 32)
+        zero = 0 if weight.get("symmetric", True) is not False else bits
+        rows = 0 if "tensor" in scheme else 1
+        return Storage(bits=bits, is_float=word.startswith("fp8"), block=group, block_rows=rows, zero_bits=zero)
+
+    general = told.get("global_quant_config")
+    default = read(general) if isinstance(general, Mapping) else None
+    layers = _named(told, "layer_quant_config", read)
+    return Quantisation(default=default, rules=(*_but(told), *layers), head=True)
+
+
+def _mlx(told: Config) -> Quantisation:
+    """MLX names no method; keys are names of modules, and tables are quantised too (mlx/nn/layers)."""
+
+    def read(values: Config) -> Storage:
+        mode = str(values.get("mode", told.get("mode", "affine")))
+        if mode in ("mxfp4", "nvfp4", "mxfp8"):
+            return {"mxfp4": _MXFP4, "nvfp4": _NVFP4, "mxfp8": _MXFP8}[mode]
+        return _packed({**told, **values}, group=64, zero=16)
+
+    rules = [
+        Rule(patterns=(key,), storage=read(value) if isinstance(value, Mapping) else None)
+        for key, value in told.items()
+        if "." in key or key in (HEAD, EMBEDDING)
+    ]
+    return Quantisation(default=read({}), rules=tuple(rules), head=True, embedding=True)
+
+
+def _metal(told: Config) -> Quantisation:
+    return Quantisation(default=_packed({"bits": 4, **told}, group=64, zero=16), rules=_but(told))
+
+
+def _all_as(storage: Storage) -> Callable[[Config], Quantisation]:
+    return lambda told: Quantisation(default=storage, rules=_but(told))
+
+
+def _fp_quant(told: Config) -> Quantisation:
+    narrow = _MXFP4 if str(told.get("forward_dtype", "nvfp4")).startswith("mx") else _NVFP4
+    return Quantisation(default=narrow, rules=_but(told))
+
+
+_METHODS: Mapping[str, Callable[[Config], Quantisation]] = {
+    "auto-round": _auto_round,
+    "intel/auto-round": _auto_round,
+    "awq": _awq,
+    "bitsandbytes": _bitsandbytes,
+    "compressed-tensors": _compressed,
+    "eetq": _all_as(Storage(bits=8, block=0)),
+    "fbgemm_fp8": _all_as(replace(_PER_TENSOR, block_rows=1)),
+    "fouroversix": _all_as(_NVFP4),
+    "fp8": _fp8,
+    "fp_quant": _fp_quant,
+    "gptq": _gptq,
+    "gptqmodel": _gptq,
+    "hqq": _hqq,
+    "metal": _metal,
+    "modelopt": _modelopt,
+    "modelopt_fp4": _modelopt,
+    "mxfp4": _mxfp4,
+    "nvfp4": _all_as(_NVFP4),
+    "quanto": _quanto,
+    "quark": _quark,
+    "torchao": _torchao,
+}
+# What says nothing of how weights are stored: of activations, of the cache, of how they were made and are run.
+_BESIDE = frozenset(
+    """
+    act_bits act_data_type act_dynamic act_group_aware act_group_size act_sym activation_dtype
+    activation_scale_rule activation_scale_ub activation_scheme activations adapter algo_config amp
+    autoround_version axis backend backward_dtype batch_dim batch_size block_name_to_quantize
+    bnb_4bit_compute_dtype bnb_4bit_quant_storage bnb_4bit_quant_type bnb_4bit_use_double_quant
+    cache_block_outputs calibration checkpoint_format damp_auto_increment damp_percent dataset dequantize
+    desc_act device_map do_fuse dtype enable_minmax_tuning enable_norm_bias_tuning enable_quanted_input
+    enable_torch_compile exllama_config export failsafe fmt format forward_method fuse_max_seq_len
+    global_compression_ratio gptq_version gradient_accumulate_steps gradient_dtype gradient_scale_rule
+    hadamard_group_size has_zero_point hyp is_marlin_format iters keep_master_weights
+    kv_cache_post_rope_config kv_cache_quant_algo kv_cache_quant_config kv_cache_scheme
+    llm_int8_enable_fp32_cpu_offload llm_int8_has_fp16_weight llm_int8_threshold lm_head_config
+    low_cpu_mem_usage low_gpu_mem_usage lr matmul_backend max_input_length meta minmax_lr mock_quantization
+    model_seqlen module_name_preceding_first_block modules_to_fuse not_use_best_mse nsamples offload_meta
+    output_dtype pack_dtype packing_format pad_token_id producer provider_version pseudoquantization
+    quant_block_list quant_method quant_mode quantization_status quantize_backend quantizer regex_config
+    rotation run_compressed scale_dtype scale_fmt scale_rule seqlen softmax_quant_spec static_groups
+    store_master_weights super_bits super_group_size super_sym supported_types sym to_quant_block_names
+    tokenizer tp_plan transform_config transform_init true_sequential truncate untie_embedding_weights
+    use_cuda_fp16 use_exllama use_kernels uuid version view_as_float weight_dtype weight_only
+    weight_scale_2d weight_scale_rule zero_point
+    """.split()  # noqa: SIM905
+)  # fmt: skip
+_READ = frozenset(
+    """
+    _load_in_4bit _load_in_8bit bits config_groups data_type dynamic dynamic_config expert_dtype
+    extra_config forward_dtype global_quant_config group_size include_input_output_embeddings
+    layer_quant_config llm_int8_skip_modules lm_head load_in_4bit load_in_8bit mode
+    modules_in_block_to_quantize modules_to_convert nbits q_group_size quant_algo quant_config quant_type
+    quant_type_kwargs quantization quantized_layers skip_modules sparsity_config targets w_bit
+    weight_block_size weights
+    """.split()  # noqa: SIM905
+).union(_SKIPPED)  # fmt: skip
+
+
+def quantisation_of(config: Config) -> Quantisation | None:
+    """Return how a configuration says that weights are stored; None where it says nothing.
+
+    Raises:
+        UsageError: They are stored in a way that is not known, or a value cannot be.
+    """
+    told = _told(config)
+    if told is None:
+        return None
+    if not isinstance(told, Mapping):
+        raise _unknown_way(told)
+    method = str(told.get("quant_method", "")).lower().replace("compressed_tensors", "compressed-tensors")
+    # Files of the first releases of bitsandbytes, and MLX's, name no method.
+    if not method and (told.get("load_in_4bit") is True or told.get("load_in_8bit") is True):
+        method = "bitsandbytes"
+    read = _METHODS.get(method) or (_mlx if not method and "bits" in told else None)
+    if read is None:
+        raise _unknown_way(told)
+    found = read(told)
+    named = {key for key in told if read is _mlx and ("." in key or key in (HEAD, EMBEDDING))}
+    # Null, no and nothing say nothing.
+    strange = sorted(
+        key for key in set(told) - _BESIDE - _READ - named if told[key] not in (None, False, [], {})
+    )
+    _check_widths(found)
+    return replace(found, unknown=(*found.unknown, *map(str, strange)))
+
+
+def _check_widths(found: Quantisation) -> None:
+    """Raise where most weights would be of a width that no step can have."""
+    storages = [found.default, *(rule.storage for rule in found.rules)]
+    known = [one.bits for one in storages if one is not None]
+    if known and not any(bits in (_FOUR, _EIGHT) for bits in known):
+        widths = listed(sorted({str(one) for one in known}))
+        raise refusal(
+            f"the weights are stored in a way that is not known: in {widths} bits",
+            hint="known are 4 and 8 bits, and others where some modules alone have them",
+        )
+
+
+def _told(config: Config) -> Any:
+    part, told = config.get("text_config"), config.get("quantization_config")
+    return part.get("quantization_config") if told is None and isinstance(part, Mapping) else told
+
+
+def _wrong(key: str, value: object) -> Exception:
+    return refusal(
+        f"`{key}` of the `quantization_config` is not known: {printable(repr(value))[:60]}",
+        hint="compare it with the config.json that the model was published with",
+    )
+
+
+def _unknown_way(told: object) -> Exception:
+    method = told.get("quant_method") if isinstance(told, Mapping) else told
+    return refusal(
+        f"the weights are stored in a way that is not known: {printable(str(method))[:40]}",
+        hint=f"known are {', '.join(_METHODS)}, of 4 and 8 bits",
+    )
+
+
+# Of a model.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredModel:
+    """An architecture whose matrices know how they are stored.
+
+    Attributes:
+        architecture: With the storage of each matrix.
+        storage: How most of the elements that are no floats are stored; None where all are floats.
+    """
+
+    architecture: Architecture
+    storage: Storage | None = None
+
+
+def stored(architecture: Architecture, quantisation: Quantisation) -> StoredModel:
+    """Return the architecture with the storage of each of its matrices."""
+    elements: dict[Storage, int] = {}
+    layers = tuple(
+        _layer(layer, number, architecture, quantisation, elements)
+        for number, layer in enumerate(architecture.layers)
+    )
+    encoder = architecture.encoder
+    if encoder is not None:
+        below = tuple(
+            _layer(layer, number, architecture, quantisation, elements)
+            for number, layer in enumerate(encoder.layers)
+        )
+        encoder = replace(encoder, layers=below)
+    around = []
+    table = architecture.vocabulary * (architecture.embedding_size or architecture.hidden)
+    # A tied head is the embedding, which stays as it is: both would have to be read.
+    for name in () if architecture.tied else (HEAD, EMBEDDING):
+        storage = quantisation.storage((name, f"language_model.{name}"))
+        if storage is not None:
+            around.append((name, storage))
+            elements[storage] = elements.get(storage, 0) + table
+    notes = architecture.notes
+    if quantisation.unknown:
+        keys = listed(f"`{printable(key)}`" for key in quantisation.unknown[:_SHOWN])
+        notes = (
+            *notes,
+            f"Not understood of `quantization_config`: {keys}. Weights may be larger or smaller, "
+            "and the intervals of times are widened.",
+        )
+    return StoredModel(
+        architecture=replace(architecture, layers=layers, encoder=encoder, stored=tuple(around), notes=notes),
+        storage=max(elements, key=lambda storage: elements[storage], default=None),
+    )
+
+
+_SHOWN = 5
+
+
+def _layer(
+    layer: Layer,
+    number: int,
+    architecture: Architecture,
+    quantisation: Quantisation,
+    elements: dict[Storage, int],
+) -> Layer:
+    found = []
+    for role, size in products(layer, architecture):
+        storage = quantisation.storage(names_of(role, number))
+        if storage is not None:
+            found.append((role, storage))
+            elements[storage] = elements.get(storage, 0) + size
+    return replace(layer, stored=tuple(found))
