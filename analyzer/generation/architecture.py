@@ -65,6 +65,9 @@ class Attention:
         rotary: Elements of a head that are rotated; 0 without rotary positions.
         softcap: Whether scores are capped.
         sinks: Whether each head has a learnt sink beside its scores (gpt-oss).
+        gate: Outputs of the queries' projection that gate the result (Qwen3-Next).
+        has_values: Whether values have a projection of their own; else keys are values too (Gemma 4).
+        has_keys: Whether it has keys and values of its own; else those of an earlier layer (Gemma 3n).
     """
 
     heads: int
@@ -81,6 +84,9 @@ class Attention:
     rotary: int = 0
     softcap: bool = False
     sinks: bool = False
+    gate: int = 0
+    has_values: bool = True
+    has_keys: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +136,11 @@ class StateSpace:
         inner: Width inside (``intermediate_size``).
         state: Elements that each channel keeps.
         taps: Of the causal convolution, which keeps as many columns.
-        rank: Of the step size's projection.
+        rank: Of the step size's projection; 0 where the input's projection makes the step size (Mamba 2).
         bias: Of the two outer projections.
         conv_bias: Of the convolution.
+        heads: Of channels with one step size and one rate each (Mamba 2); 0 where every channel has its own.
+        groups: Of heads that share what is written and read (Mamba 2).
     """
 
     inner: int
@@ -141,6 +149,75 @@ class StateSpace:
     rank: int
     bias: bool = False
     conv_bias: bool = True
+    heads: int = 0
+    groups: int = 1
+
+    @property
+    def convolved(self) -> int:
+        """Channels of the convolution: of Mamba 2 those that are written and read as well."""
+        return self.inner + (2 * self.groups * self.state if self.heads else 0)
+
+    @property
+    def summed(self) -> int:
+        """Elements of the state, which are sums over all tokens."""
+        return self.inner * self.state
+
+    @property
+    def elements(self) -> int:
+        """Elements that a sequence keeps, columns of the convolution among them."""
+        return self.convolved * self.taps + self.summed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """A linear layer of a module of its own.
+
+    Attributes:
+        name: Within the layer, or within the model.
+        inner, outer: Inputs and outputs.
+        bias: Whether it has one.
+    """
+
+    name: str
+    inner: int
+    outer: int
+    bias: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recurrence:
+    """Linear attention, or another mixer whose state does not grow.
+
+    Attributes:
+        products: Its projections, in order; those that read the hidden state first.
+        heads, key_size, value_size: Of the state, a matrix a head; ``key_size`` is 0 for a state of
+            ``value_size`` elements a head that are summed one by one (RWKV).
+        convolved, taps: Channels and width of a causal convolution; 0 without.
+        delta: Whether a token replaces what the state has for its key (gated delta rule).
+        shifted: Elements of earlier tokens that are kept besides (RWKV).
+    """
+
+    products: tuple[Product, ...]
+    heads: int = 0
+    key_size: int = 0
+    value_size: int = 0
+    convolved: int = 0
+    taps: int = 0
+    delta: bool = False
+    shifted: int = 0
+
+    @property
+    def summed(self) -> int:
+        """Elements of the state, which are sums over all tokens."""
+        return self.heads * max(1, self.key_size) * self.value_size
+
+    @property
+    def elements(self) -> int:
+        """Elements that a sequence keeps, columns of the convolution among them."""
+        return self.convolved * self.taps + self.summed + self.shifted
+
+
+Mixer = Attention | LatentAttention | StateSpace | Recurrence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,14 +268,20 @@ class Layer:
         norms: How many norms of the hidden state it has: 2 before mixer and mlp, or behind both (OLMo 2), 3
             with ``cross``, 4 around both (Gemma 2), 1 for both in parallel or where no mlp follows.
         parallel: Whether mixer and mlp read the same state, and both are added to it (GPT-NeoX, Falcon).
+        beside: A second mixer that reads what the first does (Falcon H1); None without.
+        products: Linear layers besides, each of which every token goes through.
+        vectors: Elements of weights besides that are no matrices.
         stored: How matrices are stored, by their names within the layer; those that are not there are floats.
     """
 
-    mixer: Attention | LatentAttention | StateSpace
+    mixer: Mixer
     mlp: Mlp | Experts | None
     cross: Attention | None = None
     norms: int = 2
     parallel: bool = False
+    beside: Mixer | None = None
+    products: tuple[Product, ...] = ()
+    vectors: int = 0
     stored: tuple[tuple[str, Storage], ...] = ()
 
 
@@ -247,6 +330,9 @@ class Architecture:
         dtype: ONNX's name of the type that its weights are kept in: ``bfloat16``, ``float16``, ``float32``.
         encoder: What reads a source first; None for a decoder alone.
         notes: What of the configuration is left out here, in sentences for people.
+        products: Linear layers around the layers, each of which every token goes through.
+        tables: Embeddings besides, of each of which a token reads a row: ``inner`` rows of ``outer``.
+        vectors: Elements of weights around the layers besides that are no matrices.
         stored: How the embedding and the head are stored, where not as floats, by ``model.embed_tokens`` and
             ``lm_head``.
     """
@@ -271,4 +357,7 @@ class Architecture:
     dtype: str = "bfloat16"
     encoder: Encoder | None = None
     notes: tuple[str, ...] = ()
+    products: tuple[Product, ...] = ()
+    tables: tuple[Product, ...] = ()
+    vectors: int = 0
     stored: tuple[tuple[str, Storage], ...] = ()

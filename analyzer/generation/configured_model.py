@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from analyzer.devices.device import Device, DeviceKind
-from analyzer.generation.architecture import Architecture, StateSpace, Storage
+from analyzer.generation.architecture import Architecture, Attention, Recurrence, StateSpace, Storage
 from analyzer.generation.memory import (
     Footprint,
     activation_bytes,
@@ -20,7 +20,7 @@ from analyzer.generation.request import DEFAULT_PROMPT, Request, Setting
 from analyzer.generation.steps.decoder_graph import StepGraph, check_width, step_graph
 from analyzer.generation.steps.step_sizes import Cache, StepSizes, StepTypes, Weights
 from analyzer.generation.steps.step_times import Exchange, GenerationStep, prepared_step, step_groups
-from analyzer.generation.weights import parameters
+from analyzer.generation.weights import mixers_of, parameters
 from analyzer.graph import Graph
 from analyzer.ort.execution import Group
 
@@ -48,7 +48,7 @@ class ConfiguredModel:
     unsure: float = 1.0
     _steps: dict[tuple[StepSizes, StepTypes, bool], GenerationStep] = field(default_factory=dict)
     _footprints: dict[tuple[StepTypes, int, int, int], Footprint] = field(default_factory=dict)
-    _groups: dict[tuple[StepTypes, bool, bool, bool], tuple[Group, ...]] = field(default_factory=dict)
+    _groups: dict[tuple[StepTypes, bool, bool, bool, int], tuple[Group, ...]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -182,11 +182,30 @@ class ConfiguredModel:
     def _executed(
         self, made: StepGraph, sizes: StepSizes, types: StepTypes, *, cuda: bool
     ) -> tuple[Group, ...]:
-        """What a session executes: steps of one phase have the same operators, whatever their sizes."""
-        key = (types, sizes.tokens > 1, sizes.reads_source, cuda)
+        """What a session executes: steps of one phase have the same operators, whatever their sizes.
+
+        On several devices widths may have to be fitted to each other, by one operator more or fewer.
+        """
+        key = (types, sizes.tokens > 1, sizes.reads_source, cuda, sizes.width if self._fits_widths else 1)
         if key not in self._groups:
             self._groups[key] = step_groups(made, cuda=cuda)
         return self._groups[key]
+
+    @cached_property
+    def _fits_widths(self) -> bool:
+        """Whether some parts are known by their sizes alone."""
+        model = self.architecture
+        mixers = [mixer for layer in model.layers for mixer in mixers_of(layer)]
+        return (
+            bool(model.products or model.tables)
+            or any(layer.products or layer.cross is not None for layer in model.layers)
+            or any(
+                isinstance(mixer, Recurrence)
+                or (isinstance(mixer, StateSpace) and mixer.heads > 0)
+                or (isinstance(mixer, Attention) and (mixer.gate > 0 or not mixer.has_keys))
+                for mixer in mixers
+            )
+        )
 
     def whole_step(self, sizes: StepSizes, types: StepTypes) -> Graph:
         """A step with every layer written out."""
@@ -236,7 +255,11 @@ class ConfiguredModel:
     @property
     def has_state_alone(self) -> bool:
         """Whether nothing grows with the context."""
-        return all(isinstance(layer.mixer, StateSpace) for layer in self.architecture.layers)
+        return all(
+            isinstance(mixer, StateSpace | Recurrence)
+            for layer in self.architecture.layers
+            for mixer in mixers_of(layer)
+        )
 
 
 def _is_operator(storage: Storage) -> bool:
@@ -255,6 +278,6 @@ def sums_of(architecture: Architecture) -> int:
     Once where mixer and what follows are parallel, or where nothing follows.
     """
     return 1 + sum(
-        1 if layer.parallel or layer.mlp is None or isinstance(layer.mixer, StateSpace) else 2
+        1 if layer.parallel or layer.mlp is None or isinstance(layer.mixer, StateSpace | Recurrence) else 2
         for layer in architecture.layers
     )

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from math import ceil, floor
 
 from analyzer.devices.device import Device
-from analyzer.generation.architecture import Architecture, StateSpace
+from analyzer.generation.architecture import Architecture, Recurrence, StateSpace
 from analyzer.generation.request import Request
 from analyzer.generation.steps.decoder_graph import StepGraph
 from analyzer.generation.steps.step_sizes import StepTypes
 from analyzer.generation.steps.step_writer import LITERALS, TABLES
-from analyzer.generation.weights import kept_elements
+from analyzer.generation.weights import kept_elements, mixers_of
 from analyzer.graph import Graph, Tensor
 from analyzer.memory.fit import largest_between, room
 from analyzer.memory.session_plan import SessionPlan
@@ -26,12 +26,11 @@ def cache_bytes(architecture: Architecture, tokens: int, types: StepTypes, width
     """Bytes that one sequence of so many tokens keeps, on all devices together; an encoder's states apart."""
     cached, floats = (types.cache_type.bits or 0) // 8, (types.float_type.bits or 0) // 8
     found = 0
-    for layer in architecture.layers:
-        elements = kept_elements(layer.mixer, tokens, width)
-        if isinstance(layer.mixer, StateSpace):
+    for mixer in (mixer for layer in architecture.layers for mixer in mixers_of(layer)):
+        elements = kept_elements(mixer, tokens, width)
+        if isinstance(mixer, StateSpace | Recurrence):
             # The state is summed up over all tokens, in 32 bits; the convolution's columns are floats.
-            summed = layer.mixer.inner * layer.mixer.state
-            found += summed * _FLOAT_BYTES + (elements - summed) * floats
+            found += mixer.summed * _FLOAT_BYTES + (elements - mixer.summed) * floats
         else:
             found += elements * cached
     return found

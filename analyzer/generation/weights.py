@@ -13,7 +13,10 @@ from analyzer.generation.architecture import (
     Experts,
     LatentAttention,
     Layer,
+    Mixer,
     Mlp,
+    Product,
+    Recurrence,
     StateSpace,
 )
 
@@ -40,6 +43,9 @@ def parameters(architecture: Architecture) -> int:
         + architecture.position_table * hidden
         + _relative(architecture.relative_buckets, architecture.layers)
         + sum(layer_parameters(layer, architecture) for layer in architecture.layers)
+        + sum(map(_product, architecture.products))
+        + sum(table.inner * table.outer for table in architecture.tables)
+        + architecture.vectors
         + (_encoder(architecture.encoder, architecture) if architecture.encoder else 0)
     )
 
@@ -50,7 +56,10 @@ def layer_parameters(layer: Layer, architecture: Architecture) -> int:
         layer.norms * _norm(architecture.hidden, architecture)
         + _mixer(layer.mixer, architecture)
         + (_attention(layer.cross, architecture) if layer.cross else 0)
+        + (_mixer(layer.beside, architecture) if layer.beside else 0)
         + _mlp(layer.mlp, architecture.hidden)
+        + sum(map(_product, layer.products))
+        + layer.vectors
     )
 
 
@@ -72,7 +81,8 @@ def cache_elements(architecture: Architecture, tokens: int, *, source: int = 0) 
     if architecture.encoder and architecture.encoder.positions:
         source = architecture.encoder.positions
     return sum(
-        kept_elements(layer.mixer, tokens) + (kept_elements(layer.cross, source) if layer.cross else 0)
+        sum(kept_elements(mixer, tokens) for mixer in mixers_of(layer))
+        + (kept_elements(layer.cross, source) if layer.cross else 0)
         for layer in architecture.layers
     )
 
@@ -83,8 +93,13 @@ def state_elements(architecture: Architecture) -> int:
     The selective scan computes in float32 and gives its last state as that
     (``selective_scan_fn`` of transformers/models/mamba/modeling_mamba.py).
     """
-    mixers = (layer.mixer for layer in architecture.layers)
-    return sum(mixer.inner * mixer.state for mixer in mixers if isinstance(mixer, StateSpace))
+    mixers = (mixer for layer in architecture.layers for mixer in mixers_of(layer))
+    return sum(mixer.summed for mixer in mixers if isinstance(mixer, StateSpace | Recurrence))
+
+
+def mixers_of(layer: Layer) -> tuple[Mixer, ...]:
+    """Return what mixes positions in a layer: one, or two side by side."""
+    return (layer.mixer,) if layer.beside is None else (layer.mixer, layer.beside)
 
 
 def _norm(width: int, architecture: Architecture) -> int:
@@ -113,7 +128,11 @@ def _encoder(encoder: Encoder, architecture: Architecture) -> int:
     )
 
 
-def _mixer(mixer: Attention | LatentAttention | StateSpace, architecture: Architecture) -> int:
+def _product(product: Product) -> int:
+    return product.inner * product.outer + product.outer * product.bias
+
+
+def _mixer(mixer: Mixer, architecture: Architecture) -> int:
     match mixer:
         case Attention():
             return _attention(mixer, architecture)
@@ -121,20 +140,25 @@ def _mixer(mixer: Attention | LatentAttention | StateSpace, architecture: Archit
             return _latent(mixer, architecture.hidden)
         case StateSpace():
             return _state_space(mixer, architecture.hidden)
+        case Recurrence():
+            # What else it has is among the layer's vectors, the convolution too.
+            return sum(map(_product, mixer.products))
         case _:
             assert_never(mixer)
 
 
 def _attention(attention: Attention, architecture: Architecture) -> int:
     queries, keys = attention.heads * attention.size, attention.key_heads * attention.size
-    biases = queries * attention.query_bias + keys * (attention.key_bias + attention.value_bias)
+    of_keys = attention.key_bias * attention.has_keys
+    of_values = attention.value_bias * attention.has_keys * attention.has_values
+    biases = (queries + attention.gate) * attention.query_bias + keys * (of_keys + of_values)
     norms = 0
     if attention.wide_norms:
         norms = _norm(queries, architecture) + _norm(keys, architecture)
     elif attention.separate_norms:
         norms = queries + keys
     elif attention.head_norms:
-        norms = 2 * _norm(attention.size, architecture)
+        norms = (1 + attention.has_keys) * _norm(attention.size, architecture)
     return (
         sum(_of_attention(attention, architecture.hidden).values())
         + biases
@@ -146,12 +170,12 @@ def _attention(attention: Attention, architecture: Architecture) -> int:
 
 def _of_attention(attention: Attention, hidden: int) -> dict[str, int]:
     queries, keys = attention.heads * attention.size, attention.key_heads * attention.size
-    return {
-        "q_proj": hidden * queries,
-        "k_proj": hidden * keys,
-        "v_proj": hidden * keys,
-        "o_proj": queries * hidden,
-    }
+    found = {"q_proj": hidden * (queries + attention.gate), "o_proj": queries * hidden}
+    if attention.has_keys:
+        found["k_proj"] = hidden * keys
+    if attention.has_keys and attention.has_values:
+        found["v_proj"] = hidden * keys
+    return found
 
 
 def _latent(attention: LatentAttention, hidden: int) -> int:
@@ -182,15 +206,19 @@ def _of_latent(attention: LatentAttention, hidden: int) -> dict[str, int]:
 
 
 def _state_space(mixer: StateSpace, hidden: int) -> int:
-    inner = mixer.inner
-    biases = (2 * inner + hidden) * mixer.bias + inner
-    convolution = inner * (mixer.taps + mixer.conv_bias)
+    inner, heads = mixer.inner, mixer.heads
+    made = _of_state_space(mixer, hidden)
+    biases = (made["in_proj"] // hidden + hidden) * mixer.bias + (heads or inner)
+    convolution = mixer.convolved * (mixer.taps + mixer.conv_bias)
     # A and D.
-    return sum(_of_state_space(mixer, hidden).values()) + biases + convolution + inner * mixer.state + inner
+    rates = 2 * heads if heads else inner * mixer.state + inner
+    return sum(made.values()) + biases + convolution + rates
 
 
 def _of_state_space(mixer: StateSpace, hidden: int) -> dict[str, int]:
     inner, rank = mixer.inner, mixer.rank
+    if mixer.heads:
+        return {"in_proj": hidden * (inner + mixer.convolved + mixer.heads), "out_proj": inner * hidden}
     return {
         "in_proj": 2 * hidden * inner,
         # Step size, B and C from the columns; the step size back to all of them.
@@ -225,18 +253,22 @@ def products(layer: Layer, architecture: Architecture) -> Iterator[tuple[str, in
 
     Names are those within the layer that ``steps`` writes; routers of experts stay floats and are left out.
     """
-    hidden, mixer, mlp = architecture.hidden, layer.mixer, layer.mlp
-    place = "mixer" if isinstance(mixer, StateSpace) else "self_attn"
-    match mixer:
-        case Attention():
-            found = _of_attention(mixer, hidden)
-        case LatentAttention():
-            found = _of_latent(mixer, hidden)
-        case StateSpace():
-            found = _of_state_space(mixer, hidden)
-        case _:
-            assert_never(mixer)
-    yield from ((f"{place}.{name}", size) for name, size in found.items())
+    hidden, mlp = architecture.hidden, layer.mlp
+    for mixer in mixers_of(layer):
+        match mixer:
+            case Attention():
+                found = _of_attention(mixer, hidden)
+            case LatentAttention():
+                found = _of_latent(mixer, hidden)
+            case StateSpace():
+                found = _of_state_space(mixer, hidden)
+            case Recurrence():
+                found = {product.name: product.inner * product.outer for product in mixer.products}
+            case _:
+                assert_never(mixer)
+        place = {StateSpace: "mixer.", Recurrence: ""}.get(type(mixer), "self_attn.")
+        yield from ((f"{place}{name}", size) for name, size in found.items())
+    yield from ((product.name, product.inner * product.outer) for product in layer.products)
     if layer.cross is not None:
         yield from ((f"encoder_attn.{name}", size) for name, size in _of_attention(layer.cross, hidden).items())
     if isinstance(mlp, Mlp):
@@ -251,19 +283,23 @@ def products(layer: Layer, architecture: Architecture) -> Iterator[tuple[str, in
             yield from ((f"mlp.shared_expert.{name}", size) for name, size in shared.items())
 
 
-def kept_elements(mixer: Attention | LatentAttention | StateSpace, tokens: int, width: int = 1) -> int:
+def kept_elements(mixer: Mixer, tokens: int, width: int = 1) -> int:
     """Elements that a layer keeps of a sequence of so many tokens, on all devices that share it.
 
     Heads of keys and values that are fewer than devices are there on several, and every device has all latents.
     """
     match mixer:
         case Attention():
+            if not mixer.has_keys:
+                return 0
             seen = min(tokens, mixer.window) if mixer.window else tokens
             return 2 * max(1, ceil(mixer.key_heads / width)) * width * mixer.size * seen
         case LatentAttention():
             indexed = mixer.indexer.size if mixer.indexer else 0
             return (mixer.latent + mixer.rotated + indexed) * tokens * width
         case StateSpace():
-            return mixer.inner * (mixer.taps + mixer.state)
+            return mixer.elements
+        case Recurrence():
+            return mixer.elements
         case _:
             assert_never(mixer)

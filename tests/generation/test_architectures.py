@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 import torch
 from tiny_configurations import (
+    BUILT,
     COPYING,
+    EVERY,
     SOURCE,
     TINY,
     WINDOW,
@@ -170,6 +172,10 @@ PUBLISHED: dict[str, tuple[Config, int]] = {
 }  # fmt: skip
 
 
+# Whose state transformers has elsewhere: a list of lists, or no cache but a state.
+WITHOUT_CACHE = {"minimax", "rwkv"}
+
+
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where transformers is not installed."""
@@ -181,13 +187,13 @@ def caches(raw: Mapping[str, Any], tokens: int) -> Iterator[Any]:
     model = model_of(raw, "cpu")
     ids = torch.arange(tokens)[None] + 3
     inputs: dict[str, Any] = {"input_ids": ids}
-    if raw["model_type"] == "t5":
+    if raw["model_type"] in ("t5", "bart"):
         inputs = {"input_ids": torch.arange(SOURCE)[None], "decoder_input_ids": ids}
     if raw["model_type"] == "whisper":
         inputs = {"input_features": torch.zeros(1, 10, 2 * SOURCE), "decoder_input_ids": ids}
     with torch.no_grad():
         output = model(**inputs, use_cache=True)
-    cache = output.cache_params if raw["model_type"] == "mamba" else output.past_key_values
+    cache = output.cache_params if raw["model_type"] in ("mamba", "mamba2") else output.past_key_values
     parts = (
         (cache.self_attention_cache, cache.cross_attention_cache)
         if isinstance(cache, EncoderDecoderCache)
@@ -217,23 +223,23 @@ def test_every_family_has_a_tiny_model_here() -> None:
     assert {raw["model_type"] for raw in TINY.values()} == set(FAMILIES)
 
 
-@pytest.mark.parametrize("case", TINY)
+@pytest.mark.parametrize("case", EVERY)
 def test_weights_are_those_of_the_model_that_transformers_builds(case: str) -> None:
-    model = model_of(TINY[case], "meta")
+    model = model_of(EVERY[case], "meta")
     # Tied weights are one parameter; of buffers, files hold the persistent ones.
     held = {name for name, _ in model.named_parameters()} | (
         set(model.state_dict()) & {name for name, _ in model.named_buffers()}
     )
     every = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    assert parameters(shape(TINY[case])) == sum(every[name].numel() for name in held)
+    assert parameters(shape(EVERY[case])) == sum(every[name].numel() for name in held)
 
 
 @pytest.mark.parametrize("tokens", [5, 11])
-@pytest.mark.parametrize("case", TINY)
+@pytest.mark.parametrize("case", sorted(set(EVERY) - WITHOUT_CACHE))
 def test_a_cache_is_the_one_that_transformers_fills(case: str, tokens: int) -> None:
-    layers = list(caches(TINY[case], tokens))
+    layers = list(caches(EVERY[case], tokens))
     kept = sum(one.numel() for layer in layers for one in tensors(layer)) + sum(map(dropped, layers))
-    assert cache_elements(shape(TINY[case]), tokens, source=SOURCE) == kept
+    assert cache_elements(shape(EVERY[case]), tokens, source=SOURCE) == kept
 
 
 def test_keys_are_counted_once_where_transformers_copies_them_for_every_head_of_queries() -> None:
@@ -344,6 +350,149 @@ def test_of_a_model_that_sees_the_text_part_is_taken_and_said_to_be(kind: str) -
 def test_a_text_part_is_known_by_its_own_family() -> None:
     whole = shape({"model_type": "some_eyes", "text_config": TINY["qwen3"], "dtype": "float16"})
     assert (whole.family, whole.dtype) == ("qwen3", "float16")
+
+
+VISION: Config = {"hidden_size": 32, "depth": 1, "num_heads": 2, "intermediate_size": 32, "out_hidden_size": 32}
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("kind", ["qwen2_vl", "qwen2_5_vl", "mistral3"])
+def test_the_model_around_a_text_part_says_whether_its_head_is_the_embedding(kind: str, tied: bool) -> None:
+    part = {key: value for key, value in TINY["mistral"].items() if key != "model_type"}
+    part |= {"sliding_window": None}
+    part |= {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]}}
+    whole = {"model_type": kind, "text_config": part, "vision_config": VISION, "tie_word_embeddings": tied}
+    found = shape(whole)
+    assert kind in found.notes[0]
+    # Queries and results of 32 x 32, keys and values of 32 x 16; three of 32 x 48; two norms.
+    # Qwen's have biases.
+    biases = 0 if kind == "mistral3" else 32 + 2 * 16
+    layer = 2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 48 + 2 * 32 + biases
+    assert parameters(found) == 2 * layer + 32 + (1 if tied else 2) * 96 * 32
+
+
+# Sizes of published configurations, and the weights that the models' pages or reports state; of those that see,
+# the text part's.
+FULL_SIZE: dict[str, tuple[Config, float, float]] = {
+    # Qwen3-Next's page: 80B in total, 3B activated.
+    "Qwen3-Next 80B": (
+        usual("qwen3_next", 151936, 2048, 5120, 48, 16, 2, head_dim=256, num_experts=512,
+              num_experts_per_tok=10, moe_intermediate_size=512, shared_expert_intermediate_size=512,
+              full_attention_interval=4,
+              linear_num_key_heads=16, linear_num_value_heads=32, linear_key_head_dim=128,
+              linear_value_head_dim=128, tie_word_embeddings=False),
+        79.7e9, 0.005,
+    ),
+    # zai-org/GLM-4-9B-0414: 9.4B.
+    "GLM-4 9B": (
+        usual("glm4", 151552, 4096, 13696, 40, 32, 2, head_dim=128, attention_bias=True,
+              tie_word_embeddings=False),
+        9.4e9, 0.005,
+    ),
+    # GLM-4.5-Air: 106B with the layer that predicts further tokens, which is left out (about 3 %).
+    "GLM-4.5 Air": (
+        usual("glm4_moe", 151552, 4096, 10944, 46, 96, 8, head_dim=128, attention_bias=True,
+              n_routed_experts=128, n_shared_experts=1, num_experts_per_tok=8, moe_intermediate_size=1408,
+              first_k_dense_replace=1, tie_word_embeddings=False),
+        106e9, 0.04,
+    ),
+    # SmolLM3's page: 3.08B.
+    "SmolLM3 3B": (usual("smollm3", 128256, 2048, 11008, 36, 16, 4, tie_word_embeddings=True), 3.08e9, 0.005),
+    # OLMo 3's page: 7.30B, as OLMo 2 7B.
+    "OLMo 3 7B": (
+        usual("olmo3", 100278, 4096, 11008, 32, 32, 32, sliding_window=4096, tie_word_embeddings=False),
+        7.3e9, 0.005,
+    ),
+    # mistralai/Mamba-Codestral-7B-v0.1: 7.29B.
+    "Mamba 2 7B": (
+        {"model_type": "mamba2", "vocab_size": 32768, "hidden_size": 4096, "num_hidden_layers": 64,
+         "state_size": 128, "num_heads": 128, "head_dim": 64, "n_groups": 8, "expand": 2, "conv_kernel": 4,
+         "tie_word_embeddings": False},
+        7.29e9, 0.005,
+    ),
+    # AI21's Jamba v0.1: 51.6B.
+    "Jamba v0.1": (
+        usual("jamba", 65536, 4096, 14336, 32, 32, 8, num_experts=16, num_experts_per_tok=2,
+              attn_layer_period=8, attn_layer_offset=4, expert_layer_period=2, expert_layer_offset=1,
+              tie_word_embeddings=False),
+        51.6e9, 0.005,
+    ),
+    # Bamba 9B's page: 9.78B.
+    "Bamba 9B": (
+        usual("bamba", 128256, 4096, 14336, 32, 32, 8, attn_layer_indices=[9, 18, 27], mamba_n_heads=128,
+              mamba_d_head=64, mamba_d_state=128, mamba_n_groups=1, mamba_expand=2, mamba_d_conv=4,
+              tie_word_embeddings=False),
+        9.78e9, 0.005,
+    ),
+    # BigCode's StarCoder: 15.5B.
+    "StarCoder": (
+        {"model_type": "gpt_bigcode", "vocab_size": 49152, "n_embd": 6144, "n_layer": 40, "n_head": 48,
+         "n_positions": 8192, "n_inner": 24576, "multi_query": True},
+        15.5e9, 0.005,
+    ),
+    # MosaicML's MPT 7B: 6.65B.
+    "MPT 7B": (
+        {"model_type": "mpt", "vocab_size": 50432, "d_model": 4096, "n_layers": 32, "n_heads": 32,
+         "max_seq_len": 2048, "no_bias": True},
+        6.65e9, 0.005,
+    ),
+    # facebook/bart-large: 406M.
+    "BART large": (
+        {"model_type": "bart", "vocab_size": 50265, "d_model": 1024, "encoder_layers": 12, "decoder_layers": 12,
+         "encoder_attention_heads": 16, "decoder_attention_heads": 16, "encoder_ffn_dim": 4096,
+         "decoder_ffn_dim": 4096, "max_position_embeddings": 1024},
+        406e6, 0.005,
+    ),
+    # RWKV-4 Pile 7B: 7.39B.
+    "RWKV-4 7B": (
+        {"model_type": "rwkv", "vocab_size": 50277, "hidden_size": 4096, "num_hidden_layers": 32,
+         "attention_hidden_size": 4096, "intermediate_size": 16384, "context_length": 1024},
+        7.39e9, 0.005,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("model", FULL_SIZE)
+def test_models_that_transformers_builds_have_as_many_weights_as_published(model: str) -> None:
+    config, count, within = FULL_SIZE[model]
+    assert parameters(architecture_of(config, name=model)) == pytest.approx(count, rel=within)
+
+
+def test_only_layers_of_attention_keep_more_for_a_longer_text() -> None:
+    found = architecture_of(FULL_SIZE["Qwen3-Next 80B"][0], name="it")
+    grown = cache_elements(found, 2000) - cache_elements(found, 1000)
+    # Every fourth of 48 layers: keys and values of 2 heads of 256.
+    assert grown == 1000 * 12 * 2 * 2 * 256
+    # 36 layers: 32 heads of 128 x 128, and 4 columns of 2 x 16 x 128 + 32 x 128 channels.
+    assert cache_elements(found, 0) == 36 * (32 * 128 * 128 + 4 * 8192)
+    # No layer of Mamba 2 keeps more.
+    state = architecture_of(FULL_SIZE["Mamba 2 7B"][0], name="it")
+    assert cache_elements(state, 1) == cache_elements(state, 10**6)
+
+
+@pytest.mark.parametrize("kind", ["bert", "clip", "vit", "wav2vec2", "trocr"])
+def test_what_generates_no_text_by_itself_is_refused(kind: str) -> None:
+    error = refused({"model_type": kind})
+    assert kind in error.message
+    assert "model.py" in error.hint
+
+
+def test_weights_that_layers_share_are_refused_with_the_reason() -> None:
+    assert "zamba" in refused({"model_type": "zamba"}).message
+
+
+@pytest.mark.usefixtures("alone")
+def test_without_transformers_its_own_families_name_the_pip_line() -> None:
+    error = refused(BUILT["smollm3"])
+    assert "smollm3" in error.message
+    assert PIP_LINE in error.hint
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("num_hidden_layers", 10**9), ("num_experts", 10**8), ("vocab_size", 10**12)]
+)
+def test_a_size_that_fills_the_memory_builds_no_model(key: str, value: int) -> None:
+    assert "more than" in refused({**BUILT["qwen3_next"], key: value}).message
 
 
 def test_layers_that_predict_further_tokens_are_left_out_and_said_to_be() -> None:

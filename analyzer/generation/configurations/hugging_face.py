@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from analyzer.errors import UsageError
 from analyzer.generation.architecture import Architecture
+from analyzer.generation.configurations.built_model import built_model
 from analyzer.generation.configurations.families import FAMILIES, TEXT_PARTS, Family
 from analyzer.generation.configurations.values import Values, refusal
 from analyzer.loading.configuration_file import (
@@ -18,7 +18,7 @@ from analyzer.loading.configuration_file import (
     names_generation,
     transformers_silent,
 )
-from analyzer.text import listed, nearest, printable
+from analyzer.text import listed, printable
 
 _DTYPES = ("bfloat16", "float16", "float32")
 # What says nothing of the shape, or has a class of transformers look further than at the values.
@@ -43,7 +43,7 @@ def architecture_of(config: Mapping[str, Any], *, name: str) -> Architecture:
     kind, part, notes = _text_part(config)
     family = FAMILIES.get(kind)
     if family is None:
-        raise _unknown(kind, config)
+        return _built(config, name)
     values = Values(given=_complete(part, kind, family), names=family.names)
     further = values.count_or_none("num_nextn_predict_layers")
     if further:
@@ -74,21 +74,23 @@ def _text_part(config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any], tuple
     own = part.get("model_type", TEXT_PARTS.get(kind))
     if not isinstance(own, str):
         return kind, config, ()
-    return own, part, (f"The text part of {printable(kind)} alone: what it sees or hears with is left out.",)
+    if config.get("tie_word_embeddings") is not None:
+        # The model around the text part has the head.
+        part = {**part, "tie_word_embeddings": config["tie_word_embeddings"]}
+    return own, part, (_TEXT_ALONE.format(printable(kind)),)
 
 
-def _unknown(kind: str, config: Mapping[str, Any]) -> UsageError:
-    close = nearest(kind, (*FAMILIES, *TEXT_PARTS))
-    known = f"known are {', '.join(sorted({*FAMILIES, *TEXT_PARTS}))}"
-    runs = (
-        " (code of the model's folder, which its `auto_map` names, is never run)"
-        if "auto_map" in config
-        else ""
-    )
-    return refusal(
-        f"the family of the model is not known: {printable(kind)}{runs}",
-        hint=f"did you mean {close}? {known}" if close else known,
-    )
+_TEXT_ALONE = "The text part of {} alone: what it sees or hears with is left out."
+
+
+def _built(config: Mapping[str, Any], name: str) -> Architecture:
+    """The shape of a model of which transformers alone knows how it is built."""
+    kind = config["model_type"]
+    found = built_model(config, kind)
+    notes = () if found.family == kind else (_TEXT_ALONE.format(printable(kind)),)
+    part = config.get("text_config")
+    dtype = _dtype(part if isinstance(part, Mapping) else config, config, "bfloat16")
+    return replace(found.architecture, name=name, family=found.family, dtype=dtype, notes=notes)
 
 
 def _complete(part: Mapping[str, Any], kind: str, family: Family) -> Mapping[str, Any]:

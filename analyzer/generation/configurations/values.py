@@ -102,6 +102,27 @@ class Values:
         return frozenset(value)
 
 
+def check_sizes(values: Mapping[str, Any]) -> None:
+    """Raise where a number is so large that what is built of it would fill the memory.
+
+    Raises:
+        UsageError: There is such a number, in a part of the configuration too.
+    """
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            check_sizes(value)
+        elif isinstance(value, int) and not isinstance(value, bool):
+            # Some layers and experts are modules of their own.
+            modules = any(word in key for word in ("layer", "expert", "block"))
+            most = _MOST_MODULES if modules and "size" not in key and "dim" not in key else _LARGEST
+            if value > most:
+                raise _wrong(key, value, f"more than {most:,}")
+
+
+# Experts of a layer, or layers: each may be several objects.
+_MOST_MODULES = 10_000
+
+
 def _wrong(key: str, value: object, what: str) -> UsageError:
     said = printable(repr(value))
     said = said if len(said) <= 40 else f"{said[:40]}..."

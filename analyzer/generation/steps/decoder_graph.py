@@ -22,7 +22,9 @@ from analyzer.generation.architecture import (
     Experts,
     LatentAttention,
     Layer,
+    Mixer,
     Mlp,
+    Recurrence,
     Storage,
 )
 from analyzer.generation.steps import latent_attention, mixers
@@ -63,7 +65,7 @@ def step_graph(
     source = None
     if architecture.encoder is not None and sizes.reads_source:
         source = _encoded(writer, architecture.encoder, every_layer=every_layer)
-    state = _embedded(writer, sizes.tokens)
+    state = _around(writer, _embedded(writer, sizes.tokens))
     bias = _relative(writer, "model.decoder", architecture.layers, architecture.relative_buckets, sizes.context)
     pending: Tensor | None = None
     for index, copies in _kinds(architecture.layers, every_layer=every_layer):
@@ -134,6 +136,20 @@ def _embedded(writer: StepWriter, tokens: int) -> Tensor:
     return state
 
 
+def _around(writer: StepWriter, state: Tensor) -> Tensor:
+    """Tables and linear layers that stand around the layers, of which only the sizes are known."""
+    model, batch, tokens = writer.model, writer.sizes.batch, writer.sizes.tokens
+    writer.enter("model", "Model")
+    for table in model.tables:
+        rows = writer.weight(f"{table.name}.weight", (table.inner, table.outer))
+        ids = writer.given("input_ids", (batch, tokens), "int64")
+        read = writer.op("Gather", [rows, ids], (batch, tokens, table.outer))
+        state = writer.add(state, writer.fitted(read, model.hidden))
+    made = writer.further("", model.products, state)
+    state = state if made is None else writer.add(state, writer.fitted(made, model.hidden))
+    return writer.scaled_by("model.vectors", model.vectors, state)
+
+
 def _looked_up(writer: StepWriter, ids: Tensor, shape: tuple[int, int, int]) -> Tensor:
     """Rows of the embedding, which devices share; they sum what they find."""
     rows, width = writer.share(writer.model.vocabulary), shape[-1]
@@ -193,7 +209,13 @@ def _layer(
     """What a layer adds is left pending: the sum is the next norm's operator."""
     writer.enter(f"{path}.input_layernorm", "Norm")
     normed, state = writer.summed_and_normed(f"{path}.input_layernorm", state, pending)
-    mixed = _mixed(writer, layer, path, normed, bias)
+    mixed = _mixed(writer, layer.mixer, path, normed, bias)
+    if layer.beside is not None:
+        mixed = writer.add(mixed, _mixed(writer, layer.beside, path, normed, bias))
+    writer.enter(path, "Layer")
+    made = writer.further(f"{path}.", layer.products, normed)
+    mixed = mixed if made is None else writer.add(mixed, writer.fitted(made, writer.model.hidden))
+    mixed = writer.scaled_by(f"{path}.vectors", layer.vectors, mixed)
     if layer.mlp is None:
         return state, mixed
     if layer.parallel:
@@ -224,14 +246,16 @@ def _layer(
 _AROUND = 3
 
 
-def _mixed(writer: StepWriter, layer: Layer, path: str, normed: Tensor, bias: Tensor | None) -> Tensor:
-    mixer = layer.mixer
+def _mixed(writer: StepWriter, mixer: Mixer, path: str, normed: Tensor, bias: Tensor | None) -> Tensor:
     if isinstance(mixer, Attention):
         writer.enter(f"{path}.self_attn", "Attention")
         return mixers.attended(writer, mixer, f"{path}.self_attn", normed, bias)
     if isinstance(mixer, LatentAttention):
         writer.enter(f"{path}.self_attn", "Attention")
         return latent_attention.attended(writer, mixer, f"{path}.self_attn", normed)
+    if isinstance(mixer, Recurrence):
+        writer.enter(path, "LinearAttention")
+        return mixers.recurred(writer, mixer, path, normed)
     writer.enter(f"{path}.mixer", "StateSpace")
     return mixers.selected(writer, mixer, f"{path}.mixer", normed)
 
@@ -346,6 +370,7 @@ def _encoded(writer: StepWriter, encoder: Encoder, *, every_layer: bool) -> Tens
         normed, state = writer.summed_and_normed(f"{path}.input_layernorm", state, pending)
         assert isinstance(layer.mixer, Attention)
         mixed = mixers.seen(writer, layer.mixer, f"{path}.self_attn", normed, bias)
+        mixed = writer.scaled_by(f"{path}.vectors", layer.vectors, mixed)
         normed, state = writer.summed_and_normed(f"{path}.final_layer_norm", state, mixed)
         assert isinstance(layer.mlp, Mlp)
         pending = _through(writer, layer.mlp, f"{path}.mlp", normed)

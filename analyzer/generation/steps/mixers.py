@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from analyzer.generation.architecture import Attention, StateSpace
-from analyzer.generation.steps.step_writer import OWN_DOMAIN, StepWriter, shape_of
+from analyzer.generation.architecture import Attention, Recurrence, StateSpace
+from analyzer.generation.steps.step_writer import OWN_DOMAIN, StepWriter, number, shape_of
 from analyzer.graph import DTYPES, Tensor
 
 # The input that says where each sequence ends; of a shorter buffer its length is in the name.
@@ -28,13 +28,23 @@ def attended(writer: StepWriter, attention: Attention, path: str, state: Tensor,
     """
     size, heads = attention.size, attention.heads // writer.sizes.width
     kept = key_heads(attention, writer.sizes.width)
-    given = _projected(writer, attention, path, state, (heads * size, kept * size, kept * size))
+    gate = writer.share(attention.gate)
+    given = _projected(writer, attention, path, state, (heads * size + gate, kept * size, kept * size))
+    opened = None
+    if gate:
+        query = given[0]
+        assert query is not None
+        given[0] = writer.columns(query, 0, heads * size)
+        opened = writer.fitted(writer.columns(query, heads * size, heads * size + gate), heads * size)
     sizes = writer.sizes
     # Between steps a layer with a window keeps no more than that; a prompt is seen in full.
     windowed = attention.window and sizes.tokens == 1
     length = min(sizes.context, attention.window) if windowed else sizes.context
     shape = (sizes.batch, kept, length, size)
-    keys, values = (writer.state(path, name, shape, writer.types.cache_type) for name in ("key", "value"))
+    if attention.has_keys:
+        keys, values = (writer.state(path, name, shape, writer.types.cache_type) for name in ("key", "value"))
+    else:
+        keys, values = (_of_earlier(writer, path, name, shape) for name in ("key", "value"))
     # The last key's place in the buffer, which a window makes shorter.
     name = SEQLENS if length == sizes.context else f"{SEQLENS}_{length}"
     lengths = writer.given(name, (sizes.batch,), "int32")
@@ -42,13 +52,22 @@ def attended(writer: StepWriter, attention: Attention, path: str, state: Tensor,
     tables: list[Tensor | None] = list(writer.tables(attention.rotary)) if attention.rotary else [None, None]
     sinks = writer.weight(f"{path}.sinks", (heads,)) if attention.sinks else None
     inputs = [*given, keys[0], values[0], lengths, total, *tables, None, bias, sinks]
+    presents = [keys[1], values[1]] if attention.has_keys else []
     while inputs[-1] is None:
         inputs.pop()
     result = writer.microsoft(
-        "GroupQueryAttention", inputs, writer.rows(heads * size), more=[keys[1], values[1]],
+        "GroupQueryAttention", inputs, writer.rows(heads * size), more=presents,
         **_attributes(attention, heads, kept),
     )  # fmt: skip
+    if opened is not None:
+        result = writer.op("Mul", [result, writer.op("Sigmoid", [opened], shape_of(opened))], shape_of(result))
     return writer.linear(f"{path}.o_proj", result, writer.model.hidden, bias=attention.output_bias)
+
+
+def _of_earlier(writer: StepWriter, path: str, name: str, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Keys or values that an earlier layer keeps: read here, and written there."""
+    past = writer.given(f"past_key_values.{number(path)}.{name}", shape, writer.types.cache_type.name)
+    return past, writer.keep(past, past)
 
 
 def _attributes(attention: Attention, heads: int, kept: int) -> dict[str, Any]:
@@ -74,15 +93,22 @@ def _projected(
     biases = (attention.query_bias, attention.key_bias, attention.value_bias)
     norms = attention.head_norms or attention.separate_norms or attention.wide_norms
     alike = {writer.storage(f"{path}.{name}_proj") for name in "qkv"}
-    if not norms and len(set(biases)) == len(alike) == 1:
+    complete = attention.has_keys and attention.has_values and not attention.gate
+    if not norms and complete and len(set(biases)) == len(alike) == 1:
         name, like = f"{path}.qkv_proj", f"{path}.q_proj"
         return [writer.linear(name, state, sum(widths), bias=biases[0], like=like), None, None]
-    parts = []
+    parts: list[Tensor | None] = []
     for name, width, bias in zip("qkv", widths, biases, strict=True):
+        if name != "q" and not (attention.has_keys and (attention.has_values or name == "k")):
+            # Another layer's are in the cache already; keys may be values too.
+            earlier = parts[-1] if attention.has_keys else parts[0]
+            assert earlier is not None
+            parts.append(writer.fitted(earlier, width))
+            continue
         part = writer.linear(f"{path}.{name}_proj", state, width, bias=bias)
         normed = norms and name != "v"
         parts.append(_normed(writer, attention, f"{path}.{name}_norm", part) if normed else part)
-    return [*parts]
+    return parts
 
 
 def _normed(writer: StepWriter, attention: Attention, name: str, part: Tensor) -> Tensor:
@@ -108,12 +134,15 @@ def seen(writer: StepWriter, attention: Attention, path: str, state: Tensor, bia
     """Attention of an encoder: every token on all of them, nothing is kept."""
     batch, length, hidden = shape_of(state)
     heads, size = attention.heads // writer.sizes.width, attention.size
-    width = heads * size
-    given = _projected(writer, attention, path, state, (width, width, width))
-    whole = given[0]
+    width, kept = heads * size, key_heads(attention, writer.sizes.width) * size
+    given = _projected(writer, attention, path, state, (width, kept, kept))
+    whole, keys, values = given
     assert whole is not None
-    if given[1] is None:
-        given = [writer.columns(whole, at * width, (at + 1) * width) for at in range(3)]
+    if keys is None or values is None:
+        ends = (0, width, width + kept, width + 2 * kept)
+        whole, keys, values = (writer.columns(whole, ends[at], ends[at + 1]) for at in range(3))
+    # The operator takes a key for each head of queries.
+    given = [whole, writer.fitted(keys, width), writer.fitted(values, width)]
     # Position 5 is a bias for all pairs (onnxruntime/core/graph/contrib_ops/bert_defs.cc).
     inputs = [*given, *([None, None, bias] if bias is not None else [])]
     result = writer.microsoft("MultiHeadAttention", inputs, (batch, length, width), num_heads=heads)
@@ -131,74 +160,156 @@ def crossed(
     heads = attention.heads // sizes.width
     width = heads * size
     query = writer.linear(f"{path}.q_proj", state, width, bias=attention.query_bias)
-    shape = (sizes.batch, heads, sizes.source, size)
+    kept = key_heads(attention, sizes.width)
+    shape = (sizes.batch, kept, sizes.source, size)
     cached = []
     for name, bias in (("k", attention.key_bias), ("v", attention.value_bias)):
         if source is None:
             tensor = writer.given(f"cross.{path}.{name}", shape, writer.types.cache_type.name)
             writer.keep(tensor, tensor)
         else:
-            made = writer.linear(f"{path}.{name}_proj", source, width, bias=bias)
-            split = writer.reshape(made, sizes.batch, sizes.source, heads, size)
+            made = writer.linear(f"{path}.{name}_proj", source, kept * size, bias=bias)
+            split = writer.reshape(made, sizes.batch, sizes.source, kept, size)
             tensor = writer.op("Transpose", [split], shape, perm=(0, 2, 1, 3))
             writer.output(tensor)
-        cached.append(tensor)
+        copies = heads // kept
+        whole = (sizes.batch, heads, sizes.source, size)
+        cached.append(
+            tensor if copies == 1 else writer.op("Concat", [tensor] * copies, whole, axis=1, dtype=tensor.dtype)
+        )
     result = writer.microsoft("MultiHeadAttention", [query, *cached], writer.rows(width), num_heads=heads)
     return writer.linear(f"{path}.o_proj", result, writer.model.hidden, bias=attention.output_bias)
 
 
 def selected(writer: StepWriter, mixer: StateSpace, path: str, state: Tensor) -> Tensor:
     """A selective state space: convolution, steps that follow from the input, and the scan."""
-    inner = writer.share(mixer.inner)
-    both = writer.linear(f"{path}.in_proj", state, 2 * inner, bias=mixer.bias)
-    source, gate = writer.columns(both, 0, inner), writer.columns(both, inner, 2 * inner)
-    mixed = _convolved(writer, mixer, path, source)
-    chosen = writer.linear(f"{path}.x_proj", mixed, mixer.rank + 2 * mixer.state)
-    step = writer.linear(f"{path}.dt_proj", writer.columns(chosen, 0, mixer.rank), inner, bias=True)
-    step = writer.op("Softplus", [step], shape_of(step))
-    scanned = _scanned(writer, mixer, path, step, chosen, mixed)
-    skipped = writer.op("Mul", [mixed, writer.weight(f"{path}.D", (inner,))], shape_of(mixed))
+    inner, size = writer.share(mixer.inner), mixer.state
+    if mixer.heads:
+        # Mamba 2: gate, columns and steps from one product; what is written and read is convolved too.
+        heads, convolved = writer.share(mixer.heads), inner + 2 * mixer.groups * size
+        both = writer.linear(f"{path}.in_proj", state, inner + convolved + heads, bias=mixer.bias)
+        gate = writer.columns(both, 0, inner)
+        mixed = _convolved(writer, mixer, path, writer.columns(both, inner, inner + convolved))
+        written = writer.columns(mixed, inner, inner + size)
+        read = writer.columns(mixed, inner + mixer.groups * size, inner + (mixer.groups + 1) * size)
+        mixed = writer.columns(mixed, 0, inner)
+        step = writer.columns(both, inner + convolved, inner + convolved + heads)
+        step = writer.add(step, writer.weight(f"{path}.dt_bias", (heads,)))
+        step = writer.fitted(writer.op("Softplus", [step], shape_of(step)), inner)
+        rates, skip = writer.weight(f"{path}.A_log", (heads, 1)), writer.weight(f"{path}.D", (heads,))
+        repeats = writer.fitted(writer.reshape(skip, 1, heads), inner)
+    else:
+        both = writer.linear(f"{path}.in_proj", state, 2 * inner, bias=mixer.bias)
+        mixed = _convolved(writer, mixer, path, writer.columns(both, 0, inner))
+        gate = writer.columns(both, inner, 2 * inner)
+        chosen = writer.linear(f"{path}.x_proj", mixed, mixer.rank + 2 * size)
+        step = writer.linear(f"{path}.dt_proj", writer.columns(chosen, 0, mixer.rank), inner, bias=True)
+        step = writer.op("Softplus", [step], shape_of(step))
+        written = writer.columns(chosen, mixer.rank, mixer.rank + size)
+        read = writer.columns(chosen, mixer.rank + size, mixer.rank + 2 * size)
+        rates, repeats = writer.weight(f"{path}.A_log", (inner, size)), writer.weight(f"{path}.D", (inner,))
+    scanned = _scanned(writer, path, step, (written, read), rates, mixed)
+    skipped = writer.op("Mul", [mixed, repeats], shape_of(mixed))
     summed = writer.add(scanned, skipped)
     gated = writer.op("Mul", [summed, writer.activated("Silu", gate)], shape_of(summed))
     return writer.linear(f"{path}.out_proj", gated, writer.model.hidden, bias=mixer.bias)
 
 
+def recurred(writer: StepWriter, mixer: Recurrence, path: str, state: Tensor) -> Tensor:
+    """Linear attention and its like: projections, a convolution, a state that is updated and read."""
+    place, hidden = f"{path}.", writer.model.hidden
+    into = [product for product in mixer.products if product.inner == hidden and product.outer != hidden]
+    read = writer.further(place, into, state)
+    first = state if read is None else read
+    if mixer.taps:
+        channels = writer.share(mixer.convolved)
+        first = _filtered(writer, path, writer.fitted(first, channels), mixer.taps, bias=False, stored=False)
+    if mixer.summed:
+        first = _remembered(writer, mixer, path, first)
+    # What reads the state as wide as it is comes first, as gates do; the last makes the layer's result.
+    rest = [product for product in mixer.products if product not in into]
+    made = writer.further(place, rest, writer.fitted(first, hidden))
+    return writer.fitted(first if made is None else made, hidden)
+
+
+def _remembered(writer: StepWriter, mixer: Recurrence, path: str, source: Tensor) -> Tensor:
+    batch, heads = writer.sizes.batch, writer.share(mixer.heads)
+    key, value = max(1, mixer.key_size), mixer.value_size
+    past, present = writer.state(path, "recurrent", (batch, heads, key, value), DTYPES["float32"])
+    query, keys = (writer.fitted(source, heads * key) for _ in range(2))
+    values = writer.fitted(source, heads * value)
+    return writer.microsoft(
+        "LinearAttention", [query, keys, values, past], shape_of(values), more=[present], q_num_heads=heads,
+        kv_num_heads=heads, update_rule="gated_delta" if mixer.delta else "gated",
+    )  # fmt: skip
+
+
 def _convolved(writer: StepWriter, mixer: StateSpace, path: str, source: Tensor) -> Tensor:
-    batch, tokens, inner = shape_of(source)
-    past, present = writer.state(path, "conv", (batch, inner, mixer.taps - 1), writer.floats)
-    by_channel = writer.op("Transpose", [source], (batch, inner, tokens), perm=(0, 2, 1))
-    weight = writer.weight(f"{path}.conv1d.weight", (inner, 1, mixer.taps))
-    bias = writer.weight(f"{path}.conv1d.bias", (inner,)) if mixer.conv_bias else None
+    return _filtered(writer, path, source, mixer.taps, bias=mixer.conv_bias)
+
+
+def _filtered(
+    writer: StepWriter, path: str, source: Tensor, taps: int, *, bias: bool, stored: bool = True
+) -> Tensor:
+    """A causal convolution of each channel, which keeps its last columns.
+
+    Args:
+        writer: Takes the operators.
+        path: Its module.
+        source: What it reads.
+        taps: Its width.
+        bias: Whether it has one.
+        stored: Whether its weights count here.
+    """
+    batch, tokens, channels = shape_of(source)
+    past, present = writer.state(path, "conv", (batch, channels, taps - 1), writer.floats)
+    by_channel = writer.op("Transpose", [source], (batch, channels, tokens), perm=(0, 2, 1))
+    shape = (channels, 1, taps)
+    weight = (
+        writer.weight(f"{path}.conv1d.weight", shape)
+        if stored
+        else writer.literal(f"ones_{channels}_{taps}", shape, None, writer.floats.name)
+    )
+    offset = writer.weight(f"{path}.conv1d.bias", (channels,)) if bias else None
     mixed = writer.microsoft(
-        "CausalConvWithState", [by_channel, weight, bias, past], shape_of(by_channel), more=[present],
+        "CausalConvWithState", [by_channel, weight, offset, past], shape_of(by_channel), more=[present],
         activation="silu",
     )  # fmt: skip
     return writer.op("Transpose", [mixed], shape_of(source), perm=(0, 2, 1))
 
 
 def _scanned(
-    writer: StepWriter, mixer: StateSpace, path: str, step: Tensor, chosen: Tensor, source: Tensor
+    writer: StepWriter, path: str, step: Tensor, moves: tuple[Tensor, Tensor], rates: Tensor, source: Tensor
 ) -> Tensor:
     """The scan: of one token its operators; of many one pass over what it reads, as fused kernels make it.
 
     No operator of ONNX Runtime is Mamba's own, and a Scan of its tokens, one after the other, is what nobody
     runs.
+
+    Args:
+        writer: Takes the operators.
+        path: Its module.
+        step: Step sizes of each channel.
+        moves: What is written to the state and what is read of it.
+        rates: Of decay, of each channel and element, or of each head.
+        source: What is written by channel.
     """
+    into, out_of = moves
     batch, tokens, inner = shape_of(step)
-    state, rank = mixer.state, mixer.rank
+    state = shape_of(into)[-1]
     kept = (batch, inner, state)
     past, present = writer.state(path, "ssm", kept, DTYPES["float32"])
-    rates = writer.weight(f"{path}.A_log", (inner, state))
-    into, out_of = (
-        writer.columns(chosen, rank, rank + state),
-        writer.columns(chosen, rank + state, rank + 2 * state),
-    )
     moved = writer.op("Mul", [step, source], shape_of(step))
     if tokens > 1:
         inputs = [moved, step, into, out_of, rates, past]
         return writer.op("SelectiveScan", inputs, shape_of(step), domain=OWN_DOMAIN, more=[present])
     by_channel = writer.reshape(step, batch, inner, 1)
-    decay = writer.op("Exp", [writer.op("Mul", [by_channel, rates], kept)], kept)
+    if shape_of(rates)[0] != inner:
+        decayed = (batch, inner, 1)
+        rates = writer.reshape(writer.fitted(writer.reshape(rates, 1, shape_of(rates)[0]), inner), inner, 1)
+    else:
+        decayed = kept
+    decay = writer.op("Exp", [writer.op("Mul", [by_channel, rates], decayed)], decayed)
     added = writer.op("Mul", [writer.reshape(moved, batch, inner, 1), into], kept)
     left = writer.op("Mul", [writer.cast(decay, past.dtype), past], kept, dtype=past.dtype)
     writer.op("Add", [left, writer.cast(added, past.dtype)], None, more=[present])

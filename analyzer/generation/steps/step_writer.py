@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from analyzer.generation.architecture import Architecture, Layer, Storage
+from analyzer.generation.architecture import Architecture, Layer, Product, Storage
 from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
 from analyzer.graph import DTYPES, DType, Graph, Node, Tensor
 
@@ -143,6 +143,52 @@ class StepWriter:
         """Some of the last axis."""
         bounds = [self.literal(f"at_{at}", (1,), np.array([at])) for at in (first, last, -1)]
         return self.op("Slice", [state, *bounds], (*shape_of(state)[:-1], last - first), dtype=state.dtype)
+
+    def fitted(self, state: Tensor, width: int) -> Tensor:
+        """As many of the last axis as asked for, repeated where there are fewer."""
+        have = shape_of(state)[-1]
+        if have < width:
+            copies = ceil(width / have)
+            state = self.op("Concat", [state] * copies, (*shape_of(state)[:-1], have * copies), axis=-1)
+        return state if shape_of(state)[-1] == width else self.columns(state, 0, width)
+
+    def further(self, place: str, products: Sequence[Product], state: Tensor) -> Tensor | None:
+        """Write linear layers of which only the sizes are known; None where there are none.
+
+        Each reads the state, or what an earlier one made where that alone has its width. The result is the sum
+        of those as wide as the state, else the widest; the others scale it.
+        """
+        hidden = shape_of(state)[-1]
+        made: list[Tensor] = []
+        for product in products:
+            inner, outer = product.inner, product.outer
+            source = state
+            if inner == hidden:
+                outer = outer if outer == hidden else self.share(outer)
+            else:
+                inner = self.share(inner)
+                read = next((one for one in reversed(made) if shape_of(one)[-1] == inner), None)
+                source = self.fitted(state, inner) if read is None else read
+                made = [one for one in made if one is not read]
+            made.append(self.linear(f"{place}{product.name}", source, outer, bias=product.bias))
+        if not made:
+            return None
+        as_wide = [one for one in made if shape_of(one)[-1] == hidden]
+        total = as_wide[0] if as_wide else max(made, key=lambda one: shape_of(one)[-1])
+        for one in made:
+            if one is not total and shape_of(one)[-1] == hidden:
+                total = self.add(total, one)
+            elif one is not total and not any(one is wide for wide in as_wide):
+                total = self.op("Mul", [total, self.columns(one, 0, 1)], shape_of(total))
+        return total
+
+    def scaled_by(self, name: str, elements: int, state: Tensor) -> Tensor:
+        """The state times one of so many stored numbers: weights of which only the number is known."""
+        if not elements:
+            return state
+        first = self.literal("at_first", (1,), np.array([0]))
+        one = self.op("Gather", [self.weight(name, (elements,)), first], (1,))
+        return self.op("Mul", [state, one], shape_of(state))
 
     def activated(self, activation: str, state: Tensor) -> Tensor:
         """An activation: what ONNX Runtime has one kernel for."""

@@ -1,0 +1,836 @@
+"""The model that transformers builds of a configuration, without weights -> :class:`Architecture`.
+
+Of a family that has no reader here, names and shapes of its modules say which parts it has and how large they
+are. Weights are exact for any of them. What is no known part is a linear layer that every token goes through,
+or a vector.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from analyzer.errors import UsageError
+from analyzer.generation.architecture import (
+    Architecture,
+    Attention,
+    Encoder,
+    Experts,
+    LatentAttention,
+    Layer,
+    Mixer,
+    Mlp,
+    Norm,
+    Product,
+    Recurrence,
+    StateSpace,
+)
+from analyzer.generation.configurations.values import check_sizes, refusal
+from analyzer.generation.weights import layer_parameters, parameters
+from analyzer.loading.configuration_file import PIP_LINE, transformers_silent
+from analyzer.text import nearest, printable
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+_PUBLISHED = "compare it with the config.json that the model was published with"
+# What has a class of transformers look further than at the values.
+_LEFT_OUT = frozenset(
+    {"architectures", "auto_map", "dtype", "model_type", "quantization_config", "torch_dtype"}
+    | {"transformers_version", "attn_implementation", "compression_config"}
+)
+
+
+def known_families() -> tuple[str, ...] | None:
+    """Return the ``model_type`` of every configuration of transformers; None where it is not installed."""
+    try:
+        from transformers import CONFIG_MAPPING
+    except ImportError:
+        return None
+    return tuple(CONFIG_MAPPING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltModel:
+    """What transformers makes of a configuration.
+
+    Attributes:
+        architecture: The shape of its text part.
+        family: The ``model_type`` of that.
+    """
+
+    architecture: Architecture
+    family: str
+
+
+def built_model(values: Mapping[str, Any], kind: str) -> BuiltModel:
+    """Return the shape of the text model that transformers builds of a configuration, on the meta device.
+
+    Args:
+        values: The whole configuration.
+        kind: Its ``model_type``.
+
+    Raises:
+        UsageError: transformers is not installed or does not know it, a value cannot be, or a part of the model
+            is of a kind that no step is known of.
+    """
+    families = known_families()
+    if families is None:
+        raise refusal(
+            f"the model is of a family that transformers alone knows: {printable(kind)}",
+            hint=f"{PIP_LINE} lets it be built without weights",
+        )
+    if kind not in families:
+        close = nearest(kind, families)
+        runs = " (code of its folder, which `auto_map` names, is never run)" if "auto_map" in values else ""
+        raise refusal(
+            f"the family of the model is not known to transformers: {printable(kind)}{runs}",
+            hint=f"did you mean {close}?" if close else "a newer release of transformers may know it",
+        )
+    check_sizes(values)
+    with _refusing(kind):
+        config = _configuration(values, kind)
+        translates = bool(getattr(config, "is_encoder_decoder", False))
+        text = config if translates else config.get_text_config(decoder=True)
+        if text is not config:
+            # The model around it has the head, and says whether that is the embedding.
+            own = getattr(text, "tie_word_embeddings", True)
+            text.tie_word_embeddings = getattr(config, "tie_word_embeddings", own)
+        model = _built(text, kind, translates=translates)
+    reader = _Reader(model=model, config=text.get_text_config(decoder=True), kind=kind, translates=translates)
+    try:
+        return BuiltModel(architecture=reader.architecture(), family=text.model_type)
+    except UsageError:
+        raise
+    except Exception as error:  # names and shapes that no reader foresaw
+        raise reader.unknown("a part") from error
+
+
+@contextmanager
+def _refusing(kind: str) -> Iterator[None]:
+    try:
+        with transformers_silent():
+            yield
+    except UsageError:
+        raise
+    except Exception as error:  # whatever a class says of values that it does not take
+        reason = re.sub(r"\s+", " ", printable(str(error))).strip()[:200]
+        raise refusal(
+            f"transformers' class for {printable(kind)} does not take the configuration: {reason}",
+            hint=_PUBLISHED,
+        ) from error
+
+
+def _configuration(values: Mapping[str, Any], kind: str) -> Any:
+    from transformers import CONFIG_MAPPING
+
+    made = CONFIG_MAPPING[kind]
+    # Any other key becomes an attribute of the object: none may hide one of its methods.
+    plain = {
+        key: value
+        for key, value in values.items()
+        if not key.startswith("_") and key not in _LEFT_OUT and not callable(getattr(made, key, None))
+    }
+    return made(**plain)
+
+
+def _built(config: Any, kind: str, *, translates: bool) -> nn.Module:
+    import torch
+    from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+    from transformers.models.auto import modeling_auto as names
+
+    if translates:
+        autos: tuple[Any, ...] = (AutoModelForSeq2SeqLM,)
+    elif kind in names.MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False):
+        autos = ()
+    else:
+        # The text part of a model that sees or hears has no head of its own in transformers.
+        around = {
+            *names.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+            *names.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES,
+        }
+        autos = (AutoModelForCausalLM, *([AutoModel] if kind.removesuffix("_text") in around else []))
+    with torch.device("meta"):
+        for auto in autos:
+            if type(config) in auto._model_mapping:  # noqa: SLF001
+                made: nn.Module = auto.from_config(config)
+                return made
+    raise refusal(
+        f"transformers has no model for {printable(kind)} that generates text by itself",
+        hint="give the model as model.py, whose steps are exported",
+    )
+
+
+def _windows(config: Any) -> list[int]:
+    """Each layer's window, 0 for none: as transformers' own cache is made."""
+    from transformers import DynamicCache
+
+    layers = DynamicCache(config=config).layers
+    return [int(getattr(layer, "sliding_window", 0) or 0) for layer in layers]
+
+
+# Parts, by the names that transformers' modules have.
+
+_OUT = frozenset("o_proj out_proj dense c_proj wo output output_linear proj_out o dense_4h_to_h fc_out".split())  # noqa: SIM905
+_FUSED = frozenset("qkv_proj query_key_value c_attn Wqkv qkv att_proj qkv_linear".split())  # noqa: SIM905
+_QUERY = frozenset({"q_proj", "query", "q", "wq"})
+_KEY = frozenset({"k_proj", "key", "k", "wk"})
+_VALUE = frozenset({"v_proj", "value", "v", "wv"})
+_DOWN = frozenset(
+    [
+        "down_proj",
+        "proj_down",
+        "c_proj",
+        "fc2",
+        "w2",
+        "dense_4h_to_h",
+        "output_linear",
+        "fc_out",
+        "wo",
+        "ff_out",
+        "lin2",
+        "value",
+    ]
+)
+_CHOSEN = (
+    "num_experts_per_tok",
+    "num_experts_per_token",
+    "moe_topk",
+    "moe_k",
+    "top_k_experts",
+    "top_k",
+    "moe_top_k",
+)
+_ACTIVATIONS = {"silu": "Silu", "swish": "Silu", "relu": "Relu", "relu2": "Relu", "quick_gelu": "QuickGelu"}
+
+
+@dataclass(slots=True, kw_only=True)
+class _Part:
+    """A module with parameters.
+
+    Attributes:
+        name: Within its layer.
+        module: Itself.
+        linears: Linear layers within that were not read yet, by name within it.
+    """
+
+    name: str
+    module: nn.Module
+    linears: dict[str, Product] = field(default_factory=dict)
+
+    def take(self, *names: str) -> None:
+        """Mark linear layers as read."""
+        for name in names:
+            self.linears.pop(name, None)
+
+    def named(self, words: frozenset[str]) -> str | None:
+        """Return the name of the first linear layer that is called one of these words, else None."""
+        return next((name for name in self.linears if name.rpartition(".")[2] in words), None)
+
+    def number(self, *names: str) -> int:
+        """Return the first whole number above zero that the module has under one of these names, else 0."""
+        for name in names:
+            value = getattr(self.module, name, None)
+            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+                return value
+        return 0
+
+    @property
+    def weights(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of its parameters, by name."""
+        return {name: tuple(one.shape) for name, one in self.module.named_parameters()}
+
+
+def _linears(module: nn.Module, prefix: str = "") -> dict[str, Product]:
+    """Linear layers of a module by name, also those of the classes of families: a matrix that is no table."""
+    from torch import nn
+
+    found = {}
+    for name, one in module.named_modules():
+        weight = getattr(one, "weight", None)
+        is_other = isinstance(one, nn.Embedding) or "Norm" in type(one).__name__
+        if is_other or not isinstance(weight, nn.Parameter) or weight.ndim != _MATRIX:
+            continue
+        # GPT-2's Conv1D has its inputs first.
+        outer, inner = weight.shape if type(one).__name__ != "Conv1D" else reversed(tuple(weight.shape))
+        has_bias = isinstance(getattr(one, "bias", None), nn.Parameter)
+        full = f"{prefix}{name}" if name else prefix.rstrip(".")
+        found[full] = Product(name=full, inner=int(inner), outer=int(outer), bias=has_bias)
+    return found
+
+
+@dataclass(slots=True, kw_only=True)
+class _Found:
+    """Parts of one layer, by what they are."""
+
+    mixers: list[Mixer] = field(default_factory=list)
+    cross: Attention | None = None
+    mixtures: list[Experts] = field(default_factory=list)
+    mlps: list[tuple[Mlp, list[Product]]] = field(default_factory=list)
+    norms: int = 0
+    products: list[Product] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Reader:
+    """Reads one model."""
+
+    model: nn.Module
+    config: Any
+    kind: str
+    translates: bool
+    windows: list[int] = field(default_factory=list)
+    hidden: int = 0
+    norm: Norm = "rms"
+    norm_bias: bool = True
+    norm_weights: bool = True
+
+    def value(self, *keys: str, default: Any = None) -> Any:
+        """Return the first of the configuration's values that is there."""
+        for key in keys:
+            found = getattr(self.config, key, None)
+            if found is not None:
+                return found
+        return default
+
+    def architecture(self) -> Architecture:
+        """Return the whole shape."""
+        self.windows = _windows(self.config)
+        modules = self._layers()
+        embedding = self._embedding()
+        rows, width = (int(size) for size in embedding.shape)
+        self.hidden = int(self.value("hidden_size", "d_model", "n_embd", default=width))
+        self._read_norms(modules)
+        seen: set[int] = set()
+        layers = [self._layer(at, module, seen) for at, module in enumerate(modules)]
+        encoder = None
+        if self.translates:
+            self.windows = []
+            below = [
+                self._layer(at, module, seen, most_norms=2) for at, module in enumerate(self._layers("encoder"))
+            ]
+            if not all(map(_is_plain, below)):
+                raise self.unknown("its encoder")
+            encoder = Encoder(layers=tuple(below))
+        return self._around(layers, encoder, embedding, rows, seen)
+
+    def _layers(self, side: str = "") -> list[nn.Module]:
+        from torch import nn
+
+        side = side or ("decoder" if self.translates else "")
+        lists = [
+            list(module)
+            for name, module in self.model.named_modules()
+            if isinstance(module, nn.ModuleList)
+            and not re.search(r"\.\d+\.|vision|visual|audio", name)
+            and (side in name.split(".")) == bool(side)
+        ]
+        if not lists:
+            raise self.unknown("it has no list of layers, and so")
+        return max(lists, key=lambda modules: sum(_size(module) for module in modules))
+
+    def unknown(self, what: str) -> UsageError:
+        """Return the error for a model one of whose parts no step is known of."""
+        return refusal(
+            f"of {printable(self.kind)}, {what} is of a kind that no step is known of",
+            hint="give the model as model.py, whose steps are exported",
+        )
+
+    def _embedding(self) -> Tensor:
+        embedding = self.model.get_input_embeddings()  # type: ignore[operator]
+        weight: Tensor = embedding.weight
+        return weight
+
+    def _read_norms(self, modules: Sequence[nn.Module]) -> None:
+        for module in modules[0].modules():
+            named = type(module).__name__
+            if "Norm" in named and any(True for _ in module.parameters(recurse=False)):
+                is_layer = "RMS" not in named and getattr(module, "bias", None) is not None
+                self.norm = "layer" if is_layer or named in ("LayerNorm", "CohereLayerNorm") else "rms"
+                self.norm_bias = getattr(module, "bias", None) is not None
+                return
+        self.norm_weights = False
+
+    # Layers.
+
+    def _layer(self, at: int, module: nn.Module, seen: set[int], *, most_norms: int = 4) -> Layer:
+        total = 0
+        for weight in _stored(module):
+            if id(weight) in seen:
+                raise self.unknown("a layer, which shares weights with another,")
+            seen.add(id(weight))
+            total += weight.numel()
+        found = _Found()
+        for part in self._parts(module):
+            self._sort(part, at, found)
+        if found.cross is not None and not self.translates:
+            raise self.unknown("its attention on what an encoder reads")
+        mlp, products = self._joined(found)
+        mlp = mlp or self._loose_mlp(products)
+        norms = min(found.norms, most_norms)
+        return self._completed(self._assembled(found.mixers, mlp, found.cross, norms, products), total)
+
+    def _sort(self, part: _Part, at: int, found: _Found) -> None:
+        """Put a part to its like."""
+        kind = self._kind_of(part)
+        if kind == "norm":
+            found.norms += 1
+        elif kind == "experts":
+            found.mixtures += filter(None, [self._experts(part)])
+        elif kind == "mixer":
+            mixer = self._mixer(part, at)
+            if isinstance(mixer, Attention) and re.search(r"cross|encoder_attn|EncDec", part.name):
+                found.cross = mixer
+            else:
+                found.mixers.append(mixer)
+        elif kind == "mlp":
+            every = list(part.linears.values())
+            mlp = self._mlp(part)
+            if mlp is not None:
+                found.mlps.append((mlp, [one for one in every if one.name not in part.linears]))
+        found.products += part.linears.values()
+
+    def _parts(self, module: nn.Module) -> Iterator[_Part]:
+        from torch import nn
+
+        for name, child in module.named_children():
+            if not any(True for _ in child.parameters()):
+                continue
+            if isinstance(child, nn.ModuleList) or re.search(r"Layer(Self|Cross|FF)", type(child).__name__):
+                # A list, and what only wraps a part and its norm, is looked into (T5).
+                yield from (_renamed(part, f"{name}.") for part in self._parts(child))
+            else:
+                yield _Part(name=name, module=child, linears=_linears(child, f"{name}."))
+
+    def _kind_of(self, part: _Part) -> str:
+        weights, named = part.weights, type(part.module).__name__
+        if part.name in part.linears:
+            return "linear"
+        if all(len(shape) == 1 for shape in weights.values()) and not part.linears:
+            return "norm" if "orm" in named or "ln" in part.name else "vectors"
+        if any("experts" in name for name in weights) and not re.search("shared", part.name):
+            return "experts"
+        names = {name.rpartition(".")[2] for name in part.linears}
+        is_mixer = (
+            names & _FUSED
+            or "kv_b_proj" in names
+            or (names & _QUERY and names & _OUT)
+            or any(re.search(r"conv|A_log|time_decay|lru|recurrent", name) for name in weights)
+            or re.search(r"Attention|Attn|Mixer|DeltaNet", named)
+        )
+        return "mixer" if is_mixer else "mlp"
+
+    def _mixer(self, part: _Part, at: int) -> Mixer:
+        weights = part.weights
+        names = {name.rpartition(".")[2] for name in part.linears}
+        if (
+            any(name.endswith("A_log") and len(shape) > 1 for name, shape in weights.items())
+            and "x_proj" in names
+        ):
+            return self._mamba(part)
+        if any(name.endswith("A_log") for name in weights) and any(
+            name.endswith(".D") or name == "D" for name in weights
+        ):
+            return self._mamba2(part)
+        if any(name.endswith("kv_b_proj.weight") for name in weights):
+            return self._latent(part)
+        is_linear = re.search(r"conv|A_log|time_decay|lru|recurrent", " ".join(weights)) or re.search(
+            r"Lightning|Linear|Delta|Recurrent", type(part.module).__name__
+        )
+        return self._recurrence(part) if is_linear else self._attention(part, at) or self._recurrence(part)
+
+    def _attention(self, part: _Part, at: int) -> Attention | None:
+        out = part.named(_OUT) or next((n for n, one in part.linears.items() if one.outer == self.hidden), None)
+        if out is None:
+            return None
+        width, output = part.linears[out].inner, part.linears[out]
+        heads = int(
+            self.value("num_attention_heads", "n_head", "n_heads", "decoder_attention_heads", default=1)
+        )
+        size = part.number("head_dim", "head_size") or int(self.value("head_dim", default=0)) or width // heads
+        if width % size:
+            size = width // heads
+        heads = width // size
+        fused, query, key, value = (part.named(words) for words in (_FUSED, _QUERY, _KEY, _VALUE))
+        # The last layers may read what earlier ones keep: transformers' cache has nothing of them.
+        keeps = at < len(self.windows) or not self.value("num_kv_shared_layers")
+        window = self.windows[at] if at < len(self.windows) else 0
+        known: dict[str, Any] = {"has_keys": keeps}
+        if fused is not None:
+            one = part.linears[fused]
+            keys = max(1, (one.outer - width) // (2 * size))
+            known |= dict.fromkeys(("query_bias", "key_bias", "value_bias"), one.bias)
+            part.take(fused)
+        elif query is not None:
+            asked = part.linears[query]
+            if asked.outer < width:
+                return None
+            keys = (
+                part.linears[key].outer // size
+                if key
+                else int(self.value("num_key_value_heads", default=heads))
+            )
+            known |= {
+                "query_bias": asked.bias,
+                "key_bias": key is not None and part.linears[key].bias,
+                "value_bias": value is not None and part.linears[value].bias,
+                "has_values": value is not None or key is None,
+                "has_keys": key is not None and keeps,
+                "gate": max(0, asked.outer - width),
+            }
+            if key is not None and not keeps:
+                # Projections that are there and are not used: transformers builds them, files hold them.
+                part.take(*filter(None, (key, value)))
+            part.take(*filter(None, (query, key, value)))
+        else:
+            return None
+        part.take(out)
+        return Attention(
+            heads=heads,
+            key_heads=keys,
+            size=size,
+            window=window,
+            output_bias=output.bias,
+            rotary=self._rotary(size),
+            softcap=self.value("attn_logit_softcapping") is not None,
+            sinks=any(name.endswith("sinks") for name in part.weights),
+            **self._head_norms(part, heads, keys, size),
+            **known,
+        )
+
+    def _head_norms(self, part: _Part, heads: int, keys: int, size: int) -> dict[str, bool]:
+        for name, shape in part.weights.items():
+            if re.search(r"(q|query|k|key)_?(layer)?norm.*weight$|norm_q.*weight$", name):
+                if shape in ((heads, size), (keys, size)):
+                    return {"separate_norms": True}
+                elements = shape[-1] if len(shape) == 1 else 0
+                if elements == size:
+                    return {"head_norms": True}
+                return {"wide_norms": elements in (heads * size, keys * size)}
+        return {}
+
+    def _rotary(self, size: int) -> int:
+        table = self.value("rope_parameters", "rope_scaling")
+        theta = self.value("rope_theta", "rotary_emb_base", "rotary_dim")
+        if (table is None and theta is None) or self.value("alibi") is True:
+            return 0
+        share = self.value("partial_rotary_factor", "rotary_pct", default=1.0)
+        if isinstance(table, Mapping):
+            share = table.get("partial_rotary_factor", share)
+        return max(2, int(size * float(share)) // 2 * 2)
+
+    def _latent(self, part: _Part) -> LatentAttention:
+        query = part.named(frozenset({"q_b_proj", "q_proj"}))
+        rank = next((one.outer for name, one in part.linears.items() if name.endswith("q_a_proj")), 0)
+        up = next(one for name, one in part.linears.items() if name.endswith("kv_b_proj"))
+        down = next(one for name, one in part.linears.items() if re.search(r"kv_a_proj", name))
+        out = part.named(_OUT)
+        heads = int(self.value("num_attention_heads"))
+        if query is None or out is None:
+            raise self.unknown("its latent attention")
+        rotated, each = down.outer - up.inner, part.linears[query].outer // heads
+        value = part.linears[out].inner // heads
+        bias = part.linears[out].bias
+        part.take(*[name for name in part.linears if re.search(r"(q_a|q_b|q|kv_a|kv_b|o|out)_proj", name)])
+        return LatentAttention(
+            heads=heads,
+            query_rank=rank,
+            latent=up.inner,
+            rotated=rotated,
+            plain=each - rotated,
+            value_size=value,
+            bias=bias,
+        )
+
+    def _mamba(self, part: _Part) -> StateSpace:
+        weights = {name.rpartition(".")[0] + "." + name.rpartition(".")[2] if "." in name else name: shape
+                   for name, shape in part.weights.items()}  # fmt: skip
+        inner, state = weights["A_log"]
+        taps = weights["conv1d.weight"][-1]
+        rank = weights["dt_proj.weight"][-1]
+        bias = "in_proj.bias" in weights
+        part.take(*[name for name in part.linears if re.search(r"\.(in|x|dt|out)_proj$", name)])
+        return StateSpace(
+            inner=inner, state=state, taps=taps, rank=rank, bias=bias, conv_bias="conv1d.bias" in weights
+        )
+
+    def _mamba2(self, part: _Part) -> StateSpace:
+        weights = part.weights
+        heads, (channels, _, taps) = weights["A_log"][0], weights["conv1d.weight"]
+        inner = weights["out_proj.weight"][-1]
+        groups = part.number("n_groups", "num_groups") or int(
+            self.value("n_groups", "mamba_n_groups", default=1)
+        )
+        part.take(*[name for name in part.linears if re.search(r"\.(in|out)_proj$", name)])
+        return StateSpace(
+            inner=inner,
+            state=(channels - inner) // (2 * groups),
+            taps=taps,
+            rank=0,
+            heads=heads,
+            groups=groups,
+            bias="in_proj.bias" in weights,
+            conv_bias="conv1d.bias" in weights,
+        )
+
+    def _recurrence(self, part: _Part) -> Recurrence:
+        weights = part.weights
+        convolved = [shape for name, shape in weights.items() if "conv" in name and len(shape) == _STACK]
+        channels = sum(shape[0] for shape in convolved)
+        heads = part.number("num_v_heads", "num_heads", "num_attention_heads", "n_heads")
+        key = part.number("head_k_dim", "qk_head_dim", "head_dim")
+        value = part.number("head_v_dim", "v_head_dim", "head_dim")
+        products = tuple(part.linears.values())
+        part.linears.clear()
+        known: dict[str, Any] = {}
+        if any("time_decay" in name for name in weights):
+            # Numerator, denominator and greatest exponent, and the last token of both parts
+            # (transformers/models/rwkv/modeling_rwkv.py).
+            width = next(shape[-1] for name, shape in weights.items() if name.endswith("time_decay"))
+            known = {"heads": width, "value_size": 3, "shifted": 2 * self.hidden}
+        elif any("lru" in name for name in weights):
+            known = {"heads": channels, "value_size": 1}
+        elif heads and key and value:
+            known = {"heads": heads, "key_size": key, "value_size": value}
+        return Recurrence(
+            products=products,
+            convolved=channels,
+            taps=convolved[0][-1] if convolved else 0,
+            delta=any("A_log" in name for name in weights),
+            **known,
+        )
+
+    # What follows a mixer.
+
+    def _mlp(self, part: _Part) -> Mlp | None:
+        down = part.named(_DOWN) or next(
+            (n for n, one in part.linears.items() if one.outer == self.hidden), None
+        )
+        if down is None or part.linears[down].outer != self.hidden:
+            return None
+        inner = part.linears[down].inner
+        ups = [name for name, one in part.linears.items() if one.inner == self.hidden and name != down]
+        width = sum(part.linears[name].outer for name in ups)
+        if width not in (inner, 2 * inner):
+            return None
+        bias = part.linears[down].bias
+        part.take(down, *ups)
+        return Mlp(inner=inner, gated=width == 2 * inner, bias=bias, activation=self._activation())
+
+    def _activation(self) -> str:
+        word = self.value(
+            "hidden_act", "hidden_activation", "activation_function", "activation", default="silu"
+        )
+        return _ACTIVATIONS.get(str(word), "Gelu")
+
+    def _loose_mlp(self, loose: list[Product]) -> Mlp | None:
+        """A feed-forward part whose two layers stand in the layer itself (OPT, BART)."""
+        for up in loose:
+            for down in loose:
+                if up.name in ("fc1", "lin1") and down.name in ("fc2", "lin2"):
+                    loose.remove(up)
+                    loose.remove(down)
+                    return Mlp(inner=down.inner, gated=False, bias=down.bias, activation=self._activation())
+        return None
+
+    def _experts(self, part: _Part) -> Experts | None:
+        from torch import nn
+
+        weights = part.weights
+        stacked = {name: shape for name, shape in weights.items() if len(shape) == _STACK and "expert" in name}
+        chosen = next((int(n) for n in (self.value(key) for key in _CHOSEN) if isinstance(n, int) and n > 0), 1)
+        activation = self._activation()
+        bias = any(re.search(r"experts\..*bias$", name) for name in weights)
+        if stacked:
+            down = next((shape for name, shape in stacked.items() if re.search(r"down|w2|output", name)), None)
+            ups = [shape for name, shape in stacked.items() if not re.search(r"down|w2|output", name)]
+            if down is None or not ups:
+                return None
+            count = down[0]
+            inner = down[1] if down[2] == self.hidden else down[2]
+            gated = sum(shape[1] * shape[2] for shape in ups) == 2 * inner * self.hidden
+            expert = Mlp(inner=inner, gated=gated, bias=bias, activation=activation)
+        else:
+            lists = [
+                one
+                for name, one in part.module.named_modules()
+                if isinstance(one, nn.ModuleList | nn.ModuleDict)
+            ]
+            modules = [
+                one
+                for one in lists
+                if len(one) and "xpert" in type(next(iter(_members(one)))).__name__ + "xpert"
+            ]
+            if not modules:
+                return None
+            members = _members(max(modules, key=len))
+            count = len(members)
+            one = self._mlp(_Part(name="expert", module=members[0], linears=_linears(members[0], "expert.")))
+            if one is None:
+                return None
+            expert = one
+        part.take(*[name for name in part.linears if re.search(r"\.experts?\.", name)])
+        router = next(
+            (n for n, one in part.linears.items() if one.outer == count and one.inner == self.hidden), None
+        )
+        router_bias = router is not None and part.linears[router].bias
+        part.take(*filter(None, (router,)))
+        gate = next(
+            (name for name, one in part.linears.items() if one.outer == 1 and one.inner == self.hidden), None
+        )
+        part.take(*filter(None, (gate,)))
+        shared = self._mlp(part) if part.linears else None
+        return Experts(
+            count=count,
+            chosen=chosen,
+            expert=expert,
+            shared=shared,
+            shared_gate=gate is not None,
+            router_bias=router_bias,
+        )
+
+    def _joined(self, found: _Found) -> tuple[Mlp | Experts | None, list[Product]]:
+        """Experts, with what every token goes to besides where that is a part of its own; what is left."""
+        experts = found.mixtures[0] if found.mixtures else None
+        largest = max(found.mlps, key=lambda one: one[0].inner, default=None)
+        if experts is not None and experts.shared is not None:
+            largest = None
+        left = [*found.products, *(one for mlp in found.mlps if mlp is not largest for one in mlp[1])]
+        own = largest[0] if largest else None
+        return (own if experts is None else replace(experts, shared=experts.shared or own)), left
+
+    def _assembled(
+        self, mixers: Sequence[Mixer], mlp: Mlp | Experts | None, cross: Attention | None, norms: int,
+        products: Sequence[Product],
+    ) -> Layer:  # fmt: skip
+        if not mixers:
+            # A layer of feed-forward alone (Nemotron H): it keeps nothing.
+            mixers = [Recurrence(products=())]
+        flag = self.value("use_parallel_residual", "parallel_attn", default=False)
+        parallel = mlp is not None and cross is None and (flag is True or norms == 1)
+        number = 1 if mlp is None else 3 if cross is not None else 4 if norms > _AROUND else 2
+        if parallel:
+            number = max(1, min(2, norms))
+        return Layer(
+            mixer=mixers[0],
+            beside=mixers[1] if len(mixers) > 1 else None,
+            mlp=mlp,
+            cross=cross,
+            norms=number,
+            parallel=parallel,
+            products=tuple(products),
+        )
+
+    def _completed(self, layer: Layer, total: int) -> Layer:
+        """The layer with what its known parts leave of its weights."""
+        around = Architecture(
+            name="",
+            family="",
+            hidden=self.hidden,
+            vocabulary=0,
+            layers=(),
+            norm=self.norm,
+            norm_bias=self.norm_bias,
+            norm_weights=self.norm_weights,
+        )
+        left = total - layer_parameters(layer, around)
+        if left < -total * _SLACK:
+            raise self.unknown("a layer")
+        return replace(layer, vectors=max(0, left))
+
+    # Around the layers.
+
+    def _around(
+        self, layers: list[Layer], encoder: Encoder | None, embedding: Tensor, rows: int, seen: set[int]
+    ) -> Architecture:
+        from torch import nn
+
+        head = getattr(self.model, "get_output_embeddings", lambda: None)()
+        weight = getattr(head, "weight", None)
+        tied = weight is embedding or (weight is None and bool(self.value("tie_word_embeddings", default=True)))
+        known = {id(embedding), id(weight)}
+        width = int(embedding.shape[1])
+        tables, products, positions = list[Product](), list[Product](), 0
+        for path, module in self.model.named_modules():
+            own = getattr(module, "weight", None)
+            if not isinstance(own, nn.Parameter) or id(own) in known | seen or own.ndim != _MATRIX:
+                continue
+            known.add(id(own))
+            if isinstance(module, nn.Embedding) and own.shape[1] == self.hidden and re.search(r"pos|wpe", path):
+                positions += int(own.shape[0])
+            elif isinstance(module, nn.Embedding):
+                tables.append(Product(name=path, inner=int(own.shape[0]), outer=int(own.shape[1])))
+            else:
+                products += _linears(module, f"{path}.").values()
+        if width != self.hidden:
+            # From the embedding's width and back to it (OPT 350M), which the shape has already.
+            products = [one for one in products if {one.inner, one.outer} != {width, self.hidden}]
+        every = sum({id(one): one.numel() for one in _stored(self.model)}.values())
+        if weight is None and not tied:
+            # A model that has no head of its own here.
+            every += rows * width
+        longest = self.value(
+            "max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "context_length", default=0
+        )
+        made = Architecture(
+            name="",
+            family="",
+            hidden=self.hidden,
+            vocabulary=rows,
+            layers=tuple(layers),
+            norm=self.norm,
+            norm_bias=self.norm_bias,
+            norm_weights=self.norm_weights,
+            tied=tied,
+            head_bias=getattr(head, "bias", None) is not None,
+            head_softcap=self.value("final_logit_softcapping") is not None,
+            position_table=positions,
+            longest=longest if isinstance(longest, int) and longest > 0 else 0,
+            embedding_size=width if width != self.hidden else 0,
+            tables=tuple(tables),
+            products=tuple(products),
+            encoder=encoder,
+        )
+        left = every - parameters(made)
+        if abs(left) > _SLACK * every and left < 0:
+            raise self.unknown("what stands around its layers")
+        return replace(made, vectors=max(0, left))
+
+
+def _is_plain(layer: Layer) -> bool:
+    """Whether a layer is attention and a feed-forward part, which is all that an encoder's step has."""
+    return isinstance(layer.mixer, Attention) and isinstance(layer.mlp, Mlp) and not layer.products
+
+
+# Axes of a matrix, of a stack of experts, and of a causal convolution.
+_MATRIX, _STACK = 2, 3
+# Norms of a layer beyond which they stand around both of its parts.
+_AROUND = 3
+# Of a layer's weights, what a part that was taken for another may miss.
+_SLACK = 0.002
+
+
+def _renamed(part: _Part, prefix: str) -> _Part:
+    """Return a part under its name one level up."""
+    linears = {
+        f"{prefix}{name}": replace(one, name=f"{prefix}{one.name}") for name, one in part.linears.items()
+    }
+    return _Part(name=f"{prefix}{part.name}", module=part.module, linears=linears)
+
+
+def _members(modules: Any) -> list[nn.Module]:
+    return list(modules.values()) if hasattr(modules, "values") else list(modules)
+
+
+def _stored(module: nn.Module) -> Iterator[Tensor]:
+    """What a file holds: parameters, and buffers that are saved with them."""
+    held = set(module.state_dict(keep_vars=True))
+    yield from module.parameters()
+    yield from (one for name, one in module.named_buffers() if name in held)
+
+
+def _size(module: nn.Module) -> int:
+    return sum(one.numel() for one in module.parameters())
