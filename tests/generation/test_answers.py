@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 import pytest
-from tiny_configurations import TINY
+from tiny_configurations import EVERY, TINY
 from tiny_models import LLAMA_2_7B, LLAMA_3_70B, folder, model
 
 from analyzer import analyze_generation
@@ -477,13 +477,14 @@ def test_weights_with_a_scale_for_each_block_make_experts_take_longer(
 
 WELL_KNOWN = (
     "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "gpt2", "gpt_neox", "falcon",
-    "mixtral", "deepseek_v3", "gpt_oss", "mamba", "t5", "whisper",
+    "mixtral", "deepseek_v3", "gpt_oss", "mamba", "t5", "whisper", "qwen3_next", "gemma3n_text", "falcon_h1",
+    "bart",
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("case", WELL_KNOWN)
 def test_every_family_has_an_answer_in_every_format(case: str, tmp_path: Path) -> None:
-    found = asked(tmp_path, TINY[case], gpu="l4", output_tokens=5, prompt=5, batch=2, weights="int8")
+    found = asked(tmp_path, EVERY[case], gpu="l4", output_tokens=5, prompt=5, batch=2, weights="int8")
     assert found.generation is not None
     assert 0 < found.generation.tpot_low_s < found.generation.tpot_s < found.generation.tpot_high_s
     # A page takes as long as all else: those of a cache, of a state and of a source.

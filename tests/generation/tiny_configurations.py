@@ -9,6 +9,7 @@ import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoModelForSpeechSeq2Seq
 
 from analyzer.generation.architecture import Architecture
+from analyzer.generation.configurations.families import FAMILIES
 from analyzer.generation.configurations.hugging_face import architecture_of
 
 Config = dict[str, Any]
@@ -69,7 +70,7 @@ T5 = {
     "model_type": "t5", "vocab_size": 96, "d_model": 32, "d_kv": 6, "d_ff": 48, "num_layers": 2, "num_heads": 4,
     "num_decoder_layers": 3, "decoder_start_token_id": 0,
 }  # fmt: skip
-TINY: dict[str, Config] = {
+EVERY: dict[str, Config] = {
     "bloom": {"model_type": "bloom", "vocab_size": 96, "hidden_size": 32, "n_layer": 2, "n_head": 4},
     "cohere": tiny("cohere", use_qk_norm=True),
     "deepseek_v2": tiny("deepseek_v2", **LATENT),
@@ -144,8 +145,7 @@ MAMBA2: Config = {
 }  # fmt: skip
 KINDS = ["linear_attention", "full_attention"]
 WINDOWS = ["sliding_attention", "full_attention"]
-# Families that have no reader here: transformers builds them, and their modules are read.
-BUILT: dict[str, Config] = {
+EVERY |= {
     "afmoe": tiny(
         "afmoe",
         head_dim=8,
@@ -311,7 +311,9 @@ BUILT: dict[str, Config] = {
     "seed_oss": tiny("seed_oss", head_dim=8),
     "smollm3": tiny("smollm3"),
 }
-EVERY = TINY | BUILT
+TINY = {case: raw for case, raw in EVERY.items() if raw["model_type"] in FAMILIES}
+# Families that have no reader here: transformers builds them, and their modules are read.
+BUILT = {case: raw for case, raw in EVERY.items() if case not in TINY}
 # As Falcon 40B, for which transformers' cache holds more than there is to hold: it has a test of its own.
 COPYING = {**FALCON, "num_kv_heads": 2, "new_decoder_architecture": True}
 AUTO = {"bart": AutoModelForSeq2SeqLM, "t5": AutoModelForSeq2SeqLM, "whisper": AutoModelForSpeechSeq2Seq}

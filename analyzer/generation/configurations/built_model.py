@@ -53,6 +53,24 @@ def known_families() -> tuple[str, ...] | None:
     return tuple(CONFIG_MAPPING)
 
 
+def builds_generator(kind: str) -> bool:
+    """Return whether transformers is here and has a class of this ``model_type`` that generates text."""
+    try:
+        from transformers.models.auto import modeling_auto as names
+    except ImportError:
+        return False
+    generating = {
+        *names.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        *names.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+        *names.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+    }
+    # Encoders are in the first of them too.
+    encoders = set(names.MODEL_FOR_MASKED_LM_MAPPING_NAMES) - set(
+        names.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
+    )
+    return kind in generating - encoders
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltModel:
     """What transformers makes of a configuration.
@@ -353,6 +371,12 @@ class _Reader:
                 self.norm_bias = getattr(module, "bias", None) is not None
                 return
         self.norm_weights = False
+
+    def _has_final_norm(self, seen: set[int]) -> bool:
+        """Whether a norm stands behind the layers; where none has weights, as usual."""
+        norms = [module for module in self.model.modules() if "Norm" in type(module).__name__]
+        around = [one for one in norms if not any(id(weight) in seen for weight in one.parameters())]
+        return not self.norm_weights or any(True for one in around for _ in one.parameters())
 
     # Layers.
 
@@ -784,6 +808,7 @@ class _Reader:
             norm=self.norm,
             norm_bias=self.norm_bias,
             norm_weights=self.norm_weights,
+            final_norm=self._has_final_norm(seen),
             tied=tied,
             head_bias=getattr(head, "bias", None) is not None,
             head_softcap=self.value("final_logit_softcapping") is not None,

@@ -195,24 +195,6 @@ def _qwen_mlps(values: Values, experts: Experts) -> list[Mlp | Experts]:
     ]
 
 
-def _qwen2_moe(values: Values) -> Architecture:
-    upto, bias = values.count_or_none("max_window_layers", 28), values.flag("qkv_bias", True)
-    windows = _qwen_windows(values, lambda layer: layer % 2 == 0 and layer < upto)
-    experts = Experts(
-        count=values["experts"],
-        chosen=values["chosen"],
-        expert=_mlp(values, inner=values["expert"]),
-        shared=_mlp(values, inner=values["shared"]),
-        shared_gate=True,
-    )
-    mlps = _qwen_mlps(values, experts)
-    layers = [
-        Layer(mixer=_attention(values, window=one, bias=bias), mlp=mlp)
-        for one, mlp in zip(windows, mlps, strict=True)
-    ]
-    return _decoder(values, layers)
-
-
 def _qwen3_moe(values: Values) -> Architecture:
     windows = _qwen_windows(values, _everywhere)
     expert = _mlp(values, inner=values["expert"])
@@ -260,15 +242,6 @@ def _gemma3(values: Values) -> Architecture:
     return _later_gemma(values, windows, softcap=False, head_norms=True)
 
 
-def _phi(values: Values) -> Architecture:
-    attention = _attention(
-        values, bias=True, output_bias=True, rotated=0.5, head_norms=values.flag("qk_layernorm", False)
-    )
-    mlp = _mlp(values, gated=False, bias=True, default="gelu_new")
-    layer = Layer(mixer=attention, mlp=mlp, norms=1, parallel=True)
-    return _decoder(values, [layer] * values["layers"], norm="layer", head_bias=True)
-
-
 def _gpt2(values: Values) -> Architecture:
     attention = _attention(values, key_heads=values["heads"], bias=True, output_bias=True, rotated=0.0)
     inner = values.count("n_inner", 4 * values["hidden"])
@@ -277,60 +250,10 @@ def _gpt2(values: Values) -> Architecture:
     return _decoder(values, layers, tied=True, norm="layer", position_table=values["longest"])
 
 
-def _gptj(values: Values) -> Architecture:
-    attention = _attention(values, key_heads=values["heads"], rotated=0.0)
-    attention = Attention(
-        heads=attention.heads,
-        key_heads=attention.key_heads,
-        size=attention.size,
-        rotary=values.count_or_none("rotary_dim", 64) or attention.size,
-    )
-    inner = values.count("n_inner", 4 * values["hidden"])
-    mlp = _mlp(values, inner=inner, gated=False, bias=True, key="activation_function", default="gelu_new")
-    layer = Layer(mixer=attention, mlp=mlp, norms=1, parallel=True)
-    return _decoder(values, [layer] * values["layers"], norm="layer", head_bias=True)
-
-
-def _gpt_neox(values: Values) -> Architecture:
-    bias = values.flag("attention_bias", True)
-    rotated = values.share("rotary_pct", 0.25)
-    attention = _attention(values, key_heads=values["heads"], bias=bias, output_bias=bias, rotated=rotated)
-    mlp = _mlp(values, gated=False, bias=True, default="gelu")
-    layer = Layer(mixer=attention, mlp=mlp, parallel=values.flag("use_parallel_residual", True))
-    return _decoder(values, [layer] * values["layers"], norm="layer")
-
-
-def _falcon(values: Values) -> Architecture:
-    heads, bias = values["heads"], values.flag("bias", False)
-    grouped, alibi = values.flag("new_decoder_architecture", False), values.flag("alibi", False)
-    parallel = values.flag("parallel_attn", True)
-    shared = values.flag("multi_query", True) and not grouped
-    key_heads = 1 if shared else values.count("num_kv_heads", heads)
-    attention = _attention(
-        values, key_heads=key_heads, bias=bias, output_bias=bias, rotated=0.0 if alibi else 1.0
-    )
-    inner = values.count("ffn_hidden_size", 4 * values["hidden"])
-    mlp = _mlp(values, inner=inner, gated=False, bias=bias, key="activation", default="gelu")
-    norms = values.count("num_ln_in_parallel_attn", 2 if grouped else 1) if parallel else 2
-    layer = Layer(mixer=attention, mlp=mlp, norms=norms, parallel=parallel or grouped)
-    longest = 0 if alibi else values.count("max_position_embeddings", 2048)
-    return _decoder(values, [layer] * values["layers"], tied=True, norm="layer", longest=longest)
-
-
 def _mixtral(values: Values) -> Architecture:
     experts = Experts(count=values["experts"], chosen=values["chosen"], expert=_mlp(values))
     windows = _windows(values, _everywhere)
     return _decoder(values, [Layer(mixer=_attention(values, window=one), mlp=experts) for one in windows])
-
-
-def _phimoe(values: Values) -> Architecture:
-    bias = values.flag("attention_bias", False)
-    experts = Experts(count=values["experts"], chosen=values["chosen"], expert=_mlp(values))
-    layers = [
-        Layer(mixer=_attention(values, window=one, bias=bias, output_bias=bias), mlp=experts)
-        for one in _windows(values, _everywhere)
-    ]
-    return _decoder(values, layers, norm="layer", head_bias=values.flag("lm_head_bias", False))
 
 
 def _latent(values: Values, *, chosen: int = 0, indexer: Indexer | None = None) -> LatentAttention:
@@ -503,69 +426,6 @@ def _whisper(values: Values) -> Architecture:
     )
 
 
-def _opt(values: Values) -> Architecture:
-    bias = values.flag("enable_bias", True)
-    attention = _attention(values, key_heads=values["heads"], bias=bias, output_bias=bias, rotated=0.0)
-    mlp = _mlp(values, gated=False, bias=bias, key="activation_function", default="relu")
-    width = values.count("word_embed_proj_dim", values["hidden"])
-    final = values.flag("do_layer_norm_before", True) and not values.flag("_remove_final_layer_norm", False)
-    return _decoder(
-        values,
-        [Layer(mixer=attention, mlp=mlp)] * values["layers"],
-        tied=True,
-        norm="layer",
-        norm_weights=values.flag("layer_norm_elementwise_affine", True),
-        final_norm=final,
-        embedding_size=width if width != values["hidden"] else 0,
-        # The first two rows are those of padding (OPTLearnedPositionalEmbedding).
-        position_table=values["longest"] + 2,
-    )
-
-
-def _bloom(values: Values) -> Architecture:
-    attention = _attention(values, key_heads=values["heads"], bias=True, output_bias=True, rotated=0.0)
-    mlp = Mlp(inner=4 * values["hidden"], gated=False, bias=True, activation="Gelu")
-    layers = [Layer(mixer=attention, mlp=mlp)] * values["layers"]
-    return _decoder(values, layers, tied=True, norm="layer", embedding_norm=True)
-
-
-def _starcoder2(values: Values) -> Architecture:
-    bias = values.flag("use_bias", True)
-    mlp = _mlp(values, gated=False, bias=bias, default="gelu_pytorch_tanh")
-    layers = [
-        Layer(mixer=_attention(values, window=one, bias=bias, output_bias=bias), mlp=mlp)
-        for one in _windows(values, _everywhere)
-    ]
-    return _decoder(values, layers, tied=True, norm="layer")
-
-
-def _stablelm(values: Values) -> Architecture:
-    attention = _attention(
-        values,
-        bias=values.flag("use_qkv_bias", False),
-        rotated=0.25,
-        separate_norms=values.flag("qk_layernorm", False),
-    )
-    parallel = values.flag("use_parallel_residual", False)
-    layer = Layer(mixer=attention, mlp=_mlp(values), norms=1 if parallel else 2, parallel=parallel)
-    return _decoder(values, [layer] * values["layers"], norm="layer")
-
-
-def _olmo2(values: Values) -> Architecture:
-    bias = values.flag("attention_bias", False)
-    attention = _attention(values, bias=bias, output_bias=bias, wide_norms=True)
-    return _decoder(values, [Layer(mixer=attention, mlp=_mlp(values))] * values["layers"])
-
-
-def _cohere(values: Values) -> Architecture:
-    bias = values.flag("attention_bias", False)
-    attention = _attention(
-        values, bias=bias, output_bias=bias, separate_norms=values.flag("use_qk_norm", False)
-    )
-    layer = Layer(mixer=attention, mlp=_mlp(values), norms=1, parallel=True)
-    return _decoder(values, [layer] * values["layers"], tied=True, norm="layer", norm_bias=False)
-
-
 _USUAL = {
     "vocabulary": "vocab_size",
     "hidden": "hidden_size",
@@ -625,27 +485,19 @@ _WHISPER = {
     "source": "max_source_positions",
     "channels": "num_mel_bins",
 }
-_PLAIN = {word: _USUAL[word] for word in ("vocabulary", "hidden", "layers", "heads")}
 _OF_GPT = {"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head"}
-_FROM_GPT = {key: usual for usual, key in _OF_GPT.items()} | {"n_embed": "hidden_size"}
 _RENAMED_EXPERTS = {"num_local_experts": "num_experts"}
 
 FAMILIES: Mapping[str, Family] = {
-    "bloom": Family(build=_bloom, names=_PLAIN, aliases=_FROM_GPT),
-    "cohere": Family(build=_cohere, names=_USUAL),
     "deepseek_v2": Family(build=_deepseek_v2, names=_DEEPSEEK),
     "deepseek_v3": Family(build=_deepseek_v3, names=_DEEPSEEK),
     "deepseek_v32": Family(build=_sparse_deepseek, names=_INDEXED),
-    "falcon": Family(build=_falcon, names=_PLAIN, aliases=_FROM_GPT),
     "gemma": Family(build=_gemma, names=_SIZED),
     "gemma2": Family(build=_gemma2, names=_SIZED | {"window": "sliding_window"}),
     "gemma3_text": Family(build=_gemma3, names=_SIZED | {"window": "sliding_window"}),
     "glm_moe_dsa": Family(build=_sparse_deepseek, names=_INDEXED),
     "gpt2": Family(build=_gpt2, names=_GPT, aliases=_OF_GPT),
-    "gpt_neox": Family(build=_gpt_neox, names=_USUAL),
     "gpt_oss": Family(build=_gpt_oss, names=_SIZED | _MIXTRAL | {"window": "sliding_window"}),
-    "gptj": Family(build=_gptj, names=_GPT, aliases=_OF_GPT),
-    "granite": Family(build=_llama, names=_USUAL),
     "kimi_k2": Family(build=_deepseek_v3, names=_DEEPSEEK, like="deepseek_v3"),
     "llama": Family(build=_llama, names=_USUAL),
     "llama4_text": Family(build=_llama4, names=_SIZED | _MIXTRAL | {"dense": "intermediate_size_mlp"}),
@@ -660,21 +512,10 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "mistral": Family(build=_mistral, names=_GROUPED),
     "mixtral": Family(build=_mixtral, names=_MIXTRAL),
-    "olmo2": Family(build=_olmo2, names=_USUAL),
-    "opt": Family(build=_opt, names=_USUAL | {"inner": "ffn_dim"}),
-    "phi": Family(build=_phi, names=_USUAL),
     "phi3": Family(build=_phi3, names=_USUAL),
-    "phimoe": Family(build=_phimoe, names=_MIXTRAL),
     "qwen2": Family(build=_qwen2, names=_USUAL),
-    "qwen2_moe": Family(
-        build=_qwen2_moe,
-        names=_QWEN_MOE | {"shared": "shared_expert_intermediate_size"},
-        aliases=_RENAMED_EXPERTS,
-    ),
     "qwen3": Family(build=_qwen3, names=_SIZED),
     "qwen3_moe": Family(build=_qwen3_moe, names=_QWEN_MOE, aliases=_RENAMED_EXPERTS),
-    "stablelm": Family(build=_stablelm, names=_GROUPED),
-    "starcoder2": Family(build=_starcoder2, names=_GROUPED),
     # Trained, and published, in float32.
     "t5": Family(build=_t5, names=_T5, dtype="float32"),
     "whisper": Family(build=_whisper, names=_WHISPER, dtype="float32"),

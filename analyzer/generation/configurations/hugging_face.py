@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from analyzer.generation.architecture import Architecture
-from analyzer.generation.configurations.built_model import built_model
+from analyzer.generation.configurations.built_model import builds_generator, built_model
 from analyzer.generation.configurations.families import FAMILIES, TEXT_PARTS, Family
 from analyzer.generation.configurations.values import Values, refusal
 from analyzer.loading.configuration_file import (
@@ -58,7 +58,8 @@ def generates(config: Mapping[str, Any]) -> bool:
     name = class_of(config)
     if name is not None and not name.endswith("Model"):
         return names_generation(config)
-    return _text_part(config)[0] in FAMILIES if isinstance(config.get("model_type"), str) else True
+    kind = config.get("model_type")
+    return not isinstance(kind, str) or _text_part(config)[0] in FAMILIES or builds_generator(kind)
 
 
 def _text_part(config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any], tuple[str, ...]]:

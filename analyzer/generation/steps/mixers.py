@@ -238,9 +238,12 @@ def _remembered(writer: StepWriter, mixer: Recurrence, path: str, source: Tensor
     past, present = writer.state(path, "recurrent", (batch, heads, key, value), DTYPES["float32"])
     query, keys = (writer.fitted(source, heads * key) for _ in range(2))
     values = writer.fitted(source, heads * value)
+    by_head = writer.fitted(source, heads)
+    decay = writer.op("Neg", [writer.op("Softplus", [by_head], shape_of(by_head))], shape_of(by_head))
+    share = [writer.op("Sigmoid", [by_head], shape_of(by_head))] if mixer.delta else []
     return writer.microsoft(
-        "LinearAttention", [query, keys, values, past], shape_of(values), more=[present], q_num_heads=heads,
-        kv_num_heads=heads, update_rule="gated_delta" if mixer.delta else "gated",
+        "LinearAttention", [query, keys, values, past, decay, *share], shape_of(values), more=[present],
+        q_num_heads=heads, kv_num_heads=heads, update_rule="gated_delta" if mixer.delta else "gated",
     )  # fmt: skip
 
 
