@@ -28,7 +28,7 @@ from tiny_configurations import (
     shape,
     usual,
 )
-from transformers import DynamicCache, EncoderDecoderCache
+from transformers import CONFIG_MAPPING, DynamicCache, EncoderDecoderCache
 from transformers.cache_utils import DynamicSlidingWindowLayer
 
 from analyzer.errors import UsageError
@@ -309,7 +309,7 @@ def test_layers_and_what_is_around_them_add_up() -> None:
 
 def test_windows_stand_where_the_family_puts_them() -> None:
     def windows(case: str, **more: object) -> list[int]:
-        layers = shape({**TINY[case], **more}).layers
+        layers = shape({**EVERY[case], **more}).layers
         return [layer.mixer.window for layer in layers if isinstance(layer.mixer, Attention)]
 
     assert windows("gemma2") == [WINDOW, 0]
@@ -322,7 +322,7 @@ def test_windows_stand_where_the_family_puts_them() -> None:
 
 def test_experts_stand_where_the_family_puts_them() -> None:
     def sparse(case: str) -> list[bool]:
-        return [isinstance(layer.mlp, Experts) for layer in shape(TINY[case]).layers]
+        return [isinstance(layer.mlp, Experts) for layer in shape(EVERY[case]).layers]
 
     assert sparse("deepseek_v3") == [False, True]
     assert sparse("qwen2_moe") == [False, True]
@@ -346,7 +346,8 @@ def test_a_layer_that_shares_an_earlier_choice_of_keys_has_no_indexer() -> None:
 def test_of_a_model_that_sees_the_text_part_is_taken_and_said_to_be(kind: str) -> None:
     part = TINY[TEXT_PARTS[kind]]
     unnamed = {key: value for key, value in part.items() if key != "model_type"}
-    whole = shape({"model_type": kind, "text_config": unnamed, "vision_config": {"hidden_size": 1}})
+    said = {"tie_word_embeddings": shape(part).tied, "vision_config": {"hidden_size": 1}}
+    whole = shape({"model_type": kind, "text_config": unnamed, **said})
     assert replace(whole, notes=()) == shape(part)
     assert kind in whole.notes[0]
 
@@ -373,6 +374,13 @@ def test_the_model_around_a_text_part_says_whether_its_head_is_the_embedding(kin
     biases = 0 if kind == "mistral3" else 32 + 2 * 16
     layer = 2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 48 + 2 * 32 + biases
     assert parameters(found) == 2 * layer + 32 + (1 if tied else 2) * 96 * 32
+
+
+@pytest.mark.parametrize("kind", ["gemma3", "llava", "mistral3"])
+def test_where_nothing_says_so_the_class_around_a_text_part_ties_its_head_or_not(kind: str) -> None:
+    part = {key: value for key, value in TINY[TEXT_PARTS[kind]].items() if key != "tie_word_embeddings"}
+    theirs = CONFIG_MAPPING[kind](text_config=part).tie_word_embeddings
+    assert shape({"model_type": kind, "text_config": part}).tied == theirs
 
 
 # Sizes of published configurations, and the weights that the models' pages or reports state; of those that see,

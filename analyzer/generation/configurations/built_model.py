@@ -71,6 +71,24 @@ def builds_generator(kind: str) -> bool:
     return kind in generating - encoders
 
 
+def tied_around(values: Mapping[str, Any], kind: str) -> bool | None:
+    """Return whether the class of a model around a text part ties its head; None where nothing says so.
+
+    Args:
+        values: The whole configuration.
+        kind: Its ``model_type``.
+    """
+    if kind not in (known_families() or ()):
+        return None
+    try:
+        check_sizes(values)
+        with _refusing(kind):
+            tied = getattr(_configuration(values, kind), "tie_word_embeddings", None)
+    except UsageError:  # said where it is read for good
+        return None
+    return tied if isinstance(tied, bool) else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltModel:
     """What transformers makes of a configuration.
@@ -99,7 +117,7 @@ def built_model(values: Mapping[str, Any], kind: str) -> BuiltModel:
     if families is None:
         raise refusal(
             f"the model is of a family that transformers alone knows: {printable(kind)}",
-            hint=f"{PIP_LINE} lets it be built without weights",
+            hint=f"transformers builds it without weights: {PIP_LINE}",
         )
     if kind not in families:
         close = nearest(kind, families)

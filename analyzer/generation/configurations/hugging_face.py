@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from analyzer.generation.architecture import Architecture
-from analyzer.generation.configurations.built_model import builds_generator, built_model
+from analyzer.generation.configurations.built_model import builds_generator, built_model, tied_around
 from analyzer.generation.configurations.families import FAMILIES, TEXT_PARTS, Family
 from analyzer.generation.configurations.values import Values, refusal
 from analyzer.loading.configuration_file import (
@@ -75,9 +75,11 @@ def _text_part(config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any], tuple
     own = part.get("model_type", TEXT_PARTS.get(kind))
     if not isinstance(own, str):
         return kind, config, ()
-    if config.get("tie_word_embeddings") is not None:
-        # The model around the text part has the head.
-        part = {**part, "tie_word_embeddings": config["tie_word_embeddings"]}
+    # The model around the text part has the head: the file says whether it is the embedding, else its class.
+    tied = config.get("tie_word_embeddings")
+    tied = tied_around(config, kind) if tied is None else tied
+    if tied is not None:
+        part = {**part, "tie_word_embeddings": tied}
     return own, part, (_TEXT_ALONE.format(printable(kind)),)
 
 

@@ -117,6 +117,7 @@ def names_of(role: str, layer: int) -> tuple[str, ...]:
     others = _ALIASES.get(role, ())
     if role.startswith("mlp.shared_expert."):
         others = tuple(role.replace("mlp.shared_expert", place, 1) for place in _SHARED)
+        others += ("shared_mlp.output_linear" if role.endswith("down_proj") else "shared_mlp.input_linear",)
     elif role.startswith("mixer."):
         others = (role.replace("mixer.", "mamba.", 1),)
     # A mixture's own name is none of a published file, where its experts are modules of their own.
