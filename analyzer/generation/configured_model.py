@@ -117,8 +117,8 @@ class ConfiguredModel:
         return tuple(width for width in (1, 2, 4, 8) if self._divides(width))
 
     def _divides(self, width: int) -> bool:
-        heads = [getattr(layer.mixer, "heads", None) for layer in self.architecture.layers]
-        return all(count is None or count % width == 0 for count in heads)
+        mixers = [mixer for layer in self.architecture.layers for mixer in mixers_of(layer)]
+        return all(mixer.heads % width == 0 for mixer in mixers)
 
     def check(self, width: int) -> None:
         """Refuses a width that does not divide the query heads.

@@ -28,8 +28,15 @@ from tiny_configurations import (
     shape,
     usual,
 )
-from transformers import CONFIG_MAPPING, DynamicCache, EncoderDecoderCache
+from transformers import (
+    CONFIG_MAPPING,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    DynamicCache,
+    EncoderDecoderCache,
+)
 from transformers.cache_utils import DynamicSlidingWindowLayer
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from analyzer.errors import UsageError
 from analyzer.generation.architecture import Attention, Experts, LatentAttention, StateSpace
@@ -468,6 +475,30 @@ FULL_SIZE: dict[str, tuple[Config, float, float]] = {
 def test_models_that_transformers_builds_have_as_many_weights_as_published(model: str) -> None:
     config, count, within = FULL_SIZE[model]
     assert parameters(architecture_of(config, name=model)) == pytest.approx(count, rel=within)
+
+
+def test_every_family_of_transformers_is_counted_to_the_weight_or_refused_with_a_reason() -> None:
+    """All of its causal language models, in the sizes that their classes have by themselves."""
+    wrong, refused_kinds = [], []
+    for kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        try:
+            found = architecture_of({"model_type": kind}, name=kind)
+        except UsageError as error:
+            assert error.hint
+            refused_kinds.append(kind)
+            continue
+        config = CONFIG_MAPPING[kind]()
+        if not config.is_encoder_decoder:
+            config = config.get_text_config(decoder=True)
+        auto = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+        with torch.device("meta"):
+            model = auto.from_config(config)
+        count = sum(one.numel() for one in model.parameters())
+        if parameters(found) != pytest.approx(count, rel=5e-3):
+            wrong.append((kind, parameters(found), count))
+    assert not wrong
+    # Encoders, models whose default sizes build no model, and layers of kinds that no step is known of.
+    assert len(refused_kinds) < len(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES) / 4
 
 
 def test_only_layers_of_attention_keep_more_for_a_longer_text() -> None:

@@ -438,7 +438,9 @@ ODD: list[Any] = [
 def test_any_value_ends_in_a_size_or_one_message(case: str) -> None:
     told = (CASES | OF_MIXTURES)[case][0]
     nested: list[tuple[str, ...]] = [(key,) for key in told]
-    nested += [(key, inner) for key, value in told.items() if isinstance(value, dict) for inner in value]
+    inner = [(key, one, value[one]) for key, value in told.items() if isinstance(value, dict) for one in value]
+    nested += [(key, one) for key, one, _ in inner]
+    nested += [(key, one, last) for key, one, value in inner if isinstance(value, dict) for last in value]
     for path, value in itertools.product(nested, ODD):
         changed = copy.deepcopy(told)
         place = changed

@@ -317,14 +317,17 @@ def _gptq(told: Config) -> Quantisation:
     if lists is not None and not isinstance(lists, list | tuple):
         raise _wrong("modules_in_block_to_quantize", lists)
     within = [name for names in lists or () for name in (names if isinstance(names, list) else [names])]
-    own = told.get("extra_config")
-    extra = _named(told, "extra_config", lambda v: None if v.get("bits", 4) >= 16 else read(v)) if own else ()
+    # AutoRound: 16 bits and more are floats.
+    extra = _named(told, "extra_config", lambda own: None if own.get("bits") in _FLOAT_BITS else read(own))
     rules = (*dynamic, *extra, *_but(told))
     default = read({})
     if within:
-        rules = (*rules, Rule(patterns=_patterns({"modules_in_block_to_quantize": within},
-                                                 "modules_in_block_to_quantize"), storage=default))  # fmt: skip
+        key = "modules_in_block_to_quantize"
+        rules = (*rules, Rule(patterns=_patterns({key: within}, key), storage=default))
     return Quantisation(default=None if within else default, rules=rules, head=told.get("lm_head") is True)
+
+
+_FLOAT_BITS = (16, 32)
 
 
 def _auto_round(told: Config) -> Quantisation:

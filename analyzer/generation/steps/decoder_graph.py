@@ -30,6 +30,7 @@ from analyzer.generation.architecture import (
 from analyzer.generation.steps import latent_attention, mixers
 from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
 from analyzer.generation.steps.step_writer import StepWriter, shape_of
+from analyzer.generation.weights import mixers_of
 from analyzer.graph import Graph, Tensor
 
 
@@ -92,9 +93,9 @@ def check_width(architecture: Architecture, width: int) -> None:
     Raises:
         UsageError: The width does not divide the query heads.
     """
-    for layer in architecture.layers:
-        heads = getattr(layer.mixer, "heads", None)
-        if heads is not None and heads % width:
+    for mixer in (mixer for layer in architecture.layers for mixer in mixers_of(layer)):
+        heads = mixer.heads
+        if heads % width:
             possible = [str(size) for size in range(1, 9) if heads % size == 0]
             raise UsageError(
                 f"--gpus {width}: the {heads} query heads of {architecture.name} cannot be split evenly.",
