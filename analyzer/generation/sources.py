@@ -16,6 +16,7 @@ from analyzer.generation.graphs.genai import GENAI_NAME, genai_decoder
 from analyzer.generation.graphs.graph_model import GraphModel, exported_model, graph_model
 from analyzer.generation.model import GeneratingModel
 from analyzer.generation.steps.step_sizes import Weights
+from analyzer.generation.weights import known_by_size
 from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading.configuration_file import CONFIG_NAME, read_config
 from analyzer.loading.decoder_export import (
@@ -131,15 +132,24 @@ def from_values(config: Mapping[str, Any], *, name: str) -> OpenedModel:
     quantisation = quantisation_of(config)
     architecture = architecture_of(config, name=name)
     found = stored(architecture, quantisation or Quantisation(default=None))
+    by_size = known_by_size(architecture)
     notes: tuple[str, ...] = ()
+    if by_size > _SMALL:
+        notes = (
+            f"Of the weights that a token reads, {by_size:.0%} stand in parts of {architecture.family} of which "
+            "only the sizes are known here. The intervals of times are widened.",
+        )
     if found.storage is None and architecture.dtype == "float32":
-        notes = ("Its weights are kept in 32 bits; a GPU is taken to load them in 16 (`--weights`).",)
+        notes = (
+            *notes,
+            "Its weights are kept in 32 bits; a GPU is taken to load them in 16 (`--weights`).",
+        )
     return OpenedModel(
         model=ConfiguredModel(
             architecture=found.architecture,
             own_weights=found.storage.weights if found.storage else _WEIGHTS_OF[architecture.dtype],
             storage=found.storage,
-            unsure=_UNSURE if quantisation is not None and quantisation.unknown else 1.0,
+            unsure=_unsure(quantisation, by_size),
         ),
         name=name,
         notes=notes,
@@ -148,6 +158,13 @@ def from_values(config: Mapping[str, Any], *, name: str) -> OpenedModel:
 
 # What a key that is not understood may do: leave a third of the weights in 16 bits, or pack them tighter.
 _UNSURE = 1.5
+# Parts that are known by their sizes alone may take twice their time; of a share below this nothing is said.
+_SMALL = 0.02
+
+
+def _unsure(quantisation: Quantisation | None, by_size: float) -> float:
+    stored_otherwise = _UNSURE if quantisation is not None and quantisation.unknown else 1.0
+    return stored_otherwise * (1.0 + by_size if by_size > _SMALL else 1.0)
 
 
 def from_python(

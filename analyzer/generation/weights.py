@@ -97,6 +97,22 @@ def state_elements(architecture: Architecture) -> int:
     return sum(mixer.summed for mixer in mixers if isinstance(mixer, StateSpace | Recurrence))
 
 
+def known_by_size(architecture: Architecture) -> float:
+    """Return the share of a token's weights that stand in parts of which only the sizes are known."""
+    alone = sum(map(_product, architecture.products)) + architecture.vectors
+    read = alone
+    for layer in architecture.layers:
+        recurrent = (mixer for mixer in mixers_of(layer) if isinstance(mixer, Recurrence))
+        alone += layer.vectors + sum(map(_product, layer.products))
+        alone += sum(_product(product) for mixer in recurrent for product in mixer.products)
+        mlp = layer.mlp
+        unread = (
+            (mlp.count - mlp.chosen) * _mlp(mlp.expert, architecture.hidden) if isinstance(mlp, Experts) else 0
+        )
+        read += layer_parameters(layer, architecture) - unread
+    return alone / max(1, read)
+
+
 def mixers_of(layer: Layer) -> tuple[Mixer, ...]:
     """Return what mixes positions in a layer: one, or two side by side."""
     return (layer.mixer,) if layer.beside is None else (layer.mixer, layer.beside)
