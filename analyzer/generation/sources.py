@@ -135,9 +135,10 @@ def from_values(config: Mapping[str, Any], *, name: str) -> OpenedModel:
     by_size = known_by_size(architecture)
     notes: tuple[str, ...] = ()
     if by_size > _SMALL:
+        share = f"{by_size:.0%}"
         notes = (
-            f"Of the weights that a token reads, {by_size:.0%} stand in parts of {architecture.family} of which "
-            "only the sizes are known here. The intervals of times are widened.",
+            f"Of the weights that a token reads, {share} stand in parts of {architecture.family} of which "
+            "only the sizes are known here: the intervals of times are widened.",
         )
     if found.storage is None and architecture.dtype == "float32":
         notes = (

@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from analyzer.errors import UsageError
 from analyzer.generation.architecture import (
@@ -31,11 +32,12 @@ from analyzer.generation.architecture import (
 from analyzer.generation.configurations.values import check_sizes, refusal
 from analyzer.generation.weights import layer_parameters, parameters
 from analyzer.loading.configuration_file import PIP_LINE, transformers_silent
+from analyzer.loading.python.hugging_face import without_weights
 from analyzer.text import nearest, printable
 
-if TYPE_CHECKING:
-    from torch import Tensor, nn
-
+# Of PyTorch's classes names alone are read: this room imports no torch.
+Module = Any
+Weight = Any
 _PUBLISHED = "compare it with the config.json that the model was published with"
 # What has a class of transformers look further than at the values.
 _LEFT_OUT = frozenset(
@@ -173,8 +175,7 @@ def _configuration(values: Mapping[str, Any], kind: str) -> Any:
     return made(**plain)
 
 
-def _built(config: Any, kind: str, *, translates: bool) -> nn.Module:
-    import torch
+def _built(config: Any, kind: str, *, translates: bool) -> Module:
     from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM
     from transformers.models.auto import modeling_auto as names
 
@@ -189,11 +190,9 @@ def _built(config: Any, kind: str, *, translates: bool) -> nn.Module:
             *names.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES,
         }
         autos = (AutoModelForCausalLM, *([AutoModel] if kind.removesuffix("_text") in around else []))
-    with torch.device("meta"):
-        for auto in autos:
-            if type(config) in auto._model_mapping:  # noqa: SLF001
-                made: nn.Module = auto.from_config(config)
-                return made
+    for auto in autos:
+        if type(config) in auto._model_mapping:  # noqa: SLF001
+            return without_weights(partial(auto.from_config, config))
     raise refusal(
         f"transformers has no model for {printable(kind)} that generates text by itself",
         hint="give the model as model.py, whose steps are exported",
@@ -254,7 +253,7 @@ class _Part:
     """
 
     name: str
-    module: nn.Module
+    module: Module
     linears: dict[str, Product] = field(default_factory=dict)
 
     def take(self, *names: str) -> None:
@@ -280,19 +279,17 @@ class _Part:
         return {name: tuple(one.shape) for name, one in self.module.named_parameters()}
 
 
-def _linears(module: nn.Module, prefix: str = "") -> dict[str, Product]:
+def _linears(module: Module, prefix: str = "") -> dict[str, Product]:
     """Linear layers of a module by name, also those of the classes of families: a matrix that is no table."""
-    from torch import nn
-
     found = {}
     for name, one in module.named_modules():
         weight = getattr(one, "weight", None)
-        is_other = isinstance(one, nn.Embedding) or "Norm" in type(one).__name__
-        if is_other or not isinstance(weight, nn.Parameter) or weight.ndim != _MATRIX:
+        is_other = "Embedding" in type(one).__name__ or "Norm" in type(one).__name__
+        if is_other or weight is None or weight.ndim != _MATRIX:
             continue
         # GPT-2's Conv1D has its inputs first.
         outer, inner = weight.shape if type(one).__name__ != "Conv1D" else reversed(tuple(weight.shape))
-        has_bias = isinstance(getattr(one, "bias", None), nn.Parameter)
+        has_bias = getattr(one, "bias", None) is not None
         full = f"{prefix}{name}" if name else prefix.rstrip(".")
         found[full] = Product(name=full, inner=int(inner), outer=int(outer), bias=has_bias)
     return found
@@ -314,7 +311,7 @@ class _Found:
 class _Reader:
     """Reads one model."""
 
-    model: nn.Module
+    model: Module
     config: Any
     kind: str
     translates: bool
@@ -353,14 +350,12 @@ class _Reader:
             encoder = Encoder(layers=tuple(below))
         return self._around(layers, encoder, embedding, rows, seen)
 
-    def _layers(self, side: str = "") -> list[nn.Module]:
-        from torch import nn
-
+    def _layers(self, side: str = "") -> list[Module]:
         side = side or ("decoder" if self.translates else "")
         lists = [
             list(module)
             for name, module in self.model.named_modules()
-            if isinstance(module, nn.ModuleList)
+            if type(module).__name__ == "ModuleList"
             and not re.search(r"\.\d+\.|vision|visual|audio", name)
             and (side in name.split(".")) == bool(side)
         ]
@@ -375,12 +370,12 @@ class _Reader:
             hint="give the model as model.py, whose steps are exported",
         )
 
-    def _embedding(self) -> Tensor:
-        embedding = self.model.get_input_embeddings()  # type: ignore[operator]
-        weight: Tensor = embedding.weight
+    def _embedding(self) -> Weight:
+        embedding = self.model.get_input_embeddings()
+        weight: Weight = embedding.weight
         return weight
 
-    def _read_norms(self, modules: Sequence[nn.Module]) -> None:
+    def _read_norms(self, modules: Sequence[Module]) -> None:
         for module in modules[0].modules():
             named = type(module).__name__
             if "Norm" in named and any(True for _ in module.parameters(recurse=False)):
@@ -398,7 +393,7 @@ class _Reader:
 
     # Layers.
 
-    def _layer(self, at: int, module: nn.Module, seen: set[int], *, most_norms: int = 4) -> Layer:
+    def _layer(self, at: int, module: Module, seen: set[int], *, most_norms: int = 4) -> Layer:
         total = 0
         for weight in _stored(module):
             if id(weight) in seen:
@@ -435,13 +430,12 @@ class _Reader:
                 found.mlps.append((mlp, [one for one in every if one.name not in part.linears]))
         found.products += part.linears.values()
 
-    def _parts(self, module: nn.Module) -> Iterator[_Part]:
-        from torch import nn
-
+    def _parts(self, module: Module) -> Iterator[_Part]:
         for name, child in module.named_children():
             if not any(True for _ in child.parameters()):
                 continue
-            if isinstance(child, nn.ModuleList) or re.search(r"Layer(Self|Cross|FF)", type(child).__name__):
+            named = type(child).__name__
+            if named == "ModuleList" or re.search(r"Layer(Self|Cross|FF)", named):
                 # A list, and what only wraps a part and its norm, is looked into (T5).
                 yield from (_renamed(part, f"{name}.") for part in self._parts(child))
             else:
@@ -679,8 +673,6 @@ class _Reader:
         return None
 
     def _experts(self, part: _Part) -> Experts | None:
-        from torch import nn
-
         weights = part.weights
         stacked = {name: shape for name, shape in weights.items() if len(shape) == _STACK and "expert" in name}
         chosen = next((int(n) for n in (self.value(key) for key in _CHOSEN) if isinstance(n, int) and n > 0), 1)
@@ -696,11 +688,7 @@ class _Reader:
             gated = sum(shape[1] * shape[2] for shape in ups) == 2 * inner * self.hidden
             expert = Mlp(inner=inner, gated=gated, bias=bias, activation=activation)
         else:
-            lists = [
-                one
-                for name, one in part.module.named_modules()
-                if isinstance(one, nn.ModuleList | nn.ModuleDict)
-            ]
+            lists = [one for one in part.module.modules() if type(one).__name__ in ("ModuleList", "ModuleDict")]
             modules = [
                 one
                 for one in lists
@@ -786,10 +774,8 @@ class _Reader:
     # Around the layers.
 
     def _around(
-        self, layers: list[Layer], encoder: Encoder | None, embedding: Tensor, rows: int, seen: set[int]
+        self, layers: list[Layer], encoder: Encoder | None, embedding: Weight, rows: int, seen: set[int]
     ) -> Architecture:
-        from torch import nn
-
         head = getattr(self.model, "get_output_embeddings", lambda: None)()
         weight = getattr(head, "weight", None)
         tied = weight is embedding or (weight is None and bool(self.value("tie_word_embeddings", default=True)))
@@ -798,12 +784,16 @@ class _Reader:
         tables, products, positions = list[Product](), list[Product](), 0
         for path, module in self.model.named_modules():
             own = getattr(module, "weight", None)
-            if not isinstance(own, nn.Parameter) or id(own) in known | seen or own.ndim != _MATRIX:
+            if own is None or id(own) in known | seen or own.ndim != _MATRIX:
                 continue
             known.add(id(own))
-            if isinstance(module, nn.Embedding) and own.shape[1] == self.hidden and re.search(r"pos|wpe", path):
+            if (
+                "Embedding" in type(module).__name__
+                and own.shape[1] == self.hidden
+                and re.search(r"pos|wpe", path)
+            ):
                 positions += int(own.shape[0])
-            elif isinstance(module, nn.Embedding):
+            elif "Embedding" in type(module).__name__:
                 tables.append(Product(name=path, inner=int(own.shape[0]), outer=int(own.shape[1])))
             else:
                 products += _linears(module, f"{path}.").values()
@@ -864,16 +854,16 @@ def _renamed(part: _Part, prefix: str) -> _Part:
     return _Part(name=f"{prefix}{part.name}", module=part.module, linears=linears)
 
 
-def _members(modules: Any) -> list[nn.Module]:
+def _members(modules: Any) -> list[Module]:
     return list(modules.values()) if hasattr(modules, "values") else list(modules)
 
 
-def _stored(module: nn.Module) -> Iterator[Tensor]:
+def _stored(module: Module) -> Iterator[Weight]:
     """What a file holds: parameters, and buffers that are saved with them."""
     held = set(module.state_dict(keep_vars=True))
     yield from module.parameters()
     yield from (one for name, one in module.named_buffers() if name in held)
 
 
-def _size(module: nn.Module) -> int:
+def _size(module: Module) -> int:
     return sum(one.numel() for one in module.parameters())
