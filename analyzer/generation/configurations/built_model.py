@@ -36,8 +36,8 @@ from analyzer.loading.python.hugging_face import without_weights
 from analyzer.text import nearest, printable
 
 # Of PyTorch's classes names alone are read: this room imports no torch.
-Module = Any
-Weight = Any
+TorchModule = Any
+TorchTensor = Any
 _PUBLISHED = "compare it with the config.json that the model was published with"
 # What has a class of transformers look further than at the values.
 _LEFT_OUT = frozenset(
@@ -138,7 +138,9 @@ def built_model(values: Mapping[str, Any], kind: str) -> BuiltModel:
             own = getattr(text, "tie_word_embeddings", True)
             text.tie_word_embeddings = getattr(config, "tie_word_embeddings", own)
         model = _built(text, kind, translates=translates)
-    reader = _Reader(model=model, config=text.get_text_config(decoder=True), kind=kind, translates=translates)
+    reader = _BuiltModelReader(
+        model=model, config=text.get_text_config(decoder=True), kind=kind, translates=translates
+    )
     try:
         return BuiltModel(architecture=reader.architecture(), family=text.model_type)
     except UsageError:
@@ -175,7 +177,7 @@ def _configuration(values: Mapping[str, Any], kind: str) -> Any:
     return made(**plain)
 
 
-def _built(config: Any, kind: str, *, translates: bool) -> Module:
+def _built(config: Any, kind: str, *, translates: bool) -> TorchModule:
     from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM
     from transformers.models.auto import modeling_auto as names
 
@@ -243,7 +245,7 @@ _ACTIVATIONS = {"silu": "Silu", "swish": "Silu", "relu": "Relu", "relu2": "Relu"
 
 
 @dataclass(slots=True, kw_only=True)
-class _Part:
+class _ModulePart:
     """A module with parameters.
 
     Attributes:
@@ -253,7 +255,7 @@ class _Part:
     """
 
     name: str
-    module: Module
+    module: TorchModule
     linears: dict[str, Product] = field(default_factory=dict)
 
     def take(self, *names: str) -> None:
@@ -279,7 +281,7 @@ class _Part:
         return {name: tuple(one.shape) for name, one in self.module.named_parameters()}
 
 
-def _linears(module: Module, prefix: str = "") -> dict[str, Product]:
+def _linears(module: TorchModule, prefix: str = "") -> dict[str, Product]:
     """Linear layers of a module by name, also those of the classes of families: a matrix that is no table."""
     found = {}
     for name, one in module.named_modules():
@@ -296,7 +298,7 @@ def _linears(module: Module, prefix: str = "") -> dict[str, Product]:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Found:
+class _LayerParts:
     """Parts of one layer, by what they are."""
 
     mixers: list[Mixer] = field(default_factory=list)
@@ -308,10 +310,10 @@ class _Found:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Reader:
+class _BuiltModelReader:
     """Reads one model."""
 
-    model: Module
+    model: TorchModule
     config: Any
     kind: str
     translates: bool
@@ -350,7 +352,7 @@ class _Reader:
             encoder = Encoder(layers=tuple(below))
         return self._around(layers, encoder, embedding, rows, seen)
 
-    def _layers(self, side: str = "") -> list[Module]:
+    def _layers(self, side: str = "") -> list[TorchModule]:
         side = side or ("decoder" if self.translates else "")
         lists = [
             list(module)
@@ -370,12 +372,12 @@ class _Reader:
             hint="give the model as model.py, whose steps are exported",
         )
 
-    def _embedding(self) -> Weight:
+    def _embedding(self) -> TorchTensor:
         embedding = self.model.get_input_embeddings()
-        weight: Weight = embedding.weight
+        weight: TorchTensor = embedding.weight
         return weight
 
-    def _read_norms(self, modules: Sequence[Module]) -> None:
+    def _read_norms(self, modules: Sequence[TorchModule]) -> None:
         for module in modules[0].modules():
             named = type(module).__name__
             if "Norm" in named and any(True for _ in module.parameters(recurse=False)):
@@ -393,14 +395,14 @@ class _Reader:
 
     # Layers.
 
-    def _layer(self, at: int, module: Module, seen: set[int], *, most_norms: int = 4) -> Layer:
+    def _layer(self, at: int, module: TorchModule, seen: set[int], *, most_norms: int = 4) -> Layer:
         total = 0
         for weight in _stored(module):
             if id(weight) in seen:
                 raise self.unknown("a layer, which shares weights with another,")
             seen.add(id(weight))
             total += weight.numel()
-        found = _Found()
+        found = _LayerParts()
         for part in self._parts(module):
             self._sort(part, at, found)
         if found.cross is not None and not self.translates:
@@ -410,7 +412,7 @@ class _Reader:
         norms = min(found.norms, most_norms)
         return self._completed(self._assembled(found.mixers, mlp, found.cross, norms, products), total)
 
-    def _sort(self, part: _Part, at: int, found: _Found) -> None:
+    def _sort(self, part: _ModulePart, at: int, found: _LayerParts) -> None:
         """Put a part to its like."""
         kind = self._kind_of(part)
         if kind == "norm":
@@ -430,7 +432,7 @@ class _Reader:
                 found.mlps.append((mlp, [one for one in every if one.name not in part.linears]))
         found.products += part.linears.values()
 
-    def _parts(self, module: Module) -> Iterator[_Part]:
+    def _parts(self, module: TorchModule) -> Iterator[_ModulePart]:
         for name, child in module.named_children():
             if not any(True for _ in child.parameters()):
                 continue
@@ -439,9 +441,9 @@ class _Reader:
                 # A list, and what only wraps a part and its norm, is looked into (T5).
                 yield from (_renamed(part, f"{name}.") for part in self._parts(child))
             else:
-                yield _Part(name=name, module=child, linears=_linears(child, f"{name}."))
+                yield _ModulePart(name=name, module=child, linears=_linears(child, f"{name}."))
 
-    def _kind_of(self, part: _Part) -> str:
+    def _kind_of(self, part: _ModulePart) -> str:
         weights, named = part.weights, type(part.module).__name__
         if part.name in part.linears:
             return "linear"
@@ -459,7 +461,7 @@ class _Reader:
         )
         return "mixer" if is_mixer else "mlp"
 
-    def _mixer(self, part: _Part, at: int) -> Mixer:
+    def _mixer(self, part: _ModulePart, at: int) -> Mixer:
         weights = part.weights
         names = {name.rpartition(".")[2] for name in part.linears}
         if (
@@ -478,7 +480,7 @@ class _Reader:
         )
         return self._recurrence(part) if is_linear else self._attention(part, at) or self._recurrence(part)
 
-    def _attention(self, part: _Part, at: int) -> Attention | None:
+    def _attention(self, part: _ModulePart, at: int) -> Attention | None:
         out = part.named(_OUT) or next((n for n, one in part.linears.items() if one.outer == self.hidden), None)
         if out is None:
             return None
@@ -537,7 +539,7 @@ class _Reader:
             **known,
         )
 
-    def _head_norms(self, part: _Part, heads: int, keys: int, size: int) -> dict[str, bool]:
+    def _head_norms(self, part: _ModulePart, heads: int, keys: int, size: int) -> dict[str, bool]:
         for name, shape in part.weights.items():
             if re.search(r"(q|query|k|key)_?(layer)?norm.*weight$|norm_q.*weight$", name):
                 if shape in ((heads, size), (keys, size)):
@@ -558,7 +560,7 @@ class _Reader:
             share = table.get("partial_rotary_factor", share)
         return max(2, int(size * float(share)) // 2 * 2)
 
-    def _latent(self, part: _Part) -> LatentAttention:
+    def _latent(self, part: _ModulePart) -> LatentAttention:
         query = part.named(frozenset({"q_b_proj", "q_proj"}))
         rank = next((one.outer for name, one in part.linears.items() if name.endswith("q_a_proj")), 0)
         up = next(one for name, one in part.linears.items() if name.endswith("kv_b_proj"))
@@ -581,7 +583,7 @@ class _Reader:
             bias=bias,
         )
 
-    def _mamba(self, part: _Part) -> StateSpace:
+    def _mamba(self, part: _ModulePart) -> StateSpace:
         weights = {name.rpartition(".")[0] + "." + name.rpartition(".")[2] if "." in name else name: shape
                    for name, shape in part.weights.items()}  # fmt: skip
         inner, state = weights["A_log"]
@@ -593,7 +595,7 @@ class _Reader:
             inner=inner, state=state, taps=taps, rank=rank, bias=bias, conv_bias="conv1d.bias" in weights
         )
 
-    def _mamba2(self, part: _Part) -> StateSpace:
+    def _mamba2(self, part: _ModulePart) -> StateSpace:
         weights = part.weights
         heads, (channels, _, taps) = weights["A_log"][0], weights["conv1d.weight"]
         inner = weights["out_proj.weight"][-1]
@@ -612,7 +614,7 @@ class _Reader:
             conv_bias="conv1d.bias" in weights,
         )
 
-    def _recurrence(self, part: _Part) -> Recurrence:
+    def _recurrence(self, part: _ModulePart) -> Recurrence:
         weights = part.weights
         convolved = [shape for name, shape in weights.items() if "conv" in name and len(shape) == _STACK]
         channels = sum(shape[0] for shape in convolved)
@@ -641,7 +643,7 @@ class _Reader:
 
     # What follows a mixer.
 
-    def _mlp(self, part: _Part) -> Mlp | None:
+    def _mlp(self, part: _ModulePart) -> Mlp | None:
         down = part.named(_DOWN) or next(
             (n for n, one in part.linears.items() if one.outer == self.hidden), None
         )
@@ -672,7 +674,7 @@ class _Reader:
                     return Mlp(inner=down.inner, gated=False, bias=down.bias, activation=self._activation())
         return None
 
-    def _experts(self, part: _Part) -> Experts | None:
+    def _experts(self, part: _ModulePart) -> Experts | None:
         weights = part.weights
         stacked = {name: shape for name, shape in weights.items() if len(shape) == _STACK and "expert" in name}
         chosen = next((int(n) for n in (self.value(key) for key in _CHOSEN) if isinstance(n, int) and n > 0), 1)
@@ -698,7 +700,9 @@ class _Reader:
                 return None
             members = _members(max(modules, key=len))
             count = len(members)
-            one = self._mlp(_Part(name="expert", module=members[0], linears=_linears(members[0], "expert.")))
+            one = self._mlp(
+                _ModulePart(name="expert", module=members[0], linears=_linears(members[0], "expert."))
+            )
             if one is None:
                 return None
             expert = one
@@ -722,7 +726,7 @@ class _Reader:
             router_bias=router_bias,
         )
 
-    def _joined(self, found: _Found) -> tuple[Mlp | Experts | None, list[Product]]:
+    def _joined(self, found: _LayerParts) -> tuple[Mlp | Experts | None, list[Product]]:
         """Experts, with what every token goes to besides where that is a part of its own; what is left."""
         experts = found.mixtures[0] if found.mixtures else None
         largest = max(found.mlps, key=lambda one: one[0].inner, default=None)
@@ -774,7 +778,7 @@ class _Reader:
     # Around the layers.
 
     def _around(
-        self, layers: list[Layer], encoder: Encoder | None, embedding: Weight, rows: int, seen: set[int]
+        self, layers: list[Layer], encoder: Encoder | None, embedding: TorchTensor, rows: int, seen: set[int]
     ) -> Architecture:
         head = getattr(self.model, "get_output_embeddings", lambda: None)()
         weight = getattr(head, "weight", None)
@@ -846,24 +850,24 @@ _AROUND = 3
 _SLACK = 0.002
 
 
-def _renamed(part: _Part, prefix: str) -> _Part:
+def _renamed(part: _ModulePart, prefix: str) -> _ModulePart:
     """Return a part under its name one level up."""
     linears = {
         f"{prefix}{name}": replace(one, name=f"{prefix}{one.name}") for name, one in part.linears.items()
     }
-    return _Part(name=f"{prefix}{part.name}", module=part.module, linears=linears)
+    return _ModulePart(name=f"{prefix}{part.name}", module=part.module, linears=linears)
 
 
-def _members(modules: Any) -> list[Module]:
+def _members(modules: Any) -> list[TorchModule]:
     return list(modules.values()) if hasattr(modules, "values") else list(modules)
 
 
-def _stored(module: Module) -> Iterator[Weight]:
+def _stored(module: TorchModule) -> Iterator[TorchTensor]:
     """What a file holds: parameters, and buffers that are saved with them."""
     held = set(module.state_dict(keep_vars=True))
     yield from module.parameters()
     yield from (one for name, one in module.named_buffers() if name in held)
 
 
-def _size(module: Module) -> int:
+def _size(module: TorchModule) -> int:
     return sum(one.numel() for one in module.parameters())

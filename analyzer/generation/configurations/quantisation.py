@@ -24,7 +24,7 @@ HEAD, EMBEDDING = "lm_head", "model.embed_tokens"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class StorageRule:
     """What holds for the modules that some patterns cover; ``storage`` is None where they stay as they are."""
 
     patterns: tuple[str, ...]
@@ -45,7 +45,7 @@ class Quantisation:
     """
 
     default: Storage | None
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[StorageRule, ...] = ()
     head: bool = False
     embedding: bool = False
     experts_only: bool = False
@@ -277,12 +277,12 @@ _NESTED = re.compile(r"[+*}]\)[+*{]")
 _SKIPPED = ("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules", "exclude")
 
 
-def _but(told: Config, *keys: str) -> tuple[Rule, ...]:
+def _but(told: Config, *keys: str) -> tuple[StorageRule, ...]:
     patterns = _patterns(told, *(keys or _SKIPPED))
-    return (Rule(patterns=patterns, storage=None),) if patterns else ()
+    return (StorageRule(patterns=patterns, storage=None),) if patterns else ()
 
 
-def _named(told: Config, key: str, read: Callable[[Config], Storage | None]) -> tuple[Rule, ...]:
+def _named(told: Config, key: str, read: Callable[[Config], Storage | None]) -> tuple[StorageRule, ...]:
     """Rules of a table by pattern, the last of which counts in files that list several."""
     table = told.get(key)
     if table is None:
@@ -293,7 +293,7 @@ def _named(told: Config, key: str, read: Callable[[Config], Storage | None]) -> 
     for pattern, value in table.items():
         if value is not None and not isinstance(value, Mapping):
             raise _wrong(key, value)
-        rules.append(Rule(patterns=(_checked(pattern, key),), storage=read(value) if value else None))
+        rules.append(StorageRule(patterns=(_checked(pattern, key),), storage=read(value) if value else None))
     return tuple(rules)
 
 
@@ -306,13 +306,13 @@ def _gptq(told: Config) -> Quantisation:
         return _packed({**told, **values}, group=128)
 
     table = told.get("dynamic")
-    dynamic: list[Rule] = []
+    dynamic: list[StorageRule] = []
     # GPTQModel: "-:" leaves a module out, "+:" or nothing changes what is said of it (quantization/config.py).
     for key, values in table.items() if isinstance(table, Mapping) else ():
         left_out = str(key).startswith("-:")
         pattern = _checked("re:" + re.sub(r"^[+-]:", "", str(key)), "dynamic")
         own = read(values if isinstance(values, Mapping) else {}) if not left_out else None
-        dynamic.append(Rule(patterns=(pattern,), storage=own))
+        dynamic.append(StorageRule(patterns=(pattern,), storage=own))
     lists = told.get("modules_in_block_to_quantize")
     if lists is not None and not isinstance(lists, list | tuple):
         raise _wrong("modules_in_block_to_quantize", lists)
@@ -323,7 +323,7 @@ def _gptq(told: Config) -> Quantisation:
     default = read({})
     if within:
         key = "modules_in_block_to_quantize"
-        rules = (*rules, Rule(patterns=_patterns({key: within}, key), storage=default))
+        rules = (*rules, StorageRule(patterns=_patterns({key: within}, key), storage=default))
     return Quantisation(default=None if within else default, rules=rules, head=told.get("lm_head") is True)
 
 
@@ -371,11 +371,11 @@ def _compressed(told: Config) -> Quantisation:
             if target == "Linear":
                 by_class, head = made, True
             elif target == "Embedding":
-                rules.append(Rule(patterns=(EMBEDDING,), storage=made))
+                rules.append(StorageRule(patterns=(EMBEDDING,), storage=made))
             elif target[:1].isupper() and "." not in target:
                 unknown.append(f"targets: {target}")
             else:
-                rules.append(Rule(patterns=(target,), storage=made))
+                rules.append(StorageRule(patterns=(target,), storage=made))
     default = by_class
     sparsity = told.get("sparsity_config")
     if isinstance(sparsity, Mapping) and sparsity.get("format", "dense") != "dense":
@@ -398,10 +398,10 @@ def _fp8(told: Config) -> Quantisation:
         raise _wrong("expert_dtype", experts)
     rules = _but(told)
     if experts == "fp4":
-        rules = (*rules, Rule(patterns=("experts",), storage=_MXFP4))
+        rules = (*rules, StorageRule(patterns=("experts",), storage=_MXFP4))
     chosen = _patterns(told, "modules_to_convert")
     if chosen:
-        rules = (*rules, Rule(patterns=chosen, storage=default))
+        rules = (*rules, StorageRule(patterns=chosen, storage=default))
     return Quantisation(default=None if chosen else default, rules=rules)
 
 
@@ -580,7 +580,7 @@ def _mlx(told: Config) -> Quantisation:
         return _packed({**told, **values}, group=64, zero=16)
 
     rules = [
-        Rule(patterns=(key,), storage=read(value) if isinstance(value, Mapping) else None)
+        StorageRule(patterns=(key,), storage=read(value) if isinstance(value, Mapping) else None)
         for key, value in told.items()
         if "." in key or key in (HEAD, EMBEDDING)
     ]
