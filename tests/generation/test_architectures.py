@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from tiny_configurations import (
+    AUTO,
     BUILT,
     COPYING,
     EVERY,
@@ -493,9 +494,11 @@ def read_and_built(kind: str) -> tuple[int, int] | None:
         # Any other error ends the test, and so does one without a hint.
         return None if error.hint else (0, 1)
     config = CONFIG_MAPPING[kind]()
-    if not config.is_encoder_decoder:
-        config = config.get_text_config(decoder=True)
-    auto = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    if not config.is_encoder_decoder and config.get_text_config(decoder=True) is not config:
+        # The model around a text part has its head: tests of text parts compare those.
+        return None
+    usual_one = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    auto = AUTO.get(kind, usual_one)
     with torch.device("meta"):
         model = auto.from_config(config)
     return parameters(found), sum(one.numel() for one in model.parameters())
@@ -505,8 +508,8 @@ def test_every_family_of_transformers_is_counted_to_the_weight_or_refused_with_a
     pairs = {kind: read_and_built(kind) for kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES}
     known = {kind: pair for kind, pair in pairs.items() if pair is not None}
     assert not {kind: pair for kind, pair in known.items() if pair[0] != pytest.approx(pair[1], rel=5e-3)}
-    # The rest: encoders, models whose default sizes build none, and layers of kinds that no step is known of.
-    assert len(known) > 3 / 4 * len(pairs)
+    # The rest: text parts, encoders, default sizes that build none, and layers of which no step is known.
+    assert len(known) > 2 / 3 * len(pairs)
 
 
 def test_only_layers_of_attention_keep_more_for_a_longer_text() -> None:
