@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Literal
@@ -43,6 +44,9 @@ class Estimate:
             ``overhead`` (launch, dispatch); None where not known.
         method: How it was obtained, in a few words, for the report.
         overhead: Part of ``time_s``; None on a CPU and where it was measured.
+
+    Raises:
+        ValueError: It is negative, not a number, or its interval does not hold it.
     """
 
     time_s: float
@@ -52,6 +56,13 @@ class Estimate:
     bound: Bound | None = None
     method: str = ""
     overhead: Overhead | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no run can take: such a figure is a fault of ours, and decides a purchase unseen."""
+        # Only an error of a part that has no time of its own goes below nothing.
+        least = -math.inf if self.time_s == 0 else 0.0
+        if not least <= self.low_s <= self.time_s <= self.high_s:
+            raise no_time(self.low_s, self.time_s, self.high_s)
 
     def scaled(self, factor: float) -> Estimate:
         """The same estimate of a share (or a multiple) of the work."""
@@ -72,6 +83,11 @@ class Estimate:
     def widened(self, factor: float) -> Estimate:
         """Return the same time with an interval that is so many times as wide on either side."""
         return self if factor == 1 else replace(self, low_s=self.low_s / factor, high_s=self.high_s * factor)
+
+
+def no_time(low_s: object, time_s: object, high_s: object) -> ValueError:
+    """Return the error of a time that is negative, not a number, or outside of its interval."""
+    return ValueError(f"no time with its interval: {low_s} <= {time_s} <= {high_s} s")
 
 
 def share_of_group(whole: Estimate, part: float) -> Estimate:

@@ -370,7 +370,7 @@ def _conv(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
         _dims(node.input(WEIGHT_INPUT.get(node.op_type, 1))),
         _channels_first(node, _dims(node.output(0))),
     )
-    if not source or not weight or not out or len(weight) < 3:
+    if not source or not weight or not out or len(weight) < 3 or not math.prod(weight[1:]):
         return []
     if node.op_type == "NhwcConv":  # (M, kH, kW, C), as onnxruntime/python/tools/transformers writes it
         weight = (weight[0], weight[-1], *weight[1:-1])
@@ -401,7 +401,7 @@ def _channels_first(node: Node, sizes: tuple[int, ...] | None) -> tuple[int, ...
 
 def _conv_transpose(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     source, weight = _dims(node.input(0)), _dims(node.input(1))
-    if not source or not weight or len(weight) < 3:
+    if not source or not weight or len(weight) < 3 or not math.prod(weight):
         return []
     group = int(node.attributes.get("group", 1))
     spatial, taps = math.prod(source[2:]), math.prod(weight[2:])
@@ -475,9 +475,10 @@ def _recurrent(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     base = replace(base, flops=base.flops * taken, read=base.read * taken, written=base.written * taken)
     base = replace(base, least=fewest / most if most else 1.0)
     steps = most
-    whole = base.flops or 1.0
     across = 2.0 * directions * steps * batch * gates * weight[2]
-    share = min(1.0, across / whole)
+    inputs, recurrent = (float(directions * gates * width) * FLOAT_BYTES for width in (weight[2], hidden))
+    # The steps read the recurrent weights, the product all else.
+    rest = max(0.0, base.read - recurrent)
     first = replace(
         base,
         kind=Kind.MATMUL,
@@ -486,21 +487,21 @@ def _recurrent(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
         m=float(steps * batch),
         n=float(gates),
         k=float(weight[2]),
-        read=base.read * share,
-        weights=float(directions * gates * weight[2]) * FLOAT_BYTES,
+        read=rest,
+        weights=min(inputs, rest),
         written=float(directions * steps * batch * gates) * FLOAT_BYTES,
     )
     second = replace(
         base,
         kind=Kind.RECURRENT,
-        flops=max(0.0, whole - across),
+        flops=max(0.0, base.flops - across),
         batch=float(directions),
         m=float(batch),
         n=float(gates),
         k=float(hidden),
         steps=float(steps * directions),
-        read=first.written,
-        weights=float(directions * gates * hidden) * FLOAT_BYTES,
+        read=first.written + recurrent,
+        weights=recurrent,
     )
     return [first, second]
 
@@ -516,8 +517,8 @@ def _attention(node: Node, cost: Cost, base: Piece) -> list[Piece]:
     heads, queries, keys, width = shape
     each = 2.0 * heads * queries * keys * width
     rest = max(0.0, float(2 * (cost.macs or 0)) - 2 * each)
-    each_time = replace(base, kind=Kind.MATMUL, flops=each, read=base.read / 2, weights=0.0, batch=heads,
-                        m=queries)  # fmt: skip
+    each_time = replace(base, kind=Kind.MATMUL, flops=each, read=base.read / 2, weights=0.0, fixed_weights=0.0,
+                        batch=heads, m=queries)  # fmt: skip
     parts = [
         replace(each_time, written=0.0, fixed=0.0, n=keys, k=width),
         replace(each_time, n=width, k=keys),

@@ -17,7 +17,7 @@ from analyzer.ort.execution import Group
 from analyzer.prediction.cpu.ceilings import CPU_CALL_S, cpu_ceilings
 from analyzer.prediction.cpu.kernels import piece_times
 from analyzer.prediction.cpu.widths import cpu_widths
-from analyzer.prediction.estimate import Bound, Estimate, share_of_group, total
+from analyzer.prediction.estimate import Bound, Estimate, no_time, share_of_group, total
 from analyzer.prediction.features import BRANCH, CALLS, CONVS, LOOP, LOOP_WIDTH, MATMULS, SCAN
 from analyzer.prediction.gpu.ceilings import sheet as sheet_of
 from analyzer.prediction.gpu.constants import LAUNCH_WIDTH
@@ -43,6 +43,9 @@ class GroupTimes:
         bound: By group, index into ``BOUNDS``.
         method: How they were obtained.
         overheads: What of them is neither arithmetic nor traffic; None on a CPU.
+
+    Raises:
+        ValueError: One is negative, not a number, or its interval does not hold it.
     """
 
     time_s: Floats
@@ -51,6 +54,12 @@ class GroupTimes:
     bound: npt.NDArray[np.int64]
     method: str
     overheads: Overheads | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no run can take, as ``Estimate`` does."""
+        fine = (self.low_s >= 0) & (self.low_s <= self.time_s) & (self.time_s <= self.high_s)
+        if not fine.all():
+            raise no_time(self.low_s[~fine][0], self.time_s[~fine][0], self.high_s[~fine][0])
 
     def scaled(self, factor: float) -> GroupTimes:
         """The same times of a multiple of the work."""

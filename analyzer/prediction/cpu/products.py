@@ -15,6 +15,8 @@ from analyzer.prediction.work_item import Kind
 from analyzer.prediction.workload import Workload, whether
 
 _RECURRENT = ("LSTM", "GRU", "RNN")
+# Steps of the probes of recurrences (measurement/ceilings/movement_probes.py).
+_PROBED_STEPS = 16.0
 # Bytes of the largest probe's weights.
 LARGEST_PROBED_BYTES = 4.0 * 4096**2
 # Rows matter most: they decide whether weights are used once or often.
@@ -35,9 +37,12 @@ def product_seconds(work: Workload, chosen: npt.NDArray[np.int64], at: CpuCeilin
     probed = (batch > 1) & (n * k <= _PROBED_BATCHED) & ~integers
     rate = np.where(probed, many, single)
     recurrent = whether(work, _RECURRENT)[work.op[chosen]]
-    # The input's product is part of what a step of a recurrence was measured to take: here it is free.
+    # The input's product is part of what a step of a recurrence was measured to take, at the rate of the probe's
+    # rows: here is only what fewer rows take longer.
     if recurrent.any():
-        rate = np.where(recurrent, np.inf, rate)
+        at_probe = _rates(at, "gemm.float32", np.maximum(shapes, (_PROBED_STEPS, 1.0, 1.0)))[which[chosen]]
+        with np.errstate(divide="ignore"):
+            rate = np.where(recurrent, 1.0 / np.maximum(0.0, 1.0 / single - 1.0 / at_probe), rate)
     # Weights were packed when the session was made; what is computed is packed in each run.
     stored = (work["weights"][chosen] > 0) | (work["fixed_weights"][chosen] > 0)
     # One row reads the second factor as it lies.

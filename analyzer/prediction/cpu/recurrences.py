@@ -30,7 +30,8 @@ def _step_s(at: CpuCeilings, op: str, hidden: Floats, rows: Floats, gates: Float
     if points is None:
         return flops / (at.of("gemm.float32.t{T}.m1.n1024.k1024") or 1e10)
     measured, rates = points
-    shapes = np.clip(np.log2(np.stack([hidden, rows], axis=1)), measured.min(axis=0), measured.max(axis=0))
+    sizes = np.log2(np.maximum(np.stack([hidden, rows], axis=1), 1.0))
+    shapes = np.clip(sizes, measured.min(axis=0), measured.max(axis=0))
     distance = ((shapes[:, None, :] - measured[None, :, :]) ** 2).sum(axis=2)
     weight = 1.0 / (distance + 0.02) ** 2
     seconds: Floats = flops / np.exp((weight * rates).sum(axis=1) / weight.sum(axis=1))
