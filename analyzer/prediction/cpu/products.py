@@ -37,8 +37,8 @@ def product_seconds(work: Workload, chosen: npt.NDArray[np.int64], at: CpuCeilin
     probed = (batch > 1) & (n * k <= _PROBED_BATCHED) & ~integers
     rate = np.where(probed, many, single)
     recurrent = whether(work, _RECURRENT)[work.op[chosen]]
-    # The input's product is part of what a step of a recurrence was measured to take, at the rate of the probe's
-    # rows: here is only what fewer rows take longer.
+    # The input's product is part of what a step of a recurrence was measured to take, at the rate of its
+    # rows; here is only what fewer rows take longer.
     if recurrent.any():
         at_probe = _rates(at, "gemm.float32", np.maximum(shapes, (_PROBED_STEPS, 1.0, 1.0)))[which[chosen]]
         with np.errstate(divide="ignore"):
