@@ -21,6 +21,8 @@ from analyzer.devices.nvml import driver, handle, text
 # the lanes. A CPU with one AVX-512 unit does half of it, but the flags do not tell.
 _FLOP_PER_CYCLE = (("avx512f", 64.0), ("avx2", 32.0), ("fma", 32.0), ("asimd", 16.0), ("avx", 16.0))
 _PLAIN_FLOP_PER_CYCLE = 8.0
+# Operations on bytes over those on fp32, of instructions that multiply and add four at once, and of tiles.
+_INT8_GAIN = (("amx_int8", 32.0), ("avx512_vnni", 4.0), ("avx_vnni", 4.0))
 _MEMORY_COPY_BYTES = 256 << 20  # beyond any cache, and the largest key of `copy.t{T}.{bytes}`
 # What one core streams at least: half of what the reference core of prediction/reference_core.toml does.
 _CORE_BYTES_PER_S = 20e9
@@ -192,12 +194,14 @@ def _described_cpu(description: Mapping[str, Any]) -> Device:
     rate = next((value for flag, value in _FLOP_PER_CYCLE if flag in flags), _PLAIN_FLOP_PER_CYCLE)
     usual = device(DEFAULT_CPU)
     hertz = clock or usual.clock_hz or 2.5e9
+    gain = next((value for flag, value in _INT8_GAIN if flag in flags), None)
+    integers = {} if gain is None else {"int8": cores * rate * hertz * gain}
     return Device(
         slug="this-cpu",
         name=brand,
         kind="cpu",
         vendor=str(description.get("vendor_id_raw", "")),
-        peak_flops_per_s={"fp64": cores * rate * hertz / 2, "fp32": cores * rate * hertz},
+        peak_flops_per_s={"fp64": cores * rate * hertz / 2, "fp32": cores * rate * hertz, **integers},
         # Few cores cannot draw a whole server's bandwidth, many do not have more than its memory channels give.
         bandwidth_bytes_per_s=min(usual.bandwidth_bytes_per_s, _CORE_BYTES_PER_S * cores),
         memory_bytes=_memory_bytes(),
