@@ -18,25 +18,27 @@ class Case:
 
     Attributes:
         name: As the table shows it.
-        op: Operator type of the default domain.
-        fed, stored: Inputs in order: those that are fed, then those that are stored with the model.
+        op: Operator type.
+        fed, stored: Inputs in order: those that are fed, then those that are stored (None: absent).
         outputs: How many it has.
         attributes: Of the node.
         opset: Version of the operators.
+        domain: Of the operator; empty for ONNX's own.
     """
 
     name: str
     op: str
     fed: tuple[Array, ...]
-    stored: tuple[Array, ...] = ()
+    stored: tuple[Array | None, ...] = ()
     outputs: int = 1
     attributes: Mapping[str, Any] = field(default_factory=dict)
     opset: int = 20
+    domain: str = ""
 
 
 def floats(*shape: int) -> Array:
     """Of either sign."""
-    return _RANDOM.standard_normal(shape).astype(np.float32)
+    return np.asarray(_RANDOM.standard_normal(shape), np.float32)
 
 
 def below(limit: int, *shape: int) -> Array:
