@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from analyzer.arrays import Floats
+from analyzer.prediction.reference_core import pace
 
 Points = tuple[Floats, Floats] | None
 
@@ -18,6 +19,7 @@ class Tables:
     Attributes:
         elements: Seconds an element by operator and threads, as far as they were asked for.
         guesses: Whether those seconds are of nothing that was measured, by operator.
+        pace: Factor on the seconds of ``reference_core.loops``.
     """
 
     def __init__(self, values: Mapping[str, float]) -> None:
@@ -26,6 +28,7 @@ class Tables:
         self._curves: dict[tuple[str, int], tuple[Floats, Floats] | None] = {}
         self.elements: dict[tuple[str, int], float] = {}
         self.guesses: dict[str, bool] = {}
+        self.pace = pace(values)
 
     def points(self, family: str, threads: int) -> Points:
         """Logarithms of (m, n, k) and of FLOP/s."""

@@ -9,7 +9,7 @@ from analyzer.graph import Node
 from analyzer.operators import does_no_work
 from analyzer.prediction.attention_pieces import attention_piece
 from analyzer.prediction.expert_pieces import experts_piece
-from analyzer.prediction.features import base_piece, body_pieces, pieces_of, runs_bodies
+from analyzer.prediction.features import ON_CPU_ALONE, base_piece, body_pieces, pieces_of, runs_bodies
 from analyzer.prediction.work_item import Piece
 from analyzer.training_operators import is_defined
 
@@ -34,6 +34,6 @@ def cuda_pieces_of(node: Node, cost: Cost) -> list[Piece]:
             return pieces_of(node, cost)
     rule = _RULES.get(node.op_type)
     if rule is None or not cost.flops or is_defined(node):
-        return pieces_of(node, cost)
+        return [piece for piece in pieces_of(node, cost) if piece.op not in ON_CPU_ALONE]
     fused = rule(node, base_piece(node, cost), float(cost.macs or 0))
     return pieces_of(node, cost) if fused is None else [fused]

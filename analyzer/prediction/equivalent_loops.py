@@ -31,11 +31,8 @@ LIKE = {
     "TransposeRuns": "TransposeHeads",
     "PowScalar": "PowTensor",
     "Resize": "ResizeLinear",
-    "LpPool": "AveragePool",
-    "LpPool1d": "AveragePool1d",
-    "LpPool3d": "AveragePool3d",
-    "BitShift": "Add",
-    **dict.fromkeys(("BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot"), "AddInt64"),
+    **dict.fromkeys(("BitwiseAnd", "BitwiseOr", "BitwiseXor"), "AddInt64"),
+    "BitwiseNot": "Neg",
     **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout"), "Identity"),
     **dict.fromkeys(("ConstantOfShape", "EyeLike", "ReverseSequence", "Compress"), "Slice"),
 }

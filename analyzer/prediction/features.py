@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 
 from analyzer.costs.cost import Cost
@@ -14,7 +14,7 @@ from analyzer.operators import NHWC_DOMAIN, TreeSums, does_no_work
 from analyzer.prediction.cached_attention import cached_pieces
 from analyzer.prediction.expert_pieces import experts_on_cpu
 from analyzer.prediction.irregular_pieces import boxes, determinants, elements_of, indexed, transforms, value_of
-from analyzer.prediction.loop_variants import KEPT_RUNS, kept_run, variant
+from analyzer.prediction.loop_variants import KEPT_RUNS, SIGNED_FIRST, kept_run, transposing, variant, width_of
 from analyzer.prediction.text_pieces import ON_TEXTS, gram_pieces, text_pieces
 from analyzer.prediction.work_item import FLOAT_BYTES, Kind, Piece
 from analyzer.training_operators import definition, is_defined
@@ -68,6 +68,10 @@ def pieces_of(node: Node, cost: Cost) -> list[Piece]:
         return rule(node, cost, base) or _vector(node, cost, base)
     except Exception:  # sizes or attributes that are none of its operator's: what it moves is known still
         return [base]
+
+
+ON_CPU_ALONE = frozenset({"PackSigned", "SignedResults", "EinsumBatch", "GridSamplePlan", "CausalMask"})
+"""Parts of operators that the CPU provider's kernels have, and no others."""
 
 
 def runs_bodies(node: Node) -> bool:
@@ -150,9 +154,11 @@ def base_piece(node: Node, cost: Cost) -> Piece:
     stored = [tensor for tensor in inputs if tensor.constant and not tensor.dtype.is_packed]
     weights = sum([(tensor.elements or 0) * FLOAT_BYTES for tensor in stored])
     floats = read * in_share * in_scale
+    loop = variant(node)
     return Piece(
         kind=Kind.VECTOR,
-        op=variant(node),
+        op=loop,
+        width=width_of(node, loop),
         flops=float(cost.flops or 0),
         read=floats,
         written=written * out_share * out_scale,
@@ -186,11 +192,15 @@ def _vector(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
         if node.op_type == "CumSum":
             return [replace(base, kind=Kind.MOVE, row=_summed_along(node))]
         if node.op_type in _SEARCHES:  # all is looked at, however little is found
-            return [replace(base, kind=Kind.MOVE, elements=elements_of(node.input(0)))]
+            run = _copied_run(node, table) if node.op_type == "Compress" and table else 0
+            whole = elements_of(node.input(0))
+            return [replace(base, kind=Kind.MOVE, elements=whole, rows=whole / run if run else 1.0)]
         # A gather copies runs of the table's elements behind the axis.
         run = math.prod(table[axis % len(table) + 1 :]) if node.op_type == "Gather" and table else 0
         if base.op == KEPT_RUNS and table:
             run = kept_run(node, table)
+        if node.op_type in ("Tile", "Pad") and table:
+            run = _copied_run(node, table)
         return [replace(base, kind=Kind.MOVE, rows=max(1.0, base.elements / run) if run else 1.0)]
     if node.op_type in _BROADCASTING:
         # Of many operands one after the other is joined to what there is.
@@ -200,6 +210,7 @@ def _vector(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
         "ArgMax",
         "ArgMin",
         "GlobalAveragePool",
+        "GlobalLpPool",
         "GlobalMaxPool",
         "QLinearGlobalAveragePool",
         "QLinearReduceMean",
@@ -219,6 +230,21 @@ def _vector(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
             )
         ]
     return [base]
+
+
+def _copied_run(node: Node, sizes: tuple[int, ...]) -> int:
+    """Elements that are copied at once: all from the last axis on that is repeated, padded or chosen from."""
+    if node.op_type == "Compress":
+        axis = node.attributes.get("axis")
+        return 0 if axis is None else math.prod(sizes[int(axis) % len(sizes) + 1 :])
+    given = node.input(1)
+    if given is None or given.value is None:
+        return 0
+    amounts = given.value.reshape(-1).tolist()
+    changed = [any(amounts[place :: len(sizes)]) for place in range(len(sizes))]
+    if node.op_type == "Tile":
+        changed = [amount != 1 for amount in amounts]
+    return math.prod(sizes[max((place for place, yes in enumerate(changed) if yes), default=0) :])
 
 
 def _summed_along(node: Node) -> float:
@@ -242,7 +268,10 @@ def _of_many(node: Node, base: Piece) -> Piece:
 
 _SEARCHES = frozenset({"NonZero", "Unique", "Compress"})
 _VARIADIC = frozenset({"Sum", "Mean", "Max", "Min"})
-_BROADCASTING = _VARIADIC | {"Add", "Sub", "Mul", "Div", "Pow", "Greater", "Less", "Equal", "Where"}
+_BROADCASTING = _VARIADIC | {
+    *("Add", "Sub", "Mul", "Div", "Pow", "Greater", "Less", "Equal", "Where", "GreaterOrEqual", "LessOrEqual"),
+    *("And", "Or", "Xor", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Mod"),
+}
 
 
 def _short_rows(node: Node) -> float:
@@ -326,7 +355,12 @@ def _matmul(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     lead, many = math.prod(left[:-2]), math.prod(right[:-2])
     # One product over all rows where the second operand has no batch of its own.
     batch, m = (1, m * lead) if many <= 1 else (_products(left[:-2], right[:-2]), m)
-    return [_shaped(base, kind=Kind.MATMUL, batch=float(batch), m=float(m), n=float(n), k=float(k))]
+    product = _shaped(base, kind=Kind.MATMUL, batch=float(batch), m=float(m), n=float(n), k=float(k))
+    if product.op == "MatMulFloat64" and m == 1:
+        product.op = "MatVecFloat64"
+    if product.op != SIGNED_FIRST:
+        return [product]
+    return [product, Piece(kind=Kind.VECTOR, op="PackSigned", elements=float(batch * n * k))]
 
 
 def _packed_product(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
@@ -390,13 +424,87 @@ def _conv(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
         stride=float(max(1, round(math.prod(source[2:]) / max(1, spatial)))),
         spatial=float(spatial),
     )
+    if node.op_type != "ConvInteger":
+        return [convolution]
+    # The filters are the first operand there, the columns of the images the second, which each run packs.
+    stored = node.input(1)
+    if stored is not None and stored.dtype.name == "int8":
+        columns = convolution.m * convolution.k * group
+        convolution.kind, convolution.op = Kind.MATMUL, SIGNED_FIRST
+        return [
+            convolution,
+            Piece(kind=Kind.VECTOR, op="PackSigned", elements=columns),
+            Piece(kind=Kind.VECTOR, op="SignedResults", elements=base.elements),
+        ]
+    if group > 1 or spatial == 1:  # no probe has them
+        convolution.spread = _GROUPS_OF_INTEGERS
     return [convolution]
+
+
+_GROUPS_OF_INTEGERS = 3.0
 
 
 def _channels_first(node: Node, sizes: tuple[int, ...] | None) -> tuple[int, ...] | None:
     last = node.op_type.startswith("Nhwc") or node.domain == NHWC_DOMAIN
     last = last or bool(node.attributes.get("channels_last", 0))
     return (sizes[0], sizes[-1], *sizes[1:-1]) if sizes and last else sizes
+
+
+def _deformed(node: Node, cost: Cost, base: Piece) -> list[Piece]:
+    """Each tap of each input channel is sampled at each position, and multiplied as one matrix."""
+    source, weight, out = _dims(node.input(0)), _dims(node.input(1)), _dims(node.output(0))
+    if not source or not weight or not out or len(weight) < 3:
+        return []
+    sampled = float(out[0] * source[1] * math.prod(weight[2:]) * math.prod(out[2:]))
+    samples = Piece(kind=Kind.VECTOR, op=node.op_type, elements=sampled)
+    return [samples, *_fallback_product(node, cost, replace(base, op="Conv"))]
+
+
+def _einsum(node: Node, cost: Cost, base: Piece) -> list[Piece]:
+    """Operands whose axes are put in order, one product a batch, and its axes put in the result's order.
+
+    ``core/providers/cpu/math/einsum_utils``: batches first, then what one operand has, then what is summed.
+    """
+    names = str(node.attributes["equation"]).replace(" ", "").partition("->")
+    operands, result = names[0].split(","), names[2]
+    shapes = [_dims(tensor) for tensor in node.present_inputs]
+    if len(operands) > 2 or not names[1] or "." in names[0] or any(shape is None for shape in shapes):
+        return _fallback_product(node, cost, base)
+    sizes = {name: size for one, shape in zip(operands, shapes, strict=True)
+             for name, size in zip(one, shape or (), strict=True)}  # fmt: skip
+    if len(operands) == 1:
+        if len(set(operands[0])) < len(operands[0]):  # a diagonal
+            return [replace(base, kind=Kind.MOVE)]
+        kept = [name for name in dict.fromkeys(operands[0]) if name in result]
+        total = replace(base, kind=Kind.REDUCE, elements=elements_of(node.input(0)))
+        if kept == list(result):
+            return [total]
+        return [total, _moved(base, [kept.index(name) for name in result], [sizes[name] for name in kept])]
+    left, right = operands
+    batch = [name for name in result if name in left and name in right]
+    mine = [[name for name in result if name in one and name not in batch] for one in operands]
+    summed = [name for name in left if name in right and name not in result]
+    sums = [math.prod(sizes[name] for name in part) for part in (batch, *mine, summed)]
+    pieces = [
+        replace(
+            base, kind=Kind.MATMUL, batch=float(sums[0]), m=float(sums[1]), n=float(sums[2]), k=float(sums[3])
+        ),
+        Piece(kind=Kind.VECTOR, op="EinsumBatch", elements=float(sums[0])),
+    ]
+    orders = [(left, [*batch, *mine[0], *summed]), (right, [*batch, *mine[1], *summed])]
+    orders = [*orders, ("".join([*batch, *mine[0], *mine[1]]), list(result))]
+    for source, target in orders:
+        there = [name for name in source if name in target]
+        if there != target and not (source == right and there == [*batch, *summed, *mine[1]]):
+            lengths = [sizes[name] for name in there]
+            moved = _moved(base, [there.index(name) for name in target], lengths)
+            # Operands have all letters' axes meanwhile: few orders are those that have a loop of their own.
+            pieces.append(replace(moved, op="EinsumTranspose"))
+    return pieces
+
+
+TRANSPOSED_VOLUME, _OF_VOLUMES = "ConvTranspose3d", 5
+"""A transposed convolution of volumes, and the axes of its filters."""
 
 
 def _conv_transpose(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
@@ -408,6 +516,7 @@ def _conv_transpose(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     return [
         replace(
             base,
+            op=TRANSPOSED_VOLUME if len(weight) == _OF_VOLUMES else base.op,
             kind=Kind.CONV,
             batch=float(group),
             m=float(source[0] * spatial),
@@ -448,7 +557,27 @@ def _softmax(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     axis = int(node.attributes.get("axis", -1 if modern else 1))
     if not -len(shape) <= axis < len(shape):
         return []
-    return _rows(Kind.SOFTMAX, base, shape[axis] if modern else math.prod(shape[axis:]))
+    pieces = _rows(Kind.SOFTMAX, base, shape[axis] if modern else math.prod(shape[axis:]))
+    last = len(shape) - 1
+    if modern and pieces and axis % len(shape) != last and shape[axis] > 1 and node.op_type != "BiasSoftmax":
+        # The axis changes places with the last, and back (core/providers/cpu/math/softmax.cc).
+        order = list(range(len(shape)))
+        order[axis % len(shape)], order[last] = last, axis % len(shape)
+        pieces += [_moved(base, order, shape)] * 2
+    return pieces
+
+
+def _moved(base: Piece, order: Sequence[int], sizes: Sequence[int]) -> Piece:
+    """A transpose that is part of an operator, of axes of these sizes."""
+    elements = float(math.prod(sizes))
+    return Piece(
+        kind=Kind.MOVE,
+        op=transposing(order, sizes),
+        read=elements * FLOAT_BYTES,
+        written=elements * FLOAT_BYTES,
+        elements=elements,
+        width=base.width,
+    )
 
 
 def _pool(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
@@ -457,7 +586,11 @@ def _pool(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     if node.attributes.get("antialias") and source is not None:
         # A filter as wide as the reduction reads every input.
         return [replace(base, kind=Kind.POOL, elements=max(base.elements, float(source.elements or 0)))]
-    return [replace(base, kind=Kind.POOL, taps=float(taps))]
+    pool = replace(base, kind=Kind.POOL, taps=float(taps))
+    if base.op != "GridSample" or source is None or not source.shape or not source.shape[1]:
+        return [pool]
+    # Where each position is sampled is worked out before the channels are.
+    return [pool, Piece(kind=Kind.VECTOR, op="GridSamplePlan", elements=base.elements / source.shape[1])]
 
 
 def _recurrent(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
@@ -525,6 +658,9 @@ def _attention(node: Node, cost: Cost, base: Piece) -> list[Piece]:
     ]
     if rest > each * 1e-6:
         parts += _fallback_product(node, Cost(flops=int(rest), macs=int(rest / 2)), replace(base, flops=rest))
+    if node.attributes.get("is_causal") and node.domain == DEFAULT_DOMAIN:
+        # A mask is made and added to each score (core/providers/cpu/llm/attention.cc).
+        parts.append(Piece(kind=Kind.VECTOR, op="CausalMask", elements=heads * queries * keys))
     return parts
 
 
@@ -738,6 +874,10 @@ _RULES: dict[str, _Rule] = {
     **dict.fromkeys(RECURRENT_GATES, _recurrent),
     **dict.fromkeys(("GatherND", "ScatterND", "Scatter", "ScatterElements"), indexed),
     **dict.fromkeys(("DFT", "STFT"), transforms),
+    "Einsum": _einsum,
+    "DeformConv": _deformed,
+    "AffineGrid": lambda _node, _cost, base: [base],
+    "Multinomial": _read_elements,
     "Det": determinants,
     "NonMaxSuppression": boxes,
     **dict.fromkeys(("Attention", "MultiHeadAttention", "GroupQueryAttention"), _attention),

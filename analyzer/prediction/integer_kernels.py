@@ -33,7 +33,9 @@ def family_of(op_type: str, node: Node) -> str:
         return _packed(bits, int(node.attributes.get("accuracy_level", 0)))
     if op_type in _QUANTISES:
         return "dynamic"
-    return _eight_bits([tensor for tensor in node.present_inputs if tensor.constant])
+    known = [tensor for tensor in node.present_inputs if tensor.constant]
+    second = node.input(1)
+    return _eight_bits(known or ([second] if second is not None else []))
 
 
 def family_of_group(op_type: str, nodes: Sequence[Node], stored: Sequence[Tensor]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,60 @@ def _copies(
         near = float(rate) * ratio**_CACHE_EXPONENT if size <= _L2_BYTES else inside * 0.85
         ceilings[f"copy.t{threads}.{name}"] = near * busy if size <= kept else max(memory, min(near, alone))
     ceilings[f"copy.t{threads}.{4 << 30}"] = memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loop:
+    """A loop that no calibration probes.
+
+    Attributes:
+        element_s: Seconds an element on the core that it was measured on; see ``pace``.
+        width: Half-width of its interval at least, as a factor.
+        shared: Whether threads share it out.
+    """
+
+    element_s: float
+    width: float
+    shared: bool
+
+
+# Shapes and data that were not measured make so much of a difference (tests/benchmarks/operator_sweep.py).
+_LOOP_WIDTH = 2.0
+
+
+@cache
+def loops() -> Mapping[str, Loop]:
+    """Return the loops that no calibration probes, by the name that ``loop_variants`` gives them."""
+    table = _core()["third_core"]
+    rows = {name: row if isinstance(row, dict) else {"s": row} for name, row in table["loops"].items()}
+    return {
+        name: Loop(element_s=row["s"], width=row.get("width", _LOOP_WIDTH), shared=name in table["shared"])
+        for name, row in rows.items()
+    }
+
+
+@cache
+def least_width(name: str) -> float:
+    """Return the half-width at least, as a factor, of a loop's interval."""
+    known = loops().get(name)
+    return known.width if known else float(_core()["third_core"]["widths"].get(name, 1.0))
+
+
+@cache
+def loop_rows() -> Mapping[str, float]:
+    """Return the seconds of a row or run besides its elements, on the same core."""
+    return dict(_core()["third_core"]["rows"])
+
+
+def pace(values: Mapping[str, float]) -> float:
+    """Return how many times as long as that core a CPU takes for loops of one element after the other."""
+    yardstick = ((key.partition("."), seconds) for key, seconds in _core()["third_core"]["yardstick"].items())
+    known = [
+        values[key] / seconds
+        for (family, _, name), seconds in yardstick
+        if (key := f"{family}.{name.replace('.', '.t1.', 1) if '.' in name else f'{name}.t1'}") in values
+    ]
+    return float(np.median(known)) if known else 1.0
 
 
 @cache

@@ -75,6 +75,7 @@ class Piece:
         repeats: How often it is done, one after the other: the trips of a loop.
         spread: Factor by which it may be done more or less often, where data decide that.
         shared_by: Threads of a CPU at most that can share it out; 0: as many as there are.
+        width: Bits of an element over those of the elements that its loop was measured with.
 
     Of a fused attention, ``batch`` are sequences, ``m`` new tokens of each, ``n`` keys before them, ``k`` the
     size of a head, ``rows`` heads, ``row`` heads of keys and values, ``taps`` the window (0: none), ``stride``
@@ -111,3 +112,4 @@ class Piece:
     repeats: float = 1.0
     spread: float = 1.0
     shared_by: float = 0.0
+    width: float = 1.0

@@ -22,7 +22,8 @@ MADE_UP = {
     **{f"conv.float32.t{t}.3x3": t * 1e11 for t in (1, 2)},
     **{f"conv.float32.t{t}.depthwise3x3": t * 2e10 for t in (1, 2)},
     **{f"elementwise.Relu.t{t}": 1e-10 / t for t in (1, 2)},
-    **{f"elementwise.Softplus.t{t}": 1e-8 / t for t in (1, 2)},
+    # As the core that took the times of loops without a probe.
+    **{f"elementwise.Softplus.t{t}": 1.45e-8 / t for t in (1, 2)},
     **{f"elementwise.Add.t{t}": 1e-10 / t for t in (1, 2)},
     **{f"copy.t{t}.{size}": t * rate for t in (1, 2) for size, rate in ((65536, 1e11), (268435456, 2e10))},
     **{f"rnn.LSTM.t{t}.h256.b1": 1e-5 for t in (1, 2)},
@@ -70,10 +71,10 @@ def test_a_factor_that_is_computed_at_run_time_is_packed_at_each_run(machine: De
 
 
 def test_elementwise_operators_cost_their_own_time_per_element(machine: Device) -> None:
-    """Softplus takes a hundred times what Relu does."""
+    """Softplus takes 145 times what Relu does."""
     assert seconds(made.elementwise("Relu", 10_000), machine, 1) == pytest.approx(1e-6 + CALL_S, rel=0.15)
-    assert seconds(made.elementwise("Softplus", 100_000), machine, 1) == pytest.approx(1e-3, rel=0.01)
-    assert seconds(made.elementwise("Softplus", 100_000), machine, 2) == pytest.approx(5e-4, rel=0.01)
+    assert seconds(made.elementwise("Softplus", 100_000), machine, 1) == pytest.approx(1.45e-3, rel=0.01)
+    assert seconds(made.elementwise("Softplus", 100_000), machine, 2) == pytest.approx(7.25e-4, rel=0.01)
 
 
 def test_what_outgrows_the_caches_costs_its_bytes(machine: Device) -> None:

@@ -10,6 +10,7 @@ import prediction_graphs as made
 import pytest
 
 from analyzer import prediction
+from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.graph import Graph, Tensor
 
@@ -25,9 +26,14 @@ KEYS = (
 SLOW_S, QUICK_S = 1e-6, 1e-12
 
 
+# Of the core that took the times of loops without a probe (reference_core.toml).
+PACE = {"elementwise.Softplus.t1": 1.45e-8, "elementwise.Mish.t1": 1.53e-8, "move.NonZero.t1": 1.21e-8,
+        "elementwise.Sin.t1": 2.31e-9, "reduce.ArgMax.t1.inner": 1.45e-9}  # fmt: skip
+
+
 def machine(slow: str) -> Device:
     """One of which a single loop takes long."""
-    loops = {f"{key}.t1": SLOW_S if key == slow else QUICK_S for key in KEYS}
+    loops = PACE | {f"{key}.t1": SLOW_S if key == slow else QUICK_S for key in KEYS}
     calibration = {"threads": 1.0, "cores": 1.0, "dispatch.t1": 1e-9, "call.t1": 1e-9, **loops,
                    "copy.t1.65536": 1e15, "copy.t1.268435456": 1e15}  # fmt: skip
     return Device(
@@ -56,7 +62,6 @@ BOUNDS = [stored(name, [value], "int64") for name, value in (("s", 0), ("e", 16)
     ("op", "inputs", "attributes", "loop"),
     [
         ("Pow", [X, stored("y", 2.0)], {}, "elementwise.Pow"),
-        ("Pow", [X, stored("y", [3.0])], {}, "elementwise.Pow"),
         ("Pow", [X, stored("y", 0.5)], {}, "elementwise.PowScalar"),
         ("Pow", [X, made.tensor("y")], {}, "elementwise.PowScalar"),
         ("Pow", [X, made.tensor("y", 8, 4, 16)], {}, "elementwise.PowTensor"),
@@ -125,6 +130,128 @@ def test_what_no_probe_measures_takes_what_it_took(
     assert _seconds(one, "") == pytest.approx(measured, rel=0.5)
 
 
+IMAGE_16, VOLUME_8 = made.tensor("x", 1, 16, 60, 60), made.tensor("x", 1, 8, 10, 24, 24)
+SAMPLED, WIDE = made.tensor("x", 1, 32, 40, 40), made.tensor("x", 256, 512)
+GRID = made.tensor("g", 1, 40, 40, 2)
+TALL, NUMBERS = made.tensor("x", 256, 1024), made.tensor("x", 256, 1024, dtype="int64")
+DOUBLES = made.tensor("x", 256, 512, dtype="float64")
+
+
+def bytes_of(name: str, *shape: int, constant: bool = False) -> Tensor:
+    return made.tensor(name, *shape, dtype="int8", constant=constant)
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attributes", "outputs", "measured"),
+    [
+        ("LpPool", [made.tensor("x", 1, 32, 80, 80)], {"kernel_shape": (3, 3)}, [(1, 32, 80, 80)], 36.8e-3),
+        ("GlobalLpPool", [made.tensor("x", 1, 64, 56, 56)], {}, [(1, 64, 1, 1)], 3.77e-3),
+        ("Resize", [IMAGE_16], {"mode": "cubic"}, [(1, 16, 120, 120)], 20.8e-3),
+        ("Resize", [VOLUME_8], {"mode": "nearest"}, [(1, 8, 20, 48, 48)], 4.9e-3),
+        ("Resize", [VOLUME_8], {"mode": "linear"}, [(1, 8, 20, 48, 48)], 1.6e-3),
+        ("GridSample", [SAMPLED, GRID], {"mode": "cubic"}, [(1, 32, 40, 40)], 2.52e-3),
+        ("GridSample", [SAMPLED, GRID], {"mode": "bicubic"}, [(1, 32, 40, 40)], 2.52e-3),
+        ("GridSample", [SAMPLED, GRID], {"mode": "nearest"}, [(1, 32, 40, 40)], 571e-6),
+        ("GridSample", [SAMPLED, GRID], {"align_corners": 1}, [(1, 32, 40, 40)], 1.09e-3),
+        ("GridSample", [SAMPLED, GRID], {"padding_mode": "reflection"}, [(1, 32, 40, 40)], 2.12e-3),
+        ("GridSample", [made.tensor("x", 1, 8, 12, 24, 24), made.tensor("g", 1, 12, 24, 24, 3)], {},
+         [(1, 8, 12, 24, 24)], 2.43e-3),
+        ("MatMul", [made.tensor("x", 64, 512, dtype="int64"), made.tensor("w", 512, 512, dtype="int64")], {},
+         [(64, 512)], 10.1e-3),
+        ("MatMul", [made.tensor("x", 64, 512, dtype="int32"), made.tensor("w", 512, 512, dtype="int32")], {},
+         [(64, 512)], 3.35e-3),
+        ("MatMulInteger", [bytes_of("x", 64, 512), bytes_of("w", 512, 512, constant=True)], {},
+         [(64, 512)], 1.64e-3),
+        ("ConvInteger", [made.tensor("x", 1, 512, 100, dtype="uint8"),
+                         bytes_of("w", 512, 512, 1, constant=True)], {}, [(1, 512, 100)], 1.98e-3),
+        ("QuantizeLinear", [WIDE, stored("s", [0.1] * 512)], {"axis": 1}, [(256, 512)], 2.95e-3),
+        ("DequantizeLinear", [bytes_of("x", 256, 512), made.tensor("s", 256, 16, constant=True)],
+         {"axis": 1, "block_size": 32}, [(256, 512)], 186e-6),
+        ("Compress", [TALL, made.tensor("c", 262144, dtype="bool")], {}, [(131072,)], 1.95e-3),
+        ("ReduceLogSumExp", [TALL], {"axes": (1,)}, [(256,)], 2.39e-3),
+        ("ReduceSum", [made.tensor("x", 16, 32, 16, 32)], {"axes": (0, 2)}, [(32, 32)], 219e-6),
+        ("ReduceSum", [NUMBERS], {"axes": (0,)}, [(1024,)], 485e-6),
+        ("Exp", [DOUBLES], {}, [(256, 512)], 752e-6),
+        ("Sigmoid", [DOUBLES], {}, [(256, 512)], 1.98e-3),
+        ("MaxPool", [made.tensor("x", 1, 32, 80, 80)], {"kernel_shape": (2, 2)},
+         [(1, 32, 40, 40)] * 2, 1.46e-3),
+        ("Einsum", [made.tensor("x", 512, 512), made.tensor("y", 512, 512)], {"equation": "ij,ij->ij"},
+         [(512, 512)], 30.9e-3),
+        ("LpNormalization", [made.tensor("x", 512, 256)], {"axis": 0}, [(512, 256)], 633e-6),
+        ("Det", [made.tensor("x", 4, 64, 64)], {}, [(4,)], 100e-6),
+    ],
+)  # fmt: skip
+def test_slow_loops_take_what_they_took(
+    op: str, inputs: list[Tensor], attributes: dict[str, Any], outputs: list[tuple[int, ...]], measured: float
+) -> None:
+    """ONNX Runtime 1.31.1 on one core of a Xeon (Emerald Rapids), within 2x."""
+    results = tuple(made.tensor(f"out{place}", *shape) for place, shape in enumerate(outputs))
+    one = made.graph(replace(made.node(op, inputs, results[0], **attributes), outputs=results))
+    assert 0.5 < _seconds(one, "") / measured < 2.0
+
+
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax", "Hardmax"])
+def test_a_softmax_off_the_last_axis_is_transposed_there_and_back(op: str) -> None:
+    x = made.tensor("x", 1, 21, 48, 48)
+    along = [made.graph(made.node(op, [x], replace(x, name="out"), axis=axis)) for axis in (1, -1, 3)]
+    slow = [_seconds(one, "move.TransposeAny") for one in along]
+    assert slow[0] == pytest.approx(2 * 21 * 48 * 48 * SLOW_S, rel=0.05)
+    assert max(slow[1:]) < 0.01 * slow[0]
+
+
+def test_a_sum_along_the_first_axis_is_that_of_rows() -> None:
+    """What a calibration measured along the first axis counts: 0.2 ns an element, and 3 along the last."""
+    known = {**machine("").calibration, "reduce.CumSum.t1.inner": 3e-9, "reduce.CumSum.t1.outer": 2e-10}
+
+    def taken(axis: int) -> float:
+        one = made.graph(made.node("CumSum", [TALL, stored("a", axis, "int64")], replace(TALL, name="out")))
+        device = replace(machine(""), calibration=known)
+        return sum(item.time_s for item in prediction.predict(made.work(one, "cpu"), device, threads=1))
+
+    assert taken(0) == pytest.approx(262144 * 2e-10, rel=0.05)
+    assert taken(1) == pytest.approx(262144 * 3e-9, rel=0.05)
+
+
+def test_a_vectorised_loop_takes_as_long_as_its_bytes() -> None:
+    known = {**machine("").calibration, "move.Concat.t1": 1e-10}
+
+    def taken(dtype: str) -> float:
+        parts = [made.tensor(name, 256, 512, dtype=dtype) for name in "xy"]
+        one = made.graph(made.node("Concat", parts, made.tensor("out", 256, 1024, dtype=dtype), axis=0))
+        device = replace(machine(""), calibration=known)
+        return sum(item.time_s for item in prediction.predict(made.work(one, "cpu"), device, threads=1)) - 3e-7
+
+    assert taken("float64") == pytest.approx(2 * taken("float32"), rel=0.05)
+    assert taken("uint8") == pytest.approx(taken("float32") / 4, rel=0.1)
+
+
+def test_what_runs_on_one_thread_gains_nothing_from_others() -> None:
+    """Resize by cubes is one loop (upsample.cc, ResizeBiCubic), LpPool is shared out by channels (pool.cc)."""
+    cubic = made.graph(made.node("Resize", [IMAGE_16], made.tensor("out", 1, 16, 120, 120), mode="cubic"))
+    x = made.tensor("x", 1, 32, 80, 80)
+    pooled = made.graph(made.node("LpPool", [x], replace(x, name="out"), kernel_shape=(3, 3)))
+    server = catalogue.device("epyc-9654")
+
+    def gained(one: Graph) -> float:
+        alone, many = (
+            sum(item.time_s for item in prediction.predict(made.work(one, "cpu"), server, threads=threads))
+            for threads in (1, 8)
+        )
+        return alone / many
+
+    assert gained(cubic) < 1.3
+    assert gained(pooled) > 3
+
+
+def test_nearest_volumes_may_take_a_general_kernel_on_a_gpu() -> None:
+    """128 x 96 x 96 x 96 results took 58 ms before pull request 27578 (onnxruntime issue 14596)."""
+    x, out = made.tensor("x", 1, 128, 48, 48, 48), made.tensor("out", 1, 128, 96, 96, 96)
+    one = made.graph(made.node("Resize", [x], out, mode="nearest"))
+    time = next(iter(prediction.predict(made.work(one), catalogue.device("l4"))))
+    assert time.time_s < 10e-3
+    assert time.high_s > 58e-3
+
+
 def test_updates_are_counted_and_not_what_they_are_written_into() -> None:
     updates = made.tensor("u", 100, 16)
     inputs = [made.tensor("x", 1000, 16), made.tensor("i", 100, 16, dtype="int64"), updates]
@@ -133,12 +260,12 @@ def test_updates_are_counted_and_not_what_they_are_written_into() -> None:
 
 
 def test_a_permutation_of_several_axes_copies_run_by_run() -> None:
-    """56,448 runs of 32 elements took 1.1 to 1.7 ms (the same core); where one axis is moved none of it."""
+    """56,448 runs of 32 elements took 1.1 to 1.7 ms (an EPYC) and 0.8 ms (a Xeon); of one axis none."""
     one = made.graph(
         made.node("Transpose", [made.tensor("x", 128, 49, 3, 3, 32)], made.tensor("out", 3, 128, 3, 49, 32),
                   perm=[2, 0, 3, 1, 4])
     )  # fmt: skip
-    assert _seconds(one, "") == pytest.approx(1.3e-3, rel=0.3)
+    assert _seconds(one, "") == pytest.approx(1.3e-3, rel=0.5)
     heads = made.graph(
         made.node("Transpose", [made.tensor("x", 8, 128, 8, 64)], made.tensor("out", 8, 8, 128, 64),
                   perm=[0, 2, 1, 3])
@@ -153,8 +280,8 @@ def test_an_operator_that_nobody_measured_has_a_wide_interval() -> None:
         return item.high_s / item.time_s
 
     assert width("MelWeightMatrix") > 4.0  # an operator of ONNX without probe and without a like
-    assert width("BitShift") < 2.0  # as an Add
-    assert width("Tan") < 2.0
+    assert width("BitShift") < 2.5  # measured, in another size
+    assert width("Tan") < 2.5
 
 
 @pytest.mark.parametrize(("rank", "name"), [(1, "conv1d"), (3, "conv3d")])

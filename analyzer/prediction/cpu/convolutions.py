@@ -6,14 +6,17 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.arrays import Floats
+from analyzer.prediction.calibration_tables import tables
 from analyzer.prediction.cpu.ceilings import CpuCeilings, copy_rate
 from analyzer.prediction.cpu.products import integer_families
+from analyzer.prediction.features import TRANSPOSED_VOLUME
 from analyzer.prediction.integer_kernels import IntegerShapes
+from analyzer.prediction.reference_core import loops
 from analyzer.prediction.work_item import Kind
 from analyzer.prediction.workload import Workload, whether
 
-# Channels of a group that are too few for a product of their own.
-_FEW = 4
+# Channels of a group that are too few for a product of their own; those of the probe of groups.
+_FEW, _GROUPED = 4, 8.0
 
 
 def convolution_seconds(work: Workload, chosen: npt.NDArray[np.int64], at: CpuCeilings) -> Floats:
@@ -22,15 +25,16 @@ def convolution_seconds(work: Workload, chosen: npt.NDArray[np.int64], at: CpuCe
     channels = work["k"][chosen] / np.maximum(taps, 1.0)
     thin = work.kind[chosen] == Kind.DEPTHWISE
     positions = work["spatial"][chosen]
-    sequence, volume, transposed = (
-        whether(work, (op,))[work.op[chosen]] for op in ("Conv1d", "Conv3d", "ConvTranspose")
+    sequence, volume, flat, deep = (
+        whether(work, (op,))[work.op[chosen]] for op in ("Conv1d", "Conv3d", "ConvTranspose", TRANSPOSED_VOLUME)
     )
+    transposed = flat | deep
     classes = (
         (sequence & thin, "depthwise1d"),
         (volume & thin, "depthwise3d"),
         (volume & (taps > 1), "conv3d"),
         (sequence & (taps > 1) & (batch <= 1) & (channels > _FEW), "conv1d"),
-        (transposed & (batch <= 1), "transpose2x2s2"),
+        (transposed, "1x1"),
         (thin & (taps > 16), "depthwise5x5"),
         (thin & (stride > 1), "depthwise3x3s2"),
         (thin, "depthwise3x3"),
@@ -48,6 +52,13 @@ def convolution_seconds(work: Workload, chosen: npt.NDArray[np.int64], at: CpuCe
     known = {name: at.of(f"conv.float32.t{{T}}.{name}") for name in np.unique(names).tolist()}
     general = at.of("conv.float32.t{T}.3x3") or 1e10
     rate = np.array([known[name] or general for name in names.tolist()]) * at.scale
+    # Groups of whole blocks of channels are computed in blocks, others the better the more channels they have.
+    full = np.where(sequence, at.of("conv.float32.t{T}.conv1d") or general, general) * at.scale
+    blocked = ~(sequence | volume | transposed) & (channels % _BLOCK == 0) & (work["n"][chosen] % _BLOCK == 0)
+    nearer = np.where(
+        blocked | volume, 1.0, np.clip(np.log2(np.maximum(channels, 1.0) / _GROUPED) / 3.0, 0.0, 1.0)
+    )
+    rate = np.where(names == "group32", rate ** (1.0 - nearer) * full**nearer, rate)
     integers = np.zeros(len(chosen), dtype=np.bool_)
     for family, mine in integer_families(work, chosen):
         integers |= mine
@@ -63,6 +74,17 @@ def convolution_seconds(work: Workload, chosen: npt.NDArray[np.int64], at: CpuCe
     padded = np.where((batch == 1) & ~thin & ~integers & image, filled, 1.0)
     rim = np.where(thin & ~integers & image, _rim(np.sqrt(np.maximum(positions, 1.0))), 1.0)
     seconds: Floats = work["flops"][chosen] * padded * rim / rate
+
+    def each(name: str) -> float:
+        return loops()[name].element_s * tables(at.values).pace / (at.threads if loops()[name].shared else 1)
+
+    # The product of a transposed convolution has a column for each tap, which are then added up. Columns of
+    # volumes are gathered one after the other, which a group has few filters for.
+    rows = batch * work["m"][chosen]
+    added = np.where(deep, each("Col2ImSumsOfVolumes"), each("Col2ImSums")) * rows * work["n"][chosen]
+    seconds += np.where(transposed, added + np.where(batch > 1, batch * each("GroupOfColumns"), 0.0), 0.0)
+    gathered = volume & (batch > 1) & ~thin
+    seconds += np.where(gathered, rows * work["k"][chosen] * each("Im2ColOfVolumes"), 0.0)
     return seconds
 
 

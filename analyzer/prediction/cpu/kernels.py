@@ -16,11 +16,10 @@ from analyzer.prediction.cpu.convolutions import convolution_seconds, plane_fact
 from analyzer.prediction.cpu.products import LARGEST_PROBED_BYTES, probed_weights, product_seconds
 from analyzer.prediction.cpu.recurrences import recurrence_seconds
 from analyzer.prediction.cpu.trees import tree_seconds
-from analyzer.prediction.cpu.vectors import vector_seconds
+from analyzer.prediction.cpu.vectors import is_serial, vector_seconds
 from analyzer.prediction.expert_pieces import EXPERT_PRODUCT
 from analyzer.prediction.integer_kernels import ROW_UNPACKED, UNPACKED
 from analyzer.prediction.reference_core import gain
-from analyzer.prediction.text_pieces import TEXT_WORK
 from analyzer.prediction.work_item import FLOAT_BYTES, IS_PRODUCT, Kind, among
 from analyzer.prediction.workload import Workload, whether
 
@@ -70,8 +69,8 @@ def _computing(work: Workload, at: CpuCeilings) -> Floats:
         # Steps of a recurrence come one after the other: rows and directions alone are shared out. On two cores
         # an LSTM of one row gains 0.8 to 1.3 times one way and 1.3 to 2.0 both ways; of eight rows 1.9 to 2.0.
         shared = np.where(work.kind == Kind.RECURRENT, work["batch"] * work["m"], np.inf)
-        # Texts come one after the other too.
-        shared = np.where(whether(work, TEXT_WORK)[work.op], 1.0, shared)
+        serial = np.array([is_serial(op) for op in work.ops], dtype=np.bool_)
+        shared = np.where(serial[work.op] & ~IS_PRODUCT[work.kind], 1.0, shared)
         shared = np.where(work["shared_by"] > 0, work["shared_by"], shared)
         return np.asarray(computing / np.minimum(gain(computing, at.threads), np.maximum(shared, 1.0)))
     few = _shared_by_few(work, at)
@@ -87,7 +86,8 @@ def _memory(work: Workload, at: CpuCeilings) -> Floats:
     """Seconds that each piece's bytes take."""
     each = at.precision.element_bytes / FLOAT_BYTES
     held = np.array([_TEMPORARIES.get(op, 0.0) for op in work.ops])[work.op]
-    moved = (work["read"] + work["written"] * (1.0 + held)) * each + work["fixed"]
+    moved = (work["read"] + work["written"]) * each + work["fixed"]
+    moved += held * work["elements"] * FLOAT_BYTES * np.where(work["written"] > 0, each, work["width"])
     weights = (work["weights"] * each + work["fixed_weights"]) * IS_PRODUCT[work.kind]
     # The probe of copies finds its two buffers where it left them. In a graph others were used meanwhile.
     kept = work["kept"] * each

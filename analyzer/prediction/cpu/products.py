@@ -11,6 +11,7 @@ from analyzer.arrays import Floats
 from analyzer.prediction.calibration_tables import tables
 from analyzer.prediction.cpu.ceilings import CpuCeilings, copy_rate
 from analyzer.prediction.integer_kernels import FAMILIES
+from analyzer.prediction.reference_core import loops
 from analyzer.prediction.work_item import Kind
 from analyzer.prediction.workload import Workload, whether
 
@@ -43,6 +44,12 @@ def product_seconds(work: Workload, chosen: npt.NDArray[np.int64], at: CpuCeilin
         at_probe = _rates(at, "gemm.float32", np.maximum(shapes, (_PROBED_STEPS, 1.0, 1.0)))[which[chosen]]
         with np.errstate(divide="ignore"):
             rate = np.where(recurrent, 1.0 / np.maximum(0.0, 1.0 / single - 1.0 / at_probe), rate)
+    for index, op in enumerate(work.ops):
+        if op in loops():
+            each = 2.0 / (loops()[op].element_s * tables(at.values).pace)
+            mine = work.op[chosen] == index
+            rate = np.where(mine, each * (at.threads if loops()[op].shared else 1.0), rate)
+            integers |= mine
     # Weights were packed when the session was made; what is computed is packed in each run.
     stored = (work["weights"][chosen] > 0) | (work["fixed_weights"][chosen] > 0)
     # One row reads the second factor as it lies.

@@ -14,41 +14,23 @@ from analyzer.arrays import Floats
 from analyzer.prediction.calibration_tables import tables
 from analyzer.prediction.cpu.ceilings import PARALLEL_S, CpuCeilings
 from analyzer.prediction.equivalent_loops import LIKE
-from analyzer.prediction.expert_pieces import ACTIVATION
-from analyzer.prediction.features import CALLS, VOTES
-from analyzer.prediction.irregular_pieces import BUTTERFLIES
-from analyzer.prediction.reference_core import reference_dispatch_s
-from analyzer.prediction.text_pieces import TEXT, TEXT_WORK
+from analyzer.prediction.loop_variants import FIRST_AXIS, ONE_SET, ONE_SET_TIMES
+from analyzer.prediction.reference_core import loop_rows, loops
 from analyzer.prediction.work_item import Kind
-from analyzer.prediction.workload import Workload, whether
+from analyzer.prediction.workload import Workload
 
 _SURELY_PARALLEL_S = 20 * PARALLEL_S
 # Seconds an element where not even an Add was measured.
 _NO_OP = 1.5e-10
 # A slice of a reduction over a middle axis, a small kernel (as measured).
 _SLICE_S, _KERNEL_S = 70e-9, 2e-7
-# A row, or a run of elements that is copied, besides its elements, where no probe of short rows tells: 20,000
-# rows of 8 take 303 us (softmax), 435 us (layer norm) and 48 us (sum); 3,000 runs of one element 26 us (gather)
-# and 50,000 of them 44 us (concat), 80,000 of four 228 us.
-_ROW_S = {
-    "Softmax": 14e-9,
-    "LayerNormalization": 20e-9,
-    "ReduceSum": 2.3e-9,
-    "Gather": 7e-9,
-    "Concat": 2.5e-9,
-    "ConcatSingles": 0.8e-9,
-    # 20,000 and 40,000 of them at random, of 1 and 64 elements: 280 us and 1.06 ms.
-    "GatherND": 14e-9,
-    # A run that a permutation of several axes keeps: 56,448 of 32 elements 1.7 ms.
-    "TransposeRuns": 22e-9,
-}
 # Of operators whose rows no probe has, the one whose rows they are taken for; by kind where none is named.
 _ROWS_LIKE = {
     **dict.fromkeys(("ReduceL2", "ReduceL1", "ReduceSumSquare", "ReduceLogSum", "ReduceProd"), "ReduceL2"),
     **dict.fromkeys(("ArgMax", "ArgMin"), "ArgMax"),
     **dict.fromkeys(("Concat", "Split"), "Concat"),
     **dict.fromkeys(("GatherND", "ScatterND"), "GatherND"),
-    "TransposeRuns": "TransposeRuns",
+    **{name: name for name in ("TransposeRuns", "Tile", "Compress", "Pad", "ArgMaxInt")},
 }
 _ROWS_OF_KIND = {
     Kind.SOFTMAX: "Softmax",
@@ -58,57 +40,6 @@ _ROWS_OF_KIND = {
 }
 # A row to which another is added, its elements apart.
 _SPAN_S = 2e-8
-# Seconds an element of what no probe measures.
-_UNPROBED = {
-    # An operator of a body: its dispatch and its tensors, which are allocated anew in each trip.
-    **dict.fromkeys(CALLS, 2.5e-7),
-    VOTES: 1e-9,
-    # Exponentials one after the other (moe_base_cpu.h): 256 rows of 4,096 take 12.2 ms longer by SwiGLU than by
-    # ReLU (EPYC, Zen 4).
-    ACTIVATION: 1.16e-8,
-    "ReduceLogSumExp": 4e-9,  # an exponential of one number after the other; 256 rows of 1,024: 1.03 ms
-    "LabelEncoderStrings": 4e-8,  # a probe cannot bind strings; 1,000 of them in two columns: 83 us
-    # Nor texts: 64 and 1,024 of 1 to 100 words on one core of an EPYC (Zen 4), ONNX Runtime 1.31.1; most are
-    # within 1.5, texts of one word within 3.
-    TEXT: 1.6e-8,
-    "TextLowered": 5.4e-9,
-    "TextCompared": 5e-9,
-    "TextCopied": 6e-10,
-    "TextMatched": 1.5e-9,
-    "TextSplit": 2.0e-9,
-    "TokensByExpression": 2.15e-8,
-    "TokensBySeparator": 1.8e-8,
-    "TokensByCharacter": 5.3e-9,
-    "GramsOfText": 1.8e-8,
-    "GramsOfNumbers": 8e-9,
-    # One core of an EPYC (AVX2), ONNX Runtime 1.31.1: what is too rare for a probe. A butterfly of a Fourier
-    # transform (512 points: 19 us), an element that a determinant eliminates, a score that boxes are sorted by,
-    # an element that is looked for among 100 to 1,000 others, a point that is sampled from 9, a value of groups
-    # (a function of 15 operators).
-    BUTTERFLIES: 4.1e-9,
-    "Det": 1.1e-9,
-    "NonMaxSuppression": 3.5e-8,
-    "Unique": 8e-8,
-    "RoiAlign": 1.5e-8,
-    "GroupNormalization": 2.3e-9,
-    "MeanVarianceNormalization": 1.3e-9,
-    # Functions of the C library and random numbers, one after the other; the same core.
-    "Sinh": 3.3e-8,
-    "Cosh": 1.7e-8,
-    "Tan": 1.9e-8,
-    "Asinh": 3.1e-8,
-    "Acosh": 2.7e-8,
-    "Atanh": 1.8e-8,
-    "Asin": 2.1e-9,
-    "Acos": 1.2e-9,
-    "Atan": 1.7e-9,
-    "Shrink": 8.5e-9,
-    "Bernoulli": 6e-9,
-    **dict.fromkeys(("RandomNormal", "RandomNormalLike"), 1.7e-8),
-    **dict.fromkeys(("RandomUniform", "RandomUniformLike"), 5e-9),
-    # An entry of a map; 1,000 rows of two classes: 134 us.
-    **dict.fromkeys(("ZipMap", "CastMap", "DictVectorizer"), 7e-8),
-}
 # One more tensor of a Split or Concat: 0.1 us again and again, two to three times that among other operators.
 _TENSOR_S = 2e-7
 # One more operand of a Sum, Max, Min or Mean, its elements apart: each pair has a tensor of its own.
@@ -119,6 +50,10 @@ def vector_seconds(work: Workload, chosen: npt.NDArray[np.int64], at: CpuCeiling
     """Elements times the time of one, on as many threads as the operator uses."""
     one = np.array([_element_s(op, at, 1) for op in work.ops])[work.op[chosen]]
     many = np.array([_element_s(op, at, at.table) for op in work.ops])[work.op[chosen]]
+    # A vectorised loop takes as long as its bytes, one of an element after the other does not.
+    vectorised = one < _VECTORISED_S * tables(at.values).pace
+    wider = np.where(vectorised, work["width"][chosen], 1.0)
+    one, many = one * wider, many * wider
     amount = work["elements"][chosen] * np.where(work.kind[chosen] == Kind.POOL, work["taps"][chosen], 1.0)
     kind = work.kind[chosen]
     rows = np.select([kind == which for which in _ROWS_OF_KIND], [work["rows"][chosen]] * len(_ROWS_OF_KIND))
@@ -135,15 +70,23 @@ def vector_seconds(work: Workload, chosen: npt.NDArray[np.int64], at: CpuCeiling
     # What ran on one thread at the size of the probe uses more when it is much larger; but what was long enough
     # for threads, and still ran on one, does so at any size.
     grows = (amount > 4 * _PROBE) & (one * _PROBE < _SURELY_PARALLEL_S)
-    grows &= ~whether(work, _ON_ONE_THREAD)[work.op[chosen]]
+    grows &= ~np.array([is_serial(op) for op in work.ops])[work.op[chosen]]
     together = np.where(grows, np.minimum(together, 1.15 * alone / at.threads), together)
     seconds: Floats = alone if at.modelled else np.where(alone < PARALLEL_S, alone, np.minimum(alone, together))
     return seconds
 
 
+# Seconds an element, on the core of the loops that no calibration probes, below which a loop is vectorised.
+_VECTORISED_S = 6e-10
 # Weights in blocks are dequantised in one loop, however many there are (1.31.1, 4 million: no faster on two).
-# So are votes summed, a row after the other (5.5 million: 10.9 ms on one thread, 10.1 on two).
-_ON_ONE_THREAD = ("DequantizePacked", "DequantizeBlocks", VOTES)
+_ON_ONE_THREAD = ("DequantizePacked", "DequantizeBlocks")
+
+
+def is_serial(op: str) -> bool:
+    """Whether a loop runs on one thread, however many there are."""
+    return op in _ON_ONE_THREAD or (op in loops() and not loops()[op].shared)
+
+
 # Elements of a row of the probe of short rows.
 _SHORT_ROW = 32
 
@@ -163,7 +106,7 @@ def _row_times(work: Workload, chosen: npt.NDArray[np.int64], at: CpuCeilings, t
             mine = (kinds == kind) & (work.op[chosen] == index)
             like = _ROWS_LIKE.get(work.ops[index], name)
             for same, one in ((lengths != 1, like), (lengths == 1, f"{like}Singles")):
-                known = one if one in _ROW_S else like
+                known = one if one in loop_rows() else like
                 times[mine & same] = _row_s(known, work.ops[index], at, threads, lengths[mine & same])
     return times
 
@@ -171,10 +114,12 @@ def _row_times(work: Workload, chosen: npt.NDArray[np.int64], at: CpuCeilings, t
 def _row_s(name: str, op: str, at: CpuCeilings, threads: int, lengths: Floats) -> Floats:
     row, each = at.of(f"row.{name}.t{{T}}", threads), _element_s(op, at, threads)
     if row is None:
-        return np.full(len(lengths), _ROW_S.get(name, _ROW_S["ReduceSum"]) / threads)
+        each_row = loop_rows().get(name, loop_rows()["ReduceSum"]) * tables(at.values).pace
+        return np.full(len(lengths), each_row / (1 if is_serial(op) else threads))
     if name in _CHAINED:
         return _chained_row_s(row, each, lengths)
-    # Fewer elements than the probe's take no less than half of its row.
+    # The probe's row has the probe's elements, whatever the operator's take; fewer take half of it at least.
+    each = min(each, _element_s(name.removesuffix("Singles"), at, threads))
     beside = row - _ROW_LENGTHS.get(name, _SHORT_LENGTH) * each
     return np.maximum(beside, 0.5 * row - lengths * each)
 
@@ -218,13 +163,18 @@ def is_guess(op: str, at: CpuCeilings) -> bool:
     known = tables(at.values).guesses
     if op not in known:
         probed = any(_probed_s(name, at, 1) is not None for name in (op, LIKE.get(op, op)))
-        known[op] = not probed and op not in _UNPROBED
+        known[op] = not probed and op not in loops()
     return known[op]
 
 
 def _probed_s(op: str, at: CpuCeilings, threads: int) -> float | None:
-    found = (at.of(family.format(op), threads) for family in _FAMILIES)
-    return next((value for value in found if value is not None), None)
+    if op.endswith(ONE_SET):
+        found = _probed_s(op.removesuffix(ONE_SET), at, threads)
+        return None if found is None else ONE_SET_TIMES * found
+    if op.endswith(FIRST_AXIS):
+        return at.of(f"reduce.{op.removesuffix(FIRST_AXIS)}.t{{T}}.outer", threads)
+    values = (at.of(family.format(op), threads) for family in _FAMILIES)
+    return next((value for value in values if value is not None), None)
 
 
 def _found_element_s(op: str, at: CpuCeilings, threads: int) -> float:
@@ -232,11 +182,7 @@ def _found_element_s(op: str, at: CpuCeilings, threads: int) -> float:
         value = _probed_s(name, at, threads)
         if value is not None:
             return value
-    if op in TEXT_WORK:
-        # No probe of them here: other cores are as fast as they hand an operator on.
-        return _UNPROBED[op] * (at.dispatch_s / reference_dispatch_s() if at.modelled else 1.0)
-    if op in _UNPROBED:
-        # Experts are shared out among threads.
-        return _UNPROBED[op] / (threads if op == ACTIVATION else 1)
+    if op in loops():
+        return loops()[op].element_s * tables(at.values).pace / (threads if loops()[op].shared else 1)
     value = at.of("elementwise.Add.t{T}", threads)
     return _NO_OP if value is None else value

@@ -9,6 +9,7 @@ from analyzer.prediction.cpu.ceilings import CpuCeilings
 from analyzer.prediction.cpu.vectors import is_guess
 from analyzer.prediction.features import LOOP, LOOP_WIDTH, SCAN
 from analyzer.prediction.integer_kernels import FAMILIES
+from analyzer.prediction.reference_core import least_width
 from analyzer.prediction.text_pieces import TEXT_WORK
 from analyzer.prediction.work_item import IS_PRODUCT, Kind
 from analyzer.prediction.workload import Workload, whether
@@ -53,6 +54,8 @@ def cpu_widths(work: Workload, at: CpuCeilings) -> Floats:
         packed = np.array([op.startswith("nbits") for op in work.ops])[work.op]
         one_row = packed & (work.kind == Kind.MATMUL) & (work["m"] <= 1.0)
         known = np.where(one_row, known * _ROW_ON_THREADS, known)
+    least = np.array([least_width(op) for op in work.ops])[work.op]
+    known = np.maximum(known, least)
     guessed = np.array([is_guess(op, at) for op in work.ops])[work.op]
     known = np.where(guessed & np.isin(work.kind, _BY_ELEMENT), np.maximum(known, _GUESSED), known)
     if at.modelled:

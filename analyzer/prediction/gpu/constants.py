@@ -237,7 +237,16 @@ SUBSTITUTE_WIDTH = 1.6
 # not: 4 bytes out of order pass a sector of 32 and a sort passes its data many times. The width is assumed.
 UNMEASURED_KERNELS = frozenset(
     {
-        *("TopK", "CumSum", "NonZero", "Unique", "Compress", "NonMaxSuppression", "RoiAlign", "GridSample"),
+        *("TopK", "CumSum", "CumSumFirstAxis", "NonZero", "Unique", "Compress", "CompressFlat", "RoiAlign"),
+        *("NonMaxSuppression", "GridSample", "GridSampleLinear", "GridSampleNearest"),
+        *(
+            "GridSampleCubic",
+            "GridSampleLinearReflected",
+            "GridSampleNearestReflected",
+            "GridSampleCubicReflected",
+        ),
+        *("GridSampleLinearVolume", "GridSampleNearestVolume", "ResizeNearestAnywhere", "ResizeLinearAnywhere"),
+        *("ResizeCubic", "EinsumTranspose"),
         *("ScatterElements", "ScatterElementsOuter", "ScatterND", "GatherND", "GatherElements"),
         *("GatherElementsOuter", "ReverseSequence", "LRN", "MaxUnpool"),
         *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli"),

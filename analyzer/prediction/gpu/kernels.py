@@ -175,7 +175,7 @@ def _vector(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
 # Each thread of a cumulative sum reads all that is before its element, the last one the whole row
 # (onnxruntime/core/providers/cuda/math/cumsum_impl.cu). How many a multiprocessor reads each clock was not
 # measured: at most the 32 lanes of its loads, assumed a quarter of them.
-_RUNNING_SUMS, _RUNNING_READS = frozenset({"CumSum"}), 8.0
+_RUNNING_SUMS, _RUNNING_READS = frozenset({"CumSum", "CumSumFirstAxis"}), 8.0
 
 
 def _streamed(moved: Floats, rows: Rows, at: GpuCeilings) -> Floats:
@@ -188,7 +188,16 @@ def _streamed(moved: Floats, rows: Rows, at: GpuCeilings) -> Floats:
 def _pool(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
     """A thread loads each element of its window."""
     loading = _issued(rows.elements * np.maximum(rows.taps, 1.0), constants.pooled, at)
-    return np.maximum(_streamed(rows.bytes, rows, at), loading), False
+    seconds = np.maximum(_streamed(rows.bytes, rows, at), loading)
+    slower = np.where(
+        rows.named(_NEAREST_VOLUMES), np.maximum(seconds, rows.elements * _GENERAL_RESIZE_S), seconds
+    )
+    return seconds, False, slower
+
+
+# Nearest volumes went through a general kernel before pull request 27578 of March 2026: 58 ms for 113 million
+# results (onnxruntime issue 14596, whose GPU is not named). The upper end of the interval holds such releases.
+_NEAREST_VOLUMES, _GENERAL_RESIZE_S = frozenset({"ResizeNearestAnywhere"}), 5.3e-10
 
 
 def _reduce(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
