@@ -35,5 +35,8 @@ def cuda_pieces_of(node: Node, cost: Cost) -> list[Piece]:
     rule = _RULES.get(node.op_type)
     if rule is None or not cost.flops or is_defined(node):
         return [piece for piece in pieces_of(node, cost) if piece.op not in ON_CPU_ALONE]
-    fused = rule(node, base_piece(node, cost), float(cost.macs or 0))
+    try:
+        fused = rule(node, base_piece(node, cost), float(cost.macs or 0))
+    except Exception:  # sizes that are none of its operator's, as in ``pieces_of``
+        fused = None
     return pieces_of(node, cost) if fused is None else [fused]

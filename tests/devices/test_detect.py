@@ -109,6 +109,21 @@ def test_without_a_calibration_the_cpu_says_what_it_assumes() -> None:
     assert cpu.peak_flops_per_s["fp32"] > 0
 
 
+@pytest.mark.parametrize(("flag", "times"), [("amx_int8", 32), ("avx512_vnni", 4), ("sse2", None)])
+def test_a_cpu_that_is_not_listed_multiplies_bytes_as_its_instructions_do(
+    monkeypatch: pytest.MonkeyPatch, flag: str, times: float | None
+) -> None:
+    """A tile takes 2,048 operations on bytes a clock where 64 are of fp32; VNNI four bytes for each float."""
+    described = {
+        "brand_raw": "A CPU of no catalogue",
+        "flags": ["avx512f", flag],
+        "hz_actual": (2_000_000_000,),
+    }
+    monkeypatch.setattr(detection, "_cpu_description", lambda: described)
+    peaks = detection.this_cpu({}).peak_flops_per_s
+    assert peaks.get("int8") == (None if times is None else times * peaks["fp32"])
+
+
 def test_a_machine_is_what_was_measured_of_it_else_the_catalogues_else_a_guess_that_says_so(
     machine: Machine,
 ) -> None:

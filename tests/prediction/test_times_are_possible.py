@@ -118,7 +118,7 @@ ATTRIBUTES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     rule=st.sampled_from(
         # Operators of a training step are made by this program alone, and never malformed.
@@ -150,6 +150,11 @@ def test_an_operator_takes_a_time_whatever_its_sizes_types_and_attributes(
 def test_bytes_of_stored_integers_are_read_by_one_part_of_an_attention() -> None:
     query = made.tensor("q", 8, 4, 64, dtype="int8", constant=True)
     check(made.graph(made.node("Attention", [query], made.tensor("y", 8, 4, 64), num_heads=2)))
+
+
+def test_experts_of_no_tokens_are_no_fault() -> None:
+    inputs = [made.tensor("x"), made.tensor("r", 256, 0), made.tensor("w", 0, 8, constant=True)]
+    check(made.graph(made.node("MoE", [*inputs, made.tensor("b", 3)], made.tensor("y"))))
 
 
 @pytest.mark.parametrize(
