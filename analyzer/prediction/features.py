@@ -877,7 +877,7 @@ _RULES: dict[str, _Rule] = {
     "Einsum": _einsum,
     "DeformConv": _deformed,
     "AffineGrid": lambda _node, _cost, base: [base],
-    "Multinomial": _read_elements,
+    **dict.fromkeys(("Multinomial", "Col2Im"), _read_elements),
     "Det": determinants,
     "NonMaxSuppression": boxes,
     **dict.fromkeys(("Attention", "MultiHeadAttention", "GroupQueryAttention"), _attention),
