@@ -120,19 +120,12 @@ def not_loadable(subject: Subject) -> Iterator[Diagnostic]:
             message=f"ONNX Runtime does not load the model: {problem}",
             fix="export the model again, or mend the operator",
         )
-    if not known.refuses_opset(model.opset):
-        for operator in subject.analysis.operators:
-            # Operators of other domains may come with a library of the user's own.
-            if (
-                operator.domain == DEFAULT_DOMAIN
-                and known.since(operator.domain, operator.op_type, model.opset) is None
-            ):
-                yield Diagnostic(
-                    message=f"ONNX Runtime {known.version} has no operator {operator.op_type}"
-                    f" at opset {model.opset}",
-                    fix="export at an opset that has it (--opset)",
-                    operator=operator,
-                )
+    for operator in subject.analysis.operators:
+        # Operators of other domains may come with a library of the user's own.
+        own = operator.domain == DEFAULT_DOMAIN
+        lacks = known.lacks_operator(operator.op_type, model.opset) if own else ""
+        if lacks:
+            yield Diagnostic(message=lacks, fix="export at an opset that has it (--opset)", operator=operator)
 
 
 def _on_one_thread(row: Mapping[str, Any]) -> str:

@@ -90,6 +90,12 @@ class Registry:
             return ""
         return f"ONNX Runtime {self.version} loads files up to IR version {newest}; this one has {version}"
 
+    def lacks_operator(self, op_type: str, opset: int) -> str:
+        """Why this release loads no model with this operator of the default domain; empty where it has it."""
+        if not opset or self.refuses_opset(opset) or self.since(DEFAULT_DOMAIN, op_type, opset) is not None:
+            return ""
+        return f"ONNX Runtime {self.version} has no operator {op_type} at opset {opset}"
+
     def since(self, domain: str, op_type: str, opset: int) -> int | None:
         """Version of the schema that is in force at this opset; None where there is none."""
         rows = self.data["schemas"].get(domain, {}).get(op_type, ())

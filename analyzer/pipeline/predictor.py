@@ -667,5 +667,9 @@ def decision_inputs_by_batch(
 def _load_fails(prepared: PreparedGraph) -> str:
     """Return why the release does not load the model; empty where it does."""
     graph, release = prepared.graph, registry(prepared.placement.release)
-    refused = release.refuses_ir(graph.ir_version) or release.refuses_opset(graph.opsets.get(DEFAULT_DOMAIN, 0))
-    return (refused or next(iter(graph.problems), "")).rstrip(".")
+    opset = graph.opsets.get(DEFAULT_DOMAIN, 0)
+    refused = release.refuses_ir(graph.ir_version) or release.refuses_opset(opset)
+    refused = refused or next(iter(graph.problems), "").rstrip(".")
+    # Operators of other domains may come with a library of the user's own.
+    names = {node.op_type for node in graph.nodes if node.domain == DEFAULT_DOMAIN}
+    return refused or next(filter(None, (release.lacks_operator(name, opset) for name in sorted(names))), "")

@@ -364,6 +364,7 @@ def test_an_operator_that_the_opset_lacks_fails_the_gate(tmp_path: Path) -> None
     model = model_of(Case("", "Gelu", [ROWS], {}, 19))
     assert not loads(model)
     assert "no operator Gelu at opset 19" in errors(model, tmp_path)["A704"]
+    assert analyze(tmp_path / "model.onnx", run=False, gpu="l4").verdict.device is None
 
 
 def test_a_batch_that_a_constant_forbids_is_an_error_and_not_a_count(tmp_path: Path) -> None:
