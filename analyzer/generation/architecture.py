@@ -268,7 +268,7 @@ class Layer:
         norms: How many norms of the hidden state it has: 2 before mixer and mlp, or behind both (OLMo 2), 3
             with ``cross``, 4 around both (Gemma 2), 1 for both in parallel or where no mlp follows.
         parallel: Whether mixer and mlp read the same state, and both are added to it (GPT-NeoX, Falcon).
-        beside: A second mixer that reads what the first does (Falcon H1); None without.
+        parallel_mixer: A second mixer that reads what the first does (Falcon H1); None without.
         products: Linear layers besides, each of which every token goes through.
         vectors: Elements of weights besides that are no matrices.
         stored: How matrices are stored, by their names within the layer; those that are not there are floats.
@@ -279,7 +279,7 @@ class Layer:
     cross: Attention | None = None
     norms: int = 2
     parallel: bool = False
-    beside: Mixer | None = None
+    parallel_mixer: Mixer | None = None
     products: tuple[Product, ...] = ()
     vectors: int = 0
     stored: tuple[tuple[str, Storage], ...] = ()

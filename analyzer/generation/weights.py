@@ -56,7 +56,7 @@ def layer_parameters(layer: Layer, architecture: Architecture) -> int:
         layer.norms * _norm(architecture.hidden, architecture)
         + _mixer(layer.mixer, architecture)
         + (_attention(layer.cross, architecture) if layer.cross else 0)
-        + (_mixer(layer.beside, architecture) if layer.beside else 0)
+        + (_mixer(layer.parallel_mixer, architecture) if layer.parallel_mixer else 0)
         + _mlp(layer.mlp, architecture.hidden)
         + sum(map(_product, layer.products))
         + layer.vectors
@@ -115,7 +115,7 @@ def known_by_size(architecture: Architecture) -> float:
 
 def mixers_of(layer: Layer) -> tuple[Mixer, ...]:
     """Return what mixes positions in a layer: one, or two side by side."""
-    return (layer.mixer,) if layer.beside is None else (layer.mixer, layer.beside)
+    return (layer.mixer,) if layer.parallel_mixer is None else (layer.mixer, layer.parallel_mixer)
 
 
 def _norm(width: int, architecture: Architecture) -> int:

@@ -503,8 +503,8 @@ class _BuiltModelReader:
             known |= dict.fromkeys(("query_bias", "key_bias", "value_bias"), one.bias)
             part.take(fused)
         elif query is not None:
-            asked = part.linears[query]
-            if asked.outer < width:
+            query_linear = part.linears[query]
+            if query_linear.outer < width:
                 return None
             keys = (
                 part.linears[key].outer // size
@@ -512,12 +512,12 @@ class _BuiltModelReader:
                 else int(self.value("num_key_value_heads", default=heads))
             )
             known |= {
-                "query_bias": asked.bias,
+                "query_bias": query_linear.bias,
                 "key_bias": key is not None and part.linears[key].bias,
                 "value_bias": value is not None and part.linears[value].bias,
                 "has_values": value is not None or key is None,
                 "has_keys": key is not None and keeps,
-                "gate": max(0, asked.outer - width),
+                "gate": max(0, query_linear.outer - width),
             }
             if key is not None and not keeps:
                 # Projections that are there and are not used: transformers builds them, files hold them.
@@ -750,7 +750,7 @@ class _BuiltModelReader:
             number = max(1, min(2, norms))
         return Layer(
             mixer=mixers[0],
-            beside=mixers[1] if len(mixers) > 1 else None,
+            parallel_mixer=mixers[1] if len(mixers) > 1 else None,
             mlp=mlp,
             cross=cross,
             norms=number,

@@ -142,15 +142,17 @@ def _sorted(patterns: tuple[str, ...]) -> tuple[frozenset[str], tuple[re.Pattern
     """Names, whole or parts of paths; and regular expressions, which begin where a name begins."""
     plain, regular = set(), []
     for pattern in patterns:
-        told = pattern.removeprefix("re:")
-        if told == pattern and re.fullmatch(r"[\w.\-]+", pattern):
+        section = pattern.removeprefix("re:")
+        if section == pattern and re.fullmatch(r"[\w.\-]+", pattern):
             plain.add(pattern.strip("."))
         elif (
-            told == pattern and re.fullmatch(r"[\w.\-*?]+", pattern) and ".*" not in pattern.replace(".*.", "")
+            section == pattern
+            and re.fullmatch(r"[\w.\-*?]+", pattern)
+            and ".*" not in pattern.replace(".*.", "")
         ):
             regular.append(_globbed(pattern))
         else:
-            regular.append(re.compile(told))
+            regular.append(re.compile(section))
     return frozenset(plain), tuple(regular)
 
 
@@ -189,17 +191,17 @@ def _bits(value: object, key: str = "bits") -> int:
 _LEAST_BITS, _MOST_BITS = 2, 8
 
 
-def _packed(told: Config, *, group: int, meta: int = 16, zero: int | None = None) -> Storage:
+def _packed(section: Config, *, group: int, meta: int = 16, zero: int | None = None) -> Storage:
     """Integers in groups along the inputs, with a scale of so many bits each, and a zero point.
 
     Args:
-        told: ``bits`` and ``group_size``.
+        section: ``bits`` and ``group_size``.
         group: Where no size is said.
         meta: Bits of a scale.
         zero: Bits of a zero point; None for as many as an element has.
     """
-    bits = _bits(told.get("bits"))
-    block = _block_of(told.get("group_size"), group)
+    bits = _bits(section.get("bits"))
+    block = _block_of(section.get("group_size"), group)
     return Storage(bits=bits, block=block, scale_bits=meta, zero_bits=bits if zero is None else zero)
 
 
@@ -237,9 +239,9 @@ _FOUR, _EIGHT = 4, 8
 
 def _sides(value: object) -> tuple[int, int]:
     """Rows and columns of a block, ``[128, 128]`` or ``"128x128"``."""
-    told = value.split("x") if isinstance(value, str) else value
-    if isinstance(told, Sequence) and len(told) == 2:
-        sides = [int(side) for side in told if isinstance(side, int) or str(side).isdigit()]
+    section = value.split("x") if isinstance(value, str) else value
+    if isinstance(section, Sequence) and len(section) == 2:
+        sides = [int(side) for side in section if isinstance(side, int) or str(side).isdigit()]
         if len(sides) == 2 and all(0 < side <= _LARGEST_BLOCK for side in sides):
             return sides[0], sides[1]
     raise _wrong("weight_block_size", value)
@@ -248,10 +250,10 @@ def _sides(value: object) -> tuple[int, int]:
 # Patterns by key.
 
 
-def _patterns(told: Config, *keys: str) -> tuple[str, ...]:
+def _patterns(section: Config, *keys: str) -> tuple[str, ...]:
     found: list[str] = []
     for key in keys:
-        value = told.get(key)
+        value = section.get(key)
         if isinstance(value, str):
             value = [value]
         if value is not None and not isinstance(value, list | tuple):
@@ -277,14 +279,14 @@ _NESTED = re.compile(r"[+*}]\)[+*{]")
 _SKIPPED = ("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules", "exclude")
 
 
-def _but(told: Config, *keys: str) -> tuple[StorageRule, ...]:
-    patterns = _patterns(told, *(keys or _SKIPPED))
+def _but(section: Config, *keys: str) -> tuple[StorageRule, ...]:
+    patterns = _patterns(section, *(keys or _SKIPPED))
     return (StorageRule(patterns=patterns, storage=None),) if patterns else ()
 
 
-def _named(told: Config, key: str, read: Callable[[Config], Storage | None]) -> tuple[StorageRule, ...]:
+def _named(section: Config, key: str, read: Callable[[Config], Storage | None]) -> tuple[StorageRule, ...]:
     """Rules of a table by pattern, the last of which counts in files that list several."""
-    table = told.get(key)
+    table = section.get(key)
     if table is None:
         return ()
     if not isinstance(table, Mapping):
@@ -300,12 +302,12 @@ def _named(told: Config, key: str, read: Callable[[Config], Storage | None]) -> 
 # Methods.
 
 
-def _gptq(told: Config) -> Quantisation:
+def _gptq(section: Config) -> Quantisation:
     # Zero points are stored even where all are the same (gptqmodel/nn_modules/qlinear).
     def read(values: Config) -> Storage:
-        return _packed({**told, **values}, group=128)
+        return _packed({**section, **values}, group=128)
 
-    table = told.get("dynamic")
+    table = section.get("dynamic")
     dynamic: list[StorageRule] = []
     # GPTQModel: "-:" leaves a module out, "+:" or nothing changes what is said of it (quantization/config.py).
     for key, values in table.items() if isinstance(table, Mapping) else ():
@@ -313,51 +315,51 @@ def _gptq(told: Config) -> Quantisation:
         pattern = _checked("re:" + re.sub(r"^[+-]:", "", str(key)), "dynamic")
         own = read(values if isinstance(values, Mapping) else {}) if not left_out else None
         dynamic.append(StorageRule(patterns=(pattern,), storage=own))
-    lists = told.get("modules_in_block_to_quantize")
+    lists = section.get("modules_in_block_to_quantize")
     if lists is not None and not isinstance(lists, list | tuple):
         raise _wrong("modules_in_block_to_quantize", lists)
     within = [name for names in lists or () for name in (names if isinstance(names, list) else [names])]
     # AutoRound: 16 bits and more are floats.
-    extra = _named(told, "extra_config", lambda own: None if own.get("bits") in _FLOAT_BITS else read(own))
-    rules = (*dynamic, *extra, *_but(told))
+    extra = _named(section, "extra_config", lambda own: None if own.get("bits") in _FLOAT_BITS else read(own))
+    rules = (*dynamic, *extra, *_but(section))
     default = read({})
     if within:
         key = "modules_in_block_to_quantize"
         rules = (*rules, StorageRule(patterns=_patterns({key: within}, key), storage=default))
-    return Quantisation(default=None if within else default, rules=rules, head=told.get("lm_head") is True)
+    return Quantisation(default=None if within else default, rules=rules, head=section.get("lm_head") is True)
 
 
 _FLOAT_BITS = (16, 32)
 
 
-def _auto_round(told: Config) -> Quantisation:
-    kind = str(told.get("data_type", "int"))
+def _auto_round(section: Config) -> Quantisation:
+    kind = str(section.get("data_type", "int"))
     if kind.startswith("mx"):
-        narrow = _MXFP4 if _bits(told.get("bits", 4)) == _FOUR else _MXFP8
-        return Quantisation(default=narrow, rules=_but(told))
+        narrow = _MXFP4 if _bits(section.get("bits", 4)) == _FOUR else _MXFP8
+        return Quantisation(default=narrow, rules=_but(section))
     if kind.startswith("nv"):
-        return Quantisation(default=_NVFP4, rules=_but(told))
-    return _gptq({"bits": 4, **told})
+        return Quantisation(default=_NVFP4, rules=_but(section))
+    return _gptq({"bits": 4, **section})
 
 
-def _bitsandbytes(told: Config) -> Quantisation:
-    rules = _but(told, "llm_int8_skip_modules", "modules_to_not_convert")
-    if told.get("load_in_8bit") is True or told.get("_load_in_8bit") is True:
+def _bitsandbytes(section: Config) -> Quantisation:
+    rules = _but(section, "llm_int8_skip_modules", "modules_to_not_convert")
+    if section.get("load_in_8bit") is True or section.get("_load_in_8bit") is True:
         return Quantisation(default=Storage(bits=8, block=0, scale_bits=32), rules=rules)
-    if told.get("load_in_4bit") is not True and told.get("_load_in_4bit") is not True:
-        raise _unknown_way(told)
+    if section.get("load_in_4bit") is not True and section.get("_load_in_4bit") is not True:
+        raise _unknown_way(section)
     # 64 elements of one scale of 32 bits; of 8 where scales are quantised again (bitsandbytes/functional.py).
-    twice = told.get("bnb_4bit_use_double_quant") is True
+    twice = section.get("bnb_4bit_use_double_quant") is True
     return Quantisation(default=Storage(bits=4, block=64, scale_bits=8 if twice else 32), rules=rules)
 
 
-def _compressed(told: Config) -> Quantisation:
-    groups = told.get("config_groups")
+def _compressed(section: Config) -> Quantisation:
+    groups = section.get("config_groups")
     if not isinstance(groups, Mapping) or not groups:
-        raise _unknown_way(told)
-    rules, default, head, embedding, unknown = list(_but(told)), None, False, False, []
+        raise _unknown_way(section)
+    rules, default, head, embedding, unknown = list(_but(section)), None, False, False, []
     by_class: Storage | None = None
-    whole = str(told.get("format", ""))
+    whole = str(section.get("format", ""))
     for group in groups.values():
         if not isinstance(group, Mapping):
             raise _wrong("config_groups", group)
@@ -377,7 +379,7 @@ def _compressed(told: Config) -> Quantisation:
             else:
                 rules.append(StorageRule(patterns=(target,), storage=made))
     default = by_class
-    sparsity = told.get("sparsity_config")
+    sparsity = section.get("sparsity_config")
     if isinstance(sparsity, Mapping) and sparsity.get("format", "dense") != "dense":
         unknown.append("sparsity_config")
     return Quantisation(
@@ -385,21 +387,21 @@ def _compressed(told: Config) -> Quantisation:
     )
 
 
-def _fp8(told: Config) -> Quantisation:
-    sides = told.get("weight_block_size")
+def _fp8(section: Config) -> Quantisation:
+    sides = section.get("weight_block_size")
     default = _PER_TENSOR
     if sides is not None:
         rows, columns = _sides(sides)
-        narrow = str(told.get("scale_fmt", "")).startswith("ue8m0")
+        narrow = str(section.get("scale_fmt", "")).startswith("ue8m0")
         default = replace(default, block=columns, block_rows=rows, scale_bits=8 if narrow else 32)
     # DeepSeek V4's experts (FineGrainedFP8Config).
-    experts = str(told.get("expert_dtype", "fp8"))
+    experts = str(section.get("expert_dtype", "fp8"))
     if experts not in ("fp8", "fp4"):
         raise _wrong("expert_dtype", experts)
-    rules = _but(told)
+    rules = _but(section)
     if experts == "fp4":
         rules = (*rules, StorageRule(patterns=("experts",), storage=_MXFP4))
-    chosen = _patterns(told, "modules_to_convert")
+    chosen = _patterns(section, "modules_to_convert")
     if chosen:
         rules = (*rules, StorageRule(patterns=chosen, storage=default))
     return Quantisation(default=None if chosen else default, rules=rules)
@@ -434,9 +436,9 @@ _ALGORITHMS: Mapping[str, Storage | None] = {
 }
 
 
-def _modelopt(told: Config) -> Quantisation:
-    inner = told.get("quantization")
-    told = {**told, **inner} if isinstance(inner, Mapping) else told
+def _modelopt(section: Config) -> Quantisation:
+    inner = section.get("quantization")
+    section = {**section, **inner} if isinstance(inner, Mapping) else section
 
     def read(values: Config) -> Storage | None:
         name = str(values.get("quant_algo", "")).upper()
@@ -448,28 +450,28 @@ def _modelopt(told: Config) -> Quantisation:
         found, size = _ALGORITHMS[name], values.get("group_size")
         return replace(found, block=_block_of(size, 0)) if found and found.bits == _FOUR and size else found
 
-    layers = _named(told, "quantized_layers", read)
-    if str(told.get("quant_algo", "")).upper() == "MIXED_PRECISION":
+    layers = _named(section, "quantized_layers", read)
+    if str(section.get("quant_algo", "")).upper() == "MIXED_PRECISION":
         if layers:
-            return Quantisation(default=None, rules=(*_but(told), *layers))
-        return _compressed(told)
-    return Quantisation(default=read(told), rules=(*layers, *_but(told)))
+            return Quantisation(default=None, rules=(*_but(section), *layers))
+        return _compressed(section)
+    return Quantisation(default=read(section), rules=(*layers, *_but(section)))
 
 
-def _mxfp4(told: Config) -> Quantisation:
+def _mxfp4(section: Config) -> Quantisation:
     # Only experts have such a kernel (transformers/quantizers/quantizer_mxfp4.py).
-    return Quantisation(default=_MXFP4, rules=_but(told), experts_only=True)
+    return Quantisation(default=_MXFP4, rules=_but(section), experts_only=True)
 
 
-def _awq(told: Config) -> Quantisation:
-    bits = told.get("bits", told.get("w_bit", 4))
-    group = told.get("group_size", told.get("q_group_size", 128))
-    return Quantisation(default=_packed({"bits": bits, "group_size": group}, group=128), rules=_but(told))
+def _awq(section: Config) -> Quantisation:
+    bits = section.get("bits", section.get("w_bit", 4))
+    group = section.get("group_size", section.get("q_group_size", 128))
+    return Quantisation(default=_packed({"bits": bits, "group_size": group}, group=128), rules=_but(section))
 
 
-def _hqq(told: Config) -> Quantisation:
+def _hqq(section: Config) -> Quantisation:
     # A scale and a zero point of 16 bits for each group (hqq/core/quantize.py).
-    inner = told.get("quant_config", told)
+    inner = section.get("quant_config", section)
     inner = inner if isinstance(inner, Mapping) else {}
 
     def read(values: Config) -> Storage:
@@ -478,9 +480,9 @@ def _hqq(told: Config) -> Quantisation:
         bits = {"bits": own.get("nbits", 4), "group_size": own.get("group_size")}
         return _packed(bits, group=64, zero=16)
 
-    dynamic = told.get("dynamic_config")
+    dynamic = section.get("dynamic_config")
     named = inner if all("." in key for key in inner) and inner else dynamic
-    rules = _but(told, "skip_modules", "modules_to_not_convert")
+    rules = _but(section, "skip_modules", "modules_to_not_convert")
     if isinstance(named, Mapping) and named:
         return Quantisation(
             default=None, rules=(*rules, *_named({"dynamic_config": named}, "dynamic_config", read))
@@ -497,35 +499,35 @@ _QUANTO: Mapping[str, Storage] = {
 }
 
 
-def _quanto(told: Config) -> Quantisation:
-    word = str(told.get("weights", "int8"))
+def _quanto(section: Config) -> Quantisation:
+    word = str(section.get("weights", "int8"))
     if word not in _QUANTO:
         raise _wrong("weights", word)
-    return Quantisation(default=_QUANTO[word], rules=_but(told))
+    return Quantisation(default=_QUANTO[word], rules=_but(section))
 
 
-def _torchao(told: Config) -> Quantisation:
-    kind = told.get("quant_type")
+def _torchao(section: Config) -> Quantisation:
+    kind = section.get("quant_type")
     kind = kind.get("default", kind) if isinstance(kind, Mapping) else kind
-    data = kind.get("_data", {}) if isinstance(kind, Mapping) else told.get("quant_type_kwargs", {})
+    data = kind.get("_data", {}) if isinstance(kind, Mapping) else section.get("quant_type_kwargs", {})
     data = data if isinstance(data, Mapping) else {}
-    both = told.get("include_input_output_embeddings") is True
+    both = section.get("include_input_output_embeddings") is True
     table = data.get("module_fqn_to_config", data.get("fqn_to_config"))
     if isinstance(table, Mapping):
         rest = {key: value for key, value in table.items() if key != "_default"}
         rules = _named({"module_fqn_to_config": rest}, "module_fqn_to_config", _of_torchao)
         general = table.get("_default")
         default = _of_torchao(general) if isinstance(general, Mapping) else None
-        return Quantisation(default=default, rules=(*rules, *_but(told)), head=both, embedding=both)
+        return Quantisation(default=default, rules=(*rules, *_but(section)), head=both, embedding=both)
     made = _of_torchao({"_type": kind.get("_type") if isinstance(kind, Mapping) else kind, "_data": data})
-    return Quantisation(default=made, rules=_but(told), head=both, embedding=both)
+    return Quantisation(default=made, rules=_but(section), head=both, embedding=both)
 
 
-def _of_torchao(told: Config) -> Storage:
+def _of_torchao(section: Config) -> Storage:
     """By the name of a configuration class, or of its older function (torchao/quantization/quant_api.py)."""
-    data = told.get("_data", {})
+    data = section.get("_data", {})
     data = data if isinstance(data, Mapping) else {}
-    name = re.sub(r"[^a-z0-9]", "", str(told.get("_type", "")).lower()).removesuffix("config")
+    name = re.sub(r"[^a-z0-9]", "", str(section.get("_type", "")).lower()).removesuffix("config")
     group = data.get("group_size")
     if "int4weight" in name:
         # Scale and zero point in 16 bits each; those that activations of 8 bits multiply have a scale alone.
@@ -541,12 +543,12 @@ def _of_torchao(told: Config) -> Storage:
     if name.startswith("mx"):
         return _MXFP8 if "8" in str(data.get("weight_dtype", data.get("elem_dtype", "4"))) else _MXFP4
     raise refusal(
-        f"`quant_type` of torchao is not known: {printable(str(told.get('_type')))[:40]}",
+        f"`quant_type` of torchao is not known: {printable(str(section.get('_type')))[:40]}",
         hint="known are those of int4, int8 and float8 weights, of NVFP4 and of MX formats",
     )
 
 
-def _quark(told: Config) -> Quantisation:
+def _quark(section: Config) -> Quantisation:
     def read(values: Config) -> Storage | None:
         weight = values.get("weight")
         weight = weight[0] if isinstance(weight, list) and weight else weight
@@ -564,40 +566,40 @@ def _quark(told: Config) -> Quantisation:
         rows = 0 if "tensor" in scheme else 1
         return Storage(bits=bits, is_float=word.startswith("fp8"), block=group, block_rows=rows, zero_bits=zero)
 
-    general = told.get("global_quant_config")
+    general = section.get("global_quant_config")
     default = read(general) if isinstance(general, Mapping) else None
-    layers = _named(told, "layer_quant_config", read)
-    return Quantisation(default=default, rules=(*_but(told), *layers), head=True)
+    layers = _named(section, "layer_quant_config", read)
+    return Quantisation(default=default, rules=(*_but(section), *layers), head=True)
 
 
-def _mlx(told: Config) -> Quantisation:
+def _mlx(section: Config) -> Quantisation:
     """MLX names no method; keys are names of modules, and tables are quantised too (mlx/nn/layers)."""
 
     def read(values: Config) -> Storage:
-        mode = str(values.get("mode", told.get("mode", "affine")))
+        mode = str(values.get("mode", section.get("mode", "affine")))
         if mode in ("mxfp4", "nvfp4", "mxfp8"):
             return {"mxfp4": _MXFP4, "nvfp4": _NVFP4, "mxfp8": _MXFP8}[mode]
-        return _packed({**told, **values}, group=64, zero=16)
+        return _packed({**section, **values}, group=64, zero=16)
 
     rules = [
         StorageRule(patterns=(key,), storage=read(value) if isinstance(value, Mapping) else None)
-        for key, value in told.items()
+        for key, value in section.items()
         if "." in key or key in (HEAD, EMBEDDING)
     ]
     return Quantisation(default=read({}), rules=tuple(rules), head=True, embedding=True)
 
 
-def _metal(told: Config) -> Quantisation:
-    return Quantisation(default=_packed({"bits": 4, **told}, group=64, zero=16), rules=_but(told))
+def _metal(section: Config) -> Quantisation:
+    return Quantisation(default=_packed({"bits": 4, **section}, group=64, zero=16), rules=_but(section))
 
 
 def _all_as(storage: Storage) -> Callable[[Config], Quantisation]:
-    return lambda told: Quantisation(default=storage, rules=_but(told))
+    return lambda section: Quantisation(default=storage, rules=_but(section))
 
 
-def _fp_quant(told: Config) -> Quantisation:
-    narrow = _MXFP4 if str(told.get("forward_dtype", "nvfp4")).startswith("mx") else _NVFP4
-    return Quantisation(default=narrow, rules=_but(told))
+def _fp_quant(section: Config) -> Quantisation:
+    narrow = _MXFP4 if str(section.get("forward_dtype", "nvfp4")).startswith("mx") else _NVFP4
+    return Quantisation(default=narrow, rules=_but(section))
 
 
 _METHODS: Mapping[str, Callable[[Config], Quantisation]] = {
@@ -666,23 +668,23 @@ def quantisation_of(config: Config) -> Quantisation | None:
     Raises:
         UsageError: They are stored in a way that is not known, or a value cannot be.
     """
-    told = _told(config)
-    if told is None:
+    section = _section_of(config)
+    if section is None:
         return None
-    if not isinstance(told, Mapping):
-        raise _unknown_way(told)
-    method = str(told.get("quant_method", "")).lower().replace("compressed_tensors", "compressed-tensors")
+    if not isinstance(section, Mapping):
+        raise _unknown_way(section)
+    method = str(section.get("quant_method", "")).lower().replace("compressed_tensors", "compressed-tensors")
     # Files of the first releases of bitsandbytes, and MLX's, name no method.
-    if not method and (told.get("load_in_4bit") is True or told.get("load_in_8bit") is True):
+    if not method and (section.get("load_in_4bit") is True or section.get("load_in_8bit") is True):
         method = "bitsandbytes"
-    read = _METHODS.get(method) or (_mlx if not method and "bits" in told else None)
+    read = _METHODS.get(method) or (_mlx if not method and "bits" in section else None)
     if read is None:
-        raise _unknown_way(told)
-    found = read(told)
-    named = {key for key in told if read is _mlx and ("." in key or key in (HEAD, EMBEDDING))}
+        raise _unknown_way(section)
+    found = read(section)
+    named = {key for key in section if read is _mlx and ("." in key or key in (HEAD, EMBEDDING))}
     # Null, no and nothing say nothing.
     strange = sorted(
-        key for key in set(told) - _BESIDE - _READ - named if told[key] not in (None, False, [], {})
+        key for key in set(section) - _BESIDE - _READ - named if section[key] not in (None, False, [], {})
     )
     _check_widths(found)
     return replace(found, unknown=(*found.unknown, *map(str, strange)))
@@ -700,9 +702,9 @@ def _check_widths(found: Quantisation) -> None:
         )
 
 
-def _told(config: Config) -> Any:
-    part, told = config.get("text_config"), config.get("quantization_config")
-    return part.get("quantization_config") if told is None and isinstance(part, Mapping) else told
+def _section_of(config: Config) -> Any:
+    part, section = config.get("text_config"), config.get("quantization_config")
+    return part.get("quantization_config") if section is None and isinstance(part, Mapping) else section
 
 
 def _wrong(key: str, value: object) -> Exception:
@@ -712,8 +714,8 @@ def _wrong(key: str, value: object) -> Exception:
     )
 
 
-def _unknown_way(told: object) -> Exception:
-    method = told.get("quant_method") if isinstance(told, Mapping) else told
+def _unknown_way(section: object) -> Exception:
+    method = section.get("quant_method") if isinstance(section, Mapping) else section
     return refusal(
         f"the weights are stored in a way that is not known: {printable(str(method))[:40]}",
         hint=f"known are {', '.join(_METHODS)}, of 4 and 8 bits",

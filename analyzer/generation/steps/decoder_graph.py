@@ -211,8 +211,8 @@ def _layer(
     writer.enter(f"{path}.input_layernorm", "Norm")
     normed, state = writer.summed_and_normed(f"{path}.input_layernorm", state, pending)
     mixed = _mixed(writer, layer.mixer, path, normed, bias)
-    if layer.beside is not None:
-        mixed = writer.add(mixed, _mixed(writer, layer.beside, path, normed, bias))
+    if layer.parallel_mixer is not None:
+        mixed = writer.add(mixed, _mixed(writer, layer.parallel_mixer, path, normed, bias))
     writer.enter(path, "Layer")
     made = writer.further(f"{path}.", layer.products, normed)
     mixed = mixed if made is None else writer.add(mixed, writer.fitted(made, writer.model.hidden))
