@@ -34,7 +34,7 @@ def facts(analyses: Sequence[Analysis]) -> tuple[ComparedFact, ...]:
         fact("devices.cpu", "CPU", lambda one: one.devices.cpu.name),
         fact("devices.gpu", "GPU", lambda one: one.devices.gpu.name if one.devices.gpu else "none"),
         fact("verdict.objective", "decided for", lambda one: one.verdict.objective),
-        fact("verdict.device", "verdict", lambda one: one.verdict.device),
+        fact("verdict.device", "verdict", lambda one: one.verdict.device or "none"),
     )
 
 

@@ -223,7 +223,9 @@ def _fact_line(fact: ComparedFact) -> ComparisonRow:
 def _shown_values(fact: ComparedFact) -> tuple[str, ...]:
     if fact.key != "verdict.device":
         return fact.values
-    return tuple(figure_words.VERDICT_WORDS[value] for value in fact.values)
+    return tuple(
+        figure_words.VERDICT_WORDS.get(value, figure_words.VERDICT_WORDS[None]) for value in fact.values
+    )
 
 
 def _line(figure: ComparedFigure) -> ComparisonRow:

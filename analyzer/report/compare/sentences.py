@@ -202,7 +202,7 @@ def _least(comparison: Comparison, field: str, origin: str, verb: str, say: Call
         (value, at, plan)
         for at, analysis in enumerate(comparison.analyses)
         for plan in analysis.plans
-        if (value := getattr(plan, field)) is not None and plan.fits
+        if (value := getattr(plan, field)) is not None and plan.fits and analysis.verdict.device is not None
     ]
     records = {at for _, at, _ in candidates}
     if len(records) < 2:

@@ -46,7 +46,7 @@ class PlanCard:
 def best_plan(analysis: Analysis) -> PlanResult | None:
     """The best plan that a record has: of ``gpu="none"`` it holds the CPU's alone; None where it cannot run."""
     plan = analysis.plan("hybrid") or analysis.plan("gpu") or analysis.plan("cpu")
-    return plan if plan is not None and plan.fits else None
+    return plan if plan is not None and plan.fits and analysis.verdict.device is not None else None
 
 
 def whose_time(analysis: Analysis) -> str:
