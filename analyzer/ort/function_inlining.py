@@ -42,7 +42,7 @@ def expand(graph: Graph, release: Registry, *, without: Set[int] = frozenset()) 
     kernels; ``without`` are nodes that are gone by then.
     """
     # ``InlineNodes`` of onnxruntime/core/framework/graph_partitioner.cc, after level 1 and before level 2.
-    if not any(_needs_expansion(node, release) for node in graph.nodes if node.index not in without):
+    if not any(_needs_expansion(node, release, cuda=True) for node in graph.nodes if node.index not in without):
         return Expanded(graph=graph, owners=tuple(range(len(graph.nodes))))
     nodes: list[Node] = []
     owners: list[int] = []
@@ -60,18 +60,26 @@ def expand(graph: Graph, release: Registry, *, without: Set[int] = frozenset()) 
     return Expanded(graph=whole, owners=tuple(owners))
 
 
-def _needs_expansion(node: Node, known: Registry) -> bool:
+def parts_on_cpu(node: Node, release: Registry) -> list[Node]:
+    """Return what a session with the CPU provider alone runs for a node: it, or the parts of its definition."""
+    return _parts(node, [], _DEEPEST, node.version, release, cuda=False)
+
+
+def _needs_expansion(node: Node, known: Registry, *, cuda: bool) -> bool:
     if is_defined(node):
         return True
     # A half-precision node whose kernel is there in float32 runs between two casts instead (CPU provider
     # alone).
-    if node.graphs or known.has_kernel("cuda", node) or known.has_kernel("cpu", node, half_as_float=True):
+    on_cuda = cuda and known.has_kernel("cuda", node)
+    if node.graphs or on_cuda or known.has_kernel("cpu", node, half_as_float=True):
         return False
     return known.has_definition(node)
 
 
-def _parts(node: Node, literals: list[Tensor], depth: int, opset: int, release: Registry) -> list[Node]:
-    if depth == 0 or not _needs_expansion(node, release):
+def _parts(
+    node: Node, literals: list[Tensor], depth: int, opset: int, release: Registry, *, cuda: bool = True
+) -> list[Node]:
+    if depth == 0 or not _needs_expansion(node, release, cuda=cuda):
         return [node]
     # Our own compact operators of a training step are written to the file as their definition: no kernel has
     # them.
@@ -83,7 +91,7 @@ def _parts(node: Node, literals: list[Tensor], depth: int, opset: int, release: 
     if body is None:
         return [node]
     parts = _nodes_of(node, body, literals)
-    return [inner for part in parts for inner in _parts(part, literals, depth - 1, opset, release)]
+    return [inner for part in parts for inner in _parts(part, literals, depth - 1, opset, release, cuda=cuda)]
 
 
 def _definition(node: Node) -> onnx.GraphProto | None:

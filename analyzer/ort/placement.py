@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from analyzer.graph import Graph, Node, Tensor
 from analyzer.ort.capability import failing, unsupported
 from analyzer.ort.execution import Copy, Direction, NodePlacement, PlacedBody, Placement, Provider
-from analyzer.ort.function_inlining import Expanded, expand
+from analyzer.ort.function_inlining import Expanded, expand, parts_on_cpu
 from analyzer.ort.kernels import Registry, refusal, registry, type_name
 from analyzer.ort.quantized_copies import quantized_copies
 from analyzer.ort.simplify import Simplified, passed_input, simplify
@@ -347,7 +347,7 @@ def _failures_on_cpu(graph: Graph, verdicts: Verdicts, known: Registry) -> Itera
         node = graph.nodes[index]
         if reason := failing(node, "cpu"):
             yield reason
-        elif not known.has_kernel("cpu", node, half_as_float=True) and not known.has_definition(node):
+        elif not all(known.has_kernel("cpu", part, half_as_float=True) for part in parts_on_cpu(node, known)):
             kinds = ", ".join(dict.fromkeys(type_name(tensor.dtype) for tensor in node.present_inputs))
             nearest = known.nearest("cpu", node)
             takes = f"; its nearest takes {nearest}" if nearest else ""

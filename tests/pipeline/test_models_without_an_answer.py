@@ -149,6 +149,15 @@ def test_what_no_session_loads_has_no_verdict_and_no_price(refused: str, save: S
     assert analyze_record(analysis, gpu="a100").verdict.device is None
 
 
+def test_what_a_session_runs_by_its_definition_needs_kernels_for_that(save: Save) -> None:
+    # Softmax of bfloat16 has a CUDA kernel; on the CPU it is Exp, ReduceSum and more, which have none.
+    path = save([helper.make_node("Softmax", ["x"], ["y"])], T.BFLOAT16, [2, 4])
+    assert analyze(path, run=False, gpu="none").verdict.device is None
+    # Of float32, a Mish is Softplus, Tanh and Mul.
+    path = save([helper.make_node("Mish", ["x"], ["y"])], T.FLOAT, [2, 4], opset=18)
+    assert analyze(path, run=False, gpu="none").verdict.device == "cpu"
+
+
 def test_a_gate_fails_without_a_gpu_too(save: Save) -> None:
     path = str(NOWHERE["OneHot of int32"](save))
     assert CliRunner().invoke(command_line, ["check", path, "--gpu", "none"]).exit_code == 1
