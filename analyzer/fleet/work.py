@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from analyzer.errors import AnalyzerError
+from analyzer.errors import AnalyzerError, MemoryForeseenError
 from analyzer.fleet.job import Job, Outcome, is_python, own_files
 from analyzer.fleet.row import row_of
 from analyzer.loading.dependencies import Dependencies, recording
@@ -36,7 +36,8 @@ def work(job: Job) -> Outcome:
         with _surroundings(job), recording(_first_on_the_import_path(job)) as recorded:
             analysis = _analysis(job)
     except AnalyzerError as error:
-        memory = any(text in error.message for text in _OUT_OF_MEMORY)
+        memory = isinstance(error, MemoryForeseenError)
+        memory = memory or any(text in error.message for text in _OUT_OF_MEMORY)
         failure = FleetFailure(
             kind="memory" if memory else "error", message=error.message, hint=error.hint or ""
         )

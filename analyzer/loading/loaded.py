@@ -126,7 +126,8 @@ class Loaded:
         else:
             from analyzer.loading.onnx_graph.build import prune, to_graph
 
-            graph = to_graph(self.proto, bindings=sizes)
+            # What was traced runs, but for a context longer than a table of positions.
+            graph = to_graph(self.proto, bindings=sizes, executable=False)
             graph = prune(graph) if self._is_pruned else graph
         if self.step is None:
             graph = with_steps(graph, (*self.specs, *map(parse_input, self.guessed)))

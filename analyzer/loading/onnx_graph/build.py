@@ -33,6 +33,7 @@ def to_graph(
     bindings: Mapping[str, int] | None = None,
     assumed: Mapping[str, int] = NO_ATTRIBUTES,
     limits: Limits = DEFAULT_LIMITS,
+    executable: bool = True,
 ) -> Graph:
     """Makes the Graph of an ONNX model; the model is not changed.
 
@@ -46,6 +47,7 @@ def to_graph(
         bindings: Sizes by the name of the symbolic dimension.
         assumed: Sizes in place of 1 for what nothing binds.
         limits: What it may grow to.
+        executable: Whether a node that no run can execute at these sizes is an error.
 
     Raises:
         GraphError: The graph has a cycle, reads what nothing writes, or has a node or shape that cannot be.
@@ -55,7 +57,8 @@ def to_graph(
     enabled = gc.isenabled()
     gc.disable()  # it would walk all the new nodes again and again, and free none
     try:
-        return shaped(normalized(model, bindings=bindings, assumed=assumed, limits=limits))
+        ready = normalized(model, bindings=bindings, assumed=assumed, limits=limits)
+        return shaped(ready, executable=executable)
     finally:
         if enabled:
             gc.enable()
@@ -99,10 +102,10 @@ def open_sizes(
     return not usual, smallest or dict.fromkeys(plain.names, 1), plain.example(example)
 
 
-def shaped(ready: Normalized) -> Graph:
+def shaped(ready: Normalized, *, executable: bool = True) -> Graph:
     """The Graph of a normalised model: shapes, small values, operators."""
     try:
-        return _implied(ready)
+        return _implied(ready, executable)
     except GraphError as error:
         if ready.open_dimensions:
             names = ", ".join(ready.open_dimensions)
@@ -110,7 +113,7 @@ def shaped(ready: Normalized) -> Graph:
         raise
 
 
-def _implied(ready: Normalized) -> Graph:
+def _implied(ready: Normalized, executable: bool) -> Graph:
     """The graph with the sizes that inputs and weights imply; those that the file states fill what is left."""
     opsets = {(entry.domain or DEFAULT_DOMAIN): entry.version for entry in ready.model.opset_import}
     graph = from_common_rules(ready, opsets) or from_onnx_inference(ready, opsets)
@@ -121,7 +124,7 @@ def _implied(ready: Normalized) -> Graph:
         graph = from_common_rules(ready, opsets) or from_onnx_inference(ready, opsets)
     problems = tuple(dict.fromkeys((*schema_problems(graph), *ready.stated.mistyped, *_forbidden(ready))))
     # A size that is but assumed is no reason to refuse the model.
-    if not problems and not ready.open_dimensions:
+    if executable and not problems and not ready.open_dimensions:
         require_fitting(graph, ready.forbidden)
     return dataclasses.replace(graph, notes=(*graph.notes, *[note][: bool(note)]), problems=problems)
 

@@ -91,7 +91,8 @@ def _memory(work: Workload, at: CpuCeilings) -> Floats:
     weights = (work["weights"] * each + work["fixed_weights"]) * IS_PRODUCT[work.kind]
     # The probe of copies finds its two buffers where it left them. In a graph others were used meanwhile.
     kept = work["kept"] * each
-    passing = moved - weights - kept
+    # Of experts those that are chosen are read, and all have weights.
+    passing = np.maximum(0.0, moved - weights - kept)
     streaming = passing / copy_rate(at, _OTHERS * passing) * plane_factors(work, at)
     # Caches of keys and values lie where the last run left them, and all of the model passed since.
     others = np.maximum(1.0, work.of_model(weights + kept))
