@@ -58,6 +58,8 @@ class Loaded:
         number: By which the reading process knows the model.
         ahead: Graphs that the reading process was asked for ahead.
         pairs: The state, once it is known: at every batch the same.
+        executable: Whether sizes at which no run executes the model are an error. The contexts of steps that
+            generate may exceed a table of positions.
         step: What the inputs and outputs of a training step are; None for a model of inference.
     """
 
@@ -84,6 +86,7 @@ class Loaded:
     compared: bool = True
     limits: Limits = DEFAULT_LIMITS
     state: tuple[tuple[str, str], ...] | None = ()
+    executable: bool = True
     number: int = field(init=False)
     ahead: reader.ReadAhead = field(init=False, repr=False, compare=False, default_factory=reader.ReadAhead)
     pairs: list[Mapping[str, str]] = field(init=False, repr=False, compare=False, default_factory=list)
@@ -126,8 +129,7 @@ class Loaded:
         else:
             from analyzer.loading.onnx_graph.build import prune, to_graph
 
-            # What was traced runs, but for a context longer than a table of positions.
-            graph = to_graph(self.proto, bindings=sizes, executable=False)
+            graph = to_graph(self.proto, bindings=sizes, executable=self.executable)
             graph = prune(graph) if self._is_pruned else graph
         if self.step is None:
             graph = with_steps(graph, (*self.specs, *map(parse_input, self.guessed)))
@@ -173,6 +175,7 @@ class Loaded:
             self.proto,
             sizes,
             assumed=self.assumed,
+            executable=self.executable,
             pruned=self._is_pruned,
             subject=f"'{self.source}'",
             limits=self.limits,

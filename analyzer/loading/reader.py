@@ -122,6 +122,7 @@ def graph_message(
     sizes: Mapping[str, int],
     *,
     assumed: Mapping[str, int],
+    executable: bool,
     pruned: bool,
     subject: str,
     limits: Limits,
@@ -129,7 +130,7 @@ def graph_message(
 ) -> bytes:
     """A model at these sizes of its symbolic dimensions, for ``graph_of``; ``number`` says which model it is.
 
-    ``assumed`` are the sizes of those that nothing binds.
+    ``assumed`` are the sizes of those that nothing binds; ``executable`` is that of ``to_graph``.
 
     Raises:
         NotRunningError: It is asked ``ahead``, by a thread that does not last, and the process has ended.
@@ -140,6 +141,7 @@ def graph_message(
         "number": number,
         "sizes": plain,
         "assumed": dict(assumed),
+        "executable": executable,
         "pruned": pruned,
         "limits": limits.as_message(),
     }

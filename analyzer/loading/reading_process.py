@@ -122,6 +122,7 @@ def _graph(
     number: int,
     sizes: Mapping[str, int],
     assumed: Mapping[str, int],
+    executable: bool,
     pruned: bool,
     limits: Mapping[str, Any],
 ) -> bytes | None:
@@ -132,7 +133,7 @@ def _graph(
     if model is None:
         return None
     _kept.move_to_end(number)
-    graph = to_graph(model, bindings=sizes, assumed=assumed, limits=Limits(**limits))
+    graph = to_graph(model, bindings=sizes, assumed=assumed, limits=Limits(**limits), executable=executable)
     return to_message(prune(graph) if pruned else graph)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any, cast
@@ -291,6 +291,7 @@ def graph_model(
     Raises:
         UsageError: It has no cache, one that is not fed back, or axes that cannot be told.
     """
+    loaded = replace(loaded, executable=False)
     if shared is None:
         shared = any(node.op_type == "GroupQueryAttention" for node in loaded.proto.graph.node)
     inputs = [_given(value) for value in fed_inputs(loaded.proto)]
@@ -314,6 +315,7 @@ def exported_model(loaded: Loaded, *, name: str) -> GraphModel:
     Raises:
         UsageError: It has no cache, or one that is not fed back.
     """
+    loaded = replace(loaded, executable=False)
     inputs = [_given(value) for value in fed_inputs(loaded.proto)]
     graph = loaded.graph_at(Axes(roles=OWN_NAMES, caches=()).sizes(_PROBE))
     axes = named_axes(inputs, graph.carried, name=name)
