@@ -17,9 +17,8 @@ from analyzer.decision.plans import session_plans
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
-from analyzer.graph import DEFAULT_DOMAIN, Graph
+from analyzer.graph import Graph
 from analyzer.ort.execution import Group
-from analyzer.ort.kernels import registry
 from analyzer.pipeline import form_reasons
 from analyzer.pipeline.hosts import Host, HostedRuns
 from analyzer.pipeline.measure import Measured
@@ -172,7 +171,7 @@ class Predictor:
             cpu_weight_bytes=prepared.cpu_form.weight_bytes if prepared.cpu_form else None,
             cpu_lacks=prepared.cpu_form.lacks if prepared.cpu_form else (),
             run_fails=measured.fails if measured else "",
-            load_fails=_load_fails(prepared),
+            load_fails=prepared.load_fails,
             cpu_fails="" if prepared.cpu_form else prepared.placement.cpu_fails,
             lacks=prepared.placement.lacks,
             cpu_is_this_machine=options.cpu is None and not options.fixed,
@@ -662,14 +661,3 @@ def decision_inputs_by_batch(
         batch: predictor.decision_input(prepared, gpu, batch, measured.get(batch), per_operator=False)
         for batch, prepared in prepared_graphs.items()
     }
-
-
-def _load_fails(prepared: PreparedGraph) -> str:
-    """Return why the release does not load the model; empty where it does."""
-    graph, release = prepared.graph, registry(prepared.placement.release)
-    opset = graph.opsets.get(DEFAULT_DOMAIN, 0)
-    refused = release.refuses_ir(graph.ir_version) or release.refuses_opset(opset)
-    refused = refused or next(iter(graph.problems), "").rstrip(".")
-    # Operators of other domains may come with a library of the user's own.
-    names = {node.op_type for node in graph.nodes if node.domain == DEFAULT_DOMAIN}
-    return refused or next(filter(None, (release.lacks_operator(name, opset) for name in sorted(names))), "")

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from analyzer import prediction
 from analyzer.costs import CostTable, count
-from analyzer.graph import Graph, SizeOrigin
+from analyzer.graph import DEFAULT_DOMAIN, Graph, SizeOrigin
 from analyzer.loading.onnx_graph.known_sizes import with_known_sizes
 from analyzer.memory.session_plan import SessionPlan
 from analyzer.ort.execution import Group, Placement, Provider
@@ -89,6 +89,19 @@ class PreparedGraph:
     def on_cpu(self) -> PreparedGraph:
         """What a CPU session runs."""
         return self if self.cpu_form is None else self.cpu_form.prepared
+
+    @cached_property
+    def load_fails(self) -> str:
+        """Why the release does not load the model; empty where it does."""
+        graph, release = self.graph, registry(self.placement.release)
+        opset = graph.opsets.get(DEFAULT_DOMAIN, 0)
+        refused = release.refuses_ir(graph.ir_version) or release.refuses_opset(opset)
+        refused = refused or next(iter(graph.problems), "").rstrip(".")
+        # Operators of other domains may come with a library of the user's own.
+        names = {node.op_type for node in graph.nodes if node.domain == DEFAULT_DOMAIN}
+        return refused or next(
+            filter(None, (release.lacks_operator(name, opset) for name in sorted(names))), ""
+        )
 
     @cached_property
     def _places(self) -> tuple[int, ...] | None:

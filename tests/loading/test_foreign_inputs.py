@@ -406,3 +406,20 @@ def test_inputs_of_a_graph_that_were_left_out_are_as_large_as_those_given(tmp_pa
         "batch, edge_attr and edge_weight were left out (None); --input batch=50:int64=0..3 "
         "--input edge_attr=70,3:float32 --input edge_weight=... gives them.",
     )
+
+
+def test_an_input_that_is_but_tried_leaves_nothing_in_the_model(tmp_path: Path) -> None:
+    # Its control flow needs values, which what is tried has not.
+    path = tmp_path / "net.py"
+    path.write_text(
+        "import torch\nfrom torch import nn\n"
+        "class Net(nn.Module):\n"
+        "    def forward(self, x: torch.Tensor, mask: torch.Tensor = None):\n"
+        "        if mask is not None:\n"
+        "            self.last = x\n"
+        "            x = x.masked_fill(mask == 0, 0.0) if float(x.sum()) else x\n"
+        "        return x + 1\n"
+    )
+    user = load_user_model(parse_reference(str(path)), weights="real")
+    left_out(user, resolve_inputs(user, [parse_input("x=B,8,4")], 2))
+    assert not hasattr(user.model, "last")

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from analyzer.errors import UsageError
@@ -32,7 +31,7 @@ from analyzer.generation.architecture import (
 from analyzer.generation.configurations.values import check_sizes, refusal
 from analyzer.generation.weights import layer_parameters, parameters
 from analyzer.loading.configuration_file import PIP_LINE, transformers_silent
-from analyzer.loading.python.hugging_face import without_weights
+from analyzer.loading.python.model_weights import built_with
 from analyzer.text import nearest, printable
 
 # Of PyTorch's classes names alone are read: this room imports no torch.
@@ -194,7 +193,8 @@ def _built(config: Any, kind: str, *, translates: bool) -> TorchModule:
         autos = (AutoModelForCausalLM, *([AutoModel] if kind.removesuffix("_text") in around else []))
     for auto in autos:
         if type(config) in auto._model_mapping:  # noqa: SLF001
-            return without_weights(partial(auto.from_config, config))
+            with built_with("meta"):
+                return auto.from_config(config)
     raise refusal(
         f"transformers has no model for {printable(kind)} that generates text by itself",
         hint="give the model as model.py, whose steps are exported",

@@ -90,14 +90,6 @@ def configured(reference: Reference) -> Configured:
     return Configured(module=module, assumed=_assumed(values, model))
 
 
-def without_weights(make: Callable[[], Any]) -> Any:
-    """Return the module that a function makes, its weights on the meta device: shapes alone."""
-    import torch
-
-    with torch.device("meta"):
-        return make()
-
-
 def _built(reference: Reference, values: Mapping[str, Any]) -> Any:
     try:
         import transformers

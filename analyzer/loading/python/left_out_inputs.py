@@ -21,6 +21,7 @@ from analyzer.loading.python.forward_reads import ToldInput, definition_of, told
 from analyzer.loading.python.graph_inputs import counts
 from analyzer.loading.python.input_spec import InputSpec
 from analyzer.loading.python.layer_inputs import TOKENS
+from analyzer.loading.python.model_weights import unchanged
 from analyzer.loading.python.plain_call import call
 from analyzer.loading.python.user_model import UserModel
 from analyzer.loading.torch_private import tree_map
@@ -190,7 +191,9 @@ def _fits(user: UserModel, inputs: ExampleInputs, spec: InputSpec) -> bool:
     arguments, keywords = tree_map(at_batch, (inputs.arguments, dict(inputs.keywords)))
     further = torch.empty(spec.sizes(batch), dtype=getattr(torch, spec.dtype), device="meta")
     try:
-        call(user, replace(inputs, arguments=arguments, keywords={**keywords, spec.name: further}))
+        with unchanged(user.model):
+            called = replace(inputs, arguments=arguments, keywords={**keywords, spec.name: further})
+            call(user, called, on_values=False)
     except Exception:  # whatever a forward raises; what needs data is not told either
         return False
     return True

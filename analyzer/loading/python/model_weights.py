@@ -148,18 +148,25 @@ def without_data(model: Module, mode: FakeTensorMode, *, only_meta: bool = False
     """
     import torch
 
-    tables = [(table, dict(table)) for module in model.modules() for table in _tables(module)]
     fakes: dict[int, Tensor] = {}
-    for module in model.modules():
-        for table in _tables(module):
-            for name, tensor in list(table.items()):
-                if not isinstance(tensor, torch.Tensor):
-                    continue
-                if tensor.is_meta if only_meta or table is vars(module) else True:
-                    # Tied tensors stay tied: two fakes would be two parameters, each with half a gradient.
-                    if id(tensor) not in fakes:
-                        fakes[id(tensor)] = fake_like(tensor, mode)
-                    table[name] = fakes[id(tensor)]
+    with unchanged(model):
+        for module in model.modules():
+            for table in _tables(module):
+                for name, tensor in list(table.items()):
+                    if not isinstance(tensor, torch.Tensor):
+                        continue
+                    if tensor.is_meta if only_meta or table is vars(module) else True:
+                        # Tied tensors stay tied: two fakes would be two parameters, each with half a gradient.
+                        if id(tensor) not in fakes:
+                            fakes[id(tensor)] = fake_like(tensor, mode)
+                        table[name] = fakes[id(tensor)]
+        yield
+
+
+@contextmanager
+def unchanged(model: Module) -> Iterator[None]:
+    """Give modules their attributes, parameters and buffers back after the block."""
+    tables = [(table, dict(table)) for module in model.modules() for table in _tables(module)]
     try:
         yield
     finally:

@@ -45,8 +45,13 @@ class Misfit:
         return f"{called} takes {self.taken} {self.axis_name} and gets {self.given}"
 
 
-def call(user: UserModel, inputs: ExampleInputs) -> None:
+def call(user: UserModel, inputs: ExampleInputs, *, on_values: bool = True) -> None:
     """Call the model without values, or, where that fails for one that has all of them, on two rows.
+
+    Args:
+        user: The model.
+        inputs: What it is called with.
+        on_values: Whether it may be called on values; the inputs have some.
 
     Raises:
         ExportError: The model takes a gradient.
@@ -73,7 +78,7 @@ def call(user: UserModel, inputs: ExampleInputs) -> None:
             raised.hint = "No exporter traces gradients: return what the gradient is of, and analyse that."
             raise raised from error
         except Exception:  # control flow may depend on values, and arithmetic leave PyTorch
-            if user.weights != "real":
+            if user.weights != "real" or not on_values:
                 raise
         else:
             return
