@@ -183,6 +183,37 @@ def causal_masks_by_word(decide: Callable[..., bool]) -> AbstractContextManager[
 
 
 @contextmanager
+def recurrences_by_one_step() -> Iterator[None]:
+    """Shapes of GRU, LSTM and RNN come from one step (torch/_decomp/decompositions.py runs each: 20 s for 300).
+
+    Calls that are recorded or have values run all steps.
+    """
+    try:
+        from torch._decomp import decompositions
+        from torch._subclasses.fake_tensor import FakeTensor
+        from torch.fx.experimental.proxy_tensor import get_proxy_mode
+    except ImportError:
+        yield
+        return
+
+    def by_one_step(layer: Callable[..., Any]) -> Callable[..., Any]:
+        def run(x: Tensor, *arguments: object, **options: object) -> Any:
+            has_values = not (x.is_meta or isinstance(x, FakeTensor))
+            if has_values or get_proxy_mode() is not None or not x.shape[0]:
+                return layer(x, *arguments, **options)
+            step, state = layer(x[:1], *arguments, **options)
+            return step.repeat(x.shape[0], *[1] * (step.dim() - 1)), state
+
+        return run
+
+    with ExitStack() as stack:
+        for name in ("one_layer_rnn", "one_layer_lstm"):
+            if layer := getattr(decompositions, name, None):
+                stack.enter_context(_replaced(decompositions, name, by_one_step(layer)))
+        yield
+
+
+@contextmanager
 def silent_tracer() -> Iterator[None]:
     """Inside the block torch/export/_trace.py prints nothing: it shows the graph of a failed trace."""
     try:

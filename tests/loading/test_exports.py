@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from analyzer.costs import count
 from analyzer.errors import ExportError, InputError, ModelError, UsageError
 from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
@@ -73,6 +74,73 @@ def test_one_export_is_right_for_every_batch(write: Callable[..., Any], tmp_path
     assert graph.outputs[0].shape == (batch, 5)
     outputs, expected = run(found, batch, tmp_path)
     np.testing.assert_allclose(outputs[0], expected[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("layer", ["nn.GRU(3, 4, 2, bidirectional=True)", "nn.GRU(3, 4)", "nn.LSTM(3, 4)"])
+def test_shapes_of_a_recurrence_do_not_take_all_its_steps(
+    write: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layer: str
+) -> None:
+    from torch._decomp import decompositions
+
+    steps: list[str] = []
+
+    def counted(name: str) -> Callable[..., Any]:
+        cell = getattr(decompositions, name)
+
+        def step(*given: object, **named: object) -> Any:
+            steps.append(name)
+            return cell(*given, **named)
+
+        return step
+
+    for name in ("gru_cell", "lstm_cell"):
+        monkeypatch.setattr(decompositions, name, counted(name))
+    path = write(f"""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = {layer}
+
+            def forward(self, x):
+                return self.layer(x)[0]
+
+        def example_inputs(batch=2):
+            return torch.randn(60, batch, 3)
+    """)
+    found = loaded(path)
+    assert len(steps) < 60
+    for ours, theirs in zip(*run(found, 5, tmp_path), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+def test_an_lstm_whose_output_is_projected_is_exported_with_its_projection(
+    write: Callable[..., Any], tmp_path: Path
+) -> None:
+    # PyTorch 2.13 translates it to an LSTM without one, whose weights have other sizes.
+    path = write("""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.LSTM(16, 64, proj_size=8, batch_first=True)
+
+            def forward(self, x):
+                return self.layer(x)[0]
+
+        def example_inputs(batch=2):
+            return torch.randn(batch, 10, 16)
+    """)
+    found = loaded(path)
+    for ours, theirs in zip(*run(found, 4, tmp_path), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    # Each of 4 x 10 steps: four gates of 64 from 16 inputs and 64 cells to 8 outputs; all but the first, whose
+    # state is a constant: the gates from 8 outputs.
+    table = count(found.graph(4))
+    products = [
+        cost.flops or 0
+        for node, cost in zip(table.graph.nodes, table.costs, strict=True)
+        if node.op_type in ("MatMul", "Gemm")
+    ]
+    assert sum(products) == 2 * 4 * (10 * (4 * 64 * 16 + 64 * 8) + 9 * 4 * 64 * 8)
 
 
 def test_no_weight_is_kept_in_the_graph(write: Callable[..., Any]) -> None:

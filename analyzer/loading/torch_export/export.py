@@ -21,14 +21,19 @@ from analyzer.loading.python.model_weights import fake_like, parameter_sizes, wi
 from analyzer.loading.python.source_lines import built_at, shown_path, source_line, statement
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import UserModel
-from analyzer.loading.torch_export.attention import with_products
 from analyzer.loading.torch_export.autocast import has_autocast, with_casts
+from analyzer.loading.torch_export.decomposed import decomposed
 from analyzer.loading.torch_export.failures import check_types, explain_failure
 from analyzer.loading.torch_export.grouped_products import mend_splits, translations
 from analyzer.loading.torch_export.silence import quiet_exporter
 from analyzer.loading.torch_export.tracing import trace
 from analyzer.loading.torch_export.untranslatable import OPAQUE_DOMAIN, without_untranslatable
-from analyzer.loading.torch_private import fake_tensor_mode, translations_gathered_once, tree_map
+from analyzer.loading.torch_private import (
+    fake_tensor_mode,
+    recurrences_by_one_step,
+    translations_gathered_once,
+    tree_map,
+)
 
 if TYPE_CHECKING:
     import onnx
@@ -177,7 +182,7 @@ def to_onnx_ir(program: ExportedProgram, opset: int, notes: list[str]) -> ir.Mod
 
     def attempt(candidate: ExportedProgram) -> ir.Model:
         # Without no_grad, complex tensors that a gradient flows through cannot be translated.
-        with torch.no_grad(), translations_gathered_once():
+        with torch.no_grad(), recurrences_by_one_step(), translations_gathered_once():
             exported = torch.onnx.export(
                 candidate,
                 (),
@@ -193,7 +198,7 @@ def to_onnx_ir(program: ExportedProgram, opset: int, notes: list[str]) -> ir.Mod
         mend_splits(exported.model)
         return exported.model
 
-    return without_untranslatable(with_products(with_casts(program)), attempt, notes)
+    return without_untranslatable(decomposed(with_casts(program)), attempt, notes)
 
 
 def _name_batch(model: ir.Model, inputs: ExampleInputs) -> bool:

@@ -13,7 +13,7 @@ from analyzer.loading.python.input_containers import marks_in_form
 from analyzer.loading.python.output_containers import UNKNOWN_OUTPUT, outputs_as_containers, returns_constants
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, plain_transformers
 from analyzer.loading.python.user_module import NO_CUDA
-from analyzer.loading.torch_private import tree_flatten
+from analyzer.loading.torch_private import recurrences_by_one_step, tree_flatten
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -60,7 +60,12 @@ def trace(
             strict=strict,
         )
 
-    with torch.no_grad(), plain_transformers(), _named_keywords(model, inputs.keywords):
+    with (
+        torch.no_grad(),
+        plain_transformers(),
+        recurrences_by_one_step(),
+        _named_keywords(model, inputs.keywords),
+    ):
         try:
             program = export()
             if not returns_constants(program):

@@ -1,0 +1,54 @@
+"""Calls that the translation to ONNX refuses or gets wrong, decomposed into operators that it translates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from analyzer.loading.torch_export.autocast import nodes_of, tensor_read, with_origins
+from analyzer.loading.torch_private import attention_products, registered_decompositions
+
+if TYPE_CHECKING:
+    from torch import Tensor, fx
+    from torch.export import ExportedProgram
+
+
+def decomposed(program: ExportedProgram) -> ExportedProgram:
+    """Return the program with such calls decomposed; the program itself where it has none.
+
+    Args:
+        program: A ``torch.export.ExportedProgram``.
+    """
+    import torch
+
+    attention, lstm = torch.ops.aten.scaled_dot_product_attention.default, torch.ops.aten.lstm.input
+    table: dict[Any, Any] = {}
+    # The table has no key by call: where one call of an operator needs it, all are decomposed.
+    for node in nodes_of(program):
+        # onnxscript/function_libs/torch_lib/ops/nn.py asserts four axes in query, key and value.
+        if node.target is attention and tensor_read(node, 0).dim() != 4:
+            table[attention] = _products
+        elif node.target is lstm and _is_projected(node):
+            table |= registered_decompositions(["lstm"])
+    return with_origins(program, program.run_decompositions(table)) if table else program
+
+
+def _is_projected(lstm: fx.Node) -> bool:
+    """Return whether its output has another width than its cell: ONNX's LSTM has no such weights."""
+    states: Any = lstm.args[1]
+    hidden, cell = (state.meta["val"] for state in states)
+    return bool(hidden.shape[-1] != cell.shape[-1])
+
+
+def _products(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    return attention_products()(
+        query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
+    )[0]
