@@ -113,6 +113,48 @@ def test_shapes_of_a_recurrence_do_not_take_all_its_steps(
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
+def test_a_slice_that_takes_all_is_no_operator(write: Callable[..., Any], tmp_path: Path) -> None:
+    # With a symbolic batch PyTorch traces `x[:, 0]` as a slice of the first axis and a select.
+    path = write("""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(4, 4)
+
+            def forward(self, x):
+                y = x[:, 1:].clone()
+                y[:, 0] = 0.5
+                return self.layer(x[:, 0]) + y[:, 0], x[:]
+
+        def example_inputs(batch=2):
+            return torch.randn(batch, 3, 4)
+    """)
+    found = loaded(path)
+    inner = [node.op_type for node in found.graph(2).nodes if node.outputs[0].shape == (2, 3, 4)]
+    assert inner in ([], ["Slice"], ["Identity"])  # the output x[:] alone
+    for ours, theirs in zip(*run(found, 5, tmp_path), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize("function", ["torch.cumprod(x, 1)", "torch.special.erfinv(x)", "torch.special.i0(x)"])
+def test_an_operator_of_whose_parts_one_has_no_translation_stays_whole(
+    write: Callable[..., Any], function: str
+) -> None:
+    # PyTorch decomposes them into prims.prod, prims.erf_inv and prims.bessel_i0, which it does not translate.
+    found = loaded(
+        write(f"""
+        def model(x):
+            return {function}
+
+        def example_inputs(batch=2):
+            return torch.randn(batch, 3)
+        """)
+    )
+    name = function.removeprefix("torch.").removeprefix("special.").partition("(")[0]
+    assert [node.op_type for node in found.graph(2).nodes] == [name]
+    assert [note.partition(" ")[0] for note in found.notes] == [f"aten.{name}"]
+
+
 def test_an_lstm_whose_output_is_projected_is_exported_with_its_projection(
     write: Callable[..., Any], tmp_path: Path
 ) -> None:

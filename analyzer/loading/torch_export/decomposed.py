@@ -1,4 +1,4 @@
-"""Calls that the translation to ONNX refuses or gets wrong, decomposed into operators that it translates."""
+"""A program as it is translated: without slices that take all, and what is refused or mistaken decomposed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from analyzer.loading.torch_private import attention_products, registered_decomp
 if TYPE_CHECKING:
     from torch import Tensor, fx
     from torch.export import ExportedProgram
+
+_LAST = 2**63 - 1  # the end of ``x[:]`` where the size is a symbol
 
 
 def decomposed(program: ExportedProgram) -> ExportedProgram:
@@ -30,6 +32,28 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
         elif node.target is lstm and _is_projected(node):
             table |= registered_decompositions(["lstm"])
     return with_origins(program, program.run_decompositions(table)) if table else program
+
+
+def without_whole_slices(program: ExportedProgram) -> ExportedProgram:
+    """Remove slices that take all of an axis, in place: ``x[:, 0]`` has one where the batch is symbolic.
+
+    ``torch.onnx.export`` removes them too, by its optimiser.
+    """
+    import torch
+
+    for module in program.graph_module.modules():
+        if not isinstance(module, torch.fx.GraphModule):
+            continue
+        for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten.slice.Tensor):
+            given = dict(zip(("dim", "start", "end", "step"), node.args[1:], strict=False)) | node.kwargs
+            takes_all = given.get("start") in (0, None) and given.get("end") in (_LAST, None)
+            # The name of an output is in the program's signature.
+            is_output = any(user.op == "output" for user in node.users)
+            if takes_all and given.get("step", 1) == 1 and not is_output:
+                node.replace_all_uses_with(node.args[0])
+                module.graph.erase_node(node)
+        module.recompile()
+    return program
 
 
 def _is_projected(lstm: fx.Node) -> bool:

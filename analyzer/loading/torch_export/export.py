@@ -22,7 +22,7 @@ from analyzer.loading.python.source_lines import built_at, shown_path, source_li
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import UserModel
 from analyzer.loading.torch_export.autocast import has_autocast, with_casts
-from analyzer.loading.torch_export.decomposed import decomposed
+from analyzer.loading.torch_export.decomposed import decomposed, without_whole_slices
 from analyzer.loading.torch_export.failures import check_types, explain_failure
 from analyzer.loading.torch_export.grouped_products import mend_splits, translations
 from analyzer.loading.torch_export.silence import quiet_exporter
@@ -198,7 +198,7 @@ def to_onnx_ir(program: ExportedProgram, opset: int, notes: list[str]) -> ir.Mod
         mend_splits(exported.model)
         return exported.model
 
-    return without_untranslatable(decomposed(with_casts(program)), attempt, notes)
+    return without_untranslatable(without_whole_slices(decomposed(with_casts(program))), attempt, notes)
 
 
 def _name_batch(model: ir.Model, inputs: ExampleInputs) -> bool:

@@ -15,6 +15,10 @@ from analyzer.loading.torch_private import (
     is_operator,
     operator_name,
     outside_tracer,
+    overload_name,
+    qualified_name,
+    registered_decompositions,
+    translation_registry,
     tree_flatten,
     tree_leaves,
     tree_map,
@@ -74,11 +78,7 @@ def without_untranslatable(
                     hint="Compute on real and imaginary parts (torch.view_as_real) where the model multiplies, "
                     "assigns or indexes complex tensors.",
                 ) from error
-            program = _replaced(program, match["op"], match["overload"], error)
-            notes.append(
-                f"{match['op']} has no ONNX translation in this PyTorch: kept as an operator of unknown cost; "
-                "ONNX Runtime cannot run the model."
-            )
+            program = _replaced(program, match["op"], match["overload"], error, notes)
     raise ExportError(f"More than {_LIMIT} operators of the model have no ONNX translation.")
 
 
@@ -105,13 +105,15 @@ def _gist(message: str) -> str:
     return reason + (f" (at {node['node']})" if node and node["node"] not in reason else "") + where
 
 
-def _replaced(program: ExportedProgram, op: str, overload: str, error: Exception) -> ExportedProgram:
+def _replaced(
+    program: ExportedProgram, op: str, overload: str, error: Exception, notes: list[str]
+) -> ExportedProgram:
     import torch
 
     namespace, _, name = op.partition(".")
     target = getattr(getattr(getattr(torch.ops, namespace), name), overload)
     ancestor = _ancestor(program, target, name)
-    table: dict[Any, PythonKernel] = {ancestor or target: _opaque(ancestor or target, name)}
+    table: dict[Any, PythonKernel] = {ancestor or target: _opaque(ancestor or target, notes)}
     try:
         if ancestor is None:  # the failing operator is made by a decomposition, which has to happen first
             table = {**core_decompositions(), **table}
@@ -132,18 +134,37 @@ def _ancestor(program: ExportedProgram, target: OpOverload, name: str) -> OpOver
     ``linalg_inv`` becomes ``linalg_inv_ex`` and a check with side effects, ``linalg_svd`` becomes
     ``_linalg_svd``: the whole of it has to be replaced.
     """
-    calls = [node.target for node in program.graph.nodes if is_operator(node.target)]
+    calls = _operators(program)
     if target in calls:
         return target
     stem = name.strip("_").removesuffix("_ex")
-    return next((call for call in calls if operator_name(call).strip("_") == stem), None)
+    alike = next((call for call in calls if operator_name(call).strip("_") == stem), None)
+    # torch/onnx/_internal/exporter/_decomp.py decomposes what it does not translate: cumprod into prims.prod.
+    translated = translation_registry().functions
+    others = (call for call in calls if not alike and overload_name(call) not in translated)
+    tables = ((call, registered_decompositions([operator_name(call)])) for call in others)
+    made = (call for call, table in tables if table and target in _operators(program.run_decompositions(table)))
+    return alike or next(made, None)
 
 
-def _opaque(target: OpOverload, name: str) -> PythonKernel:
-    """A decomposition of ``target`` into one symbolic ONNX operator with the right output shapes."""
+def _operators(program: ExportedProgram) -> dict[OpOverload, None]:
+    """Return the operators that a program calls, in its order."""
+    return dict.fromkeys(node.target for node in program.graph.nodes if is_operator(node.target))
+
+
+def _opaque(target: OpOverload, notes: list[str]) -> PythonKernel:
+    """Return a decomposition into one symbolic ONNX operator with the right output shapes; it adds its note."""
+    name = qualified_name(target).replace("::", ".")
+    note = (
+        f"{name} has no ONNX translation in this PyTorch: kept as an operator of unknown cost; "
+        "ONNX Runtime cannot run the model."
+    )
 
     def decomposition(*arguments: object, **keywords: object) -> Tree:
         import torch
+
+        if note not in notes:
+            notes.append(note)
 
         def as_meta(leaf: object) -> object:
             if isinstance(leaf, torch.Tensor):
@@ -157,7 +178,7 @@ def _opaque(target: OpOverload, name: str) -> PythonKernel:
         tensors = [leaf for leaf in tree_leaves((arguments, keywords)) if isinstance(leaf, torch.Tensor)]
         results, spec = tree_flatten(outputs)
         symbolic = torch.onnx.ops.symbolic_multi_out(
-            f"{OPAQUE_DOMAIN}::{name}",
+            f"{OPAQUE_DOMAIN}::{operator_name(target)}",
             tensors,
             dtypes=[result.dtype for result in results],
             shapes=[result.shape for result in results],
