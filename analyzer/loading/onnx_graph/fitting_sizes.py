@@ -31,7 +31,7 @@ def require_fitting(graph: Graph, forbidden: Sequence[tuple[int, str, str, str]]
     """
     reasons = {index: reason for index, _, _, reason in reversed(forbidden) if index >= 0}
     for node in graph.nodes:
-        reason = reasons.get(node.index) or (_misfit(node) if node.op_type in _LOOKED_AT else "")
+        reason = reasons.get(node.index) or (_misfit(node) if node.op_type in _MISFITS else "")
         if reason:
             _refuse(node, reason)
 
@@ -50,38 +50,71 @@ def known_sizes(inputs: Sequence[Tensor | None]) -> tuple[int, ...]:
     return tuple(size for tensor in inputs if tensor is not None for size in tensor.shape or () if size)
 
 
-_LOOKED_AT = frozenset({"Reshape", "Conv", "ConvTranspose", "Pad", "Gather"})
-
-
 def _misfit(node: Node) -> str:
     """Return why a kernel refuses a node at its sizes; empty where it does not, or that is not known."""
-    data, second = node.input(0), node.input(1)
+    data = node.input(0)
     if node.domain != DEFAULT_DOMAIN or data is None or data.shape is None or None in data.shape:
         return ""
+    return _MISFITS[node.op_type](node, data)
+
+
+def _reshape(node: Node, data: Tensor) -> str:
     result = node.output(0)
-    before, after = data.elements, None if result is None else result.elements
-    if node.op_type == "Conv" and before and after == 0:  # of a pool the result is empty
-        return f"its window is larger than its input {list(data.shape)}"
-    if node.op_type == "Reshape":
-        if before and after and before != after and result is not None:
-            return f"it makes {list(result.shape or ())} of {list(data.shape)}"
-    elif node.op_type in ("Conv", "ConvTranspose"):
-        first, each, *_ = second.shape if second is not None and second.elements and second.shape else (0, 0)
-        taken = first if node.op_type == "ConvTranspose" else (each or 0) * node.attributes.get("group", 1)
-        if taken and data.shape[1:2] != (taken,):
-            return f"its weight takes {taken} channels, its input is {list(data.shape)}"
-    elif node.op_type == "Pad" and node.attributes.get("mode") == "reflect":
-        return _reflected_too_far(node, [size or 0 for size in data.shape])
-    elif node.op_type == "Gather" and second is not None and second.value is not None and second.value.size:
-        axis = node.attributes.get("axis", 0)
-        size = data.shape[axis] or 0
-        if max(int(second.value.max()), -int(second.value.min()) - 1) >= size:
-            return f"it takes index {int(second.value.max())} of an axis of {size}"
+    if result is None or not data.elements or not result.elements or data.elements == result.elements:
+        return ""
+    return f"it makes {list(result.shape or ())} of {list(data.shape or ())}"
+
+
+def _convolution(node: Node, data: Tensor) -> str:
+    shape, second, result = data.shape or (), node.input(1), node.output(0)
+    # Of a pool the result is empty.
+    if node.op_type == "Conv" and data.elements and result is not None and result.elements == 0:
+        return f"its window is larger than its input {list(shape)}"
+    if second is None or not second.elements or len(second.shape or ()) < len("OI"):
+        return ""
+    weight, groups = [size or 0 for size in second.shape or ()], int(node.attributes.get("group", 1))
+    taken = weight[0] if node.op_type == "ConvTranspose" else weight[1] * groups
+    if shape[1:2] != (taken,):
+        return f"its weight takes {taken} channels, its input is {list(shape)}"
+    if weight[0] % groups:
+        return f"its weight is {weight}, which {groups} groups do not divide"
+    kernel = [*node.attributes.get("kernel_shape", weight[2:])]
+    return f"its kernel_shape is {kernel}, its weight {weight}" if kernel != weight[2:] else ""
+
+
+def _depth_to_space(node: Node, data: Tensor) -> str:
+    # core/providers/cpu/tensor/space_depth_ops.h
+    channels, size = (data.shape or ())[1:2], node.attributes["blocksize"]
+    unfit = next((count for count in channels if (count or 0) % size**2), 0)
+    return f"its {unfit} channels are no multiple of {size**2}" if unfit else ""
+
+
+def _einsum(node: Node, _data: Tensor) -> str:
+    """Look for a label of two sizes."""
+    equation = str(node.attributes.get("equation", "")).replace(" ", "")
+    sizes: dict[str, int] = {}
+    for labels, tensor in zip(equation.partition("->")[0].split(","), node.inputs, strict=False):
+        shape = () if tensor is None or tensor.shape is None else tensor.shape
+        for label, size in zip(labels, shape, strict=False) if "." not in labels else ():
+            if size not in (None, 1) and sizes.setdefault(label, size or 1) != size:
+                return f"its label {label} is {sizes[label]} and {size}"
     return ""
 
 
-def _reflected_too_far(node: Node, sizes: Sequence[int]) -> str:
-    stored = node.input(1)
+def _gather(node: Node, data: Tensor) -> str:
+    indices, axis = node.input(1), node.attributes.get("axis", 0)
+    if indices is None or indices.value is None or not indices.value.size:
+        return ""
+    size = (data.shape or ())[axis] or 0
+    largest = int(indices.value.max())
+    outside = max(largest, -int(indices.value.min()) - 1) >= size
+    return f"it takes index {largest} of an axis of {size}" if outside else ""
+
+
+def _pad(node: Node, data: Tensor) -> str:
+    if node.attributes.get("mode") != "reflect":
+        return ""
+    sizes, stored = [size or 0 for size in data.shape or ()], node.input(1)
     pads = node.attributes.get("pads") if stored is None else stored.value
     if pads is None or node.input(3) is not None:
         return ""
@@ -90,6 +123,17 @@ def _reflected_too_far(node: Node, sizes: Sequence[int]) -> str:
         if max(first, last) >= size:  # onnxruntime/core/providers/cpu/tensor/pad.cc
             return f"it reflects {max(first, last)} of an axis of {size}"
     return ""
+
+
+_MISFITS: Mapping[str, Callable[[Node, Tensor], str]] = {
+    "Conv": _convolution,
+    "ConvTranspose": _convolution,
+    "DepthToSpace": _depth_to_space,
+    "Einsum": _einsum,
+    "Gather": _gather,
+    "Pad": _pad,
+    "Reshape": _reshape,
+}
 
 
 class SizeSearch:

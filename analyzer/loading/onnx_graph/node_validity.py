@@ -197,6 +197,10 @@ def file_problems(model: onnx.ModelProto) -> tuple[str, ...]:
             )
             if kind.elem_type != tensor.data_type or (kind.HasField("shape") and differs):
                 found.append(f"initializer '{value.name}' is not of the type of the input of its name")
+    imported, own = {entry.domain for entry in model.opset_import}, {item.domain for item in model.functions}
+    for domain in dict.fromkeys(node.domain for node in graph.node):
+        if domain in own - imported:  # of other domains ONNX Runtime takes its own version
+            found.append(f"it imports no version of the operator set '{domain}' of its functions")
     for entry in model.opset_import:
         if entry.domain == CLASSICAL_DOMAIN and entry.version > _NEWEST_CLASSICAL:
             found.append(f"operator set {entry.domain} {entry.version} is newer than {_NEWEST_CLASSICAL}")

@@ -65,8 +65,8 @@ if TYPE_CHECKING:
 _EVALUATED = frozenset({*SHAPE_OPERATORS, "CastLike", "SequenceEmpty", "Optional"})
 _GRAPH = 5  # AttributeProto.GRAPH
 _GRAPHS = 10  # AttributeProto.GRAPHS
-# onnx checks its equation from 1.22 on; ONNX Runtime 1.31 has the inference of 1.21, and loads what fails.
-_LATER_CHECKED = frozenset({"Einsum"})
+# onnx looks at an equation's result from 1.22 on; ONNX Runtime 1.31 has the inference of 1.21, and loads it.
+_LATER_CHECKED = "Equation output contains"
 _ONNX_DOMAINS = frozenset({DEFAULT_DOMAIN, CLASSICAL_DOMAIN})
 WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
@@ -468,7 +468,7 @@ class Scope:
         )
         # Of what it does not know inference complains too.
         known = all(tensor is None or tensor.elements is not None for tensor in call.inputs)
-        if forbidden and known and call.op_type not in _LATER_CHECKED:
+        if forbidden and known and not forbidden.startswith(_LATER_CHECKED):
             self.forbidden.append((call.place, call.proto.name, call.op_type, forbidden))
         return types
 
