@@ -145,11 +145,22 @@ def _inlined(content: bytes, op_type: str) -> bytes | None:
     model = onnx.ModelProto()
     model.ParseFromString(content)
     try:
+        _give_defaults(model.graph.node[0], model.opset_import[0].version)
         model = inliner.inline_selected_functions(model, [("", op_type)], inline_schema_functions=True)
         model = shape_inference.infer_shapes(model)
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
         return None
     return model.graph.SerializeToString()
+
+
+def _give_defaults(node: onnx.NodeProto, opset: int) -> None:
+    """Write out the attributes that a call leaves to its schema: the inliner puts nothing in their place."""
+    import onnx
+
+    given = {attribute.name for attribute in node.attribute}
+    for name, known in onnx.defs.get_schema(node.op_type, opset).attributes.items():
+        if name not in given and known.default_value.name:
+            node.attribute.append(known.default_value)
 
 
 def _import_torch() -> None:

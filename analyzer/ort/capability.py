@@ -28,18 +28,128 @@ def unsupported(node: Node) -> str:
 
 
 def failing(node: Node, provider: Provider) -> str:
-    """Says why ONNX Runtime takes this node but cannot create its kernel, and so no session; else empty."""
+    """Says why ONNX Runtime takes this node but cannot create its kernel, and so no session; else empty.
+
+    What a constructor refuses (``ORT_ENFORCE``) comes after placement: it ends the session and is no fallback.
+    """
+    if node.domain == DEFAULT_DOMAIN:
+        # onnxruntime/core/providers/cuda/nn/batch_norm.h; the CPU kernel does take it.
+        training = node.op_type == "BatchNormalization" and node.attributes.get("training_mode", 0)
+        if training and provider == "cuda":
+            return f"the CUDA kernel of BatchNormalization does not take training_mode=1 ({node.name})"
+    refused = next(filter(None, (_unknown_name(node), _refused_values(node))), "")
+    return f"no kernel of {node.op_type} takes {refused} ({node.name})" if refused else ""
+
+
+_AUTO_PADS = {"auto_pad": ("", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")}
+_RECURRENT_NAMES = {
+    "direction": ("forward", "reverse", "bidirectional"),
+    # Compared in lower case, the others as they are (core/providers/cpu/rnn/rnn_helpers.cc).
+    "activations": (
+        *("affine", "relu", "leakyrelu", "thresholdedrelu", "tanh", "scaledtanh", "sigmoid", "hardsigmoid"),
+        *("elu", "softsign", "softplus"),
+    ),
+}
+# By operator and attribute, the names that the kernels' constructors know: core/providers/common.h
+# (StringToAutoPadType), cpu/tensor/upsamplebase.h, padbase.h, grid_sample.h, space_depth_ops.h and
+# cpu/object_detection.
+_NAMES: Mapping[str, Mapping[str, Sequence[str]]] = {
+    **dict.fromkeys(("Conv", "ConvInteger", "ConvTranspose", "QLinearConv"), _AUTO_PADS),
+    **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), _AUTO_PADS),
+    **dict.fromkeys(_DEFAULT_ACTIVATIONS, _RECURRENT_NAMES),
+    "Pad": {"mode": ("constant", "reflect", "edge", "wrap")},
+    "Upsample": {"mode": ("nearest", "linear", "cubic")},
+    "Resize": {
+        "mode": ("nearest", "linear", "cubic"),
+        "coordinate_transformation_mode": (
+            *("half_pixel", "asymmetric", "pytorch_half_pixel", "tf_half_pixel_for_nn", "align_corners"),
+            *("tf_crop_and_resize", "half_pixel_symmetric"),
+        ),
+        "nearest_mode": ("", "simple", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil"),
+    },
+    "GridSample": {
+        "mode": ("linear", "nearest", "cubic"),
+        "padding_mode": ("zeros", "border", "reflection"),
+    },
+    "DepthToSpace": {"mode": ("DCR", "CRD")},
+    "RoiAlign": {"mode": ("avg", "max")},
+    "BitShift": {"direction": ("LEFT", "RIGHT")},
+}
+# GridSample until opset 20.
+_OLDER_MODES = ("bilinear", "nearest", "bicubic")
+
+
+def _unknown_name(node: Node) -> str:
+    """Return the attribute of a node that has a name which its kernels do not know."""
     if node.domain != DEFAULT_DOMAIN:
         return ""
-    # ORT_ENFORCE in the constructors: core/providers/cpu/rnn/deep_cpu_gru.h and cuda/rnn/cudnn_rnn_base.h. What
-    # a constructor refuses comes after placement: it ends the session and is no fallback.
-    if node.op_type in _DEFAULT_ACTIVATIONS and node.attributes.get("layout", 0):
-        return f"no kernel of {node.op_type} takes layout=1 ({node.name})"
-    # onnxruntime/core/providers/cuda/nn/batch_norm.h; the CPU kernel does take it.
-    training = node.op_type == "BatchNormalization" and node.attributes.get("training_mode", 0)
-    if training and provider == "cuda":
-        return f"the CUDA kernel of BatchNormalization does not take training_mode=1 ({node.name})"
+    for attribute, known in _NAMES.get(node.op_type, {}).items():
+        value = node.attributes.get(attribute, ())
+        if node.op_type == "GridSample" and attribute == "mode" and node.version < 20:
+            known = _OLDER_MODES
+        names = [value] if isinstance(value, str) else [str(name).lower() for name in value]
+        for name in names:
+            if name not in known:
+                return f"{attribute}={name}"
     return ""
+
+
+def _refused_values(node: Node) -> str:
+    """Return the values of attributes or constants that a node's kernels refuse when they are made."""
+    attributes = node.attributes
+    if node.identity == ("com.microsoft", "MatMulNBits"):  # contrib_ops/cpu/quantization/matmul_nbits.cc
+        if attributes.get("block_size") not in (16, 32, 64, 128, 256):
+            return f"block_size={attributes.get('block_size')}"
+        return "" if attributes.get("bits", 4) in (2, 4, 8) else f"bits={attributes['bits']}"
+    if node.domain != DEFAULT_DOMAIN:
+        return ""
+    if node.op_type in _DEFAULT_ACTIVATIONS:
+        # core/providers/cpu/rnn/deep_cpu_gru.h, lstm_base.h, cuda/rnn/cudnn_rnn_base.h
+        both = 1 + (attributes.get("direction") == "bidirectional")
+        given, wanted = len(attributes.get("activations", ())), both * len(_DEFAULT_ACTIVATIONS[node.op_type])
+        if attributes.get("layout", 0):
+            return "layout=1"
+        return f"{given} activations in place of {wanted}" if given not in (0, wanted) else ""
+    if node.op_type in ("MaxPool", "AveragePool", "LpPool"):  # core/providers/cpu/nn/pool_attributes.h
+        kernel, pads = attributes.get("kernel_shape", ()), attributes.get("pads", ())
+        if any(pad >= size for pad, size in zip(pads, (*kernel, *kernel), strict=False)):
+            return f"pads={list(pads)} with a kernel of {list(kernel)}"
+    elif node.op_type == "LRN" and attributes.get("size", 1) % 2 == 0:  # core/providers/cpu/nn/lrn.h
+        return f"size={attributes['size']}, which is even"
+    elif node.op_type in ("Resize", "Upsample"):
+        return _refused_scales(node)
+    elif node.op_type in ("Div", "Mod"):  # element_wise_ops.h and .cc there; on a GPU the result is undefined
+        divisor = node.input(1)
+        if (
+            divisor is not None
+            and divisor.constant
+            and divisor.value is not None
+            and not divisor.dtype.is_float
+        ):
+            return "a constant 0 as divisor" if (divisor.value == 0).any() else ""
+    return ""
+
+
+def _refused_scales(node: Node) -> str:
+    # ScalesValidation of core/providers/cpu/tensor/upsamplebase.h; computed scales are looked at in a run.
+    given = node.input(2 if node.op_type == "Resize" and node.version > 10 else 1)
+    mode = node.attributes.get("mode", "nearest")
+    if given is None or given.value is None or not given.value.size or not given.constant:
+        return ""
+    scales = [float(scale) for scale in given.value.ravel()]
+    axes, data = node.attributes.get("axes", ()), node.input(0)
+    if axes and data is not None and data.shape is not None and len(axes) == len(scales):
+        at = dict(zip((axis % len(data.shape) for axis in axes), scales, strict=True))
+        scales = [at.get(axis, 1.0) for axis in range(len(data.shape))]
+    if min(scales) <= 0:
+        return f"scales of {scales}"
+    rank, outer, last = len(scales), scales[:2] == [1, 1], (scales[0], scales[-1]) == (1, 1)
+    takes = {
+        "linear": rank in (2, 3) or (rank == 4 and (outer or last)) or (rank == 5 and outer),
+        "cubic": rank == 2
+        or (rank == 4 and (outer or (last and (min(scales) >= 1 or node.attributes.get("antialias", 0))))),
+    }
+    return "" if takes.get(mode, True) else f"mode={mode} with scales of {scales}"
 
 
 def _recurrent(node: Node) -> str:
