@@ -313,6 +313,8 @@ class Graph:
         size_origins: How the sizes are known that the data decide, by name of a tensor with such a size.
         notes: What the loader had to assume or repair, in plain sentences for the report.
         problems: Why ONNX Runtime does not load the model, a sentence each.
+        empty_inputs: Which inputs the file declares without any element, and how to size them, a sentence each:
+            other sizes stand in their place, and nothing is decided.
         carried: By input that lives on from run to run, the output that is its next value (itself where it
             never changes): in a training step weights and optimizer state, in a model that generates its past
             (a key-value cache, a recurrent state). They stay where they are used.
@@ -330,6 +332,7 @@ class Graph:
     size_origins: Mapping[str, SizeOrigin] = field(default_factory=lambda: NO_ATTRIBUTES)
     notes: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    empty_inputs: tuple[str, ...] = ()
     carried: Mapping[str, str] = field(default_factory=lambda: NO_ATTRIBUTES)
 
     @cached_property

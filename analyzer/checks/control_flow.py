@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analyzer.checks.phrases import operator_label
+from analyzer.checks.phrases import operator_label, runs_nowhere
 from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.record.analysis import Analysis, BodyOperator, BodyResult
 from analyzer.text import first_few, plural
@@ -35,7 +35,7 @@ def body_on_the_cpu(subject: Subject) -> Iterator[Diagnostic]:
         and one back.
     """
     analysis = subject.analysis
-    if analysis.devices.gpu is None:
+    if analysis.devices.gpu is None or runs_nowhere(analysis):
         return
     for body in analysis.bodies:
         forced = [operator for operator in body.on_cpu if operator.why != _ON_PURPOSE]

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from analyzer.checks.registry import Diagnostic, Subject, rule
-from analyzer.graph import DEFAULT_DOMAIN
 from analyzer.ort.kernels import registry
 from analyzer.text import listed, plural
 from analyzer.units import digits
@@ -121,11 +120,30 @@ def not_loadable(subject: Subject) -> Iterator[Diagnostic]:
             fix="export the model again, or mend the operator",
         )
     for operator in subject.analysis.operators:
-        # Operators of other domains may come with a library of the user's own.
-        own = operator.domain == DEFAULT_DOMAIN
-        lacks = known.lacks_operator(operator.op_type, model.opset) if own else ""
+        lacks = known.lacks_operator((operator.domain, operator.op_type), model.opset)
         if lacks:
             yield Diagnostic(message=lacks, fix="export at an opset that has it (--opset)", operator=operator)
+
+
+@rule("A705", "empty-input", "warning")
+def empty_input(subject: Subject) -> Iterator[Diagnostic]:
+    """The file declares an input without any element.
+
+    What:
+        A size of an input is 0. The model is counted at other sizes, and nothing is decided.
+
+    Why:
+        Some exporters write 0 for a size that is open. A session computes nothing then, on any device.
+
+    Fix:
+        Give the size with `--input`, and name the axis in the file: ONNX Runtime takes other sizes only there.
+
+    Example:
+        `dim_value: 0` for the height and width of an image.
+    """
+    for sentence in subject.analysis.model.empty_inputs:
+        said, _, fix = sentence.partition(". ")
+        yield Diagnostic(message=said, fix=f"{fix[:1].lower()}{fix[1:].rstrip('.')}")
 
 
 def _on_one_thread(row: Mapping[str, Any]) -> str:

@@ -127,3 +127,8 @@ def less_work(analysis: Analysis) -> str:
 def operators(count: int, kind: str) -> str:
     """``1 Conv operator``, ``53 Conv operators``."""
     return plural(count, f"{kind} operator")
+
+
+def runs_nowhere(analysis: Analysis) -> bool:
+    """Return whether ONNX Runtime creates a session of the model on none of the devices."""
+    return analysis.verdict.device is None and not (analysis.run_fails or analysis.model.empty_inputs)

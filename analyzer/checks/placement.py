@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from analyzer.checks.device_answers import device_answers, is_for_cpu
-from analyzer.checks.phrases import as_int, bytes_moved, forced_operators, forced_to_cpu, operator_label, total
+from analyzer.checks.phrases import (
+    as_int,
+    bytes_moved,
+    forced_operators,
+    forced_to_cpu,
+    operator_label,
+    runs_nowhere,
+    total,
+)
 from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.ort.kernels import registry
 from analyzer.record.analysis import Analysis, OperatorResult, TransferItem
@@ -251,7 +259,7 @@ def no_cuda_session(subject: Subject) -> Iterator[Diagnostic]:
         yield Diagnostic(
             operator=causes[0] if causes else None,
             message=f"ONNX Runtime cannot create a session on any of the devices: {fails}",
-            fix="cast the inputs of that operator to float32, or write it with other operators",
+            fix="cast its inputs to float32, change its attributes, or write it with other operators",
         )
     elif analysis.session_fails and analysis.devices.gpu is not None:
         # transformer_memcpy.cc throws where a node has a kernel on neither provider.
@@ -268,14 +276,14 @@ def no_cuda_session(subject: Subject) -> Iterator[Diagnostic]:
         )
 
 
-def runs_nowhere(analysis: Analysis) -> bool:
-    """Return whether ONNX Runtime creates a session of the model on none of the devices."""
-    return analysis.verdict.device is None and not analysis.run_fails
-
-
 def _is_loaded(analysis: Analysis) -> bool:
-    model, known = analysis.model, registry(analysis.onnxruntime)
-    return not (model.problems or known.refuses_ir(model.ir_version) or known.refuses_opset(model.opset))
+    model = analysis.model
+    return not registry(analysis.onnxruntime).refuses_model(
+        ir_version=model.ir_version,
+        opset=model.opset,
+        problems=model.problems,
+        operators=((operator.domain, operator.op_type) for operator in analysis.operators),
+    )
 
 
 def copies_inside(analysis: Analysis) -> tuple[TransferItem, ...]:

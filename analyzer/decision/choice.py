@@ -70,7 +70,7 @@ def choose(question: DecisionInput, plans: Plans, prices: Prices) -> Choice:
     if misses_slo:  # the plan that comes nearest to the limit is wanted, whatever the objective
         weighted = _by_time(plans)
     device, best, rival, gain = _best(in_time or eligible, weighted)
-    if question.fails:
+    if question.fails or (question.cpu_refuses and len(ineligible) == len(tuple(plans))):
         device = None
     elif misses_slo:
         device = device_used(best)
@@ -79,7 +79,9 @@ def choose(question: DecisionInput, plans: Plans, prices: Prices) -> Choice:
         plan=best,
         rival=rival,
         advantage=gain,
-        speedup=ratio(plans.cpu.components, plans.gpu.components) if plans.gpu is not None else None,
+        speedup=None
+        if plans.gpu is None or question.cpu_refuses
+        else ratio(plans.cpu.components, plans.gpu.components),
         ineligible=ineligible,
         misses_slo=misses_slo,
         objective=objective,
@@ -103,6 +105,13 @@ def device_used(plan: Plan) -> Literal["cpu", "gpu", "hybrid"]:
     return "gpu" if plan.name == "gpu" else "hybrid"
 
 
+def lacks_cpu_kernels(question: DecisionInput, plan: Plan) -> bool:
+    """Return whether a plan without the GPU has operators that ONNX Runtime's CPU provider does not run."""
+    if "gpu" in plan.sides:
+        return False
+    return bool(question.cpu_refuses) or (plan.name == "cpu" and bool(question.cpu_lacks))
+
+
 def nothing_on_gpu(question: DecisionInput) -> bool:
     """Whether a CUDA session would run every operator on the CPU."""
     return bool(question.cuda_groups) and all(group.provider == "cpu" for group in question.cuda_groups)
@@ -116,7 +125,7 @@ def _ineligible(question: DecisionInput, plans: Plans) -> Iterator[tuple[Name, s
             yield plan.name, "wheel"
         elif not plan.fits:
             yield plan.name, "memory"
-        elif (plan.name == "gpu" and nothing_on_gpu(question)) or (plan.name == "cpu" and question.cpu_lacks):
+        elif (plan.name == "gpu" and nothing_on_gpu(question)) or lacks_cpu_kernels(question, plan):
             yield plan.name, "kernels"
         elif question.pins and plans.hybrid is not None and plan.name != "hybrid":
             # Either session alone disregards the pins: with pins the best plan is the only one asked for.

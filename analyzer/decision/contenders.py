@@ -91,8 +91,9 @@ def gpu_contender(question: DecisionInput, plans: Plans, precision: str, cpu: Co
     about = RankedCandidate(
         device=question.gpu.slug, name=name, kind="gpu", plan="gpu", precision=precision, batch=question.batch
     )
-    if question.run_fails:
-        return Contender(candidate=replace(about, runs=False, reason="the run failed"), label=label)
+    if question.run_fails or (question.fails and plans.gpu is not None):
+        why = "the run failed" if question.run_fails else question.fails
+        return Contender(candidate=replace(about, runs=False, reason=why), label=label)
     if plans.gpu is None:
         fails = question.placement.fails.rstrip(".") if question.placement else ""
         why = f"ONNX Runtime makes no such session: {fails}" if fails else "its time is not known"
@@ -135,8 +136,9 @@ def cpu_contenders(question: DecisionInput, plans: Plans, precision: str) -> tup
     split = plans.hybrid
     as_split = split is not None and "hybrid" not in choice.ineligible and "gpu" not in split.sides
     pinned = choice.ineligible.get("cpu") == "pins" and not as_split
-    runs = plan.fits and not pinned and not question.fails
-    rows = () if pinned or question.fails else tuple(offers(question, plan))
+    fails = question.fails or question.cpu_refuses
+    runs = plan.fits and not pinned and not fails
+    rows = () if pinned or fails else tuple(offers(question, plan))
     known = {(instance.provider, instance.name): instance for instance in question.instances}
     own = tuple(row for row in rows if _is_own(question, plan, row, known[row.provider, row.instance]))
     about = RankedCandidate(
@@ -150,7 +152,7 @@ def cpu_contenders(question: DecisionInput, plans: Plans, precision: str) -> tup
         reason=_why_not(question, plan, choice) if not runs else _missed(question, plan.latency),
     )
     here = Contender(
-        candidate=about if question.fails else _figures(about, question, plan, own if runs else ()),
+        candidate=about if fails else _figures(about, question, plan, own if runs else ()),
         label=cpu_name(question),
         components=plan.components,
         power=watts(cpu, None),
@@ -310,7 +312,9 @@ def _why_not(question: DecisionInput, plan: Plan, choice: Choice) -> str:
     return {
         "fails": "the run failed" if question.run_fails else question.fails,
         "wheel": "ONNX Runtime's release wheel has no machine code for it",
-        "kernels": "no CUDA kernels: ONNX Runtime would run every operator on the CPU",
+        "kernels": "no CUDA kernels: ONNX Runtime would run every operator on the CPU"
+        if "gpu" in plan.sides or plan.name == "gpu"
+        else question.cpu_refuses,
         "pins": "of the plans that keep the pins the best uses another device",
     }[why]
 

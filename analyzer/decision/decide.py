@@ -32,7 +32,12 @@ def decide(question: DecisionInput, swept: Sweep | None = None, plans: Plans | N
     """
     plans = plans or plan_all(question)
     # What no session runs has no price.
-    offers_by_plan = {plan.name: () if question.fails else tuple(offers(question, plan)) for plan in plans}
+    offers_by_plan = {
+        plan.name: ()
+        if question.fails or (question.cpu_refuses and "gpu" not in plan.sides)
+        else tuple(offers(question, plan))
+        for plan in plans
+    }
     if plans.gpu is not None and plans.hybrid is not None and plans.hybrid.sides == plans.gpu.sides:
         # The best plan is the CUDA session: so it is where it is priced.
         offers_by_plan["hybrid"] = offers_by_plan["gpu"]

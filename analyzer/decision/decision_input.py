@@ -14,6 +14,7 @@ from analyzer.ort.execution import Group, Placement
 from analyzer.prediction.estimate import Estimate
 from analyzer.record.analysis import BatchRange, CostRow, OperatorVerdict, PlanResult, SweepRow, VerdictResult
 from analyzer.record.batch_axis import may_have_batch
+from analyzer.text import listed
 
 Objective = Literal["latency", "throughput", "cost", "energy"]
 Side = Literal["cpu", "gpu"]
@@ -100,7 +101,8 @@ class DecisionInput:
             or measured.
         what_if: Changes to try; those that change the verdict are told.
         about_form: What is to be known of a quantised model first, in sentences.
-        gpu_only: Operators that no annotation holds on the CPU, where a GPU can run them.
+        gpu_only: Operators that no session runs on the CPU, where a GPU can run them: its provider has no
+            kernel for them, or no annotation holds them there.
         together: Operators that a plan must keep together, beside those of a group: indices, ascending.
     """
 
@@ -148,10 +150,31 @@ class DecisionInput:
     @property
     def fails(self) -> str:
         """Why there is no answer: a run failed, or none of the devices runs the model; else empty."""
-        if self.run_fails or self.load_fails:
-            return self.run_fails or self.load_fails
+        known = self.run_fails or self.file_fails
+        if known or self._has_unknown_operators:
+            return known or f"no provider has a kernel for {listed(self.lacks)}, whose time is not known"
         fails_on_gpu = self.gpu is None or (self.placement is not None and bool(self.placement.fails))
-        return self.cpu_fails if fails_on_gpu and not self.lacks else ""
+        return self.cpu_refuses if fails_on_gpu else ""
+
+    @property
+    def file_fails(self) -> str:
+        """Why there is no answer whatever the types and devices; empty where there may be one."""
+        return next(iter(self.graph.empty_inputs), "").rstrip(".") or self.load_fails
+
+    @property
+    def _has_unknown_operators(self) -> bool:
+        """Whether nothing is known of an operator that no provider has a kernel for."""
+        known = {
+            node.op_type: cost.basis != "unknown"
+            for node, cost in zip(self.graph.nodes, self.table.costs, strict=True)
+            if node.op_type in self.lacks
+        }
+        return not all(known.get(op_type, False) for op_type in self.lacks)
+
+    @property
+    def cpu_refuses(self) -> str:
+        """Why no session of the CPU alone runs what a GPU may run; empty where one does."""
+        return "" if self.lacks else self.cpu_fails
 
     @property
     def has_batch(self) -> bool:

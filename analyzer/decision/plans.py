@@ -119,7 +119,8 @@ def plan_all(question: DecisionInput, similar: tuple[DecisionInput, Plans] | Non
         return Plans(cpu=cpu, gpu=gpu, hybrid=replace(cpu, name="hybrid"), problem=problem)
     if question.graph.is_training_step and not question.pins:
         # No framework splits a step between the devices: one of them trains, unless a pin asks for a split.
-        whole = min((cpu, gpu), key=lambda plan: (not plan.fits, objective_value(question, plan)))
+        sessions = (gpu,) if question.cpu_refuses else (cpu, gpu)
+        whole = min(sessions, key=lambda plan: (not plan.fits, objective_value(question, plan)))
         return Plans(cpu=cpu, gpu=gpu, hybrid=replace(whole, name="hybrid"), problem=problem)
     cut = partition(_placement_costs(question, problem), memory_bytes=room_for_weights(question))
     hybrid = _hybrid_plan(question, problem, cut, cpu, gpu)
@@ -265,7 +266,7 @@ def _hybrid_plan(question: DecisionInput, problem: PlacementProblem, cut: Cut, c
         mixed = _mixed_plan(question, problem, cut, sides)
         # The cut is exact for sums over units and only near it where memory limits: a session's own figures may
         # be better. With pins neither session is a rival, since it need not keep them.
-        rivals = () if question.pins else (cpu, gpu)
+        rivals = () if question.pins else (gpu,) if question.cpu_refuses else (cpu, gpu)
         whole = min((mixed, *rivals), key=lambda plan: (not plan.fits, objective_value(question, plan)))
     return replace(whole, name="hybrid")
 
@@ -511,6 +512,8 @@ def _units_without_time(
 
 
 def _missing_kernels(question: DecisionInput) -> str:
+    if question.cpu_refuses and not question.fails:
+        return f"No session runs it: {question.cpu_refuses}."
     lacking = question.cpu_lacks
     if not lacking:
         return ""
@@ -520,7 +523,8 @@ def _missing_kernels(question: DecisionInput) -> str:
 
 def _runs_nowhere(question: DecisionInput) -> str:
     if question.fails:
-        return "No session runs it: this is predicted as if one did."
+        empty = "The file declares an input without elements: this is of other sizes."
+        return empty if question.graph.empty_inputs else "No session runs it: this is predicted as if one did."
     if not question.lacks:
         return ""
     return f"As if it ran: no provider has a kernel for {listed(question.lacks)}, whose time is not known."

@@ -39,15 +39,18 @@ def sentence(question: DecisionInput, plans: Plans, choice: Choice) -> str:
     """The answer in one sentence, behind another where ONNX Runtime cannot run the model."""
     if question.run_fails:
         return f"The run failed, and nothing was measured: {question.run_fails.rstrip('.')}."
+    if question.graph.empty_inputs:
+        return f"Nothing is decided. {' '.join(question.graph.empty_inputs)}"
+    if question.lacks and not question.load_fails:
+        answer = "" if question.fails else _as_if_it_ran(question) + _answer(question, plans, choice)
+        return f"{runs_nowhere(question)}{answer}"
     if question.fails:
         return f"ONNX Runtime cannot run this {_what(question)}: {question.fails}. {_remedy(question)}"
-    if question.lacks:
-        return f"{runs_nowhere(question)} {_answer(question, plans, choice)}"
     return _answer(question, plans, choice)
 
 
 def runs_nowhere(question: DecisionInput) -> str:
-    """That ONNX Runtime runs the model on no device, what does, and what the answer rests on."""
+    """Return that ONNX Runtime runs the model on no device, and what does."""
     lacking, one = listed(question.lacks), len(question.lacks) == 1
     # What PyTorch exports without a translation is its own; anything else is of somebody's library.
     domains = {node.domain for node in question.graph.nodes if node.op_type in question.lacks}
@@ -56,10 +59,12 @@ def runs_nowhere(question: DecisionInput) -> str:
         if domains == {OPAQUE_DOMAIN}
         else f"a session with the library that has {'it' if one else 'them'} can"
     )
-    return (
-        f"ONNX Runtime cannot run this {_what(question)}: no provider has a kernel for {lacking}; {who}. "
-        f"What follows is predicted as if {'it' if one else 'they'} ran, at a time that is not known."
-    )
+    return f"ONNX Runtime cannot run this {_what(question)}: no provider has a kernel for {lacking}; {who}."
+
+
+def _as_if_it_ran(question: DecisionInput) -> str:
+    they = "it" if len(question.lacks) == 1 else "they"
+    return f" What follows is predicted as if {they} ran, at a time that is not known. "
 
 
 def _what(question: DecisionInput) -> str:
@@ -72,7 +77,7 @@ def _remedy(question: DecisionInput) -> str:
         return "Save it again in a form that ONNX Runtime loads: the findings say how."
     if any(tensor.dtype.name == "bfloat16" for tensor in question.graph.initializers):
         return "Export it in float16 or float32: both are in the table of precisions."
-    return "Cast the inputs of that operator, or write it with other operators."
+    return "Cast the inputs of that operator, change its attributes, or write it with other operators."
 
 
 def _answer(question: DecisionInput, plans: Plans, choice: Choice) -> str:
@@ -87,6 +92,9 @@ def _answer(question: DecisionInput, plans: Plans, choice: Choice) -> str:
             f"{byte_count(question.cpu.memory_bytes)} and {gpu} {byte_count(_memory_of(question))}"
             f"{context_note(plans.gpu.memory_bytes, _memory_of(question))}."
         )
+    if choice.device is None:
+        why = _why_no_rival(question, choice)
+        return f"Neither runs it: {question.cpu_refuses}, and {gpu} is ruled out, {why}."
     if choice.device == "either":
         return _tie(question, choice)
     place = f"on {cpu if choice.device == 'cpu' else gpu}"
@@ -159,6 +167,8 @@ def _why_no_rival(question: DecisionInput, choice: Choice) -> str:
         return f"the model does not fit the memory of {cpu_name(question)}"
     if ineligible.get("gpu") == "kernels":
         return f"ONNX Runtime would run every operator on the CPU beside {gpu_name(question)} as well"
+    if ineligible.get("cpu") == "kernels" and question.cpu_refuses:
+        return question.cpu_refuses
     if ineligible.get("cpu") == "kernels":
         return f"ONNX Runtime has no kernel for {listed(question.cpu_lacks)} on {cpu_name(question)}"
     if "pins" in ineligible.values():
@@ -173,7 +183,8 @@ def _why_no_rival(question: DecisionInput, choice: Choice) -> str:
 def cause(question: DecisionInput, plans: Plans, choice: Choice) -> str:
     """The main reason for the device, in one sentence."""
     if question.fails:
-        return "The run failed." if question.run_fails else "There is no session to compare."
+        empty = question.graph.empty_inputs and "An input without elements takes no time on any device."
+        return "The run failed." if question.run_fails else empty or "There is no session to compare."
     if plans.gpu is None:
         return "No GPU was asked about." if question.gpu is None else "There is no plan for the GPU to compare."
     for name, why in choice.ineligible.items():
@@ -182,6 +193,8 @@ def cause(question: DecisionInput, plans: Plans, choice: Choice) -> str:
             return f"ONNX Runtime has no CUDA kernel for {listed(sorted(types))}."
         if name == "gpu" and why in ("memory", "wheel"):
             return _barred_cause(question, plans.gpu, why)
+    if question.cpu_refuses:
+        return f"Only {gpu_name(question)} has kernels for all operators."
     if choice.device == "hybrid":
         return _mixed_cause(question, plans.gpu, choice.plan)
     if device_used(choice.plan) == "cpu" or choice.device == "either":

@@ -32,6 +32,7 @@ class _BatchSeen:
     row: SweepRow
     ratio: Ratio | None
     nothing_on_gpu: bool
+    nothing_on_cpu: bool
 
     @property
     def batch(self) -> int:
@@ -45,13 +46,16 @@ class _BatchSeen:
     def gpu_wins(self) -> bool:
         """Whether the GPU plan is expected to be faster, and fits."""
         # By the middle, not by the interval: a curve needs a crossing, and the ranges tell the doubt.
-        return self.fits and self.row.plans["gpu"].latency_s < self.row.plans["cpu"].latency_s
+        gpu, cpu = self.row.plans["gpu"], self.row.plans["cpu"]
+        return self.fits and (self.nothing_on_cpu or gpu.latency_s < cpu.latency_s)
 
     @property
     def winner(self) -> Winner:
         """The faster device as the verdict has it: either where the interval of their ratio holds 1."""
         if self.nothing_on_gpu:
             return "cpu"
+        if self.nothing_on_cpu:
+            return "gpu"
         if self.ratio is None or self.ratio[1] <= 1 <= self.ratio[2]:
             return "either"
         return "gpu" if self.ratio[0] > 1 else "cpu"
@@ -126,6 +130,7 @@ def _seen_as(batch: int, question: DecisionInput, found: Plans) -> _BatchSeen:
         row=SweepRow(batch=batch, plans=plans),
         ratio=ratio(found.cpu.components, found.gpu.components) if found.gpu is not None else None,
         nothing_on_gpu=nothing_on_gpu(question),
+        nothing_on_cpu=bool(question.cpu_refuses),
     )
 
 

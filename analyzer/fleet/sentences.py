@@ -129,7 +129,7 @@ def _biased(devices: Sequence[FleetDevice], biases: Sequence[DeviceBias]) -> Ite
 def _without_answer(models: Sequence[FleetModel], left: int) -> Iterator[str]:
     nowhere = sum(bool(model.cells) and not any(map(_able, model.cells)) for model in models)
     if nowhere:
-        verb = "keeps its limit or fits" if nowhere == 1 else "keep their limits or fit"
+        verb = "runs, fits or keeps its limit" if nowhere == 1 else "run, fit or keep their limits"
         yield f"{nowhere:,} {verb} on no device."
     failed = sum(model.failure is not None for model in models)
     if failed:

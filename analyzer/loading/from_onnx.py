@@ -19,6 +19,7 @@ from analyzer.loading.python.input_spec import InputSpec, values_problem
 from analyzer.loading.python.layer_inputs import IMAGE_SIDE
 from analyzer.loading.python.source_lines import shown_path
 from analyzer.loading.shape_inference.protobuf_values import size_name
+from analyzer.text import listed
 
 if TYPE_CHECKING:
     import onnx
@@ -74,7 +75,8 @@ def from_proto(
     problems = file_problems(proto)
     name_nodes(proto)
     open_negative_sizes(proto)  # before names are asked for: -1 would be a size
-    notes += _open_empty_sizes(proto, specs, batch)
+    opened, empty_inputs = _open_empty_sizes(proto, specs, batch)
+    notes += opened
     notes += _one_batch(proto, specs)
     bindings = given_sizes(proto, specs)
     symbol, fixed = batch_dimension(proto)
@@ -115,6 +117,7 @@ def from_proto(
         bindings=bindings,
         assumed=assumed,
         problems=problems,
+        empty_inputs=empty_inputs,
         limits=limits,
     )
 
@@ -272,43 +275,45 @@ def open_negative_sizes(proto: onnx.ModelProto) -> None:
                 dim.ClearField("value")
 
 
-def _open_empty_sizes(proto: onnx.ModelProto, specs: Sequence[InputSpec], batch: int | None) -> tuple[str, ...]:
-    """Turn sizes of 0, by which some exporters mean an open one, into open ones where the user gives the size.
+def _open_empty_sizes(
+    proto: onnx.ModelProto, specs: Sequence[InputSpec], batch: int | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Turn sizes of 0, by which some exporters mean an open one, into open ones.
 
     A past that is empty before the first token is what it says: it is joined to what is new.
 
-    Raises:
-        InputError: A size is 0 that nobody gives.
+    Returns:
+        A note on the inputs that the user sizes, and a sentence on each that nobody does.
     """
     joined = {
         name for node in proto.graph.node if node.op_type in _JOINING or node.domain for name in node.input
     }
-    opened = []
+    opened, left = [], []
     for value in fed_inputs(proto):
         dims = value.type.tensor_type.shape.dim
         empty = [axis for axis, dim in enumerate(dims) if dim.HasField("dim_value") and not dim.dim_value]
         if not empty or value.name in joined or "past" in value.name:
             continue
         given = next((spec.shape for spec in specs if spec.name == value.name), ())
+        unsized = [axis for axis in empty if not (axis < len(given) or (axis == 0 and batch is not None))]
+        sizes = ",".join(
+            str(dim.dim_value or (int(IMAGE_SIDE) if place > 1 else 1)) for place, dim in enumerate(dims)
+        )
         for axis in empty:
-            if not (axis < len(given) or (axis == 0 and batch is not None)):
-                sizes = ",".join(
-                    str(dim.dim_value or (int(IMAGE_SIDE) if place > 1 else 1))
-                    for place, dim in enumerate(dims)
-                )
-                raise InputError(
-                    f"Input {value.name} has the size 0 at axis {axis}: nothing would be computed.",
-                    hint=f"Some exporters write 0 for an open size. Give it, --input {value.name}={sizes},"
-                    " or name the axis in the file.",
-                )
             dims[axis].ClearField("value")
-        opened.append(value.name)
-    if not opened:
-        return ()
-    return (
+        if unsized:
+            axes = f"{'axis' if len(unsized) == 1 else 'axes'} {listed(map(str, unsized))}"
+            left.append(
+                f"The file gives input {value.name} the size 0 at {axes}, by which some exporters mean an open "
+                f"size. Give it (--input {value.name}={sizes}), or name the axis in the file."
+            )
+        else:
+            opened.append(value.name)
+    note = (
         f"The file declares a size of 0 for {', '.join(opened)}: ONNX Runtime takes the size that is given only"
-        " where the file leaves the axis open.",
+        " where the file leaves the axis open."
     )
+    return (note,) if opened else (), tuple(left)
 
 
 _JOINING = frozenset({"Concat", "If", "Loop", "Scan"})

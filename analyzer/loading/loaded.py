@@ -51,6 +51,7 @@ class Loaded:
         bindings: Sizes of symbolic dimensions that ``--input`` gave.
         assumed: Sizes of those that nothing binds, 1 where they are not named here.
         problems: Why ONNX Runtime refuses what the file declares, as sentences.
+        empty_inputs: As of the graph.
         compared: Whether a run's gradients are compared with PyTorch's.
         limits: What reading it may take.
         state: Pairs of an input and the output that is its next value, given beside those that are
@@ -83,6 +84,7 @@ class Loaded:
     bindings: Mapping[str, int] = field(default_factory=dict)
     assumed: Mapping[str, int] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    empty_inputs: tuple[str, ...] = ()
     compared: bool = True
     limits: Limits = DEFAULT_LIMITS
     state: tuple[tuple[str, str], ...] | None = ()
@@ -136,7 +138,12 @@ class Loaded:
             graph = with_text_lengths(graph, self.specs)
             graph = self._with_sizes(graph)
         carried = self._state_of(graph) if self.step is None else self.step.carried
-        return replace(graph, carried=carried or graph.carried, problems=(*self.problems, *graph.problems))
+        return replace(
+            graph,
+            carried=carried or graph.carried,
+            problems=(*self.problems, *graph.problems),
+            empty_inputs=self.empty_inputs,
+        )
 
     def _with_sizes(self, graph: Graph) -> Graph:
         """The graph with the sizes that the data decide, as far as what inputs are filled with is known."""

@@ -84,6 +84,7 @@ class Placement:
         lacks: Types of operators without a kernel in any provider, where they alone are why it fails: something
             else that runs them would run the whole graph on either device.
         cpu_fails: Why a session with the CPU provider alone cannot be created, else empty.
+        gpu_only: Indices of the operators that are why, or whose bodies hold them.
         release: Of ONNX Runtime, by whose kernels it is; empty for the newest that is known.
     """
 
@@ -92,6 +93,7 @@ class Placement:
     fails: str = ""
     lacks: tuple[str, ...] = ()
     cpu_fails: str = ""
+    gpu_only: frozenset[int] = frozenset()
     bodies: tuple[PlacedBody, ...] = ()
     release: str = ""
 

@@ -7,7 +7,7 @@ The registries of several releases are data (``ort/releases_data.py``); ONNX Run
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -21,6 +21,8 @@ from analyzer.text import first_few
 DISPLAY = {"cuda": "CUDA", "cpu": "CPU"}
 # Newest opset and IR version of the onnx that a release was built with (VERSION_TABLE of onnx/helper.py).
 _IR_BY_OPSET = ((21, 10), (23, 11), (24, 12), (27, 13), (28, 14))
+# No library adds to these: ONNX's, and ONNX Runtime's own.
+_OWN_DOMAINS = ("ai.onnx", "com.microsoft")
 _ONNX_TYPE_NAMES = {"float32": "float", "float64": "double"}
 
 
@@ -90,11 +92,37 @@ class Registry:
             return ""
         return f"ONNX Runtime {self.version} loads files up to IR version {newest}; this one has {version}"
 
-    def lacks_operator(self, op_type: str, opset: int) -> str:
-        """Why this release loads no model with this operator of the default domain; empty where it has it."""
-        if not opset or self.refuses_opset(opset) or self.since(DEFAULT_DOMAIN, op_type, opset) is not None:
+    def lacks_operator(self, identity: tuple[str, str], opset: int) -> str:
+        """Return why this release loads no model with this operator; empty where it has it, or a library may.
+
+        Args:
+            identity: Domain and type.
+            opset: Of the default domain.
+        """
+        domain, op_type = identity
+        if domain == DEFAULT_DOMAIN:
+            if not opset or self.refuses_opset(opset) or self.since(domain, op_type, opset) is not None:
+                return ""
+            return f"ONNX Runtime {self.version} has no operator {op_type} at opset {opset}"
+        # Operators of other domains may come with a library of the user's own.
+        if not domain.startswith(_OWN_DOMAINS) or op_type in self.data["schemas"].get(domain, {}):
             return ""
-        return f"ONNX Runtime {self.version} has no operator {op_type} at opset {opset}"
+        return f"ONNX Runtime {self.version} has no operator {op_type} in the domain {domain}"
+
+    def refuses_model(
+        self, *, ir_version: int, opset: int, problems: Sequence[str], operators: Iterable[tuple[str, str]]
+    ) -> str:
+        """Return why this release does not load a model; empty where it does.
+
+        Args:
+            ir_version: Of the file, 0 where it has none.
+            opset: Of the default domain.
+            problems: What is wrong with the file whatever the release, as sentences.
+            operators: Domain and type of each.
+        """
+        refused = self.refuses_ir(ir_version) or self.refuses_opset(opset)
+        lacking = (self.lacks_operator(identity, opset) for identity in sorted(set(operators)))
+        return refused or next(iter(problems), "").rstrip(".") or next(filter(None, lacking), "")
 
     def since(self, domain: str, op_type: str, opset: int) -> int | None:
         """Version of the schema that is in force at this opset; None where there is none."""

@@ -63,6 +63,10 @@ def place(
         *_failures(expanded.graph, verdicts, simplified.release),
         *((body.placement.fails, body.placement.lacks) for body in bodies if body.placement.fails),
     ]
+    without_cpu = {
+        **{body.operator: body.placement.cpu_fails for body in bodies if body.placement.cpu_fails},
+        **dict(_failures_on_cpu(expanded, verdicts, simplified.release)),
+    }
     moved = {index: _TAKEN for index in verdicts if expanded.owners[index] in integers.taken}
     return Placement(
         nodes=placed,
@@ -72,8 +76,8 @@ def place(
         lacks=tuple(dict.fromkeys(name for _, lacks in failures for name in lacks))
         if all(lacks for _, lacks in failures)
         else (),
-        cpu_fails=next(_failures_on_cpu(expanded.graph, verdicts, simplified.release), "")
-        or next((body.placement.cpu_fails for body in bodies if body.placement.cpu_fails), ""),
+        cpu_fails=next(iter(without_cpu.values()), ""),
+        gpu_only=frozenset(without_cpu),
         bodies=bodies,
         release=simplified.release.version,
     )
@@ -341,14 +345,14 @@ def _failures(graph: Graph, verdicts: Verdicts, known: Registry) -> Iterable[tup
             )
 
 
-def _failures_on_cpu(graph: Graph, verdicts: Verdicts, known: Registry) -> Iterator[str]:
-    """Yield why there is no session with the CPU provider alone: operators without a kernel there."""
+def _failures_on_cpu(expanded: Expanded, verdicts: Verdicts, known: Registry) -> Iterator[tuple[int, str]]:
+    """Yield operators without a kernel of the CPU provider, and why there is no session with it alone."""
     for index in verdicts:
-        node = graph.nodes[index]
+        node, owner = expanded.graph.nodes[index], expanded.owners[index]
         if reason := failing(node, "cpu"):
-            yield reason
+            yield owner, reason
         elif not all(known.has_kernel("cpu", part, half_as_float=True) for part in parts_on_cpu(node, known)):
             kinds = ", ".join(dict.fromkeys(type_name(tensor.dtype) for tensor in node.present_inputs))
             nearest = known.nearest("cpu", node)
             takes = f"; its nearest takes {nearest}" if nearest else ""
-            yield f"the CPU provider has no kernel for {node.op_type} with {kinds} ({node.name}){takes}"
+            yield owner, f"the CPU provider has no kernel for {node.op_type} with {kinds} ({node.name}){takes}"

@@ -115,6 +115,7 @@ def model_info(loaded: Loaded, graph: Graph, precision: str, *, converted: bool)
         state=state_info(graph) if loaded.step is None else (),
         ir_version=graph.ir_version,
         problems=graph.problems,
+        empty_inputs=graph.empty_inputs,
         notes=(
             *loaded.notes,
             *graph.notes,

@@ -86,10 +86,11 @@ def decide_on(
         what_if = predictor.what_if(prepared, gpu, batch, on_cpu.get(batch or 0))
         decision_input = replace(decision_input, what_if=what_if)
     swept = _swept(predictor, prepared, model, decision_input, measured)
-    # A check asks for one answer, and soon; nothing says that another form of a model whose run failed runs.
+    # A check asks for one answer, and soon. Where the run failed or the file itself gives no answer, nothing
+    # says that another form of the model has one.
     tables = (
         ()
-        if predictor.options.fixed or decision_input.run_fails
+        if predictor.options.fixed or decision_input.run_fails or decision_input.file_fails
         else precision_tables(
             predictor, prepared, gpus, batch, measured.get(batch or 0), on_cpu.get(batch or 0)
         )

@@ -106,7 +106,7 @@ def measure_batches(
         progress: Told what is happening.
         steps: A training step at other batches than its own; None where the user's code forbids one.
     """
-    if not measures_here(options, targets):
+    if not measures_here(options, targets) or loaded.empty_inputs:
         return {}
     messages: tuple[str, ...] = ()
     installed = installed_release()

@@ -93,14 +93,12 @@ class PreparedGraph:
     @cached_property
     def load_fails(self) -> str:
         """Why the release does not load the model; empty where it does."""
-        graph, release = self.graph, registry(self.placement.release)
-        opset = graph.opsets.get(DEFAULT_DOMAIN, 0)
-        refused = release.refuses_ir(graph.ir_version) or release.refuses_opset(opset)
-        refused = refused or next(iter(graph.problems), "").rstrip(".")
-        # Operators of other domains may come with a library of the user's own.
-        names = {node.op_type for node in graph.nodes if node.domain == DEFAULT_DOMAIN}
-        return refused or next(
-            filter(None, (release.lacks_operator(name, opset) for name in sorted(names))), ""
+        graph = self.graph
+        return registry(self.placement.release).refuses_model(
+            ir_version=graph.ir_version,
+            opset=graph.opsets.get(DEFAULT_DOMAIN, 0),
+            problems=graph.problems,
+            operators=(node.identity for node in graph.nodes),
         )
 
     @cached_property

@@ -97,6 +97,7 @@ class ModelInfo:
     ``state`` is what a model of inference hands on from run to run; none of it is copied.
     ``ir_version`` is that of the ONNX format, 0 where it is not known.
     ``problems`` are the reasons for which ONNX Runtime does not load the model, as sentences.
+    ``empty_inputs`` says which inputs the file declares with a size of 0, and how to size them, as sentences.
     """
 
     name: str
@@ -118,6 +119,7 @@ class ModelInfo:
     state: tuple[StateInfo, ...] = ()
     ir_version: Count = 0
     problems: tuple[str, ...] = ()
+    empty_inputs: tuple[str, ...] = ()
 
     @property
     def can_be_applied(self) -> bool:

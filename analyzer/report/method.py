@@ -83,7 +83,8 @@ def apply_command(analysis: Analysis) -> str:
     """The command that makes a session of the recommended plan, on one line; empty where none is to be made."""
     invocation, model = analysis.invocation, analysis.model
     other = analysis.training is not None or analysis.generation is not None or analysis.capacity is not None
-    if invocation is None or other or model.training or not model.can_be_applied:
+    answered = analysis.verdict.device is not None
+    if invocation is None or other or not answered or model.training or not model.can_be_applied:
         return ""
     gpu, batch = analysis.devices.gpu, batch_of(analysis)
     slug = gpu.slug if gpu is not None else None

@@ -91,7 +91,7 @@ def test_what_failed_and_what_is_left_come_last() -> None:
     nowhere = FleetModel(name="big", reference="b.py", cells=(FleetCell(device="l4", kind="gpu", fits=False),))
     assert sentences_of([*models(0), failed, nowhere], DEVICES, left=2) == (
         "Kept busy, 1 of 3 costs least on an L4.",
-        "1 keeps its limit or fits on no device.",
+        "1 runs, fits or keeps its limit on no device.",
         "1 failed.",
         "2 models are not done yet.",
     )

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from analyzer import analyze
+from analyzer import analyze, plan_capacity
 from analyzer.errors import AnalyzerError
 from analyzer.loading.load import load
 from analyzer.loading.model_reference import parse_reference
@@ -23,6 +23,7 @@ FLOAT, INT64, INT32, BOOL, STRING = (
     TensorProto.BOOL,
     TensorProto.STRING,
 )
+OPSET = helper.make_opsetid("", 18)
 ROWS = (FLOAT, [4, 8])
 IMAGE = (FLOAT, [1, 3, 8, 8])
 
@@ -129,6 +130,42 @@ BROKEN = [
     Case("a power of another type before opset 12", "Pow", [ROWS, stored(2, np.int64)], {}, 7),
     Case("old broadcasting", "Add", [ROWS, (FLOAT, [8])], {"axis": 0, "broadcast": 1}, 7),
     Case("an attribute that a contrib operator lacks", "FastGelu", [ROWS], {"foo": 1}, domain="com.microsoft"),
+    Case("an equation of another rank", "Einsum", [ROWS, (FLOAT, [8, 3])], {"equation": "ijk,kl->ijl"}),
+    Case("an equation of other operands", "Einsum", [ROWS, (FLOAT, [8, 3])], {"equation": "ij,jk,kl->il"}),
+]
+DOUBLED = stored([1, 1, 2, 2])
+RECURRENT = [(FLOAT, [5, 2, 8]), ones(1, 16, 8), ones(1, 16, 4)]
+# Loaded, but a kernel's constructor refuses the node, so that there is no session.
+UNMADE = [
+    Case("a mode of Pad", "Pad", [IMAGE, stored([0] * 8, np.int64)], {"mode": "mirror"}),
+    Case("a padding of Conv", "Conv", [IMAGE, ones(4, 3, 3, 3)], {"auto_pad": "SAME"}),
+    Case("a padding beyond the window", "AveragePool", [IMAGE], {"kernel_shape": [2, 2], "pads": [3] * 4}),
+    Case("a mode of Resize", "Resize", [IMAGE, None, DOUBLED], {"mode": "lanczos"}),
+    Case("a grid of Resize", "Resize", [IMAGE, None, DOUBLED], {"coordinate_transformation_mode": "corner"}),
+    Case("a rounding of Resize", "Resize", [IMAGE, None, DOUBLED], {"nearest_mode": "up"}),
+    Case("lines over the batch", "Resize", [IMAGE, None, stored([2, 1, 2, 2])], {"mode": "linear"}),
+    Case("lines over channels", "Resize", [IMAGE, None, stored([1, 2, 2, 2])], {"mode": "linear"}),
+    Case(
+        "cubes of a volume",
+        "Resize",
+        [(FLOAT, [1, 2, 4, 4, 4]), None, stored([1, 1, 2, 2, 2])],
+        {"mode": "cubic"},
+    ),
+    Case("a direction", "LSTM", RECURRENT, {"hidden_size": 4, "direction": "both"}),
+    Case("an activation", "LSTM", RECURRENT, {"hidden_size": 4, "activations": ["Foo", "Tanh", "Tanh"]}),
+    Case("too few activations", "LSTM", RECURRENT, {"hidden_size": 4, "activations": ["Tanh"]}),
+    Case("a mode of GridSample", "GridSample", [IMAGE, (FLOAT, [1, 5, 5, 2])], {"mode": "linear"}),
+    Case("a later mode of GridSample", "GridSample", [IMAGE, (FLOAT, [1, 5, 5, 2])], {"mode": "bilinear"}, 20),
+    Case("a mode of DepthToSpace", "DepthToSpace", [(FLOAT, [1, 4, 8, 8])], {"blocksize": 2, "mode": "RCD"}),
+    Case("an even window of LRN", "LRN", [IMAGE], {"size": 2}),
+    Case("a division by 0", "Div", [(INT64, [4]), stored([1, 0, 1, 1], np.int64)], output_type=INT64),
+    Case(
+        "blocks of packed weights",
+        "MatMulNBits",
+        [ROWS, np.zeros((4, 1, 6), np.uint8), ones(4)],
+        {"K": 8, "N": 4, "bits": 4, "block_size": 12},
+        domain="com.microsoft",
+    ),
 ]
 FINE = [
     Case("open sizes that may fit", "MatMul", [(FLOAT, ["N", "K"]), (FLOAT, [9, 8])]),
@@ -169,6 +206,10 @@ FINE = [
     ),
     Case("a bias of another size", "Gemm", [ROWS, (FLOAT, [8, 8]), (FLOAT, ["b"])]),
     Case("an equation", "Einsum", [ROWS, (FLOAT, [8, 3])], {"equation": "ij,jk->ik"}),
+    Case("an equation that loads", "Einsum", [ROWS, (FLOAT, [8, 3])], {"equation": "ij,jk->im"}),
+    Case("lines over the middle", "Resize", [IMAGE, None, stored([1, 2, 2, 1])], {"mode": "linear"}),
+    Case("cubes of an image", "Resize", [IMAGE, None, DOUBLED], {"mode": "cubic"}),
+    Case("activations in lower case", "LSTM", RECURRENT, {"hidden_size": 4, "activations": ["tanh"] * 3}),
     Case("boxes", "NonMaxSuppression", [(FLOAT, [1, 6, 4]), (FLOAT, [1, 1, 6])], output_type=INT64),
     Case("a shape that is known later", "ConstantOfShape", [(INT64, ["rank"])]),
     Case("attention", "Attention", [(FLOAT, [1, 2, 4, 8])] * 3, {}, 23),
@@ -211,6 +252,14 @@ def test_a_file_that_a_session_refuses_is_refused(case: Case, tmp_path: Path) ->
     model = model_of(case)
     assert not loads(model)
     assert refused(model, tmp_path)
+
+
+@pytest.mark.parametrize("case", UNMADE, ids=lambda case: case.name)
+def test_a_node_whose_kernel_cannot_be_made_fails_the_gate(case: Case, tmp_path: Path) -> None:
+    model = model_of(case)
+    assert not loads(model)
+    assert set(errors(model, tmp_path)) == {"A104"}
+    assert analyze(tmp_path / "model.onnx", run=False, gpu="l4").verdict.device is None
 
 
 @pytest.mark.parametrize("case", FINE, ids=lambda case: case.name)
@@ -365,6 +414,47 @@ def test_an_operator_that_the_opset_lacks_fails_the_gate(tmp_path: Path) -> None
     assert not loads(model)
     assert "no operator Gelu at opset 19" in errors(model, tmp_path)["A704"]
     assert analyze(tmp_path / "model.onnx", run=False, gpu="l4").verdict.device is None
+
+
+@pytest.mark.parametrize("domain", ["com.microsoft", "ai.onnx.preview.training"])
+def test_an_operator_that_its_domain_lacks_fails_the_gate_once(domain: str, tmp_path: Path) -> None:
+    model = model_of(Case("", "Nothing", [ROWS], domain=domain))
+    model.graph.output[0].type.CopyFrom(helper.make_tensor_type_proto(FLOAT, [4, 8]))
+    assert not loads(model)
+    assert set(errors(model, tmp_path)) == {"A704"}
+    with pytest.raises(AnalyzerError, match="cannot run the model"):
+        plan_capacity(tmp_path / "model.onnx", rate=10, p99="50ms", run=False, gpu="l4")
+
+
+def test_a_function_whose_domain_is_not_imported_fails_the_gate(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Relu", ["a"], ["b"])]
+    inside = helper.make_function("own", "Own", ["a"], ["b"], nodes, [OPSET])
+    model = relu()
+    model.graph.node[0].op_type, model.graph.node[0].domain = "Own", "own"
+    model.functions.append(inside)
+    assert not loads(model)
+    assert "operator set 'own'" in errors(model, tmp_path)["A704"]
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    assert loads(model)
+    assert errors(model, tmp_path) == {}
+
+
+# Each loads, and each run ends in an error.
+UNFIT = [
+    Case("a window of another size", "Conv", [IMAGE, ones(4, 3, 3, 3)], {"kernel_shape": [5, 5]}),
+    Case("groups", "Conv", [(FLOAT, [1, 6, 8, 8]), ones(5, 3, 3, 3)], {"group": 2}),
+    Case("channels of blocks", "DepthToSpace", [(FLOAT, [1, 4, 8, 8])], {"blocksize": 3}),
+    Case("a label of two sizes", "Einsum", [ROWS, (FLOAT, [7, 3])], {"equation": "ij,jk->ik"}),
+]
+
+
+@pytest.mark.parametrize("case", UNFIT, ids=lambda case: case.name)
+def test_sizes_that_no_run_executes_are_an_error(case: Case, tmp_path: Path) -> None:
+    model = model_of(case)
+    assert loads(model)
+    onnx.save(model, tmp_path / "model.onnx")
+    with pytest.raises(AnalyzerError, match="cannot be executed at these sizes"):
+        analyze(tmp_path / "model.onnx", run=False, gpu="l4")
 
 
 def test_a_batch_that_a_constant_forbids_is_an_error_and_not_a_count(tmp_path: Path) -> None:

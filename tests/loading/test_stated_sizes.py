@@ -10,8 +10,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.tools import update_model_dims
 
-from analyzer import analyze
-from analyzer.errors import InputError
+from analyzer import analyze, plan_capacity
+from analyzer.api import analyze_record
+from analyzer.errors import AnalyzerError
 from analyzer.graph import Graph
 from analyzer.loading.onnx_graph.build import to_graph
 
@@ -229,8 +230,21 @@ def emptied(*axes: int, path: Path) -> Path:
 @pytest.mark.parametrize("axes", [(0,), (0, 2, 3)])
 def test_an_input_of_size_0_gets_no_verdict(axes: tuple[int, ...], tmp_path: Path) -> None:
     path = emptied(*axes, path=tmp_path / "empty.onnx")
-    with pytest.raises(InputError, match="the size 0 at axis 0"):
-        analyze(path, run=False, gpu="l4")
+    for run in (False, True):
+        found = analyze(path, run=run, gpu="l4", cpu="epyc-9654")
+        assert found.verdict.device is None
+        assert "the size 0 at ax" in found.verdict.sentence
+        assert "--input x=1,3," in found.verdict.sentence
+        assert not found.costs
+        assert not found.precisions
+        assert found.ranking is not None
+        assert not any(one.runs or one.latency_s for one in found.ranking.candidates)
+        assert all(plan.usd_per_million is None and plan.origin == "predicted" for plan in found.plans)
+        assert {one.severity for one in found.findings if one.code == "A705"} == {"warning"}
+        assert not [one for one in found.findings if one.severity == "error"]
+    assert analyze_record(found, gpu="a100").verdict.device is None
+    with pytest.raises(AnalyzerError, match="the size 0"):
+        plan_capacity(path, rate=10, p99="50ms", run=False, gpu="l4")
 
 
 @pytest.mark.parametrize("options", [{"batch": BATCH}, {"input": f"x={BATCH},3,16,16"}])

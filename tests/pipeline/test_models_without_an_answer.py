@@ -125,8 +125,57 @@ def test_the_types_that_the_nearest_kernel_takes_are_named(save: Save) -> None:
 def test_a_kernel_on_the_gpu_alone_leaves_the_gpu(save: Save) -> None:
     # A MatMul of bfloat16 has a CUDA kernel and none on the CPU.
     path = save([helper.make_node("MatMul", ["x", "x"], ["y"])], T.BFLOAT16, [64, 64])
-    assert analyze(path, run=False, gpu="l4").verdict.device is not None
+    analysis = analyze(path, run=False, gpu="l4", cpu="epyc-9654")
+    assert analysis.verdict.device == "gpu"
+    assert analysis.verdict.speedup is None
+    assert "the CPU provider has no kernel for MatMul with bfloat16" in analysis.verdict.sentence
+    assert analysis.plan("cpu").usd_per_million is None  # type: ignore[union-attr]
+    assert {one.device for one in analysis.verdict.ranges} <= {"gpu"}
+    assert analysis.ranking is not None
+    asked = [one for one in analysis.ranking.candidates if one.asked]
+    assert {one.kind for one in asked if one.runs} == {"gpu"}
+    assert "A203" not in {one.code for one in analysis.findings}  # faster on the CPU
     assert analyze(path, run=False, gpu="none").verdict.device is None
+    plan = plan_capacity(path, rate=100, p99="50ms", run=False, gpu="l4")
+    assert plan.capacity is not None
+    assert {one.device for one in plan.capacity.options if one.feasible} == {"l4"}
+
+
+def test_the_best_split_leaves_on_the_gpu_what_the_cpu_has_no_kernel_for(save: Save) -> None:
+    # Softplus of float64 has a CUDA kernel alone; all copies would cost more than computing on the CPU.
+    nodes = [
+        helper.make_node("Neg", ["x"], ["a"]),
+        helper.make_node("Softplus", ["a"], ["b"]),
+        helper.make_node("Neg", ["b"], ["y"]),
+    ]
+    analysis = analyze(save(nodes, T.DOUBLE, [8]), run=False, gpu="l4", cpu="epyc-9654")
+    assert analysis.verdict.device in ("gpu", "hybrid")
+    assert analysis.operators[1].placement == "gpu"
+
+
+def test_where_the_gpu_has_no_room_either_there_is_no_answer(save: Save) -> None:
+    weights = stored(w=np.zeros((1, 1), np.float32))
+    path = save(
+        [helper.make_node("Softplus", ["x"], ["y"])], T.DOUBLE, [2**33], weights
+    )  # 64 GiB, 24 on the L4
+    analysis = analyze(path, run=False, gpu="l4", cpu="epyc-9654")
+    assert analysis.verdict.device is None
+    assert without_prices(analysis)
+
+
+def test_a_definition_has_the_attributes_that_a_call_leaves_to_its_schema(save: Save) -> None:
+    # Swish is Mul and Sigmoid, with alpha = 1; of bfloat16 both have CUDA kernels alone.
+    path = save([helper.make_node("Swish", ["x"], ["y"])], T.BFLOAT16, [2, 4], opset=24)
+    assert analyze(path, run=False, gpu="l4").verdict.device == "gpu"
+
+
+def test_what_nothing_is_known_of_has_no_verdict(save: Save) -> None:
+    path = save([helper.make_node("Warp", ["x"], ["y"], domain="com.example")], T.FLOAT, [2, 4])
+    analysis = analyze(path, run=False, gpu="l4", cpu="epyc-9654")
+    assert analysis.verdict.device is None
+    assert without_prices(analysis)
+    assert all(row.latency_s is None for row in analysis.precisions)
+    assert "a session with the library that has it can" in analysis.verdict.sentence
 
 
 @pytest.mark.parametrize(

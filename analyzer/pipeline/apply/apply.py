@@ -331,7 +331,8 @@ def _plan_of(question: ApplyQuestion, analysis: Analysis, *, pinned: bool) -> Pl
 def _verdict(analysis: Analysis) -> PlanName:
     if analysis.verdict.device is None:
         raise UsageError(
-            f"There is no plan to apply. {analysis.verdict.sentence}", hint="Name one with --plan."
+            f"There is no plan to apply. {analysis.verdict.sentence}",
+            hint="`analyze check` says what stops it.",
         )
     if analysis.verdict.device != "either":
         return analysis.verdict.device

@@ -42,7 +42,8 @@ def release_of(question: DecisionInput) -> str:
 
 def constrained(question: DecisionInput, level_one: LevelOne) -> DecisionInput:
     """The question with what annotations cannot express ruled out."""
-    return replace(question, together=level_one.together(), gpu_only=level_one.gpu_only(release_of(question)))
+    gpu_only = question.gpu_only | level_one.gpu_only(release_of(question))
+    return replace(question, together=level_one.together(), gpu_only=gpu_only)
 
 
 def hybrid_session(question: DecisionInput, level_one: LevelOne) -> ToldSession:

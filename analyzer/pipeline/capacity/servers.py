@@ -113,7 +113,7 @@ class _GpuRuns:
         runs = False
         for batch, question in sorted(inputs.items()):
             if question.fails:
-                self._problem = f"ONNX Runtime cannot run the model: {question.fails.rstrip('.')}."
+                self._problem = _no_answer(question)
                 return
             plans = plan_all(question, similar)
             similar = similar or (question, plans)
@@ -162,8 +162,9 @@ def _graphs(basis: AnalysisBasis) -> Mapping[int, PreparedGraph]:
 def cpu_offers(basis: AnalysisBasis, cpus: Sequence[str]) -> Iterator[InstanceOffer]:
     """Every instance without an accelerator whose CPU the catalogue has; ``cpus`` are slugs, empty for all."""
     predicted = _CpuTimes(basis)
-    placement, runs = basis.prepared.placement, basis.measured.values()
-    fails = next((run.fails for run in runs if run.fails), "" if placement.lacks else placement.cpu_fails)
+    measured = next((run for run in basis.measured.values() if run.fails), None)
+    question = basis.predictor.decision_input(basis.prepared, None, None, measured, per_operator=False)
+    fails = _no_answer(question)
     for instance in basis.predictor.instances:
         # An accelerator that is not used would be paid for.
         if instance.gpu is not None or instance.accelerator or not instance.vcpus or not instance.cpu:
@@ -181,12 +182,15 @@ def cpu_offers(basis: AnalysisBasis, cpus: Sequence[str]) -> Iterator[InstanceOf
             kind="cpu",
             precision=_told(basis, model_precision(basis.prepared.graph)),
             copies=copies,
-            problem=f"ONNX Runtime cannot run the model: {fails.rstrip('.')}."
-            if fails
-            else ""
-            if copies
-            else f"{instance.name} has no room for the model at batch 1.",
+            problem=fails if fails or copies else f"{instance.name} has no room for the model at batch 1.",
         )
+
+
+def _no_answer(question: DecisionInput) -> str:
+    """Return why nothing is planned, as a sentence; empty where something may be."""
+    if question.graph.empty_inputs or not question.fails:
+        return " ".join(question.graph.empty_inputs)
+    return f"ONNX Runtime cannot run the model: {question.fails.rstrip('.')}."
 
 
 class _CpuTimes:

@@ -139,7 +139,7 @@ def _check_limit(offers: Sequence[InstanceOffer], question: CapacityQuestion) ->
         reason = next((f" {offer.problem}" for offer in offers if offer.problem), "")
         raise UsageError(
             f"Nothing that was asked for can run the model.{reason}",
-            hint="`analyze devices` lists GPUs and CPUs; --prices adds instances of your own.",
+            hint="`analyze check` says what stops it; `analyze devices` lists GPUs and CPUs.",
         )
     time_s, name = quickest
     if time_s > question.limit_s:

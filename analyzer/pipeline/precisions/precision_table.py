@@ -237,9 +237,9 @@ class _Table:
         ran = prepared is self._prepared and (side == "cpu" or precision == self._decided)
         question, plans = self._plans(prepared, precision, ran=ran)
         plan = plans.cpu if side == "cpu" else plans.gpu
-        no_cpu_session = side == "cpu" and bool(question.cpu_fails) and not question.lacks
-        if plan is None or no_cpu_session:
-            fails = question.cpu_fails if no_cpu_session else prepared.placement.fails
+        fails = prepared.placement.fails if plan is None else question.fails
+        fails = (side == "cpu" and question.cpu_refuses) or fails
+        if plan is None or fails:
             return f"ONNX Runtime makes no such session: {fails}" if fails else "no session is known"
         return _Form(prepared=prepared, question=question, plan=plan, latency=plan.latency, reason=reason)
 

@@ -109,6 +109,7 @@ class _GraphBuilder:
             carried={pair.input: pair.output for pair in self._model.state},
             ir_version=self._model.ir_version,
             problems=self._model.problems,
+            empty_inputs=self._model.empty_inputs,
         )
 
     def _node(self, operator: OperatorResult) -> Node:
