@@ -233,8 +233,8 @@ def no_cuda_session(subject: Subject) -> Iterator[Diagnostic]:
 
     What:
         Creating the session with the CUDA and CPU providers throws, so nothing runs on the GPU. Where no
-        provider has a kernel for an operator at all, nothing runs on the CPU either, and the verdict is
-        predicted as if the operator ran.
+        provider has a kernel for an operator at all, nothing runs on the CPU either: no verdict is given unless
+        a rule of your own says what it costs.
 
     Why:
         An operator that falls to the CPU needs a CPU kernel. For float16 ONNX Runtime inserts casts; for
@@ -249,30 +249,27 @@ def no_cuda_session(subject: Subject) -> Iterator[Diagnostic]:
         A bfloat16 model with a `Clip`, which has no bfloat16 kernel in the CUDA provider.
     """
     analysis = subject.analysis
+    nowhere = [op for op in analysis.operators if op.gpu is not None and op.gpu.why == "no-kernel"]
+    library = "; for an operator of your own register its library with the session"
     if runs_nowhere(analysis):
         if not _is_loaded(analysis):
             return
         fails = analysis.session_fails or analysis.verdict.sentence
-        causes = [op for op in analysis.operators if op.name and f"({op.name})" in fails] or forced_operators(
-            analysis
-        )
+        causes = [op for op in analysis.operators if op.name and f"({op.name})" in fails]
+        fix = "cast its inputs to float32, change its attributes, or write it with other operators"
         yield Diagnostic(
-            operator=causes[0] if causes else None,
+            operator=next(iter(causes or forced_operators(analysis)), None),
             message=f"ONNX Runtime cannot create a session on any of the devices: {fails}",
-            fix="cast its inputs to float32, change its attributes, or write it with other operators",
+            fix=f"write it with other operators{library}" if nowhere else fix,
         )
     elif analysis.session_fails and analysis.devices.gpu is not None:
         # transformer_memcpy.cc throws where a node has a kernel on neither provider.
-        nowhere = [op for op in analysis.operators if op.gpu is not None and op.gpu.why == "no-kernel"]
-        causes = nowhere or forced_operators(analysis)
         session = "a session, on the CPU or on a GPU" if nowhere else "the CUDA session"
         fix = "use float16 or float32 there, or an opset with a CUDA kernel"
-        if nowhere:
-            fix = "write it with other operators"
         yield Diagnostic(
-            operator=causes[0] if causes else None,
+            operator=next(iter(nowhere or forced_operators(analysis)), None),
             message=f"ONNX Runtime cannot create {session}: {analysis.session_fails}",
-            fix=f"{fix}; for an operator of your own register its library with the session",
+            fix=("write it with other operators" if nowhere else fix) + library,
         )
 
 

@@ -1,7 +1,7 @@
 """Rebuilds the schemas of ONNX Runtime's own operators that the analyzer carries, from the installed wheel.
 
 Run ``python tests/judge/rebuild_contrib_schemas.py [OUTPUT]``; no GPU is needed. Of each operator of
-``com.microsoft``: how many inputs and outputs, which inputs must be there, which may be strings,
+``com.microsoft``: how many inputs and outputs, which inputs must be there, of which types each may be,
 and its attributes' types.
 """
 
@@ -27,6 +27,7 @@ def listing() -> dict[str, Any]:
     import onnxruntime.capi.onnxruntime_pybind11_state as state
 
     operators = {}
+    kinds: dict[str, int] = {}
     for schema in sorted(state.get_all_operator_schema(), key=lambda item: item.name):
         if schema.domain != DOMAIN:
             continue
@@ -36,13 +37,21 @@ def listing() -> dict[str, Any]:
             "needed": [
                 [place, item.name] for place, item in enumerate(schema.inputs) if item.option.name == "Single"
             ],
-            "strings": [place for place, item in enumerate(schema.inputs) if "tensor(string)" in item.types],
+            "types": [
+                [
+                    item.name,
+                    item.typeStr if item.isHomogeneous else "",
+                    kinds.setdefault(" ".join(sorted(item.types)), len(kinds)),
+                ]
+                for item in schema.inputs
+            ],
             "attributes": {name: _kind(item.type) for name, item in sorted(schema.attributes.items())},
             "required": sorted(name for name, item in schema.attributes.items() if item.required),
         }
     return {
         "source": f"onnxruntime-gpu {onnxruntime.__version__}: its own listing of schemas",
         "version": onnxruntime.__version__,
+        "types": list(kinds),
         "operators": operators,
     }
 

@@ -130,6 +130,19 @@ BROKEN = [
     Case("a power of another type before opset 12", "Pow", [ROWS, stored(2, np.int64)], {}, 7),
     Case("old broadcasting", "Add", [ROWS, (FLOAT, [8])], {"axis": 0, "broadcast": 1}, 7),
     Case("an attribute that a contrib operator lacks", "FastGelu", [ROWS], {"foo": 1}, domain="com.microsoft"),
+    Case(
+        "a type that a contrib operator lacks",
+        "Gelu",
+        [(INT64, [4])],
+        output_type=INT64,
+        domain="com.microsoft",
+    ),
+    Case(
+        "two types of a contrib operator",
+        "BiasGelu",
+        [ROWS, stored([1] * 8, np.float16)],
+        domain="com.microsoft",
+    ),
     Case("an equation of another rank", "Einsum", [ROWS, (FLOAT, [8, 3])], {"equation": "ijk,kl->ijl"}),
     Case("an equation of other operands", "Einsum", [ROWS, (FLOAT, [8, 3])], {"equation": "ij,jk,kl->il"}),
 ]
@@ -195,6 +208,7 @@ FINE = [
         domain="ai.onnx.ml",
     ),
     Case("an operator of the runtime's domain", "Gelu", [ROWS], domain="com.microsoft"),
+    Case("a bias beside it", "BiasGelu", [ROWS, ones(8)], domain="com.microsoft"),
     Case("Affine, which the runtime kept", "Affine", [ROWS], {"alpha": 1.0, "beta": 0.0}, 9),
     Case("ImageScaler, which the runtime kept", "ImageScaler", [IMAGE], {"scale": 1.0, "bias": [0.0] * 3}, 9),
     Case("an older normalisation", "MeanVarianceNormalization", [IMAGE], {"across_channels": 1}, 8),

@@ -129,7 +129,7 @@ def test_a_kernel_on_the_gpu_alone_leaves_the_gpu(save: Save) -> None:
     assert analysis.verdict.device == "gpu"
     assert analysis.verdict.speedup is None
     assert "the CPU provider has no kernel for MatMul with bfloat16" in analysis.verdict.sentence
-    assert analysis.plan("cpu").usd_per_million is None  # type: ignore[union-attr]
+    assert analysis.plan("cpu").usd_per_million is None
     assert {one.device for one in analysis.verdict.ranges} <= {"gpu"}
     assert analysis.ranking is not None
     asked = [one for one in analysis.ranking.candidates if one.asked]

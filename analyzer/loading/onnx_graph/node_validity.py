@@ -300,21 +300,26 @@ def _demands(op_type: str, domain: str, version: int) -> _Demands | None:
 
 
 def _contrib_demands(op_type: str) -> _Demands | None:
-    said = _contrib_schemas().get(op_type)
+    said = _contrib_schemas()["operators"].get(op_type)
     if said is None:
         return None
+    read_types = tuple(
+        (name, variable, frozenset(_contrib_schemas()["types"][kinds].split(" ")))
+        for name, variable, kinds in said["types"]
+    )
     needed = tuple((place, name) for place, name in said["needed"])
     (fewest, most), (fewest_out, most_out) = said["inputs"], said["outputs"]
     # None of these repeats an input that may be strings.
-    strings = frozenset(said["strings"])
-    return _Demands(
-        fewest, most, fewest_out, most_out, needed, strings, False, said["attributes"], tuple(said["required"])
+    strings = frozenset(
+        place for place, (_, _, allowed) in enumerate(read_types) if "tensor(string)" in allowed
     )
+    kinds, required = said["attributes"], tuple(said["required"])
+    return _Demands(fewest, most, fewest_out, most_out, needed, strings, False, kinds, required, read_types)
 
 
 @lru_cache(maxsize=1)
 def _contrib_schemas() -> Mapping[str, Any]:
-    schemas: Mapping[str, Any] = json.loads(_CONTRIB_SCHEMAS.read_text(encoding="utf-8"))["operators"]
+    schemas: Mapping[str, Any] = json.loads(_CONTRIB_SCHEMAS.read_text(encoding="utf-8"))
     return schemas
 
 
