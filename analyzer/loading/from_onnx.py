@@ -87,6 +87,11 @@ def from_proto(
             f"{source} is fixed to batch {fixed}, not {batch}.",
             hint="Export it with a symbolic batch dimension, or leave --batch out.",
         )
+    if batch not in (None, 1) and not symbol and any(map(_is_one_image, fed_inputs(proto))):
+        raise InputError(
+            f"{source} takes one image: no axis of it is a batch.",
+            hint="Export it with a symbolic batch dimension, or leave --batch out.",
+        )
     require_one_size(symbol, batch, bindings)
     if symbol in bindings:
         batch = bindings[symbol]
@@ -130,16 +135,25 @@ def _images_of_usual_size(
     One pixel would be taken else, and no kernel has the time there that it has on an image.
     """
     kinds = {value.name: value.type.tensor_type for value in fed_inputs(proto)}
+    single = {value.name for value in fed_inputs(proto) if _is_one_image(value)}
     # What tokens are counted by is no side of an image: a mask of [batch, 1, tokens, tokens].
     elsewhere = {
-        dim.dim_param for kind in kinds.values() if len(kind.shape.dim) != _IMAGE_RANK for dim in kind.shape.dim
+        dim.dim_param
+        for name, kind in kinds.items()
+        if len(kind.shape.dim) != _IMAGE_RANK and name not in single
+        for dim in kind.shape.dim
     }
     found = []
     for name, kind in kinds.items():
         dims = list(kind.shape.dim)
         for layout, usual in _LAYOUTS:
             sides = [axis for axis, letter in enumerate(layout) if letter in usual]
-            if len(layout) != len(dims) or dims[layout.index("C")].dim_value not in _CHANNELS or "mask" in name:
+            if (
+                len(layout) != len(dims)
+                or (len(layout) == len("HWC") and name not in single)
+                or dims[layout.index("C")].dim_value not in _CHANNELS
+                or "mask" in name
+            ):
                 continue
             missing = [axis for axis in sides if not dims[axis].dim_value]
             symbols_there = {size_name(name, axis, dims[axis]) for axis in missing}
@@ -162,7 +176,10 @@ def _images_of_usual_size(
 _IMAGE_RANK, _CHANNELS = 4, (1, 3)
 # As the layers of Python models get them: ``shapes_taken_by`` of loading/python/layer_inputs.py.
 _SIDES = {"H": int(IMAGE_SIDE), "W": int(IMAGE_SIDE)}
-_LAYOUTS = (("NCHW", _SIDES), ("NHWC", _SIDES), ("NCDHW", {"D": 16, "H": 112, "W": 112}))
+_LAYOUTS = (
+    *(("NCHW", _SIDES), ("NHWC", _SIDES), ("HWC", _SIDES), ("CHW", _SIDES)),
+    ("NCDHW", {"D": 16, "H": 112, "W": 112}),
+)
 
 
 def _is_read_by_windows(proto: onnx.ModelProto, name: str) -> bool:
@@ -343,7 +360,7 @@ def batch_dimension(proto: onnx.ModelProto) -> tuple[str, int | None]:
     fixed = None
     for value in fed_inputs(proto):
         dims = value.type.tensor_type.shape.dim
-        if not dims:
+        if not dims or _is_one_image(value):
             continue
         first = dims[0]
         if first.HasField("dim_value") and first.dim_value >= 0:
@@ -351,6 +368,21 @@ def batch_dimension(proto: onnx.ModelProto) -> tuple[str, int | None]:
         else:
             return size_name(value.name, 0, first), None
     return "", fixed
+
+
+def _is_one_image(value: onnx.ValueInfoProto) -> bool:
+    """Whether an input is an image of open sides without a batch: ``[H, W, 3]`` or ``[3, H, W]``."""
+    kind = value.type.tensor_type
+    dims = list(kind.shape.dim)
+    sides = [dim for dim in dims if not dim.dim_value]
+    if len(dims) != len("HWC") or len(sides) != len("HW") or 3 not in (dims[0].dim_value, dims[2].dim_value):
+        return False
+    # Points are [batch, points, 3] too: bytes or names tell.
+    names = {dim.dim_param.lower() for dim in sides}
+    return DTYPES_BY_NUMBER.get(kind.elem_type, UNDEFINED).name == "uint8" or names <= _SIDE_NAMES
+
+
+_SIDE_NAMES = frozenset({"h", "w", "height", "width", "image_height", "image_width"})
 
 
 def takes_one_graph(proto: onnx.ModelProto) -> bool:
@@ -381,7 +413,7 @@ def _one_batch(proto: onnx.ModelProto, specs: Sequence[InputSpec]) -> tuple[str,
         if not dims or dims[0].dim_param or (dims[0].HasField("dim_value") and dims[0].dim_value >= 0):
             continue
         # What the user sized is left as it is: it may be no batch.
-        if symbol and value.name not in given and symbol != f"{value.name}[0]":
+        if symbol and not _is_one_image(value) and value.name not in given and symbol != f"{value.name}[0]":
             dims[0].dim_param = symbol
             joined.append(value.name)
     if not joined:

@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from analyzer import analyze
 from analyzer.api import analyze_record, apply_plan
+from analyzer.errors import InputError
 from analyzer.record.analysis import Analysis
 
 
@@ -145,6 +146,42 @@ def test_an_image_of_guessed_size_can_be_run_and_applied(tmp_path: Path) -> None
     assert analysis.plan("cpu").origin == "measured"
     applied = apply_plan(path, output=tmp_path / "applied", gpu="none", run=False)
     assert applied.folder.joinpath("model.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    ("shape", "perm", "dtype"),
+    [
+        (["a", "b", 3], [2, 0, 1], TensorProto.UINT8),
+        (["H", "W", 3], [2, 0, 1], TensorProto.FLOAT),
+        ([3, "height", "width"], [0, 1, 2], TensorProto.FLOAT),
+    ],
+)
+def test_a_single_image_has_no_batch(shape: list[int | str], perm: list[int], dtype: int) -> None:
+    """Its height is no number of inferences: 222 x 222 outputs, 8 channels of 27 products each, are one."""
+    nodes = [
+        helper.make_node("Cast", ["x"], ["float"], to=TensorProto.FLOAT),
+        helper.make_node("Transpose", ["float"], ["channels"], perm=perm),
+        helper.make_node("Unsqueeze", ["channels", "first"], ["batch"]),
+        helper.make_node("Conv", ["batch", "w"], ["y"]),
+    ]
+    weights = [
+        numpy_helper.from_array(np.ones((8, 3, 3, 3), np.float32), "w"),
+        numpy_helper.from_array(np.array([0]), "first"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "image",
+        [helper.make_tensor_value_info("x", dtype, shape)],
+        [helper.make_empty_tensor_value_info("y")],
+        weights,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    found = analyze(model, run=False, gpu="l4")
+    assert found.model.batch is None
+    assert found.totals.macs == 222 * 222 * 8 * 27
+    assert found.plans[0].throughput_per_s == pytest.approx(1 / found.plans[0].latency_s)
+    with pytest.raises(InputError, match="no axis of it is a batch"):
+        analyze(model, run=False, gpu="l4", batch=4)
 
 
 def network(*nodes: onnx.NodeProto, **shapes: list[int | str]) -> onnx.ModelProto:
