@@ -195,6 +195,9 @@ def network(*nodes: onnx.NodeProto, **shapes: list[int | str]) -> onnx.ModelProt
             numpy_helper.from_array(np.array(1, np.int64), "second"),
             numpy_helper.from_array(np.ones((12, 5), np.float32), "w"),
             numpy_helper.from_array(np.ones((2, 4, 9), np.float32), "taps"),
+            numpy_helper.from_array(np.ones(25, np.float32), "frame"),
+            numpy_helper.from_array(np.ones((8, 3, 3, 3), np.float32), "window"),
+            numpy_helper.from_array(np.ones((8 * 14 * 14, 5), np.float32), "head"),
         ],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
@@ -211,6 +214,15 @@ def network(*nodes: onnx.NodeProto, **shapes: list[int | str]) -> onnx.ModelProt
         (network(helper.make_node("Gather", ["x", "second"], ["y"], axis=1), x=["N", "words"]), {"words": 2}),
         (network(helper.make_node("MatMul", ["x", "w"], ["y"]), x=["N", "features"]), {"features": 12}),
         (network(helper.make_node("Conv", ["x", "taps"], ["y"]), x=["N", 4, "samples"]), {"samples": 9}),
+        # ONNX's inference rounds (6 - 9) / 4 to 0, and has one output for 6 samples.
+        (
+            network(helper.make_node("Conv", ["x", "taps"], ["y"], strides=[4]), x=["N", 4, "samples"]),
+            {"samples": 9},
+        ),
+        (
+            network(helper.make_node("STFT", ["x", "second", "frame"], ["y"]), x=["N", "samples", 1]),
+            {"samples": 25},
+        ),
         (network(helper.make_node("Relu", ["x"], ["y"]), x=["N", "words"]), {"words": 1}),
     ],
 )
@@ -223,6 +235,19 @@ def test_open_sizes_are_the_smallest_that_a_session_runs(model: onnx.ModelProto,
             smaller = {"N": 1} | sizes | {name: size - 1}
             with pytest.raises(Exception, match=r"Error|INVALID|FAIL|RUNTIME"):
                 runs(model, [axis if isinstance(axis, int) else smaller[axis] for axis in axes(model)])
+
+
+def test_sides_of_an_image_are_those_that_a_product_behind_it_reads() -> None:
+    """8 channels of 14 x 14 are 1,568; a stride of 2 makes 14 of 28."""
+    model = network(
+        helper.make_node("Conv", ["x", "window"], ["a"], strides=[2, 2], pads=[1] * 4),
+        helper.make_node("Flatten", ["a"], ["b"]),
+        helper.make_node("MatMul", ["b", "head"], ["y"]),
+        x=["N", 3, "rows", "columns"],
+    )
+    analysis = analyze(model, run=False, gpu="l4")
+    assert analysis.totals.macs == 14 * 14 * 8 * 27 + 1568 * 5
+    runs(model, [size or 0 for size in analysis.model.inputs[0].shape or ()])
 
 
 def axes(model: onnx.ModelProto) -> list[str | int]:

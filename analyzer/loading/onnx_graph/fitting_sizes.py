@@ -6,6 +6,7 @@ besides is looked at here: it loads, and fails in every run.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NoReturn
 
@@ -66,10 +67,7 @@ def _reshape(node: Node, data: Tensor) -> str:
 
 
 def _convolution(node: Node, data: Tensor) -> str:
-    shape, second, result = data.shape or (), node.input(1), node.output(0)
-    # Of a pool the result is empty.
-    if node.op_type == "Conv" and data.elements and result is not None and result.elements == 0:
-        return f"its window is larger than its input {list(shape)}"
+    shape, second = data.shape or (), node.input(1)
     if second is None or not second.elements or len(second.shape or ()) < len("OI"):
         return ""
     weight, groups = [size or 0 for size in second.shape or ()], int(node.attributes.get("group", 1))
@@ -79,7 +77,37 @@ def _convolution(node: Node, data: Tensor) -> str:
     if weight[0] % groups:
         return f"its weight is {weight}, which {groups} groups do not divide"
     kernel = [*node.attributes.get("kernel_shape", weight[2:])]
-    return f"its kernel_shape is {kernel}, its weight {weight}" if kernel != weight[2:] else ""
+    if kernel != weight[2:]:
+        return f"its kernel_shape is {kernel}, its weight {weight}"
+    if node.op_type == "Conv" and data.elements and _exceeds(node, kernel, shape[2:]):
+        return f"its window is larger than its input {list(shape)}"
+    return ""
+
+
+def _exceeds(node: Node, kernel: Sequence[int], sizes: Sequence[int | None]) -> bool:
+    """Return whether a window is larger than what it moves over; of a pool the result is empty then."""
+    if str(node.attributes.get("auto_pad", "NOTSET")).startswith("SAME"):
+        return False
+    pads = node.attributes.get("pads", (0,) * (2 * len(kernel)))
+    dilations = node.attributes.get("dilations", (1,) * len(kernel))
+    # ONNX's inference rounds what is negative to 0: a stride hides that nothing fits.
+    return any(
+        (window - 1) * dilation + 1 > (size or 0) + first + last
+        for window, dilation, size, first, last in zip(
+            kernel, dilations, sizes, pads, pads[len(kernel) :], strict=False
+        )
+    )
+
+
+def _stft(node: Node, data: Tensor) -> str:
+    # core/providers/cpu/signal/dft.cc
+    window, length = node.input(2), node.input(3)
+    if length is not None and length.value is not None:
+        frame = int(length.value)
+    else:
+        frame = (window.elements or 0) if window is not None else 0
+    signal = next(iter((data.shape or ())[1:2]), None) or 0
+    return f"its frames of {frame} exceed the signal of {signal}" if frame > signal else ""
 
 
 def _depth_to_space(node: Node, data: Tensor) -> str:
@@ -133,7 +161,25 @@ _MISFITS: Mapping[str, Callable[[Node, Tensor], str]] = {
     "Gather": _gather,
     "Pad": _pad,
     "Reshape": _reshape,
+    "STFT": _stft,
 }
+
+
+def _sides_of(wanted: Iterable[int]) -> list[int]:
+    """Return sides of images whose pixels, halved up to five times, make up a factor of one of these sizes.
+
+    A product behind Flatten reads channels times height times width.
+    """
+    sides = {
+        side
+        for size in wanted
+        for side in range(2, math.isqrt(size) + 1 if size < _MOST_PIXELS else 2)
+        if size % side**2 == 0
+    }
+    return sorted({side * 2**halvings for side in sides for halvings in range(6)})
+
+
+_MOST_PIXELS = 2**24
 
 
 class SizeSearch:
@@ -203,6 +249,10 @@ class SizeSearch:
                         low = middle
                 yield self._best | dict.fromkeys(free, size), reached
             low = size
+        for size in _sides_of(wanted):
+            reached = self._reached(self._best | dict.fromkeys(free, size))
+            if reached > place:
+                yield self._best | dict.fromkeys(free, size), reached
 
     def _reached(self, sizes: Mapping[str, int]) -> int:
         """The node at which the graph stops to fit."""
