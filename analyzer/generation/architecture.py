@@ -14,25 +14,32 @@ class Storage:
     """How the elements of a weight matrix are stored: in fewer bits, with scales.
 
     Attributes:
-        bits: Of an element, without its share of scales.
+        bits: Of an element, without its share of scales; a mean where elements differ.
         is_float: Whether they are 8-bit floats, which some devices multiply as such.
         block: Inputs that share a scale; 0 for all.
         block_rows: Outputs that share a scale; 0 for all.
         scale_bits: Of a scale.
         zero_bits: Of a zero point for each scale; 0 where there is none.
+        table: Values, of as many bits as a scale, of which elements are made; 0 where they are numbers.
     """
 
-    bits: int
+    bits: float
     is_float: bool = False
     block: int = 128
     block_rows: int = 1
     scale_bits: int = 16
     zero_bits: int = 0
+    table: int = 0
 
     @property
     def weights(self) -> Literal["fp8", "int8", "int4"]:
         """The usual name, of the next width where there is none."""
         return "fp8" if self.is_float else "int8" if self.bits > _NARROW else "int4"
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether kernels are known for its width."""
+        return self.bits in _KERNELS and not self.table
 
     @property
     def shared_by(self) -> str:
@@ -47,7 +54,7 @@ class Storage:
         return rows * (ceil(inner / self.block) if self.block else 1)
 
 
-_NARROW = 4
+_NARROW, _KERNELS = 4, (4, 8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,6 +279,8 @@ class Layer:
         products: Linear layers besides, each of which every token goes through.
         vectors: Elements of weights besides that are no matrices.
         stored: How matrices are stored, by their names within the layer; those that are not there are floats.
+        names: What the family calls matrices, within the layer, by the names that ``steps`` writes; empty
+            where they are the usual ones.
     """
 
     mixer: Mixer
@@ -283,6 +292,7 @@ class Layer:
     products: tuple[Product, ...] = ()
     vectors: int = 0
     stored: tuple[tuple[str, Storage], ...] = ()
+    names: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,6 +307,7 @@ class Encoder:
             token ids, embedded by the decoder's table.
         position_table: Rows of a learnt (or stored) table of positions; 0 without.
         relative_buckets: Buckets of relative positions shared by its layers (T5); 0 without.
+        place: What its list of layers is called in files.
     """
 
     layers: tuple[Layer, ...]
@@ -304,6 +315,7 @@ class Encoder:
     stem_channels: int = 0
     position_table: int = 0
     relative_buckets: int = 0
+    place: str = "model.encoder.layers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,6 +347,7 @@ class Architecture:
         vectors: Elements of weights around the layers besides that are no matrices.
         stored: How the embedding and the head are stored, where not as floats, by ``model.embed_tokens`` and
             ``lm_head``.
+        place: What the decoder's list of layers is called in files; empty for the usual names.
     """
 
     name: str
@@ -361,3 +374,4 @@ class Architecture:
     tables: tuple[Product, ...] = ()
     vectors: int = 0
     stored: tuple[tuple[str, Storage], ...] = ()
+    place: str = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from analyzer.devices.peer_links import exchange_notes, peer_link
+from analyzer.generation.architecture import Storage
 from analyzer.generation.options import Candidate
 from analyzer.generation.steps.step_sizes import BLOCK
 
@@ -25,7 +26,7 @@ def of(one: Candidate) -> tuple[str, ...]:
         own = one.types.own
         if own is not None:
             found.append(
-                f"Weights are stored as `quantization_config` says: most in {setting.weights} with a scale for "
+                f"Weights are stored as `quantization_config` says: most in {_word(own)} with a scale for "
                 f"{own.shared_by}, those that it leaves out in {floats} bits."
             )
         else:
@@ -59,6 +60,10 @@ def of(one: Candidate) -> tuple[str, ...]:
     if not one.fits:
         found.append("The model does not fit: times are given as if it did.")
     return tuple(found)
+
+
+def _word(storage: Storage) -> str:
+    return storage.weights if storage.is_usual else f"{storage.bits:.3g} bits"
 
 
 def _has_packed_products(one: Candidate) -> bool:

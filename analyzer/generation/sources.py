@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.errors import UsageError
+from analyzer.generation.architecture import Storage
 from analyzer.generation.configurations.hugging_face import architecture_of, generates
 from analyzer.generation.configurations.quantisation import Quantisation, quantisation_of, stored
 from analyzer.generation.configured_model import ConfiguredModel
@@ -140,6 +141,12 @@ def from_values(config: Mapping[str, Any], *, name: str) -> OpenedModel:
             f"Of the weights that a token reads, {share} stand in parts of {architecture.family} of which "
             "only the sizes are known here: the intervals of times are widened.",
         )
+    if found.storage is not None and not found.storage.is_usual:
+        notes = (
+            *notes,
+            f"ONNX Runtime has no kernel for most of its weights, of {found.storage.bits:.3g} bits: times are "
+            "those of a fused one, and their intervals are widened.",
+        )
     if found.storage is None and architecture.dtype == "float32":
         notes = (
             *notes,
@@ -150,7 +157,7 @@ def from_values(config: Mapping[str, Any], *, name: str) -> OpenedModel:
             architecture=found.architecture,
             own_weights=found.storage.weights if found.storage else _WEIGHTS_OF[architecture.dtype],
             storage=found.storage,
-            unsure=_unsure(quantisation, by_size),
+            unsure=_unsure(found.storage, quantisation, by_size),
         ),
         name=name,
         notes=notes,
@@ -163,8 +170,9 @@ _UNSURE = 1.5
 _SMALL = 0.02
 
 
-def _unsure(quantisation: Quantisation | None, by_size: float) -> float:
-    stored_otherwise = _UNSURE if quantisation is not None and quantisation.unknown else 1.0
+def _unsure(storage: Storage | None, quantisation: Quantisation | None, by_size: float) -> float:
+    unread = quantisation is not None and bool(quantisation.unknown)
+    stored_otherwise = _UNSURE if unread or not (storage is None or storage.is_usual) else 1.0
     return stored_otherwise * (1.0 + by_size if by_size > _SMALL else 1.0)
 
 

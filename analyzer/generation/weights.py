@@ -291,9 +291,7 @@ def products(layer: Layer, architecture: Architecture) -> Iterator[tuple[str, in
         yield from ((f"mlp.{name}", size) for name, size in _of_mlp(mlp, hidden).items())
     elif isinstance(mlp, Experts):
         of_one = _of_mlp(mlp.expert, hidden)
-        down = of_one.pop("down_proj")
-        yield "mlp.experts.gate_up_proj", mlp.count * sum(of_one.values())
-        yield "mlp.experts.down_proj", mlp.count * down
+        yield from ((f"mlp.experts.{name}", mlp.count * size) for name, size in of_one.items())
         if mlp.shared is not None:
             shared = _of_mlp(mlp.shared, hidden)
             yield from ((f"mlp.shared_expert.{name}", size) for name, size in shared.items())

@@ -45,7 +45,13 @@ from analyzer.generation.configurations.families import FAMILIES, TEXT_PARTS
 from analyzer.generation.configurations.hugging_face import architecture_of
 from analyzer.generation.configurations.quantisation import quantisation_of
 from analyzer.generation.sources import from_values
-from analyzer.generation.weights import cache_elements, layer_parameters, parameters, state_elements
+from analyzer.generation.weights import (
+    cache_elements,
+    known_by_size,
+    layer_parameters,
+    parameters,
+    state_elements,
+)
 from analyzer.loading.configuration_file import LARGEST_BYTES, PIP_LINE, read_config
 
 DEEPSEEK = {
@@ -477,6 +483,36 @@ FULL_SIZE: dict[str, tuple[Config, float, float]] = {
 def test_models_that_transformers_builds_have_as_many_weights_as_published(model: str) -> None:
     config, count, within = FULL_SIZE[model]
     assert parameters(architecture_of(config, name=model)) == pytest.approx(count, rel=within)
+
+
+# Published sizes of models whose experts stand in the layer itself, or one below the other in a matrix, and the
+# weights of them that a token goes through: DBRX 36B of 132B, Gemma 4 26B A4B 3.8B of 25.2B.
+READ_BY_A_TOKEN: dict[str, tuple[Config, float]] = {
+    "DBRX": (
+        {"model_type": "dbrx", "d_model": 6144, "n_heads": 48, "n_layers": 40, "max_seq_len": 32768,
+         "vocab_size": 100352, "attn_config": {"clip_qkv": 8, "kv_n_heads": 8, "rope_theta": 500000},
+         "ffn_config": {"ffn_hidden_size": 10752, "moe_num_experts": 16, "moe_top_k": 4},
+         "tie_word_embeddings": False},
+        36e9,
+    ),
+    "Gemma 4 26B": (
+        usual("gemma4_text", 262144, 2816, 2112, 30, 16, 8, head_dim=256, global_head_dim=512,
+              num_global_key_value_heads=2, attention_k_eq_v=True, enable_moe_block=True, num_experts=128,
+              top_k_experts=8, moe_intermediate_size=704, hidden_size_per_layer_input=0),
+        3.8e9,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("model", READ_BY_A_TOKEN)
+def test_a_token_goes_through_the_experts_that_are_chosen_alone(model: str) -> None:
+    config, count = READ_BY_A_TOKEN[model]
+    made = architecture_of(config, name=model)
+    mixtures = [layer.mlp for layer in made.layers if isinstance(layer.mlp, Experts)]
+    assert len(mixtures) == len(made.layers)
+    unread = sum(3 * made.hidden * one.expert.inner * (one.count - one.chosen) for one in mixtures)
+    assert parameters(made) - unread == pytest.approx(count, rel=0.02)
+    assert known_by_size(made) < 0.02
 
 
 def test_parts_that_are_known_by_their_sizes_alone_widen_the_interval_and_are_named() -> None:

@@ -309,6 +309,90 @@ def test_bytes_of_experts_are_those_of_their_bits_scales_and_exceptions(case: st
     assert size_of(told, MIXTURE) == pytest.approx(by_hand(*parts, base=MIXTURE), rel=2e-3)
 
 
+def test_files_of_less_than_4_bits_are_as_large_as_published() -> None:
+    # ISTA-DASLab/Llama-2-7b-AQLM-2Bit-1x16-hf: 2.38 GB, with 65,536 x 8 values for each matrix.
+    llama2 = usual("llama", 32000, 4096, 11008, 32, 32, 32, torch_dtype="bfloat16")
+    aqlm = {
+        "quant_method": "aqlm", "in_group_size": 8, "out_group_size": 1, "num_codebooks": 1,
+        "nbits_per_codebook": 16, "linear_weights_not_to_quantize": ["lm_head.weight"],
+    }  # fmt: skip
+    assert size_of(aqlm, llama2) == pytest.approx(2.38e9, rel=5e-3)
+    # microsoft/bitnet-b1.58-2B-4T: 1.18 GB.
+    bitnet = usual("bitnet", 128256, 2560, 6912, 30, 20, 5, torch_dtype="bfloat16", tie_word_embeddings=True)
+    assert size_of({"quant_method": "bitnet", "linear_class": "autobitlinear"}, bitnet) == pytest.approx(
+        1.18e9, rel=5e-3
+    )
+    # mlx-community/Llama-3.2-1B-Instruct-4bit: 695 MB, the table that is the head too in 4 bits.
+    small = usual("llama", 128256, 2048, 8192, 16, 32, 8, torch_dtype="bfloat16", tie_word_embeddings=True)
+    assert size_of({"group_size": 64, "bits": 4}, small) == pytest.approx(695e6, rel=5e-3)
+
+
+def test_widths_without_a_kernel_are_named_and_widen_the_interval() -> None:
+    usual_width, narrow = ({"quant_method": "gptq", "bits": bits, "group_size": 128} for bits in (4, 3))
+    assert not opened(usual_width).notes
+    found = opened(narrow)
+    assert any("of 3 bits" in note for note in found.notes)
+    assert isinstance(found.model, ConfiguredModel)
+    assert found.model.unsure > 1
+
+
+# A family that names its modules in its own way, what is left out of the matrices that are stored in 8
+# bits, and how many elements that is.
+OWN_NAMES: dict[str, tuple[Config, str, int]] = {
+    # All of a layer of Nemotron H is its `mixer`.
+    "feed-forward of Nemotron H": (
+        {"model_type": "nemotron_h", "vocab_size": 1000, "hidden_size": 512, "intermediate_size": 1024,
+         "num_hidden_layers": 4, "hybrid_override_pattern": "M-M*", "num_attention_heads": 8,
+         "num_key_value_heads": 2, "head_dim": 64, "mamba_num_heads": 16, "mamba_head_dim": 64,
+         "ssm_state_size": 64, "n_groups": 1, "tie_word_embeddings": False, "torch_dtype": "bfloat16"},
+        r"re:backbone\.layers\.\d+\.mixer\.up_proj", 512 * 1024,
+    ),
+    "attention of MPT": (
+        {"model_type": "mpt", "vocab_size": 1000, "d_model": 512, "n_layers": 3, "n_heads": 8,
+         "max_seq_len": 64, "torch_dtype": "bfloat16"},
+        r"re:transformer\.blocks\.\d+\.attn\.Wqkv$", 3 * 512 * 3 * 512,
+    ),
+    "decoder of BART": (
+        {"model_type": "bart", "vocab_size": 1000, "d_model": 512, "encoder_layers": 2, "decoder_layers": 3,
+         "encoder_attention_heads": 8, "decoder_attention_heads": 8, "encoder_ffn_dim": 1024,
+         "decoder_ffn_dim": 1024, "max_position_embeddings": 64, "torch_dtype": "bfloat16"},
+        r"re:model\.decoder\.layers\.\d+\.fc1", 3 * 512 * 1024,
+    ),
+    "one part of the experts": (
+        usual("qwen3_moe", 1000, 512, 1024, 2, 8, 2, head_dim=64, num_experts=4, num_experts_per_tok=2,
+              moe_intermediate_size=256, torch_dtype="bfloat16"),
+        r"re:.*experts\.\d+\.gate_proj", 2 * 4 * 256 * 512,
+    ),
+    # A feed-forward part and the experts side by side, each in a module of the layer (Gemma 4 26B A4B).
+    "experts of Gemma 4": (
+        usual("gemma4_text", 1000, 512, 256, 2, 8, 2, head_dim=64, global_head_dim=64, enable_moe_block=True,
+              num_experts=4, top_k_experts=2, moe_intermediate_size=128, hidden_size_per_layer_input=0,
+              vocab_size_per_layer_input=1000, num_kv_shared_layers=0, torch_dtype="bfloat16"),
+        r"re:.*layers\.\d+\.experts\..*", 2 * 4 * 3 * 512 * 128,
+    ),
+    "feed-forward beside the experts of Gemma 4": (
+        usual("gemma4_text", 1000, 512, 256, 2, 8, 2, head_dim=64, global_head_dim=64, enable_moe_block=True,
+              num_experts=4, top_k_experts=2, moe_intermediate_size=128, hidden_size_per_layer_input=0,
+              vocab_size_per_layer_input=1000, num_kv_shared_layers=0, torch_dtype="bfloat16"),
+        r"re:.*layers\.\d+\.mlp\..*", 2 * 3 * 512 * 256,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OWN_NAMES)
+def test_patterns_are_of_the_names_that_the_family_has(case: str) -> None:
+    base, pattern, elements = OWN_NAMES[case]
+    rows = group(8, None, strategy="channel")
+    left_out = compressed(rows, ignore=("lm_head", pattern))
+    # A byte more of each element that stays as it is, less the scales.
+    assert size_of(left_out, base) - size_of(compressed(rows), base) == pytest.approx(elements, rel=0.02)
+
+
+def test_a_file_that_quantises_the_cache_alone_has_whole_weights() -> None:
+    told = {"quant_method": "compressed-tensors", "config_groups": {}, "kv_cache_scheme": {"num_bits": 8}}
+    assert size_of(told) == 2 * whole()
+
+
 def test_published_files_are_as_large_as_they_are() -> None:
     llama = usual("llama", 128256, 4096, 14336, 32, 32, 8, torch_dtype="bfloat16")
     # hugging-quants/Meta-Llama-3.1-8B-Instruct-AWQ-INT4: 5.73 GB of safetensors.
@@ -381,8 +465,13 @@ def test_a_key_that_is_not_understood_is_named_and_widens_the_interval() -> None
 @pytest.mark.parametrize(
     "told",
     [
-        {"quant_method": "gptq", "bits": 3},
-        {"quant_method": "aqlm"},
+        {"quant_method": "gptq", "bits": 9},
+        {"quant_method": "spqr", "bits": 3},
+        {"quant_method": "aqlm", "nbits_per_codebook": 64},
+        {"quant_method": "vptq", "config_for_layers": {}},
+        # Keys that contradict each other.
+        {"quant_method": "bitsandbytes", "load_in_4bit": True, "load_in_8bit": True},
+        {"quant_method": "awq", "bits": 4, "w_bit": 8, "group_size": 128},
         "awq",
         {"quant_method": "compressed-tensors"},
         {},

@@ -241,6 +241,9 @@ _CHOSEN = (
     "top_k",
     "moe_top_k",
 )
+# Of two projections of a feed-forward part, the one that gates.
+_GATE = re.compile(r"gate[^.]*$|w1$|wi_0$|linear_1$")
+_COUNTED = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 _ACTIVATIONS = {"silu": "Silu", "swish": "Silu", "relu": "Relu", "relu2": "Relu", "quick_gelu": "QuickGelu"}
 
 
@@ -252,11 +255,19 @@ class _ModulePart:
         name: Within its layer.
         module: Itself.
         linears: Linear layers within that were not read yet, by name within it.
+        roles: Names of the linear layers that were read, by what steps call what they do.
     """
 
     name: str
     module: TorchModule
     linears: dict[str, Product] = field(default_factory=dict)
+    roles: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def call(self, role: str, *names: str | None) -> None:
+        """Note which linear layers do what a step's layer of this name does."""
+        known = (*self.roles.get(role, ()), *filter(None, names))
+        if known:
+            self.roles[role] = known
 
     def take(self, *names: str) -> None:
         """Mark linear layers as read."""
@@ -274,6 +285,11 @@ class _ModulePart:
             if isinstance(value, int) and not isinstance(value, bool) and value > 0:
                 return value
         return 0
+
+    def number_within(self, *names: str) -> int:
+        """Return the same of a module within, where it has none itself."""
+        within = (_ModulePart(name=self.name, module=one).number(*names) for one in self.module.modules())
+        return next((value for value in within if value), 0)
 
     @property
     def weights(self) -> dict[str, tuple[int, ...]]:
@@ -304,9 +320,10 @@ class _LayerParts:
     mixers: list[Mixer] = field(default_factory=list)
     cross: Attention | None = None
     mixtures: list[Experts] = field(default_factory=list)
-    mlps: list[tuple[Mlp, list[Product]]] = field(default_factory=list)
+    mlps: list[tuple[Mlp, list[Product], Mapping[str, tuple[str, ...]]]] = field(default_factory=list)
     norms: int = 0
     products: list[Product] = field(default_factory=list)
+    roles: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -318,6 +335,7 @@ class _BuiltModelReader:
     kind: str
     translates: bool
     windows: list[int] = field(default_factory=list)
+    places: dict[str, str] = field(default_factory=dict)
     hidden: int = 0
     norm: Norm = "rms"
     norm_bias: bool = True
@@ -349,21 +367,23 @@ class _BuiltModelReader:
             ]
             if not all(map(_is_plain, below)):
                 raise self.unknown("its encoder")
-            encoder = Encoder(layers=tuple(below))
+            encoder = Encoder(layers=tuple(below), place=self.places["encoder"])
         return self._around(layers, encoder, embedding, rows, seen)
 
     def _layers(self, side: str = "") -> list[TorchModule]:
         side = side or ("decoder" if self.translates else "")
-        lists = [
-            list(module)
+        lists = {
+            name: list(module)
             for name, module in self.model.named_modules()
             if type(module).__name__ == "ModuleList"
             and not re.search(r"\.\d+\.|vision|visual|audio", name)
             and (side in name.split(".")) == bool(side)
-        ]
+        }
         if not lists:
             raise self.unknown("it has no list of layers, and so")
-        return max(lists, key=lambda modules: sum(_size(module) for module in modules))
+        place = max(lists, key=lambda name: sum(_size(module) for module in lists[name]))
+        self.places[side] = place
+        return lists[place]
 
     def unknown(self, what: str) -> UsageError:
         """Return the error for a model one of whose parts no step is known of."""
@@ -408,9 +428,10 @@ class _BuiltModelReader:
         if found.cross is not None and not self.translates:
             raise self.unknown("its attention on what an encoder reads")
         mlp, products = self._joined(found)
-        mlp = mlp or self._loose_mlp(products)
+        mlp = mlp or self._loose_mlp(products, found)
         norms = min(found.norms, most_norms)
-        return self._completed(self._assembled(found.mixers, mlp, found.cross, norms, products), total)
+        made = self._assembled(found.mixers, mlp, found.cross, norms, products)
+        return replace(self._completed(made, total), names=tuple(sorted(found.roles.items())))
 
     def _sort(self, part: _ModulePart, at: int, found: _LayerParts) -> None:
         """Put a part to its like."""
@@ -419,17 +440,23 @@ class _BuiltModelReader:
             found.norms += 1
         elif kind == "experts":
             found.mixtures += filter(None, [self._experts(part)])
+            found.roles |= part.roles
         elif kind == "mixer":
             mixer = self._mixer(part, at)
             if isinstance(mixer, Attention) and re.search(r"cross|encoder_attn|EncDec", part.name):
                 found.cross = mixer
+                found.roles |= {
+                    role.replace("self_attn", "encoder_attn"): names for role, names in part.roles.items()
+                }
             else:
                 found.mixers.append(mixer)
+                found.roles |= part.roles
         elif kind == "mlp":
             every = list(part.linears.values())
             mlp = self._mlp(part)
             if mlp is not None:
-                found.mlps.append((mlp, [one for one in every if one.name not in part.linears]))
+                read = [one for one in every if one.name not in part.linears]
+                found.mlps.append((mlp, read, part.roles))
         found.products += part.linears.values()
 
     def _parts(self, module: TorchModule) -> Iterator[_ModulePart]:
@@ -449,7 +476,11 @@ class _BuiltModelReader:
             return "linear"
         if all(len(shape) == 1 for shape in weights.values()) and not part.linears:
             return "norm" if "orm" in named or "ln" in part.name else "vectors"
-        if any("experts" in name for name in weights) and not re.search("shared", part.name):
+        if not re.search("shared", part.name) and (
+            part.name == "experts"
+            or any("experts" in name for name in weights)
+            or any("Expert" in type(one).__name__ for one in part.module.modules())
+        ):
             return "experts"
         names = {name.rpartition(".")[2] for name in part.linears}
         is_mixer = (
@@ -501,6 +532,7 @@ class _BuiltModelReader:
             one = part.linears[fused]
             keys = max(1, (one.outer - width) // (2 * size))
             known |= dict.fromkeys(("query_bias", "key_bias", "value_bias"), one.bias)
+            query = key = value = fused
             part.take(fused)
         elif query is not None:
             query_linear = part.linears[query]
@@ -526,6 +558,8 @@ class _BuiltModelReader:
         else:
             return None
         part.take(out)
+        for role, name in (("q_proj", query), ("k_proj", key), ("v_proj", value), ("o_proj", out)):
+            part.call(f"self_attn.{role}", name)
         return Attention(
             heads=heads,
             key_heads=keys,
@@ -572,7 +606,12 @@ class _BuiltModelReader:
         rotated, each = down.outer - up.inner, part.linears[query].outer // heads
         value = part.linears[out].inner // heads
         bias = part.linears[out].bias
-        part.take(*[name for name in part.linears if re.search(r"(q_a|q_b|q|kv_a|kv_b|o|out)_proj", name)])
+        read = [name for name in part.linears if re.search(r"(q_a|q_b|q|kv_a|kv_b|o|out)_proj", name)]
+        part.call("self_attn.q_b_proj", query)
+        part.call("self_attn.o_proj", out)
+        for role, word in (("q_a_proj", "q_a_"), ("kv_a_proj_with_mqa", "kv_a_"), ("kv_b_proj", "kv_b_")):
+            part.call(f"self_attn.{role}", *[name for name in read if word in name])
+        part.take(*read)
         return LatentAttention(
             heads=heads,
             query_rank=rank,
@@ -590,7 +629,7 @@ class _BuiltModelReader:
         taps = weights["conv1d.weight"][-1]
         rank = weights["dt_proj.weight"][-1]
         bias = "in_proj.bias" in weights
-        part.take(*[name for name in part.linears if re.search(r"\.(in|x|dt|out)_proj$", name)])
+        self._take_mixer(part, r"\.(in|x|dt|out)_proj$")
         return StateSpace(
             inner=inner, state=state, taps=taps, rank=rank, bias=bias, conv_bias="conv1d.bias" in weights
         )
@@ -602,7 +641,7 @@ class _BuiltModelReader:
         groups = part.number("n_groups", "num_groups") or int(
             self.value("n_groups", "mamba_n_groups", default=1)
         )
-        part.take(*[name for name in part.linears if re.search(r"\.(in|out)_proj$", name)])
+        self._take_mixer(part, r"\.(in|out)_proj$")
         return StateSpace(
             inner=inner,
             state=(channels - inner) // (2 * groups),
@@ -613,6 +652,11 @@ class _BuiltModelReader:
             bias="in_proj.bias" in weights,
             conv_bias="conv1d.bias" in weights,
         )
+
+    def _take_mixer(self, part: _ModulePart, pattern: str) -> None:
+        for name in [name for name in part.linears if re.search(pattern, name)]:
+            part.call(f"mixer.{name.rpartition('.')[2]}", name)
+            part.take(name)
 
     def _recurrence(self, part: _ModulePart) -> Recurrence:
         weights = part.weights
@@ -643,7 +687,7 @@ class _BuiltModelReader:
 
     # What follows a mixer.
 
-    def _mlp(self, part: _ModulePart) -> Mlp | None:
+    def _mlp(self, part: _ModulePart, role: str = "mlp") -> Mlp | None:
         down = part.named(_DOWN) or next(
             (n for n, one in part.linears.items() if one.outer == self.hidden), None
         )
@@ -655,6 +699,11 @@ class _BuiltModelReader:
         if width not in (inner, 2 * inner):
             return None
         bias = part.linears[down].bias
+        gates = ups if len(ups) == 1 else [name for name in ups if _GATE.search(name)] or ups[:1]
+        if width == 2 * inner:
+            part.call(f"{role}.gate_proj", *gates)
+        part.call(f"{role}.up_proj", *([name for name in ups if name not in gates] or ups))
+        part.call(f"{role}.down_proj", down)
         part.take(down, *ups)
         return Mlp(inner=inner, gated=width == 2 * inner, bias=bias, activation=self._activation())
 
@@ -664,31 +713,37 @@ class _BuiltModelReader:
         )
         return _ACTIVATIONS.get(str(word), "Gelu")
 
-    def _loose_mlp(self, loose: list[Product]) -> Mlp | None:
+    def _loose_mlp(self, loose: list[Product], found: _LayerParts) -> Mlp | None:
         """A feed-forward part whose two layers stand in the layer itself (OPT, BART)."""
         for up in loose:
             for down in loose:
                 if up.name in ("fc1", "lin1") and down.name in ("fc2", "lin2"):
                     loose.remove(up)
                     loose.remove(down)
+                    found.roles |= {"mlp.up_proj": (up.name,), "mlp.down_proj": (down.name,)}
                     return Mlp(inner=down.inner, gated=False, bias=down.bias, activation=self._activation())
         return None
 
     def _experts(self, part: _ModulePart) -> Experts | None:
         weights = part.weights
-        stacked = {name: shape for name, shape in weights.items() if len(shape) == _STACK and "expert" in name}
-        chosen = next((int(n) for n in (self.value(key) for key in _CHOSEN) if isinstance(n, int) and n > 0), 1)
+        stacked = self._stacks(part)
+        chosen = next((int(n) for n in (self.value(key) for key in _CHOSEN) if isinstance(n, int) and n > 0), 0)
+        chosen = chosen or part.number_within(*_CHOSEN) or 1
         activation = self._activation()
         bias = any(re.search(r"experts\..*bias$", name) for name in weights)
+        shared: Mlp | None = None
         if stacked:
-            down = next((shape for name, shape in stacked.items() if re.search(r"down|w2|output", name)), None)
-            ups = [shape for name, shape in stacked.items() if not re.search(r"down|w2|output", name)]
-            if down is None or not ups:
+            own = _stacked(
+                {name: shape for name, shape in stacked.items() if "shared" not in name}, self.hidden
+            )
+            if own is None:
                 return None
-            count = down[0]
-            inner = down[1] if down[2] == self.hidden else down[2]
-            gated = sum(shape[1] * shape[2] for shape in ups) == 2 * inner * self.hidden
+            count, inner, gated = own
+            base = next(name for name in stacked if "shared" not in name).rpartition(".")[0]
             expert = Mlp(inner=inner, gated=gated, bias=bias, activation=activation)
+            always = _stacked({name: shape for name, shape in stacked.items() if "shared" in name}, self.hidden)
+            if always is not None:
+                shared = Mlp(inner=always[0] * always[1], gated=always[2], activation=activation)
         else:
             lists = [one for one in part.module.modules() if type(one).__name__ in ("ModuleList", "ModuleDict")]
             modules = [
@@ -698,17 +753,31 @@ class _BuiltModelReader:
             ]
             if not modules:
                 return None
-            members = _members(max(modules, key=len))
+            largest = max(modules, key=len)
+            members = _members(largest)
             count = len(members)
+            paths = part.module.named_modules(prefix=part.name)
+            base = next(path for path, one in paths if one is largest)
             one = self._mlp(
                 _ModulePart(name="expert", module=members[0], linears=_linears(members[0], "expert."))
             )
             if one is None:
                 return None
             expert = one
+        for role in ("gate_proj", "up_proj", "down_proj"):
+            part.call(f"mlp.experts.{role}", base)
         part.take(*[name for name in part.linears if re.search(r"\.experts?\.", name)])
+        # A router may choose among some that do nothing besides (LongCat).
         router = next(
-            (n for n, one in part.linears.items() if one.outer == count and one.inner == self.hidden), None
+            (
+                name
+                for name, one in part.linears.items()
+                if one.inner == self.hidden
+                and (
+                    one.outer == count or (count < one.outer <= 2 * count and "gate" in name.rpartition(".")[2])
+                )
+            ),
+            None,
         )
         router_bias = router is not None and part.linears[router].bias
         part.take(*filter(None, (router,)))
@@ -716,7 +785,7 @@ class _BuiltModelReader:
             (name for name, one in part.linears.items() if one.outer == 1 and one.inner == self.hidden), None
         )
         part.take(*filter(None, (gate,)))
-        shared = self._mlp(part) if part.linears else None
+        shared = shared or (self._mlp(part, "mlp.shared_expert") if part.linears else None)
         return Experts(
             count=count,
             chosen=chosen,
@@ -726,6 +795,24 @@ class _BuiltModelReader:
             router_bias=router_bias,
         )
 
+    def _stacks(self, part: _ModulePart) -> dict[str, tuple[int, ...]]:
+        """Return shapes of weights that all experts have in one, ``[experts, rows, columns]``, by name."""
+        found: dict[str, tuple[int, ...]] = {}
+        count = next((int(n) for n in map(self.value, _COUNTED) if isinstance(n, int) and n > 0), 0)
+        count = count or part.number_within(*_COUNTED)
+        for path, module in part.module.named_modules(prefix=part.name):
+            is_expert = "xpert" in path or "Expert" in type(module).__name__
+            for name, weight in module.named_parameters(recurse=False):
+                shape = tuple(weight.shape)
+                if len(shape) == _STACK and is_expert:
+                    found[f"{path}.{name}"] = shape
+                elif len(shape) == _MATRIX and is_expert and name not in ("weight", "bias") and count:
+                    # One below the other (DBRX); a bias of each is narrower than the state.
+                    rows, rest = divmod(shape[0], count)
+                    if not rest and rows > 1 and shape[1] == self.hidden:
+                        found[f"{path}.{name}"] = (count, rows, shape[1])
+        return found
+
     def _joined(self, found: _LayerParts) -> tuple[Mlp | Experts | None, list[Product]]:
         """Experts, with what every token goes to besides where that is a part of its own; what is left."""
         experts = found.mixtures[0] if found.mixtures else None
@@ -733,6 +820,13 @@ class _BuiltModelReader:
         if experts is not None and experts.shared is not None:
             largest = None
         left = [*found.products, *(one for mlp in found.mlps if mlp is not largest for one in mlp[1])]
+        if largest is not None:
+            place = "mlp" if experts is None else "mlp.shared_expert"
+            found.roles |= {role.replace("mlp", place, 1): names for role, names in largest[2].items()}
+        if experts is not None:
+            # A router that is no part of what it leads to (Gemma 4).
+            routers = [one for one in left if (one.inner, one.outer) == (self.hidden, experts.count)]
+            left = [one for one in left if one not in routers[:1]]
         own = largest[0] if largest else None
         return (own if experts is None else replace(experts, shared=experts.shared or own)), left
 
@@ -830,11 +924,24 @@ class _BuiltModelReader:
             tables=tuple(tables),
             products=tuple(products),
             encoder=encoder,
+            place=self.places["decoder" if self.translates else ""],
         )
         left = every - parameters(made)
         if abs(left) > _SLACK * every and left < 0:
             raise self.unknown("what stands around its layers")
         return replace(made, vectors=max(0, left))
+
+
+def _stacked(stacks: Mapping[str, tuple[int, ...]], hidden: int) -> tuple[int, int, bool] | None:
+    """Return how many experts some stacks are of, the width of one, and whether a projection gates it."""
+    downs = [shape for name, shape in stacks.items() if re.search(r"down|w2|output", name)]
+    ups = [shape for name, shape in stacks.items() if not re.search(r"down|w2|output", name)]
+    if not downs or not ups:
+        return None
+    count, *sides = downs[0]
+    inner = sides[0] if sides[1] == hidden else sides[1]
+    # Stacks of ups and downs differ in length where some experts do nothing (LongCat).
+    return count, inner, sum(shape[1] * shape[2] for shape in ups) == 2 * inner * hidden
 
 
 def _is_plain(layer: Layer) -> bool:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import log2
 from typing import Any
 
 from analyzer.generation.architecture import Architecture, Layer, Storage
@@ -79,12 +80,14 @@ _PLACES = (
     "gpt_neox.layers.{}",
 )
 _QKV = ("self_attn.qkv_proj", "self_attention.query_key_value", "attention.query_key_value", "attn.c_attn")
-_EXPERT_PLACES = ("mlp.experts.0", "block_sparse_moe.experts.0", "feed_forward.experts.0", "mlp.experts")
+_EXPERT_PLACES = ("mlp.experts", "block_sparse_moe.experts", "feed_forward.experts")
 # What a module of ours is called by other families.
 _ALIASES: Mapping[str, tuple[str, ...]] = {
     "self_attn.q_proj": (*_QKV, "attn.q_proj"),
     "self_attn.k_proj": (*_QKV, "attn.k_proj"),
     "self_attn.v_proj": (*_QKV, "attn.v_proj"),
+    # Where queries come from the state itself.
+    "self_attn.q_b_proj": ("self_attn.q_proj",),
     "self_attn.o_proj": (
         "self_attn.dense", "self_attn.out_proj", "self_attention.dense", "attention.dense", "attn.c_proj",
         "attn.out_proj",
@@ -97,32 +100,47 @@ _ALIASES: Mapping[str, tuple[str, ...]] = {
     "mlp.down_proj": (
         "feed_forward.down_proj", "mlp.w2", "mlp.fc2", "fc2", "mlp.c_proj", "mlp.fc_out", "mlp.dense_4h_to_h",
     ),
-    "mlp.experts.gate_up_proj": tuple(
-        f"{place}.{name}" for place in _EXPERT_PLACES for name in ("gate_proj", "gate_up_proj", "w1", "up_proj")
-    ),
-    "mlp.experts.down_proj": tuple(
-        f"{place}.{name}" for place in _EXPERT_PLACES for name in ("down_proj", "w2")
-    ),
 }  # fmt: skip
+_EXPERT_WORDS: Mapping[str, tuple[str, ...]] = {
+    "mlp.experts.gate_proj": ("gate_proj", "gate_up_proj", "w1"),
+    "mlp.experts.up_proj": ("up_proj", "gate_up_proj", "w3", "v1"),
+    "mlp.experts.down_proj": ("down_proj", "w2"),
+}
 _SHARED = ("mlp.shared_experts", "feed_forward.shared_expert")
 
 
-def names_of(role: str, layer: int) -> tuple[str, ...]:
+def names_of(
+    role: str,
+    layer: int,
+    names: Mapping[str, tuple[str, ...]] | None = None,
+    places: Sequence[str] = _PLACES,
+) -> tuple[str, ...]:
     """Return the names under which a module of a layer may stand in a file.
 
     Args:
         role: Its name within the layer, as this package's steps have it.
         layer: The layer's number.
+        names: What the family calls modules, by role; None or empty where they have the usual names.
+        places: What its layers may be called.
     """
-    others = _ALIASES.get(role, ())
-    if role.startswith("mlp.shared_expert."):
-        others = tuple(role.replace("mlp.shared_expert", place, 1) for place in _SHARED)
-        others += ("shared_mlp.output_linear" if role.endswith("down_proj") else "shared_mlp.input_linear",)
+    own = (names or {}).get(role)
+    within: tuple[str, ...]
+    if role in _EXPERT_WORDS:
+        # A mixture's own name is none of a published file, where its experts are modules of their own.
+        own = own or _EXPERT_PLACES
+        # Those of transformers' usual name have other ones in files of before.
+        known = (*own, *_EXPERT_PLACES) if set(own) & set(_EXPERT_PLACES) else own
+        mixtures = [f"{place}{one}" for place in known for one in (".0", "")]
+        within = tuple(f"{mixture}.{word}" for mixture in mixtures for word in _EXPERT_WORDS[role])
+    elif own is not None:
+        within = own
+    elif role.startswith("mlp.shared_expert."):
+        within = (role, *(role.replace("mlp.shared_expert", place, 1) for place in _SHARED))
     elif role.startswith("mixer."):
-        others = (role.replace("mixer.", "mamba.", 1),)
-    # A mixture's own name is none of a published file, where its experts are modules of their own.
-    within = others if role.startswith("mlp.experts.") else (role, *others)
-    return tuple(f"{place.format(layer)}.{name}" for place in _PLACES for name in within)
+        within = (role, role.replace("mixer.", "mamba.", 1))
+    else:
+        within = (role, *_ALIASES.get(role, ()))
+    return tuple(f"{place.format(layer)}.{name}" for place in places for name in within)
 
 
 def _covers(patterns: tuple[str, ...], name: str) -> bool:
@@ -188,7 +206,7 @@ def _bits(value: object, key: str = "bits") -> int:
     return value
 
 
-_LEAST_BITS, _MOST_BITS = 2, 8
+_LEAST_BITS, _MOST_BITS = 1, 8
 
 
 def _packed(section: Config, *, group: int, meta: int = 16, zero: int | None = None) -> Storage:
@@ -344,6 +362,8 @@ def _auto_round(section: Config) -> Quantisation:
 
 def _bitsandbytes(section: Config) -> Quantisation:
     rules = _but(section, "llm_int8_skip_modules", "modules_to_not_convert")
+    if section.get("load_in_8bit") is True and section.get("load_in_4bit") is True:
+        raise _wrong("load_in_8bit", True)
     if section.get("load_in_8bit") is True or section.get("_load_in_8bit") is True:
         return Quantisation(default=Storage(bits=8, block=0, scale_bits=32), rules=rules)
     if section.get("load_in_4bit") is not True and section.get("_load_in_4bit") is not True:
@@ -355,6 +375,9 @@ def _bitsandbytes(section: Config) -> Quantisation:
 
 def _compressed(section: Config) -> Quantisation:
     groups = section.get("config_groups")
+    if groups == {} and isinstance(section.get("kv_cache_scheme"), Mapping):
+        # The cache alone is quantised.
+        return Quantisation(default=None)
     if not isinstance(groups, Mapping) or not groups:
         raise _unknown_way(section)
     rules, default, head, embedding, unknown = list(_but(section)), None, False, False, []
@@ -464,9 +487,16 @@ def _mxfp4(section: Config) -> Quantisation:
 
 
 def _awq(section: Config) -> Quantisation:
-    bits = section.get("bits", section.get("w_bit", 4))
-    group = section.get("group_size", section.get("q_group_size", 128))
+    bits = _either(section, "bits", "w_bit", 4)
+    group = _either(section, "group_size", "q_group_size", 128)
     return Quantisation(default=_packed({"bits": bits, "group_size": group}, group=128), rules=_but(section))
+
+
+def _either(section: Config, key: str, other: str, default: object) -> object:
+    """Return what stands under one of two keys; what stands under both has to be the same."""
+    if key in section and other in section and section[key] != section[other]:
+        raise _wrong(other, section[other])
+    return section.get(key, section.get(other, default))
 
 
 def _hqq(section: Config) -> Quantisation:
@@ -593,6 +623,76 @@ def _metal(section: Config) -> Quantisation:
     return Quantisation(default=_packed({"bits": 4, **section}, group=64, zero=16), rules=_but(section))
 
 
+def _aqlm(section: Config) -> Quantisation:
+    """Groups of weights as sums of vectors out of tables, with a scale for each row (aqlm/inference.py)."""
+    given = ("num_codebooks", "nbits_per_codebook", "in_group_size", "out_group_size")
+    tables, width, inner, outer = (
+        _between(section.get(key, usual), key, 1, most)
+        for key, usual, most in zip(given, (1, 16, 8, 1), (64, 20, 64, 64), strict=True)
+    )
+    group = inner * outer
+    made = Storage(bits=tables * width / group, block=0, table=tables * 2**width * group)
+    return Quantisation(default=made, rules=_but(section, "linear_weights_not_to_quantize", *_SKIPPED))
+
+
+def _between(value: object, key: str, least: int, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise _wrong(key, value)
+    return value
+
+
+def _vptq(section: Config) -> Quantisation:
+    """Vectors out of two tables, the second of what the first leaves (vptq/layers/vqlinear.py)."""
+
+    def read(values: Config) -> Storage:
+        # Of the outliers and the others, those of the others.
+        length, *sizes = (
+            value[-1] if isinstance(value, list) and value else value
+            for value in map(values.get, ("vector_lens", "num_centroids", "num_res_centroids"))
+        )
+        length = _between(length, "vector_lens", 1, 64)
+        groups = _between(values.get("group_num", 1), "group_num", 1, 2**12)
+        used = [_between(size, "num_centroids", 2, 2**20) for size in sizes if size not in (None, 0, -1)]
+        if not used:
+            raise _wrong("num_centroids", sizes[0])
+        bits = sum(map(log2, used)) / length
+        return Storage(bits=bits, block=0, block_rows=0, table=groups * sum(used) * length)
+
+    rules = _named(section, "config_for_layers", read)
+    if not rules:
+        raise _unknown_way(section)
+    return Quantisation(default=None, rules=rules)
+
+
+def _exllama(section: Config) -> Quantisation:
+    # Bits of a weight are a mean in which all else is counted (exllamav2/conversion, exllamav3/conversion).
+    def read(key: str) -> Storage:
+        bits = section.get(key)
+        if isinstance(bits, bool) or not isinstance(bits, int | float) or not 1 <= bits <= _MOST_BITS:
+            raise _wrong(key, bits)
+        return Storage(bits=bits, block=0, block_rows=0)
+
+    rules = (StorageRule(patterns=(HEAD,), storage=read("head_bits")),) if "head_bits" in section else ()
+    return Quantisation(default=read("bits"), rules=rules)
+
+
+def _bitnet(section: Config) -> Quantisation:
+    # Four values a byte and one scale (transformers/integrations/bitnet.py), or floats until they are read.
+    packed = Storage(bits=2, block=0, block_rows=0)
+    online = section.get("quantization_mode") == "online"
+    return Quantisation(default=None if online else packed, rules=_but(section))
+
+
+def _higgs(section: Config) -> Quantisation:
+    made = _packed({"bits": 4, **section}, group=256, zero=0)
+    width = int(made.bits) * _between(section.get("p", 2), "p", 1, 2)
+    return Quantisation(default=replace(made, table=2**width * 2), rules=_but(section))
+
+
+def _experts_as(storage: Storage) -> Callable[[Config], Quantisation]:
+    return lambda section: Quantisation(default=storage, rules=_but(section), experts_only=True)
+
+
 def _all_as(storage: Storage) -> Callable[[Config], Quantisation]:
     return lambda section: Quantisation(default=storage, rules=_but(section))
 
@@ -602,28 +702,43 @@ def _fp_quant(section: Config) -> Quantisation:
     return Quantisation(default=narrow, rules=_but(section))
 
 
+_FP8_ROWS = replace(_PER_TENSOR, block_rows=1)
+_INT8_ROWS = Storage(bits=8, block=0, scale_bits=32)
 _METHODS: Mapping[str, Callable[[Config], Quantisation]] = {
+    "aqlm": _aqlm,
     "auto-round": _auto_round,
     "intel/auto-round": _auto_round,
     "awq": _awq,
+    "awq_marlin": _awq,
+    "bitnet": _bitnet,
     "bitsandbytes": _bitsandbytes,
     "compressed-tensors": _compressed,
     "eetq": _all_as(Storage(bits=8, block=0)),
-    "fbgemm_fp8": _all_as(replace(_PER_TENSOR, block_rows=1)),
+    "exl2": _exllama,
+    "exl3": _exllama,
+    "experts_int8": _experts_as(_INT8_ROWS),
+    "fbgemm_fp8": _all_as(_FP8_ROWS),
     "fouroversix": _all_as(_NVFP4),
     "fp8": _fp8,
     "fp_quant": _fp_quant,
     "gptq": _gptq,
+    "gptq_marlin": _gptq,
     "gptqmodel": _gptq,
+    "higgs": _higgs,
     "hqq": _hqq,
     "metal": _metal,
     "modelopt": _modelopt,
     "modelopt_fp4": _modelopt,
     "mxfp4": _mxfp4,
+    "mxfp8": _all_as(_MXFP8),
     "nvfp4": _all_as(_NVFP4),
+    "ptpc_fp8": _all_as(_FP8_ROWS),
     "quanto": _quanto,
     "quark": _quark,
     "torchao": _torchao,
+    "vptq": _vptq,
+    "w8a8_fp8": _all_as(_FP8_ROWS),
+    "w8a8_int8": _all_as(_INT8_ROWS),
 }
 # What says nothing of how weights are stored: of activations, of the cache, of how they were made and are run.
 _BESIDE = frozenset(
@@ -632,32 +747,35 @@ _BESIDE = frozenset(
     activation_scale_rule activation_scale_ub activation_scheme activations adapter algo_config amp
     autoround_version axis backend backward_dtype batch_dim batch_size block_name_to_quantize
     bnb_4bit_compute_dtype bnb_4bit_quant_storage bnb_4bit_quant_type bnb_4bit_use_double_quant
-    cache_block_outputs calibration checkpoint_format damp_auto_increment damp_percent dataset dequantize
-    desc_act device_map do_fuse dtype enable_minmax_tuning enable_norm_bias_tuning enable_quanted_input
-    enable_torch_compile exllama_config export failsafe fmt format forward_method fuse_max_seq_len
-    global_compression_ratio gptq_version gradient_accumulate_steps gradient_dtype gradient_scale_rule
-    hadamard_group_size has_zero_point hyp is_marlin_format iters keep_master_weights
-    kv_cache_post_rope_config kv_cache_quant_algo kv_cache_quant_config kv_cache_scheme
-    llm_int8_enable_fp32_cpu_offload llm_int8_has_fp16_weight llm_int8_threshold lm_head_config
-    low_cpu_mem_usage low_gpu_mem_usage lr matmul_backend max_input_length meta minmax_lr mock_quantization
+    cache_block_outputs cache_examples_on_gpu calib_data calibration checkpoint_format damp_auto_increment
+    damp_percent dataset dequantize desc_act device_map do_fuse dtype enable_minmax_tuning
+    enable_norm_bias_tuning enable_quanted_input enable_torch_compile exllama_config export failsafe fmt
+    format forward_method fuse_max_seq_len global_compression_ratio gptq_version gradient_accumulate_steps
+    gradient_dtype gradient_scale_rule hadamard_group_size hadamard_size has_zero_point hyp
+    inject_fused_attention is_marlin_format iters keep_master_weights kv_cache_post_rope_config
+    kv_cache_quant_algo kv_cache_quant_config kv_cache_scheme linear_class llm_int8_enable_fp32_cpu_offload
+    llm_int8_has_fp16_weight llm_int8_threshold lm_head_config low_cpu_mem_usage low_gpu_mem_usage lr
+    matmul_backend max_input_length meta minmax_lr mock_quantization model_file_base_name model_name_or_path
     model_seqlen module_name_preceding_first_block modules_to_fuse not_use_best_mse nsamples offload_meta
-    output_dtype pack_dtype packing_format pad_token_id producer provider_version pseudoquantization
-    quant_block_list quant_method quant_mode quantization_status quantize_backend quantizer regex_config
-    rotation run_compressed scale_dtype scale_fmt scale_rule seqlen softmax_quant_spec static_groups
-    store_master_weights super_bits super_group_size super_sym supported_types sym to_quant_block_names
-    tokenizer tp_plan transform_config transform_init true_sequential truncate untie_embedding_weights
-    use_cuda_fp16 use_exllama use_kernels uuid version view_as_float weight_dtype weight_only
-    weight_scale_2d weight_scale_rule zero_point
+    output_dtype pack_dtype packing_format pad_token_id pre_quant_scale producer provider_version
+    pseudoquantization quant_block_list quant_method quant_mode quantization_status quantize_backend
+    quantizer regex_config rms_norm_eps rotation run_compressed scale_dtype scale_fmt scale_rule seqlen
+    softmax_quant_spec static_groups store_master_weights super_bits super_group_size super_sym
+    supported_types sym to_quant_block_names tokenizer tp_plan transform_config transform_init
+    true_sequential truncate tune_metadata untie_embedding_weights use_cuda_fp16 use_exllama use_kernels
+    use_rms_norm use_triton uuid version view_as_float weight_dtype weight_only weight_scale_2d
+    weight_scale_rule zero_point
     """.split()  # noqa: SIM905
 )  # fmt: skip
 _READ = frozenset(
     """
-    _load_in_4bit _load_in_8bit bits config_groups data_type dynamic dynamic_config expert_dtype
-    extra_config forward_dtype global_quant_config group_size include_input_output_embeddings
-    layer_quant_config llm_int8_skip_modules lm_head load_in_4bit load_in_8bit mode
-    modules_in_block_to_quantize modules_to_convert nbits q_group_size quant_algo quant_config quant_type
-    quant_type_kwargs quantization quantized_layers skip_modules sparsity_config targets w_bit
-    weight_block_size weights
+    _load_in_4bit _load_in_8bit bits config_for_layers config_groups data_type dynamic dynamic_config
+    expert_dtype extra_config forward_dtype global_quant_config group_size head_bits in_group_size
+    include_input_output_embeddings layer_quant_config linear_weights_not_to_quantize llm_int8_skip_modules
+    lm_head load_in_4bit load_in_8bit mode modules_in_block_to_quantize modules_to_convert nbits
+    nbits_per_codebook num_codebooks out_group_size p q_group_size quant_algo quant_config quant_type
+    quant_type_kwargs quantization quantization_mode quantized_layers skip_modules sparsity_config targets
+    w_bit weight_block_size weights
     """.split()  # noqa: SIM905
 ).union(_SKIPPED)  # fmt: skip
 
@@ -686,24 +804,15 @@ def quantisation_of(config: Config) -> Quantisation | None:
     strange = sorted(
         key for key in set(section) - _BESIDE - _READ - named if section[key] not in (None, False, [], {})
     )
-    _check_widths(found)
     return replace(found, unknown=(*found.unknown, *map(str, strange)))
 
 
-def _check_widths(found: Quantisation) -> None:
-    """Raise where most weights would be of a width that no step can have."""
-    storages = [found.default, *(rule.storage for rule in found.rules)]
-    known = [one.bits for one in storages if one is not None]
-    if known and not any(bits in (_FOUR, _EIGHT) for bits in known):
-        widths = listed(sorted({str(one) for one in known}))
-        raise refusal(
-            f"the weights are stored in a way that is not known: in {widths} bits",
-            hint="known are 4 and 8 bits, and others where some modules alone have them",
-        )
-
-
 def _section_of(config: Config) -> Any:
-    part, section = config.get("text_config"), config.get("quantization_config")
+    # The first releases of llm-compressor wrote the other key.
+    part, section = (
+        config.get("text_config"),
+        config.get("quantization_config", config.get("compression_config")),
+    )
     return part.get("quantization_config") if section is None and isinstance(part, Mapping) else section
 
 
@@ -718,7 +827,7 @@ def _unknown_way(section: object) -> Exception:
     method = section.get("quant_method") if isinstance(section, Mapping) else section
     return refusal(
         f"the weights are stored in a way that is not known: {printable(str(method))[:40]}",
-        hint=f"known are {', '.join(_METHODS)}, of 4 and 8 bits",
+        hint=f"known are {', '.join(_METHODS)}",
     )
 
 
@@ -741,21 +850,23 @@ class StoredModel:
 def stored(architecture: Architecture, quantisation: Quantisation) -> StoredModel:
     """Return the architecture with the storage of each of its matrices."""
     elements: dict[Storage, int] = {}
-    layers = tuple(
-        _layer(layer, number, architecture, quantisation, elements)
-        for number, layer in enumerate(architecture.layers)
-    )
-    encoder = architecture.encoder
-    if encoder is not None:
-        below = tuple(
-            _layer(layer, number, architecture, quantisation, elements)
-            for number, layer in enumerate(encoder.layers)
+    encoder, place = architecture.encoder, f"{architecture.place}.{{}}"
+    places = _PLACES if not architecture.place else (place,) if encoder is not None else (place, *_PLACES)
+
+    def of_all(layers: Sequence[Layer], places: Sequence[str]) -> tuple[Layer, ...]:
+        return tuple(
+            _layer(layer, number, architecture, quantisation, elements, places)
+            for number, layer in enumerate(layers)
         )
-        encoder = replace(encoder, layers=below)
+
+    layers = of_all(architecture.layers, places)
+    if encoder is not None:
+        encoder = replace(encoder, layers=of_all(encoder.layers, (f"{encoder.place}.{{}}",)))
     around = []
     table = architecture.vocabulary * (architecture.embedding_size or architecture.hidden)
-    # A tied head is the embedding, which stays as it is: both would have to be read.
-    for name in () if architecture.tied else (HEAD, EMBEDDING):
+    # A tied head is the embedding, which is quantised where the file says so of the embedding itself.
+    named = quantisation.embedding or any(EMBEDDING in rule.patterns for rule in quantisation.rules)
+    for name in ((EMBEDDING,) if named else ()) if architecture.tied else (HEAD, EMBEDDING):
         storage = quantisation.storage((name, f"language_model.{name}"))
         if storage is not None:
             around.append((name, storage))
@@ -783,10 +894,11 @@ def _layer(
     architecture: Architecture,
     quantisation: Quantisation,
     elements: dict[Storage, int],
+    places: Sequence[str],
 ) -> Layer:
-    found = []
+    found, names = [], dict(layer.names)
     for role, size in products(layer, architecture):
-        storage = quantisation.storage(names_of(role, number))
+        storage = quantisation.storage(names_of(role, number, names, places))
         if storage is not None:
             found.append((role, storage))
             elements[storage] = elements.get(storage, 0) + size

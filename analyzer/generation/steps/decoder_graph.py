@@ -160,7 +160,7 @@ def _looked_up(writer: StepWriter, ids: Tensor, shape: tuple[int, int, int]) -> 
     table = writer.weight("model.embed_tokens.weight", (rows, ceil(width * storage.bits / _BYTE)), "uint8")
     scales = writer.scales("model.embed_tokens", storage, (), rows, width)
     return writer.microsoft(
-        "GatherBlockQuantized", [table, ids, *scales], shape, bits=storage.bits, gather_axis=0,
+        "GatherBlockQuantized", [table, ids, *scales], shape, bits=ceil(storage.bits), gather_axis=0,
         quantize_axis=1, block_size=storage.block or width,
     )  # fmt: skip
 
@@ -175,7 +175,9 @@ def _head(writer: StepWriter, state: Tensor) -> None:
         state = writer.linear("lm_head.project_out", state, model.embedding_size)
     *rows, width = shape_of(state)
     columns = writer.share(model.vocabulary)
-    if model.tied:
+    if model.tied and writer.types.own is not None and writer.storage("model.embed_tokens") is not None:
+        logits = writer.linear("model.embed_tokens", state, columns)
+    elif model.tied:
         # The embedding itself, read the other way round: what is tied is held once.
         table = writer.weight("model.embed_tokens.weight", (columns, width))
         inputs = [state, table]
@@ -311,26 +313,29 @@ def _mixture(writer: StepWriter, experts: Experts, name: str, flat: Tensor, scor
         # Columns of gate and value take turns: all that the CPU's kernel can read
         # (onnxruntime/contrib_ops/cpu/moe/moe_cpu.cc).
         attributes["swiglu_fusion"] = 1
+    up, down, gate = (writer.storage(f"{name}.{role}_proj") for role in ("up", "down", "gate"))
+    parts = [("fc1", up, first, hidden), ("fc2", down, hidden, inner)]
+    if experts.expert.gated and gate != up:
+        # Gates that are stored in another way are a weight of their own.
+        attributes.pop("swiglu_fusion")
+        parts = [("fc1", gate, inner, hidden), parts[1], ("fc3", up, inner, hidden)]
     biases = [
-        writer.weight(f"{name}.{part}.bias", (count, width)) if experts.expert.bias else None
-        for part, width in (("fc1", first), ("fc2", hidden))
+        writer.weight(f"{name}.{part}.bias", (count, outer)) if experts.expert.bias else None
+        for part, _, outer, _ in parts
     ]
-    storages = [writer.storage(f"{name}.{part}") for part in ("gate_up_proj", "down_proj")]
-    parts = (("fc1", storages[0], first, hidden), ("fc2", storages[1], hidden, inner))
-    if all(storage is None or writer.is_narrow(storage) for storage in storages):
+    if all(storage is None or writer.is_narrow(storage) for _, storage, _, _ in parts):
         # [experts, in, out] (onnxruntime/core/graph/contrib_ops/contrib_defs.cc); 8-bit floats too.
-        weights = [
-            writer.weight(f"{name}.{part}.weight", (count, depth, outer), "float8e4m3fn" if storage else "")
-            for part, storage, outer, depth in parts
-        ]
-        inputs = [flat, scores, weights[0], biases[0], weights[1], biases[1]]
-        if storages[0] is not None and storages[0].block:
-            attributes["block_size"] = storages[0].block
+        inputs: list[Tensor | None] = [flat, scores]
+        for (part, storage, outer, depth), bias in zip(parts, biases, strict=True):
+            kept = "float8e4m3fn" if storage else ""
+            inputs += [writer.weight(f"{name}.{part}.weight", (count, depth, outer), kept), bias]
+        if up is not None and up.block:
+            attributes["block_size"] = up.block
         return writer.microsoft("MoE", inputs, (rows, hidden), **attributes)
     packed: list[Tensor | None] = []
     zeros: list[Tensor | None] = []
-    # One width for both, as the operator has it: what stays as floats is 16 bits wide.
-    whole = [storage or Storage(bits=_FLOAT_BITS, block=0, scale_bits=8) for storage in storages]
+    # One width for all, as the operator has it: what stays as floats is 16 bits wide.
+    whole = [storage or Storage(bits=_FLOAT_BITS, block=0, scale_bits=8) for _, storage, _, _ in parts]
     for (part, _, outer, depth), storage, bias in zip(parts, whole, biases, strict=True):
         stored = writer.weight(
             f"{name}.{part}.weight", (count, outer, ceil(depth * storage.bits / _BYTE)), "uint8"
@@ -339,15 +344,17 @@ def _mixture(writer: StepWriter, experts: Experts, name: str, flat: Tensor, scor
         packed += [stored, scales[0], bias]
         zeros.append(scales[1] if len(scales) > 1 else None)
     if any(zeros):
-        packed += [None, None, None, *zeros]
+        packed += [*[None] * (_ZEROS_AT - len(packed)), *zeros]
     return writer.microsoft(
-        "QMoE", [flat, scores, *packed], (rows, hidden), expert_weight_bits=whole[0].bits,
+        "QMoE", [flat, scores, *packed], (rows, hidden), expert_weight_bits=ceil(whole[0].bits),
         block_size=whole[0].block or hidden, **attributes,
     )  # fmt: skip
 
 
 _FLOAT_BITS = 16
 _BYTE = 8
+# Inputs of QMoE between the scores and the zero points: weights, scales and biases of three products.
+_ZEROS_AT = 9
 
 
 # The encoder.
