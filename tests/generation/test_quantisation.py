@@ -80,6 +80,8 @@ def compressed(*groups: Config, ignore: Any = ("lm_head",), **more: Any) -> Conf
 
 FP8 = {"num_bits": 8, "type": "float", "symmetric": True}
 ALL = LAYERS * (ATTENTION + MLP)
+# Rows of the seven matrices of a layer.
+OUTPUTS = HIDDEN + 2 * KEYS + HIDDEN + 2 * INNER + HIDDEN
 OF_EXPERTS = LAYERS * EXPERTS
 AWQ = {"quant_method": "awq", "bits": 4}
 SIDE = {"quant_method": "modelopt", "quant_algo": "NVFP4"}
@@ -254,9 +256,46 @@ CASES: dict[str, tuple[Any, list[tuple[float, float]]]] = {
         {"bits": 4, "group_size": 64, "lm_head": {"bits": 8, "group_size": 64}, "model.embed_tokens": False},
         [(ALL, 4 + 32 / 64), (TABLE, 8 + 32 / 64)],
     ),
+    "gptq of 3 bits": ({"quant_method": "gptq", "bits": 3, "group_size": 64}, [(ALL, 3 + 19 / 64)]),
+    "exllama, a mean": (
+        {"quant_method": "exl2", "bits": 4.5, "head_bits": 6}, [(ALL, 4.5), (TABLE, 6)],
+    ),
+    # Sums of two of 256 vectors of 8, whose tables each matrix has; a scale for each row.
+    "aqlm": (
+        {"quant_method": "aqlm", "num_codebooks": 2, "nbits_per_codebook": 8, "in_group_size": 8},
+        [(ALL, 2 + LAYERS * (OUTPUTS + 7 * 2 * 256 * 8) * 16 / ALL)],
+    ),
+    "vptq of a matrix": (
+        {"quant_method": "vptq", "config_for_layers": {
+            f"model.layers.{layer}.mlp.down_proj": {
+                "vector_lens": [-1, 8], "num_centroids": [-1, 4096], "num_res_centroids": [-1, 256],
+                "group_num": 1}
+            for layer in range(LAYERS)}},
+        [(LAYERS * MLP / 3, (12 + 8) / 8 + (4096 + 256) * 8 * 16 / (MLP / 3))],
+    ),
+    "bitnet": ({"quant_method": "bitnet"}, [(ALL, 2)]),
+    "bitnet before it is packed": ({"quant_method": "bitnet", "quantization_mode": "online"}, [(ALL, 16)]),
+    "higgs": ({"quant_method": "higgs", "bits": 4, "p": 2, "group_size": 256}, [(ALL, 4 + 16 / 256)]),
+    "w8a8": ({"quant_method": "w8a8_int8"}, [(ALL, 8 + LAYERS * OUTPUTS * 32 / ALL)]),
+    "mxfp8": ({"quant_method": "mxfp8"}, [(ALL, 8 + 8 / 32)]),
+    "as an engine calls it": (
+        {"quant_method": "gptq_marlin", "bits": 4, "group_size": 64}, [(ALL, 4 + 20 / 64)],
+    ),
+    "awq by its own keys": (
+        {"quant_method": "awq", "w_bit": 4, "q_group_size": 64, "zero_point": True, "version": "GEMV"},
+        [(ALL, 4 + 20 / 64)],
+    ),
 }  # fmt: skip
 
 OF_MIXTURES: dict[str, tuple[Any, list[tuple[float, float]]]] = {
+    "experts in rows of 8 bits": (
+        {"quant_method": "experts_int8"},
+        [(OF_EXPERTS, 8 + LAYERS * 16 * (2 * 512 + HIDDEN) * 32 / OF_EXPERTS)],
+    ),
+    # Gates that are stored in another way than what they gate.
+    "two parts of three": (
+        compressed(group(4, 32, [r"re:.*experts\..*\.(up|down)_proj$"])), [(OF_EXPERTS * 2 / 3, 4 + 16 / 32)],
+    ),
     "all but routers": (
         compressed(group(4, 32), ignore=["lm_head", "re:.*mlp.gate$"]),
         [(LAYERS * (EXPERTS + ATTENTION), 4 + 16 / 32)],
@@ -469,9 +508,6 @@ def test_a_key_that_is_not_understood_is_named_and_widens_the_interval() -> None
         {"quant_method": "spqr", "bits": 3},
         {"quant_method": "aqlm", "nbits_per_codebook": 64},
         {"quant_method": "vptq", "config_for_layers": {}},
-        # Keys that contradict each other.
-        {"quant_method": "bitsandbytes", "load_in_4bit": True, "load_in_8bit": True},
-        {"quant_method": "awq", "bits": 4, "w_bit": 8, "group_size": 128},
         "awq",
         {"quant_method": "compressed-tensors"},
         {},
@@ -493,6 +529,18 @@ def test_weights_stored_in_another_way_are_refused(told: object) -> None:
     with pytest.raises(UsageError) as refused:
         quantisation_of({"quantization_config": told})
     assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"quant_method": "bitsandbytes", "load_in_4bit": True, "load_in_8bit": True},
+        {"quant_method": "awq", "bits": 4, "w_bit": 8, "group_size": 128},
+    ],
+)
+def test_keys_that_contradict_each_other_are_both_named(told: Config) -> None:
+    with pytest.raises(UsageError, match="contradict each other"):
+        quantisation_of({"quantization_config": told})
 
 
 def test_the_text_part_of_a_model_that_sees_is_read() -> None:

@@ -363,7 +363,7 @@ def _auto_round(section: Config) -> Quantisation:
 def _bitsandbytes(section: Config) -> Quantisation:
     rules = _but(section, "llm_int8_skip_modules", "modules_to_not_convert")
     if section.get("load_in_8bit") is True and section.get("load_in_4bit") is True:
-        raise _wrong("load_in_8bit", True)
+        raise _contrary("load_in_4bit", "load_in_8bit")
     if section.get("load_in_8bit") is True or section.get("_load_in_8bit") is True:
         return Quantisation(default=Storage(bits=8, block=0, scale_bits=32), rules=rules)
     if section.get("load_in_4bit") is not True and section.get("_load_in_4bit") is not True:
@@ -495,7 +495,7 @@ def _awq(section: Config) -> Quantisation:
 def _either(section: Config, key: str, other: str, default: object) -> object:
     """Return what stands under one of two keys; what stands under both has to be the same."""
     if key in section and other in section and section[key] != section[other]:
-        raise _wrong(other, section[other])
+        raise _contrary(key, other)
     return section.get(key, section.get(other, default))
 
 
@@ -820,6 +820,13 @@ def _wrong(key: str, value: object) -> Exception:
     return refusal(
         f"`{key}` of the `quantization_config` is not known: {printable(repr(value))[:60]}",
         hint="compare it with the config.json that the model was published with",
+    )
+
+
+def _contrary(key: str, other: str) -> Exception:
+    return refusal(
+        f"`{key}` and `{other}` of the `quantization_config` contradict each other",
+        hint="leave one of them out",
     )
 
 
