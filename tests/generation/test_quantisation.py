@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -425,6 +426,21 @@ def test_patterns_are_of_the_names_that_the_family_has(case: str) -> None:
     left_out = compressed(rows, ignore=("lm_head", pattern))
     # A byte more of each element that stays as it is, less the scales.
     assert size_of(left_out, base) - size_of(compressed(rows), base) == pytest.approx(elements, rel=0.02)
+
+
+def test_a_rule_for_every_module_is_read_in_time() -> None:
+    # AutoRound writes one for each: half a minute before names were taken apart once for all rules.
+    names = [f"model.layers.{layer}.self_attn.{one}_proj" for layer in range(48) for one in "qkvo"]
+    names += [f"model.layers.{layer}.mlp.{one}_proj" for layer in range(48) for one in ("gate", "up", "down")]
+    own = {name: {"bits": 8, "group_size": 64} for name in names}
+    found = quantisation_of({"quantization_config": {"quant_method": "auto-round", "extra_config": own}})
+    assert found is not None
+    begun = time.process_time()
+    for layer in range(48):
+        storage = found.storage(names_of("mlp.down_proj", layer))
+        assert storage is not None
+        assert storage.bits == 8
+    assert time.process_time() - begun < 2
 
 
 def test_a_file_that_quantises_the_cache_alone_has_whole_weights() -> None:

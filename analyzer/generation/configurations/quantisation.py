@@ -55,8 +55,10 @@ class Quantisation:
     def storage(self, names: Iterable[str]) -> Storage | None:
         """Return how the module that has one of these names is stored; None where its floats are."""
         names = tuple(names)
+        sections = {section for name in names for section in _sections(name)}
         for rule in self.rules:
-            if any(_covers(rule.patterns, name) for name in names):
+            plain, regular = _sorted(rule.patterns)
+            if not plain.isdisjoint(sections) or any(one.match(name) for one in regular for name in names):
                 return rule.storage
         if HEAD in names:
             return self.default if self.head else None
@@ -143,19 +145,15 @@ def names_of(
     return tuple(f"{place.format(layer)}.{name}" for place in places for name in within)
 
 
-def _covers(patterns: tuple[str, ...], name: str) -> bool:
-    plain, regular = _sorted(patterns)
+def _sections(name: str) -> list[str]:
+    """Return a path and every part of it of whole names."""
     parts = name.split(".")
-    if plain and any(
-        ".".join(parts[start:end]) in plain
-        for start in range(len(parts))
-        for end in range(start + 1, len(parts) + 1)
-    ):
-        return True
-    return any(pattern.match(name) for pattern in regular)
+    ends = range(1, len(parts) + 1)
+    return [".".join(parts[start:end]) for end in ends for start in range(end)]
 
 
-@lru_cache(maxsize=256)
+# A file may have a rule for each of some thousand modules.
+@lru_cache(maxsize=2**14)
 def _sorted(patterns: tuple[str, ...]) -> tuple[frozenset[str], tuple[re.Pattern[str], ...]]:
     """Names, whole or parts of paths; and regular expressions, which begin where a name begins."""
     plain, regular = set(), []
