@@ -14,7 +14,15 @@ from analyzer.operators import NHWC_DOMAIN, TreeSums, does_no_work
 from analyzer.prediction.cached_attention import cached_pieces
 from analyzer.prediction.expert_pieces import experts_on_cpu
 from analyzer.prediction.irregular_pieces import boxes, determinants, elements_of, indexed, transforms, value_of
-from analyzer.prediction.loop_variants import KEPT_RUNS, SIGNED_FIRST, kept_run, transposing, variant, width_of
+from analyzer.prediction.loop_variants import (
+    KEPT_RUNS,
+    SIGNED_FIRST,
+    kept_run,
+    reduced_order,
+    transposing,
+    variant,
+    width_of,
+)
 from analyzer.prediction.text_pieces import ON_TEXTS, gram_pieces, text_pieces
 from analyzer.prediction.work_item import FLOAT_BYTES, Kind, Piece
 from analyzer.training_operators import definition, is_defined
@@ -197,8 +205,14 @@ def _vector(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
             return [replace(base, kind=Kind.MOVE, elements=whole, rows=whole / run if run else 1.0)]
         # A gather copies runs of the table's elements behind the axis.
         run = math.prod(table[axis % len(table) + 1 :]) if node.op_type == "Gather" and table else 0
-        if base.op == KEPT_RUNS and table:
-            run = kept_run(node, table)
+        if node.op_type == "Transpose" and table:
+            run = kept_run(node, table) if base.op in (KEPT_RUNS, "TransposeHeads") else 0
+            if base.op == "TransposeHeads" and run > _SHORT_RUN:
+                run = 0
+            if base.width > 1:
+                base = replace(base, spread=max(base.spread, _SPREAD_OF_WIDE))
+        if node.op_type == "Slice" and base.op == "Slice":
+            run = _sliced_run(table, _dims(node.output(0)))
         if node.op_type in ("Tile", "Pad") and table:
             run = _copied_run(node, table)
         return [replace(base, kind=Kind.MOVE, rows=max(1.0, base.elements / run) if run else 1.0)]
@@ -218,18 +232,30 @@ def _vector(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
         source = node.input(0)
         inner = float(source.elements or 0) if source is not None else 0.0
         rows = max(base.elements, 1.0)
+        order = reduced_order(node) if node.op_type.startswith("Reduce") else ""
+        wide = order in ("KRK", "RKR")
+        added = []
+        if order == "RK" and base.op.startswith(("ReduceSum", "ReduceMean", "ReduceMax")):
+            # Row after row is added to the sums, however short it is.
+            added = [Piece(kind=Kind.VECTOR, op="ReducedRow", elements=inner / rows)]
         return [
+            *added,
             replace(
                 base,
+                spread=max(base.spread, _SPREAD_OF_MIDDLES) if wide else base.spread,
                 kind=Kind.REDUCE,
                 elements=inner,
                 rows=rows,
                 row=inner / rows,
                 batch=_slices(node),
                 stride=_apart(node),
-            )
+            ),
         ]
     return [base]
+
+
+# The loop of an axis in the middle depends on the sizes of all three.
+_SPREAD_OF_MIDDLES = 3.4
 
 
 def _copied_run(node: Node, sizes: tuple[int, ...]) -> int:
@@ -264,6 +290,20 @@ def _of_many(node: Node, base: Piece) -> Piece:
         runs = len(parts) * math.prod(shape[: axis % len(shape)])
         moved.rows, moved.row = float(runs), whole / max(1, runs)
     return moved
+
+
+# A probe's runs are of 64 elements; elements of 64 bits fill a set of the first cache at other sizes.
+_SHORT_RUN, _SPREAD_OF_WIDE = 32, 3.6
+
+
+def _sliced_run(sizes: tuple[int, ...] | None, results: tuple[int, ...] | None) -> int:
+    """Elements that a Slice copies at once: all from the last axis on that is cut."""
+    run = 1
+    for size, result in zip(reversed(sizes or ()), reversed(results or ()), strict=False):
+        run *= result
+        if size != result:
+            break
+    return run
 
 
 _SEARCHES = frozenset({"NonZero", "Unique", "Compress"})
@@ -355,12 +395,20 @@ def _matmul(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     lead, many = math.prod(left[:-2]), math.prod(right[:-2])
     # One product over all rows where the second operand has no batch of its own.
     batch, m = (1, m * lead) if many <= 1 else (_products(left[:-2], right[:-2]), m)
+    if len(right) == 1 and len(left) > 1 and node.op_type == "MatMul" and base.op == node.op_type:
+        # Each row is a product of its own (core/providers/cpu/math/matmul_helper.h, rows as a batch).
+        rows = float(m * lead)
+        return [_shaped(base, kind=Kind.VECTOR, op="ProductWithVector", elements=rows * (k + _OF_A_PRODUCT))]
     product = _shaped(base, kind=Kind.MATMUL, batch=float(batch), m=float(m), n=float(n), k=float(k))
     if product.op == "MatMulFloat64" and m == 1:
         product.op = "MatVecFloat64"
     if product.op != SIGNED_FIRST:
         return [product]
     return [product, Piece(kind=Kind.VECTOR, op="PackSigned", elements=float(batch * n * k))]
+
+
+# What a call takes of MLAS, in multiplications of a row by a vector.
+_OF_A_PRODUCT = 40.0
 
 
 def _packed_product(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
@@ -385,9 +433,15 @@ def _quantize(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     """QuantizeLinear: to 8-bit floats row by row; to integers an elementwise operator as others."""
     out = node.output(0)
     if out is None or out.dtype.name not in _NARROW_FLOATS:
-        return []
+        scale = node.input(1)
+        many = scale is not None and elements_of(scale) > 1
+        return [replace(base, spread=max(base.spread, _SPREAD_OF_SCALES))] if many else []
     shape = _dims(out) or (1,)
     return [replace(base, rows=float(math.prod(shape[:-1])), narrow=1.0)]
+
+
+# Runs of one scale are short or long; a probe has one scale.
+_SPREAD_OF_SCALES = 5.0
 
 
 def _products(left: tuple[int, ...], right: tuple[int, ...]) -> int:
@@ -474,7 +528,7 @@ def _einsum(node: Node, cost: Cost, base: Piece) -> list[Piece]:
              for name, size in zip(one, shape or (), strict=True)}  # fmt: skip
     if len(operands) == 1:
         if len(set(operands[0])) < len(operands[0]):  # a diagonal
-            return [replace(base, kind=Kind.MOVE)]
+            return [replace(base, kind=Kind.MOVE, read=base.written)]
         kept = [name for name in dict.fromkeys(operands[0]) if name in result]
         total = replace(base, kind=Kind.REDUCE, elements=elements_of(node.input(0)))
         if kept == list(result):
@@ -524,8 +578,13 @@ def _conv_transpose(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
             k=float(weight[0] // group),
             taps=float(taps),
             spatial=float(spatial),
+            spread=_OF_ONE_POSITION if spatial == 1 else base.spread,
         )
     ]
+
+
+# A transposed convolution of one position reads all of its weights for one column: 4 times as long as a product.
+_OF_ONE_POSITION = 4.5
 
 
 def _rows(kind: Kind, base: Piece, length: int) -> list[Piece]:
@@ -538,8 +597,11 @@ def _norm(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     shape = _dims(node.input(0))
     if not shape:
         return []
-    if node.op_type in ("InstanceNormalization", "MeanVarianceNormalization"):
+    if node.op_type == "InstanceNormalization":
         length = math.prod(shape[2:])
+    elif node.op_type == "MeanVarianceNormalization":
+        axes = {int(axis) % len(shape) for axis in node.attributes.get("axes", (0, 2, 3))}
+        length = math.prod(size for axis, size in enumerate(shape) if axis in axes)
     elif "Group" in node.op_type:
         groups = int(node.attributes.get("num_groups", node.attributes.get("groups", 1)))
         length = math.prod(shape[1:]) // max(1, groups)
@@ -586,6 +648,10 @@ def _pool(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     if node.attributes.get("antialias") and source is not None:
         # A filter as wide as the reduction reads every input.
         return [replace(base, kind=Kind.POOL, elements=max(base.elements, float(source.elements or 0)))]
+    if node.op_type == "MaxUnpool":  # what is read is placed among zeros
+        return [replace(base, kind=Kind.POOL, elements=elements_of(source))]
+    if node.op_type == "RoiAlign":
+        return [_aligned(node, base)]
     pool = replace(base, kind=Kind.POOL, taps=float(taps))
     if base.op != "GridSample" or source is None or not source.shape or not source.shape[1]:
         return [pool]
@@ -593,11 +659,23 @@ def _pool(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     return [pool, Piece(kind=Kind.VECTOR, op="GridSamplePlan", elements=base.elements / source.shape[1])]
 
 
+def _aligned(node: Node, base: Piece) -> Piece:
+    """RoiAlign samples each value at several places; without a ratio the boxes decide at how many."""
+    ratio = int(node.attributes.get("sampling_ratio", 0))
+    pool = replace(base, kind=Kind.POOL, taps=float(max(1, ratio or _UNKNOWN_RATIO) ** 2))
+    return pool if ratio else replace(pool, spread=_SPREAD_OF_BOXES)
+
+
+_UNKNOWN_RATIO, _SPREAD_OF_BOXES = 3, 9.0
+
+
 def _recurrent(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     """The input product of all steps at once, then one small product a step."""
     source, weight, recurrence = _dims(node.input(0)), _dims(node.input(1)), _dims(node.input(2))
     if not source or not weight or not recurrence or len(source) != 3 or len(recurrence) != 3:
         return []
+    if node.op_type == "RNN":  # a calibration has one size of state
+        base = replace(base, spread=_SPREAD_OF_STATES)
     steps, batch = source[0], source[1]
     if node.attributes.get("layout") == 1:
         steps, batch = batch, steps
@@ -637,6 +715,9 @@ def _recurrent(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
         weights=recurrent,
     )
     return [first, second]
+
+
+_SPREAD_OF_STATES = 3.0
 
 
 def _attention(node: Node, cost: Cost, base: Piece) -> list[Piece]:
@@ -877,7 +958,7 @@ _RULES: dict[str, _Rule] = {
     "Einsum": _einsum,
     "DeformConv": _deformed,
     "AffineGrid": lambda _node, _cost, base: [base],
-    **dict.fromkeys(("Multinomial", "Col2Im"), _read_elements),
+    **dict.fromkeys(("Multinomial", "Col2Im", "SoftmaxCrossEntropyLoss"), _read_elements),
     "Det": determinants,
     "NonMaxSuppression": boxes,
     **dict.fromkeys(("Attention", "MultiHeadAttention", "GroupQueryAttention"), _attention),

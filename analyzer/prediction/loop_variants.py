@@ -37,8 +37,10 @@ def _typed(name: str, node: Node) -> str:
     return name + own if own and name + own in loops() else name
 
 
+DOUBLE = "Float64"
+"""End of the names of loops of fp64."""
 _SUFFIXES = {
-    "float64": "Float64",
+    "float64": DOUBLE,
     **dict.fromkeys(("int64", "uint64"), "Int64"),
     **dict.fromkeys(("int32", "uint32"), "Int32"),
     **dict.fromkeys(("int8", "uint8"), "Byte"),
@@ -153,7 +155,8 @@ def _resize(node: Node, source: Tensor) -> str:
     sizes, results = source.shape or (), (target.shape if target is not None else None) or ()
     scaled = [place for place, (one, other) in enumerate(zip(sizes, results, strict=False)) if one != other]
     if mode == "cubic" and not node.attributes.get("antialias"):
-        return "ResizeCubic"
+        down = math.prod(size or 1 for size in results) < math.prod(size or 1 for size in sizes)
+        return "ResizeCubicDown" if down else "ResizeCubic"
     if mode != "nearest":
         if source.dtype.bits == _BYTE:
             return "ResizeLinearAnywhere"
@@ -165,7 +168,8 @@ def _resize(node: Node, source: Tensor) -> str:
         return "ResizeNearestAnywhere"
     if source.dtype.bits == _BYTE and node.op_type == "Resize":
         return "ResizeBytes"
-    twice = len(sizes) == _IMAGE and [2 * size for size in sizes[2:] if size] == list(results[2:])
+    floor = node.attributes.get("nearest_mode") == "floor" or node.op_type == "Upsample"
+    twice = floor and len(sizes) == _IMAGE and [2 * size for size in sizes[2:] if size] == list(results[2:])
     plain = node.attributes.get("coordinate_transformation_mode") == "asymmetric" or node.op_type == "Upsample"
     return "ResizeNearestTwice" if twice and plain and sizes[:2] == results[:2] else "ResizeNearest"
 
@@ -176,7 +180,7 @@ def _grid_sample(node: Node, source: Tensor) -> str:
     padding = node.attributes.get("padding_mode", "zeros")
     quick = mode == "Linear" and padding == "zeros" and not node.attributes.get("align_corners", 0)
     if source.rank == _VOLUME and mode != "Cubic":
-        return f"GridSample{mode}Volume"
+        return f"GridSample{mode}Volume" + ("Reflected" if padding == "reflection" else "")
     if quick:
         return "GridSample"
     return f"GridSample{mode}" + ("Reflected" if padding == "reflection" else "")
@@ -262,15 +266,35 @@ def _power(exponent: Tensor | None) -> str:
 
 
 def _pool(node: Node, source: Tensor) -> str:
-    """Pools of images have a kernel of their own, of sequences and volumes loops; bytes are channels last."""
+    """Pools of images have a kernel of their own, of sequences and volumes loops; bytes are channels last.
+
+    MLAS pools floats without gaps (core/providers/cpu/nn/pool.cc), and averages up to opset 18 alone. Others
+    look each tap up, unless a session blocks the channels of an image (nchwc_transformer.cc).
+    """
     if len(list(node.present_outputs)) > 1:
         return "MaxPoolIndices"
+    blocked = source.rank == _IMAGE and not ((source.shape or (1, 1))[1] or 1) % _CHANNELS
     if node.op_type == "MaxPool" and source.dtype.bits == _BYTE:
         return "NhwcMaxPool"
+    if node.op_type == "MaxPool" and (source.dtype.bits == _WIDE or (_has_gaps(node) and not blocked)):
+        return "MaxPoolOfTaps"
+    if (
+        node.op_type == "AveragePool"
+        and source.rank == _IMAGE
+        and not blocked
+        and node.version >= _AVERAGES_WITH_GAPS
+    ):
+        return "AveragePoolOfTaps"
     return node.op_type + {_SEQUENCE: "1d", _VOLUME: "3d"}.get(source.rank or 0, "")
 
 
+def _has_gaps(node: Node) -> bool:
+    return any(gap != 1 for gap in node.attributes.get("dilations", ()))
+
+
 _SEQUENCE, _IMAGE, _VOLUME = 3, 4, 5
+# Channels of a block with AVX-512; the opset from which averages may leave out elements.
+_CHANNELS, _AVERAGES_WITH_GAPS = 16, 19
 
 
 _BYTE = 8

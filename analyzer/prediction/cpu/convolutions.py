@@ -84,7 +84,12 @@ def convolution_seconds(work: Workload, chosen: npt.NDArray[np.int64], at: CpuCe
     added = np.where(deep, each("Col2ImSumsOfVolumes"), each("Col2ImSums")) * rows * work["n"][chosen]
     seconds += np.where(transposed, added + np.where(batch > 1, batch * each("GroupOfColumns"), 0.0), 0.0)
     gathered = volume & (batch > 1) & ~thin
+    gathered |= sequence & (taps > 1) & ~thin & (channels <= _FEW)
     seconds += np.where(gathered, rows * work["k"][chosen] * each("Im2ColOfVolumes"), 0.0)
+    # Images are gathered likewise where nothing is blocked: filters that are fed, several of one channel.
+    fed = (work["weights"][chosen] <= 0) & ~thin & (taps > 1)
+    gathered = image & ~integers & (fed | (thin & (work["n"][chosen] > 1)))
+    seconds += np.where(gathered, rows * work["k"][chosen] * each("Im2ColOfImages"), 0.0)
     return seconds
 
 

@@ -19,6 +19,7 @@ from analyzer.prediction.cpu.trees import tree_seconds
 from analyzer.prediction.cpu.vectors import is_serial, vector_seconds
 from analyzer.prediction.expert_pieces import EXPERT_PRODUCT
 from analyzer.prediction.integer_kernels import ROW_UNPACKED, UNPACKED
+from analyzer.prediction.loop_variants import DOUBLE
 from analyzer.prediction.reference_core import gain
 from analyzer.prediction.work_item import FLOAT_BYTES, IS_PRODUCT, Kind, among
 from analyzer.prediction.workload import Workload, whether
@@ -63,8 +64,9 @@ def _computing(work: Workload, at: CpuCeilings) -> Floats:
         if chosen.size:
             computing[chosen] = rule(work, chosen, at)
     if at.precision.asked == "fp64":
-        # Half as many elements fit a vector; there are no probes in fp64.
-        computing = computing * 2.0
+        # Half as many elements fit a vector; there are no probes in fp64, but loops of its own.
+        own = np.array([op.endswith(DOUBLE) for op in work.ops], dtype=np.bool_)
+        computing = np.where(own[work.op], computing, computing * 2.0)
     if at.modelled:
         # Steps of a recurrence come one after the other: rows and directions alone are shared out. On two cores
         # an LSTM of one row gains 0.8 to 1.3 times one way and 1.3 to 2.0 both ways; of eight rows 1.9 to 2.0.

@@ -11,7 +11,7 @@ from analyzer.arrays import Floats
 from analyzer.prediction.calibration_tables import tables
 from analyzer.prediction.cpu.ceilings import CpuCeilings, copy_rate
 from analyzer.prediction.integer_kernels import FAMILIES
-from analyzer.prediction.reference_core import loops
+from analyzer.prediction.reference_core import loop_rows, loops
 from analyzer.prediction.work_item import Kind
 from analyzer.prediction.workload import Workload, whether
 
@@ -59,7 +59,11 @@ def product_seconds(work: Workload, chosen: npt.NDArray[np.int64], at: CpuCeilin
     paneled = (work["m"][chosen] > 1) & ~integers & ~recurrent
     flops = flops * np.where(paneled, _panels(n), 1.0)
     seconds: Floats = (flops / rate + np.where(probed, 0.0, packed * _pack_s(at))) / at.scale
-    return seconds
+    # Small products of a batch are one call of MLAS each.
+    calls = np.where(
+        (batch > 1) & ~integers & ~recurrent, batch * loop_rows()["Product"] * tables(at.values).pace, 0.0
+    )
+    return np.maximum(seconds, calls / at.threads)
 
 
 def _panels(columns: Floats) -> Floats:

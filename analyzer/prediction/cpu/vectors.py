@@ -30,7 +30,11 @@ _ROWS_LIKE = {
     **dict.fromkeys(("ArgMax", "ArgMin"), "ArgMax"),
     **dict.fromkeys(("Concat", "Split"), "Concat"),
     **dict.fromkeys(("GatherND", "ScatterND"), "GatherND"),
-    **{name: name for name in ("TransposeRuns", "Tile", "Compress", "Pad", "ArgMaxInt")},
+    **{
+        name: name
+        for name in ("TransposeRuns", "Tile", "Compress", "Pad", "ArgMaxInt", "Slice", "LpNormalization")
+    },
+    "TransposeHeads": "TransposeRuns",
 }
 _ROWS_OF_KIND = {
     Kind.SOFTMAX: "Softmax",
@@ -52,6 +56,7 @@ def vector_seconds(work: Workload, chosen: npt.NDArray[np.int64], at: CpuCeiling
     many = np.array([_element_s(op, at, at.table) for op in work.ops])[work.op[chosen]]
     # A vectorised loop takes as long as its bytes, one of an element after the other does not.
     vectorised = one < _VECTORISED_S * tables(at.values).pace
+    vectorised |= np.array([op.startswith(_BLOCKS) for op in work.ops])[work.op[chosen]]
     wider = np.where(vectorised, work["width"][chosen], 1.0)
     one, many = one * wider, many * wider
     amount = work["elements"][chosen] * np.where(work.kind[chosen] == Kind.POOL, work["taps"][chosen], 1.0)
@@ -78,6 +83,8 @@ def vector_seconds(work: Workload, chosen: npt.NDArray[np.int64], at: CpuCeiling
 
 # Seconds an element, on the core of the loops that no calibration probes, below which a loop is vectorised.
 _VECTORISED_S = 6e-10
+# Transposes of matrices move blocks of registers, as many elements as fit.
+_BLOCKS = ("TransposeMatrix", "TransposeNHWC")
 # Weights in blocks are dequantised in one loop, however many there are (1.31.1, 4 million: no faster on two).
 _ON_ONE_THREAD = ("DequantizePacked", "DequantizeBlocks")
 
