@@ -194,28 +194,7 @@ def _dims(tensor: Tensor | None) -> tuple[int, ...] | None:
 
 def _vector(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     if node.op_type in MOVES:
-        if node.op_type in MANY:
-            return [_of_many(node, base)]
-        table, axis = _dims(node.input(0)), int(node.attributes.get("axis", 0))
-        if node.op_type == "CumSum":
-            return [replace(base, kind=Kind.MOVE, row=_summed_along(node))]
-        if node.op_type in _SEARCHES:  # all is looked at, however little is found
-            run = _copied_run(node, table) if node.op_type == "Compress" and table else 0
-            whole = elements_of(node.input(0))
-            return [replace(base, kind=Kind.MOVE, elements=whole, rows=whole / run if run else 1.0)]
-        # A gather copies runs of the table's elements behind the axis.
-        run = math.prod(table[axis % len(table) + 1 :]) if node.op_type == "Gather" and table else 0
-        if node.op_type == "Transpose" and table:
-            run = kept_run(node, table) if base.op in (KEPT_RUNS, "TransposeHeads") else 0
-            if base.op == "TransposeHeads" and run > _SHORT_RUN:
-                run = 0
-            if base.width > 1:
-                base = replace(base, spread=max(base.spread, _SPREAD_OF_WIDE))
-        if node.op_type == "Slice" and base.op == "Slice":
-            run = _sliced_run(table, _dims(node.output(0)))
-        if node.op_type in ("Tile", "Pad") and table:
-            run = _copied_run(node, table)
-        return [replace(base, kind=Kind.MOVE, rows=max(1.0, base.elements / run) if run else 1.0)]
+        return _moving(node, base)
     if node.op_type in _BROADCASTING:
         # Of many operands one after the other is joined to what there is.
         pairs = float(max(1, len(list(node.present_inputs)) - 1)) if node.op_type in _VARIADIC else 1.0
@@ -290,6 +269,32 @@ def _of_many(node: Node, base: Piece) -> Piece:
         runs = len(parts) * math.prod(shape[: axis % len(shape)])
         moved.rows, moved.row = float(runs), whole / max(1, runs)
     return moved
+
+
+def _moving(node: Node, base: Piece) -> list[Piece]:
+    """Operators that copy: elements, and runs of them that lie together."""
+    if node.op_type in MANY:
+        return [_of_many(node, base)]
+    table, axis = _dims(node.input(0)), int(node.attributes.get("axis", 0))
+    if node.op_type == "CumSum":
+        return [replace(base, kind=Kind.MOVE, row=_summed_along(node))]
+    if node.op_type in _SEARCHES:  # all is looked at, however little is found
+        run = _copied_run(node, table) if node.op_type == "Compress" and table else 0
+        whole = elements_of(node.input(0))
+        return [replace(base, kind=Kind.MOVE, elements=whole, rows=whole / run if run else 1.0)]
+    # A gather copies runs of the table's elements behind the axis.
+    run = math.prod(table[axis % len(table) + 1 :]) if node.op_type == "Gather" and table else 0
+    if node.op_type == "Transpose" and table:
+        run = kept_run(node, table) if base.op in (KEPT_RUNS, "TransposeHeads") else 0
+        if base.op == "TransposeHeads" and run > _SHORT_RUN:
+            run = 0
+        if base.width > 1:
+            base = replace(base, spread=max(base.spread, _SPREAD_OF_WIDE))
+    if node.op_type == "Slice" and base.op == "Slice":
+        run = _sliced_run(table, _dims(node.output(0)))
+    if node.op_type in ("Tile", "Pad") and table:
+        run = _copied_run(node, table)
+    return [replace(base, kind=Kind.MOVE, rows=max(1.0, base.elements / run) if run else 1.0)]
 
 
 # A probe's runs are of 64 elements; elements of 64 bits fill a set of the first cache at other sizes.
@@ -583,7 +588,7 @@ def _conv_transpose(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     ]
 
 
-# A transposed convolution of one position reads all of its weights for one column: 4 times as long as a product.
+# A transposed convolution of one position reads all of its weights for one column: 4 times a product's time.
 _OF_ONE_POSITION = 4.5
 
 

@@ -38,6 +38,7 @@ def sweep() -> Iterator[Case]:
     yield from _quantized()
     yield from _contributed()
     yield from _rare()
+    yield from _others()
 
 
 def _of(kind: str, *shape: int) -> Array:
@@ -778,3 +779,85 @@ def _rare() -> Iterator[Case]:
     for op in ("RandomNormalLike", "RandomUniformLike", "Bernoulli"):
         yield _one(op, "", np.abs(np.tanh(floats(256, 512))))
     yield _one("Multinomial", "", floats(64, 100), sample_size=10)
+
+
+# Forms whose loop depends on opset, gaps, vectors, short runs, columns, and axes in the middle.
+_OTHER_REDUCED = (
+    ((8, 16, 40, 20), (1,)),
+    ((8, 16, 40, 20), (0, 3)),
+    ((8, 16, 40, 20), (1, 2)),
+    ((4, 8, 6, 10, 50), (1, 3)),
+    ((30000, 3), (1,)),
+    ((50000, 3), (0,)),
+)
+_OTHER_ORDERS = (
+    ((200, 200, 3), (2, 0, 1)),
+    ((2, 4, 30, 30, 16), (0, 3, 1, 2, 4)),
+    ((1, 64, 64, 48), (0, 3, 1, 2)),
+    ((16, 64, 7, 7), (0, 2, 3, 1)),
+    ((50, 60, 70), (1, 2, 0)),
+    ((2, 40000), (1, 0)),
+)
+_OTHER_POOLS: tuple[tuple[tuple[int, ...], dict[str, Any]], ...] = (
+    ((2, 24, 56, 56), {"kernel_shape": [4, 4], "strides": [2, 2]}),
+    ((1, 17, 55, 55), {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}),
+    ((2, 24, 56, 56), {"kernel_shape": [7, 7]}),
+    ((2, 24, 3000), {"kernel_shape": [5], "dilations": [3]}),
+    ((1, 8, 12, 28, 28), {"kernel_shape": [3, 3, 3], "strides": [3, 3, 3]}),
+)
+_OTHER_FILTERS: tuple[tuple[str, tuple[int, ...], tuple[int, ...], dict[str, Any]], ...] = (
+    ("Conv", (1, 1, 16000), (16, 1, 80), {"strides": [16]}),
+    ("Conv", (1, 32, 40, 40), (64, 1, 3, 3), {"group": 32, "pads": [1] * 4}),
+    ("Conv", (1, 3, 128, 128), (96, 3, 4, 4), {"strides": [4, 4]}),
+    ("Conv", (1, 32, 40, 40), (32, 1, 11, 11), {"group": 32, "pads": [5] * 4}),
+    ("ConvTranspose", (1, 100, 1, 1), (100, 256, 4, 4), {}),
+    ("ConvTranspose", (1, 32, 20, 20), (32, 1, 8, 8), {"group": 32, "strides": [4, 4]}),
+)
+
+
+def _others() -> Iterator[Case]:
+    for op, (shape, axes) in product(("Sum", "Mean", "Max", "L2"), _OTHER_REDUCED):
+        yield _one(f"Reduce{op}", f"{shape} {axes}", floats(*shape), stored=(whole(*axes),), keepdims=0)
+    for kind, (shape, perm) in product(("f4", "f8", "u1"), _OTHER_ORDERS):
+        yield _one("Transpose", f"{kind} {shape} {perm}", _of(kind, *shape), perm=perm)
+    for op, (shape, attributes) in product(("MaxPool", "AveragePool"), _OTHER_POOLS):
+        yield _one(op, f"{shape} {attributes['kernel_shape']}", floats(*shape), **attributes)
+    yield _one("MaxPool", "f8", _of("f8", 1, 16, 56, 56), kernel_shape=[3, 3], strides=[2, 2])
+    for op, source, filters, attributes in _OTHER_FILTERS:
+        yield _one(op, f"{source} {filters}", floats(*source), stored=(floats(*filters),), **attributes)
+    yield _one("Conv", "fed", floats(1, 32, 30, 30), floats(32, 32, 3, 3), pads=[1] * 4)
+    for rows, length in ((300, 64), (1000, 256), (5000, 16)):
+        yield _one("MatMul", f"{rows}x{length} by a vector", floats(rows, length), floats(length))
+    for many, size in ((500, 8), (1000, 4), (100, 16)):
+        yield _one("MatMul", f"{many} of {size}", floats(many, size, size), floats(many, size, size))
+    for m, k, n in ((100, 100, 100), (1000, 32, 1000), (32, 4096, 64)):
+        yield _one("MatMul", f"f8 fed {m}x{k}x{n}", _of("f8", m, k), _of("f8", k, n))
+        yield _one("MatMulInteger", f"short {m}x{k}x{n}", _of("u1", m, k), stored=(_of("u1", k, n),))
+    yield from _other_images()
+
+
+def _other_images() -> Iterator[Case]:
+    for mode in ("linear", "nearest"):
+        volume, grid = floats(1, 4, 10, 20, 20), floats(1, 10, 20, 20, 3)
+        yield _one("GridSample", f"3d {mode} reflection", volume, grid, mode=mode, padding_mode="reflection")
+    for scale in (0.3, 0.6):
+        scales = np.array([1, 1, scale, scale], np.float32)
+        yield _one("Resize", f"cubic {scale}", floats(1, 8, 120, 120), stored=(None, scales), mode="cubic")
+    doubled = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "ceil"}
+    scales = np.array([1, 1, 2, 2], np.float32)
+    yield _one("Resize", "twice, ceil", floats(1, 3, 128, 128), stored=(None, scales), **doubled)
+    for ratio, size in ((4, 14), (2, 7), (1, 28)):
+        corners = np.sort(np.abs(floats(50, 2, 2)) * 20, axis=1).reshape(50, 4)
+        bins = {"output_height": size, "output_width": size, "sampling_ratio": ratio}
+        yield _one("RoiAlign", f"{ratio} {size}", floats(1, 32, 60, 60), corners, below(1, 50), **bins)
+    for axes in ((0, 1), (1,)):
+        yield _one("MeanVarianceNormalization", f"rows {axes}", floats(300, 200), axes=axes)
+    for kind in ("f4", "i8", "u1"):
+        yield _one("Slice", f"{kind} thin", _of(kind, 5000, 20), stored=(whole(0), whole(3), whole(1)))
+        yield _one("Expand", f"{kind} outer", _of(kind, 300, 1, 1), stored=(whole(300, 20, 10),))
+    places = (np.arange(2 * 8 * 20 * 20) * 9).reshape(2, 8, 20, 20)
+    yield _one("MaxUnpool", "3", floats(2, 8, 20, 20), places, kernel_shape=[3, 3], strides=[3, 3])
+    yield _one("LpNormalization", "short", floats(4000, 24), axis=-1)
+    yield _one("Einsum", "traced", floats(600, 600), equation="ii->i")
+    yield _one("SoftmaxCrossEntropyLoss", "", floats(500, 60), below(60, 500), opset=13)
+    yield _one("BitwiseOr", "u1", _of("u1", 300, 300), _of("u1", 300, 300), opset=18)

@@ -59,10 +59,9 @@ def product_seconds(work: Workload, chosen: npt.NDArray[np.int64], at: CpuCeilin
     paneled = (work["m"][chosen] > 1) & ~integers & ~recurrent
     flops = flops * np.where(paneled, _panels(n), 1.0)
     seconds: Floats = (flops / rate + np.where(probed, 0.0, packed * _pack_s(at))) / at.scale
-    # Small products of a batch are one call of MLAS each.
-    calls = np.where(
-        (batch > 1) & ~integers & ~recurrent, batch * loop_rows()["Product"] * tables(at.values).pace, 0.0
-    )
+    # Small products of a batch are one call of MLAS each; those of an Einsum have a piece of their own.
+    called = (batch > 1) & ~integers & ~recurrent & ~whether(work, ("Einsum",))[work.op[chosen]]
+    calls = np.where(called, batch * loop_rows()["Product"] * tables(at.values).pace, 0.0)
     return np.maximum(seconds, calls / at.threads)
 
 
