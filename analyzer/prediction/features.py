@@ -483,6 +483,8 @@ def _conv(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
         stride=float(max(1, round(math.prod(source[2:]) / max(1, spatial)))),
         spatial=float(spatial),
     )
+    if convolution.op == SIGNED_FIRST:
+        convolution.kind = Kind.MATMUL
     if node.op_type != "ConvInteger":
         return [convolution]
     # The filters are the first operand there, the columns of the images the second, which each run packs.

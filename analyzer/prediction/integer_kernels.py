@@ -32,7 +32,7 @@ def family_of(op_type: str, node: Node) -> str:
         bits = int(node.attributes.get("bits", _FEW_BITS))
         return _packed(bits, int(node.attributes.get("accuracy_level", 0)))
     if op_type in _QUANTISES:
-        return "dynamic"
+        return _dynamic(list(node.present_inputs)[1:])
     known = [tensor for tensor in node.present_inputs if tensor.constant]
     second = node.input(1)
     return _eight_bits(known or ([second] if second is not None else []))
@@ -53,7 +53,13 @@ def family_of_group(op_type: str, nodes: Sequence[Node], stored: Sequence[Tensor
             return family_of(op_type, own)
         weights = max(stored, key=lambda tensor: tensor.elements or 0, default=None)
         return _packed(weights.dtype.bits or _FEW_BITS if weights is not None else _FEW_BITS, _OF_SESSIONS)
-    return "dynamic" if op_type in _QUANTISES else _eight_bits(stored)
+    return _dynamic(stored) if op_type in _QUANTISES else _eight_bits(stored)
+
+
+def _dynamic(stored: Sequence[Tensor]) -> str:
+    """The probe has signed weights, for which alone a processor may have instructions (AMX)."""
+    weights = max(stored, key=lambda tensor: tensor.elements or 0, default=None)
+    return "u8u8" if weights is not None and weights.dtype.name == "uint8" else "dynamic"
 
 
 def _packed(bits: int, accuracy: int) -> str:

@@ -16,6 +16,7 @@ _COMPARISONS = frozenset({"Equal", "Greater", "Less", "GreaterOrEqual", "LessOrE
 _WHOLE = frozenset({"int64", "int32", "uint64", "uint32"})
 
 
+_SIGNED = frozenset({"MatMulInteger", "QLinearMatMul", "QLinearConv"})
 SIGNED_FIRST = "ProductOfSigned"
 """A product whose first operand is signed: MLAS has no kernel of its own for it on most processors."""
 FIRST_AXIS = "FirstAxis"
@@ -75,7 +76,7 @@ def _variant(node: Node) -> str:
     first, second = node.input(0), node.input(1)
     if node.op_type in _ARITHMETIC and first is not None and second is not None:
         return _arithmetic(node.op_type, first, second)
-    if node.op_type == "MatMulInteger" and first is not None and first.dtype.name == "int8":
+    if node.op_type in _SIGNED and first is not None and first.dtype.name == "int8":
         return SIGNED_FIRST
     if node.op_type in ("MatMul", "Gemm") and first is not None and first.dtype.name in _PRODUCTS:
         return _PRODUCTS[first.dtype.name]
