@@ -403,7 +403,8 @@ def _matmul(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     if len(right) == 1 and len(left) > 1 and node.op_type == "MatMul" and base.op == node.op_type:
         # Each row is a product of its own (core/providers/cpu/math/matmul_helper.h, rows as a batch).
         rows = float(m * lead)
-        return [_shaped(base, kind=Kind.VECTOR, op="ProductWithVector", elements=rows * (k + _OF_A_PRODUCT))]
+        each = rows * (k + _OF_A_PRODUCT)
+        return [replace(base, kind=Kind.VECTOR, op="ProductWithVector", elements=each)]
     product = _shaped(base, kind=Kind.MATMUL, batch=float(batch), m=float(m), n=float(n), k=float(k))
     if product.op == "MatMulFloat64" and m == 1:
         product.op = "MatVecFloat64"
