@@ -174,7 +174,10 @@ class Predictor:
             load_fails=prepared.load_fails,
             cpu_fails="" if prepared.cpu_form else prepared.placement.cpu_fails,
             lacks=prepared.placement.lacks,
-            gpu_only=frozenset() if prepared.cpu_form else prepared.placement.gpu_only,
+            # What no provider has a kernel for is predicted as if either ran it.
+            gpu_only=frozenset()
+            if prepared.cpu_form or prepared.placement.lacks
+            else prepared.placement.gpu_only,
             cpu_is_this_machine=options.cpu is None and not options.fixed,
             cpu_on=self._latency_on_instance(prepared, on_cpu, measured),
             gpu_on=None if gpu is None else self._runs_beside_hosts(prepared, gpu, batch, times, measured),

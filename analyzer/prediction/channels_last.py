@@ -6,7 +6,7 @@ QLinearConv, and the transpose optimizer takes out those that meet across operat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from analyzer.graph import Graph, Tensor
 from analyzer.ort.execution import Group
@@ -22,29 +22,14 @@ _INDIFFERENT = frozenset(
 )
 
 
-def channels_last_copies(graph: Graph, groups: Sequence[Group]) -> Iterator[tuple[int, Piece]]:
-    """Each Transpose at a border of the part that works with channels last, by the group that it belongs to."""
-    if not any(group.op_type == _WANTS and group.provider == "cpu" for group in groups):
-        return
+def channels_last_groups(graph: Graph, groups: Sequence[Group]) -> set[int]:
+    """Return the groups that work with channels last: convolutions, and what follows and does not mind."""
+    inside = {
+        number for number, group in enumerate(groups) if group.op_type == _WANTS and group.provider == "cpu"
+    }
+    if not inside:
+        return inside
     group_of = {member: number for number, group in enumerate(groups) for member in group.members}
-    inside = _inside(graph, groups, group_of)
-    for number, group in enumerate(groups):
-        for tensor in _written(graph, group):
-            readers = {group_of.get(index, -1) for index in graph.consumers.get(tensor.name, ())} - {number}
-            leaves = number in inside and bool(readers - inside)
-            enters = number not in inside and bool(readers & inside)
-            if leaves or enters:
-                key = "TransposeBytesFirst" if leaves else "TransposeBytesLast"
-                yield number, _transpose(tensor, key)
-    for tensor in filter(_is_image, graph.inputs):
-        readers = {group_of.get(index, -1) for index in graph.consumers.get(tensor.name, ())}
-        if readers & inside:
-            yield min(readers & inside), _transpose(tensor, "TransposeBytesLast")
-
-
-def _inside(graph: Graph, groups: Sequence[Group], group_of: dict[int, int]) -> set[int]:
-    """Groups that work with channels last: convolutions, and what follows them as long as it does not mind."""
-    inside = {number for number, group in enumerate(groups) if group.op_type == _WANTS}
     waiting = list(inside)
     while waiting:
         for tensor in _written(graph, groups[waiting.pop()]):
@@ -54,6 +39,27 @@ def _inside(graph: Graph, groups: Sequence[Group], group_of: dict[int, int]) -> 
                     inside.add(reader)
                     waiting.append(reader)
     return inside
+
+
+def channels_last_copies(
+    graph: Graph, groups: Sequence[Group], inside: Collection[int]
+) -> Iterator[tuple[int, Piece]]:
+    """Each Transpose at a border of the part that works with channels last, by the group that it belongs to."""
+    if not inside:
+        return
+    group_of = {member: number for number, group in enumerate(groups) for member in group.members}
+    for number, group in enumerate(groups):
+        for tensor in _written(graph, group):
+            readers = {group_of.get(index, -1) for index in graph.consumers.get(tensor.name, ())} - {number}
+            leaves = number in inside and bool(readers.difference(inside))
+            enters = number not in inside and bool(readers.intersection(inside))
+            if leaves or enters:
+                key = "TransposeBytesFirst" if leaves else "TransposeBytesLast"
+                yield number, _transpose(tensor, key)
+    for tensor in filter(_is_image, graph.inputs):
+        readers = {group_of.get(index, -1) for index in graph.consumers.get(tensor.name, ())}
+        if entered := readers.intersection(inside):
+            yield min(entered), _transpose(tensor, "TransposeBytesLast")
 
 
 def _written(graph: Graph, group: Group) -> list[Tensor]:

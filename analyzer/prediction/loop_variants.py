@@ -38,6 +38,8 @@ def _typed(name: str, node: Node) -> str:
     return name + own if own and name + own in loops() else name
 
 
+BYTE_POOL = "MaxPoolOfBytes"
+"""A loop that depends on the layout, which the graph decides."""
 DOUBLE = "Float64"
 """End of the names of loops of fp64."""
 _SUFFIXES = {
@@ -276,7 +278,7 @@ def _pool(node: Node, source: Tensor) -> str:
         return "MaxPoolIndices"
     blocked = source.rank == _IMAGE and not ((source.shape or (1, 1))[1] or 1) % _CHANNELS
     if node.op_type == "MaxPool" and source.dtype.bits == _BYTE:
-        return "NhwcMaxPool"
+        return BYTE_POOL
     if node.op_type == "MaxPool" and (source.dtype.bits == _WIDE or (_has_gaps(node) and not blocked)):
         return "MaxPoolOfTaps"
     if (

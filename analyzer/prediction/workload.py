@@ -17,10 +17,11 @@ from analyzer.operators import INTEGER_PRODUCTS, does_no_work
 from analyzer.ort.execution import Group
 from analyzer.ort.launches import BIASED
 from analyzer.prediction import integer_kernels
-from analyzer.prediction.channels_last import channels_last_copies
+from analyzer.prediction.channels_last import channels_last_copies, channels_last_groups
 from analyzer.prediction.cuda_pieces import cuda_pieces_of
 from analyzer.prediction.features import MANY, chosen_body, form_of, passes, pieces_of, runs_bodies
 from analyzer.prediction.layout_changes import LayoutCopies, layout_copies
+from analyzer.prediction.loop_variants import BYTE_POOL
 from analyzer.prediction.parameter_updates import ParameterUpdate, parameter_updates
 from analyzer.prediction.work_item import FLOAT_BYTES, PRODUCTS, Kind, Piece
 from analyzer.record.notes import rests_on_fill
@@ -179,7 +180,8 @@ def workload(
     between: dict[int, list[Piece]] = {}
     for copy in (copies or layout_copies(graph, groups)).copies:
         between.setdefault(copy.group, []).append(copy.piece())
-    for index, piece in channels_last_copies(graph, groups):
+    channels_last = channels_last_groups(graph, groups)
+    for index, piece in channels_last_copies(graph, groups, channels_last):
         between.setdefault(index, []).append(piece)
     outputs = frozenset(tensor.name for tensor in graph.outputs)
     known: dict[Hashable, list[Piece]] = {}
@@ -195,6 +197,10 @@ def workload(
             pieces = _fused_pieces(graph, table.costs, group, operators, _inner(graph, group, outputs), known)
         if index in between:
             pieces = pieces + between[index]
+        if any(piece.op == BYTE_POOL for piece in pieces):
+            # Channels last have a kernel; elsewhere each tap is looked up (core/providers/cpu/nn/pool.cc).
+            name = "NhwcMaxPool" if index in channels_last else "MaxPoolOfTaps"
+            pieces = [replace(piece, op=name) if piece.op == BYTE_POOL else piece for piece in pieces]
         all_pieces.extend(pieces)
         owner.extend([index] * len(pieces))
     uncounted = [any(_unknown(table.costs[member]) for member in group.members) for group in groups]

@@ -175,6 +175,8 @@ def bytes_of(name: str, *shape: int, constant: bool = False) -> Tensor:
         ("Sigmoid", [DOUBLES], {}, [(256, 512)], 1.98e-3),
         ("MaxPool", [made.tensor("x", 1, 32, 80, 80)], {"kernel_shape": (2, 2)},
          [(1, 32, 40, 40)] * 2, 1.46e-3),
+        ("MaxPool", [made.tensor("x", 1, 32, 80, 80, dtype="uint8")], {"kernel_shape": (3, 3), "strides": (2, 2)},
+         [(1, 32, 39, 39)], 1.83e-3),
         ("Einsum", [made.tensor("x", 512, 512), made.tensor("y", 512, 512)], {"equation": "ij,ij->ij"},
          [(512, 512)], 30.9e-3),
         ("LpNormalization", [made.tensor("x", 512, 256)], {"axis": 0}, [(512, 256)], 633e-6),
