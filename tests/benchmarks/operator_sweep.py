@@ -848,7 +848,7 @@ def _other_images() -> Iterator[Case]:
     yield _one("Resize", "twice, ceil", floats(1, 3, 128, 128), stored=(None, scales), **doubled)
     for ratio, size in ((4, 14), (2, 7), (1, 28)):
         corners = np.sort(np.abs(floats(50, 2, 2)) * 20, axis=1).reshape(50, 4)
-        bins = {"output_height": size, "output_width": size, "sampling_ratio": ratio}
+        bins: dict[str, Any] = {"output_height": size, "output_width": size, "sampling_ratio": ratio}
         yield _one("RoiAlign", f"{ratio} {size}", floats(1, 32, 60, 60), corners, below(1, 50), **bins)
     for axes in ((0, 1), (1,)):
         yield _one("MeanVarianceNormalization", f"rows {axes}", floats(300, 200), axes=axes)
