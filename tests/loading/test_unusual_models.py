@@ -532,11 +532,13 @@ def test_a_dropout_is_off_whatever_a_class_calls_eval(loaded: Callable[..., Any]
     assert [node.op_type for node in found.proto.graph.node] == ["Gemm"]
 
 
-@pytest.mark.parametrize("ending", ["", ".module()"], ids=["program", "its module"])
+@pytest.mark.parametrize(
+    "form", ["{}", "{}.module()", "torch.export.unflatten({})"], ids=["program", "its module", "unflattened"]
+)
 @pytest.mark.parametrize("given", ["model = ", "def build_model(): return "], ids=["variable", "function"])
-def test_an_exported_program_is_a_model(loaded: Callable[..., Any], given: str, ending: str) -> None:
+def test_an_exported_program_is_a_model(loaded: Callable[..., Any], given: str, form: str) -> None:
     found = loaded(
-        f"{given}torch.export.export(nn.Linear(8, 4).eval(), (torch.ones(2, 8),)){ending}",
+        given + form.format("torch.export.export(nn.Linear(8, 4).eval(), (torch.ones(2, 8),))"),
         specs=(parse_input("input=2,8"),),
     )
     assert found.parameters == 8 * 4 + 4

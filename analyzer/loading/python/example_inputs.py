@@ -377,6 +377,8 @@ def _called_with(
     user: UserModel, specs: Sequence[InputSpec], batch: int, origin: InputsOrigin
 ) -> ExampleInputs:
     """A call with what these say."""
+    import torch
+
     parameters = forward_parameters(user)
     known = [item.name for item in parameters]
     order = {parameter: place for place, parameter in enumerate(known)}
@@ -390,8 +392,10 @@ def _called_with(
         if None in spec.shape
     }
     first = parameters[: len(tensors)]
-    by_position = [item.name for item in first] == list(tensors) and not any(
-        item.kind is item.KEYWORD_ONLY for item in first
+    # A program that was unflattened takes what it was exported with by position, under no names.
+    by_position = isinstance(user.model, torch.export.UnflattenedModule) or (
+        [item.name for item in first] == list(tensors)
+        and not any(item.kind is item.KEYWORD_ONLY for item in first)
     )
     return ExampleInputs(
         arguments=tuple(tensors.values()) if by_position else (),
