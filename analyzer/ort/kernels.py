@@ -21,8 +21,8 @@ from analyzer.text import first_few
 DISPLAY = {"cuda": "CUDA", "cpu": "CPU"}
 # Newest opset and IR version of the onnx that a release was built with (VERSION_TABLE of onnx/helper.py).
 _IR_BY_OPSET = ((21, 10), (23, 11), (24, 12), (27, 13), (28, 14))
-# No library adds to these: ONNX's, and ONNX Runtime's own.
-_OWN_DOMAINS = ("ai.onnx", "com.microsoft")
+# ONNX's own of which a release may know no operator.
+_ONNX_DOMAINS = frozenset({"ai.onnx.preview", "ai.onnx.preview.training", "ai.onnx.training"})
 _ONNX_TYPE_NAMES = {"float32": "float", "float64": "double"}
 
 
@@ -104,8 +104,10 @@ class Registry:
             if not opset or self.refuses_opset(opset) or self.since(domain, op_type, opset) is not None:
                 return ""
             return f"ONNX Runtime {self.version} has no operator {op_type} at opset {opset}"
-        # Operators of other domains may come with a library of the user's own.
-        if not domain.startswith(_OWN_DOMAINS) or op_type in self.data["schemas"].get(domain, {}):
+        # Those of other domains may come with a library, as ai.onnx.contrib does with onnxruntime-extensions.
+        schemas = self.data["schemas"]
+        own = domain in schemas or domain in _ONNX_DOMAINS
+        if not own or op_type in schemas.get(domain, {}):
             return ""
         return f"ONNX Runtime {self.version} has no operator {op_type} in the domain {domain}"
 

@@ -65,6 +65,22 @@ def test_an_operator_of_an_unknown_domain_has_no_kernel() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("identity", "is_lacking"),
+    [
+        (("com.microsoft", "Nothing"), True),
+        (("ai.onnx.preview.training", "Adam"), True),
+        # Domains of libraries: onnxruntime-extensions, and whatever else begins like ONNX Runtime's own.
+        (("ai.onnx.contrib", "GPT2Tokenizer"), False),
+        (("com.microsoft.extensions", "Nothing"), False),
+    ],
+)
+def test_a_library_may_have_operators_of_a_domain_that_is_not_the_releases(
+    identity: tuple[str, str], is_lacking: bool
+) -> None:
+    assert bool(registry("").lacks_operator(identity, 17)) is is_lacking
+
+
 def test_shapes_are_written_to_host_memory_and_axes_are_read_from_it() -> None:
     known = registry()
     assert list(known.host_outputs(node("Shape", 20, "float32"))) == [0]
