@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from analyzer.graph import Node, Tensor
 from analyzer.operators import CLASSICAL_DOMAIN, INTEGER_PRODUCTS
+from analyzer.ort.blocked_layout import BLOCK
 from analyzer.prediction import integer_kernels
 from analyzer.prediction.reference_core import loops
 
@@ -276,7 +277,7 @@ def _pool(node: Node, source: Tensor) -> str:
     """
     if len(list(node.present_outputs)) > 1:
         return "MaxPoolIndices"
-    blocked = source.rank == _IMAGE and not ((source.shape or (1, 1))[1] or 1) % _CHANNELS
+    blocked = source.rank == _IMAGE and not ((source.shape or (1, 1))[1] or 1) % BLOCK
     if node.op_type == "MaxPool" and source.dtype.bits == _BYTE:
         return BYTE_POOL
     if node.op_type == "MaxPool" and (source.dtype.bits == _WIDE or (_has_gaps(node) and not blocked)):
@@ -296,8 +297,7 @@ def _has_gaps(node: Node) -> bool:
 
 
 _SEQUENCE, _IMAGE, _VOLUME = 3, 4, 5
-# Channels of a block with AVX-512; the opset from which averages may leave out elements.
-_CHANNELS, _AVERAGES_WITH_GAPS = 16, 19
+_AVERAGES_WITH_GAPS = 19  # the opset from which averages may leave out elements
 
 
 _BYTE = 8
