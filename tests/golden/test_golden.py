@@ -1,0 +1,83 @@
+"""Hold what every command writes against snapshots; a refactoring moves none of them.
+
+``pytest tests/golden --update`` writes the snapshots anew; their diff is the list of what changed. Nothing is
+measured, so that every machine gives the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import io
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from golden_cases import CASES, QUICK
+from golden_snapshot import of_file, scrubbed
+
+from analyzer.cli import run_command_line
+
+ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+INPUTS = HERE / "inputs"
+EXPECTED = HERE / "expected"
+_OF_FLEETS = ("index.html", "fleet.json", "fleet.csv", "fleet.md")
+# Of a difference no more lines are shown.
+_MOST_SHOWN = 60
+
+
+@pytest.fixture(autouse=True)
+def _in_the_repository(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    # Help and tables are as wide as the terminal is.
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("NO_COLOR", "1")
+    with contextlib.chdir(ROOT):
+        yield
+
+
+@pytest.mark.parametrize("case", QUICK)
+def test_what_users_see_most_is_as_it_was(case: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    _compare(case, tmp_path, update=request.config.getoption("--update"))
+
+
+@pytest.mark.parametrize("case", sorted({*CASES}.difference(QUICK)))
+def test_every_command_writes_what_it_wrote(case: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    _compare(case, tmp_path, update=request.config.getoption("--update"))
+
+
+def test_there_is_no_snapshot_without_a_case() -> None:
+    assert {path.stem for path in EXPECTED.glob("*.txt")} == {*CASES}
+
+
+def _compare(case: str, folder: Path, *, update: bool) -> None:
+    got, path = _snapshot(CASES[case], folder), EXPECTED / f"{case}.txt"
+    if update:
+        path.write_text(got, encoding="utf-8")
+    wanted = path.read_text(encoding="utf-8") if path.exists() else ""
+    changes = list(
+        difflib.unified_diff(wanted.splitlines(), got.splitlines(), "expected", "got", lineterm="", n=0)
+    )
+    assert not changes, "\n".join([f"{len(changes)} lines differ", *changes[:_MOST_SHOWN]])
+
+
+def _snapshot(commands: tuple[str, ...], folder: Path) -> str:
+    """Return what the commands print and write, file by file in the order of their names."""
+    parts = []
+    for command in commands:
+        arguments = [word.format(**{"out": folder, "in": INPUTS}) for word in shlex.split(command)]
+        printed, messages = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(messages):
+            status = run_command_line(arguments)
+        parts.append(f"$ analyze {command}\nstatus {status}")
+        parts += [text for text in (printed.getvalue(), messages.getvalue()) if text.strip()]
+    for path in sorted(folder.rglob("*")):
+        # Records and pages of a fleet's models are those of `analyze MODEL`.
+        shown = path.is_file() and (path.name in _OF_FLEETS or not (path.parent / "index.html").exists())
+        snapshot = of_file(path) if shown and not path.parent.name.startswith(".") else ""
+        if snapshot:
+            parts.append(f"--- {path.relative_to(folder).as_posix()}\n{snapshot}")
+    text = "\n\n".join(part.rstrip() for part in parts) + "\n"
+    text = text.replace(str(folder), "{out}").replace(str(INPUTS), "{in}").replace(str(ROOT), "{root}")
+    return scrubbed("\n".join(line.rstrip() for line in text.splitlines()) + "\n")
