@@ -207,7 +207,7 @@ def record(which: str) -> Iterable[str]:
         rows = []
         for key, value in part["properties"].items():
             need = "" if key in part.get("required", ()) else "Not in every record"
-            told = ". ".join(filter(None, (value["description"].rstrip("."), need)))
+            told = ". ".join(filter(None, (value.get("description", "").rstrip("."), need)))
             rows.append((f"`{key}`", _json_type(value, which), unit_of(key, value), told))
         yield from _table(("Key", "Type", "Unit", "Meaning"), rows)
 

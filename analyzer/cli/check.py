@@ -170,7 +170,7 @@ def refuse_analysis_options(ctx: click.Context) -> None:
 
 def fleet_at(model: str) -> Fleet | None:
     """The fleet that a file holds; None of a model and of one model's record."""
-    from analyzer.record.fleet_json import holds_fleet, load_fleet
+    from analyzer.record.encoding import holds_fleet, load_fleet
 
     return load_fleet(model) if is_record(model) and holds_fleet(model) else None
 

@@ -77,7 +77,7 @@ def _fails(given: tuple[str, ...]) -> bool:
 
 
 def _old(given: str | None) -> Fleet | None:
-    from analyzer.record.fleet_json import load_fleet
+    from analyzer.record.encoding import load_fleet
 
     # Before any work, and before the new one takes its place: it may be the same folder.
     return load_fleet(given) if given else None

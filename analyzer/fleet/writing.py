@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from analyzer.errors import OutputError
+from analyzer.record.encoding import FLEET_FILE
 from analyzer.record.fleet import Fleet
-from analyzer.record.fleet_json import FLEET_FILE
 from analyzer.record.formats import HTML_MARK, Format, marked_by
 from analyzer.record.output_files import Target, check_writable, write_all
 from analyzer.report.fleet import parquet
@@ -17,7 +17,7 @@ _FORMATS = (
     Format(
         name="json",
         extension=FLEET_FILE,
-        writer="analyzer.record.fleet_json:fleet_to_json",
+        writer="analyzer.record.encoding:fleet_to_json",
         mark=marked_by(r'\A\{\s*"schema_version":\s*\d+,\s*"tool":\s*\{\s*"name":\s*"analyze"'),
     ),
     Format(

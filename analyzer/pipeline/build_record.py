@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 # Arrays with more elements than this are data, not attributes of an operator.
 _SHOWN_ELEMENTS = 16
+# A record's values are so deep and no deeper (``record.quantities.Value``).
+_SHOWN_AXES = 4
 # Lists are cut after more, so that pads and permutations stand whole; those of tree ensembles have thousands.
 _SHOWN_ENTRIES = 64
 _SHOWN_CHARACTERS = 200
@@ -161,7 +163,7 @@ def tensor_info(tensor: Tensor) -> TensorInfo:
 def plain(value: Any) -> Any:
     """An attribute as JSON has it; large arrays become their shape."""
     if hasattr(value, "tolist"):
-        small = value.size <= _SHOWN_ELEMENTS
+        small = value.size <= _SHOWN_ELEMENTS and value.ndim <= _SHOWN_AXES
         return _plain_elements(value.tolist()) if small else f"{value.dtype} {list(value.shape)}"
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")[:_SHOWN_CHARACTERS]

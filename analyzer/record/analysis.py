@@ -1,12 +1,13 @@
 """Analysis: the value that holds everything a report, a check or a record needs.
 
-Its fields are the keys of the JSON record, one to one (``json_writer`` adds nothing of its own), so that a
+Its fields are the keys of the JSON record, one to one, in their order, so that a
 report made from a saved record is the report made at once. Seconds, bytes, FLOPs, US dollars, joules.
 None means not known, never 0.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,6 @@ from analyzer.record.formats import find as find_format
 from analyzer.record.formats import render as render_format
 from analyzer.record.generation import GenerationResult
 from analyzer.record.invocation import Invocation
-from analyzer.record.json_writer import to_dict
 
 # "as" is how a type checker learns that a name is meant to be imported from here (mypy's no_implicit_reexport).
 from analyzer.record.operator_rows import columns
@@ -35,7 +35,7 @@ from analyzer.record.outcome import TransferItem as TransferItem
 from analyzer.record.outcome import Transfers as Transfers
 from analyzer.record.outcome import VerdictResult as VerdictResult
 from analyzer.record.output_files import contents, targets, write_all
-from analyzer.record.quantities import Amount, Count, Positive
+from analyzer.record.quantities import Amount, Count, Positive, Value
 from analyzer.record.ranking import RankingResult
 from analyzer.record.replay_data import ReplayData
 from analyzer.record.training_step import TrainingResult
@@ -269,7 +269,7 @@ class OperatorResult:
     source: Where | None
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
-    attributes: Mapping[str, Any]  # of any operator in any domain: only JSON's own kinds are known of them
+    attributes: Mapping[str, Value]
     flops: Count | None
     macs: Count | None
     bytes_read: Count | None
@@ -397,7 +397,7 @@ class Environment:
     export_cached: bool = False
     timings_s: Mapping[str, Amount] = field(default_factory=dict)
     # Facts of a run, shown as they are: which there are depends on the provider and on what could be had.
-    measurement: Mapping[str, Any] = field(default_factory=dict)
+    measurement: Mapping[str, Value] = field(default_factory=dict)
     messages: tuple[str, ...] = ()
 
 
@@ -432,6 +432,9 @@ class Analysis:
     in a training step's record, and in old ones.
     """
 
+    # First: a reader looks at the version before it believes any other key.
+    schema_version: int = SCHEMA_VERSION
+    tool: Tool
     model: ModelInfo
     devices: Devices
     totals: Totals
@@ -439,8 +442,7 @@ class Analysis:
     groups: tuple[GroupResult, ...]
     plans: tuple[PlanResult, ...]
     verdict: VerdictResult
-    conventions: Mapping[str, Any]  # for readers of the JSON, which has no other place to say them
-    tool: Tool
+    conventions: Mapping[str, Value]  # for readers of the JSON, which has no other place to say them
     alternatives: tuple[Alternative, ...] = ()
     costs: tuple[CostRow, ...] = ()
     sweep: tuple[SweepRow, ...] = ()
@@ -460,7 +462,6 @@ class Analysis:
     environment: Environment = field(default_factory=Environment)
     # "kept" is the key of the first records that had it; everywhere else this is the replay data.
     kept: ReplayData | None = None
-    schema_version: int = SCHEMA_VERSION
 
     def plan(self, name: str) -> PlanResult | None:
         """The plan of this name, None where there is none."""
@@ -468,7 +469,8 @@ class Analysis:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON record as plain values."""
-        return to_dict(self)
+        values: dict[str, Any] = json.loads(self.render("json"))
+        return values
 
     def operators_frame(self) -> Any:
         """The operators, a row each: a ``pandas.DataFrame`` where pandas is installed, else a dict of columns.

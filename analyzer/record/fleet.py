@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from analyzer.option_table import Pricing
 from analyzer.record.analysis import Tool
-from analyzer.record.quantities import Amount, Count
+from analyzer.record.quantities import Amount, Count, Value
 
 # Raised where a key is renamed or removed, or means something else; adding one keeps it.
 FLEET_SCHEMA_VERSION = 1
@@ -285,7 +285,7 @@ class FleetEnvironment:
     versions: Mapping[str, str] = field(default_factory=dict)
     seconds: Mapping[str, Amount] = field(default_factory=dict)
     kept: tuple[str, ...] = ()
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,6 +305,8 @@ class Fleet:
         environment: Where and when; per model how long it took (``seconds``), which were kept from before.
     """
 
+    schema_version: int = FLEET_SCHEMA_VERSION
+    tool: Tool
     models: tuple[FleetModel, ...]
     devices: tuple[FleetDevice, ...]
     sentences: tuple[str, ...] = ()
@@ -315,5 +317,3 @@ class Fleet:
     changes: tuple[str, ...] = ()
     pricing: Pricing = "on-demand"
     environment: FleetEnvironment = field(default_factory=FleetEnvironment)
-    tool: Tool
-    schema_version: int = FLEET_SCHEMA_VERSION

@@ -108,7 +108,7 @@ _ALL = (
     Format(
         name="json",
         extension=".json",
-        writer="analyzer.record.json_writer:to_json",
+        writer="analyzer.record.encoding:to_json",
         mark=marked_by(r'\A\{\s*"schema_version":\s*\d+,\s*"tool":\s*\{\s*"name":\s*"analyze"'),
     ),
     Format(

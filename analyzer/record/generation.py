@@ -166,7 +166,7 @@ class GenerationResult:
         prompt_tokens, output_tokens, batch, gpus: What was asked.
         device: The GPU's slug; the CPU's with ``--gpu none``.
         weights, kv, launch: Types and way of launching that the figures are for.
-        ttft_s and the like: As in ``RequestTimes``.
+        ttft_s, tpot_s, request_s, tokens_per_s: As in ``RequestTimes``.
         kv_bytes_per_token: Of the cache, for one more token of one sequence.
         state_bytes: Of one sequence, whatever its length (state spaces, the cache of an encoder's states).
         largest_batch: That fits at this context, and meets the limits where there are any.

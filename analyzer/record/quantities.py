@@ -1,12 +1,12 @@
 """The record's numbers by the values that they may take; from them come the decoding's checks and the schema.
 
 A whole number stays an ``int`` where a field may hold either, so that a record that is read and written again
-has the same bytes.
+is the same text.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
@@ -27,3 +27,13 @@ Positive = Annotated[float, Meta(ge=_LEAST, le=LARGEST)] | Annotated[int, Meta(g
 
 Number = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)] | int
 """A figure that may be negative."""
+
+if TYPE_CHECKING:
+    Value = Any
+else:
+    Element = bool | int | float | str | None
+    One = Element | list[Element] | dict[str, Element]
+    Two = Element | list[One] | dict[str, One]
+    Three = Element | list[Two] | dict[str, Two]
+    # What operators and runs bring along, shown as it is; no deeper, so that what walks it may be recursive.
+    Value = Element | list[Three] | dict[str, Three]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from analyzer.option_table import Pricing
 from analyzer.record.quantities import Amount, Count, Number, Positive
@@ -129,7 +129,9 @@ class OwnInstance:
 class SmallValue:
     """Constants of one value, by name; a row of its elements, where what is not finite is a text."""
 
-    value: tuple[Any, ...]  # without a shape, which differs between tensors and grows with the batch
+    value: tuple[
+        bool | int | float | str, ...
+    ]  # without a shape, which differs between tensors and grows with the batch
     tensors: tuple[str, ...]
 
 

@@ -74,7 +74,7 @@ def kill_workers(folder: Path, kills: int, generator: np.random.Generator) -> No
         except psutil.Error:
             continue
     driver.wait()
-    from analyzer.record.fleet_json import load_fleet
+    from analyzer.record.encoding import load_fleet
 
     fleet = load_fleet(folder / "out")
     failed = [model.name for model in fleet.models if model.failure is not None]

@@ -14,8 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from analyzer.cli import run_command_line
 from analyzer.record.analysis import Tool
+from analyzer.record.encoding import fleet_to_json
 from analyzer.record.fleet import Fleet, FleetFailure, FleetModel
-from analyzer.record.fleet_json import fleet_to_json
 
 # MaxPool of opset 22 has no CUDA kernel.
 OPSETS = {"falls": 22, "stays": 21}

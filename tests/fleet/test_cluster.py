@@ -35,8 +35,8 @@ from analyzer.fleet.job import Job, Outcome, job_from_bytes, outcome_to_bytes
 from analyzer.fleet.node import Errand, NodeFacts, Order, OtherNodeError, program_facts, require_same_program
 from analyzer.fleet.slot import _ended, _timed_out
 from analyzer.loading import cache
+from analyzer.record.encoding import load_fleet
 from analyzer.record.fleet import Fleet, FleetFailure, FleetModel
-from analyzer.record.fleet_json import load_fleet
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [

@@ -22,8 +22,8 @@ from fleet_models import EATS, EXITS, FORKS, GOOD, HANGS, KILLED, RAISES, write_
 from analyzer import analyze, analyze_fleet
 from analyzer.errors import OutputError, UsageError
 from analyzer.fleet.fleet import Finished
+from analyzer.record.encoding import load_fleet
 from analyzer.record.fleet import Fleet, FleetModel
-from analyzer.record.fleet_json import load_fleet
 from analyzer.record.schema import FLEET_PATH
 
 ROOT = Path(__file__).resolve().parents[2]

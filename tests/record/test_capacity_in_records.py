@@ -33,7 +33,7 @@ def damaged(text: str, path: str, value: object) -> str:
         ("['spare']", 3, "capacity.options[0].count: expected more than the 3 that may fail"),
         ("['options'][2]['highest_rate_per_s']", None, "capacity.options[2].highest_rate_per_s: expected that"),
         ("['instances'][0]['option']", 4, "capacity.instances[0].option: there is no option 4, only 4"),
-        ("['instances'][1]['option']", 0, "capacity.instances[1].option: option 0 stands there twice"),
+        ("['instances'][1]['option']", 0, "capacity.instances: two are of one option"),
         ("['instances'][2]['limits'][1]['limit_s']", 0.02, "capacity.instances[2].limits: it does not ascend"),
         ("['instances'][0]['loads'][0]['rate_per_s']", 1e9, "capacity.instances[0].loads: it does not ascend"),
         ("['instances'][0]['service'][2]['batch']", 4, "capacity.instances[0].service: it does not ascend"),

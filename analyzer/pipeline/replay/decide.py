@@ -39,7 +39,7 @@ from analyzer.pipeline.replay.write import (
 from analyzer.pipeline.target_devices import named_gpus
 from analyzer.precision import INTEGER_FORMS, is_full
 from analyzer.prediction.estimate import Estimate, Origin
-from analyzer.record import from_dict, to_dict
+from analyzer.record import from_json, to_json
 from analyzer.record.analysis import Analysis, DeviceInfo, GroupResult, ModelInfo
 from analyzer.record.outcome import PlanResult, SweepPlan
 from analyzer.record.replay_data import Asked, CpuFigures, GpuFigures, ReplayData, ReplayGroup, ReplayRun
@@ -86,7 +86,7 @@ def decide_again(analysis: Analysis, given: Mapping[str, Any]) -> Analysis:
     with _contradictions():
         decided = _decided(analysis, options, own, cpu, gpus)
         # What is written can be read: figures of a foreign record may be sound alone and yet sum up to none.
-        from_dict(to_dict(decided), name=_DECIDED)
+        from_json(to_json(decided), name=_DECIDED)
     return decided
 
 

@@ -166,9 +166,12 @@ class ScaledFigures:
         axes = self._axes.get(name)
         if axes is None or shape is None:
             return shape
-        return tuple(
+        grown = tuple(
             None if size is None else size + slope * self._more for size, slope in zip(shape, axes, strict=True)
         )
+        if min((size for size in grown if size is not None), default=0) < 0:
+            raise ValueError(f"the size of {name} is below 0 at batch {self._batch}")
+        return grown
 
     def figure(self, operator: int, name: CostFigure, value: int | None) -> int | None:
         """A figure of an operator that is this one at the record's batch; None stays unknown."""
