@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from analyzer.checks.device_answers import DeviceAnswer, device_answers, slo_of
+from analyzer.checks.device_answers import DeviceAnswer, device_answers
 from analyzer.checks.operator_matching import match
 from analyzer.checks.phrases import (
     beyond,
@@ -124,7 +124,7 @@ def over_slo(subject: Subject) -> Iterator[Diagnostic]:
     Example:
         `analyze check model.py --gpu l4,t4 --slo 20ms`, where the T4 takes 31 ms.
     """
-    limit = slo_of(subject.analysis)
+    limit = subject.analysis.verdict.slo_s
     if limit is None:
         return
     for answer in device_answers(subject.analysis):

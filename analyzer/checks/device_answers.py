@@ -130,11 +130,3 @@ def _weight(plan: PlanResult, analysis: Analysis) -> float | None:
     """What the objective makes least."""
     weights = {"cost": plan.usd_per_million, "energy": plan.energy_j}
     return weights.get(analysis.verdict.objective, plan.latency_s)
-
-
-def slo_of(analysis: Analysis) -> float | None:
-    """The latency that must be met (``--slo``) in seconds; None where none was asked for."""
-    if analysis.verdict.slo_s is not None:
-        return analysis.verdict.slo_s
-    # Records of older versions hold it in what a replay asks alone.
-    return analysis.kept.asked.slo_s if analysis.kept is not None else None

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from analyzer.errors import UsageError
 from analyzer.fleet.job import Job
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import CapacityOption, CapacityResult
@@ -14,7 +13,6 @@ from analyzer.record.fleet import FleetCell, FleetModel
 from analyzer.record.generation import GenerationOption, GenerationResult
 from analyzer.record.ranking import RankedCandidate
 from analyzer.report import capacity_words, generation_words
-from analyzer.report.summary import verdict_words
 from analyzer.text import latency_limit
 
 
@@ -56,10 +54,7 @@ def cheapest_of(cells: tuple[FleetCell, ...]) -> int | None:
 def limit_of(model: FleetModel, option: str) -> float | None:
     """Seconds that an option of a row's question limits (``slo``, ``ttft``, ``tpot``); None for none."""
     words = model.options.get(option, ())
-    try:
-        return latency_limit(words[0], where=f"--{option}") if words else None
-    except UsageError:  # what an older version took
-        return None
+    return latency_limit(words[0], where=f"--{option}") if words else None
 
 
 def judged_anew(model: FleetModel, cell: FleetCell) -> FleetCell:
@@ -81,7 +76,7 @@ def _sentence(analysis: Analysis) -> str:
         return capacity_words.sentence(analysis.capacity)
     if analysis.generation is not None:
         return generation_words.sentence(analysis, analysis.generation)
-    return verdict_words.sentence(analysis)
+    return analysis.verdict.sentence
 
 
 def _cells(analysis: Analysis) -> tuple[tuple[FleetCell, ...], int | None]:

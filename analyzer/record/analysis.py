@@ -37,6 +37,7 @@ from analyzer.record.outcome import VerdictResult as VerdictResult
 from analyzer.record.output_files import contents, targets, write_all
 from analyzer.record.quantities import Amount, Count, Positive, Value
 from analyzer.record.ranking import RankingResult
+from analyzer.record.replay_data import GroupResult as GroupResult
 from analyzer.record.replay_data import ReplayData
 from analyzer.record.training_step import TrainingResult
 
@@ -169,7 +170,6 @@ class Totals:
     """Plain sums over ``operators``; "at least" where ``coverage.unknown`` is above 0 or a note says so.
 
     ``folded_flops`` are those of operators that a session computes once, when it is made, and in no other sum.
-    None where a version that did not count them wrote the record.
     """
 
     flops: Count
@@ -184,7 +184,7 @@ class Totals:
     operators: Count
     coverage: Coverage
     coverage_time: Coverage | None
-    folded_flops: Count | None = None
+    folded_flops: Count = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,21 +324,6 @@ class BodyResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupResult:
-    """What a session really executes."""
-
-    session: Literal["cpu", "cuda"]
-    name: str
-    op_type: str
-    members: tuple[Count, ...]
-    provider: Literal["cpu", "cuda"]
-    time_s: Amount | None
-    low_s: Amount | None
-    high_s: Amount | None
-    origin: Literal["measured", "predicted", "mixed"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
     """The same decision for a further ``--gpu``."""
 
@@ -422,14 +407,13 @@ class Phases:
 class Analysis:
     """The whole record.
 
-    ``onnxruntime`` is the release of ONNX Runtime by whose kernels operators are placed, empty in old records.
+    ``onnxruntime`` is the release of ONNX Runtime by whose kernels operators are placed.
     ``session_fails`` says why ONNX Runtime cannot make the CUDA session at all, empty where it can.
     ``run_fails`` says why the run that was requested failed, empty where it did not or none was.
     ``generation`` is what a model that generates takes, ``phases`` its prefill: all else is a decode step's.
-    ``ranking`` is the one answer over all devices, batches and instances that were asked about; None in old
-    records, and of a model that generates. ``capacity`` says which instances serve it, and how many.
-    ``invocation`` is what was asked; None in old records. ``kept`` is what ``render --gpu`` predicts from; None
-    in a training step's record, and in old ones.
+    ``ranking`` is the one answer over all devices, batches and instances that were asked about; None of a model
+    that generates. ``capacity`` says which instances serve it, and how many. ``invocation`` is what was asked.
+    ``kept`` is what ``render --gpu`` predicts from; None in the record of a training step, and of generation.
     """
 
     # First: a reader looks at the version before it believes any other key.
@@ -460,7 +444,6 @@ class Analysis:
     capacity: CapacityResult | None = None
     invocation: Invocation | None = None
     environment: Environment = field(default_factory=Environment)
-    # "kept" is the key of the first records that had it; everywhere else this is the replay data.
     kept: ReplayData | None = None
 
     def plan(self, name: str) -> PlanResult | None:

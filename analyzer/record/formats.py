@@ -83,11 +83,7 @@ def marked_by(text: str) -> re.Pattern[str]:
 
 # The last line of a report of findings: what was checked.
 _CHECKED = r"^(?:passed: |failed: )?(?:\d+ (?:error|warning|note)s?|no findings).* \(.+ at opset \d+, .+\)\s*\Z"
-# What writes the page, or the policy of one of an older release.
-HTML_MARK = marked_by(
-    r'<meta name="generator" content="analyze[ "]'
-    r"|content=\"default-src 'none'; script-src (?:'sha256-[\w+/=]+' )+'unsafe-eval'; style-src 'unsafe-"
-)
+HTML_MARK = marked_by(r'<meta name="generator" content="analyze[ "]')
 _DECIDED = r"decided for (?:latency|throughput|cost|energy)"
 # What a report of a model that generates begins with: what was asked.
 _GENERATED = r"[\d,]+ tokens in, [\d,]+ out, batch \d+"

@@ -37,10 +37,9 @@ class PlanResult:
 
     ``origin`` and ``low_s`` to ``high_s`` are the latency's. Dollars are those of ``instance``, whose time may
     be predicted where the plan's own was measured on another machine; joules rest on modelled power. Both have
-    an origin and a 90 % interval of their own: the origin is empty, the ends None, where a version that did
-    not tell wrote the record. ``instance_latency_s`` is the time of a run there, ``host`` and ``host_basis``
-    are as in ``CostRow``. ``energy_of`` says whose watts were counted. ``pricing``, ``region`` and
-    ``price_date`` are of the instance's price.
+    an origin and a 90 % interval of their own. ``instance_latency_s`` is the time of a run there, ``host`` and
+    ``host_basis`` are as in ``CostRow``. ``energy_of`` says whose watts were counted. ``pricing``, ``region``
+    and ``price_date`` are of the instance's price.
     """
 
     name: Literal["cpu", "gpu", "hybrid"]
@@ -118,10 +117,10 @@ class CostRow:
     """An instance that can run the model, and what a million inferences cost there.
 
     ``origin`` is that of the latency there, from which throughput and dollars follow; ends of 90 % intervals.
-    ``region`` is where the price holds, empty in a record of a version that did not keep it. ``plan`` is how it
-    runs there. Where that uses a GPU, ``host`` is the machine's processor, which launches the GPU's kernels and
-    computes what stays on it; ``host_basis`` is ``known``, ``nearest`` (the nearest one of the catalogue) or
-    ``assumed`` (the source of the price does not tell, and intervals are wider). Else both are empty.
+    ``region`` is where the price holds. ``plan`` is how it runs there. Where that uses a GPU, ``host`` is the
+    machine's processor, which launches the GPU's kernels and computes what stays on it; ``host_basis`` is
+    ``known``, ``nearest`` (the nearest one of the catalogue) or ``assumed`` (the source of the price does not
+    tell, and intervals are wider). Else both are empty.
     """
 
     provider: str
@@ -152,7 +151,7 @@ class PrecisionResult:
     ``decided`` marks what the verdict is about. ``speedup`` is the latency of the model as it is on this device
     over this one's. What cannot run has no figures; ``reason`` says why, and of the others what they gain by.
     Dollars are those of the instance that runs it for the least, with the ends of their interval; what is told
-    of it is empty and None where none is known, and in a record of a version that did not keep it.
+    of it is empty and None where none is known.
     """
 
     precision: str

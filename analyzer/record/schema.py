@@ -21,7 +21,7 @@ FLEET_PATH = Path(__file__).with_name("fleet.schema.json")
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _UNITS = (
     "Seconds, bytes, FLOPs, US dollars, joules, without prefixes; null is not known, never 0. low and high are "
-    "ends of 90 % intervals. Keys that are not named here may come with a later version and are to be left aside."
+    "ends of 90 % intervals. Keys that are not named here may come with a later version: leave them aside."
 )
 
 

@@ -44,8 +44,7 @@ class StepMemory:
 class StepCost:
     """What a step costs on one plan: time and US dollars for 1,000 steps and for an epoch.
 
-    ``origin`` is the time's, ``usd_origin`` the dollars', with the ends of their 90 % intervals; empty and None
-    in a record of a version that did not tell.
+    ``origin`` is the time's, ``usd_origin`` the dollars', with the ends of their 90 % intervals.
     """
 
     plan: Literal["cpu", "gpu", "hybrid"]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from analyzer.checks.device_answers import DeviceAnswer, device_answers, slo_of
+from analyzer.checks.device_answers import DeviceAnswer, device_answers
 from analyzer.record.analysis import Analysis, PlanResult
 from analyzer.record.ranking import RankedCandidate
 from analyzer.report.summary.figure_words import VERDICT_WORDS, marked, per_second, span
@@ -57,7 +57,7 @@ class DeviceRow:
 
 def rows(analysis: Analysis) -> tuple[DeviceRow, ...]:
     """A row for each GPU, the verdict's first; none where only the CPU was looked at."""
-    limit = slo_of(analysis)
+    limit = analysis.verdict.slo_s
     return tuple(
         _priced(_row(answer, limit), _ranked(analysis, "gpu", answer.gpu.slug))
         for answer in device_answers(analysis)
@@ -75,7 +75,7 @@ def quickest(every: tuple[DeviceRow, ...], most: int) -> tuple[DeviceRow, ...]:
 
 def head(analysis: Analysis) -> tuple[str, ...]:
     """The titles of the columns."""
-    limit = slo_of(analysis)
+    limit = analysis.verdict.slo_s
     asked = () if limit is None else (f"Limit {seconds(limit)}",)
     return (
         "GPU", "Fits", "Latency", "90 % interval", "Per second", "$ per million", "Instance", *asked, "Verdict",
@@ -92,14 +92,14 @@ def cells(row: DeviceRow, analysis: Analysis) -> tuple[str, ...]:
         row.throughput,
         marked(row.dollars, row.dollars_origin),
         row.instance or UNKNOWN,
-        *(() if slo_of(analysis) is None else (row.limit,)),
+        *(() if analysis.verdict.slo_s is None else (row.limit,)),
         row.verdict,
     )
 
 
 def sentences(shown: Iterable[DeviceRow], analysis: Analysis) -> Iterator[str]:
     """Every row in words, for places too narrow for the table."""
-    limit = slo_of(analysis)
+    limit = analysis.verdict.slo_s
     for row in shown:
         told = [f"{row.latency} ({row.interval}, {row.origin})" if row.origin else row.latency]
         told += [row.throughput] if row.throughput != UNKNOWN else []
@@ -126,7 +126,7 @@ def cpu_row(analysis: Analysis) -> DeviceRow | None:
     if plan is None:
         return None
     cpu, answer = analysis.devices.cpu, device_answers(analysis)[0]
-    row = _of_plan(cpu.name, answer, plan, "", slo_of(analysis))
+    row = _of_plan(cpu.name, answer, plan, "", analysis.verdict.slo_s)
     return _priced(replace(row, dollars=UNKNOWN, dollars_origin="", instance=""), _ranked(analysis, "cpu"))
 
 

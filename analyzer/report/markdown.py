@@ -58,7 +58,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[in
 
 def _heading(analysis: Analysis) -> str:
     # What was asked beyond it stands above; this is one step or run of it.
-    answer = verdict_words.sentence(analysis)
+    answer = analysis.verdict.sentence
     if analysis.generation is not None:
         first = f"### {generation_words.step(analysis.generation)}"
     elif analysis.capacity is not None:

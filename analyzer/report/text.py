@@ -85,7 +85,7 @@ def _heading(analysis: Analysis) -> str:
     step = _step(analysis)
     if step:
         lines = [
-            *_wrapped(f"{step}: {verdict_words.sentence(analysis)}"),
+            *_wrapped(f"{step}: {analysis.verdict.sentence}"),
             *_wrapped(verdict_words.errors(analysis)),
         ]
     else:
@@ -482,7 +482,7 @@ def _print_sheets(sheets: Iterable[OptionTable], console: Console) -> None:
 def _print_run(analysis: Analysis, console: Console) -> None:
     from rich.markup import escape
 
-    console.print(escape(clean(f"{_step(analysis)}: {verdict_words.sentence(analysis)}")))
+    console.print(escape(clean(f"{_step(analysis)}: {analysis.verdict.sentence}")))
     if wrong := verdict_words.errors(analysis):
         console.print(escape(clean(wrong)), style="bold red")
     if cards := marked_plans.table_cards(analysis):

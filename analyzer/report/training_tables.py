@@ -9,7 +9,6 @@ from analyzer.record.analysis import Analysis, PlanResult
 from analyzer.record.training_step import InferencePlan, PhaseTotals, StepCost, TrainingResult
 from analyzer.report.summary.figure_words import PLAN_TITLES, marked, sign, span
 from analyzer.report.summary.plan_cards import priced_on
-from analyzer.report.summary.verdict_words import sentence
 from analyzer.units import byte_count, count, digits, dollars, factor, flop_count, seconds, share
 
 
@@ -92,8 +91,9 @@ def _against_inference(analysis: Analysis, step: TrainingResult) -> StepTable:
         if plan.name in inferred
     ]
     lead = (
-        f"Inference: {inference.sentence} Training: {sentence(analysis)} Both at batch {inference.batch} and "
-        f"{inference.precision}; inference is from {inference.file} of {inference.date[:10]}."
+        f"Inference: {inference.sentence} Training: {analysis.verdict.sentence} "
+        f"Both at batch {inference.batch} and {inference.precision}; "
+        f"inference is from {inference.file} of {inference.date[:10]}."
     )
     return StepTable(title=title, head=head, rows=tuple(rows), lead=lead)
 

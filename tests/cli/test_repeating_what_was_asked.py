@@ -16,7 +16,7 @@ import pytest
 from analyzer import analyze
 from analyzer.api import analyze_record
 from analyzer.cli import run_command_line
-from analyzer.record import from_json, load_report
+from analyzer.record import from_json
 from analyzer.record.invocation import Invocation, command_line
 
 MODEL = """
@@ -320,13 +320,3 @@ def test_a_module_has_no_command_but_its_record_holds_the_options() -> None:
     assert analysis.invocation.options == {"no-run": (), "slo": ("1ms",)}
     assert "Repeat it" not in analysis.render("html")
     assert analyze_record(analysis, slo="2ms").invocation.options["slo"] == ("2ms",)
-
-
-def test_an_old_record_has_no_command_and_is_decided_anew_as_before(folder: Path) -> None:
-    _, record = run(["net.py", "--no-run"], folder / "one")
-    del record["invocation"]
-    (folder / "old.json").write_text(json.dumps(record))
-    page, again_record = run(["render", "old.json", "--gpu", "t4"], folder / "two")
-    assert load_report(folder / "old.json").invocation is None
-    assert again_record["invocation"] is None
-    assert "Repeat it" not in page.read_text()

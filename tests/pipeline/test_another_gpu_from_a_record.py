@@ -28,7 +28,7 @@ from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.options import Options
 from analyzer.prediction.estimate import Estimate
 from analyzer.progress import Progress
-from analyzer.record import from_dict, from_json, to_dict
+from analyzer.record import from_json, to_dict
 from analyzer.record.analysis import Analysis
 
 if TYPE_CHECKING:
@@ -417,18 +417,6 @@ def test_a_part_of_a_processor_is_not_the_whole_processor_of_the_same_name(
     assert same(without(again, "invocation"), without(afresh, "invocation"))
 
 
-@uncalibrated
-def test_a_record_from_before_it_kept_what_was_assumed_has_the_runs_own_intervals(
-    tiny_model: onnx.ModelProto, saved: Analysis
-) -> None:
-    values = to_dict(saved)
-    for key in ("gpus", "runs", "instances", "as_recorded"):
-        del values["kept"][key]
-    del values["kept"]["cpu"]["assumed"]
-    again = analyze_record(from_dict(values), gpu="t4")
-    assert same(without(again), without(analyze(tiny_model, batch=8, run=False, gpu="t4")))
-
-
 @pytest.mark.parametrize("machine", ["unknown", "catalogue"], indirect=True)
 def test_dollars_of_a_measured_cpu_are_a_prediction_but_on_the_very_machine(
     machine: Machine, runs: None, tiny_model: onnx.ModelProto
@@ -448,15 +436,9 @@ def test_dollars_of_a_measured_cpu_are_a_prediction_but_on_the_very_machine(
 
 
 @uncalibrated
-def test_a_record_of_an_older_version_has_its_own_batch_alone_and_says_so(saved: Analysis) -> None:
-    old = replace(saved, kept=None)
-    again = analyze_record(old, gpu="t4")
-    assert [row.batch for row in again.sweep] == [8]
-    assert (again.verdict.crossover_batch, again.verdict.largest_batch) == (None, 8)
-    assert any("holds batch 8 alone" in note for note in again.model.notes)
-    assert again.plan("gpu").latency_s == pytest.approx(analyze_record(saved, gpu="t4").plan("gpu").latency_s)
-    more = analyze_record(through_json(analyze_record(old, gpu="t4", slo="30us", utilisation=0.5)), gpu="t4")
-    assert same(without(more), without(analyze_record(old, gpu="t4", slo="30us", utilisation=0.5)))
+def test_a_record_that_saved_nothing_to_decide_from_is_refused(saved: Analysis) -> None:
+    with pytest.raises(RecordError, match="holds nothing to decide it anew from"):
+        analyze_record(replace(saved, kept=None), gpu="t4")
 
 
 @uncalibrated

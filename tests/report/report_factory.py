@@ -19,6 +19,7 @@ from analyzer.decision.plans import Name
 from analyzer.record.analysis import (
     Alternative,
     Analysis,
+    BatchRange,
     CostRow,
     Coverage,
     Devices,
@@ -254,6 +255,10 @@ def analysis(count: int = 24, **changes: Any) -> Analysis:
             low=3.2,
             high=5.1,
             crossover_batch=4,
+            ranges=(
+                BatchRange(first=1, last=3, device="cpu"),
+                BatchRange(first=4, last=64, device="gpu"),
+            ),
             reason="The convolutions are compute-bound and the GPU computes them ten times faster.",
             sentence="Run it on the Imaginary GPU 3000: 4x faster than the Imaginary CPU 12.",
             because=(

@@ -86,7 +86,7 @@ def test_a_batch_that_saturates_or_fills_the_gpu_is_told_only_where_there_is_one
     # The GPU plan does not fit at batch 64 of the invented sweep.
     told = verdict_words.batches(factory.analysis())
     assert told == (
-        "The GPU wins from batch 4 on. The GPU is saturated from batch 32 on. "
+        "The CPU wins up to batch 3 and the GPU wins from batch 4 on. The GPU is saturated from batch 32 on. "
         "Of the batches looked at 32 is the largest that fits its memory."
     )
     # One that was not looked at with the others was looked for.
@@ -100,7 +100,7 @@ def test_a_batch_that_saturates_or_fills_the_gpu_is_told_only_where_there_is_one
     assert sum(operator.flops or 0 for operator in moves) > 0
     assert "saturated" not in verdict_words.batches(moving)
     alone = replace(base, operators=nothing, verdict=replace(base.verdict, largest_batch=64))
-    assert verdict_words.batches(alone) == "The GPU wins from batch 4 on."
+    assert verdict_words.batches(alone) == "The CPU wins up to batch 3 and the GPU wins from batch 4 on."
     assert [mark["label"] for mark in batches.charts(alone)[0].extra["marks"]] == ["crossover at 4"]
 
 
@@ -176,7 +176,7 @@ def test_the_batch_charts_mark_the_crossover_and_what_is_measured() -> None:
     assert latency.extra["marks"][0] == {"batch": 4, "label": "crossover at 4", "row": 0, "late": False}
     assert {row["origin"] for row in dicts(latency)} == {"measured", "predicted"}
     assert throughput.name == "batch-throughput"
-    assert "The GPU wins from batch 4 on." in latency.alternative
+    assert "the GPU wins from batch 4 on." in latency.alternative
 
 
 def test_one_batch_makes_no_chart_of_batches() -> None:

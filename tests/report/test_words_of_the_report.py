@@ -380,7 +380,7 @@ def test_a_model_that_fits_nowhere_is_not_said_to_be_faster_anywhere() -> None:
     cramped = replace(
         base,
         plans=tuple(replace(plan, fits=False) for plan in base.plans),
-        verdict=replace(base.verdict, crossover_batch=None, crossovers=()),
+        verdict=replace(base.verdict, crossover_batch=None, crossovers=(), ranges=()),
         sweep=tuple(
             replace(row, plans={name: replace(plan, fits=False) for name, plan in row.plans.items()})
             for row in base.sweep
@@ -417,7 +417,8 @@ def test_dollars_and_joules_have_an_interval_and_an_origin_of_their_own() -> Non
     assert card.origin == "measured"
     assert (card.dollars_interval, card.dollars_origin) == ("$0.250 to $4.00", "predicted")
     assert (card.energy_interval, card.energy_origin) == ("400 to 700 mJ", "mixed")
-    card = plan_cards.plan_cards(priced(usd_per_million=None, energy_j=None))[0]
+    unknown = ("usd_low_per_million", "usd_high_per_million", "energy_low_j", "energy_high_j")
+    card = plan_cards.plan_cards(priced(**dict.fromkeys(unknown)))[0]
     assert (card.dollars_interval, card.energy_interval) == ("", "")
 
 
@@ -433,15 +434,6 @@ def test_every_format_for_people_marks_dollars_and_joules_by_their_own_origin(na
         assert "$1.00 ○" in line
         assert "500 mJ ◐" in line
         assert "● measured" in line
-
-
-def test_of_an_old_record_dollars_of_a_gpu_follow_the_latency_and_those_of_the_cpu_have_no_interval() -> None:
-    old = {"usd_low_per_million": None, "usd_high_per_million": None, "usd_origin": ""}
-    ends = {"latency_s": 0.02, "low_s": 0.01, "high_s": 0.04}
-    card = plan_cards.plan_cards(priced(**old, **ends, operators_on_gpu=3))[0]
-    assert (card.dollars_interval, card.dollars_origin) == ("$0.500 to $2.00", "measured")
-    card = plan_cards.plan_cards(priced(**old, **ends))[0]
-    assert (card.dollars_interval, card.dollars_origin) == ("", "")
 
 
 def test_few_inferences_a_second_are_shown_without_prefix() -> None:

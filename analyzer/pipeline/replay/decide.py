@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from analyzer.costs.parameters import parameter_bytes
 from analyzer.devices import catalogue
-from analyzer.devices.device import Device, DeviceKind, Link
-from analyzer.devices.instances import Instance
+from analyzer.devices.device import Device
 from analyzer.errors import RecordError
 from analyzer.option_table import RecordOptions
 from analyzer.ort.execution import Group, Session
@@ -27,37 +26,24 @@ from analyzer.pipeline.options import Options, make_options
 from analyzer.pipeline.precisions.forms import asked_precision, in_form, note
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph, at_batch, prepare
-from analyzer.pipeline.replay.read import batch_models_of, prepared_of
-from analyzer.pipeline.replay.write import (
-    cpu_figures,
-    gpu_figures,
-    own_instances,
-    prediction_options,
-    runs_at_other_batches,
-    write_replay_data,
-)
+from analyzer.pipeline.replay.read import batch_models_of, prepared_of, replay_data_of
+from analyzer.pipeline.replay.write import replay_of_question, write_replay_data
 from analyzer.pipeline.target_devices import named_gpus
-from analyzer.precision import INTEGER_FORMS, is_full
+from analyzer.precision import INTEGER_FORMS
 from analyzer.prediction.estimate import Estimate, Origin
 from analyzer.record import from_json, to_json
-from analyzer.record.analysis import Analysis, DeviceInfo, GroupResult, ModelInfo
-from analyzer.record.outcome import PlanResult, SweepPlan
-from analyzer.record.replay_data import Asked, CpuFigures, GpuFigures, ReplayData, ReplayGroup, ReplayRun
+from analyzer.record.analysis import Analysis, GroupResult
+from analyzer.record.outcome import PlanResult
+from analyzer.record.replay_data import ReplayRun
 from analyzer.text import printable
 
 OPTIONS = tuple(RecordOptions.__annotations__)
-# What `devices/detection.py` assumes of a CPU that is neither in the catalogue nor calibrated: intervals widen.
-_ASSUMED_OF_UNKNOWN_CPU = ("bandwidth_bytes_per_s",)
 _DECIDED = "The record, decided anew,"
 _CONTRADICTS = "The record cannot be decided anew: its operators and figures contradict each other ({error})."
 _CONTRADICTION_HINT = (
     "Analyse the model itself with --gpu. If analyze wrote the record and nobody changed it, please report it."
 )
 _LONGEST = 200  # characters of an error in a message
-_ONE_BATCH = (
-    "The record holds batch {batch} alone, since the version that wrote it kept no more: no crossover and no "
-    "largest batch follow from it. Analyse the model itself for those."
-)
 
 
 def decide_again(analysis: Analysis, given: Mapping[str, Any]) -> Analysis:
@@ -125,7 +111,7 @@ def _devices(
     analysis: Analysis, given: Mapping[str, Any], options: Options
 ) -> tuple[Device, Device, tuple[Device, ...]]:
     """The record's own CPU, the one that is asked about, and the GPUs."""
-    own = _own_cpu(analysis)
+    own = replay_data_of(analysis).cpu or catalogue.device(analysis.devices.cpu.slug)
     cpu = own if options.cpu is None or "cpu" not in given else catalogue.device_of_kind(options.cpu, "cpu")
     return own, cpu, _gpus(analysis, given, options)
 
@@ -171,9 +157,9 @@ def _decided(
     replay = (
         write_replay_data(predictor, gpus, prepared, models, batch, measured)
         if converted
-        else _replay_data(analysis, predictor, gpus, measured, same_cpu=cpu == own)
+        else replace(replay_data_of(analysis), **replay_of_question(predictor, gpus, batch, measured))
     )
-    model = _model(analysis, asked_precision(options, decisions.decision_input))
+    model = replace(analysis.model, precision=asked_precision(options, decisions.decision_input))
     if converted:
         model = replace(
             model,
@@ -222,47 +208,15 @@ def _one_line(error: Exception) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
-def _replay_data(
-    analysis: Analysis,
-    predictor: Predictor,
-    gpus: tuple[Device, ...],
-    measured: Mapping[int, Measured],
-    *,
-    same_cpu: bool,
-) -> ReplayData:
-    """What the new record holds, so that it is decided anew as this one: what was asked for now above all."""
-    # An old record keeps nothing: what its CPU's times stand for is then those times themselves.
-    before = analysis.kept or ReplayData(
-        asked=_options_of_old_record(analysis), opsets={"ai.onnx": analysis.model.opset}, as_recorded=True
-    )
-    return replace(
-        before,
-        asked=prediction_options(predictor.options),
-        cpu=cpu_figures(predictor.cpu),
-        gpus=gpu_figures(gpus),
-        runs=runs_at_other_batches(measured, analysis.model.batch),
-        instances=own_instances(predictor.offers.own),
-        as_recorded=before.as_recorded and same_cpu,
-    )
-
-
 def _offers(analysis: Analysis, options: Options) -> Offers:
-    """The catalogue's instances, with a price list that is given now, else with the record's own."""
-    if options.prices is not None or analysis.kept is None:
-        return offers_of(options)
-    return offers_of(options, own=(Instance(**asdict(own)) for own in analysis.kept.instances))
-
-
-def _model(analysis: Analysis, precision: str) -> ModelInfo:
-    model = replace(analysis.model, precision=precision)
-    if analysis.kept is not None or len(analysis.sweep) < 2:
-        return model
-    return replace(model, notes=(*model.notes, _ONE_BATCH.format(batch=model.batch)))
+    """Return the catalogue's instances, with a price list that is given now, else with the record's own."""
+    own = () if options.prices is not None else replay_data_of(analysis).instances
+    return offers_of(options, own=own)
 
 
 def _options(analysis: Analysis, given: Mapping[str, Any]) -> Options:
     """The record's options with those given in their place."""
-    before = analysis.kept.asked if analysis.kept is not None else _options_of_old_record(analysis)
+    before = replay_data_of(analysis).asked
     wanted = given.get("precision", before.precision)
     if before.precision in INTEGER_FORMS and wanted != before.precision:
         raise RecordError(
@@ -292,97 +246,13 @@ def _asked_batches(analysis: Analysis) -> tuple[int, ...]:
     return tuple(dict.fromkeys(batch for batch in batches if batch is not None))
 
 
-def _options_of_old_record(analysis: Analysis) -> Asked:
-    """What an old record does not tell; a precision of TF32 or fp32 follows the GPU."""
-    precision = analysis.model.precision
-    return Asked(precision=None if is_full(precision) else precision)
-
-
 def _gpus(analysis: Analysis, given: Mapping[str, Any], options: Options) -> tuple[Device, ...]:
-    """The GPUs that are named now, else the record's from its own figures or the catalogue's."""
+    """Return the GPUs that are named now, else the record's own."""
     if "gpu" in given:
         return named_gpus(options.gpus or (), fixed=options.fixed)
     own = [analysis.devices.gpu, *(alternative.device for alternative in analysis.alternatives)]
-    figures = {gpu.slug: gpu for gpu in analysis.kept.gpus} if analysis.kept is not None else {}
-    return tuple(
-        _gpu(info, figures[info.slug]) if info.slug in figures else catalogue.device(info.slug)
-        for info in own
-        if info is not None
-    )
-
-
-def _gpu(info: DeviceInfo, figures: GpuFigures) -> Device:
-    link, pageable, latency = None, figures.pageable_bytes_per_s, figures.link_latency_s
-    if info.link_bytes_per_s is not None and pageable is not None and latency is not None:
-        link = Link(
-            name=info.link,
-            bandwidth_bytes_per_s=info.link_bytes_per_s,
-            pageable_bytes_per_s=pageable,
-            latency_s=latency,
-        )
-    return replace(
-        _described(info, "gpu"),
-        vendor=figures.vendor,
-        architecture=figures.architecture,
-        units=figures.units,
-        clock_hz=figures.clock_hz,
-        cache_bytes=figures.cache_bytes,
-        compute_capability=figures.compute_capability,
-        link=link,
-        calibration=figures.calibration,
-        assumed=figures.assumed,
-        memory_type=figures.memory_type,
-        sustained=figures.sustained,
-    )
-
-
-def _own_cpu(analysis: Analysis) -> Device:
-    """The record's CPU from its own figures or the catalogue's."""
-    info, replay = analysis.devices.cpu, analysis.kept
-    known = next((cpu for cpu in catalogue.cpus() if cpu.slug == info.slug), None)
-    figures = replay.cpu if replay is not None else None
-    if figures is None:
-        return known or replace(
-            _described(info, "cpu"), assumed=_ASSUMED_OF_UNKNOWN_CPU if info.origin == "catalogue" else ()
-        )
-    return replace(
-        _described(info, "cpu"),
-        vendor=figures.vendor,
-        architecture=figures.architecture,
-        units=figures.units,
-        threads=figures.threads,
-        clock_hz=figures.clock_hz,
-        cache_bytes=figures.cache_bytes,
-        calibration=figures.calibration,
-        assumed=_assumed(figures, known),
-        turbo_hz=figures.turbo_hz,
-    )
-
-
-def _assumed(figures: CpuFigures, known: Device | None) -> tuple[str, ...]:
-    """What no source gives of a CPU; a version that did not keep it had it of the catalogue or of detection."""
-    if figures.assumed is not None:
-        return figures.assumed
-    if figures.calibration:
-        return ()  # what was measured takes the place of what was assumed
-    return known.assumed if known is not None else _ASSUMED_OF_UNKNOWN_CPU
-
-
-def _described(info: DeviceInfo, kind: DeviceKind) -> Device:
-    """A device by what the record shows of it."""
-    return Device(
-        slug=info.slug,
-        name=info.name,
-        kind=kind,
-        peak_flops_per_s=info.peak_flops_per_s,
-        bandwidth_bytes_per_s=info.bandwidth_bytes_per_s,
-        memory_bytes=info.memory_bytes,
-        tdp_w=info.tdp_w,
-        runs_release_wheel=info.runs_release_wheel,
-        origin="calibrated" if info.origin == "calibrated" else "catalogue",
-        source=info.source,
-        notes=info.notes,
-    )
+    saved = {gpu.slug: gpu for gpu in replay_data_of(analysis).gpus}
+    return tuple(saved.get(info.slug) or catalogue.device(info.slug) for info in own if info is not None)
 
 
 def _measured(
@@ -402,22 +272,17 @@ def _measured(
 def _measured_on(analysis: Analysis, gpu: Device | None, options: Options) -> bool:
     """Whether the record's own GPU was measured and the question is about that one, in the same precision."""
     own, plan = analysis.devices.gpu, analysis.plan("gpu")
-    precision = analysis.kept.asked.precision if analysis.kept is not None else None
+    precision = replay_data_of(analysis).asked.precision
     same = own is not None and gpu is not None and own.slug == gpu.slug and precision == options.precision
     return same and plan is not None and plan.origin == "measured"
 
 
 def _at_other_batches(analysis: Analysis, *, same_cpu: bool, same_gpu: bool) -> dict[int, Measured]:
-    """What was measured beside the record's own batch; of an old record the whole runs of the CPU alone."""
+    """Return what was measured at other batches than the record's."""
     by_batch: dict[int, Measured] = {}
-    runs = analysis.kept.runs if analysis.kept is not None else ()
-    for run in runs:
+    for run in replay_data_of(analysis).runs:
         if same_cpu if run.session == "cpu" else same_gpu:
             by_batch[run.batch] = _with_run(by_batch.get(run.batch, Measured()), run)
-    for row in analysis.sweep if same_cpu and not runs else ():
-        whole = row.plans["cpu"]
-        if whole.origin == "measured" and row.batch != analysis.model.batch:
-            by_batch[row.batch] = Measured(cpu_latency=_latency(whole))
     return by_batch
 
 
@@ -431,19 +296,16 @@ def _with_run(measured: Measured, run: ReplayRun) -> Measured:
 
 
 def _cpu_at_own_batch(analysis: Analysis, base: int) -> dict[int, Measured]:
-    """The CPU at the record's batch: as measured; in an old record as it has it, measured or predicted."""
+    """Return the CPU's times at the record's batch, as measured."""
     plan = analysis.plan("cpu")
-    as_it_stands = analysis.kept is None or analysis.kept.as_recorded
-    if plan is None or (not as_it_stands and plan.origin != "measured"):
+    if plan is None or plan.origin != "measured":
         return {}
     rows = [group for group in analysis.groups if group.session == "cpu"]
-    if as_it_stands and not rows:
-        raise RecordError("The record holds no times of the CPU.", hint="Analyse the model itself with --gpu.")
     whole, own = _latency(plan), analysis.environment.measurement.get("cpu")
     busy = isinstance(own, Mapping) and own.get("busy") is True
     # A run without a profile: its groups are predicted, and are predicted again.
     profiled = all(group.origin == "measured" or group.time_s is None for group in rows)
-    if not profiled and plan.origin == "measured":
+    if not profiled:
         return {base: Measured(cpu_latency=whole, busy=busy)}
     return {
         base: Measured(
@@ -471,7 +333,7 @@ def _with_gpu_at_own_batch(analysis: Analysis, by_batch: dict[int, Measured], ba
     return by_batch | {base: measured}
 
 
-def _group(group: GroupResult | ReplayGroup, session: Session) -> Group:
+def _group(group: GroupResult, session: Session) -> Group:
     return Group(
         session=session,
         name=group.name,
@@ -481,11 +343,11 @@ def _group(group: GroupResult | ReplayGroup, session: Session) -> Group:
     )
 
 
-def _group_time(group: GroupResult | ReplayGroup, origin: Origin) -> Estimate | None:
+def _group_time(group: GroupResult, origin: Origin) -> Estimate | None:
     if group.time_s is None or group.low_s is None or group.high_s is None:
         return None
     return Estimate(time_s=group.time_s, low_s=group.low_s, high_s=group.high_s, origin=origin)
 
 
-def _latency(plan: PlanResult | SweepPlan) -> Estimate:
+def _latency(plan: PlanResult) -> Estimate:
     return Estimate(time_s=plan.latency_s, low_s=plan.low_s, high_s=plan.high_s, origin=plan.origin)

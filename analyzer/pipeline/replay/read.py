@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from analyzer.costs import CostTable
@@ -13,9 +13,23 @@ from analyzer.pipeline.batches import BatchModels
 from analyzer.pipeline.prepared import PreparedGraph, at_batch, prepare
 from analyzer.pipeline.replay.scaling import FIGURES, ScaledFigures
 from analyzer.record.analysis import Analysis, OperatorResult, TensorInfo
-from analyzer.record.replay_data import Absent, Batches
+from analyzer.record.replay_data import Batches, ReplayData
 
 ShapeOf = Callable[[str, Shape], Shape]
+
+
+def replay_data_of(analysis: Analysis) -> ReplayData:
+    """Return what the record saved for this.
+
+    Raises:
+        RecordError: It saved nothing.
+    """
+    if analysis.kept is None:
+        raise RecordError(
+            "The record holds nothing to decide it anew from.",
+            hint="Analyse the model itself with these options.",
+        )
+    return analysis.kept
 
 
 def prepared_of(analysis: Analysis) -> PreparedGraph:
@@ -29,9 +43,8 @@ def prepared_of(analysis: Analysis) -> PreparedGraph:
 
 
 def batch_models_of(analysis: Analysis, prepared: PreparedGraph) -> BatchModels:
-    """The model at each batch that the record knows; that of the record alone in an old one."""
-    base = analysis.model.batch
-    batches = analysis.kept.batches if analysis.kept is not None else None
+    """Return the model at each batch that the record knows."""
+    base, batches = analysis.model.batch, replay_data_of(analysis).batches
     if base is None or batches is None:
         return BatchModels(prepared_graphs={} if base is None else {base: prepared})
 
@@ -83,17 +96,14 @@ class _GraphBuilder:
     """Keeps a tensor one object for its producer and all consumers."""
 
     def __init__(self, analysis: Analysis, shapes: ShapeOf) -> None:
-        replay = analysis.kept
+        replay = replay_data_of(analysis)
         self._model = analysis.model
         self._operators = analysis.operators
         self._shapes = shapes
-        self._opsets: Mapping[str, int] = replay.opsets if replay else {"ai.onnx": analysis.model.opset}
-        self._absent = {absent.operator: absent for absent in replay.absent} if replay else {}
-        self._values = (
-            {name: small.value for small in replay.values for name in small.tensors} if replay else {}
-        )
-        self._steps = {row.operator: (row.fewest, row.most) for row in replay.steps} if replay else {}
-        self._texts = {row.operator: (row.fewest, row.most) for row in replay.texts} if replay else {}
+        self._opsets = replay.opsets
+        self._absent = replay.absent_inputs, replay.absent_outputs
+        self._values = {name: small.value for small in replay.values for name in small.tensors}
+        self._steps, self._texts = replay.steps, replay.texts
         self._tensors: dict[str, Tensor] = {}
 
     def graph(self) -> Graph:
@@ -114,7 +124,7 @@ class _GraphBuilder:
 
     def _node(self, operator: OperatorResult) -> Node:
         source = operator.source
-        absent = self._absent.get(operator.index, Absent(operator=operator.index))
+        absent_inputs, absent_outputs = (absent.get(operator.index, ()) for absent in self._absent)
         inputs = [self._tensor(info, stored=info.constant) for info in operator.inputs]
         outputs = [self._tensor(info, stored=False) for info in operator.outputs]
         return Node(
@@ -123,8 +133,8 @@ class _GraphBuilder:
             op_type=operator.op_type,
             domain=operator.domain,
             version=self._opsets.get(operator.domain, 1),
-            inputs=_with_left_out(inputs, absent.inputs),
-            outputs=_with_left_out(outputs, absent.outputs),
+            inputs=_with_left_out(inputs, absent_inputs),
+            outputs=_with_left_out(outputs, absent_outputs),
             # JSON has arrays where the graph has tuples, which rules compare with tuples.
             attributes={name: _as_tuple(value) for name, value in operator.attributes.items()},
             module=operator.module,
@@ -154,7 +164,7 @@ class _GraphBuilder:
 
 def _with_left_out(tensors: list[Tensor], positions: tuple[int, ...]) -> tuple[Tensor | None, ...]:
     every: list[Tensor | None] = [*tensors]
-    for position in positions:  # ascending, as `record.references` checks: each insertion finds its final place
+    for position in positions:  # ascending, so that each insertion finds its final place
         every.insert(position, None)
     return tuple(every)
 

@@ -11,7 +11,7 @@ from operator import attrgetter
 from analyzer.costs.cost import Cost
 from analyzer.graph import Shape
 from analyzer.pipeline.prepared import PreparedGraph
-from analyzer.record.replay_data import Batches, CostFigure, OddFigure, OddSizes, SizeGrowth
+from analyzer.record.replay_data import Batches, CostFigure, OddFigure, SizeGrowth
 
 FIGURES: tuple[CostFigure, ...] = ("flops", "macs", "bytes_read", "bytes_written")
 _figures_of = attrgetter(*FIGURES)
@@ -104,12 +104,12 @@ def _square(row: ByBatch, batches: Sequence[int]) -> int | None:
 
 def _sizes(
     prepared_graphs: Mapping[int, PreparedGraph], base: int
-) -> tuple[tuple[SizeGrowth, ...], tuple[OddSizes, ...]]:
+) -> tuple[tuple[SizeGrowth, ...], dict[str, tuple[Shape, ...]]]:
     batches = tuple(prepared_graphs)
     tensors = {batch: prepared.graph.tensors for batch, prepared in prepared_graphs.items()}
     # By growth, not by tensor: most tensors of a model grow by one along their first axis, and share an entry.
     alike: dict[tuple[int, ...], list[str]] = {}
-    odd: list[OddSizes] = []
+    odd: dict[str, tuple[Shape, ...]] = {}
     slopes_of = cache(_axis_slopes)  # layers that are alike have the same shapes
     for name, tensor in tensors[base].items():
         shapes = tuple(
@@ -121,9 +121,9 @@ def _sizes(
         if axes is not None:
             alike.setdefault(axes, []).append(name)
         else:
-            odd.append(OddSizes(tensor=name, shapes=shapes))
+            odd[name] = shapes
     sizes = tuple(SizeGrowth(axes=axes, tensors=tuple(names)) for axes, names in alike.items())
-    return sizes, tuple(odd)
+    return sizes, odd
 
 
 def _axis_slopes(shapes: tuple[Shape, ...], batches: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -157,7 +157,8 @@ class ScaledFigures:
         self._slopes: Mapping[str, tuple[int, ...]] = {name: getattr(batches, name) for name in FIGURES}
         self._odd = {(odd.operator, odd.figure): odd for odd in batches.odd_figures}
         self._axes = {name: size.axes for size in batches.sizes for name in size.tensors}
-        self._shapes = {odd.tensor: odd.shapes[self._at] for odd in batches.odd_sizes if self._at is not None}
+        at = self._at
+        self._shapes = {} if at is None else {name: row[at] for name, row in batches.odd_sizes.items()}
 
     def shape(self, name: str, shape: Shape) -> Shape:
         """The shape of a tensor that has this one at the record's batch."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
-from analyzer.devices.instances import Instance
 from analyzer.graph import Graph, Tensor
 from analyzer.ort.execution import Group, Session
 from analyzer.pipeline.batches import BatchModels
@@ -19,19 +18,7 @@ from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.pipeline.replay.scaling import growth_of
 from analyzer.prediction.estimate import Estimate
-from analyzer.record.replay_data import (
-    Absent,
-    Asked,
-    CpuFigures,
-    GpuFigures,
-    OwnInstance,
-    RecurrentSteps,
-    ReplayData,
-    ReplayGroup,
-    ReplayRun,
-    SmallValue,
-    TextLengths,
-)
+from analyzer.record.replay_data import Asked, GroupResult, ReplayData, ReplayRun, SmallValue
 
 # In elements. Larger constants decide neither where an operator runs nor what it is fused with.
 _SMALL_VALUE = 16
@@ -57,32 +44,33 @@ def write_replay_data(
     """
     graph, by_batch = prepared.graph, model.prepared_graphs
     return ReplayData(
-        asked=prediction_options(predictor.options),
+        **replay_of_question(predictor, gpus, batch, measured),
         opsets=dict(graph.opsets),
-        cpu=cpu_figures(predictor.cpu),
         values=tuple(_small_values(graph)),
-        absent=tuple(_left_out(graph)),
+        absent_inputs=_holes((node.index, node.inputs) for node in graph.nodes),
+        absent_outputs=_holes((node.index, node.outputs) for node in graph.nodes),
         batches=growth_of(by_batch, batch, between=model.between is not None),
-        gpus=gpu_figures(gpus),
-        runs=runs_at_other_batches(measured, batch),
-        instances=own_instances(predictor.offers.own),
-        steps=tuple(
-            RecurrentSteps(operator=node.index, fewest=node.steps[0], most=node.steps[1])
-            for node in graph.nodes
-            if node.steps is not None
-        ),
-        texts=tuple(
-            TextLengths(operator=node.index, fewest=node.text_bytes[0], most=node.text_bytes[1])
-            for node in graph.nodes
-            if node.text_bytes is not None
-        ),
+        steps={node.index: node.steps for node in graph.nodes if node.steps is not None},
+        texts={node.index: node.text_bytes for node in graph.nodes if node.text_bytes is not None},
     )
 
 
-def prediction_options(options: Options) -> Asked:
+def replay_of_question(
+    predictor: Predictor, gpus: Sequence[Device], batch: int | None, measured: Mapping[int, Measured]
+) -> dict[str, Any]:
+    """Return the fields of ``ReplayData`` that depend on the question and not on the model."""
+    # A device as the catalogue has it needs no copy; with a calibration on top it does.
+    return {
+        "asked": _prediction_options(predictor.options),
+        "cpu": None if predictor.cpu in catalogue.cpus() else predictor.cpu,
+        "gpus": tuple(gpu for gpu in gpus if gpu not in catalogue.gpus()),
+        "instances": tuple(predictor.offers.own),
+        "runs": _runs_at_other_batches(measured, batch),
+    }
+
+
+def _prediction_options(options: Options) -> Asked:
     """The part of the options that a prediction goes by."""
-    # Much of this is in the record's `invocation` too, as text. Both stay while schema_version is 1: a record
-    # of a version without `invocation` is decided anew from this, and readers may use either.
     return Asked(
         precision=options.precision,
         cpu=options.cpu,
@@ -96,54 +84,7 @@ def prediction_options(options: Options) -> Asked:
     )
 
 
-def cpu_figures(cpu: Device) -> CpuFigures | None:
-    """What else predictions read of a CPU; None where the catalogue has it as it is."""
-    # As it is: the same slug with a calibration on top must be written down.
-    if any(cpu == known for known in catalogue.cpus()):
-        return None
-    return CpuFigures(
-        vendor=cpu.vendor,
-        architecture=cpu.architecture,
-        units=cpu.units,
-        threads=cpu.threads,
-        clock_hz=cpu.clock_hz,
-        cache_bytes=cpu.cache_bytes,
-        calibration=dict(cpu.calibration),
-        assumed=cpu.assumed,
-        turbo_hz=cpu.turbo_hz,
-    )
-
-
-def gpu_figures(gpus: Iterable[Device]) -> tuple[GpuFigures, ...]:
-    """What else predictions read of GPUs that are not in the catalogue as they are."""
-    known = catalogue.gpus()
-    return tuple(
-        GpuFigures(
-            slug=gpu.slug,
-            vendor=gpu.vendor,
-            architecture=gpu.architecture,
-            units=gpu.units,
-            clock_hz=gpu.clock_hz,
-            cache_bytes=gpu.cache_bytes,
-            compute_capability=gpu.compute_capability,
-            pageable_bytes_per_s=gpu.link.pageable_bytes_per_s if gpu.link else None,
-            link_latency_s=gpu.link.latency_s if gpu.link else None,
-            calibration=dict(gpu.calibration),
-            assumed=gpu.assumed,
-            memory_type=gpu.memory_type,
-            sustained=dict(gpu.sustained),
-        )
-        for gpu in gpus
-        if not any(gpu == device for device in known)
-    )
-
-
-def own_instances(own: Iterable[Instance]) -> tuple[OwnInstance, ...]:
-    """The user's own price list, all ways of paying, so that a record needs no second file."""
-    return tuple(OwnInstance(**asdict(instance)) for instance in own)
-
-
-def runs_at_other_batches(measured: Mapping[int, Measured], base: int | None) -> tuple[ReplayRun, ...]:
+def _runs_at_other_batches(measured: Mapping[int, Measured], base: int | None) -> tuple[ReplayRun, ...]:
     """What was measured at other batches than the record's, whose own figures its groups and plans hold."""
     runs = []
     for batch, at_batch in sorted(measured.items()):
@@ -169,19 +110,20 @@ def _run(
         latency_s=latency.time_s,
         low_s=latency.low_s,
         high_s=latency.high_s,
-        groups=tuple(_replay_group(group, time) for group, time in zip(groups, times, strict=True)),
-    )
-
-
-def _replay_group(group: Group, time: Estimate | None) -> ReplayGroup:
-    return ReplayGroup(
-        name=group.name,
-        op_type=group.op_type,
-        members=group.members,
-        provider=group.provider,
-        time_s=time.time_s if time else None,
-        low_s=time.low_s if time else None,
-        high_s=time.high_s if time else None,
+        groups=tuple(
+            GroupResult(
+                session=group.session,
+                name=group.name,
+                op_type=group.op_type,
+                members=group.members,
+                provider=group.provider,
+                time_s=time.time_s if time else None,
+                low_s=time.low_s if time else None,
+                high_s=time.high_s if time else None,
+                origin="measured",
+            )
+            for group, time in zip(groups, times, strict=True)
+        ),
     )
 
 
@@ -219,12 +161,7 @@ def _element(number: Any) -> Any:
     return str(number) if isinstance(number, float) and not math.isfinite(number) else number  # no JSON number
 
 
-def _left_out(graph: Graph) -> Iterator[Absent]:
-    for node in graph.nodes:
-        inputs, outputs = _holes(node.inputs), _holes(node.outputs)
-        if inputs or outputs:
-            yield Absent(operator=node.index, inputs=inputs, outputs=outputs)
-
-
-def _holes(tensors: Sequence[Tensor | None]) -> tuple[int, ...]:
-    return tuple(position for position, tensor in enumerate(tensors) if tensor is None)
+def _holes(rows: Iterable[tuple[int, Sequence[Tensor | None]]]) -> dict[int, tuple[int, ...]]:
+    """Return the positions of tensors that operators leave out, by operator."""
+    holes = {index: tuple(at for at, tensor in enumerate(tensors) if tensor is None) for index, tensors in rows}
+    return {index: positions for index, positions in holes.items() if positions}

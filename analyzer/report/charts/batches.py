@@ -92,7 +92,7 @@ def _markers(analysis: Analysis) -> tuple[dict[str, Any], ...]:
             batch,
             f"crossover at {about(batch)}{f' ({doubt})' if doubt and batch == verdict.crossover_batch else ''}",
         )
-        for batch in _crossovers(analysis)
+        for batch in analysis.verdict.crossovers
     ]
     # A session that falls back to the CPU for everything is saturated by nothing.
     if verdict.saturation_batch and uses_gpu(analysis):
@@ -108,14 +108,6 @@ def _markers(analysis: Analysis) -> tuple[dict[str, Any], ...]:
         {"batch": batch, "label": label, "row": row, "late": batch > middle}
         for row, (batch, label) in enumerate(shown)
     )
-
-
-def _crossovers(analysis: Analysis) -> tuple[int, ...]:
-    verdict = analysis.verdict
-    # Records of older versions hold the first crossover alone; a GPU that always wins had one there too.
-    if verdict.crossovers or verdict.ranges:
-        return verdict.crossovers
-    return (verdict.crossover_batch,) if verdict.crossover_batch else ()
 
 
 def _chart(

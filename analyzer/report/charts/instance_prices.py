@@ -64,7 +64,7 @@ def _offers(analysis: Analysis) -> list[_Offer]:
             _Offer(cost=row.cost, device=row.name, batch=row.batch if batched else None)
             for row in analysis.ranking.instances
         ]
-    # Records of older versions hold the instances with the verdict's device alone.
+    # Where nothing is ranked (generation, training) the instances are those of the verdict's device.
     return [_Offer(cost=row, device=row.gpu or "", batch=batch_of(analysis)) for row in analysis.costs]
 
 
@@ -191,7 +191,6 @@ def _spec(shown: list[str], sides: list[str]) -> dict[str, Any]:
             "tooltip": tooltip(*_COLUMNS),
         },
     }
-    # Records of older versions know no interval of a price.
     intervals = {
         "transform": [{"filter": "isValid(datum.low) && isValid(datum.high)"}],
         "mark": {"type": "rule", "color": "var(--text)", "strokeWidth": 1.5},

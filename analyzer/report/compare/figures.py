@@ -157,7 +157,6 @@ def _plan(name: str, analyses: Sequence[Analysis]) -> tuple[ComparedFigure, ...]
 
     def with_interval(figure: ComparedFigure, end: str, origin: str) -> ComparedFigure:
         """With its own interval and origin, where any record tells them."""
-        # Records of older versions tell neither.
         if not any(plan is not None and getattr(plan, origin) for plan in plans):
             return figure
         return replace(

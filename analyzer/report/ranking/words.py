@@ -45,7 +45,7 @@ def sentence(analysis: Analysis) -> str:
     if analysis.ranking is not None and leads(analysis):
         answer = analysis.ranking.sentence
     else:
-        answer = verdict_words.sentence(analysis)
+        answer = analysis.verdict.sentence
         if verdict_words.rented_cpu_is_better(analysis):
             # The next sentence names it: this one is no recommendation over all machines.
             answer = f"Of the two alone, {answer[:1].lower()}{answer[1:]}"
@@ -80,7 +80,7 @@ def beside(analysis: Analysis) -> tuple[str, ...]:
         said = [
             " ".join(ranking.notes),
             ranking.dollars,
-            f"{_first(analysis)}: {verdict_words.sentence(analysis)}",
+            f"{_first(analysis)}: {analysis.verdict.sentence}",
         ]
     else:
         said = [_of_all_machines(ranking), ranking.dollars]

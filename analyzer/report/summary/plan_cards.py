@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from analyzer.record.analysis import Analysis, PlanResult
@@ -117,7 +117,8 @@ def plan_cards(analysis: Analysis) -> tuple[PlanCard, ...]:
 def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
     transfers, same = plan.transfers, twin(analysis, plan)
     rejected = "" if same else _why_no_split(analysis, plan)
-    dollars_range, joules_range = _dollars(plan), _joules(plan)
+    dollars_range = _interval(plan.usd_low_per_million, plan.usd_high_per_million, plan.usd_origin, dollars)
+    joules_range = _interval(plan.energy_low_j, plan.energy_high_j, plan.energy_origin, joules)
     copies = "no copies"
     if transfers.count:
         amount = plural(transfers.count, "copy")
@@ -178,24 +179,11 @@ def _lacks_machine_code(analysis: Analysis, plan: PlanResult) -> bool:
     return gpu is not None and not gpu.runs_release_wheel and plan.operators_on_gpu > 0
 
 
-def _dollars(plan: PlanResult) -> tuple[str, str]:
-    """Interval and origin of a plan's dollars; empty where a record of an older version does not tell."""
-    low, high, value = plan.usd_low_per_million, plan.usd_high_per_million, plan.usd_per_million
-    if value is not None and low is not None and high is not None:
-        return span(dollars(low), dollars(high)), plan.usd_origin
-    if value is None or not plan.operators_on_gpu or not plan.latency_s:
-        return "", ""
-    # Those versions priced what uses a GPU by its own latency everywhere; a plan of the CPU alone they did not.
-    ends = (dollars(value * end / plan.latency_s) for end in (plan.low_s, plan.high_s))
-    return span(*ends), plan.origin
-
-
-def _joules(plan: PlanResult) -> tuple[str, str]:
-    """Interval and origin of a plan's joules; empty where a record of an older version does not tell."""
-    low, high = plan.energy_low_j, plan.energy_high_j
-    if plan.energy_j is None or low is None or high is None:
-        return "", ""
-    return span(joules(low), joules(high)), plan.energy_origin
+def _interval(
+    low: float | None, high: float | None, origin: str, written: Callable[[float], str]
+) -> tuple[str, str]:
+    """Return an interval as text and the figure's origin; both empty where the figure is not known."""
+    return ("", "") if low is None or high is None else (span(written(low), written(high)), origin)
 
 
 def _runs_on(analysis: Analysis, plan: PlanResult) -> str:

@@ -15,21 +15,6 @@ from analyzer.text import plural
 from analyzer.units import UNKNOWN, factor
 
 
-def sentence(analysis: Analysis) -> str:
-    """The verdict as a sentence."""
-    verdict, devices = analysis.verdict, analysis.devices
-    # Records of older versions hold no sentence: one without figures is made of what they do hold.
-    if verdict.sentence:
-        return verdict.sentence
-    if not analysis.operators:
-        return "The model has no operators: there is nothing to decide."
-    gpu = devices.gpu.name if devices.gpu else "GPU"
-    place = {"cpu": devices.cpu.name, "gpu": gpu, "hybrid": f"{devices.cpu.name} and {gpu} together"}
-    if verdict.device == "either":
-        return f"Either will do: {devices.cpu.name} and {gpu} are too close to call."
-    return "" if verdict.device is None else f"Run it on {place[verdict.device]}."
-
-
 def measure_again(analysis: Analysis) -> str:
     """What goes before an answer that other processes have spoilt; empty where they have not."""
     measured = analysis.environment.measurement.get("cpu")
@@ -144,9 +129,6 @@ def crossover(analysis: Analysis) -> str:
     if len({row.batch for row in analysis.sweep}) < 2:
         unknown = "The batch from which the GPU wins is not known: only one batch was analysed"
         return f"{unknown}{_to_analyse_several(analysis)}."
-    # A record of a version that kept no ranges.
-    if verdict.crossover_batch is not None:
-        return f"The GPU wins from batch {verdict.crossover_batch} on."
     # None has two more meanings in the record: no room at any batch, or slower at all of them.
     largest = max(row.batch for row in analysis.sweep)
     on_gpu = [row.plans["gpu"] for row in analysis.sweep if "gpu" in row.plans]
