@@ -52,7 +52,7 @@ def convert(values: Any, kind: type[T], place: str, *, error: type[AnalyzerError
     import msgspec
 
     try:
-        return msgspec.convert(values, kind)
+        return msgspec.convert(values, kind, str_keys=True)
     except msgspec.ValidationError as fault:
         path, reason = described(fault)
         raise error(f"{place}: {path}{': ' * bool(path)}{reason}.", hint=_hint(fault, path, kind)) from fault
@@ -82,11 +82,11 @@ def _hint(fault: msgspec.ValidationError, path: str, kind: Any) -> str:
         words = {name.replace("-", "_"): name for name in fields}
         meant = nearest(named[2].replace("-", "_").lower(), words)
         return f"Did you mean {words[meant]}?" if meant else f"It knows: {', '.join(fields)}."
-    key = named[2] if named else re.sub(r"\[.*", "", path.rpartition(".")[2])
+    key = named[2] if named else re.sub(r"\[[^]]*\]", "", path).rpartition(".")[2]
     examples = [one for meta in _parts(fields.get(key)) for one in getattr(meta, "examples", None) or ()]
     literals = [part for part in _parts(fields.get(key)) if get_origin(part) is Literal]
     choices = [str(choice) for literal in literals for choice in get_args(literal)]
-    if choices:
+    if len(choices) > 1:
         return f"Choose among {', '.join(choices)}."
     return f"Write {key} = {examples[0]}." if examples else f"Correct {key or 'it'} there."
 

@@ -11,7 +11,7 @@ from analyzer.option_table import PRICINGS
 
 if TYPE_CHECKING:
     from analyzer.devices.device import Device
-    from analyzer.devices.instances import Instance, Price
+    from analyzer.devices.instances import Instance
 
 _UNDATED = "date not recorded"
 
@@ -208,7 +208,7 @@ def _instance_page(instance: Instance) -> list[str]:
     return lines
 
 
-def _sources(prices: tuple[Price, ...]) -> list[str]:
+def _sources(prices: tuple[Instance, ...]) -> list[str]:
     return list(dict.fromkeys(price.source for price in prices))
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from analyzer.decoding import convert
 from analyzer.devices.device import Device, DeviceKind
-from analyzer.devices.instances import Instance, Price
+from analyzer.devices.entries import LikeEntry, Shared, entries, read_toml, shared, to_device, to_instance
+from analyzer.devices.instances import Instance
 from analyzer.devices.price_lists import areas, listed_prices
-from analyzer.devices.toml_entries import check_kinds, entries, read_toml, table_of, to_device, to_instance
 from analyzer.errors import DeviceError
 from analyzer.option_table import PRICINGS, Pricing
 from analyzer.toml_file import is_toml, split_entry
@@ -24,6 +25,8 @@ FILES: Mapping[DeviceKind, str] = {"gpu": "gpus.toml", "cpu": "cpus.toml"}
 DEFAULT_CPU = "xeon-platinum-8260"
 # Words before a model's own name.
 _MAKERS = frozenset({"nvidia", "amd", "intel", "geforce", "tesla", "instinct", "ampere", "aws", "gpu", "cpu"})
+# Fields of an instance that are its price.
+_PRICE = ("pricing", "region", "usd_per_hour", "price_date", "source")
 # Entries of a device that are no figures.
 _WORDS = frozenset(
     {
@@ -62,22 +65,14 @@ def device(name: str) -> Device:
     if is_toml(name):
         return _from_file(name)
     key = name.strip().lower().replace(" ", "-").replace("_", "-")
-    for kind in FILES:
-        slug = _names(kind).get(key)
-        if slug is not None:
-            return _load(kind, slug)
-    for kind in FILES:
-        # "NVIDIA A100-SXM4-80GB", as a driver says, has the words of an alias in another order.
-        slug = _slugs_by_words(kind).get(_telling_words(key))
-        if slug is not None:
-            return _load(kind, slug)
-    for kind in FILES:
-        # "rtx4090", "a100 80 gb": with or without hyphens.
-        slug = _slugs_by_letters(kind).get(_letters(key))
-        if slug is not None:
-            return _load(kind, slug)
-    names = (*_names("gpu"), *_names("cpu"))
-    raise DeviceError(f"No device is called {name!r}.", hint=_nearest_names(key, names))
+    # As it is written; "NVIDIA A100-SXM4-80GB", as a driver says, with the words of an alias in another order;
+    # "rtx4090", "a100 80 gb", with or without hyphens.
+    for spelling in (str, _telling_words, _letters):
+        for kind in FILES:
+            slug = _slugs(kind, spelling).get(spelling(key))
+            if slug is not None:
+                return _load(kind, slug)
+    raise DeviceError(f"No device is called {name!r}.", hint=_nearest_names(key))
 
 
 def device_of_kind(name: str, kind: DeviceKind) -> Device:
@@ -145,18 +140,14 @@ def instances(
     return tuple(by_name.values())
 
 
-def prices_of(instance: Instance) -> tuple[Price, ...]:
-    """What an instance costs in every way of paying and region that is known; its own price comes first."""
-    own = Price(
-        pricing=instance.pricing,
-        region=instance.region,
-        usd_per_hour=instance.usd_per_hour,
-        price_date=instance.price_date,
-        source=instance.source,
-    )
-    listed = (*_default_prices().get(_offer_key(instance), ()), *listed_prices().get(_offer_key(instance), ()))
-    others = [one for one in listed if (one.pricing, one.region) != (own.pricing, own.region)]
-    return (own, *sorted(others, key=lambda one: PRICINGS.index(one.pricing)))
+def prices_of(instance: Instance) -> tuple[Instance, ...]:
+    """Return an instance at each price in every way of paying and region that is known; its own comes first."""
+    usual = _usual_offers().get(_offer_key(instance))
+    listed = [replace(instance, **price) for price in listed_prices().get(_offer_key(instance), ())]
+    if usual is not None:
+        listed.insert(0, replace(instance, **{name: getattr(usual, name) for name in _PRICE}))
+    others = [one for one in listed if (one.pricing, one.region) != (instance.pricing, instance.region)]
+    return (instance, *sorted(others, key=lambda one: PRICINGS.index(one.pricing)))
 
 
 def own_offers(prices: str | Path | None = None, *, own: Iterable[Instance] = ()) -> tuple[Instance, ...]:
@@ -188,15 +179,7 @@ def _offered(item: Instance, pricing: Pricing, wanted: Collection[str]) -> Insta
     found = [one for one in prices_of(item) if one.pricing == pricing and one.region.lower() in within]
     if not found:
         return None
-    best = min(found, key=lambda one: one.usd_per_hour)
-    return replace(
-        item,
-        pricing=best.pricing,
-        region=best.region,
-        usd_per_hour=best.usd_per_hour,
-        price_date=best.price_date,
-        source=best.source,
-    )
+    return min(found, key=lambda one: one.usd_per_hour)
 
 
 def _regions_named(regions: Sequence[str], offers: Iterable[Instance]) -> Collection[str]:
@@ -236,20 +219,8 @@ def _known_regions() -> tuple[str, ...]:
 
 
 @cache
-def _default_prices() -> Mapping[tuple[str, str], tuple[Price, ...]]:
-    """The catalogue's own price of each instance: for one that is listed at another."""
-    return {
-        _offer_key(item): (
-            Price(
-                pricing=item.pricing,
-                region=item.region,
-                usd_per_hour=item.usd_per_hour,
-                price_date=item.price_date,
-                source=item.source,
-            ),
-        )
-        for item in _catalogue_instances()
-    }
+def _usual_offers() -> Mapping[tuple[str, str], Instance]:
+    return {_offer_key(item): item for item in _catalogue_instances()}
 
 
 def _offer_key(item: Instance) -> tuple[str, str]:
@@ -344,29 +315,25 @@ def _tables(kind: DeviceKind) -> dict[str, Any]:
 
 
 @cache
-def _names(kind: DeviceKind) -> dict[str, str]:
-    names: dict[str, str] = {}
-    for slug, entry in entries(_tables(kind)):
-        for name in (slug, *entry.get("aliases", ())):
-            if names.setdefault(name, slug) != slug:
-                raise ValueError(f"two devices are called {name!r}")
-    return names
-
-
-def _telling_words(name: str) -> frozenset[str]:
-    """The words of a name that tell devices apart, in any order."""
-    # Drivers number the socket (SXM4), people do not.
-    words = (re.sub(r"^sxm\d$", "sxm", word) for word in name.split("-"))
-    return frozenset(word for word in words if word not in _MAKERS)
+def _shared(kind: DeviceKind) -> Shared:
+    return shared(_tables(kind), FILES[kind])
 
 
 @cache
-def _slugs_by_words(kind: DeviceKind) -> dict[frozenset[str], str]:
-    """Slugs by the words of their names; names of the same words are left out."""
-    slugs_by_words: dict[frozenset[str], set[str]] = {}
-    for name, slug in _names(kind).items():
-        slugs_by_words.setdefault(_telling_words(name), set()).add(slug)
-    return {words: next(iter(slugs)) for words, slugs in slugs_by_words.items() if len(slugs) == 1 and words}
+def _slugs(kind: DeviceKind, spelling: Callable[[str], Hashable]) -> Mapping[Hashable, str]:
+    """Return slugs by a spelling of the devices' names; names that are spelled alike are left out."""
+    slugs: dict[Hashable, set[str]] = {}
+    for slug, entry in entries(_tables(kind)):
+        for name in (slug, *entry.get("aliases", ())):
+            slugs.setdefault(spelling(name), set()).add(slug)
+    return {spelled: next(iter(found)) for spelled, found in slugs.items() if len(found) == 1 and spelled}
+
+
+def _telling_words(name: str) -> frozenset[str]:
+    """Return the words of a name that tell devices apart, in any order."""
+    # Drivers number the socket (SXM4), people do not.
+    words = (re.sub(r"^sxm\d$", "sxm", word) for word in name.split("-"))
+    return frozenset(word for word in words if word not in _MAKERS)
 
 
 def _letters(name: str) -> str:
@@ -374,30 +341,19 @@ def _letters(name: str) -> str:
 
 
 @cache
-def _slugs_by_letters(kind: DeviceKind) -> dict[str, str]:
-    """Slugs by the letters and figures of their names; names of the same are left out."""
-    slugs: dict[str, set[str]] = {}
-    for name, slug in _names(kind).items():
-        slugs.setdefault(_letters(name), set()).add(slug)
-    return {letters: next(iter(found)) for letters, found in slugs.items() if len(found) == 1 and letters}
-
-
-@cache
 def _load(kind: DeviceKind, slug: str) -> Device:
-    tables = _tables(kind)
-    return to_device(slug, tables[slug], kind, tables, FILES[kind])
+    return to_device(slug, _tables(kind)[slug], kind, _shared(kind), FILES[kind])
 
 
 def _entry_of(slug: str) -> tuple[DeviceKind, Mapping[str, Any]]:
     for kind in FILES:
         if slug in _tables(kind):
             return kind, _tables(kind)[slug]
-    names = (*_names("gpu"), *_names("cpu"))
-    raise DeviceError(f"No device is called {slug!r}.", hint=_nearest_names(slug, names))
+    raise DeviceError(f"No device is called {slug!r}.", hint=_nearest_names(slug))
 
 
-def _nearest_names(name: str, names: Iterable[str]) -> str:
-    every = tuple(names)
+def _nearest_names(name: str) -> str:
+    every = tuple(str(known) for kind in FILES for known in _slugs(kind, str))
     # Looser than difflib's 0.6: a slug (a100-80gb-sxm) is long beside what people type (a100).
     near = difflib.get_close_matches(name, every, n=3, cutoff=0.5)
     near += [other for other in every if name and name in other and other not in near][: 3 - len(near)]
@@ -417,7 +373,7 @@ class _OwnEntry:
     slug: str
     entry: Mapping[str, Any]
     kind: DeviceKind
-    tables: Mapping[str, Any]
+    tables: Shared
     given: frozenset[str]
 
 
@@ -429,10 +385,9 @@ def _from_file(name: str) -> Device:
 def _own_entry(name: str) -> _OwnEntry:
     file, slug = split_entry(name)
     path = Path(file)
-    tables = read_toml(path)
-    # A user's file may use the catalogue's links without repeating them.
-    tables["links"] = {**_tables("gpu")["links"], **table_of(tables, "links", str(path))}
-    devices = dict(entries(tables))
+    content = read_toml(path)
+    own = shared(content, str(path))
+    devices = dict(entries(content))
     if not slug and len(devices) == 1:
         slug = next(iter(devices))
     if slug not in devices:
@@ -440,21 +395,23 @@ def _own_entry(name: str) -> _OwnEntry:
         listed = ", ".join(devices) or "none"
         raise DeviceError(f"{path} {problem}.", hint=f"Write {path}:NAME; it has {listed}.")
     entry = devices[slug]
-    check_kinds(slug, entry, str(path))
-    kind: DeviceKind = "cpu" if entry.get("kind") == "cpu" else "gpu"
-    given = frozenset(entry) | frozenset(table_of(entry, "peak_flops_per_s", str(path)))
-    if "like" in entry:
-        if is_toml(entry["like"]):
+    checked = convert(entry, LikeEntry, f"{path}: {slug}", error=DeviceError)
+    kind, sources = checked.kind or "gpu", own.sources
+    given = frozenset(entry) | frozenset(checked.peak_flops_per_s)
+    if checked.like:
+        if is_toml(checked.like):
             raise DeviceError(
-                f"{path}: {slug} is like {entry['like']!r}.",
+                f"{path}: {slug} is like {checked.like!r}.",
                 hint="Name one of the catalogue: `analyze devices`.",
             )
-        known = device(entry["like"])
+        known = device(checked.like)
         kind, theirs = _entry_of(known.slug)
-        if entry.get("kind", kind) != kind:
+        if checked.kind not in (None, kind):
             raise DeviceError(f"{path}: {slug} is no {kind}, as {known.slug} is.", hint="Leave kind out.")
         entry = _completed(entry, theirs, known.slug, given)
-        tables["sources"] = {**_tables(kind)["sources"], **table_of(tables, "sources", str(path))}
+        sources = {**_shared(kind).sources, **sources}
+    # A user's file may use the catalogue's links without repeating them.
+    tables = Shared(sources=sources, links={**_shared("gpu").links, **own.links})
     return _OwnEntry(slug=slug, entry=entry, kind=kind, tables=tables, given=given)
 
 
@@ -486,27 +443,22 @@ def _completed(
 
 @cache
 def _catalogue_instances() -> tuple[Instance, ...]:
-    tables = read_toml(FOLDER / "instances.toml")
-    return tuple(to_instance(entry, tables, "instances.toml") for entry in tables["instances"])
+    content = read_toml(FOLDER / "instances.toml")
+    tables = shared(content, "instances.toml")
+    return tuple(to_instance(entry, tables, "instances.toml") for entry in content["instances"])
 
 
 def _own_instances(prices: str | Path) -> Iterable[tuple[Instance, dict[str, Any]]]:
-    path = Path(prices)
-    tables = read_toml(path)
-    listed = tables.get("instances")
+    content = read_toml(Path(prices))
+    tables, listed = shared(content, str(prices)), content.get("instances")
     if not isinstance(listed, list) or not listed:
         hint = 'Write [[instances]] with provider = "AWS", name = "g6.xlarge", usd_per_hour = 0.80.'
-        raise DeviceError(f"{path} has no [[instances]].", hint=hint)
+        raise DeviceError(f"{prices} has no [[instances]].", hint=hint)
     for entry in listed:
-        instance = to_instance(entry, tables, str(path))
+        instance = to_instance(entry, tables, str(prices))
         for slug in (instance.gpu, instance.cpu):
             if slug:
                 device(slug)  # raises at once, not when the instance would be ranked
-        overrides = {
-            key: getattr(instance, key)
-            for key in entry
-            if hasattr(instance, key) and key not in ("provider", "name")
-        }
         # A price of one's own keeps neither the catalogue's date nor its region.
-        told = {key: getattr(instance, key) for key in ("price_date", "source", "pricing", "region")}
-        yield instance, {**overrides, **told}
+        names = {name for name in entry if hasattr(instance, name)} - {"provider", "name"} | set(_PRICE)
+        yield instance, {name: getattr(instance, name) for name in names}

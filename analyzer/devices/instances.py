@@ -8,36 +8,16 @@ from analyzer.option_table import Pricing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Price:
-    """What an instance costs in one region in one way of paying.
-
-    Attributes:
-        pricing: ``on-demand``, ``reserved-1y`` and ``reserved-3y`` (paid for so many years, used or not) or
-            ``spot`` (spare machines, which the provider may take away).
-        region: In the provider's words.
-        usd_per_hour: US dollars.
-        price_date: ISO date of the price, its month where the day is not known; empty where the source does not
-            tell.
-        source: Where it comes from.
-    """
-
-    pricing: Pricing
-    region: str
-    usd_per_hour: float
-    price_date: str = ""
-    source: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """One instance type in one region.
+    """One instance type in one region, paid in one way.
 
     Attributes:
         provider: ``AWS``, ``GCP``, ``Azure``, ``Lambda``, ``RunPod`` or the user's own word.
         name: ``g6.xlarge``.
         region: Where the price holds.
         usd_per_hour: US dollars.
-        price_date: ISO date of the price; empty where the source does not tell.
+        price_date: ISO date of the price, its month where the day is not known; empty where the source does not
+            tell.
         vcpus: Hardware threads; None where not known.
         memory_bytes: Memory of the host; None where not known.
         cpu_type: The CPU in the provider's words.
@@ -48,7 +28,8 @@ class Instance:
         gpu_count: Number of GPUs; below 1 for a slice of one.
         accelerator: An accelerator that is no GPU, in the provider's words.
         notes, source: What to know, and where it comes from.
-        pricing: The way of paying that the price is for; see ``Price``.
+        pricing: The way of paying: ``on-demand``, ``reserved-1y`` and ``reserved-3y`` (paid for so many years,
+            used or not) or ``spot`` (spare machines, which the provider may take away).
     """
 
     provider: str

@@ -7,8 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from analyzer.devices.instances import Price
-from analyzer.devices.toml_entries import read_toml
+from analyzer.devices.entries import read_toml
 
 FILE = Path(__file__).parent / "prices.toml"
 
@@ -19,19 +18,17 @@ def areas() -> Mapping[str, tuple[str, ...]]:
 
 
 @cache
-def listed_prices() -> Mapping[tuple[str, str], tuple[Price, ...]]:
-    """All prices by provider and name of the instance, in small letters; in the order of the file."""
-    sources: Mapping[str, str] = _tables()["sources"]
-    prices: dict[tuple[str, str], list[Price]] = {}
+def listed_prices() -> Mapping[tuple[str, str], tuple[Mapping[str, Any], ...]]:
+    """Return all prices by provider and name of the instance, in small letters; in the order of the file.
+
+    Each has the fields of an ``Instance`` that are its price.
+    """
+    prices: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for listed in _tables()["price_lists"]:
+        same = {key: listed[key] for key in ("pricing", "region", "price_date")}
+        source = _tables()["sources"][listed["source"]]
         for name, usd_per_hour in listed["usd_per_hour"].items():
-            price = Price(
-                pricing=listed["pricing"],
-                region=listed["region"],
-                usd_per_hour=float(usd_per_hour),
-                price_date=listed["price_date"],
-                source=sources[listed["source"]],
-            )
+            price = {**same, "usd_per_hour": float(usd_per_hour), "source": source}
             prices.setdefault((listed["provider"].lower(), name.lower()), []).append(price)
     return {key: tuple(found) for key, found in prices.items()}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from analyzer.devices import catalogue
-from analyzer.devices.instances import Instance, Price
+from analyzer.devices.instances import Instance
 from analyzer.devices.price_lists import FILE, areas, listed_prices
 from analyzer.errors import DeviceError
 from analyzer.option_table import PRICINGS, Pricing
@@ -18,7 +18,7 @@ def by_name(**asked: object) -> dict[str, Instance]:
     return {item.name: item for item in catalogue.instances(**asked)}  # type: ignore[arg-type]
 
 
-def price(name: str, pricing: Pricing, region: str) -> Price:
+def price(name: str, pricing: Pricing, region: str) -> Instance:
     one = by_name()[name]
     return next(p for p in catalogue.prices_of(one) if (p.pricing, p.region) == (pricing, region))
 
@@ -60,13 +60,13 @@ def test_every_price_has_a_source_a_date_or_none_and_stands_once() -> None:
     names = {(item.provider.lower(), item.name.lower()) for item in catalogue.instances()}
     assert set(listed_prices()) <= names
     for key, prices in listed_prices().items():
-        places = Counter((one.pricing, one.region) for one in prices)
+        places = Counter((one["pricing"], one["region"]) for one in prices)
         assert max(places.values()) == 1, key
         for one in prices:
-            assert one.pricing in PRICINGS
-            assert one.source
-            assert one.usd_per_hour > 0
-            assert re.fullmatch(r"(\d{4}-\d\d(-\d\d)?)?", one.price_date)
+            assert one["pricing"] in PRICINGS
+            assert one["source"]
+            assert one["usd_per_hour"] > 0
+            assert re.fullmatch(r"(\d{4}-\d\d(-\d\d)?)?", one["price_date"])
 
 
 def test_what_binds_its_user_costs_less_than_on_demand_in_the_same_region() -> None:
@@ -251,7 +251,7 @@ def test_a_price_list_that_was_read_gives_what_its_file_gave(own: Path) -> None:
 def test_another_currency_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "prices.toml"
     path.write_text(text)
-    with pytest.raises(DeviceError, match="currency of A b") as error:
+    with pytest.raises(DeviceError, match="currency: (unknown value|expected a text)") as error:
         catalogue.instances(path)
     assert "US dollars" in str(error.value.hint)
 
@@ -266,7 +266,7 @@ def test_us_dollars_may_be_said(tmp_path: Path) -> None:
 def test_a_way_of_paying_that_is_none_is_refused(tmp_path: Path, value: str) -> None:
     path = tmp_path / "prices.toml"
     path.write_text(f'[[instances]]\nprovider = "A"\nname = "b"\nusd_per_hour = 1\npricing = {value}\n')
-    with pytest.raises(DeviceError, match="pricing of A b") as error:
+    with pytest.raises(DeviceError, match="A b: pricing: (unknown value|expected a text)") as error:
         catalogue.instances(path)
     assert "reserved-3y" in str(error.value.hint)
 
