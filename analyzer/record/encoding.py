@@ -39,6 +39,9 @@ _FOREIGN: Mapping[type, tuple[str, str]] = {
 _NUMBERS = bytes.maketrans(b"123456789,[- \n\t\r", b"0" * 9 + b":" * 7)
 _LONG_NUMBER = b":" + b"0" * 32
 
+# What is no JSON, no UTF-8, or nested beyond any record.
+_SYNTAX = (msgspec.DecodeError, UnicodeError, RecursionError)
+
 Record = TypeVar("Record", Analysis, Fleet)
 
 
@@ -159,6 +162,7 @@ def _decoded(content: str | bytes, kind: type[Record], name: str) -> Record:
         with _no_garbage_collection():
             record = msgspec.json.decode(content, type=kind)
     except msgspec.ValidationError as error:
+        _refuse_other_text(content, name)
         head = _head(content)
         if (
             type(head.schema_version) is not int
@@ -169,8 +173,8 @@ def _decoded(content: str | bytes, kind: type[Record], name: str) -> Record:
             raise RecordError(f"{name} is no {what}.", hint=hint) from error
         _refuse_newer(head, kind, name)
         raise _damaged(name, *described(error)) from error
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise RecordError(f"{name} is no valid JSON: {error}.", hint=_DAMAGED) from error
+    except _SYNTAX as error:
+        raise _no_json(name, error) from error
     _refuse_newer(record, kind, name)
     at = content.translate(_NUMBERS).find(_LONG_NUMBER)
     if at >= 0:
@@ -181,10 +185,23 @@ def _decoded(content: str | bytes, kind: type[Record], name: str) -> Record:
     return record
 
 
+def _refuse_other_text(content: bytes, name: str) -> None:
+    """Refuse what is no JSON further on than at the value that was met first."""
+    try:
+        msgspec.json.decode(content, type=msgspec.Raw)
+    except _SYNTAX as error:
+        raise _no_json(name, error) from error
+
+
+def _no_json(name: str, error: Exception) -> RecordError:
+    reason = str(error).removeprefix("JSON is malformed: ")
+    return RecordError(f"{name} is no valid JSON: {reason}.", hint="The file may be cut short.")
+
+
 def _head(content: bytes) -> _Head:
     try:
         return msgspec.json.decode(content, type=_Head)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+    except _SYNTAX:
         return _Head()
 
 

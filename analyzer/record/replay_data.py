@@ -1,7 +1,6 @@
 """What a record keeps so that its model can be predicted again: for another device, at another batch.
 
-Everything else of a prediction is in the record's operators. A figure at batch B is its value at the record's
-own batch plus its growth for each inference more; a record is only written so where that holds exactly.
+Everything else of a prediction is in the record's operators.
 """
 
 from __future__ import annotations
@@ -77,21 +76,11 @@ class SmallValue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SizeGrowth:
-    """Tensors whose axes grow alike: by how much for each inference more."""
+class GrownShapes:
+    """Tensors whose shapes are alike at each batch."""
 
-    axes: tuple[int, ...]
+    shapes: tuple[tuple[Count | None, ...] | None, ...]
     tensors: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OddFigure:
-    """A figure that grows otherwise: it is ``square`` times the batch squared, or ``values`` at each batch."""
-
-    operator: Count
-    figure: CostFigure
-    square: Count | None = None  # the usual case of the odd: one number and not one for each batch
-    values: tuple[Count, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,23 +88,21 @@ class Batches:
     """How the model grows with the batch.
 
     Attributes:
-        looked_at: Batches at which all of this was checked.
+        looked_at: Batches at which all of this is known.
         between: Whether the model runs at every batch between them, and all its sizes are known there.
-        sizes: Of tensors; one that is in neither this nor ``odd_sizes`` does not grow.
-        odd_sizes: The shape of a tensor that grows otherwise, at each batch.
-        flops, macs, bytes_read, bytes_written: Of each operator, for each inference more.
-        odd_figures: Those that this does not hold for.
+        sizes: Of tensors; one that is not among them does not grow.
+        rows: Values of figures, one for each batch.
+        flops, macs, bytes_read, bytes_written: For each operator the index of its row.
     """
 
     looked_at: tuple[Count, ...]
     between: bool
-    sizes: tuple[SizeGrowth, ...]
-    flops: tuple[int, ...]
-    macs: tuple[int, ...]
-    bytes_read: tuple[int, ...]
-    bytes_written: tuple[int, ...]
-    odd_sizes: Mapping[str, tuple[tuple[Count | None, ...] | None, ...]] = field(default_factory=dict)
-    odd_figures: tuple[OddFigure, ...] = ()
+    sizes: tuple[GrownShapes, ...]
+    rows: tuple[tuple[Count, ...], ...]
+    flops: tuple[Count, ...]
+    macs: tuple[Count, ...]
+    bytes_read: tuple[Count, ...]
+    bytes_written: tuple[Count, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,12 +128,12 @@ class ReplayData:
     asked: Asked
     opsets: Mapping[str, Count]
     cpu: Device | None = None
-    gpus: tuple[Device, ...] = ()
-    instances: tuple[Instance, ...] = ()
     values: tuple[SmallValue, ...] = ()
     absent_inputs: Mapping[Count, tuple[Count, ...]] = field(default_factory=dict)
     absent_outputs: Mapping[Count, tuple[Count, ...]] = field(default_factory=dict)
     batches: Batches | None = None
+    gpus: tuple[Device, ...] = ()
     runs: tuple[ReplayRun, ...] = ()
+    instances: tuple[Instance, ...] = ()
     steps: Mapping[Count, tuple[Count, Count]] = field(default_factory=dict)
     texts: Mapping[Count, tuple[Count, Count]] = field(default_factory=dict)

@@ -251,7 +251,7 @@ def test_a_price_list_that_was_read_gives_what_its_file_gave(own: Path) -> None:
 def test_another_currency_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "prices.toml"
     path.write_text(text)
-    with pytest.raises(DeviceError, match="currency: (unknown value|expected a text)") as error:
+    with pytest.raises(DeviceError, match=r"currency: (unknown value|expected a text)") as error:
         catalogue.instances(path)
     assert "US dollars" in str(error.value.hint)
 
@@ -266,7 +266,7 @@ def test_us_dollars_may_be_said(tmp_path: Path) -> None:
 def test_a_way_of_paying_that_is_none_is_refused(tmp_path: Path, value: str) -> None:
     path = tmp_path / "prices.toml"
     path.write_text(f'[[instances]]\nprovider = "A"\nname = "b"\nusd_per_hour = 1\npricing = {value}\n')
-    with pytest.raises(DeviceError, match="A b: pricing: (unknown value|expected a text)") as error:
+    with pytest.raises(DeviceError, match=r"A b: pricing: (unknown value|expected a text)") as error:
         catalogue.instances(path)
     assert "reserved-3y" in str(error.value.hint)
 

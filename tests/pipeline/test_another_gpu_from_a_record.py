@@ -302,12 +302,12 @@ def squares() -> onnx.ModelProto:
 def test_squares_of_the_batch_grow_as_squares() -> None:
     model = squares()
     saved = through_json(analyze(model, batch=8, run=False, gpu="l4", cpu=CPU))
-    figures = {(item.operator, item.figure): item.square for item in saved.kept.batches.odd_figures}
-    assert figures[1, "flops"] == 2 * 64  # a product of [B, 64] by [64, B]
-    assert figures[1, "bytes_written"] == 4
-    # What reads [B, B] and a weight of four bytes: no multiple of the square alone, and yet exact in between.
-    assert figures[2, "bytes_read"] is None
-    assert saved.kept.batches.between
+    batches = saved.kept.batches
+    squares_of_batches = [batch**2 for batch in batches.looked_at]
+    # A product of [B, 64] by [64, B]; what reads [B, B] and a weight of four bytes.
+    assert list(batches.rows[batches.flops[1]]) == [2 * 64 * square for square in squares_of_batches]
+    assert list(batches.rows[batches.bytes_read[2]]) == [4 * square + 4 for square in squares_of_batches]
+    assert batches.between
     afresh = analyze(model, batch=8, run=False, gpu="t4,h100", cpu=CPU)
     assert same(without(analyze_record(saved, gpu="t4,h100")), without(afresh))
 

@@ -49,14 +49,14 @@ def batch_models_of(analysis: Analysis, prepared: PreparedGraph) -> BatchModels:
         return BatchModels(prepared_graphs={} if base is None else {base: prepared})
 
     def at(batch: int) -> PreparedGraph:
-        return _at(analysis, batches, base, batch, prepared)
+        return _at(analysis, batches, batch, prepared)
 
     prepared_graphs = {batch: prepared if batch == base else at(batch) for batch in batches.looked_at}
     return BatchModels(prepared_graphs=prepared_graphs, between=at if batches.between else None)
 
 
-def _at(analysis: Analysis, batches: Batches, base: int, batch: int, prepared: PreparedGraph) -> PreparedGraph:
-    scaled = ScaledFigures(batches, base, batch)
+def _at(analysis: Analysis, batches: Batches, batch: int, prepared: PreparedGraph) -> PreparedGraph:
+    scaled = ScaledFigures(batches, batch)
     graph = graph_of(analysis, scaled.shape)
     return at_batch(prepared, graph, _table(analysis, graph, scaled))
 
