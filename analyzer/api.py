@@ -125,7 +125,7 @@ def _analyze(
             measured=at_own_batch, timings_s=timings, cached=loaded.cached, cpu=targets.cpu
         ),
         # A step's other batches come from new traces, which a record cannot make.
-        kept=write_replay_data(predictor, targets.gpus, prepared, batches, loaded.batch, measured)
+        kept=write_replay_data(predictor, prepared, batches, loaded.batch, measured)
         if loaded.step is None
         else None,
     )

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from analyzer.devices.device import Device
 from analyzer.record.analysis import (
     Analysis,
     Coverage,
     CpuTime,
-    DeviceInfo,
     Devices,
     GpuTime,
     GroupResult,
@@ -35,10 +35,11 @@ def made(kind: type, values: dict[str, Any], changes: dict[str, Any]) -> Any:
     return kind(**{**values, **changes})
 
 
-def cpu(**changes: Any) -> DeviceInfo:
+def cpu(**changes: Any) -> Device:
     """A CPU of 1 TFLOP/s and 100 GB/s."""
     values = {
         "slug": "imaginary-cpu",
+        "kind": "cpu",
         "name": "Imaginary CPU",
         "peak_flops_per_s": {"fp32": 1e12},
         "bandwidth_bytes_per_s": 1e11,
@@ -46,13 +47,14 @@ def cpu(**changes: Any) -> DeviceInfo:
         "origin": "catalogue",
         "source": "imaginary",
     }
-    return made(DeviceInfo, values, changes)
+    return made(Device, values, changes)
 
 
-def gpu(**changes: Any) -> DeviceInfo:
+def gpu(**changes: Any) -> Device:
     """A GPU of 32 TFLOP/s and 1 TB/s with 24 GB."""
     values = {
         "slug": "imaginary-gpu",
+        "kind": "gpu",
         "name": "Imaginary GPU",
         "peak_flops_per_s": {"fp64": 1e12, "fp32": 32e12},
         "bandwidth_bytes_per_s": 1e12,
@@ -60,7 +62,7 @@ def gpu(**changes: Any) -> DeviceInfo:
         "origin": "catalogue",
         "source": "imaginary",
     }
-    return made(DeviceInfo, values, changes)
+    return made(Device, values, changes)
 
 
 def _around(time_s: float | None, spread: tuple[float, float]) -> dict[str, float | None]:

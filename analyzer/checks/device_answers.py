@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from analyzer.checks.phrases import forced_operators
-from analyzer.record.analysis import Analysis, CostRow, DeviceInfo, OperatorResult, PlanResult, VerdictResult
+from analyzer.devices.device import Device
+from analyzer.record.analysis import Analysis, CostRow, OperatorResult, PlanResult, VerdictResult
 
 Keeps = Literal["yes", "likely", "unlikely", "no"]
 
@@ -21,7 +22,7 @@ class DeviceAnswer:
         first: Whether it is the record's own GPU, which its operators and its sweep are about.
     """
 
-    gpu: DeviceInfo | None
+    gpu: Device | None
     plans: tuple[PlanResult, ...]
     verdict: VerdictResult
     costs: tuple[CostRow, ...]

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from analyzer.checks.device_answers import DeviceAnswer, device_answers
 from analyzer.checks.phrases import less_work
 from analyzer.checks.registry import Diagnostic, Subject, rule
+from analyzer.devices.device import Device
 from analyzer.memory.fit import context_note
-from analyzer.record.analysis import DeviceInfo, PlanResult
+from analyzer.record.analysis import PlanResult
 from analyzer.record.generation import GenerationResult
 from analyzer.units import byte_count, share
 
@@ -47,7 +48,7 @@ def does_not_fit(subject: Subject) -> Iterator[Diagnostic]:
             yield _no_room(answer, plan, answer.gpu, less_work(subject.analysis))
 
 
-def _no_room(answer: DeviceAnswer, plan: PlanResult, gpu: DeviceInfo, less: str) -> Diagnostic:
+def _no_room(answer: DeviceAnswer, plan: PlanResult, gpu: Device, less: str) -> Diagnostic:
     largest = answer.verdict.largest_batch
     # 0 is no batch to propose: then not even one inference fits.
     smaller = f"use a batch of at most {largest}, " if largest else less
@@ -61,7 +62,7 @@ def _no_room(answer: DeviceAnswer, plan: PlanResult, gpu: DeviceInfo, less: str)
     )
 
 
-def _request_does_not_fit(told: GenerationResult, gpu: DeviceInfo) -> Iterator[Diagnostic]:
+def _request_does_not_fit(told: GenerationResult, gpu: Device) -> Iterator[Diagnostic]:
     memory = told.memory
     if memory.fits:
         return

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from analyzer.quantities import Amount, Count, Positive
+
 DeviceKind = Literal["cpu", "gpu"]
 DeviceOrigin = Literal["calibrated", "catalogue"]
 
@@ -23,11 +25,11 @@ class Link:
     """
 
     name: str
-    bandwidth_bytes_per_s: float
-    pageable_bytes_per_s: float
+    bandwidth_bytes_per_s: Positive
+    pageable_bytes_per_s: Positive
     # Between 6.6 us (a pageable copy of 4 bytes, NVIDIA forum 56270) and the 30 us of a small cudaMemcpy on a
     # V100 (te42kyfo/gpu-benches).
-    latency_s: float = 10e-6
+    latency_s: Amount = 10e-6
     source: str = ""
 
 
@@ -72,25 +74,25 @@ class Device:
     kind: DeviceKind
     vendor: str = ""
     architecture: str = ""
-    peak_flops_per_s: Mapping[str, float] = field(default_factory=dict)
-    bandwidth_bytes_per_s: float
-    memory_bytes: int | None = None
-    units: int = 1
-    threads: int = 1
-    clock_hz: float | None = None
-    turbo_hz: float | None = None
-    cache_bytes: int | None = None
-    tdp_w: float | None = None
+    peak_flops_per_s: Mapping[str, Positive] = field(default_factory=dict)
+    bandwidth_bytes_per_s: Positive
+    memory_bytes: Count | None = None
+    units: Count = 1
+    threads: Count = 1
+    clock_hz: Positive | None = None
+    turbo_hz: Positive | None = None
+    cache_bytes: Count | None = None
+    tdp_w: Amount | None = None
     compute_capability: str = ""
     link: Link | None = None
     runs_release_wheel: bool = True
-    year: int | None = None
+    year: Count | None = None
     origin: DeviceOrigin = "catalogue"
     source: str = ""
     notes: str = ""
-    calibration: Mapping[str, float] = field(default_factory=dict)
+    calibration: Mapping[str, Positive] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
     memory_type: str = ""
-    sustained: Mapping[str, float] = field(default_factory=dict)
+    sustained: Mapping[str, Positive] = field(default_factory=dict)
     like: str = ""
-    bus_bandwidth: Mapping[int, float] = field(default_factory=dict)
+    bus_bandwidth: Mapping[int, Positive] = field(default_factory=dict)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from analyzer.option_table import Pricing
+from analyzer.quantities import Amount, Count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,16 +36,16 @@ class Instance:
     provider: str
     name: str
     region: str
-    usd_per_hour: float
+    usd_per_hour: Amount
     price_date: str = ""
-    vcpus: int | None = None
-    memory_bytes: int | None = None
+    vcpus: Count | None = None
+    memory_bytes: Count | None = None
     cpu_type: str = ""
     cpu: str = ""
     cpu_nearest: bool = False
-    threads_per_core: int = 2
+    threads_per_core: Count = 2
     gpu: str | None = None
-    gpu_count: float = 0.0
+    gpu_count: Amount = 0.0
     accelerator: str = ""
     notes: str = ""
     source: str = ""

@@ -26,7 +26,7 @@ from analyzer.loading.python.user_model import UserModel, in_mode, load_user_mod
 from analyzer.loading.python.user_module import home_folder
 from analyzer.loading.torch_export.export import export_model
 from analyzer.progress import StageProgress
-from analyzer.record.quantities import Count
+from analyzer.quantities import Count
 
 BATCH, TOKENS, PAST, CONTEXT = "batch", "tokens", "past", "context"
 _TAKEN = (BATCH, TOKENS, PAST)

@@ -18,7 +18,7 @@ from analyzer.loading.python.example_inputs import ExampleInputs, resolve_inputs
 from analyzer.loading.python.input_spec import InputSpec
 from analyzer.loading.python.model_weights import parameter_sizes
 from analyzer.progress import StageProgress
-from analyzer.record.quantities import Count
+from analyzer.quantities import Count
 
 if TYPE_CHECKING:
     import onnx

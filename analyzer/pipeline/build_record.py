@@ -15,7 +15,6 @@ from analyzer.costs.cost import Cost
 from analyzer.costs.parameters import parameter_bytes, parameters
 from analyzer.decision import Decision, DecisionInput
 from analyzer.decision.decision_input import Side
-from analyzer.devices.device import Device
 from analyzer.graph import Graph, Node, Tensor
 from analyzer.loading.loaded import Loaded
 from analyzer.ort.execution import Group, NodePlacement
@@ -27,7 +26,6 @@ from analyzer.prediction.estimate import Estimate, Overhead
 from analyzer.record.analysis import (
     Coverage,
     CpuTime,
-    DeviceInfo,
     GpuOverhead,
     GpuTime,
     GroupResult,
@@ -46,7 +44,7 @@ if TYPE_CHECKING:
 
 # Arrays with more elements than this are data, not attributes of an operator.
 _SHOWN_ELEMENTS = 16
-# A record's values are so deep and no deeper (``record.quantities.Value``).
+# A record's values are so deep and no deeper (``quantities.Value``).
 _SHOWN_AXES = 4
 # Lists are cut after more, so that pads and permutations stand whole; those of tree ensembles have thousands.
 _SHOWN_ENTRIES = 64
@@ -67,24 +65,6 @@ CONVENTIONS: Mapping[str, int | str] = {
     "intervals": "90 %",
     "latency": "host to host, copies of inputs and outputs included",
 }
-
-
-def device_info(device: Device) -> DeviceInfo:
-    """A device as the record shows it."""
-    return DeviceInfo(
-        slug=device.slug,
-        name=device.name,
-        peak_flops_per_s=dict(device.peak_flops_per_s),
-        bandwidth_bytes_per_s=device.bandwidth_bytes_per_s,
-        memory_bytes=device.memory_bytes,
-        origin=device.origin,
-        source=device.source,
-        tdp_w=device.tdp_w,
-        link=device.link.name if device.link else "",
-        link_bytes_per_s=device.link.bandwidth_bytes_per_s if device.link else None,
-        runs_release_wheel=device.runs_release_wheel,
-        notes=device.notes,
-    )
 
 
 def model_info(loaded: Loaded, graph: Graph, precision: str, *, converted: bool) -> ModelInfo:

@@ -164,7 +164,7 @@ def _alternative(
     swept = _swept(predictor, prepared, model, decision_input, on_cpu)
     decision = decide(decision_input, swept.sweep, swept.plans)
     alternative = Alternative(
-        device=build_record.device_info(gpu),
+        device=gpu,
         plans=decision.plans,
         verdict=decision.verdict,
         costs=decision.costs,
@@ -213,9 +213,7 @@ def analysis_of(
         tool=build_record.TOOL,
         model=model,
         conventions=build_record.CONVENTIONS,
-        devices=Devices(
-            cpu=build_record.device_info(cpu), gpu=build_record.device_info(gpus[0]) if gpus else None
-        ),
+        devices=Devices(cpu=cpu, gpu=gpus[0] if gpus else None),
         totals=build_record.totals(prepared, decision_input),
         operators=build_record.operators(decision_input, decision),
         groups=build_record.groups(decision_input),

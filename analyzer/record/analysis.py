@@ -16,6 +16,8 @@ from os import PathLike
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
+from analyzer.devices.device import Device
+from analyzer.quantities import Amount, Count, Positive, Value
 from analyzer.record.capacity import CapacityResult
 from analyzer.record.formats import NOTEBOOK, find_charts
 from analyzer.record.formats import find as find_format
@@ -35,7 +37,6 @@ from analyzer.record.outcome import TransferItem as TransferItem
 from analyzer.record.outcome import Transfers as Transfers
 from analyzer.record.outcome import VerdictResult as VerdictResult
 from analyzer.record.output_files import contents, targets, write_all
-from analyzer.record.quantities import Amount, Count, Positive, Value
 from analyzer.record.ranking import RankingResult
 from analyzer.record.replay_data import GroupResult as GroupResult
 from analyzer.record.replay_data import ReplayData
@@ -131,29 +132,11 @@ class ModelInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceInfo:
-    """A device as the record shows it."""
-
-    slug: str
-    name: str
-    peak_flops_per_s: Mapping[str, Positive]
-    bandwidth_bytes_per_s: Positive
-    memory_bytes: Count | None
-    origin: Literal["calibrated", "catalogue"]
-    source: str
-    tdp_w: Amount | None = None
-    link: str = ""
-    link_bytes_per_s: Amount | None = None
-    runs_release_wheel: bool = True
-    notes: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Devices:
     """The two sides of the decision; ``gpu`` is None with ``--gpu none``."""
 
-    cpu: DeviceInfo
-    gpu: DeviceInfo | None
+    cpu: Device
+    gpu: Device | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,7 +310,7 @@ class BodyResult:
 class Alternative:
     """The same decision for a further ``--gpu``."""
 
-    device: DeviceInfo
+    device: Device
     plans: tuple[PlanResult, ...]
     verdict: VerdictResult
     costs: tuple[CostRow, ...] = ()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from analyzer.record.quantities import Amount, Count, Positive
+from analyzer.quantities import Amount, Count, Positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from analyzer.option_table import Pricing
+from analyzer.quantities import Amount, Count, Value
 from analyzer.record.analysis import Tool
-from analyzer.record.quantities import Amount, Count, Value
 
 # Raised where a key is renamed or removed, or means something else; adding one keeps it.
 FLEET_SCHEMA_VERSION = 1

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from analyzer.option_table import Pricing
-from analyzer.record.quantities import Amount, Count, Positive
+from analyzer.quantities import Amount, Count, Positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from analyzer.option_table import Pricing
+from analyzer.quantities import Amount, Count
 from analyzer.record.outcome import CostRow
-from analyzer.record.quantities import Amount, Count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

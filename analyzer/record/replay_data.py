@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
 from analyzer.option_table import Pricing
-from analyzer.record.quantities import Amount, Count, Positive
+from analyzer.quantities import Amount, Count, Positive
 
 # Figures of `costs/cost.py`, which lies above this room.
 CostFigure = Literal["flops", "macs", "bytes_read", "bytes_written"]
@@ -112,8 +111,6 @@ class ReplayData:
     Attributes:
         asked: The options that a prediction goes by.
         opsets: Version by domain.
-        cpu: The CPU, None where the catalogue has it as it is.
-        gpus: The GPUs that the catalogue has otherwise (this machine's own, calibrated) or not at all.
         instances: The user's own price list.
         values: Small constants.
         absent_inputs: Positions of the optional inputs that an operator leaves out.
@@ -127,12 +124,10 @@ class ReplayData:
 
     asked: Asked
     opsets: Mapping[str, Count]
-    cpu: Device | None = None
     values: tuple[SmallValue, ...] = ()
     absent_inputs: Mapping[Count, tuple[Count, ...]] = field(default_factory=dict)
     absent_outputs: Mapping[Count, tuple[Count, ...]] = field(default_factory=dict)
     batches: Batches | None = None
-    gpus: tuple[Device, ...] = ()
     runs: tuple[ReplayRun, ...] = ()
     instances: tuple[Instance, ...] = ()
     steps: Mapping[Count, tuple[Count, Count]] = field(default_factory=dict)

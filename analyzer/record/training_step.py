@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from analyzer.record.quantities import Amount, Count, Positive
+from analyzer.quantities import Amount, Count, Positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

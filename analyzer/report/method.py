@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from analyzer.record.analysis import Analysis, DeviceInfo
+from analyzer.devices.device import Device
+from analyzer.record.analysis import Analysis
 from analyzer.record.batch_axis import batch_of, has_batch
 from analyzer.record.invocation import applied, command_line
 from analyzer.report import operator_columns, price_words
@@ -169,14 +170,15 @@ def _times(analysis: Analysis) -> list[MethodFact]:
     ]
 
 
-def _devices(analysis: Analysis) -> list[DeviceInfo]:
+def _devices(analysis: Analysis) -> list[Device]:
     devices = [analysis.devices.cpu, *([analysis.devices.gpu] if analysis.devices.gpu else [])]
     return devices + [item.device for item in analysis.alternatives]
 
 
-def _device(device: DeviceInfo) -> list[MethodFact]:
+def _device(device: Device) -> list[MethodFact]:
     peaks = ", ".join(f"{dtype} {rate(value, 'FLOP')}" for dtype, value in device.peak_flops_per_s.items())
-    link = f"; {device.link}, {rate(device.link_bytes_per_s, 'B')}" if device.link else ""
+    way = device.link
+    link = f"; {way.name}, {rate(way.bandwidth_bytes_per_s, 'B')}" if way else ""
     memory = f"; {byte_count(device.memory_bytes)}" if device.memory_bytes else ""
     power = f"; {digits(device.tdp_w)} W" if device.tdp_w else ""
     figures = f"{peaks}; {rate(device.bandwidth_bytes_per_s, 'B')}{memory}{link}{power}"

@@ -16,6 +16,7 @@ import generation_records
 import handmade
 
 from analyzer.decision.plans import Name
+from analyzer.devices.device import Link
 from analyzer.record.analysis import (
     Alternative,
     Analysis,
@@ -53,8 +54,7 @@ GPU = handmade.gpu(
     bandwidth_bytes_per_s=5e11,
     source="an imaginary data sheet",
     tdp_w=150.0,
-    link="Imaginary link x16",
-    link_bytes_per_s=1e10,
+    link=Link(name="Imaginary link x16", bandwidth_bytes_per_s=1e10, pageable_bytes_per_s=1e10),
 )
 KINDS = ("Conv", "BatchNormalization", "Relu", "MaxPool")
 FLOPS = {"Conv": 2_000_000_000, "BatchNormalization": 2_000_000, "Relu": 1_000_000, "MaxPool": 0}

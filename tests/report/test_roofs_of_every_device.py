@@ -12,7 +12,6 @@ from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.graph import DTYPES, Graph, Node, Tensor
 from analyzer.ort.execution import Group
-from analyzer.pipeline.build_record import device_info
 from analyzer.prediction import predict, workload
 from analyzer.report.charts import roofline
 
@@ -23,7 +22,7 @@ ASKED = ("fp64", "fp32", "tf32", "fp16", "bf16")
 def drawn(device: Device, precision: str) -> float:
     """The height of a device's roof in operations per second."""
     whole = analysis(1)
-    devices = replace(whole.devices, **{device.kind: device_info(device)})
+    devices = replace(whole.devices, **{device.kind: device})
     whole = replace(whole, model=replace(whole.model, precision=precision), devices=devices)
     chart = roofline.chart(whole)
     assert chart is not None

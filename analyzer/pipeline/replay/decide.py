@@ -111,7 +111,7 @@ def _devices(
     analysis: Analysis, given: Mapping[str, Any], options: Options
 ) -> tuple[Device, Device, tuple[Device, ...]]:
     """The record's own CPU, the one that is asked about, and the GPUs."""
-    own = replay_data_of(analysis).cpu or catalogue.device(analysis.devices.cpu.slug)
+    own = analysis.devices.cpu
     cpu = own if options.cpu is None or "cpu" not in given else catalogue.device_of_kind(options.cpu, "cpu")
     return own, cpu, _gpus(analysis, given, options)
 
@@ -155,9 +155,9 @@ def _decided(
     converted = prepared is not recorded
     decisions = decide_on(predictor, prepared, models, gpus, batch, measured)
     replay = (
-        write_replay_data(predictor, gpus, prepared, models, batch, measured)
+        write_replay_data(predictor, prepared, models, batch, measured)
         if converted
-        else replace(replay_data_of(analysis), **replay_of_question(predictor, gpus, batch, measured))
+        else replace(replay_data_of(analysis), **replay_of_question(predictor, batch, measured))
     )
     model = replace(analysis.model, precision=asked_precision(options, decisions.decision_input))
     if converted:
@@ -251,8 +251,7 @@ def _gpus(analysis: Analysis, given: Mapping[str, Any], options: Options) -> tup
     if "gpu" in given:
         return named_gpus(options.gpus or (), fixed=options.fixed)
     own = [analysis.devices.gpu, *(alternative.device for alternative in analysis.alternatives)]
-    saved = {gpu.slug: gpu for gpu in replay_data_of(analysis).gpus}
-    return tuple(saved.get(info.slug) or catalogue.device(info.slug) for info in own if info is not None)
+    return tuple(gpu for gpu in own if gpu is not None)
 
 
 def _measured(

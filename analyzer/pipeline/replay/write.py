@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from analyzer.devices import catalogue
-from analyzer.devices.device import Device
 from analyzer.graph import Graph, Tensor
 from analyzer.ort.execution import Group, Session
 from analyzer.pipeline.batches import BatchModels
@@ -26,7 +24,6 @@ _SMALL_VALUE = 16
 
 def write_replay_data(
     predictor: Predictor,
-    gpus: Sequence[Device],
     prepared: PreparedGraph,
     model: BatchModels,
     batch: int | None,
@@ -36,7 +33,6 @@ def write_replay_data(
 
     Args:
         predictor: With the user's options, the CPU of the decision and what could be rented.
-        gpus: Of the verdict and of the alternatives.
         prepared: The model at the record's batch.
         model: The same over batches.
         batch: The record's.
@@ -44,7 +40,7 @@ def write_replay_data(
     """
     graph, by_batch = prepared.graph, model.prepared_graphs
     return ReplayData(
-        **replay_of_question(predictor, gpus, batch, measured),
+        **replay_of_question(predictor, batch, measured),
         opsets=dict(graph.opsets),
         values=tuple(_small_values(graph)),
         absent_inputs=_holes((node.index, node.inputs) for node in graph.nodes),
@@ -56,14 +52,11 @@ def write_replay_data(
 
 
 def replay_of_question(
-    predictor: Predictor, gpus: Sequence[Device], batch: int | None, measured: Mapping[int, Measured]
+    predictor: Predictor, batch: int | None, measured: Mapping[int, Measured]
 ) -> dict[str, Any]:
     """Return the fields of ``ReplayData`` that depend on the question and not on the model."""
-    # A device as the catalogue has it needs no copy; with a calibration on top it does.
     return {
         "asked": _prediction_options(predictor.options),
-        "cpu": None if predictor.cpu in catalogue.cpus() else predictor.cpu,
-        "gpus": tuple(gpu for gpu in gpus if gpu not in catalogue.gpus()),
         "instances": tuple(predictor.offers.own),
         "runs": _runs_at_other_batches(measured, batch),
     }

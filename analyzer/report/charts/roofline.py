@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from analyzer.devices.device import Device
 from analyzer.operators import INTEGER_PRODUCTS
-from analyzer.record.analysis import Analysis, DeviceInfo, OperatorResult
+from analyzer.record.analysis import Analysis, OperatorResult
 from analyzer.report.charts.chart import (
     CPU,
     GPU,
@@ -197,7 +198,7 @@ class Roof:
     """
 
     side: str
-    device: DeviceInfo
+    device: Device
     dtype: str
     peak_flops_per_s: float
 
@@ -222,7 +223,7 @@ class Roof:
         return (low, slope_start), (self.ridge, self.peak_flops_per_s), (high, self.peak_flops_per_s)
 
 
-def roof(side: str, device: DeviceInfo, precision: str) -> Roof | None:
+def roof(side: str, device: Device, precision: str) -> Roof | None:
     """The roof of a device for products of this precision; None where no peak of it is known."""
     ceiling = peak("cpu" if side == CPU else "gpu", device, precision)
     if ceiling is None:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Literal
 
 from analyzer.checks.phrases import tensor_bytes
+from analyzer.devices.device import Device
 from analyzer.precision import peak_type
-from analyzer.record.analysis import LEFT_OUT, UNROLLED, Analysis, DeviceInfo, TensorInfo
+from analyzer.record.analysis import LEFT_OUT, UNROLLED, Analysis, TensorInfo
 from analyzer.record.notes import DECIDE_SIZES, WHOLE_SEQUENCES, is_least, without_trips
 from analyzer.report.summary.leading_operators import time_in_plan
 from analyzer.text import first_few, plural
@@ -234,7 +235,7 @@ def _arena_held(analysis: Analysis) -> str:
     return f" When it was timed on the CPU, ONNX Runtime's arena held up to {byte_count(held)}."
 
 
-def peak(side: Literal["cpu", "gpu"], device: DeviceInfo, precision: str) -> tuple[str, float] | None:
+def peak(side: Literal["cpu", "gpu"], device: Device, precision: str) -> tuple[str, float] | None:
     """The type and the peak that products of this precision run at on a device."""
     dtype = peak_type(side, device.peak_flops_per_s, precision)
     return None if dtype is None else (dtype, device.peak_flops_per_s[dtype])
