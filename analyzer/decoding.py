@@ -6,7 +6,7 @@ Records, TOML files and saved facts go through here (leaf: imports errors and te
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -35,7 +35,9 @@ _WORDS = {
 _LONGEST = 200
 
 
-def convert(values: Any, kind: type[T], place: str, *, error: type[AnalyzerError] = UsageError) -> T:
+def convert(
+    values: Any, kind: type[T], place: str | Callable[[str], str], *, error: type[AnalyzerError] = UsageError
+) -> T:
     """Return the values as an instance of ``kind``.
 
     A field's ``Meta(examples=[...])`` is shown in the hint of what is wrong there.
@@ -43,7 +45,8 @@ def convert(values: Any, kind: type[T], place: str, *, error: type[AnalyzerError
     Args:
         values: What a reader of JSON or TOML returned.
         kind: A dataclass, or a ``msgspec.Struct``, which with ``forbid_unknown_fields`` refuses unknown keys.
-        place: What the message begins with: a file and, where it has several tables, the table.
+        place: What the message begins with: a file and, where it has several tables, the table; or what returns
+            that for the key that is wrong.
         error: The class of the error.
 
     Raises:
@@ -55,7 +58,11 @@ def convert(values: Any, kind: type[T], place: str, *, error: type[AnalyzerError
         return msgspec.convert(values, kind, str_keys=True)
     except msgspec.ValidationError as fault:
         path, reason = described(fault)
-        raise error(f"{place}: {path}{': ' * bool(path)}{reason}.", hint=_hint(fault, path, kind)) from fault
+        named = re.search("(unknown|required) field `(.*?)`", str(fault), re.DOTALL)
+        key = named[2] if named else re.sub(r"\[[^]]*\]", "", path).rpartition(".")[2]
+        where = place if isinstance(place, str) else place(key)
+        hint = _hint(key, kind, unknown=named is not None and named[1] == "unknown")
+        raise error(f"{where}: {path}{': ' * bool(path)}{reason}.", hint=hint) from fault
 
 
 def described(fault: msgspec.ValidationError) -> tuple[str, str]:
@@ -72,17 +79,15 @@ def _short(text: str) -> str:
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
 
 
-def _hint(fault: msgspec.ValidationError, path: str, kind: Any) -> str:
+def _hint(key: str, kind: Any, *, unknown: bool) -> str:
     fields: dict[str, Any] = {}
     for name, annotation in _fields(kind):
         fields.setdefault(name, annotation)
-    named = re.search("(unknown|required) field `(.*?)`", str(fault), re.DOTALL)
-    if named and named[1] == "unknown":
+    if unknown:
         # A key is spelled with underscores or hyphens by its file; the other is the first thing that is tried.
         words = {name.replace("-", "_"): name for name in fields}
-        meant = nearest(named[2].replace("-", "_").lower(), words)
+        meant = nearest(key.replace("-", "_").lower(), words)
         return f"Did you mean {words[meant]}?" if meant else f"It knows: {', '.join(fields)}."
-    key = named[2] if named else re.sub(r"\[[^]]*\]", "", path).rpartition(".")[2]
     examples = [one for meta in _parts(fields.get(key)) for one in getattr(meta, "examples", None) or ()]
     literals = [part for part in _parts(fields.get(key)) if get_origin(part) is Literal]
     choices = [str(choice) for literal in literals for choice in get_args(literal)]

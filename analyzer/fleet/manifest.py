@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
 
 from analyzer.checks.settings import read_options
+from analyzer.decoding import convert
 from analyzer.errors import AnalyzerError, UsageError
 from analyzer.fleet.entry import Entry
 from analyzer.loading.model_reference import split_path
 from analyzer.record.fleet import FleetQuestion, Today, Traffic
-from analyzer.text import latency_limit, nearest
+from analyzer.text import latency_limit
 from analyzer.toml_file import read_toml
 
-_TABLES = ("defaults", "model")
-_OWN_KEYS = ("name", "reference", "inputs", "batch", "question", "options", "traffic", "today", "owner", "tags")
-_DEFAULT_KEYS = ("options", "batch", "owner", "tags", "question")
 _LIMITS = ("p50", "p90", "p95", "p99", "mean")
-_TRAFFIC_KEYS = ("rate", *_LIMITS)
-_TODAY_KEYS = ("instance", "count")
 # What a fleet decides for all of its models.
 _NOT_BY_MODEL = (
     "run",
@@ -39,6 +38,43 @@ _NOT_BY_MODEL = (
     "runs",
     "time-budget",
 )
+
+
+class _Traffic(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    rate: Annotated[
+        Annotated[int, Meta(gt=0, lt=10**12)] | Annotated[float, Meta(gt=0, lt=1e12)],
+        Meta(examples=["50 (requests a second)"]),
+    ]
+    p50: str | float | None = None
+    p90: str | float | None = None
+    p95: str | float | None = None
+    p99: str | float | None = None
+    mean: str | float | None = None
+
+
+class _Today(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    instance: Annotated[str, Meta(min_length=1, examples=['"g5.xlarge"'])]
+    count: Annotated[int, Meta(ge=1, le=10**6, examples=["2"])] = 1
+
+
+class _Defaults(msgspec.Struct, kw_only=True):
+    options: Annotated[dict[str, Any], Meta(examples=['{ gpu = "l4" }'])] = {}
+    question: FleetQuestion | None = None
+    owner: str | None = None
+    tags: Annotated[tuple[str, ...], Meta(examples=['["vision"]'])] | None = None
+
+
+class _Model(_Defaults, kw_only=True):
+    reference: Annotated[str, Meta(pattern=r"\S", examples=['"model.py"'])]
+    name: str = ""
+    inputs: Any = None
+    traffic: Annotated[_Traffic, Meta(examples=['{ rate = 50, p99 = "80ms" }'])] | None = None
+    today: Annotated[_Today | str, Meta(examples=['{ instance = "g5.xlarge", count = 2 }'])] | None = None
+
+
+class _Manifest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    defaults: dict[str, Any] = {}
+    model: list[dict[str, Any]] = []
 
 
 def read_manifest(path: Path) -> tuple[Entry, ...]:
@@ -64,45 +100,33 @@ class _Reader:
         self._lines = lines
 
     def entries(self, content: Mapping[str, Any]) -> Iterator[Entry]:
-        self._known(content, _TABLES, "", 0)
-        defaults, models = content.get("defaults", {}), content.get("model", [])
-        if not isinstance(defaults, dict) or not isinstance(models, list) or not models:
+        whole = convert(content, _Manifest, self._place(0))
+        if not whole.model:
             raise UsageError(
                 f"{self._path} names no model.", hint='Write [[model]] and under it reference = "model.py".'
             )
-        start = self._header("defaults", 0)
-        options = self._options(defaults, _DEFAULT_KEYS, start)
-        for number, model in enumerate(models):
-            start = self._header("model", number)
-            if not isinstance(model, dict):
-                raise self._fault(start, "model", "must be a table", "write [[model]]")
-            yield self._entry(model, defaults, options, start)
-
-    def _entry(
-        self, model: Mapping[str, Any], defaults: Mapping[str, Any], options: Mapping[str, Any], start: int
-    ) -> Entry:
-        reference = model.get("reference")
-        if not isinstance(reference, str) or not reference.strip():
-            raise self._fault(start, "reference", "is missing", 'for example reference = "model.py"')
-        inputs = model.get("inputs", [])
         above = self._header("defaults", 0)
-        own = self._options(model, _OWN_KEYS, start)
-        if inputs:
-            own = {**own, **self._checked({"input": inputs}, start, _OWN_KEYS, key="inputs")}
-        return Entry(
-            reference=self._reference(reference),
-            name=self._text(model, "name", start),
-            question=self._question(model["question"], start)
-            if "question" in model
-            else self._question(defaults.get("question"), above),
-            options=own,
-            defaults=options,
-            owner=self._text(model, "owner", start) or self._text(defaults, "owner", above),
-            tags=self._tags(model, start) if "tags" in model else self._tags(defaults, above),
-            traffic=self._traffic(model.get("traffic"), start),
-            today=self._today(model.get("today"), start),
-            where=f"{self._path}:{start + 1}",
-        )
+        defaults = convert(whole.defaults, _Defaults, self._place(above))
+        options = self._options(whole.defaults, _Defaults, above)
+        for number, table in enumerate(whole.model):
+            start = self._header("model", number)
+            model = convert(table, _Model, self._place(start))
+            own = self._options(table, _Model, start)
+            if model.inputs:
+                inputs = {"input": model.inputs}
+                own = {**own, **self._checked(inputs, start, _Model.__struct_fields__, key="inputs")}
+            yield Entry(
+                reference=self._reference(model.reference),
+                name=model.name,
+                question=model.question or defaults.question,
+                options=own,
+                defaults=options,
+                owner=model.owner or defaults.owner or "",
+                tags=(defaults.tags or ()) if model.tags is None else model.tags,
+                traffic=self._traffic(model.traffic, start) if model.traffic else None,
+                today=self._today(model.today),
+                where=f"{self._path}:{start + 1}",
+            )
 
     def _reference(self, text: str) -> str:
         """As the command line would have it, started in the working folder: paths begin at the manifest."""
@@ -112,13 +136,11 @@ class _Reader:
         whole = os.path.join(self._path.parent, path)
         return (os.path.normpath(whole) if os.path.isabs(path) else os.path.relpath(whole)) + name
 
-    def _options(self, table: Mapping[str, Any], own: tuple[str, ...], start: int) -> Mapping[str, Any]:
-        """Options of a table: under ``options`` or beside the table's own keys."""
-        inner = table.get("options", {})
-        if not isinstance(inner, dict):
-            raise self._fault(start, "options", "must be a table", 'write options = { gpu = "l4" }')
-        beside = {key: value for key, value in table.items() if key == "batch" or key not in own}
-        return self._checked({**beside, **inner}, start, own)
+    def _options(self, table: Mapping[str, Any], kind: type[_Defaults], start: int) -> Mapping[str, Any]:
+        """Return the options of a table: under ``options``, or alongside the table's own keys."""
+        own = kind.__struct_fields__
+        alongside = {key: value for key, value in table.items() if key not in own}
+        return self._checked({**alongside, **table.get("options", {})}, start, own)
 
     def _checked(
         self, table: Mapping[str, Any], start: int, own: tuple[str, ...], *, key: str = ""
@@ -134,75 +156,27 @@ class _Reader:
                 raise UsageError(error.message, hint=error.hint) from error
         return read_options(table, self._path, str(self._path))
 
-    def _question(self, value: object, start: int) -> FleetQuestion | None:
-        if value is None:
-            return None
-        for question in get_args(FleetQuestion):
-            if value == question:
-                return question  # type: ignore[no-any-return]
-        raise self._fault(start, "question", f"is {value!r}", f"one of {', '.join(get_args(FleetQuestion))}")
-
-    def _text(self, table: Mapping[str, Any], key: str, start: int) -> str:
-        value = table.get(key, "")
-        if not isinstance(value, str):
-            raise self._fault(start, key, "must be a text", f'write {key} = "..."')
-        return value
-
-    def _tags(self, table: Mapping[str, Any], start: int) -> tuple[str, ...]:
-        value = table.get("tags", [])
-        if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
-            raise self._fault(start, "tags", "must be a list of texts", 'write tags = ["vision"]')
-        return tuple(value)
-
-    def _traffic(self, value: object, start: int) -> Traffic | None:
-        if value is None:
-            return None
-        if not isinstance(value, dict):
-            raise self._fault(
-                start, "traffic", "must be a table", 'write traffic = { rate = 50, p99 = "80ms" }'
-            )
-        self._known(value, _TRAFFIC_KEYS, " traffic", start)
-        limits = [key for key in _LIMITS if key in value]
+    def _traffic(self, given: _Traffic, start: int) -> Traffic:
+        limits = {name: value for name in _LIMITS if (value := getattr(given, name)) is not None}
         if len(limits) > 1:
-            raise self._fault(start, limits[1], f"stands beside {limits[0]}", "give one limit")
-        rate = value.get("rate")
-        if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 < rate < 1e12:
-            raise self._fault(start, "rate", "must be requests a second, above 0", "write rate = 50")
-        if not limits:
-            return Traffic(rate=rate)
-        line = self._line(limits[0], start) + 1
-        limit_s = latency_limit(value[limits[0]], where=f"{self._path}:{line}: {limits[0]}")
-        return Traffic(
-            rate=rate,
-            limit_s=limit_s,
-            percentile=0 if limits[0] == "mean" else int(limits[0].removeprefix("p")),
-        )
-
-    def _today(self, value: object, start: int) -> Today | None:
-        if value is None:
-            return None
-        if isinstance(value, str):
-            return Today(instance=value)
-        if not isinstance(value, dict):
-            raise self._fault(
-                start, "today", "must be a table", 'write today = { instance = "g5.xlarge", count = 2 }'
+            first, second, *_ = limits
+            raise self._fault(start, second, f"stands beside {first}", "give one limit")
+        for name, value in limits.items():
+            return Traffic(
+                rate=given.rate,
+                limit_s=latency_limit(value, where=f"{self._place(start)(name)}: {name}"),
+                percentile=0 if name == "mean" else int(name.removeprefix("p")),
             )
-        self._known(value, _TODAY_KEYS, " today", start)
-        count = value.get("count", 1)
-        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 10**6:
-            raise self._fault(start, "count", "must be a number of instances", "write count = 2")
-        instance = self._text(value, "instance", start)
-        if not instance:
-            raise self._fault(start, "instance", "is missing", 'write instance = "g5.xlarge"')
-        return Today(instance=instance, count=count)
+        return Traffic(rate=given.rate)
 
-    def _known(self, table: Mapping[str, Any], keys: tuple[str, ...], what: str, start: int) -> None:
-        for key in table:
-            if key not in keys:
-                meant = nearest(key, keys)
-                hint = f"did you mean `{meant}`?" if meant else f"it knows: {', '.join(keys)}"
-                line = self._line(key, start) + 1
-                raise UsageError(f"{self._path}:{line}:{what} has an unknown key `{key}`.", hint=hint)
+    def _today(self, given: _Today | str | None) -> Today | None:
+        if isinstance(given, _Today):
+            return Today(instance=given.instance, count=given.count)
+        return None if given is None else Today(instance=given)
+
+    def _place(self, start: int) -> Callable[[str], str]:
+        """Return what names the file and the line of a key in the table that begins at a line."""
+        return lambda key: f"{self._path}:{self._line(key, start) + 1}"
 
     def _fault(self, start: int, key: str, what: str, hint: str) -> UsageError:
         return UsageError(f"{self._path}:{self._line(key, start) + 1}: `{key}` {what}.", hint=hint)
