@@ -82,7 +82,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import platform
 from collections.abc import Callable, Mapping
@@ -90,15 +89,28 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
 
 from analyzer.devices.nvml import driver, text
 from analyzer.errors import OutputError
 from analyzer.progress import Progress
+from analyzer.quantities import LARGEST
 from analyzer.units import with_prefix
 
 Measure = Callable[[Progress], Mapping[str, float]]
 
-_VERSION = 1  # of the file; another one is measured anew, never converted
+
+class _Saved(msgspec.Struct, kw_only=True):
+    """The file. Another version of it is measured anew, never converted."""
+
+    version: Literal[1] = 1
+    fingerprint: dict[str, str]
+    date: str
+    # Rates and times alike are divided by: a damaged file must not become an infinite prediction.
+    values: Annotated[dict[str, Annotated[float, Meta(gt=0, le=LARGEST)]], Meta(min_length=1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,15 +152,14 @@ def calibrate(
     machine = fingerprint()
     path = path_of(machine, folder)
     date = now().isoformat(timespec="seconds")
-    document = json.dumps(
-        {"version": _VERSION, "fingerprint": machine, "date": date, "values": dict(values)}, indent=1
-    )
+    saved = _Saved(fingerprint=machine, date=date, values=dict(values))
+    document = msgspec.json.format(msgspec.json.encode(saved), indent=1)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Written aside and moved: a run that reads meanwhile finds the old file or the new one, never half of
         # it.
         temporary = path.with_suffix(".tmp")
-        temporary.write_text(document + "\n", encoding="utf-8")
+        temporary.write_bytes(document + b"\n")
         os.replace(temporary, path)
     except OSError as error:
         message = f"the calibration cannot be written to {path}: {error.strerror}"
@@ -161,17 +172,12 @@ def load(folder: Path | None = None) -> Calibration | None:
     machine = fingerprint()
     path = path_of(machine, folder)
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        values = {str(key): float(value) for key, value in document["values"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        saved = msgspec.json.decode(path.read_bytes(), type=_Saved)
+    except (OSError, ValueError):  # of msgspec too
         return None
-    if document.get("version") != _VERSION or document.get("fingerprint") != machine:
+    if saved.fingerprint != machine:
         return None
-    # Rates and times alike are divided by: a damaged file must not become an infinite prediction.
-    if not values or not all(math.isfinite(value) and value > 0 for value in values.values()):
-        return None
-    date = str(document.get("date", ""))
-    return Calibration(values=MappingProxyType(values), fingerprint=machine, date=date, path=path)
+    return Calibration(values=MappingProxyType(saved.values), fingerprint=machine, date=saved.date, path=path)
 
 
 def load_calibration(folder: Path | None = None) -> Mapping[str, float] | None:

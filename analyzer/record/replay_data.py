@@ -50,7 +50,7 @@ class GroupResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRun:
-    """What was measured at another batch than the record's; ``groups`` is empty where no profile was had.
+    """What was measured at one batch in one session; ``groups`` is empty where no profile was had.
 
     ``busy`` says whether other processes disturbed it.
     """
@@ -116,7 +116,7 @@ class ReplayData:
         absent_inputs: Positions of the optional inputs that an operator leaves out.
         absent_outputs: The same of outputs.
         batches: None where the model is fixed to one.
-        runs: What was measured at other batches.
+        runs: What was measured.
         steps: Fewest and most steps of the longest sequence of a recurrence whose lengths an input holds; the
             most are what its time is predicted by.
         texts: Bytes of the shortest and of the longest text of an operator that its interval holds.

@@ -16,7 +16,7 @@ from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.errors import RecordError
 from analyzer.option_table import RecordOptions
-from analyzer.ort.execution import Group, Session
+from analyzer.ort.execution import Group
 from analyzer.pipeline.basis import AnalysisBasis
 from analyzer.pipeline.batches import BatchModels, corrections_of
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
@@ -30,10 +30,9 @@ from analyzer.pipeline.replay.read import batch_models_of, prepared_of, replay_d
 from analyzer.pipeline.replay.write import replay_of_question, write_replay_data
 from analyzer.pipeline.target_devices import named_gpus
 from analyzer.precision import INTEGER_FORMS
-from analyzer.prediction.estimate import Estimate, Origin
+from analyzer.prediction.estimate import Estimate
 from analyzer.record import from_json, to_json
-from analyzer.record.analysis import Analysis, GroupResult
-from analyzer.record.outcome import PlanResult
+from analyzer.record.analysis import Analysis
 from analyzer.record.replay_data import ReplayRun
 from analyzer.text import printable
 
@@ -157,7 +156,7 @@ def _decided(
     replay = (
         write_replay_data(predictor, prepared, models, batch, measured)
         if converted
-        else replace(replay_data_of(analysis), **replay_of_question(predictor, batch, measured))
+        else replace(replay_data_of(analysis), **replay_of_question(predictor, measured))
     )
     model = replace(analysis.model, precision=asked_precision(options, decisions.decision_input))
     if converted:
@@ -257,96 +256,39 @@ def _gpus(analysis: Analysis, given: Mapping[str, Any], options: Options) -> tup
 def _measured(
     analysis: Analysis, gpu: Device | None, options: Options, *, same_cpu: bool
 ) -> dict[int, Measured]:
-    """What the record's figures hold of these devices, by batch."""
-    base = analysis.model.batch or 0
-    same_gpu = _measured_on(analysis, gpu, options)
-    by_batch = _at_other_batches(analysis, same_cpu=same_cpu, same_gpu=same_gpu)
-    if same_cpu:
-        by_batch |= _cpu_at_own_batch(analysis, base)
-    if analysis.run_fails:
-        by_batch[base] = replace(by_batch.get(base, Measured()), fails=analysis.run_fails)
-    return _with_gpu_at_own_batch(analysis, by_batch, base) if same_gpu else by_batch
-
-
-def _measured_on(analysis: Analysis, gpu: Device | None, options: Options) -> bool:
-    """Whether the record's own GPU was measured and the question is about that one, in the same precision."""
-    own, plan = analysis.devices.gpu, analysis.plan("gpu")
-    precision = replay_data_of(analysis).asked.precision
-    same = own is not None and gpu is not None and own.slug == gpu.slug and precision == options.precision
-    return same and plan is not None and plan.origin == "measured"
-
-
-def _at_other_batches(analysis: Analysis, *, same_cpu: bool, same_gpu: bool) -> dict[int, Measured]:
-    """Return what was measured at other batches than the record's."""
+    """Return what was measured on these devices, by batch."""
+    saved, own = replay_data_of(analysis), analysis.devices.gpu
+    # A GPU's run is of the precision that was decided for then; a CPU runs the model as it is.
+    same_gpu = own is not None and gpu is not None and own.slug == gpu.slug
+    same_gpu = same_gpu and saved.asked.precision == options.precision
     by_batch: dict[int, Measured] = {}
-    for run in replay_data_of(analysis).runs:
+    for run in saved.runs:
         if same_cpu if run.session == "cpu" else same_gpu:
             by_batch[run.batch] = _with_run(by_batch.get(run.batch, Measured()), run)
+    if analysis.run_fails:
+        base = analysis.model.batch or 0
+        by_batch[base] = replace(by_batch.get(base, Measured()), fails=analysis.run_fails)
     return by_batch
 
 
 def _with_run(measured: Measured, run: ReplayRun) -> Measured:
     latency = Estimate(time_s=run.latency_s, low_s=run.low_s, high_s=run.high_s, origin="measured")
-    groups = tuple(_group(group, run.session) for group in run.groups)
-    times = tuple(_group_time(group, "measured") for group in run.groups)
+    groups = tuple(
+        Group(
+            session=run.session,
+            name=group.name,
+            op_type=group.op_type,
+            members=group.members,
+            provider=group.provider,
+        )
+        for group in run.groups
+    )
+    times = tuple(
+        None
+        if group.time_s is None or group.low_s is None or group.high_s is None
+        else Estimate(time_s=group.time_s, low_s=group.low_s, high_s=group.high_s, origin=group.origin)
+        for group in run.groups
+    )
     if run.session == "cpu":
         return replace(measured, cpu_latency=latency, cpu_groups=groups, cpu_times=times, busy=run.busy)
     return replace(measured, cuda_latency=latency, cuda_groups=groups, cuda_times=times)
-
-
-def _cpu_at_own_batch(analysis: Analysis, base: int) -> dict[int, Measured]:
-    """Return the CPU's times at the record's batch, as measured."""
-    plan = analysis.plan("cpu")
-    if plan is None or plan.origin != "measured":
-        return {}
-    rows = [group for group in analysis.groups if group.session == "cpu"]
-    whole, own = _latency(plan), analysis.environment.measurement.get("cpu")
-    busy = isinstance(own, Mapping) and own.get("busy") is True
-    # A run without a profile: its groups are predicted, and are predicted again.
-    profiled = all(group.origin == "measured" or group.time_s is None for group in rows)
-    if not profiled:
-        return {base: Measured(cpu_latency=whole, busy=busy)}
-    return {
-        base: Measured(
-            cpu_latency=whole,
-            busy=busy,
-            cpu_groups=tuple(_group(group, "cpu") for group in rows),
-            cpu_times=tuple(_group_time(group, group.origin) for group in rows),
-        )
-    }
-
-
-def _with_gpu_at_own_batch(analysis: Analysis, by_batch: dict[int, Measured], base: int) -> dict[int, Measured]:
-    """Adds what the record's own GPU was measured at."""
-    plan = analysis.plan("gpu")
-    rows = [group for group in analysis.groups if group.session == "cuda"]
-    measured = by_batch.get(base, Measured())
-    if plan is not None:
-        measured = replace(measured, cuda_latency=_latency(plan))
-    if all(group.origin == "measured" for group in rows):
-        measured = replace(
-            measured,
-            cuda_groups=tuple(_group(group, "cuda") for group in rows),
-            cuda_times=tuple(_group_time(group, "measured") for group in rows),
-        )
-    return by_batch | {base: measured}
-
-
-def _group(group: GroupResult, session: Session) -> Group:
-    return Group(
-        session=session,
-        name=group.name,
-        op_type=group.op_type,
-        members=group.members,
-        provider="cpu" if group.provider == "cpu" else "cuda",
-    )
-
-
-def _group_time(group: GroupResult, origin: Origin) -> Estimate | None:
-    if group.time_s is None or group.low_s is None or group.high_s is None:
-        return None
-    return Estimate(time_s=group.time_s, low_s=group.low_s, high_s=group.high_s, origin=origin)
-
-
-def _latency(plan: PlanResult) -> Estimate:
-    return Estimate(time_s=plan.latency_s, low_s=plan.low_s, high_s=plan.high_s, origin=plan.origin)

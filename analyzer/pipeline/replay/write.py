@@ -40,7 +40,7 @@ def write_replay_data(
     """
     graph, by_batch = prepared.graph, model.prepared_graphs
     return ReplayData(
-        **replay_of_question(predictor, batch, measured),
+        **replay_of_question(predictor, measured),
         opsets=dict(graph.opsets),
         values=tuple(_small_values(graph)),
         absent_inputs=_holes((node.index, node.inputs) for node in graph.nodes),
@@ -51,14 +51,12 @@ def write_replay_data(
     )
 
 
-def replay_of_question(
-    predictor: Predictor, batch: int | None, measured: Mapping[int, Measured]
-) -> dict[str, Any]:
+def replay_of_question(predictor: Predictor, measured: Mapping[int, Measured]) -> dict[str, Any]:
     """Return the fields of ``ReplayData`` that depend on the question and not on the model."""
     return {
         "asked": _prediction_options(predictor.options),
         "instances": tuple(predictor.offers.own),
-        "runs": _runs_at_other_batches(measured, batch),
+        "runs": _runs(measured),
     }
 
 
@@ -77,14 +75,13 @@ def _prediction_options(options: Options) -> Asked:
     )
 
 
-def _runs_at_other_batches(measured: Mapping[int, Measured], base: int | None) -> tuple[ReplayRun, ...]:
-    """What was measured at other batches than the record's, whose own figures its groups and plans hold."""
+def _runs(measured: Mapping[int, Measured]) -> tuple[ReplayRun, ...]:
+    """Return all that was measured, by batch."""
     runs = []
-    for batch, at_batch in sorted(measured.items()):
-        if batch != (base or 0):
-            on_cpu = _run(batch, "cpu", at_batch.cpu_latency, at_batch.cpu_groups, at_batch.cpu_times)
-            runs.append(on_cpu and replace(on_cpu, busy=at_batch.busy))
-            runs += [_run(batch, "cuda", at_batch.cuda_latency, at_batch.cuda_groups, at_batch.cuda_times)]
+    for batch, here in sorted(measured.items()):
+        on_cpu = _run(batch, "cpu", here.cpu_latency, here.cpu_groups, here.cpu_times)
+        runs.append(on_cpu and replace(on_cpu, busy=here.busy))
+        runs.append(_run(batch, "cuda", here.cuda_latency, here.cuda_groups, here.cuda_times))
     return tuple(run for run in runs if run is not None)
 
 
@@ -113,7 +110,7 @@ def _run(
                 time_s=time.time_s if time else None,
                 low_s=time.low_s if time else None,
                 high_s=time.high_s if time else None,
-                origin="measured",
+                origin=time.origin if time else "measured",
             )
             for group, time in zip(groups, times, strict=True)
         ),
