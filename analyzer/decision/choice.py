@@ -18,7 +18,7 @@ from analyzer.decision.error_components import (
     summed,
 )
 from analyzer.decision.plans import Name, Plan, Plans, busy_weights
-from analyzer.prediction.estimate import Estimate
+from analyzer.figures import Figure
 from analyzer.record.analysis import CostRow
 from analyzer.record.split_gain import WORTHWHILE
 
@@ -64,7 +64,7 @@ def choose(question: DecisionInput, plans: Plans, prices: Prices) -> Choice:
     ineligible = dict(_ineligible(question, plans))
     # Where nothing is eligible the CPU plan answers: of the three it needs least.
     eligible = [plan for plan in plans if plan.name not in ineligible] or [plans.cpu]
-    in_time = [plan for plan in eligible if question.slo_s is None or plan.latency.time_s <= question.slo_s]
+    in_time = [plan for plan in eligible if question.slo_s is None or plan.latency.value <= question.slo_s]
     weighted, objective = _weighted_by_objective(question, plans, prices)
     misses_slo = not in_time
     if misses_slo:  # the plan that comes nearest to the limit is wanted, whatever the objective
@@ -94,7 +94,7 @@ def plan_with_gpu(question: DecisionInput, plans: Plans, choice: Choice) -> Plan
         return choice.plan
     assert plans.gpu is not None
     usable = [plan for plan in plans if "gpu" in plan.sides and plan.name not in choice.ineligible]
-    in_time = [plan for plan in usable if question.slo_s is None or plan.latency.time_s <= question.slo_s]
+    in_time = [plan for plan in usable if question.slo_s is None or plan.latency.value <= question.slo_s]
     return next(iter(in_time or usable), plans.gpu)
 
 
@@ -165,12 +165,12 @@ def weighted_by_price(components: ErrorComponents, row: CostRow) -> WeightedComp
     time = row.latency_s or 0.0
     rate = dict.fromkeys(RESOURCES, row.usd_per_million / time)
     own = summed(components)
-    if (time, row.low_s, row.high_s) == (own.time_s, own.low_s, own.high_s):
+    if (time, row.low_s, row.high_s) == (own.value, own.low, own.high):
         return components, rate  # priced by its own time: shared errors still cancel
-    elsewhere = Estimate(
-        time_s=time,
-        low_s=time if row.low_s is None else row.low_s,
-        high_s=time if row.high_s is None else row.high_s,
+    elsewhere = Figure(
+        value=time,
+        low=time if row.low_s is None else row.low_s,
+        high=time if row.high_s is None else row.high_s,
         origin="predicted",
     )
     return (ErrorComponent(resource="cpu", source=f"{row.provider} {row.instance}", time=elsewhere),), rate

@@ -17,8 +17,8 @@ from analyzer.decision.sweep import throughput
 from analyzer.devices.catalogue import instance_cpu, model_of
 from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
+from analyzer.figures import Figure
 from analyzer.memory.fit import context_note
-from analyzer.prediction.estimate import Estimate
 from analyzer.record.outcome import CostRow, PrecisionResult
 from analyzer.record.ranking import RankedCandidate
 from analyzer.units import byte_count, seconds
@@ -70,7 +70,7 @@ class Contender:
         if objective == "cost" and self.price is not None:
             return weighted_by_price(self.components, self.price)
         if objective == "energy" and self.power is not None and one.energy_j:
-            whole = sum(self.power[part.resource] * part.time.time_s for part in self.components)
+            whole = sum(self.power[part.resource] * part.time.value for part in self.components)
             return self.components, {name: watt * one.energy_j / whole for name, watt in self.power.items()}
         if objective == "throughput" and one.throughput_per_s:
             return self.components, dict.fromkeys(EVEN, 1 / (one.throughput_per_s * one.latency_s))
@@ -181,12 +181,12 @@ def _rented(
         named=False,
         meets_slo=row.meets_slo,
         latency_s=row.latency_s,
-        low_s=time.low_s,
-        high_s=time.high_s,
+        low_s=time.low,
+        high_s=time.high,
         origin=row.origin,
         throughput_per_s=row.throughput_per_s,
         memory_bytes=plan.memory_bytes,
-        energy_j=power["cpu"] * time.time_s / question.inferences if power is not None else None,
+        energy_j=power["cpu"] * time.value / question.inferences if power is not None else None,
         reason=_missed(question, time),
     )
     source = f"{row.provider} {row.instance}"
@@ -243,14 +243,14 @@ def _figures(
     told = replace(
         candidate,
         fits=plan.fits,
-        meets_slo=None if question.slo_s is None else latency.time_s <= question.slo_s,
-        latency_s=latency.time_s,
-        low_s=latency.low_s,
-        high_s=latency.high_s,
+        meets_slo=None if question.slo_s is None else latency.value <= question.slo_s,
+        latency_s=latency.value,
+        low_s=latency.low,
+        high_s=latency.high,
         origin=latency.origin,
         throughput_per_s=throughput(question, plan),
         memory_bytes=plan.memory_bytes,
-        energy_j=joules.time_s if joules is not None else None,
+        energy_j=joules.value if joules is not None else None,
     )
     row = cheapest(rows)
     return told if row is None else _priced(told, row)
@@ -278,16 +278,16 @@ def _priced(
 def _is_own(question: DecisionInput, plan: Plan, row: CostRow, instance: Instance) -> bool:
     """Whether an instance runs the plan as the question's CPU does."""
     time = plan.latency
-    same = (row.latency_s, row.low_s, row.high_s) == (time.time_s, time.low_s, time.high_s)
+    same = (row.latency_s, row.low_s, row.high_s) == (time.value, time.low, time.high)
     return same and instance.cpu == model_of(question.cpu)
 
 
-def _time_of(row: CostRow) -> Estimate:
+def _time_of(row: CostRow) -> Figure:
     time = row.latency_s or 0.0
-    return Estimate(
-        time_s=time,
-        low_s=time if row.low_s is None else row.low_s,
-        high_s=time if row.high_s is None else row.high_s,
+    return Figure(
+        value=time,
+        low=time if row.low_s is None else row.low_s,
+        high=time if row.high_s is None else row.high_s,
         origin=row.origin,
     )
 
@@ -299,8 +299,8 @@ def _of_device(slug: str, components: ErrorComponents) -> ErrorComponents:
     )
 
 
-def _missed(question: DecisionInput, latency: Estimate) -> str:
-    if question.slo_s is None or latency.time_s <= question.slo_s:
+def _missed(question: DecisionInput, latency: Figure) -> str:
+    if question.slo_s is None or latency.value <= question.slo_s:
         return ""
     return f"misses the limit of {seconds(question.slo_s)}"
 

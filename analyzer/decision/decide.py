@@ -13,8 +13,8 @@ from analyzer.decision.operator_verdicts import operator_verdicts
 from analyzer.decision.plans import Plan, Plans, plan_all
 from analyzer.decision.sweep import throughput
 from analyzer.decision.verdict import verdict
+from analyzer.figures import Figure
 from analyzer.option_table import PRICINGS
-from analyzer.prediction.estimate import Estimate
 from analyzer.record.analysis import CostRow, PlanResult, Transfers
 
 
@@ -61,9 +61,9 @@ def result(question: DecisionInput, plan: Plan, price: CostRow | None) -> PlanRe
     items = tuple(transfer.item for transfer in plan.transfers)
     return PlanResult(
         name=plan.name,
-        latency_s=latency.time_s,
-        low_s=latency.low_s,
-        high_s=latency.high_s,
+        latency_s=latency.value,
+        low_s=latency.low,
+        high_s=latency.high,
         throughput_per_s=throughput(question, plan),
         transfers=Transfers(
             count=len(items),
@@ -73,7 +73,7 @@ def result(question: DecisionInput, plan: Plan, price: CostRow | None) -> PlanRe
         ),
         memory_bytes=plan.memory_bytes,
         fits=plan.fits,
-        energy_j=joules.time_s if joules else None,
+        energy_j=joules.value if joules else None,
         usd_per_million=price.usd_per_million if price is not None else None,
         origin=latency.origin,
         operators_on_gpu=plan.on_gpu,
@@ -83,8 +83,8 @@ def result(question: DecisionInput, plan: Plan, price: CostRow | None) -> PlanRe
         usd_low_per_million=price.usd_low_per_million if price is not None else None,
         usd_high_per_million=price.usd_high_per_million if price is not None else None,
         usd_origin=price.origin if price is not None else "",
-        energy_low_j=joules.low_s if joules else None,
-        energy_high_j=joules.high_s if joules else None,
+        energy_low_j=joules.low if joules else None,
+        energy_high_j=joules.high if joules else None,
         energy_origin=joules.origin if joules else "",
         pricing=price.pricing if price is not None else PRICINGS[0],
         region=price.region if price is not None else "",
@@ -96,7 +96,7 @@ def result(question: DecisionInput, plan: Plan, price: CostRow | None) -> PlanRe
     )
 
 
-def energy(question: DecisionInput, plan: Plan) -> Estimate | None:
+def energy(question: DecisionInput, plan: Plan) -> Figure | None:
     """Joules for one inference; None where a device's power is not known, or where the plan does not fit.
 
     Nobody measured the power: of a measured time the joules are ``mixed``. The interval is the time's.
@@ -104,6 +104,6 @@ def energy(question: DecisionInput, plan: Plan) -> Estimate | None:
     weights = watts(question.cpu, question.gpu if "gpu" in plan.sides else None)
     if weights is None or not plan.fits:
         return None
-    # An Estimate of joules: the weights are watts, and sums and intervals follow the same arithmetic.
+    # An Figure of joules: the weights are watts, and sums and intervals follow the same arithmetic.
     joules = summed(plan.components, weights).scaled(1 / question.inferences)
     return joules if joules.origin == "predicted" else replace(joules, origin="mixed")

@@ -9,6 +9,7 @@ from typing import Literal
 from analyzer.costs.cost import Costs
 from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
+from analyzer.figures import Figure
 from analyzer.graph import Graph
 from analyzer.ort.execution import Group, Placement
 from analyzer.prediction.estimate import Estimate
@@ -47,7 +48,7 @@ class HostedRun:
     """
 
     plan: Literal["gpu", "hybrid"]
-    latency: Estimate
+    latency: Figure
     host: str
     basis: HostBasis
 
@@ -122,8 +123,8 @@ class DecisionInput:
     pins: tuple[Pin, ...] = ()
     instances: tuple[Instance, ...] = ()
     utilisation: float = 1.0
-    cpu_latency: Estimate | None = None
-    cuda_latency: Estimate | None = None
+    cpu_latency: Figure | None = None
+    cuda_latency: Figure | None = None
     cpu_shares: Estimates = ()
     gpu_shares: Estimates = ()
     peak_memory_bytes: int | None = None
@@ -134,7 +135,7 @@ class DecisionInput:
     load_fails: str = ""
     cpu_fails: str = ""
     lacks: tuple[str, ...] = ()
-    cpu_on: Callable[[Instance], Estimate | None] | None = None
+    cpu_on: Callable[[Instance], Figure | None] | None = None
     gpu_on: Callable[[Instance, Literal["gpu", "hybrid"]], HostedRun | None] | None = None
     cpu_is_this_machine: bool | None = None
     what_if: tuple[WhatIf, ...] = ()

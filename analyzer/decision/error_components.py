@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from analyzer.prediction.estimate import Estimate, Origin, total
+from analyzer.figures import Figure, Origin, total
 
 # `launch` is time in which the GPU waits for the host to hand it the next kernel.
 Resource = Literal["cpu", "gpu", "launch", "link"]
@@ -28,21 +28,21 @@ class ErrorComponent:
 
     resource: Resource
     source: str
-    time: Estimate
+    time: Figure
 
 
 ErrorComponents = tuple[ErrorComponent, ...]
 EVEN: Mapping[Resource, float] = dict.fromkeys(RESOURCES, 1.0)
 
 
-def component(resource: Resource, times: Iterable[Estimate]) -> ErrorComponent:
+def component(resource: Resource, times: Iterable[Figure]) -> ErrorComponent:
     """The sum of a resource's times; its errors are shared, so interval ends add."""
     # Launches and kernels of a GPU are predicted by one model: they err together.
     source = "gpu" if resource == "launch" else resource
     return ErrorComponent(resource=resource, source=source, time=total(times))
 
 
-def of_measured_run(resource: Resource, times: Iterable[Estimate], run: Estimate) -> ErrorComponents:
+def of_measured_run(resource: Resource, times: Iterable[Figure], run: Figure) -> ErrorComponents:
     """The sum of times that are parts of a run that was timed as a whole, of which other plans hold the whole.
 
     What the run's own time erred by, all of its parts share, so that it cancels between such plans. How the
@@ -55,50 +55,48 @@ def of_measured_run(resource: Resource, times: Iterable[Estimate], run: Estimate
         run: The whole, by the same resource.
     """
     part = total(times)
-    if not part.time_s or not run.time_s:
+    if not part.value or not run.value:
         return (component(resource, (part,)),)
-    rest_s = max(0.0, run.time_s - part.time_s)
-    low, high = (
-        end / (end + rest_s) * (part.time_s + rest_s) - part.time_s for end in (part.low_s, part.high_s)
-    )
-    whole = replace(run.scaled(part.time_s / run.time_s), origin=part.origin)
+    rest_s = max(0.0, run.value - part.value)
+    low, high = (end / (end + rest_s) * (part.value + rest_s) - part.value for end in (part.low, part.high))
+    whole = replace(run.scaled(part.value / run.value), origin=part.origin)
     shared = ErrorComponent(resource=resource, source=resource, time=whole)
     if not rest_s:
         return (shared,)
     # No time of its own: by how much the part's may be off.
-    doubt = Estimate(time_s=0.0, low_s=low, high_s=high, origin=part.origin)
+    doubt = Figure(value=0.0, low=low, high=high, origin=part.origin)
     return (shared, ErrorComponent(resource=resource, source=f"share of the {resource}", time=doubt))
 
 
-def rescaled(components: ErrorComponents, whole: Estimate) -> ErrorComponents:
+def rescaled(components: ErrorComponents, whole: Figure) -> ErrorComponents:
     """The same parts as shares of a run that was timed as a whole."""
-    spent = sum(component.time.time_s for component in components)
+    spent = sum(component.time.value for component in components)
     if not spent:
         return (ErrorComponent(resource="cpu", source="run", time=whole),)
     # One clock timed the whole run: whatever it erred by, all parts share.
     return tuple(
         ErrorComponent(
-            resource=component.resource, source="run", time=whole.scaled(component.time.time_s / spent)
+            resource=component.resource, source="run", time=whole.scaled(component.time.value / spent)
         )
         for component in components
     )
 
 
-def summed(components: ErrorComponents, weights: Mapping[Resource, float] = EVEN) -> Estimate:
+def summed(components: ErrorComponents, weights: Mapping[Resource, float] = EVEN) -> Figure:
     """The weighted sum with its 90 % interval: ends add inside a source, sources are independent."""
-    middle = sum(weights[component.resource] * component.time.time_s for component in components)
+    middle = sum(weights[component.resource] * component.time.value for component in components)
     # Half-widths of independent errors add in squares, the two sides apart, since intervals are not symmetric.
     below = above = 0.0
     for source in dict.fromkeys(component.source for component in components):
         same_source = [component for component in components if component.source == source]
-        below += sum(weights[i.resource] * (i.time.time_s - i.time.low_s) for i in same_source) ** 2
-        above += sum(weights[i.resource] * (i.time.high_s - i.time.time_s) for i in same_source) ** 2
-    origins = {component.time.origin for component in components if component.time.time_s > 0}
+        below += sum(weights[i.resource] * (i.time.value - i.time.low) for i in same_source) ** 2
+        above += sum(weights[i.resource] * (i.time.high - i.time.value) for i in same_source) ** 2
+    origins = {component.time.origin for component in components if component.time.value > 0}
     origin: Origin = origins.pop() if len(origins) == 1 else "mixed" if origins else "predicted"
-    return Estimate(
-        time_s=middle,
-        low_s=max(0.0, middle - math.sqrt(below)),
-        high_s=middle + math.sqrt(above),
+    return Figure(
+        value=middle,
+        low=max(0.0, middle - math.sqrt(below)),
+        high=middle + math.sqrt(above),
         origin=origin,
     )
 
@@ -116,23 +114,23 @@ def ratio(
     """
 
     # Logarithms, for a ratio errs by factors: 2x and 0.5x are equally far from 1.
-    def value(moved: str | None, end: Literal["low_s", "high_s"]) -> float:
+    def value(moved: str | None, end: Literal["low", "high"]) -> float:
         def side(components: ErrorComponents, weights: Mapping[Resource, float]) -> float:
             return sum(
                 weights[component.resource]
-                * (getattr(component.time, end) if component.source == moved else component.time.time_s)
+                * (getattr(component.time, end) if component.source == moved else component.time.value)
                 for component in components
             )
 
         bottom = side(under, under_weights)
         return side(over, over_weights) / bottom if bottom > 0 else math.inf
 
-    middle = value(None, "low_s")
+    middle = value(None, "low")
     if not 0 < middle < math.inf:
         return None
     down = up = 0.0
     for source in dict.fromkeys(component.source for component in (*over, *under)):
-        ends = [value(source, "low_s"), value(source, "high_s")]
+        ends = [value(source, "low"), value(source, "high")]
         logs = [math.log(min(max(end / middle, 1 / _WIDEST), _WIDEST)) for end in ends]
         down += min(0.0, *logs) ** 2
         up += max(0.0, *logs) ** 2

@@ -10,8 +10,8 @@ from analyzer.decision.plans import Name, Plan
 from analyzer.devices.catalogue import model_of
 from analyzer.devices.instances import Instance
 from analyzer.errors import UsageError
+from analyzer.figures import Figure
 from analyzer.memory.fit import fits
-from analyzer.prediction.estimate import Estimate
 from analyzer.record.analysis import CostRow
 from analyzer.units import SECONDS_PER_HOUR
 
@@ -58,7 +58,7 @@ class _Run:
     """How an instance runs the model: so many replicas side by side, each in this time, beside this CPU."""
 
     plan: Name
-    latency: Estimate
+    latency: Figure
     replicas: int
     host: str = ""
     host_basis: HostBasis = ""
@@ -78,13 +78,13 @@ def offers(question: DecisionInput, plan: Plan, *, better: bool = False) -> Iter
             run = _on_cpu(question, plan, instance)
         else:
             run = _on_gpu(question, plan, instance, better=better or plan.name == "hybrid")
-        if run is not None and run.latency.time_s > 0:
+        if run is not None and run.latency.value > 0:
             yield _row(question, instance, run)
 
 
 def _row(question: DecisionInput, instance: Instance, run: _Run) -> CostRow:
     latency = run.latency
-    throughput = run.replicas * question.inferences / latency.time_s
+    throughput = run.replicas * question.inferences / latency.value
     usd = usd_per_million(instance.usd_per_hour, throughput, question.utilisation)
     return CostRow(
         provider=instance.provider,
@@ -94,14 +94,14 @@ def _row(question: DecisionInput, instance: Instance, run: _Run) -> CostRow:
         price_date=instance.price_date,
         throughput_per_s=throughput,
         usd_per_million=usd,
-        meets_slo=None if question.slo_s is None else latency.time_s <= question.slo_s,
-        latency_s=latency.time_s,
+        meets_slo=None if question.slo_s is None else latency.value <= question.slo_s,
+        latency_s=latency.value,
         origin=latency.origin,
-        low_s=latency.low_s,
-        high_s=latency.high_s,
+        low_s=latency.low,
+        high_s=latency.high,
         # What is paid are hours: dollars go with the time.
-        usd_low_per_million=usd * latency.low_s / latency.time_s,
-        usd_high_per_million=usd * latency.high_s / latency.time_s,
+        usd_low_per_million=usd * latency.low / latency.value,
+        usd_high_per_million=usd * latency.high / latency.value,
         pricing=instance.pricing,
         region=instance.region,
         plan=run.plan,

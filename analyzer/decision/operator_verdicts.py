@@ -12,9 +12,10 @@ from analyzer.decision.phrases import capital, cpu_name, gpu_name, timed
 from analyzer.decision.pins import pins_by_operator
 from analyzer.decision.plans import CopyEnd, Plans, copy_time, cpu_scale, cuda_scale
 from analyzer.decision.tensor_edges import HOST
+from analyzer.figures import total
 from analyzer.graph import Node, Tensor
 from analyzer.ort.execution import Direction, Group, NodePlacement
-from analyzer.prediction.estimate import Estimate, share_of_group, total
+from analyzer.prediction.estimate import Estimate, limited, share_of_group
 from analyzer.record.analysis import OperatorDevice, OperatorVerdict
 from analyzer.units import byte_count, digits, flop_count, seconds
 
@@ -91,7 +92,7 @@ def shares(table: Costs, groups: Sequence[Group], times: Sequence[Estimate | Non
 
 
 def _sum_or_none(parts: Sequence[Estimate]) -> Estimate | None:
-    return parts[0] if len(parts) == 1 else total(parts) if parts else None
+    return parts[0] if len(parts) == 1 else limited(total(parts), None) if parts else None
 
 
 def _padded(times: Estimates, size: int) -> Estimates:
@@ -129,7 +130,7 @@ class _Judge:
             return self._verdict("cpu", middle, *self._forced_to_cpu(placed, cpu))
         if cpu is None or gpu is None:
             return self._one_sided(cpu, gpu)
-        if cpu.time_s == gpu.time_s == 0:
+        if cpu.value == gpu.value == 0:
             return self._verdict(
                 "either", None, "free", "Takes no time on either: it moves no data, or became part of another."
             )
@@ -151,7 +152,7 @@ class _Judge:
             middle = speedup[0] if speedup else None
             return self._verdict(device, middle, "pinned", f"Pinned to the {device.upper()}. {work}.")
         if speedup is None:
-            return self._verdict("gpu" if gpu.time_s == 0 else "cpu", None, _limit(cpu, gpu), f"{work}.")
+            return self._verdict("gpu" if gpu.value == 0 else "cpu", None, _limit(cpu, gpu), f"{work}.")
         middle, low, high = speedup
         # Host and card err independently: the ratio's interval is wider than either's alone.
         if low <= 1 <= high:
@@ -209,7 +210,7 @@ class _Judge:
     def _copied(self, tensor: Tensor, direction: Direction) -> float:
         leaves = direction == "to_cpu" and tensor.name in self._results
         where: CopyEnd = "output" if leaves else "inside"
-        return copy_time(self._question, tensor.nbytes, direction, where).time_s
+        return copy_time(self._question, tensor.nbytes, direction, where).value
 
     def _work_and_times_of(self, cost: Cost, cpu: Estimate, gpu: Estimate) -> str:
         """What it does and how long either takes: the sentence without its stop."""
@@ -221,7 +222,7 @@ class _Judge:
         work = _work_in_words(cost)
         if gpu.bound == "overhead":
             host = gpu.overhead.host_s if gpu.overhead else 0.0
-            whose = f" ({seconds(host)} of it the host's)" if 2 * host > gpu.time_s else ""
+            whose = f" ({seconds(host)} of it the host's)" if 2 * host > gpu.value else ""
             return f"{work}: starting it on {self._gpu} takes {gpu_took}{whose}, {self._cpu} needs {cpu_took}"
         return f"{work}: {self._gpu} takes {gpu_took}, {self._cpu} {cpu_took}"
 
@@ -252,7 +253,7 @@ _WHY_ON_CPU = {
 def _limit(cpu: Estimate, gpu: Estimate) -> str:
     """What decides: the launch where the CPU wins against one, else what limits the side that loses."""
     # The GPU's own limit first; the CPU's where all that the GPU's says is that launching takes long.
-    if gpu.bound == "overhead" and cpu.time_s < gpu.time_s:
+    if gpu.bound == "overhead" and cpu.value < gpu.value:
         return "launch-bound"
     for estimate in (gpu, cpu):
         if estimate.bound in ("compute", "memory"):

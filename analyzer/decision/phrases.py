@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analyzer.decision.decision_input import DecisionInput
-from analyzer.prediction.estimate import Estimate
+from analyzer.figures import Figure
 from analyzer.units import factor, seconds
 
 
@@ -34,9 +34,9 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def timed(estimate: Estimate) -> str:
+def timed(estimate: Figure) -> str:
     """``1.2 ms (predicted)``."""
-    return f"{seconds(estimate.time_s)} ({estimate.origin})"
+    return f"{seconds(estimate.value)} ({estimate.origin})"
 
 
 def interval(middle: float, low: float, high: float) -> str:

@@ -35,6 +35,7 @@ from analyzer.decision.plan_memory import (
 from analyzer.decision.tensor_edges import HOST, TensorEdge
 from analyzer.devices.device import Link
 from analyzer.errors import DeviceError
+from analyzer.figures import Figure
 from analyzer.graph import Graph
 from analyzer.ort.execution import Copy, Direction, Group
 from analyzer.prediction.estimate import Estimate
@@ -53,7 +54,7 @@ class Transfer:
     """One copy of a plan with its time's interval."""
 
     item: TransferItem
-    time: Estimate
+    time: Figure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +83,7 @@ class Plan:
     why: str = ""
 
     @cached_property
-    def latency(self) -> Estimate:
+    def latency(self) -> Figure:
         """Host to host."""
         return summed(self.components)
 
@@ -161,7 +162,7 @@ CopyEnd = Literal["input", "output", "inside"]
 
 def copy_time(
     question: DecisionInput, nbytes: int | None, direction: Direction, where: CopyEnd = "inside"
-) -> Estimate:
+) -> Figure:
     """Time of one copy over the GPU's link; of an unknown size, its fixed time alone.
 
     Arrays that a program passes to ``run()`` lie in pageable memory, which CUDA copies through a pinned buffer
@@ -189,7 +190,7 @@ def link_of(question: DecisionInput) -> Link:
     return question.gpu.link
 
 
-def known(times: Iterable[Estimate | None]) -> Iterator[Estimate]:
+def known(times: Iterable[Figure | None]) -> Iterator[Figure]:
     """The times that are known."""
     return (time for time in times if time is not None)
 
@@ -204,13 +205,13 @@ def cuda_scale(question: DecisionInput, problem: PlacementProblem) -> float:
     if question.cuda_latency is None:
         return 1.0
     components = _session_components(question, _session_transfers(question, problem))
-    spent = sum(item.time.time_s for item in components)
-    return question.cuda_latency.time_s / spent if spent else 1.0
+    spent = sum(item.time.value for item in components)
+    return question.cuda_latency.value / spent if spent else 1.0
 
 
-def _measured_over_sum(whole: Estimate | None, times: Iterable[Estimate | None]) -> float:
-    spent = sum(time.time_s for time in known(times))
-    return whole.time_s / spent if whole is not None and spent else 1.0
+def _measured_over_sum(whole: Figure | None, times: Iterable[Figure | None]) -> float:
+    spent = sum(time.value for time in known(times))
+    return whole.value / spent if whole is not None and spent else 1.0
 
 
 def _cpu_plan(question: DecisionInput) -> Plan:
@@ -295,7 +296,7 @@ def plan_of_session(
 
 def objective_value(question: DecisionInput, plan: Plan) -> float:
     """What the best plan makes least: joules for that objective, else seconds."""
-    return summed(plan.components, busy_weights(question, with_gpu="gpu" in plan.sides)).time_s
+    return summed(plan.components, busy_weights(question, with_gpu="gpu" in plan.sides)).value
 
 
 def busy_weights(question: DecisionInput, *, with_gpu: bool) -> Mapping[Resource, float]:
@@ -345,12 +346,12 @@ def _optimality_gap(cut: Cut) -> str:
 
 def _components(
     question: DecisionInput,
-    on_cpu: Iterable[Estimate],
+    on_cpu: Iterable[Figure],
     session: Iterable[tuple[Group, Estimate]],
     transfers: Iterable[Transfer],
 ) -> ErrorComponents:
     """The parts of a plan; what the CUDA session runs on the CPU is the CPU's."""
-    by_resource: dict[Resource, list[Estimate]] = {"cpu": list(on_cpu), "gpu": [], "launch": [], "link": []}
+    by_resource: dict[Resource, list[Figure]] = {"cpu": list(on_cpu), "gpu": [], "launch": [], "link": []}
     for group, time in session:
         by_resource[_resource(group, time)].append(time)
     by_resource["link"].extend(transfer.time for transfer in transfers)
@@ -424,7 +425,7 @@ def _transfer(
     where: CopyEnd,
 ) -> Transfer:
     time = copy_time(question, nbytes, direction, where)
-    item = TransferItem(tensor=tensor, direction=direction, bytes=nbytes or 0, time_s=time.time_s, where=where)
+    item = TransferItem(tensor=tensor, direction=direction, bytes=nbytes or 0, time_s=time.value, where=where)
     return Transfer(item=item, time=time)
 
 
@@ -446,8 +447,8 @@ def _operators_on(problem: PlacementProblem, sides: Sequence[Side], side: Side) 
 
 
 def _times_by_unit(
-    problem: PlacementProblem, groups: Sequence[Group], times: Sequence[Estimate | None]
-) -> Iterator[tuple[int, Estimate]]:
+    problem: PlacementProblem, groups: Sequence[Group], times: Sequence[Figure | None]
+) -> Iterator[tuple[int, Figure]]:
     for group, time in zip(groups, times, strict=True):
         if time is not None and group.members:
             yield problem.unit[group.members[0]], time
@@ -463,19 +464,19 @@ def _placement_costs(question: DecisionInput, problem: PlacementProblem) -> Plac
     # Groups lie inside one unit by construction, so that the first member tells the unit of all.
     scale = cpu_scale(question)
     for unit, time in _times_by_unit(problem, question.cpu_groups, question.cpu_times):
-        cpu[unit] += weights["cpu"] * time.time_s * scale
+        cpu[unit] += weights["cpu"] * time.value * scale
     scale = cuda_scale(question, problem)
     for group, spent in zip(question.cuda_groups, question.cuda_times, strict=True):
         if spent is not None and group.members:
             busy = weights[_resource(group, spent)]
-            gpu[problem.unit[group.members[0]]] += busy * spent.time_s * scale
+            gpu[problem.unit[group.members[0]]] += busy * spent.value * scale
     weight = weights[
         "link"
     ]  # a copy's price: seconds, or joules of the whole machine while it waits for the link
 
     @cache  # layers that are alike have tensors of the same sizes
     def price(nbytes: int | None, direction: Direction, where: CopyEnd) -> float:
-        return weight * copy_time(question, nbytes, direction, where).time_s
+        return weight * copy_time(question, nbytes, direction, where).value
 
     def prices(direction: Direction) -> list[float]:
         return [
@@ -505,7 +506,7 @@ def _units_timed_on_one_side(question: DecisionInput, problem: PlacementProblem)
 
 
 def _units_without_time(
-    problem: PlacementProblem, groups: Sequence[Group], times: Sequence[Estimate | None]
+    problem: PlacementProblem, groups: Sequence[Group], times: Sequence[Figure | None]
 ) -> set[int]:
     pairs = zip(groups, times, strict=True)
     return {problem.unit[group.members[0]] for group, time in pairs if time is None and group.members}
@@ -530,7 +531,7 @@ def _runs_nowhere(question: DecisionInput) -> str:
     return f"As if it ran: no provider has a kernel for {listed(question.lacks)}, whose time is not known."
 
 
-def _missing_times(times: Iterable[Estimate | None]) -> str:
+def _missing_times(times: Iterable[Figure | None]) -> str:
     missing = sum(time is None for time in times)
     if not missing:
         return ""

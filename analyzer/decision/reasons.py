@@ -214,25 +214,25 @@ def _mixed_cause(question: DecisionInput, gpu: Plan, mixed: Plan) -> str:
     text = (
         f"{plural(mixed.on_gpu, 'operator')} on {gpu_name(question)} and {mixed.on_cpu:,} on "
         f"{cpu_name(question)} take "
-        f"{seconds(mixed.latency.time_s)}, {seconds(_busy_time(mixed, 'link'))} of it copies"
+        f"{seconds(mixed.latency.value)}, {seconds(_busy_time(mixed, 'link'))} of it copies"
     )
-    return f"{text}; all on the GPU would take {seconds(gpu.latency.time_s)}." if gpu.fits else f"{text}."
+    return f"{text}; all on the GPU would take {seconds(gpu.latency.value)}." if gpu.fits else f"{text}."
 
 
 def _busy_time(plan: Plan, *resources: Resource) -> float:
-    return sum(component.time.time_s for component in plan.components if component.resource in resources)
+    return sum(component.time.value for component in plan.components if component.resource in resources)
 
 
 def _against_gpu(question: DecisionInput, plans: Plans, gpu: Plan) -> str:
     """What makes the GPU plan slow."""
-    whole = gpu.latency.time_s
+    whole = gpu.latency.value
     if not whole:
         return "There is nothing to run."
     largest = _largest_burden(gpu)
     spent = _busy_time(gpu, *_BURDENS[largest]) if largest else 0.0
     took = f"{seconds(spent)} of the GPU plan's {seconds(whole)}"
     if not largest:
-        kernels, alone = _busy_time(gpu, "gpu"), plans.cpu.latency.time_s
+        kernels, alone = _busy_time(gpu, "gpu"), plans.cpu.latency.value
         if kernels > alone:
             whose = f"{capital(gpu_name(question))}'s kernels take {seconds(kernels)}"
             return f"{whose}, more than {cpu_name(question)} for everything ({seconds(alone)})."
@@ -249,7 +249,7 @@ def _largest_burden(gpu: Plan) -> str:
     """What the GPU plan spends most on besides kernels, if it is a large part; else empty."""
     spent = {name: _busy_time(gpu, *resources) for name, resources in _BURDENS.items()}
     largest = max(spent, key=lambda name: spent[name])
-    return largest if spent[largest] >= _LARGE * gpu.latency.time_s else ""
+    return largest if spent[largest] >= _LARGE * gpu.latency.value else ""
 
 
 def _for_gpu(question: DecisionInput) -> str:
@@ -260,9 +260,9 @@ def _for_gpu(question: DecisionInput) -> str:
     for group, time in zip(question.cpu_groups, question.cpu_times, strict=True):
         if time is not None:
             limit = _limit_on_cpu(question, group, time)
-            by_limit[limit] = by_limit.get(limit, 0.0) + time.time_s
+            by_limit[limit] = by_limit.get(limit, 0.0) + time.value
             kind = _main_type(question, group)
-            by_type[kind] = by_type.get(kind, 0.0) + time.time_s
+            by_type[kind] = by_type.get(kind, 0.0) + time.value
             if len(group.members) > 1:
                 fused.add(kind)
     whole = sum(by_type.values())
@@ -301,7 +301,7 @@ def _steps_on_gpu(question: DecisionInput) -> float | None:
             continue
         if time is None or group.provider != "cuda":
             return None
-        total_s += time.time_s
+        total_s += time.value
     return total_s
 
 
@@ -339,7 +339,7 @@ def because(question: DecisionInput, plans: Plans, choice: Choice) -> Iterator[s
 
 
 def _copies(gpu: Plan) -> str:
-    spent, whole = _busy_time(gpu, "link"), gpu.latency.time_s
+    spent, whole = _busy_time(gpu, "link"), gpu.latency.value
     if not whole or not gpu.transfers:
         return ""
     copies = plural(len(gpu.transfers), "copy takes", "copies take")
@@ -366,7 +366,7 @@ def _times_without_kernel(question: DecisionInput) -> Mapping[str, float]:
             if index < len(placed) and placed[index].provider == "cpu" and not placed[index].supported
         ]
         if lacking:
-            by_type[lacking[0]] = by_type.get(lacking[0], 0.0) + (time.time_s if time is not None else 0.0)
+            by_type[lacking[0]] = by_type.get(lacking[0], 0.0) + (time.value if time is not None else 0.0)
     return by_type
 
 
@@ -374,16 +374,16 @@ def _margin(plans: Plans, choice: Choice) -> str:
     """How much the best plan gains over the better of the two sessions."""
     if plans.gpu is None or plans.hybrid is None:
         return ""
-    better = min((plans.cpu, plans.gpu), key=lambda plan: plan.latency.time_s)
-    best = plans.hybrid.latency.time_s
+    better = min((plans.cpu, plans.gpu), key=lambda plan: plan.latency.value)
+    best = plans.hybrid.latency.value
     name = {"cpu": "the CPU", "gpu": "the GPU"}[better.name]
     if not best or plans.hybrid.sides == better.sides:
         return f"Splitting the operators between both gains nothing over {name} alone."
-    if 1 < better.latency.time_s / best < WORTHWHILE:
+    if 1 < better.latency.value / best < WORTHWHILE:
         return (
             f"Splitting the operators between both gains less than {share(WORTHWHILE - 1)} over {name} alone."
         )
-    gain = factor(better.latency.time_s / best)
+    gain = factor(better.latency.value / best)
     if choice.device == "hybrid":
         return f"The best split is {gain} as fast as {name} alone."
     return f"The best split is {gain} as fast as {name} alone: too little, or too uncertain, to recommend."

@@ -107,7 +107,7 @@ def sweep(
 
 def throughput(question: DecisionInput, plan: Plan) -> float:
     """Inferences per second, one run after the other; 0 where a run takes no time at all."""
-    spent = plan.latency.time_s
+    spent = plan.latency.value
     return question.inferences / spent if spent > 0 else 0.0
 
 
@@ -136,9 +136,9 @@ def _seen_as(batch: int, question: DecisionInput, found: Plans) -> _BatchSeen:
 
 def _sweep_plan(question: DecisionInput, plan: Plan) -> SweepPlan:
     return SweepPlan(
-        latency_s=plan.latency.time_s,
-        low_s=plan.latency.low_s,
-        high_s=plan.latency.high_s,
+        latency_s=plan.latency.value,
+        low_s=plan.latency.low,
+        high_s=plan.latency.high,
         throughput_per_s=throughput(question, plan),
         origin=plan.latency.origin,
         fits=plan.fits,

@@ -68,7 +68,7 @@ def _would_change(question: DecisionInput, plans: Plans, choice: Choice, swept: 
     if plans.gpu is None or question.gpu is None or question.fails:
         return
     if choice.misses_slo and question.slo_s is not None:
-        nearest = seconds(choice.plan.latency.time_s)
+        nearest = seconds(choice.plan.latency.value)
         names = {"cpu": cpu_name(question), "gpu": gpu_name(question)}
         device = names.get(device_used(choice.plan), f"{names['gpu']} with {names['cpu']}")
         yield f"{capital(device)} can keep a limit of {nearest} or more."
@@ -129,11 +129,11 @@ def _changes_that_turn_it(question: DecisionInput, plans: Plans, choice: Choice)
 
 def _take_as_long(plans: Plans, others: Plans) -> bool:
     """Whether every plan takes as long as before: what then turns the verdict is the error, not the change."""
-    before = {plan.name: plan.latency.time_s for plan in plans}
+    before = {plan.name: plan.latency.value for plan in plans}
     return all(
         plan.name in before
-        and before[plan.name] < WORTHWHILE * plan.latency.time_s
-        and plan.latency.time_s < WORTHWHILE * before[plan.name]
+        and before[plan.name] < WORTHWHILE * plan.latency.value
+        and plan.latency.value < WORTHWHILE * before[plan.name]
         for plan in others
     )
 
@@ -155,8 +155,8 @@ def _if_io_stays_on_gpu(question: DecisionInput, plans: Plans, choice: Choice) -
 
 def _without_io_copies(plan: Plan) -> ErrorComponents:
     """The plan's parts less the copies of the model's inputs and outputs."""
-    link = sum(transfer.time.time_s for transfer in plan.transfers)
-    inside = sum(transfer.time.time_s for transfer in plan.transfers if transfer.item.where == "inside")
+    link = sum(transfer.time.value for transfer in plan.transfers)
+    inside = sum(transfer.time.value for transfer in plan.transfers if transfer.item.where == "inside")
     inside_share = inside / link if link else 0.0
     # Copies are one component of one source, so that the share inside the graph scales its interval as well.
     return tuple(

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from analyzer.devices.device import Device
 from analyzer.errors import UsageError
+from analyzer.figures import Figure
 from analyzer.generation import notes
 from analyzer.generation.model import GeneratingModel
 from analyzer.generation.options import Candidate, Market, candidate, option, smallest_width
@@ -18,7 +19,7 @@ from analyzer.generation.steps.step_sizes import CACHES, WEIGHTS, Cache, StepTyp
 from analyzer.generation.steps.step_times import step_times
 from analyzer.generation.times import Correction, RequestPhases, timed
 from analyzer.memory.fit import room
-from analyzer.prediction import Estimate, total, transfer
+from analyzer.prediction import total, transfer
 from analyzer.record.generation import (
     CpuGeneration,
     FrontierPoint,
@@ -172,9 +173,9 @@ def corrected(
     return replace(market, runner=replace(market.runner, corrections=found)) if found else market
 
 
-def _seen_over_predicted(seen: Estimate, predicted: Estimate) -> float:
+def _seen_over_predicted(seen: Figure, predicted: Figure) -> float:
     """1 where it was not run after all, as a prompt of which ONNX Runtime has no operator."""
-    return seen.time_s / predicted.time_s if seen.origin == "measured" else 1.0
+    return seen.value / predicted.value if seen.origin == "measured" else 1.0
 
 
 def _fields(times: RequestTimes) -> dict[str, Any]:
@@ -250,13 +251,13 @@ def _sweep(one: Candidate, question: Question, market: Market) -> tuple[Generati
         GenerationPoint(
             batch=batch,
             context=context,
-            ttft_s=phases.first.time_s,
-            ttft_low_s=phases.first.low_s,
-            ttft_high_s=phases.first.high_s,
-            tpot_s=phases.other.time_s,
-            tpot_low_s=phases.other.low_s,
-            tpot_high_s=phases.other.high_s,
-            tokens_per_s=batch / phases.other.time_s,
+            ttft_s=phases.first.value,
+            ttft_low_s=phases.first.low,
+            ttft_high_s=phases.first.high,
+            tpot_s=phases.other.value,
+            tpot_low_s=phases.other.low,
+            tpot_high_s=phases.other.high,
+            tokens_per_s=batch / phases.other.value,
             fits=model.footprint(phases.request, one.types, one.setting.width, device.kind).fits(
                 phases.request, device
             ),
@@ -394,12 +395,12 @@ def _split(one: Candidate, cpu: Candidate | None) -> SplitRequest | None:
     whole = total((one.phases.first, handover, cpu.phases.other.scaled(tokens)))
     return SplitRequest(
         handover_bytes=nbytes,
-        handover_s=handover.time_s,
-        request_s=whole.time_s,
-        request_low_s=whole.low_s,
-        request_high_s=whole.high_s,
-        tokens_per_s=request.batch * request.output / whole.time_s,
-        pays=whole.time_s < min(one.phases.whole.time_s, cpu.phases.whole.time_s),
+        handover_s=handover.value,
+        request_s=whole.value,
+        request_low_s=whole.low,
+        request_high_s=whole.high,
+        tokens_per_s=request.batch * request.output / whole.value,
+        pays=whole.value < min(one.phases.whole.value, cpu.phases.whole.value),
     )
 
 
@@ -414,12 +415,12 @@ def _verdicts(one: Candidate, cpu: Candidate | None) -> tuple[PhaseVerdict, ...]
     return tuple(
         PhaseVerdict(
             phase="prefill" if name == "prefill" else "decode",
-            device="gpu" if gpu.high_s < slow.low_s else "cpu" if slow.high_s < gpu.low_s else "either",
-            cpu_s=slow.time_s,
-            gpu_s=gpu.time_s,
-            speedup=slow.time_s / gpu.time_s,
-            low=slow.low_s / gpu.high_s,
-            high=slow.high_s / gpu.low_s,
+            device="gpu" if gpu.high < slow.low else "cpu" if slow.high < gpu.low else "either",
+            cpu_s=slow.value,
+            gpu_s=gpu.value,
+            speedup=slow.value / gpu.value,
+            low=slow.low / gpu.high,
+            high=slow.high / gpu.low,
         )
         for name, slow, gpu in pairs
     )

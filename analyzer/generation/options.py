@@ -128,7 +128,7 @@ def largest_batch(one: Candidate, market: Market, *, exact: bool = True) -> tupl
 
     def keeps(batch: int) -> bool:
         phases = known[batch] if batch in known else time([batch])
-        return market.limits.keep(phases.first.time_s, phases.other.time_s)
+        return market.limits.keep(phases.first.value, phases.other.value)
 
     def time(batches: Sequence[int]) -> RequestPhases:
         requests = [replace(one.request, batch=batch) for batch in batches]
@@ -185,9 +185,7 @@ def option(
         kv=cache,
         times=phases.recorded(),
         fits=one.fits,
-        meets_limits=market.limits.keep(phases.first.time_s, phases.other.time_s)
-        if market.limits.any
-        else None,
+        meets_limits=market.limits.keep(phases.first.value, phases.other.value) if market.limits.any else None,
         memory_bytes=one.whole_bytes,
         largest_batch=most,
         best_tokens_per_s=shown.tokens_per_s if shown else None,
@@ -197,8 +195,8 @@ def option(
         pricing=offer.instance.pricing if offer and shown else "on-demand",
         region=offer.instance.region if offer and shown else "",
         price_date=offer.instance.price_date if offer and shown else "",
-        prefill_speedup=beside.first.time_s / phases.first.time_s if beside else None,
-        decode_speedup=beside.other.time_s / phases.other.time_s if beside else None,
+        prefill_speedup=beside.first.value / phases.first.value if beside else None,
+        decode_speedup=beside.other.value / phases.other.value if beside else None,
     )
 
 

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from analyzer.devices.device import Device
+from analyzer.figures import Figure
 from analyzer.generation.model import GeneratingModel
 from analyzer.generation.request import Request, Setting
 from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
 from analyzer.generation.steps.step_times import GenerationStep, StepTimes, step_times
-from analyzer.prediction import Estimate, total
+from analyzer.prediction import total
 from analyzer.record.generation import RequestTimes
 
 
@@ -25,32 +26,32 @@ class RequestPhases:
     """
 
     request: Request
-    first: Estimate
-    other: Estimate
+    first: Figure
+    other: Figure
 
     @property
-    def whole(self) -> Estimate:
+    def whole(self) -> Figure:
         """The request from its first to its last token."""
         return total((self.first, self.other.scaled(max(0, self.request.output - 1))))
 
     @property
     def tokens_per_s(self) -> float:
         """Output tokens of the whole batch in a second."""
-        return self.request.batch * self.request.output / self.whole.time_s
+        return self.request.batch * self.request.output / self.whole.value
 
     def recorded(self) -> RequestTimes:
         """As the record has it."""
         whole = self.whole
         return RequestTimes(
-            ttft_s=self.first.time_s,
-            ttft_low_s=self.first.low_s,
-            ttft_high_s=self.first.high_s,
-            tpot_s=self.other.time_s,
-            tpot_low_s=self.other.low_s,
-            tpot_high_s=self.other.high_s,
-            request_s=whole.time_s,
-            request_low_s=whole.low_s,
-            request_high_s=whole.high_s,
+            ttft_s=self.first.value,
+            ttft_low_s=self.first.low,
+            ttft_high_s=self.first.high,
+            tpot_s=self.other.value,
+            tpot_low_s=self.other.low,
+            tpot_high_s=self.other.high,
+            request_s=whole.value,
+            request_low_s=whole.low,
+            request_high_s=whole.high,
             tokens_per_s=self.tokens_per_s,
             origin=whole.origin,
         )
@@ -108,11 +109,11 @@ class Runner:
         )
 
 
-def _holding_both(time: Estimate, factor: float, *, moved: bool) -> Estimate:
+def _holding_both(time: Figure, factor: float, *, moved: bool) -> Figure:
     """A time in an interval with and without a factor; ``moved`` takes the time itself with it."""
     scaled = time.scaled(factor)
-    low, high = min(scaled.low_s, time.low_s), max(scaled.high_s, time.high_s)
-    return replace(scaled if moved else time, low_s=low, high_s=high)
+    low, high = min(scaled.low, time.low), max(scaled.high, time.high)
+    return replace(scaled if moved else time, low=low, high=high)
 
 
 def timed(

@@ -46,11 +46,11 @@ def corrections_of(
     # One factor for the whole run, not one for each group: of other batches only the sum is corrected.
     precision = model_precision(prepared.graph)
     session = prediction.predict_session(prepared.cpu_work, cpu, precision=precision, threads=options.threads)
-    predicted, timed = session.total().time_s, measured.cpu_latency
+    predicted, timed = session.total().value, measured.cpu_latency
     if predicted <= 0:
         return 1.0, 1.0
-    alone = undisturbed_s(predicted, timed) if measured.busy else timed.time_s
-    return timed.time_s / predicted, alone / predicted
+    alone = undisturbed_s(predicted, timed) if measured.busy else timed.value
+    return timed.value / predicted, alone / predicted
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -224,9 +224,9 @@ def _cpu_time(estimate: Estimate | None) -> CpuTime:
     if estimate is None:
         return CpuTime(time_s=None, low_s=None, high_s=None, origin="predicted", bound=None)
     return CpuTime(
-        time_s=estimate.time_s,
-        low_s=estimate.low_s,
-        high_s=estimate.high_s,
+        time_s=estimate.value,
+        low_s=estimate.low,
+        high_s=estimate.high,
         origin=estimate.origin,
         bound=estimate.bound,
     )
@@ -234,9 +234,9 @@ def _cpu_time(estimate: Estimate | None) -> CpuTime:
 
 def _gpu_time(estimate: Estimate | None, placed: NodePlacement, node: Node, release: str) -> GpuTime:
     return GpuTime(
-        time_s=estimate.time_s if estimate else None,
-        low_s=estimate.low_s if estimate else None,
-        high_s=estimate.high_s if estimate else None,
+        time_s=estimate.value if estimate else None,
+        low_s=estimate.low if estimate else None,
+        high_s=estimate.high if estimate else None,
         origin=estimate.origin if estimate else "predicted",
         bound=estimate.bound if estimate else None,
         supported=placed.supported,
@@ -266,9 +266,9 @@ def _group(group: Group, estimate: Estimate | None) -> GroupResult:
         op_type=group.op_type,
         members=group.members,
         provider=group.provider,
-        time_s=estimate.time_s if estimate else None,
-        low_s=estimate.low_s if estimate else None,
-        high_s=estimate.high_s if estimate else None,
+        time_s=estimate.value if estimate else None,
+        low_s=estimate.low if estimate else None,
+        high_s=estimate.high if estimate else None,
         origin=estimate.origin if estimate else "predicted",
     )
 
@@ -311,7 +311,7 @@ def _coverage(shares: tuple[float, float, float]) -> Coverage:
 
 
 def _coverage_time(table: CostTable, decision_input: DecisionInput) -> Coverage | None:
-    times = [share.time_s if share else None for share in decision_input.cpu_shares]
+    times = [share.value if share else None for share in decision_input.cpu_shares]
     if not any(times):
         return None
     return _coverage(table.coverage(times))

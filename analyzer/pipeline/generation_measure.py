@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from analyzer.errors import AnalyzerError
+from analyzer.figures import Figure, total
 from analyzer.generation.model import GeneratingModel
 from analyzer.generation.request import Request
 from analyzer.generation.steps.step_inputs import in_place, step_inputs, token_inputs
@@ -29,7 +30,6 @@ from analyzer.memory import fit
 from analyzer.ort.execution import Session
 from analyzer.pipeline.measure import Measured, estimate_of, facts_of, in_one_text, sharing
 from analyzer.pipeline.options import Options
-from analyzer.prediction import Estimate, total
 from analyzer.progress import Progress
 from analyzer.run_folder import run_folder
 from analyzer.units import byte_count
@@ -62,8 +62,8 @@ class MeasuredRequest:
     """
 
     phases: RequestPhases | None = None
-    prompt: Estimate | None = None
-    middle: Estimate | None = None
+    prompt: Figure | None = None
+    middle: Figure | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     messages: tuple[str, ...] = ()
 
@@ -163,7 +163,7 @@ def measure_request(
     )
 
 
-def _phases(predicted: RequestPhases, steps: Sequence[Estimate], *, lacking: bool) -> RequestPhases:
+def _phases(predicted: RequestPhases, steps: Sequence[Figure], *, lacking: bool) -> RequestPhases:
     """The request's phases from its steps; where its prompt was not run, with the predicted one."""
     first, tokens = (predicted.first, steps) if lacking else (steps[0], steps[1:])
     contexts = predicted.request.contexts()
@@ -203,7 +203,7 @@ def _unfit(
     if held.weights + cache > shutil.disk_usage(tempfile.gettempdir()).free:
         return "the folder of temporary files lacks the room for its weights and cache."
     moved = held.weights * (1 + steps) + _CACHE_MOVES * cache * steps
-    is_long = predicted.first.time_s > _LONGEST_PROMPT_S or predicted.other.time_s > _LONGEST_TOKEN_S
+    is_long = predicted.first.value > _LONGEST_PROMPT_S or predicted.other.value > _LONGEST_TOKEN_S
     return "it would take too long." if is_long or moved > _MOST_MOVED_BYTES else ""
 
 

@@ -11,9 +11,9 @@ from analyzer import prediction
 from analyzer.conversion import HALF, without_half_kernel
 from analyzer.costs import count
 from analyzer.devices.device import Device
+from analyzer.figures import Figure, total
 from analyzer.graph import DTYPES, Graph, Node, Tensor
 from analyzer.ort.execution import Group
-from analyzer.prediction.estimate import Estimate, total
 
 _CAST_SINCE = 13  # an opset that knows bfloat16
 
@@ -37,7 +37,7 @@ class WideOperators:
         flags = [group.provider == "cuda" and not self.indices.isdisjoint(group.members) for group in groups]
         return np.array(flags, dtype=np.bool_)
 
-    def casts(self, groups: Sequence[Group], gpu: Device, precision: str) -> list[Estimate | None]:
+    def casts(self, groups: Sequence[Group], gpu: Device, precision: str) -> list[Figure | None]:
         """Time of the Casts before and behind each group; None where its neighbours are wide as well."""
         owners = [
             (tensor, number) for number, group in enumerate(groups) for tensor in self._cast_tensors(group)
@@ -54,7 +54,7 @@ class WideOperators:
             for node in nodes
         )
         work = prediction.workload(graph, count(graph), alone)
-        times: list[list[Estimate]] = [[] for _ in groups]
+        times: list[list[Figure]] = [[] for _ in groups]
         for (_, number), time in zip(
             owners, prediction.predict_arrays(work, gpu, precision=precision).estimates(), strict=True
         ):

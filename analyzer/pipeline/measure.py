@@ -17,6 +17,7 @@ from analyzer.errors import (
     MemoryForeseenError,
     ShapesRefusedError,
 )
+from analyzer.figures import Figure
 from analyzer.graph import Graph
 from analyzer.loading.drawn_inputs import deciding_values
 from analyzer.loading.loaded import Loaded
@@ -72,10 +73,10 @@ class Measured:
         fails: Why nothing could be measured, where a session was tried; else empty.
     """
 
-    cpu_latency: Estimate | None = None
+    cpu_latency: Figure | None = None
     cpu_groups: tuple[Group, ...] = ()
     cpu_times: tuple[Estimate | None, ...] = ()
-    cuda_latency: Estimate | None = None
+    cuda_latency: Figure | None = None
     cuda_groups: tuple[Group, ...] = ()
     cuda_times: tuple[Estimate | None, ...] = ()
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -357,14 +358,13 @@ def _joined(measured: Measured, graph: Graph, measurement: Measurement, session:
     )
 
 
-def estimate_of(latency: Latency) -> Estimate:
+def estimate_of(latency: Latency) -> Figure:
     """A latency as what is measured stands beside predictions."""
-    return Estimate(
-        time_s=latency.median_s,
-        low_s=latency.low_s,
-        high_s=latency.high_s,
+    return Figure(
+        value=latency.median_s,
+        low=latency.low_s,
+        high=latency.high_s,
         origin="measured",
-        method=latency.origin,
     )
 
 
@@ -390,11 +390,10 @@ def group_times(groups: Sequence[Group], measurement: Measurement) -> tuple[Esti
 
 def _summed(nodes: Sequence[NodeTime]) -> Estimate:
     return Estimate(
-        time_s=sum(node.time_s for node in nodes),
-        low_s=sum(node.low_s for node in nodes),
-        high_s=sum(node.high_s for node in nodes),
+        value=sum(node.time_s for node in nodes),
+        low=sum(node.low_s for node in nodes),
+        high=sum(node.high_s for node in nodes),
         origin="measured",
-        method=nodes[0].origin,
     )
 
 
@@ -449,12 +448,12 @@ def _compared(
         if (folder / f"outputs-{session}.npz").exists()
     }
     latency = measured.cpu_latency or measured.cuda_latency
-    if runnable.gradients is not None and outputs and latency and latency.time_s < _COMPARE_BELOW_S:
+    if runnable.gradients is not None and outputs and latency and latency.value < _COMPARE_BELOW_S:
         progress("comparing gradients with PyTorch", None)
         return _gradients_compared(
             measured, runnable.gradients, dict(outputs["cpu" if "cpu" in outputs else "cuda"])
         )
-    if runnable.eager is not None and outputs and latency and latency.time_s < _COMPARE_BELOW_S:
+    if runnable.eager is not None and outputs and latency and latency.value < _COMPARE_BELOW_S:
         progress("comparing with PyTorch", None)
         # The CPU's outputs where there are any: CUDA's may differ by TF32's rounding alone.
         session, rounding = ("cpu", None) if "cpu" in outputs else ("cuda", None if exact else "tf32")

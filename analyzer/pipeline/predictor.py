@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from analyzer.decision.plans import session_plans
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
+from analyzer.figures import Figure, total
 from analyzer.graph import Graph
 from analyzer.ort.execution import Group
 from analyzer.pipeline import form_reasons
@@ -27,7 +29,7 @@ from analyzer.pipeline.options import Options
 from analyzer.pipeline.prepared import PreparedGraph, opset_with_kernels, prepare, with_opset
 from analyzer.pipeline.target_devices import decision_precision, model_precision
 from analyzer.precision import full_on_cuda, is_full
-from analyzer.prediction.estimate import Estimate, total
+from analyzer.prediction.estimate import Estimate, limited
 from analyzer.prediction.gpu.launch import UNKNOWN_HOST_WIDTH
 
 # Operators. Of larger graphs the CPU's session is taken to hold what the CUDA session does.
@@ -78,7 +80,7 @@ class Predictor:
         # an id is another's once its object is gone.
         self._own_cpu: dict[tuple[int, str], tuple[object, prediction.GroupTimes, GroupEstimates]] = {}
         self._instance_cpus: dict[
-            tuple[int, int], tuple[object, object, Callable[[Instance], Estimate | None]]
+            tuple[int, int], tuple[object, object, Callable[[Instance], Figure | None]]
         ] = {}
         self._beside: dict[tuple[Hashable, bool], Predictor] = {}
         self._with_measured: dict[tuple[int, int, bool], tuple[object, object, PreparedGraph]] = {}
@@ -264,7 +266,7 @@ class Predictor:
                 yield estimate
                 continue
             # Mixed: it was timed in another session than this one.
-            yield replace(total(known), origin="mixed", bound=estimate.bound, method=known[0].method)
+            yield limited(replace(total(known), origin="mixed"), estimate.bound)
 
     def _on_gpu(self, prepared: PreparedGraph, gpu: Device, precision: str) -> GroupEstimates:
         """Times of the CUDA session's groups, as if all ran there; in 16 bits, of those that can."""
@@ -335,22 +337,22 @@ class Predictor:
 
     def _latency_on_instance(
         self, prepared: PreparedGraph, precision: str, measured: Measured | None
-    ) -> Callable[[Instance], Estimate | None]:
+    ) -> Callable[[Instance], Figure | None]:
         """What a CPU that can be rented takes."""
         session = prepared.on_cpu
         key_of_all = (id(session), id(measured))
         if key_of_all in self._instance_cpus:
             return self._instance_cpus[key_of_all][2]
         # Instances of a family differ in memory and price: what their CPU takes is predicted once.
-        known: dict[object, Estimate | None] = {}
+        known: dict[object, Figure | None] = {}
 
-        def latency(instance: Instance) -> Estimate | None:
+        def latency(instance: Instance) -> Figure | None:
             key = (instance.cpu, instance.vcpus, instance.threads_per_core, instance.cpu_nearest)
             if key not in known:
                 known[key] = on_cpu_of(instance)
             return known[key]
 
-        def on_cpu_of(instance: Instance) -> Estimate | None:
+        def on_cpu_of(instance: Instance) -> Figure | None:
             cpu = catalogue.instance_cpu(instance)
             return None if cpu is None else self.on_another_cpu(prepared, cpu, precision, measured)
 
@@ -359,7 +361,7 @@ class Predictor:
 
     def on_another_cpu(
         self, prepared: PreparedGraph, cpu: Device, precision: str, measured: Measured | None
-    ) -> Estimate:
+    ) -> Figure:
         """What a session takes on a CPU that is not the decision's.
 
         Args:
@@ -458,8 +460,8 @@ class Predictor:
         if measured.cuda_latency is not None:
             # Of the whole run, host to host, with its copies.
             session = session_plans(replace(question, cuda_times=times.cuda)).gpu
-            spent = session.latency.time_s if session is not None else 0.0
-            scale = measured.cuda_latency.time_s / spent if spent else 1.0
+            spent = session.latency.value if session is not None else 0.0
+            scale = measured.cuda_latency.value / spent if spent else 1.0
             seen = tuple(None if time is None else time.scaled(scale) for time in seen)
         corrected = _corrected(question.cuda_times, own, seen, measured.cuda_latency)
         return replace(question, cuda_times=corrected)
@@ -504,14 +506,14 @@ class Predictor:
 
 
 def _at_any_length(
-    latency: Estimate | None, graph: Graph, groups: Sequence[Group], times: GroupEstimates
-) -> Estimate | None:
+    latency: Figure | None, graph: Graph, groups: Sequence[Group], times: GroupEstimates
+) -> Figure | None:
     """A measured run whose interval reaches down to the fewest steps that its recurrences may take.
 
     What was run had the longest sequences alone; what is predicted beside it is told for all lengths, and only
     times of the same lengths may be compared.
     """
-    known = [(group, time.time_s) for group, time in zip(groups, times, strict=False) if time is not None]
+    known = [(group, time.value) for group, time in zip(groups, times, strict=False) if time is not None]
     spent = sum(time_s for _, time_s in known)
     if latency is None or not spent:
         return latency
@@ -520,20 +522,20 @@ def _at_any_length(
         steps = [graph.nodes[index].steps for index in group.members if index < len(graph.nodes)]
         # A recurrence's time is that of its steps, one after the other.
         spared += time_s * max((1 - one[0] / one[1] for one in steps if one is not None), default=0.0)
-    return replace(latency, low_s=latency.low_s * (1 - spared / spent)) if spared else latency
+    return replace(latency, low=latency.low * (1 - spared / spent)) if spared else latency
 
 
-def _adding_up(times: GroupEstimates, run: Estimate | None) -> GroupEstimates:
+def _adding_up(times: GroupEstimates, run: Figure | None) -> GroupEstimates:
     """The times of a session's groups, scaled to what the whole run took where that is known."""
-    spent = sum(time.time_s for time in times if time is not None)
+    spent = sum(time.value for time in times if time is not None)
     if run is None or not spent:
         return times
-    return tuple(None if time is None else time.scaled(run.time_s / spent) for time in times)
+    return tuple(None if time is None else time.scaled(run.value / spent) for time in times)
 
 
 def _undisturbed(
     here: GroupEstimates, times: GroupEstimates, measured: Measured
-) -> tuple[GroupEstimates, Estimate | None]:
+) -> tuple[GroupEstimates, Figure | None]:
     """What a run here says of other machines: of one that others disturbed only what they cannot explain.
 
     How long it was held up is nothing of the model's, and nobody holds it up elsewhere: between the quietest
@@ -550,17 +552,17 @@ def _undisturbed(
         return times, run
     quiet = undisturbed_s(spent, timed)
     as_predicted = tuple(None if time is None else time.scaled(quiet / spent) for time in here)
-    return as_predicted, replace(timed, time_s=quiet, low_s=quiet, high_s=quiet)
+    return as_predicted, replace(timed, value=quiet, low=quiet, high=quiet)
 
 
-def undisturbed_s(predicted_s: float, timed: Estimate) -> float:
+def undisturbed_s(predicted_s: float, timed: Figure) -> float:
     """What a disturbed run may have taken alone: as predicted, within the quietest and what was timed."""
-    return min(max(predicted_s, timed.low_s), timed.time_s)
+    return min(max(predicted_s, timed.low), timed.value)
 
 
 def _as_measured_elsewhere(
-    there: GroupEstimates, here: GroupEstimates, measured: GroupEstimates, run: Estimate | None
-) -> Estimate:
+    there: GroupEstimates, here: GroupEstimates, measured: GroupEstimates, run: Figure | None
+) -> Figure:
     """A session's time on another CPU: of each group its prediction there, times measured over predicted here.
 
     The kernels are the same, and so is most of what their prediction has wrong. It is as uncertain as the
@@ -577,7 +579,7 @@ def _as_measured_elsewhere(
 
 
 def _corrected(
-    there: GroupEstimates, here: GroupEstimates, measured: GroupEstimates, run: Estimate | None
+    there: GroupEstimates, here: GroupEstimates, measured: GroupEstimates, run: Figure | None
 ) -> GroupEstimates:
     """Each group's prediction there, times measured over predicted here; as it is where none was measured."""
     ends = _ends(measured, run)
@@ -591,24 +593,24 @@ def _moved(
 ) -> Iterator[tuple[Estimate | None, bool]]:
     """Predictions there, times measured over predicted here where both are known, and whether they are."""
     for other, own, time in zip(there, here, measured, strict=True):
-        if other and own and time and own.time_s > 0:
-            yield other.scaled(time.time_s / own.time_s), True
+        if other and own and time and own.value > 0:
+            yield other.scaled(time.value / own.value), True
         else:
             yield other, False
 
 
-def _ends(measured: GroupEstimates, run: Estimate | None) -> tuple[float, float]:
+def _ends(measured: GroupEstimates, run: Figure | None) -> tuple[float, float]:
     """How sure a measurement is: logarithms of the ends of its interval."""
     timed = run or total(time for time in measured if time is not None)
-    return _log(timed.low_s, timed.time_s), _log(timed.high_s, timed.time_s)
+    return _log(timed.low, timed.value), _log(timed.high, timed.value)
 
 
-def _widened(time: Estimate, down: float, up: float) -> Estimate:
+def _widened(time: _Figure, down: float, up: float) -> _Figure:
     """With a further independent factor, of which these are the logarithms of its ends."""
     return replace(
         time,
-        low_s=time.time_s / math.exp(math.hypot(_log(time.low_s, time.time_s), down)),
-        high_s=time.time_s * math.exp(math.hypot(_log(time.high_s, time.time_s), up)),
+        low=time.value / math.exp(math.hypot(_log(time.low, time.value), down)),
+        high=time.value * math.exp(math.hypot(_log(time.high, time.value), up)),
     )
 
 
@@ -630,7 +632,7 @@ def _of_an_assumed_cpu(question: DecisionInput) -> DecisionInput:
 
 
 def _sum_of(times: GroupEstimates) -> float:
-    return sum(time.time_s for time in times if time is not None)
+    return sum(time.value for time in times if time is not None)
 
 
 def _log(end: float, middle: float) -> float:
@@ -640,17 +642,18 @@ def _log(end: float, middle: float) -> float:
 
 # Of a time: an interval that reaches 0 has no logarithm.
 _LEAST = 1e-3
+_Figure = TypeVar("_Figure", bound=Figure)
 _LAUNCH = "cuda.node"
 
 
-def _with_casts(time: Estimate | None, casts: Estimate | None) -> Estimate | None:
+def _with_casts(time: Estimate | None, casts: Figure | None) -> Estimate | None:
     if time is None or casts is None:
         return time
     return replace(
         time,
-        time_s=time.time_s + casts.time_s,
-        low_s=time.low_s + casts.low_s,
-        high_s=time.high_s + casts.high_s,
+        value=time.value + casts.value,
+        low=time.low + casts.low,
+        high=time.high + casts.high,
     )
 
 

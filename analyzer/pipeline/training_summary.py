@@ -10,6 +10,7 @@ from analyzer import prediction
 from analyzer.decision import DecisionInput
 from analyzer.devices.device import Device
 from analyzer.devices.peer_links import GPUS_A_MACHINE, NETWORK, exchange_notes, peer_link
+from analyzer.figures import Figure, Origin, total
 from analyzer.graph import Graph
 from analyzer.loading.loaded import Loaded
 from analyzer.memory import fit
@@ -19,7 +20,6 @@ from analyzer.pipeline.options import Options
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.precision import HALF, full_on_cuda
 from analyzer.prediction.data_parallel import OVERLAP, dominates_from, scaled
-from analyzer.prediction.estimate import Estimate, Origin, total
 from analyzer.prediction.parameter_updates import update_totals
 from analyzer.record.analysis import Analysis, PlanResult
 from analyzer.record.training_step import (
@@ -162,11 +162,11 @@ def _phases(decision_input: DecisionInput) -> tuple[PhaseTotals, ...]:
     return tuple(totals)
 
 
-def _time_of(members: Sequence[int], shares: Sequence[Estimate | None]) -> tuple[float | None, Origin]:
+def _time_of(members: Sequence[int], shares: Sequence[Figure | None]) -> tuple[float | None, Origin]:
     if not shares:
         return None, "predicted"
     whole = total(time for index in members if (time := shares[index]) is not None)
-    return whole.time_s, whole.origin
+    return whole.value, whole.origin
 
 
 def _cost(plan: PlanResult, batch: int | None, options: Options) -> StepCost:
@@ -217,8 +217,8 @@ def _precisions(prepared: PreparedGraph, gpu: Device) -> tuple[PrecisionRow, ...
     return tuple(rows)
 
 
-def _row(name: str, time: Estimate) -> PrecisionRow:
-    return PrecisionRow(precision=name, step_s=time.time_s, low_s=time.low_s, high_s=time.high_s)
+def _row(name: str, time: Figure) -> PrecisionRow:
+    return PrecisionRow(precision=name, step_s=time.value, low_s=time.low, high_s=time.high)
 
 
 def _largest_by_growth(memory: StepBytes, gpu: Device | None, batch: int | None) -> int | None:
@@ -250,19 +250,19 @@ def _scaling(
     if peer is None or plan is None or backward is None:
         return None
     # The assumptions make it a prediction, measured step or not.
-    one = Estimate(time_s=plan.latency_s, low_s=plan.low_s, high_s=plan.high_s, origin="predicted")
+    one = Figure(value=plan.latency_s, low=plan.low_s, high=plan.high_s, origin="predicted")
     rows = scaled(one, backward, memory.gradients, peer)
     return Scaling(
         rows=tuple(
             ScalingRow(
                 gpus=row.gpus,
-                step_s=row.step.time_s,
-                low_s=row.step.low_s,
-                high_s=row.step.high_s,
+                step_s=row.step.value,
+                low_s=row.step.low,
+                high_s=row.step.high,
                 communication_s=row.communication_s,
                 exposed_s=row.exposed_s,
-                examples_per_s=row.gpus * (batch or 1) / row.step.time_s,
-                efficiency=one.time_s / row.step.time_s,
+                examples_per_s=row.gpus * (batch or 1) / row.step.value,
+                efficiency=one.value / row.step.value,
             )
             for row in rows
         ),

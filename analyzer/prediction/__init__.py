@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from analyzer.prediction.estimate import Estimate, total
+from analyzer.figures import total
+from analyzer.prediction.estimate import Estimate
 from analyzer.prediction.layout_changes import LayoutCopies, layout_copies
 from analyzer.prediction.predict import (
     GroupTimes,

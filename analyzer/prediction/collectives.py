@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from analyzer.devices.peer_links import Peer, is_by_nvlink, is_by_pcie
-from analyzer.prediction.estimate import Estimate
+from analyzer.figures import Figure
 from analyzer.prediction.gpu.constants import SIZES_S
 
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
@@ -96,7 +96,7 @@ _UNMEASURED = 3.5
 
 def collective_time(
     kind: Collective, nbytes: float, gpus: int, peer: Peer, *, in_graph: bool = False
-) -> Estimate:
+) -> Figure:
     """A collective among the GPUs of one machine.
 
     Args:
@@ -107,14 +107,14 @@ def collective_time(
         in_graph: Whether an engine's own kernel sums inside a CUDA graph; of other kinds NCCL's time is told.
     """
     if gpus < 2:
-        return Estimate(time_s=0.0, low_s=0.0, high_s=0.0, origin="predicted")
+        return Figure(value=0.0, low=0.0, high=0.0, origin="predicted")
     link = "NVLink" if is_by_nvlink(peer) else "PCIe"
     constants = IN_GRAPH[link] if in_graph and kind == "all_reduce" else NCCL[link, kind]
     told = peer.bus_bandwidth.get(gpus)
     rate = told or reached(constants, gpus, peer.bandwidth_bytes_per_s)
     seconds = seconds_at(rate, constants, kind, nbytes, gpus)
     below, above = interval_factors(peer, kind, int(np.searchsorted(SIZES_S, seconds)), told=told is not None)
-    return Estimate(time_s=seconds, low_s=seconds / below, high_s=seconds * above, origin="predicted")
+    return Figure(value=seconds, low=seconds / below, high=seconds * above, origin="predicted")
 
 
 def interval_factors(peer: Peer, kind: Collective, size: int, *, told: bool) -> tuple[float, float]:

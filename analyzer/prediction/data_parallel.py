@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from analyzer.devices.peer_links import GPUS_A_MACHINE, NETWORK, Peer
+from analyzer.figures import Figure
 from analyzer.prediction.collectives import collective_time
-from analyzer.prediction.estimate import Estimate
 
 GPUS = (1, 2, 4, 8, 16, 32, 64)
 # Buckets are summed while the rest of the backward pass runs; half of what could hide is assumed to.
@@ -25,7 +25,7 @@ class Scaled:
     """
 
     gpus: int
-    step: Estimate
+    step: Figure
     communication_s: float
     exposed_s: float
 
@@ -34,16 +34,16 @@ class Scaled:
 _RING_WIDTH = 2.0
 
 
-def summing_time(nbytes: int, gpus: int, peer: Peer) -> Estimate:
+def summing_time(nbytes: int, gpus: int, peer: Peer) -> Figure:
     """An all-reduce: in one machine as measured (``collectives``), over several a ring."""
     inside = collective_time("all_reduce", nbytes, min(gpus, GPUS_A_MACHINE), peer)
     if gpus <= GPUS_A_MACHINE:
         return inside
     ring = ring_time(nbytes, gpus, peer)
-    return Estimate(
-        time_s=max(ring, inside.time_s),
-        low_s=max(ring / _RING_WIDTH, inside.low_s),
-        high_s=max(ring * _RING_WIDTH, inside.high_s),
+    return Figure(
+        value=max(ring, inside.value),
+        low=max(ring / _RING_WIDTH, inside.low),
+        high=max(ring * _RING_WIDTH, inside.high),
         origin="predicted",
     )
 
@@ -64,7 +64,7 @@ def ring_time(nbytes: int, gpus: int, peer: Peer) -> float:
     return messages / gpus * nbytes / slowest.bandwidth_bytes_per_s + messages * slowest.latency_s
 
 
-def scaled(step: Estimate, backward_s: float, nbytes: int, peer: Peer) -> tuple[Scaled, ...]:
+def scaled(step: Figure, backward_s: float, nbytes: int, peer: Peer) -> tuple[Scaled, ...]:
     """The step on 1 to 64 GPUs.
 
     Args:
@@ -76,17 +76,17 @@ def scaled(step: Estimate, backward_s: float, nbytes: int, peer: Peer) -> tuple[
     rows = []
     for gpus in GPUS:
         summing = summing_time(nbytes, gpus, peer)
-        exposed = summing.time_s - OVERLAP * min(summing.time_s, backward_s)
-        time = Estimate(
-            time_s=step.time_s + exposed,
-            low_s=step.low_s + max(0.0, summing.low_s - backward_s),
-            high_s=step.high_s + summing.high_s,
+        exposed = summing.value - OVERLAP * min(summing.value, backward_s)
+        time = Figure(
+            value=step.value + exposed,
+            low=step.low + max(0.0, summing.low - backward_s),
+            high=step.high + summing.high,
             origin="predicted",
         )
-        rows.append(Scaled(gpus=gpus, step=time, communication_s=summing.time_s, exposed_s=exposed))
+        rows.append(Scaled(gpus=gpus, step=time, communication_s=summing.value, exposed_s=exposed))
     return tuple(rows)
 
 
 def dominates_from(rows: tuple[Scaled, ...]) -> int | None:
     """The number of GPUs from which half of a step or more is communication; None where it never is."""
-    return next((row.gpus for row in rows if row.exposed_s >= row.step.time_s / 2), None)
+    return next((row.gpus for row in rows if row.exposed_s >= row.step.value / 2), None)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
+from analyzer.figures import Figure
+
 Bound = Literal["compute", "memory", "overhead"]
-Origin = Literal["measured", "predicted", "mixed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,80 +32,43 @@ class Overhead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
-    """Seconds, with a 90 % interval.
+class Estimate(Figure):
+    """Seconds of an operator or a group, with what limits them.
 
     Attributes:
-        time_s: The expected time.
-        low_s, high_s: 90 % interval.
-        origin: ``measured``, ``predicted``, or ``mixed`` for a sum of both.
         bound: What limits it: ``compute`` (its own instructions, of arithmetic or not), ``memory`` or
             ``overhead`` (launch, dispatch); None where not known.
-        method: How it was obtained, in a few words, for the report.
-        overhead: Part of ``time_s``; None on a CPU and where it was measured.
-
-    Raises:
-        ValueError: It is negative, not a number, or its interval does not hold it.
+        overhead: Part of ``value``; None on a CPU and where it was measured.
     """
 
-    time_s: float
-    low_s: float
-    high_s: float
-    origin: Origin
     bound: Bound | None = None
-    method: str = ""
     overhead: Overhead | None = None
 
-    def __post_init__(self) -> None:
-        """Refuse what no run can take: such a figure is a fault of ours, and decides a purchase unseen."""
-        # Only an error of a part that has no time of its own goes below nothing.
-        least = -math.inf if self.time_s == 0 else 0.0
-        if not least <= self.low_s <= self.time_s <= self.high_s:
-            raise no_time(self.low_s, self.time_s, self.high_s)
-
     def scaled(self, factor: float) -> Estimate:
-        """The same estimate of a share (or a multiple) of the work."""
+        """Return the estimate of a share or a multiple of the work."""
         if factor == 1:
             return self
         return Estimate(
-            time_s=self.time_s * factor,
-            low_s=self.low_s * factor,
-            high_s=self.high_s * factor,
+            value=self.value * factor,
+            low=self.low * factor,
+            high=self.high * factor,
             origin=self.origin,
             bound=self.bound,
-            method=self.method,
             overhead=None
             if (part := self.overhead) is None
             else Overhead(**{each.name: getattr(part, each.name) * factor for each in fields(part)}),
         )
 
-    def widened(self, factor: float) -> Estimate:
-        """Return the same time with an interval that is so many times as wide on either side."""
-        return self if factor == 1 else replace(self, low_s=self.low_s / factor, high_s=self.high_s * factor)
 
-
-def no_time(low_s: object, time_s: object, high_s: object) -> ValueError:
-    """Return the error of a time that is negative, not a number, or outside of its interval."""
-    return ValueError(f"no time with its interval: {low_s} <= {time_s} <= {high_s} s")
+def limited(time: Figure, bound: Bound | None) -> Estimate:
+    """Return a time with what limits it."""
+    return Estimate(value=time.value, low=time.low, high=time.high, origin=time.origin, bound=bound)
 
 
 def share_of_group(whole: Estimate, part: float) -> Estimate:
-    """An operator's part of the time of the group that it runs in, 0 to 1.
+    """Return an operator's part of the time of the group that it runs in, 0 to 1.
 
     A group of several is one kernel: that takes the time that was measured, and how it divides is modelled.
     """
     time = whole.scaled(part)
     return replace(time, origin="mixed") if part < 1 and whole.origin == "measured" else time
-
-
-def total(parts: Iterable[Estimate]) -> Estimate:
-    """The sum of estimates whose errors are shared (one device), so that interval ends add as well."""
-    items = tuple(parts)
-    origins = {item.origin for item in items if item.time_s > 0}
-    origin: Origin = origins.pop() if len(origins) == 1 else ("mixed" if origins else "predicted")
-    return Estimate(
-        time_s=sum(item.time_s for item in items),
-        low_s=sum(item.low_s for item in items),
-        high_s=sum(item.high_s for item in items),
-        origin=origin,
-    )

@@ -47,9 +47,9 @@ class ModelTimes:
     def of(self, model: int) -> Estimate:
         """The run of one model."""
         return Estimate(
-            time_s=float(self.time_s[model]),
-            low_s=float(self.low_s[model]),
-            high_s=float(self.high_s[model]),
+            value=float(self.time_s[model]),
+            low=float(self.low_s[model]),
+            high=float(self.high_s[model]),
             origin="predicted",
         )
 

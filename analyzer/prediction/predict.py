@@ -12,12 +12,13 @@ import numpy.typing as npt
 from analyzer.arrays import Bools, Floats
 from analyzer.costs.cost import Costs
 from analyzer.devices.device import Device
+from analyzer.figures import Figure, total
 from analyzer.graph import Graph
 from analyzer.ort.execution import Group
 from analyzer.prediction.cpu.ceilings import CPU_CALL_S, cpu_ceilings
 from analyzer.prediction.cpu.kernels import piece_times
 from analyzer.prediction.cpu.widths import cpu_widths
-from analyzer.prediction.estimate import Bound, Estimate, no_time, share_of_group, total
+from analyzer.prediction.estimate import Bound, Estimate, limited, share_of_group
 from analyzer.prediction.features import BRANCH, CALLS, CONVS, LOOP, LOOP_WIDTH, MATMULS, SCAN
 from analyzer.prediction.gpu.ceilings import sheet as sheet_of
 from analyzer.prediction.gpu.constants import LAUNCH_WIDTH
@@ -41,7 +42,6 @@ class GroupTimes:
     Attributes:
         time_s, low_s, high_s: By group, with the 90 % interval.
         bound: By group, index into ``BOUNDS``.
-        method: How they were obtained.
         overheads: What of them is neither arithmetic nor traffic; None on a CPU.
 
     Raises:
@@ -52,14 +52,14 @@ class GroupTimes:
     low_s: Floats
     high_s: Floats
     bound: npt.NDArray[np.int64]
-    method: str
     overheads: Overheads | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no run can take, as ``Estimate`` does."""
         fine = (self.low_s >= 0) & (self.low_s <= self.time_s) & (self.time_s <= self.high_s)
         if not fine.all():
-            raise no_time(self.low_s[~fine][0], self.time_s[~fine][0], self.high_s[~fine][0])
+            ends = self.low_s[~fine][0], self.time_s[~fine][0], self.high_s[~fine][0]
+            raise ValueError("no time with its interval: {} <= {} <= {} s".format(*ends))
 
     def scaled(self, factor: float) -> GroupTimes:
         """The same times of a multiple of the work."""
@@ -90,24 +90,23 @@ class GroupTimes:
         # Groups of layers that are alike take the same time, and share an estimate.
         made = {
             (time, low, high, bound, part): Estimate(
-                time_s=time,
-                low_s=low,
-                high_s=high,
+                value=time,
+                low=low,
+                high=high,
                 origin="predicted",
                 bound=BOUNDS[bound],
-                method=self.method,
                 overhead=part,
             )
             for time, low, high, bound, part in set(rows)
         }
         return tuple([made[row] for row in rows])
 
-    def total(self) -> Estimate:
-        """The sum over the groups, whose errors are shared, so that interval ends add as well."""
-        return Estimate(
-            time_s=float(self.time_s.sum()),
-            low_s=float(self.low_s.sum()),
-            high_s=float(self.high_s.sum()),
+    def total(self) -> Figure:
+        """Return the sum over the groups, whose errors are shared, so that interval ends add as well."""
+        return Figure(
+            value=float(self.time_s.sum()),
+            low=float(self.low_s.sum()),
+            high=float(self.high_s.sum()),
             origin="predicted",
         )
 
@@ -135,7 +134,7 @@ def predict_arrays(
         at = cpu_ceilings(device, precision, threads)
         times, compute = piece_times(work, at)
         launch = np.full(work.groups, at.dispatch_s, dtype=np.float64)
-        return _by_group(work, times, compute, cpu_widths(work, at), launch, HOST_WIDTH, at.method)
+        return _by_group(work, times, compute, cpu_widths(work, at), launch, HOST_WIDTH)
     sheet = sheet_of(device, precision)
     kernels = kernel_times(work, sheet)
     each = launch_of(device, host)
@@ -150,13 +149,8 @@ def predict_arrays(
         surplus_s=np.zeros(work.groups),
         layout_s=np.asarray(turning, dtype=np.float64),
     )
-    method = f"{sheet.precision.peak} model"
-    if sheet.precision.substitute:
-        method += f", for want of {sheet.precision.asked}"
     seconds, at_most = kernels.seconds, kernels.at_most
-    whole = _by_group(
-        work, seconds, kernels.computing, spread, overheads.launch_s, each.width, method, overheads
-    )
+    whole = _by_group(work, seconds, kernels.computing, spread, overheads.launch_s, each.width, overheads)
     slower = np.maximum(0.0, at_most - seconds * spread)
     more = np.bincount(work.group, weights=slower, minlength=work.groups)
     surely = least_times(work, sheet) * work["least"]
@@ -181,7 +175,6 @@ def _by_group(
     spread: Floats,
     launch: Floats,
     width: float,
-    method: str,
     overheads: Overheads | None = None,
 ) -> GroupTimes:
     # Where a size is not known, nor is the time.
@@ -204,7 +197,6 @@ def _by_group(
         low_s=over(times * work["least"] / spread) + inside / narrow + (launch - inside) / widest,
         high_s=np.where(work.uncounted, np.maximum(high, _longest(work, high)), high),
         bound=bound,
-        method=method,
         overheads=overheads,
     )
 
@@ -269,8 +261,7 @@ def session_overhead(work: Workload, device: Device, host: Device | None = None)
         time = float(host_times(work, device, host).sum())
     width = _host_width(device, host)
     return Estimate(
-        time_s=time, low_s=time / width, high_s=time * width, origin="predicted", bound="overhead",
-        method="dispatch",
+        value=time, low=time / width, high=time * width, origin="predicted", bound="overhead",
     )  # fmt: skip
 
 
@@ -325,7 +316,6 @@ def predict_total(
         low_s=times.low_s.sum(keepdims=True),
         high_s=times.high_s.sum(keepdims=True),
         bound=np.bincount(times.bound, weights=times.time_s, minlength=3).argmax(axis=0, keepdims=True),
-        method=times.method,
     )
     return session_time(whole.estimates()[0], session_overhead(work, device, host), device)
 
@@ -333,17 +323,16 @@ def predict_total(
 def session_time(parts: Estimate, overhead: Estimate, device: Device) -> Estimate:
     """A session's time from the sum of its groups' and its overhead; the longer of both on a GPU."""
     if device.kind == "cpu":
-        return replace(total((parts, overhead)), bound=parts.bound, method=parts.method)
-    host = overhead.time_s > parts.time_s
-    call = CALL_S if parts.time_s > 0 else 0.0
-    width = overhead.high_s / overhead.time_s if overhead.time_s > 0 else HOST_WIDTH
+        return limited(total((parts, overhead)), parts.bound)
+    host = overhead.value > parts.value
+    call = CALL_S if parts.value > 0 else 0.0
+    width = overhead.high / overhead.value if overhead.value > 0 else HOST_WIDTH
     return Estimate(
-        time_s=max(parts.time_s, overhead.time_s) + call,
-        low_s=max(parts.low_s, overhead.low_s) + call / width,
-        high_s=max(parts.high_s, overhead.high_s) + call * width,
+        value=max(parts.value, overhead.value) + call,
+        low=max(parts.low, overhead.low) + call / width,
+        high=max(parts.high, overhead.high) + call * width,
         origin=parts.origin,
         bound="overhead" if host else parts.bound,
-        method=f"{parts.method}, host-bound" if host else parts.method,
     )
 
 
@@ -353,7 +342,7 @@ def _dispatched(times: GroupTimes, work: Workload, device: Device, host: Device 
     The sum is then ``session_time``, so that an additive plan keeps its meaning where the host limits.
     """
     if device.kind == "cpu":
-        call = session_overhead(work, device).time_s
+        call = session_overhead(work, device).value
         return _with_surplus(times, np.full(work.groups, call / max(1, work.groups)), work, HOST_WIDTH)
     needed, width = host_times(work, device, host), _host_width(device, host)
     run = _shared(CALL_S, work)

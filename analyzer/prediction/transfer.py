@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analyzer.devices.device import Link
-from analyzer.prediction.estimate import Estimate
+from analyzer.figures import Figure
 
 # Small copies took 6.6 us (pageable) to 30 us (synchronous, V100); large ones vary by a quarter.
 _FIXED_WIDTH = 2.5
@@ -13,8 +13,8 @@ _BANDWIDTH_WIDTH = 1.3
 _PAGEABLE_WIDTH = 1.6
 
 
-def transfer(link: Link, nbytes: float, *, pinned: bool = True) -> Estimate:
-    """One copy over a link.
+def transfer(link: Link, nbytes: float, *, pinned: bool = True) -> Figure:
+    """Return the seconds of one copy over a link.
 
     Args:
         link: The way between the memories.
@@ -23,14 +23,11 @@ def transfer(link: Link, nbytes: float, *, pinned: bool = True) -> Estimate:
             graph; an input given as an ordinary array is not, nor is what an operator of the CPU wrote.
     """
     if nbytes <= 0:
-        return Estimate(time_s=0.0, low_s=0.0, high_s=0.0, origin="predicted", bound="memory", method="no copy")
+        return Figure(value=0.0, low=0.0, high=0.0)
     moving = nbytes / (link.bandwidth_bytes_per_s if pinned else link.pageable_bytes_per_s)
     fixed, width = link.latency_s, _BANDWIDTH_WIDTH if pinned else _PAGEABLE_WIDTH
-    return Estimate(
-        time_s=fixed + moving,
-        low_s=fixed / _FIXED_WIDTH + moving / width,
-        high_s=fixed * _FIXED_WIDTH + moving * width,
-        origin="predicted",
-        bound="memory" if moving > fixed else "overhead",
-        method=f"{link.name}, {'pinned' if pinned else 'pageable'}",
+    return Figure(
+        value=fixed + moving,
+        low=fixed / _FIXED_WIDTH + moving / width,
+        high=fixed * _FIXED_WIDTH + moving * width,
     )

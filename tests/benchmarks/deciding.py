@@ -59,7 +59,7 @@ SHAPES = (
 
 def exactly(seconds: float) -> Estimate:
     """A time without error."""
-    return Estimate(time_s=seconds, low_s=seconds, high_s=seconds, origin="predicted")
+    return Estimate(value=seconds, low=seconds, high=seconds, origin="predicted")
 
 
 def draw(shape: Shape, size: int, rng: random.Random) -> DecisionInput:
@@ -164,7 +164,7 @@ def least(question: DecisionInput) -> float:
 
 def _cost(question: DecisionInput, side: Sequence[bool]) -> float:
     times = zip(side, question.cpu_times, question.cuda_times, strict=True)
-    spent = sum((gpu if there else cpu).time_s for there, cpu, gpu in times if cpu and gpu)
+    spent = sum((gpu if there else cpu).value for there, cpu, gpu in times if cpu and gpu)
     graph = question.graph
     outputs = {tensor.name for tensor in graph.outputs}
     tensors: list[tuple[Tensor, int | None]] = [(tensor, None) for tensor in graph.inputs]
@@ -195,7 +195,7 @@ def agreement(graphs: int, rng: random.Random) -> tuple[int, float]:
         shape = rng.choice(SHAPES)
         question = draw(shape, rng.randint(1, 10), rng)
         plan = plan_all(question).hybrid
-        excess = plan.latency.time_s / least(question) - 1 if plan is not None else float("inf")
+        excess = plan.latency.value / least(question) - 1 if plan is not None else float("inf")
         agreed += excess < 1e-6
         worst = max(worst, excess)
     return agreed, worst

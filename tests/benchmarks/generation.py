@@ -127,15 +127,15 @@ def _compared(row: Mapping[str, str], model: ConfiguredModel, width: int) -> Com
 
 def _beside(row: Mapping[str, str], whole: RequestPhases, alone: RequestPhases, *, served: bool) -> Compared:
     first, other = float(row["ttft_s"] or 0), float(row["tpot_s"] or 0)
-    waiting = alone.first.time_s * whole.request.batch / whole.request.output
+    waiting = alone.first.value * whole.request.batch / whole.request.output
     one = whole.other
     return Compared(
         group=(row["gpu"], row["model"].rpartition("/")[2], row["weights"], row["tp"]),
-        first=0.0 if served or not first else whole.first.time_s / first,
-        other=one.time_s / other,
-        with_prompts=(one.time_s + waiting) / other,
-        first_inside=whole.first.low_s <= first <= whole.first.high_s,
-        other_inside=one.low_s <= other <= one.high_s,
+        first=0.0 if served or not first else whole.first.value / first,
+        other=one.value / other,
+        with_prompts=(one.value + waiting) / other,
+        first_inside=whole.first.low <= first <= whole.first.high,
+        other_inside=one.low <= other <= one.high,
     )
 
 

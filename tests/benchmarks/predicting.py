@@ -57,7 +57,7 @@ def cards(names: list[str], batches: list[int]) -> None:
     for precision in ("fp32", "fp16"):
         print(f"{precision:24}" + "".join(f"{name[:9]:>10}@{batch:<3}" for name, batch in work))
         for card in gpus():
-            times = [1e3 * predict_total(one, card, precision=precision).time_s for one in work.values()]
+            times = [1e3 * predict_total(one, card, precision=precision).value for one in work.values()]
             print(f"{card.slug:24}" + "".join(f"{time:10.2f}    " for time in times))
 
 

@@ -62,9 +62,9 @@ def card_of(record: dict[str, Any], capability: str = "9.0") -> Device:
 
 def compared(measured: float, predicted: Estimate) -> list[str]:
     """Cells of a table: both in milliseconds, the second with its interval, and the ratio."""
-    low, high = predicted.low_s * 1e3, predicted.high_s * 1e3
-    span = f"{predicted.time_s * 1e3:.2f} [{low:.2f}, {high:.2f}]"
-    return [f"{measured * 1e3:.2f}", span, f"{predicted.time_s / measured:.2f}"]
+    low, high = predicted.low * 1e3, predicted.high * 1e3
+    span = f"{predicted.value * 1e3:.2f} [{low:.2f}, {high:.2f}]"
+    return [f"{measured * 1e3:.2f}", span, f"{predicted.value / measured:.2f}"]
 
 
 def main() -> None:

@@ -48,11 +48,11 @@ def rows_of(card: Device, rows: Sequence[dict[str, Any]]) -> list[tuple[str, flo
                 cells += ["-", "-", "-"]
                 continue
             measured, estimate = row[_MEASURED[launch]], predicted(card, row, launch)
-            inside = estimate.low_s <= measured <= estimate.high_s
+            inside = estimate.low <= measured <= estimate.high
             cells += compared(measured, estimate)
             cells[-1] += "" if inside else " out"
             phase = "prompt" if row["tokens"] > 1 else "token"
-            found.append((f"{phase}, {launch}", estimate.time_s / measured, inside))
+            found.append((f"{phase}, {launch}", estimate.value / measured, inside))
         sizes = f"{row['batch']} x {row['tokens']} at {row['context']}"
         print(f"| {row['model']} | {row['weights']} | {sizes} | " + " | ".join(cells) + " |")
     return found

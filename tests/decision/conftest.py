@@ -11,6 +11,7 @@ import pytest
 from analyzer.costs.cost import Cost
 from analyzer.decision import DecisionInput
 from analyzer.devices.device import Device, Link
+from analyzer.figures import Figure
 from analyzer.graph import DTYPES, Graph, Node, Tensor
 from analyzer.ort.execution import Copy, Group, NodePlacement, Placement
 from analyzer.prediction.estimate import Estimate
@@ -74,9 +75,9 @@ def estimate(
     seconds: float, *, spread: float = 1.0, origin: str = "predicted", bound: str | None = None
 ) -> Estimate:
     return Estimate(
-        time_s=seconds,
-        low_s=seconds / spread,
-        high_s=seconds * spread,
+        value=seconds,
+        low=seconds / spread,
+        high=seconds * spread,
         origin=origin,  # type: ignore[arg-type]
         bound=bound,  # type: ignore[arg-type]
     )
@@ -170,7 +171,7 @@ def _make(
     single = [(number,) for number in range(len(ops))]
     on_cpu, on_cuda = cpu_groups or single, cuda_groups or single
 
-    def of(value: float | None, side: str, bound: str | None) -> Estimate | None:
+    def of(value: float | None, side: str, bound: str | None) -> Figure | None:
         return None if value is None else estimate(value, spread=spread, origin=kinds[side], bound=bound)
 
     question: dict[str, Any] = {

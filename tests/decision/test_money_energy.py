@@ -14,7 +14,7 @@ from analyzer.devices.catalogue import gpus, instances
 from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
 from analyzer.errors import UsageError
-from analyzer.prediction.estimate import Estimate
+from analyzer.figures import Figure
 from analyzer.record.outcome import PlanResult
 
 COPY_S = 10e-6 + 1e6 / 10e9
@@ -87,7 +87,7 @@ def test_another_cpu_is_priced_by_what_is_predicted_for_it(build: Callable[..., 
 
     def predicted(instance: Any) -> Any:
         assert instance is there
-        return Estimate(time_s=2e-2, low_s=1e-2, high_s=4e-2, origin="predicted")
+        return Figure(value=2e-2, low=1e-2, high=4e-2, origin="predicted")
 
     decision = decide(fast(build, op, instances=(GPU_1, there), cpu_on=predicted))
     assert plan(decision, "cpu").usd_per_million == pytest.approx(0.2)
@@ -97,8 +97,8 @@ def measured_here(
     build: Callable[..., DecisionInput], op: type[Any], instances: tuple[Instance, ...], **given: Any
 ) -> DecisionInput:
     """A CPU plan measured at 10 ms to within 2 %, with 8 hardware threads; elsewhere 20 ms or so."""
-    whole = Estimate(time_s=1e-2, low_s=0.98e-2, high_s=1.02e-2, origin="measured")
-    there = Estimate(time_s=2e-2, low_s=1e-2, high_s=4e-2, origin="predicted")
+    whole = Figure(value=1e-2, low=0.98e-2, high=1.02e-2, origin="measured")
+    there = Figure(value=2e-2, low=1e-2, high=4e-2, origin="predicted")
     return fast(build, op, instances=instances, cpu_latency=whole, cpu_on=lambda _: there, **given)
 
 
@@ -223,7 +223,7 @@ def test_where_no_instance_meets_the_slo_the_nearest_leads(build: Callable[..., 
 
     def predicted(instance: Any) -> Any:
         seconds = {"cheap": 5e-2, "quick": 2e-2}[instance.name]
-        return Estimate(time_s=seconds, low_s=seconds, high_s=seconds, origin="predicted")
+        return Figure(value=seconds, low=seconds, high=seconds, origin="predicted")
 
     question = build(
         op(reads=("in",), cpu=1e-2, gpu=1.0), instances=(cheap, quick), cpu_on=predicted, slo_s=1e-3

@@ -17,7 +17,7 @@ from analyzer.decision.plans import plan_all
 from analyzer.decision.ranking import ranking
 from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
-from analyzer.prediction.estimate import Estimate
+from analyzer.figures import Figure
 from analyzer.record.outcome import PrecisionResult
 from analyzer.record.ranking import RankedCandidate, RankingResult
 
@@ -194,7 +194,7 @@ def test_each_objective_has_its_own_winner(ask: Ask) -> None:
 
 def test_dollars_stand_beside_speed_against_the_cheapest_cpu_instance(ask: Ask) -> None:
     """570 ms are 57 times 10 ms. $3.60/h at 100 a second are $10 a million, $0.36/h at 1.75 a second $57."""
-    there = Estimate(time_s=0.57, low_s=0.57, high_s=0.57, origin="predicted")
+    there = Figure(value=0.57, low=0.57, high=0.57, origin="predicted")
     question = ask("A100", 10e-3, instances=(A100, PLAIN), cpu_on=lambda _: there)
     result = ranked(question)
     assert result.dollars.startswith("The A100 on Cloud a100 is 57.0x (")
@@ -210,7 +210,7 @@ def test_what_is_even_is_said_to_be_even(ask: Ask) -> None:
     """$3.60/h at 100 a second are $10 a million; so are $0.36/h at 10 a second. 10.2 ms are 10."""
 
     def told(cpu_s: float, usd: float) -> str:
-        there = Estimate(time_s=cpu_s, low_s=cpu_s, high_s=cpu_s, origin="predicted")
+        there = Figure(value=cpu_s, low=cpu_s, high=cpu_s, origin="predicted")
         plain = replace(PLAIN, usd_per_hour=usd)
         return ranked(ask("A100", 10e-3, instances=(A100, plain), cpu_on=lambda _: there)).dollars
 
@@ -224,7 +224,7 @@ def test_what_is_even_is_said_to_be_even(ask: Ask) -> None:
 
 def test_a_ratio_whose_interval_holds_1_is_not_told_as_if_it_decided(ask: Ask) -> None:
     """20 ms beside 10 ms are twice as slow; from 8 to 50 ms both are possible, in time as in dollars."""
-    there = Estimate(time_s=20e-3, low_s=8e-3, high_s=50e-3, origin="predicted")
+    there = Figure(value=20e-3, low=8e-3, high=50e-3, origin="predicted")
     plain = replace(PLAIN, usd_per_hour=3.6)
     told = ranked(ask("A100", 10e-3, instances=(A100, plain), cpu_on=lambda _: there)).dollars
     assert told.startswith(
@@ -242,13 +242,13 @@ def test_a_rented_cpu_that_beats_the_gpu_in_time_and_in_dollars_is_told_as_that(
     cheap = rented("cheap", 0.036, cpu=RENTED_CPU, vcpus=2)
     seconds = {"dear": 4e-3, "cheap": quick}
 
-    def on_cpu(instance: Instance) -> Estimate:
+    def on_cpu(instance: Instance) -> Figure:
         time = seconds[instance.name]
-        return Estimate(time_s=time, low_s=time, high_s=time, origin="predicted")
+        return Figure(value=time, low=time, high=time, origin="predicted")
 
     gpu = replace(L4, usd_per_hour=3.6)
     # Beside this CPU the GPU takes 3 ms, in the rented machine, whose core is slower, 10 ms.
-    slow = Estimate(time_s=10e-3, low_s=10e-3, high_s=10e-3, origin="predicted")
+    slow = Figure(value=10e-3, low=10e-3, high=10e-3, origin="predicted")
     hosted = HostedRun(plan="gpu", latency=slow, host="slow", basis="known")
     result = ranked(ask("L4", 3e-3, instances=(gpu, dear, cheap), cpu_on=on_cpu, gpu_on=lambda *_: hosted))
     assert best(result).device == "l4"
@@ -259,7 +259,7 @@ def test_a_rented_cpu_that_beats_the_gpu_in_time_and_in_dollars_is_told_as_that(
 
 
 def test_the_cheapest_of_several_batches_says_at_which_batch_it_is_that(ask: Ask) -> None:
-    there = Estimate(time_s=0.57, low_s=0.57, high_s=0.57, origin="predicted")
+    there = Figure(value=0.57, low=0.57, high=0.57, origin="predicted")
     given: dict[str, Any] = {"instances": (A100, PLAIN), "cpu_on": lambda _: there}
     result = ranked(ask("A100", 10e-3, batch=1, **given), ask("A100", 20e-3, batch=10, **given))
     # At batch 10 it costs a tenth: the list of instances has that.
@@ -268,7 +268,7 @@ def test_the_cheapest_of_several_batches_says_at_which_batch_it_is_that(ask: Ask
 
 def test_beside_a_cpu_without_a_price_the_cheapest_cpu_instance_says_which_side_costs_less(ask: Ask) -> None:
     """The GPU at $0.72/h and 20 ms is $4.00 a million; the rented CPU at $0.36/h and 12 ms is $1.20."""
-    there = Estimate(time_s=12e-3, low_s=12e-3, high_s=12e-3, origin="predicted")
+    there = Figure(value=12e-3, low=12e-3, high=12e-3, origin="predicted")
 
     def told(**given: Any) -> RankingResult:
         return ranked(ask("L4", 20e-3, cpu_s=10e-3, cpu_on=lambda _: there, **given))
@@ -290,7 +290,7 @@ def test_beside_a_cpu_without_a_price_the_cheapest_cpu_instance_says_which_side_
 
 def test_what_comes_next_is_what_stands_next_and_then_what_was_asked_about(ask: Ask) -> None:
     """10 ms on the GPU, 100 ms on a CPU that can be rented, a second on this one."""
-    there = Estimate(time_s=0.1, low_s=0.1, high_s=0.1, origin="predicted")
+    there = Figure(value=0.1, low=0.1, high=0.1, origin="predicted")
     result = ranked(ask("A100", 10e-3, instances=(A100, PLAIN), cpu_on=lambda _: there))
     labels = [one.instance or one.device for one in result.candidates]
     assert labels[1:] == ["plain", "here"]
@@ -300,7 +300,7 @@ def test_what_comes_next_is_what_stands_next_and_then_what_was_asked_about(ask: 
 
 
 def test_a_gpu_without_a_price_says_so(ask: Ask) -> None:
-    there = Estimate(time_s=0.5, low_s=0.5, high_s=0.5, origin="predicted")
+    there = Figure(value=0.5, low=0.5, high=0.5, origin="predicted")
     result = ranked(ask("A100", 10e-3, instances=(PLAIN,), cpu_on=lambda _: there))
     assert result.dollars.endswith("no price of the A100 is known.")
     by_cost = ranked(ask("A100", 10e-3, cpu_s=1.0, objective="cost"))
@@ -326,7 +326,7 @@ def test_where_dollars_decide_the_gpus_without_a_price_are_named(ask: Ask) -> No
 def test_a_rented_cpu_that_nobody_named_must_beat_what_was_named_by_more_than_the_error(
     ask: Ask, spread: float, winner: str
 ) -> None:
-    there = Estimate(time_s=9e-3, low_s=9e-3 / spread, high_s=9e-3 * spread, origin="predicted")
+    there = Figure(value=9e-3, low=9e-3 / spread, high=9e-3 * spread, origin="predicted")
     result = ranked(ask("L4", 10e-3, instances=(PLAIN,), cpu_on=lambda _: there))
     assert best(result).instance == winner
     assert best(result).named == (not winner)
@@ -338,7 +338,7 @@ def test_the_most_is_said_of_all_rows_or_of_the_gpus_alone(ask: Ask) -> None:
     """10 ms are 100 a second; the CPU instance takes 9 ms, give or take a half, or 20."""
 
     def said(names: tuple[str, ...], there_s: float) -> str:
-        there = Estimate(time_s=there_s, low_s=there_s / 1.5, high_s=there_s * 1.5, origin="predicted")
+        there = Figure(value=there_s, low=there_s / 1.5, high=there_s * 1.5, origin="predicted")
         given: dict[str, Any] = {"instances": (PLAIN,), "cpu_on": lambda _: there, "objective": "throughput"}
         result = ranked(*(ask(name, 10e-3 * (1 + at), **given) for at, name in enumerate(names)))
         assert best(result).device == "l4"
@@ -355,7 +355,7 @@ def test_an_instance_stands_once_at_its_best_batch(ask: Ask) -> None:
     times = {1: 20e-3, 10: 25e-3}
 
     def at(batch: int) -> DecisionInput:
-        there = Estimate(time_s=times[batch], low_s=times[batch], high_s=times[batch], origin="predicted")
+        there = Figure(value=times[batch], low=times[batch], high=times[batch], origin="predicted")
         return ask("L4", 1.0, batch=batch, instances=(PLAIN,), cpu_on=lambda _: there, objective="cost")
 
     result = ranked(at(1), at(10))
@@ -376,7 +376,7 @@ def test_pins_leave_what_keeps_them(ask: Ask) -> None:
 
 
 def test_the_nearest_is_what_was_named_where_a_rented_cpu_is_nearer_within_the_error(ask: Ask) -> None:
-    there = Estimate(time_s=9e-3, low_s=5e-3, high_s=15e-3, origin="predicted")
+    there = Figure(value=9e-3, low=5e-3, high=15e-3, origin="predicted")
     result = ranked(ask("L4", 10e-3, instances=(PLAIN,), cpu_on=lambda _: there, slo_s=1e-3))
     assert result.nearest == 0
     assert result.candidates[0].device == "l4"

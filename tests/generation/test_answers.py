@@ -81,9 +81,9 @@ def test_what_was_seen_of_a_request_moves_what_is_predicted_of_others(
     runners = Runner(), Runner(corrections={device: found})
     plain, seen = (timed(model(), card, asked, [request], runner)[0] for runner in runners)
     assert seen.first == plain.first
-    assert seen.other.time_s == pytest.approx(time * plain.other.time_s)
-    assert seen.other.high_s == pytest.approx(1.5 * plain.other.high_s)
-    assert seen.other.low_s == pytest.approx(low * plain.other.low_s)
+    assert seen.other.value == pytest.approx(time * plain.other.value)
+    assert seen.other.high == pytest.approx(1.5 * plain.other.high)
+    assert seen.other.low == pytest.approx(low * plain.other.low)
 
 
 @pytest.mark.parametrize(
@@ -130,28 +130,28 @@ def phases(device: str, request: Request, **setting: Any) -> RequestPhases:
 
 def test_tokens_take_longer_the_more_there_are_before_them() -> None:
     near, far = (phases("a100", Request(batch=8, prompt=prompt, output=16)) for prompt in (512, 3500))
-    assert far.other.time_s > near.other.time_s
+    assert far.other.value > near.other.value
     more = 8 * (3500 - 512) * 2 * 32 * 4096 * 2 / catalogue.device("a100").bandwidth_bytes_per_s
-    assert far.other.time_s - near.other.time_s == pytest.approx(more, rel=0.5)
+    assert far.other.value - near.other.value == pytest.approx(more, rel=0.5)
 
 
 def test_narrow_weights_speed_a_token_up_and_hardly_a_prompt() -> None:
     request = Request(batch=1, prompt=2048, output=16)
     whole, packed = phases("l40s", request), phases("l40s", request, weights="int4")
-    assert 2.5 < whole.other.time_s / packed.other.time_s < 4
-    assert whole.first.time_s / packed.first.time_s == pytest.approx(1.0, abs=0.15)
+    assert 2.5 < whole.other.value / packed.other.value < 4
+    assert whole.first.value / packed.first.value == pytest.approx(1.0, abs=0.15)
 
 
 def test_prompts_of_seconds_may_take_longer_on_cards_that_do_not_keep_their_rate() -> None:
     """An RTX 6000 Ada took 2.45 times what products of milliseconds foretell; prompts of 0.1 s are as sure."""
     long, brief = (Request(batch=batch, prompt=256, output=8) for batch in (256, 2))
     above = {
-        (card, request): first.high_s / first.time_s
+        (card, request): first.high / first.value
         for card in ("rtx-6000-ada", "rtx-a6000")
         for request in (long, brief)
         for first in [phases(card, request, launch="graph").first]
     }
-    assert phases("rtx-6000-ada", long).first.time_s > 3
+    assert phases("rtx-6000-ada", long).first.value > 3
     assert above["rtx-6000-ada", long] == pytest.approx(2.5)
     assert max(above["rtx-a6000", long], above["rtx-6000-ada", brief]) < 1.6
 
@@ -166,7 +166,7 @@ def test_a_replayed_graph_spares_the_host() -> None:
             Setting(weights="fp16", cache="fp16", launch=launch),
             [request],
             Runner(),
-        )[0].other.time_s
+        )[0].other.value
         for launch in ("session", "graph")
     ]
     assert times[0] > 1.5 * times[1]
@@ -175,7 +175,7 @@ def test_a_replayed_graph_spares_the_host() -> None:
 def test_more_devices_take_less_but_not_their_share() -> None:
     request = Request(batch=1, prompt=512, output=16)
     one, eight = phases("h100-80gb-sxm", request), phases("h100-80gb-sxm", request, width=8)
-    assert one.other.time_s / 8 < eight.other.time_s < one.other.time_s
+    assert one.other.value / 8 < eight.other.value < one.other.value
 
 
 @pytest.mark.parametrize(

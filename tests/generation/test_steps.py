@@ -223,7 +223,7 @@ def test_parts_that_are_known_by_their_sizes_are_timed_on_any_number_of_devices(
     for width in (4, 1, 2):
         setting = Setting(weights="bf16", cache="bf16", width=width)
         (phases,) = timed(model, catalogue.device("h100-sxm5"), setting, [request], Runner())
-        assert phases.other.time_s > 0
+        assert phases.other.value > 0
 
 
 def test_heads_that_devices_cannot_share_are_refused() -> None:

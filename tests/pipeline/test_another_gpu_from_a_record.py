@@ -76,7 +76,7 @@ def same(one: Any, other: Any) -> bool:
 def timed(number: int, seconds: float) -> Estimate:
     """The time of the group of this number, to within 2 %."""
     spent = seconds * (1 + number % 3)
-    return Estimate(time_s=spent, low_s=0.98 * spent, high_s=1.02 * spent, origin="measured")
+    return Estimate(value=spent, low=0.98 * spent, high=1.02 * spent, origin="measured")
 
 
 def session(

@@ -48,7 +48,7 @@ def chain(types: Sequence[str]) -> onnx.ModelProto:
 
 
 def timed(seconds: float, width: float) -> Estimate:
-    return Estimate(time_s=seconds, low_s=seconds / width, high_s=seconds * width, origin="measured")
+    return Estimate(value=seconds, low=seconds / width, high=seconds * width, origin="measured")
 
 
 def measured_at_once(
@@ -57,7 +57,7 @@ def measured_at_once(
     """Stands for a run of the CPU: each operator by its type, the run in proportion to the batch."""
     groups = predicted_groups(graph, "cpu")
     times = tuple(timed(batch * SECONDS[group.op_type], 1.4) for group in groups)
-    whole = timed(float(np.sum([time.time_s for time in times])), 1.02)
+    whole = timed(float(np.sum([time.value for time in times])), 1.02)
     return Measured(cpu_latency=whole, cpu_groups=groups, cpu_times=times)
 
 

@@ -32,7 +32,7 @@ def model() -> onnx.ModelProto:
 
 
 def estimate(seconds: float, width: float = 1.05) -> Estimate:
-    return Estimate(time_s=seconds, low_s=seconds / width, high_s=seconds * width, origin="measured")
+    return Estimate(value=seconds, low=seconds / width, high=seconds * width, origin="measured")
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Run:
         each = tuple(
             estimate(self.here[group.op_type] * self.factors[group.op_type], self.width) for group in groups
         )
-        whole = estimate(sum(time.time_s for time in each), self.width)
+        whole = estimate(sum(time.value for time in each), self.width)
         return Measured(cpu_latency=whole, cpu_groups=groups, cpu_times=each, busy=self.busy)
 
 

@@ -319,7 +319,7 @@ def measured_as(seconds: float) -> Callable[..., Measured]:
     """Stands for a run of the CPU that took so long, between half and three times as long."""
 
     def run(*_: Any, **__: Any) -> Measured:
-        whole = Estimate(time_s=seconds, low_s=seconds / 2, high_s=3 * seconds, origin="measured")
+        whole = Estimate(value=seconds, low=seconds / 2, high=3 * seconds, origin="measured")
         return Measured(cpu_latency=whole)
 
     return run

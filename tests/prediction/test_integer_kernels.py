@@ -37,7 +37,7 @@ def product_s(model: onnx.ModelProto, op_type: str) -> float:
     groups = predicted_groups(graph, "cpu")
     times = predict(workload(graph, count(graph), groups), machine())
     (chosen,) = [time for group, time in zip(groups, times, strict=True) if group.op_type == op_type]
-    return chosen.time_s
+    return chosen.value
 
 
 def static(weights: int) -> onnx.ModelProto:
@@ -92,9 +92,9 @@ def test_a_row_of_packed_weights_on_several_threads_is_less_sure(threads: int, r
     values = {**machine().calibration, "threads": float(threads)}
     values |= {key.replace("t1", "t2"): value for key, value in values.items()}
     (time,) = predict(work, replace(machine(), calibration=MappingProxyType(values)), threads=threads)
-    width = time.high_s / time.time_s
+    width = time.high / time.value
     (alone,) = predict(work, machine())
-    assert width == pytest.approx(wider * alone.high_s / alone.time_s, rel=1e-3)
+    assert width == pytest.approx(wider * alone.high / alone.value, rel=1e-3)
 
 
 @pytest.mark.parametrize(("accuracy", "times"), [(4, 1.0), (0, 2.5)])
@@ -115,7 +115,7 @@ def test_one_row_by_weights_that_become_floats_reads_them_out_of_order(accuracy:
     known = replace(machine(), calibration=MappingProxyType(values))
     found = predict(workload(graph, count(graph), groups), known)
     (each,) = {
-        round(time.time_s, 12)
+        round(time.value, 12)
         for group, time in zip(groups, found, strict=True)
         if group.op_type == "MatMulNBits"
     }
@@ -163,7 +163,7 @@ def test_without_instructions_for_integers_convolutions_gain_little(
         graph = to_graph(model)
         groups = predicted_groups(graph, "cpu")
         times = predict(workload(graph, count(graph), groups), cpu, threads=1)
-        return sum(time.time_s for group, time in zip(groups, times, strict=True) if "Conv" in group.op_type)
+        return sum(time.value for group, time in zip(groups, times, strict=True) if "Conv" in group.op_type)
 
     assert least < seconds(quantised=False) / seconds(quantised=True) < most
 

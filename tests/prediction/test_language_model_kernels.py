@@ -361,7 +361,7 @@ def test_threads_of_a_cpu_take_whole_experts(tokens: int, useful: int) -> None:
     cpu = replace(catalogue.device("epyc-9654"), calibration=known, origin="calibrated")
     (group,) = prediction.predict(made.work(mixture(tokens), "cpu"), cpu)
     flops, elements = 2 * 3 * tokens * 2 * 512 * 1024, tokens * 2 * 1024
-    assert group.time_s == pytest.approx((flops / 1e11 + elements * 1.16e-8) / useful, rel=0.01)
+    assert group.value == pytest.approx((flops / 1e11 + elements * 1.16e-8) / useful, rel=0.01)
 
 
 def test_a_masked_decode_writes_its_new_rows_alone() -> None:
@@ -503,7 +503,7 @@ def looped(*body: Node, trips: int) -> Graph:
 
 def host_seconds(one: Graph) -> float:
     card = catalogue.device("a100-80gb-sxm")
-    return prediction.session_overhead(made.work(one), card).time_s
+    return prediction.session_overhead(made.work(one), card).value
 
 
 def test_a_product_in_a_loop_costs_the_host_no_more_than_one_a_trip() -> None:

@@ -164,4 +164,4 @@ def test_experts_of_no_tokens_are_no_fault() -> None:
 def test_what_is_no_time_is_refused_where_it_is_made(figures: tuple[float, float, float]) -> None:
     low, time, high = figures
     with pytest.raises(ValueError, match="no time"):
-        Estimate(time_s=time, low_s=low, high_s=high, origin="predicted")
+        Estimate(value=time, low=low, high=high, origin="predicted")

@@ -206,7 +206,7 @@ def test_between_machines_the_network_is_the_slowest_link() -> None:
 
 def test_a_step_that_waits_for_its_gradients_is_dominated_by_communication() -> None:
     link = Peer(name="link", bandwidth_bytes_per_s=1e9, latency_s=0.0, source="")
-    one = Estimate(time_s=0.1, low_s=0.05, high_s=0.2, origin="predicted")
+    one = Estimate(value=0.1, low=0.05, high=0.2, origin="predicted")
     rows = scaled(one, 0.06, 10**9, link)
     # Each of two GPUs sends a billion bytes, at most as fast as the link: PCIe reaches two thirds of that.
     summing = rows[1].communication_s
@@ -215,8 +215,8 @@ def test_a_step_that_waits_for_its_gradients_is_dominated_by_communication() -> 
     assert rows[1].exposed_s == pytest.approx(summing - 0.03)
     # The sum over PCIe is known within a factor, and the step no better.
     known = collective_time("all_reduce", 10**9, 2, link)
-    assert rows[1].step.low_s == pytest.approx(0.05 + known.low_s - 0.06)
-    assert rows[1].step.high_s == pytest.approx(0.2 + known.high_s)
+    assert rows[1].step.low == pytest.approx(0.05 + known.low - 0.06)
+    assert rows[1].step.high == pytest.approx(0.2 + known.high)
     assert dominates_from(rows) == 2
     assert dominates_from(scaled(one, 0.06, 1000, link)) is None
 

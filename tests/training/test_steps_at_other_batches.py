@@ -16,6 +16,7 @@ from analyzer.cli import run_command_line
 from analyzer.costs import count
 from analyzer.devices.catalogue import device
 from analyzer.errors import ModelError
+from analyzer.figures import total
 from analyzer.graph import DEFAULT_DOMAIN
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.training.batch_interpolation import DifferentError, bound
@@ -24,7 +25,6 @@ from analyzer.pipeline.exports.training_batches import StepAtAnyBatch, loaded_at
 from analyzer.pipeline.measurement_memory import memory_of
 from analyzer.pipeline.options import Options, make_options
 from analyzer.pipeline.prepared import PreparedGraph, prepare
-from analyzer.prediction.estimate import total
 
 OPTIONS = make_options(cache=False)
 
@@ -44,7 +44,7 @@ def figures(prepared: PreparedGraph) -> tuple[tuple[int | None, ...], list[float
     """What the decision reads of a step: work, bytes, memory and times on both sides."""
     whole = prepared.table.total
     times = [
-        total(prediction.predict(work, device(name), precision="fp32")).time_s
+        total(prediction.predict(work, device(name), precision="fp32")).value
         for work, name in ((prepared.cpu_work, "epyc-9654"), (prepared.cuda_work, "l4"))
     ]
     return (whole.flops, whole.macs, whole.bytes_read, whole.bytes_written, prepared.step_peak), times

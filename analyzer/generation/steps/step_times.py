@@ -13,13 +13,14 @@ from analyzer.arrays import Floats
 from analyzer.costs import count
 from analyzer.devices.device import Device
 from analyzer.devices.peer_links import peer_link
+from analyzer.figures import Figure
 from analyzer.generation.steps.decoder_graph import StepGraph
 from analyzer.generation.steps.step_sizes import StepSizes
 from analyzer.ort.execution import Group
 from analyzer.ort.fusion import predicted_groups
 from analyzer.ort.placement import place
 from analyzer.ort.simplify import simplify
-from analyzer.prediction import Estimate, Workload, total, transfer, workload
+from analyzer.prediction import Workload, total, transfer, workload
 from analyzer.prediction.collectives import collective_time
 from analyzer.prediction.many_models import ModelTimes, model_times, stacked
 from analyzer.prediction.work_item import Kind
@@ -128,17 +129,17 @@ class StepTimes:
 
     steps: tuple[GenerationStep, ...]
     times: ModelTimes
-    sums: tuple[Estimate, ...]
-    copies: tuple[Estimate, ...]
+    sums: tuple[Figure, ...]
+    copies: tuple[Figure, ...]
     slows_down: bool = False
 
-    def of(self, index: int) -> Estimate:
+    def of(self, index: int) -> Figure:
         """One step, from ids on the host to ids on the host."""
         time = total((self.times.of(index), self.sums[index], self.copies[index]))
-        if not self.slows_down or time.time_s <= _BRIEF_S:
+        if not self.slows_down or time.value <= _BRIEF_S:
             return time
-        slower = _SLOWED ** min(1.0, math.log(time.time_s / _BRIEF_S) / math.log(_LONG_S / _BRIEF_S))
-        return replace(time, high_s=max(time.high_s, time.time_s * slower))
+        slower = _SLOWED ** min(1.0, math.log(time.value / _BRIEF_S) / math.log(_LONG_S / _BRIEF_S))
+        return replace(time, high=max(time.high, time.value * slower))
 
     def parts(self, index: int) -> dict[str, float]:
         """Seconds of a step by class of module, of the sums between devices, and of all that is neither."""
@@ -146,8 +147,8 @@ class StepTimes:
         found: dict[str, float] = {}
         for part, seconds in zip(self.steps[index].parts, self.times.groups_s[first:].tolist(), strict=False):
             found[part] = found.get(part, 0.0) + seconds
-        rest = self.of(index).time_s - sum(found.values()) - self.sums[index].time_s
-        return {**found, EXCHANGE: self.sums[index].time_s, LAUNCH: max(0.0, rest)}
+        rest = self.of(index).value - sum(found.values()) - self.sums[index].value
+        return {**found, EXCHANGE: self.sums[index].value, LAUNCH: max(0.0, rest)}
 
 
 def step_times(
@@ -191,11 +192,11 @@ def step_times(
 _BRIEF_S, _LONG_S, _SLOWED = 0.1, 3.0, 2.5
 
 EXCHANGE, LAUNCH = "Between devices", "Launch and copies"
-_NOTHING = Estimate(time_s=0.0, low_s=0.0, high_s=0.0, origin="predicted")
+_NOTHING = Figure(value=0.0, low=0.0, high=0.0, origin="predicted")
 _HALF = 2
 
 
-def _exchanged(exchange: Exchange | None, sizes: StepSizes, gpu: Device, *, in_graph: bool) -> Estimate:
+def _exchanged(exchange: Exchange | None, sizes: StepSizes, gpu: Device, *, in_graph: bool) -> Figure:
     """The sums after each attention and each feed-forward part, and the logits gathered in the end."""
     peer = peer_link(gpu) if sizes.width > 1 else None
     if peer is None or exchange is None:
@@ -205,7 +206,7 @@ def _exchanged(exchange: Exchange | None, sizes: StepSizes, gpu: Device, *, in_g
     if in_graph:
         # Engines have a kernel of their own for small sums, and leave large ones to NCCL.
         own = collective_time("all_reduce", nbytes, sizes.width, peer, in_graph=True)
-        each = min(each, own, key=lambda time: time.time_s)
+        each = min(each, own, key=lambda time: time.value)
     logits = sizes.batch * exchange.vocabulary * _HALF
     gathered = collective_time("all_gather", logits, sizes.width, peer)
     return total((each.scaled(exchange.sums), gathered))
@@ -214,7 +215,7 @@ def _exchanged(exchange: Exchange | None, sizes: StepSizes, gpu: Device, *, in_g
 _ID_BYTES = 8
 
 
-def _ids(sizes: StepSizes, device: Device) -> Estimate:
+def _ids(sizes: StepSizes, device: Device) -> Figure:
     """The new tokens' ids in, the chosen ones out: logits stay where they are made."""
     if device.kind == "cpu" or device.link is None:
         return _NOTHING

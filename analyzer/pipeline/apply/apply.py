@@ -215,9 +215,9 @@ def applied(
             nodes=told.nodes,
             copies=len(told.session.placement.copies) if told.uses_gpu else 0,
             annotated=len(annotated),
-            latency_s=latency.time_s,
-            low_s=latency.low_s,
-            high_s=latency.high_s,
+            latency_s=latency.value,
+            low_s=latency.low,
+            high_s=latency.high,
             onnxruntime=registry(release_of(asked)).version,
             by_release=by_release,
             state=state,
@@ -468,9 +468,9 @@ def _notes(plan: PlanName, told: _Told) -> tuple[str, ...]:
     elif plan == "hybrid" and not session.annotated:
         notes.append("The best split is what CUDA's session does by itself: no annotation is needed.")
     missed = difference(session)
-    if session.best is not None and missed > _WORTH_TELLING * session.best.latency.time_s:
+    if session.best is not None and missed > _WORTH_TELLING * session.best.latency.value:
         notes.append(
-            f"The best split of all would take {seconds(session.best.latency.time_s)}, {seconds(missed)} less: "
+            f"The best split of all would take {seconds(session.best.latency.value)}, {seconds(missed)} less: "
             "no annotation expresses it, since ONNX Runtime merges operators before it places them and keeps "
             "operators on the GPU that the CPU has no kernel for in their own types."
         )

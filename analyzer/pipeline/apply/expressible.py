@@ -117,4 +117,4 @@ def _check_pins(question: DecisionInput, told: ToldSession) -> None:
 
 def difference(told: ToldSession) -> float:
     """Seconds that the best plan of all would take less; 0 where it is the one that is told."""
-    return 0.0 if told.best is None else max(0.0, told.plan.latency.time_s - told.best.latency.time_s)
+    return 0.0 if told.best is None else max(0.0, told.plan.latency.value - told.best.latency.value)

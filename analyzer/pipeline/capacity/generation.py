@@ -13,6 +13,7 @@ from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
 from analyzer.errors import UsageError
+from analyzer.figures import Figure
 from analyzer.generation.answer import request_of, setting_of
 from analyzer.generation.memory import sequences_held
 from analyzer.generation.request import Request, Setting
@@ -45,7 +46,6 @@ from analyzer.pipeline.capacity.sizing import (
 )
 from analyzer.pipeline.generation import GenerationBasis
 from analyzer.pipeline.predictor import Predictor
-from analyzer.prediction.estimate import Estimate
 from analyzer.progress import Progress
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import (
@@ -326,7 +326,7 @@ class GeneratingOffers:
         phases = timed(model, device, setting, [*prefill, *decode], runner)
         first, steps = phases[: len(prefill)], phases[len(prefill) :]
 
-        def server(end: Callable[[Estimate], float]) -> GenerationServer:
+        def server(end: Callable[[Figure], float]) -> GenerationServer:
             return GenerationServer(
                 prefill=tuple((one.request.prompt, end(one.first)) for one in first),
                 decode=tuple(
@@ -340,16 +340,16 @@ class GeneratingOffers:
         return server(_middle), server(_low), server(_high)
 
 
-def _middle(estimate: Estimate) -> float:
-    return estimate.time_s
+def _middle(estimate: Figure) -> float:
+    return estimate.value
 
 
-def _low(estimate: Estimate) -> float:
-    return estimate.low_s
+def _low(estimate: Figure) -> float:
+    return estimate.low
 
 
-def _high(estimate: Estimate) -> float:
-    return estimate.high_s
+def _high(estimate: Figure) -> float:
+    return estimate.high
 
 
 def _line(near_s: float, far_s: float, near: int, far: int) -> tuple[float, float]:

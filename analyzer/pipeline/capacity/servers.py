@@ -11,19 +11,19 @@ from analyzer.decision.plans import Plans, plan_all
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
+from analyzer.figures import Figure, Origin
 from analyzer.memory.fit import fits
 from analyzer.pipeline.basis import AnalysisBasis
 from analyzer.pipeline.predictor import decision_inputs_by_batch
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.pipeline.target_devices import decision_precision, model_precision
 from analyzer.precision import INTEGER_FORMS
-from analyzer.prediction.estimate import Estimate, Origin
 from analyzer.record.capacity import ServicePoint
 from analyzer.record.split_gain import WORTHWHILE
 from analyzer.serving.search import Server
 from analyzer.serving.service_curve import ServiceCurve
 
-Times = Mapping[int, Estimate]
+Times = Mapping[int, Figure]
 # Batches at which CPUs are predicted: one has each of many parts of it to be asked about.
 _CPU_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -99,7 +99,7 @@ class _GpuRuns:
 
     def __init__(self, basis: AnalysisBasis, gpu: Device) -> None:
         self._gpu = gpu
-        self._best: dict[int, tuple[DecisionInput, Literal["gpu", "hybrid"], Estimate]] = {}
+        self._best: dict[int, tuple[DecisionInput, Literal["gpu", "hybrid"], Figure]] = {}
         self._problem = ""
         if not gpu.runs_release_wheel:
             self._problem = f"ONNX Runtime's release wheel has no code for {gpu.name}."
@@ -119,11 +119,11 @@ class _GpuRuns:
             similar = similar or (question, plans)
             on_gpu = [plan for plan in plans if plan.name != "cpu" and plan.on_gpu]
             runs = runs or bool(on_gpu)
-            able = [plan for plan in on_gpu if plan.fits and plan.latency.time_s > 0]
+            able = [plan for plan in on_gpu if plan.fits and plan.latency.value > 0]
             if able:
-                best = min(plan.latency.time_s for plan in able)
+                best = min(plan.latency.value for plan in able)
                 # The CUDA session comes first.
-                plan = next(plan for plan in able if plan.latency.time_s <= WORTHWHILE * best)
+                plan = next(plan for plan in able if plan.latency.value <= WORTHWHILE * best)
                 self._best[batch] = question, "gpu" if plan.name == "gpu" else "hybrid", plan.latency
         if not self._best:
             self._problem = (
@@ -137,7 +137,7 @@ class _GpuRuns:
         times = {
             batch: latency
             for batch, (question, plan, here) in self._best.items()
-            if (latency := self._on(question, plan, here, instance)) is not None and latency.time_s > 0
+            if (latency := self._on(question, plan, here, instance)) is not None and latency.value > 0
         }
         if self._best and not times and instance is not None:
             return {}, f"{instance.name} has no room for what {self._gpu.name} does not hold."
@@ -145,8 +145,8 @@ class _GpuRuns:
 
     @staticmethod
     def _on(
-        question: DecisionInput, plan: Literal["gpu", "hybrid"], here: Estimate, instance: Instance | None
-    ) -> Estimate | None:
+        question: DecisionInput, plan: Literal["gpu", "hybrid"], here: Figure, instance: Instance | None
+    ) -> Figure | None:
         if instance is None or question.gpu_on is None:
             return here
         # Beside each processor a split is looked for only where one is worth it here: it takes long.
@@ -259,9 +259,9 @@ def _copies(number: int, times: Times) -> Copies:
     return Copies(
         number=number,
         points=tuple(
-            ServicePoint(batch=batch, time_s=time.time_s, low_s=time.low_s, high_s=time.high_s)
+            ServicePoint(batch=batch, time_s=time.value, low_s=time.low, high_s=time.high)
             for batch, time in sorted(times.items())
-            if time.time_s > 0
+            if time.value > 0
         ),
         origin=origins.pop() if len(origins) == 1 else "mixed",
     )

@@ -14,6 +14,7 @@ from analyzer.decision.error_components import ErrorComponent, ErrorComponents, 
 from analyzer.decision.money import cheapest, offers
 from analyzer.decision.plans import Plan, Plans, session_plans
 from analyzer.devices.device import Device
+from analyzer.figures import Figure, total
 from analyzer.pipeline import form_reasons
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.precisions.forms import in_full
@@ -21,7 +22,6 @@ from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph, prepare
 from analyzer.pipeline.target_devices import decision_precision, model_precision
 from analyzer.precision import INTEGER_FORMS, PRECISIONS, bytes_at, on_device
-from analyzer.prediction.estimate import Estimate, total
 from analyzer.record.outcome import CostRow, PrecisionResult
 from analyzer.text import listed, plural
 from analyzer.units import byte_count, factor
@@ -108,7 +108,7 @@ class _Form:
     prepared: PreparedGraph
     question: DecisionInput
     plan: Plan
-    latency: Estimate
+    latency: Figure
     reason: str
     loss: tuple[float, float] = (1.0, 1.0)  # ends of what is lost beside what is predicted, as factors of time
 
@@ -176,7 +176,7 @@ class _Table:
         reason = "ONNX Runtime's CPU provider has no fp16 kernels: it computes in fp32 between Casts"
         low, high = _FP16_ON_CPU
         own = form.latency
-        time = replace(own, low_s=own.low_s * low, high_s=own.high_s * high, origin="predicted")
+        time = replace(own, low=own.low * low, high=own.high * high, origin="predicted")
         return replace(form, latency=time, reason=reason, loss=_FP16_ON_CPU)
 
     def _floats_on_gpu(self, precision: str, gpu: Device) -> _Form | str:
@@ -294,11 +294,11 @@ class _Table:
             device=side,
             reason=form.reason + loss,
             decided=decided,
-            latency_s=time.time_s,
-            low_s=time.low_s,
-            high_s=time.high_s,
+            latency_s=time.value,
+            low_s=time.low,
+            high_s=time.high,
             origin=time.origin,
-            throughput_per_s=form.question.inferences / time.time_s if time.time_s > 0 else 0.0,
+            throughput_per_s=form.question.inferences / time.value if time.value > 0 else 0.0,
             memory_bytes=form.plan.memory_bytes,
             fits=form.plan.fits,
             speedup=speedup[0] if speedup else None,
@@ -329,7 +329,7 @@ def _rate(cpu: Device) -> str:
 
 def _by_operator(question: DecisionInput) -> ErrorComponents:
     """The CPU's time by the type of what its session executes: kernels of one type err together."""
-    times: dict[str, list[Estimate]] = {}
+    times: dict[str, list[Figure]] = {}
     for group, time in zip(question.cpu_groups, question.cpu_times, strict=True):
         if time is not None:
             times.setdefault(group.op_type, []).append(time)
@@ -338,14 +338,14 @@ def _by_operator(question: DecisionInput) -> ErrorComponents:
     )
 
 
-def _sped_up(measured: Estimate, gain: tuple[float, float, float]) -> Estimate:
+def _sped_up(measured: Figure, gain: tuple[float, float, float]) -> Figure:
     """A measured time over a predicted gain, whose errors have nothing in common."""
     middle, least, most = gain
-    time = measured.time_s / middle
-    down = math.hypot(math.log(measured.time_s / measured.low_s), math.log(most / middle))
-    up = math.hypot(math.log(measured.high_s / measured.time_s), math.log(middle / least))
+    time = measured.value / middle
+    down = math.hypot(math.log(measured.value / measured.low), math.log(most / middle))
+    up = math.hypot(math.log(measured.high / measured.value), math.log(middle / least))
     return replace(
-        measured, time_s=time, low_s=time * math.exp(-down), high_s=time * math.exp(up), origin="predicted"
+        measured, value=time, low=time * math.exp(-down), high=time * math.exp(up), origin="predicted"
     )
 
 
@@ -362,11 +362,11 @@ def _other_direction(speedup: float, before: CostRow | None, after: CostRow) -> 
     return ""
 
 
-def _speedup(own: Estimate, other: Estimate) -> tuple[float, float, float] | None:
+def _speedup(own: Figure, other: Figure) -> tuple[float, float, float] | None:
     """How much less time one takes, with the interval of errors that have nothing in common."""
-    if min(own.low_s, other.low_s) <= 0:
+    if min(own.low, other.low) <= 0:
         return None
-    middle = own.time_s / other.time_s
-    down = math.hypot(math.log(own.time_s / own.low_s), math.log(other.high_s / other.time_s))
-    up = math.hypot(math.log(own.high_s / own.time_s), math.log(other.time_s / other.low_s))
+    middle = own.value / other.value
+    down = math.hypot(math.log(own.value / own.low), math.log(other.high / other.value))
+    up = math.hypot(math.log(own.high / own.value), math.log(other.value / other.low))
     return middle, middle * math.exp(-down), middle * math.exp(up)

@@ -272,7 +272,7 @@ def _measured(
 
 
 def _with_run(measured: Measured, run: ReplayRun) -> Measured:
-    latency = Estimate(time_s=run.latency_s, low_s=run.low_s, high_s=run.high_s, origin="measured")
+    latency = Estimate(value=run.latency_s, low=run.low_s, high=run.high_s, origin="measured")
     groups = tuple(
         Group(
             session=run.session,
@@ -286,7 +286,7 @@ def _with_run(measured: Measured, run: ReplayRun) -> Measured:
     times = tuple(
         None
         if group.time_s is None or group.low_s is None or group.high_s is None
-        else Estimate(time_s=group.time_s, low_s=group.low_s, high_s=group.high_s, origin=group.origin)
+        else Estimate(value=group.time_s, low=group.low_s, high=group.high_s, origin=group.origin)
         for group in run.groups
     )
     if run.session == "cpu":

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from analyzer.figures import Figure
 from analyzer.graph import Graph, Tensor
 from analyzer.ort.execution import Group, Session
 from analyzer.pipeline.batches import BatchModels
@@ -88,7 +89,7 @@ def _runs(measured: Mapping[int, Measured]) -> tuple[ReplayRun, ...]:
 def _run(
     batch: int,
     session: Session,
-    latency: Estimate | None,
+    latency: Figure | None,
     groups: Sequence[Group],
     times: Sequence[Estimate | None],
 ) -> ReplayRun | None:
@@ -97,9 +98,9 @@ def _run(
     return ReplayRun(
         batch=batch,
         session=session,
-        latency_s=latency.time_s,
-        low_s=latency.low_s,
-        high_s=latency.high_s,
+        latency_s=latency.value,
+        low_s=latency.low,
+        high_s=latency.high,
         groups=tuple(
             GroupResult(
                 session=group.session,
@@ -107,9 +108,9 @@ def _run(
                 op_type=group.op_type,
                 members=group.members,
                 provider=group.provider,
-                time_s=time.time_s if time else None,
-                low_s=time.low_s if time else None,
-                high_s=time.high_s if time else None,
+                time_s=time.value if time else None,
+                low_s=time.low if time else None,
+                high_s=time.high if time else None,
                 origin=time.origin if time else "measured",
             )
             for group, time in zip(groups, times, strict=True)

@@ -43,7 +43,6 @@ class CpuCeilings:
         dispatch_s: Cost of one more node.
         precision: What is computed in.
         width: Half-width of the interval, as a factor.
-        method: For the report.
     """
 
     values: Mapping[str, float]
@@ -54,7 +53,6 @@ class CpuCeilings:
     dispatch_s: float
     precision: DevicePrecision
     width: float
-    method: str
 
     def of(self, key: str, threads: int | None = None) -> float | None:
         """A value by its key with ``{T}`` in it."""
@@ -71,11 +69,11 @@ def cpu_ceilings(device: Device, precision: str, threads: int | None = None) -> 
         # Other processes made rates lower, by about as much as cores lacked (225 GFLOP/s became 129). A host's
         # other guests slow one minute and not the next: the calibration's, or the model's.
         disturbed = max(1.0 + taken_meanwhile(values), wavered(values, table))
-        method, width = "calibrated on this machine", _MEASURED_WIDTH * disturbed
+        width = _MEASURED_WIDTH * disturbed
     else:
         wanted = min(wanted, device.threads or wanted)
         values, table = reference_ceilings(device, min(wanted, device.units)), 1
-        method, width = "a measured core, scaled by the catalogue's figures", _CATALOGUE_WIDTH
+        width = _CATALOGUE_WIDTH
         width *= _ASSUMED_WIDTH if device.assumed else 1.0
     return CpuCeilings(
         values=values,
@@ -86,7 +84,6 @@ def cpu_ceilings(device: Device, precision: str, threads: int | None = None) -> 
         dispatch_s=values.get(f"dispatch.t{table}", 1.7e-7),
         precision=device_precision,
         width=width,
-        method=method,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from analyzer.conversion.node_origins import keep_origins
 from analyzer.decision.plans import plan_all
 from analyzer.errors import MeasurementError
+from analyzer.figures import Figure
 from analyzer.graph import Graph
 from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
@@ -20,7 +21,6 @@ from analyzer.measurement.model_tools import rewritten
 from analyzer.pipeline.apply.question import PlanName
 from analyzer.pipeline.basis import AnalysisBasis
 from analyzer.pipeline.prepared import PreparedGraph, prepare
-from analyzer.prediction.estimate import Estimate
 from analyzer.progress import Progress
 
 # Inputs that are compared, the model's own among them.
@@ -62,7 +62,7 @@ class Stage:
     path: Path
     loaded: Loaded
     prepared: PreparedGraph
-    latency: Estimate
+    latency: Figure
     groups: int
     terms: OutputTerms = OutputTerms()
 
@@ -109,7 +109,7 @@ class Bench:
         latency, groups = self._predicted(prepared)
         return Stage(path=path, loaded=loaded, prepared=prepared, latency=latency, groups=groups, terms=terms)
 
-    def _predicted(self, prepared: PreparedGraph) -> tuple[Estimate, int]:
+    def _predicted(self, prepared: PreparedGraph) -> tuple[Figure, int]:
         basis = self.basis
         assert basis.loaded is not None
         # Nothing measured: of the model before a fix and behind it the same is known.

@@ -106,7 +106,7 @@ def fixed_model(
         made = _attempted(name, fix, stage, bench)
         if isinstance(made, FixedStage):
             applied.append(_told(name, stage, made))
-            if made.stage.latency.time_s > stage.latency.time_s:
+            if made.stage.latency.value > stage.latency.value:
                 notes.append(f"{_option(name)} is predicted to take more time here than the model without it.")
             if stage is not first:
                 shutil.rmtree(stage.path.parent, ignore_errors=True)
@@ -165,12 +165,12 @@ def _told(name: str, before: Stage, made: FixedStage) -> AppliedFix:
     return AppliedFix(
         name=name,
         what=made.what,
-        latency_before_s=before.latency.time_s,
-        low_before_s=before.latency.low_s,
-        high_before_s=before.latency.high_s,
-        latency_after_s=after.time_s,
-        low_after_s=after.low_s,
-        high_after_s=after.high_s,
+        latency_before_s=before.latency.value,
+        low_before_s=before.latency.low,
+        high_before_s=before.latency.high,
+        latency_after_s=after.value,
+        low_after_s=after.low,
+        high_after_s=after.high,
         blocked=made.blocked,
         numbers=made.numbers,
     )

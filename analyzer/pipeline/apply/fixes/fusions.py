@@ -43,7 +43,7 @@ def restore_fusions(stage: Stage, bench: Bench) -> FixedStage | NotApplied:
         disagreed = next(wrong, disagreed)
         if not found:
             break
-        best = min(found, key=lambda tool: found[tool].stage.latency.time_s)
+        best = min(found, key=lambda tool: found[tool].stage.latency.value)
         last = found[best]
         used.append(tools.pop(best))
     if last is not None:
@@ -87,7 +87,7 @@ def _attempt(tool: str, stage: Stage, bench: Bench) -> _Rewritten | str | None:
 
 
 def _is_better(after: Stage, before: Stage) -> bool:
-    return (after.latency.time_s, after.groups) < (before.latency.time_s, before.groups)
+    return (after.latency.value, after.groups) < (before.latency.value, before.groups)
 
 
 def _restored(before: Stage, after: Stage) -> str:
