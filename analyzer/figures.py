@@ -1,13 +1,21 @@
-"""Represent a figure: a value with its 90 % interval and its origin (leaf: imports nothing of ours)."""
+"""Represent a figure (a value with its 90 % interval and its origin), and a way to run with its figures.
+
+The record's keys of a figure are flat (``latency_s``, ``low_s``, ``high_s``, ``origin``): the types below hold
+them, and return them as one ``Figure``.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, Self, TypeVar
+
+from analyzer.option_table import Pricing
+from analyzer.quantities import Amount, Count
 
 Origin = Literal["measured", "predicted", "mixed"]
+_View = TypeVar("_View", bound="Way")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +42,11 @@ class Figure:
         least = -math.inf if self.value == 0 else 0.0
         if not least <= self.low <= self.value <= self.high:
             raise ValueError(f"no figure with its interval: {self.low} <= {self.value} <= {self.high}")
+
+    @property
+    def ends(self) -> tuple[float, float, float]:
+        """The low end, the value and the high end."""
+        return self.low, self.value, self.high
 
     def scaled(self, factor: float) -> Self:
         """Return the figure of a share or a multiple of the same thing, or in another unit."""
@@ -62,3 +75,101 @@ def total(parts: Iterable[Figure]) -> Figure:
         high=sum(item.high for item in items),
         origin=origin,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Price:
+    """The rented machine that runs a model for the least, and its price; empty and None where none is known.
+
+    Attributes:
+        usd_per_hour: Of one machine, at the date ``price_date``, paid by ``pricing``.
+        region: Where the price holds.
+    """
+
+    provider: str = ""
+    instance: str = ""
+    usd_per_hour: Amount | None = None
+    price_date: str = ""
+    pricing: Pricing = "on-demand"
+    region: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A run on a device.
+
+    Attributes:
+        latency_s, low_s, high_s, origin: Host to host, with its 90 % interval; None where it cannot run.
+        throughput_per_s: Inferences, one run after the other.
+        fits: Whether it fits the memory.
+    """
+
+    latency_s: Amount | None = None
+    low_s: Amount | None = None
+    high_s: Amount | None = None
+    origin: Origin = "predicted"
+    throughput_per_s: Amount | None = None
+    fits: bool = True
+
+    @property
+    def latency(self) -> Figure | None:
+        """The latency in seconds."""
+        return figure(self, "latency_s", "low_s", "high_s", self.origin)
+
+    def keeps(self, limit_s: float | None) -> bool | None:
+        """Tell whether the expected latency is within a limit; None without a limit, or without a latency."""
+        return None if limit_s is None or self.latency_s is None else self.latency_s <= limit_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way(Run, Price):
+    """A way to run a model: on a device, by a plan, with its figures.
+
+    Attributes:
+        memory_bytes: That the plan needs on its device.
+        usd_per_million, usd_low_per_million, usd_high_per_million, usd_origin: Of inferences on the machine that
+            runs it for the least, with the 90 % interval and the origin of the time there; all rented hours
+            are paid.
+    """
+
+    memory_bytes: Count | None = None
+    usd_per_million: Amount | None = None
+    usd_low_per_million: Amount | None = None
+    usd_high_per_million: Amount | None = None
+    usd_origin: str = ""
+
+    @property
+    def dollars(self) -> Figure | None:
+        """The dollars of a million inferences."""
+        origin: Any = self.usd_origin or self.origin
+        return figure(self, "usd_per_million", "usd_low_per_million", "usd_high_per_million", origin)
+
+    def priced_as(self, other: Way | None) -> Self:
+        """Return this way at the price and the dollars of another."""
+        return self if other is None else replace(self, **{key: getattr(other, key) for key in _PRICE_KEYS})
+
+
+def seen_as(view: type[_View], way: object, **changes: Any) -> _View:
+    """Return another view of a way to run: all of its fields that the way has, and these changes."""
+    shared = {field.name: getattr(way, field.name) for field in fields(view) if hasattr(way, field.name)}
+    return view(**{**shared, **changes})
+
+
+def figure(holder: Any, value: str, low: str, high: str, origin: Origin) -> Figure | None:
+    """Return three flat keys as a figure; None where the value is not known."""
+    known = getattr(holder, value)
+    if known is None:
+        return None
+    ends = getattr(holder, low), getattr(holder, high)
+    return Figure(
+        value=known,
+        low=known if ends[0] is None else ends[0],
+        high=known if ends[1] is None else ends[1],
+        origin=origin,
+    )
+
+
+_PRICE_KEYS = (
+    *(field.name for field in fields(Price)),
+    *("usd_per_million", "usd_low_per_million", "usd_high_per_million", "usd_origin"),
+)

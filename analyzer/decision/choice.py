@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from analyzer.decision.decision_input import DecisionInput
@@ -18,7 +18,6 @@ from analyzer.decision.error_components import (
     summed,
 )
 from analyzer.decision.plans import Name, Plan, Plans, busy_weights
-from analyzer.figures import Figure
 from analyzer.record.analysis import CostRow
 from analyzer.record.split_gain import WORTHWHILE
 
@@ -162,17 +161,12 @@ def _by_time(plans: Plans) -> Mapping[Name, WeightedComponents]:
 
 def weighted_by_price(components: ErrorComponents, row: CostRow) -> WeightedComponents:
     """A run by its dollars: where it is priced on another machine, by the time there and its error."""
-    time = row.latency_s or 0.0
-    rate = dict.fromkeys(RESOURCES, row.usd_per_million / time)
-    own = summed(components)
-    if (time, row.low_s, row.high_s) == (own.value, own.low, own.high):
+    time = row.latency
+    assert time is not None
+    rate = dict.fromkeys(RESOURCES, row.usd_per_million / time.value)
+    if time.ends == summed(components).ends:
         return components, rate  # priced by its own time: shared errors still cancel
-    elsewhere = Figure(
-        value=time,
-        low=time if row.low_s is None else row.low_s,
-        high=time if row.high_s is None else row.high_s,
-        origin="predicted",
-    )
+    elsewhere = replace(time, origin="predicted")
     return (ErrorComponent(resource="cpu", source=f"{row.provider} {row.instance}", time=elsewhere),), rate
 
 

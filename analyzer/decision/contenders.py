@@ -17,7 +17,7 @@ from analyzer.decision.sweep import throughput
 from analyzer.devices.catalogue import instance_cpu, model_of
 from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
-from analyzer.figures import Figure
+from analyzer.figures import Figure, Way, seen_as
 from analyzer.memory.fit import context_note
 from analyzer.record.outcome import CostRow, PrecisionResult
 from analyzer.record.ranking import RankedCandidate
@@ -169,9 +169,12 @@ def _rented(
     question: DecisionInput, plan: Plan, row: CostRow, instance: Instance, precision: str, *, own: bool
 ) -> Contender:
     device = question.cpu if own else instance_cpu(instance) or question.cpu
-    time = _time_of(row)
+    time = row.latency
+    assert time is not None
     power = watts(device, None)
-    candidate = RankedCandidate(
+    candidate = seen_as(
+        RankedCandidate,
+        row,
         device=instance.cpu,
         name=device.name,
         kind="cpu",
@@ -179,19 +182,14 @@ def _rented(
         precision=precision,
         batch=question.batch,
         named=False,
-        meets_slo=row.meets_slo,
-        latency_s=row.latency_s,
-        low_s=time.low,
-        high_s=time.high,
-        origin=row.origin,
-        throughput_per_s=row.throughput_per_s,
+        meets=row.meets_slo,
         memory_bytes=plan.memory_bytes,
         energy_j=power["cpu"] * time.value / question.inferences if power is not None else None,
         reason=_missed(question, time),
     )
     source = f"{row.provider} {row.instance}"
     return Contender(
-        candidate=_priced(candidate, row),
+        candidate=candidate,
         label=source,
         # Of the question's own CPU the errors are its own: compared with it, they cancel.
         components=plan.components if own else (ErrorComponent(resource="cpu", source=source, time=time),),
@@ -210,29 +208,21 @@ def other_precisions(
         if row.decided or device is None:
             continue
         runs = row.latency_s is not None and row.fits
-        in_time = None
-        if question.slo_s is not None and row.latency_s is not None:
-            in_time = row.latency_s <= question.slo_s
-        other = RankedCandidate(
+        other = seen_as(
+            RankedCandidate,
+            row,
             device=device.slug,
             name=device.name,
             kind=row.device,
             plan=row.device,
-            precision=row.precision,
             batch=question.batch,
             asked=False,
             runs=runs,
-            fits=row.fits,
-            meets_slo=in_time,
-            latency_s=row.latency_s,
-            low_s=row.low_s,
-            high_s=row.high_s,
-            origin=row.origin,
-            throughput_per_s=row.throughput_per_s,
-            memory_bytes=row.memory_bytes,
+            meets=row.keeps(question.slo_s),
             reason=f"{_ANOTHER_MODEL}: {row.reason}" if runs else row.reason if row.fits else "does not fit",
         )
-        yield other if row.usd_per_million is None or not row.fits else _priced(other, row, row.usd_origin)
+        # What has no room is rented nowhere.
+        yield other if row.fits else other.priced_as(Way())
 
 
 def _figures(
@@ -243,52 +233,21 @@ def _figures(
     told = replace(
         candidate,
         fits=plan.fits,
-        meets_slo=None if question.slo_s is None else latency.value <= question.slo_s,
-        latency_s=latency.value,
-        low_s=latency.low,
-        high_s=latency.high,
-        origin=latency.origin,
+        meets=None if question.slo_s is None else latency.value <= question.slo_s,
+        **latency.keys("latency_s"),
         throughput_per_s=throughput(question, plan),
         memory_bytes=plan.memory_bytes,
         energy_j=joules.value if joules is not None else None,
     )
-    row = cheapest(rows)
-    return told if row is None else _priced(told, row)
-
-
-def _priced(
-    candidate: RankedCandidate, row: CostRow | PrecisionResult, origin: str | None = None
-) -> RankedCandidate:
-    """With an instance and its dollars; ``origin`` is that of the time there, the row's where none is given."""
-    return replace(
-        candidate,
-        usd_per_million=row.usd_per_million,
-        usd_low_per_million=row.usd_low_per_million,
-        usd_high_per_million=row.usd_high_per_million,
-        usd_origin=row.origin if origin is None else origin,
-        provider=row.provider,
-        instance=row.instance,
-        usd_per_hour=row.usd_per_hour,
-        price_date=row.price_date,
-        pricing=row.pricing,
-        region=row.region,
-    )
+    return told.priced_as(cheapest(rows))
 
 
 def _is_own(question: DecisionInput, plan: Plan, row: CostRow, instance: Instance) -> bool:
     """Whether an instance runs the plan as the question's CPU does."""
-    time = plan.latency
-    same = (row.latency_s, row.low_s, row.high_s) == (time.value, time.low, time.high)
-    return same and instance.cpu == model_of(question.cpu)
-
-
-def _time_of(row: CostRow) -> Figure:
-    time = row.latency_s or 0.0
-    return Figure(
-        value=time,
-        low=time if row.low_s is None else row.low_s,
-        high=time if row.high_s is None else row.high_s,
-        origin=row.origin,
+    return (
+        row.latency is not None
+        and row.latency.ends == plan.latency.ends
+        and instance.cpu == model_of(question.cpu)
     )
 
 

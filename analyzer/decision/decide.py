@@ -14,7 +14,6 @@ from analyzer.decision.plans import Plan, Plans, plan_all
 from analyzer.decision.sweep import throughput
 from analyzer.decision.verdict import verdict
 from analyzer.figures import Figure
-from analyzer.option_table import PRICINGS
 from analyzer.record.analysis import CostRow, PlanResult, Transfers
 
 
@@ -59,11 +58,9 @@ def result(question: DecisionInput, plan: Plan, price: CostRow | None) -> PlanRe
     """A plan as the record shows it; energy is for one inference."""
     latency, joules = plan.latency, energy(question, plan)
     items = tuple(transfer.item for transfer in plan.transfers)
-    return PlanResult(
+    shown = PlanResult(
         name=plan.name,
-        latency_s=latency.value,
-        low_s=latency.low,
-        high_s=latency.high,
+        **latency.keys("latency_s"),
         throughput_per_s=throughput(question, plan),
         transfers=Transfers(
             count=len(items),
@@ -74,25 +71,21 @@ def result(question: DecisionInput, plan: Plan, price: CostRow | None) -> PlanRe
         memory_bytes=plan.memory_bytes,
         fits=plan.fits,
         energy_j=joules.value if joules else None,
-        usd_per_million=price.usd_per_million if price is not None else None,
-        origin=latency.origin,
         operators_on_gpu=plan.on_gpu,
         operators_on_cpu=plan.on_cpu,
-        instance=price.instance if price is not None else "",
         why=plan.why,
-        usd_low_per_million=price.usd_low_per_million if price is not None else None,
-        usd_high_per_million=price.usd_high_per_million if price is not None else None,
-        usd_origin=price.origin if price is not None else "",
         energy_low_j=joules.low if joules else None,
         energy_high_j=joules.high if joules else None,
         energy_origin=joules.origin if joules else "",
-        pricing=price.pricing if price is not None else PRICINGS[0],
-        region=price.region if price is not None else "",
-        price_date=price.price_date if price is not None else "",
-        instance_latency_s=price.latency_s if price is not None else None,
-        host=price.host if price is not None else "",
-        host_basis=price.host_basis if price is not None else "",
         energy_of=counted(question.cpu, question.gpu if "gpu" in plan.sides else None) if joules else "",
+    )
+    if price is None:
+        return shown
+    return replace(
+        shown.priced_as(price),
+        instance_latency_s=price.latency_s,
+        host=price.host,
+        host_basis=price.host_basis,
     )
 
 
@@ -104,6 +97,6 @@ def energy(question: DecisionInput, plan: Plan) -> Figure | None:
     weights = watts(question.cpu, question.gpu if "gpu" in plan.sides else None)
     if weights is None or not plan.fits:
         return None
-    # An Figure of joules: the weights are watts, and sums and intervals follow the same arithmetic.
+    # The weights are watts, and sums and intervals follow the same arithmetic.
     joules = summed(plan.components, weights).scaled(1 / question.inferences)
     return joules if joules.origin == "predicted" else replace(joules, origin="mixed")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from analyzer.decision.choice import Ratio
 from analyzer.decision.contenders import Contender
 from analyzer.decision.decision_input import OBJECTIVES, Objective
 from analyzer.decision.error_components import ratio
 from analyzer.decision.ranking_words import Ranked, beside_other_side, notes, sentence
-from analyzer.record.ranking import RankedCandidate, RankedInstance, RankingResult
+from analyzer.record.outcome import CostRow
+from analyzer.record.ranking import RankedCandidate, RankingResult
 
 
 def ranking(
@@ -99,11 +101,11 @@ def _compared(able: Sequence[Contender], objective: Objective, batch: int | None
 
 
 def _is_able(one: Contender) -> bool:
-    return one.candidate.runs and one.candidate.meets_slo is not False
+    return one.candidate.runs and one.candidate.meets is not False
 
 
 def _is_late(one: Contender) -> bool:
-    return one.candidate.runs and one.candidate.meets_slo is False
+    return one.candidate.runs and one.candidate.meets is False
 
 
 def _order(one: Contender) -> tuple[bool, bool, str, str, int]:
@@ -188,11 +190,11 @@ def _worth_its_dollars(
 
 
 def _keeps(one: Contender, slo_s: float | None) -> bool:
-    high = one.candidate.high_s
-    return slo_s is None or (high is not None and high <= slo_s)
+    latency = one.candidate.latency
+    return slo_s is None or (latency is not None and latency.high <= slo_s)
 
 
-def _instances(contenders: Sequence[Contender]) -> Iterator[RankedInstance]:
+def _instances(contenders: Sequence[Contender]) -> Iterator[CostRow]:
     """Every instance once, at the batch at which it costs least of those that keep the limit."""
     rows = [(one, offer) for one in contenders for offer in one.offers if one.candidate.runs]
     rows.sort(
@@ -211,10 +213,10 @@ def _instances(contenders: Sequence[Contender]) -> Iterator[RankedInstance]:
             continue
         seen.add(place)
         about = one.candidate
-        yield RankedInstance(
+        yield replace(
+            offer,
             device=about.device,
-            name=about.name,
+            device_name=about.name,
             plan=offer.plan or about.plan,
             batch=about.batch,
-            cost=offer,
         )

@@ -108,7 +108,7 @@ def _most(ranked: Ranked, best: Contender) -> str:
         one
         for one in ranked.contenders
         if one.candidate.runs
-        and one.candidate.meets_slo is not False
+        and one.candidate.meets is not False
         and own is not None
         and (one.value(ranked.objective) or own) < own
     ]
@@ -196,7 +196,7 @@ def _next(ranked: Ranked, best: Contender) -> str:
 def _nobody_else(ranked: Ranked, best: Contender) -> str:
     if ranked.slo_s is None or all(one is best for one in ranked.contenders):
         return ""
-    if any(one is not best and one.candidate.meets_slo and one.candidate.runs for one in ranked.contenders):
+    if any(one is not best and one.candidate.meets and one.candidate.runs for one in ranked.contenders):
         return ""
     return f"Nothing else of {_scope(ranked)} keeps it."
 
@@ -233,7 +233,7 @@ def _without_price(ranked: Ranked) -> str:
         for one in ranked.contenders
         if one.candidate.kind == "gpu"
         and one.candidate.runs
-        and one.candidate.meets_slo is not False
+        and one.candidate.meets is not False
         and one.value("cost") is None
     )
     return (
@@ -260,7 +260,7 @@ def _in_other_precision(ranked: Ranked) -> str:
     """Where nothing keeps the limit: what would in another precision."""
     if ranked.best is not None:
         return ""
-    kept = (one for one in ranked.other_models if one.runs and one.meets_slo is not False)
+    kept = (one for one in ranked.other_models if one.runs and one.meets is not False)
     one = next(kept, None)
     if one is None:
         return ""
@@ -286,7 +286,7 @@ def beside_other_side(ranked: Ranked) -> str:
     if other is None or row is None or not other.candidate.latency_s:
         return ""
     theirs = f"the cheapest {_kind(other)} instance{_among(ranked, row)}, {_place(row)}{_card(other)}"
-    if row.meets_slo is False and first.candidate.meets_slo:
+    if row.meets_slo is False and first.candidate.meets:
         theirs += ", which misses the limit"
     if first.price is None:
         faster = ratio(other.there, first.components)
@@ -397,7 +397,7 @@ def _with_a_price(ranked: Ranked, first: Contender) -> Contender:
     if first.price is not None or first.candidate.kind != "cpu":
         return first
     own, row = _cheapest_of_side(ranked, first, "cpu")
-    late = row is not None and row.meets_slo is False and first.candidate.meets_slo
+    late = row is not None and row.meets_slo is False and first.candidate.meets
     return first if own is None or late or not own.candidate.latency_s else own
 
 

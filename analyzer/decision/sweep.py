@@ -136,11 +136,8 @@ def _seen_as(batch: int, question: DecisionInput, found: Plans) -> _BatchSeen:
 
 def _sweep_plan(question: DecisionInput, plan: Plan) -> SweepPlan:
     return SweepPlan(
-        latency_s=plan.latency.value,
-        low_s=plan.latency.low,
-        high_s=plan.latency.high,
+        **plan.latency.keys("latency_s"),
         throughput_per_s=throughput(question, plan),
-        origin=plan.latency.origin,
         fits=plan.fits,
     )
 

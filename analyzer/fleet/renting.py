@@ -24,7 +24,7 @@ class Rentable:
 
 def usable(cell: FleetCell) -> bool:
     """Whether a cell runs, fits, keeps the limit that was asked for, and has a time."""
-    return cell.runs and cell.fits and cell.meets is not False and bool(cell.latency_s)
+    return cell.is_usable and bool(cell.latency_s)
 
 
 def device_key(cell: FleetCell) -> str:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from analyzer.figures import seen_as
 from analyzer.fleet.job import Job
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import CapacityOption, CapacityResult
@@ -44,8 +45,7 @@ def cheapest_of(cells: tuple[FleetCell, ...]) -> int | None:
     def dollars(index: int) -> float:
         cell = cells[index]
         amount = cell.usd_per_month if cell.usd_per_month is not None else cell.usd_per_million
-        usable = cell.runs and cell.fits and cell.meets is not False
-        return math.inf if amount is None or not usable else amount
+        return math.inf if amount is None or not cell.is_usable else amount
 
     index = min(range(len(cells)), key=dollars, default=None)
     return None if index is None or dollars(index) == math.inf else index
@@ -91,7 +91,7 @@ def _cells(analysis: Analysis) -> tuple[tuple[FleetCell, ...], int | None]:
     if ranking is None:
         return (), None
     best, kept = ranking.best, _one_a_device(ranking.candidates, ranking.best)
-    cells = tuple(_ranked(ranking.candidates[index]) for index in kept)
+    cells = tuple(seen_as(FleetCell, ranking.candidates[index]) for index in kept)
     return cells, None if best is None else kept.index(best)
 
 
@@ -180,32 +180,4 @@ def _generated_by(option: GenerationOption, batch: int, named: bool) -> FleetCel
         instance=option.instance,
         usd_per_hour=option.usd_per_hour,
         region=option.region,
-    )
-
-
-def _ranked(one: RankedCandidate) -> FleetCell:
-    return FleetCell(
-        device=one.device,
-        kind=one.kind,
-        batch=one.batch,
-        plan=one.plan,
-        precision=one.precision,
-        named=one.named,
-        runs=one.runs,
-        fits=one.fits,
-        meets=one.meets_slo,
-        latency_s=one.latency_s,
-        low_s=one.low_s,
-        high_s=one.high_s,
-        origin=one.origin,
-        memory_bytes=one.memory_bytes,
-        usd_per_million=one.usd_per_million,
-        usd_low_per_million=one.usd_low_per_million,
-        usd_high_per_million=one.usd_high_per_million,
-        provider=one.provider,
-        instance=one.instance,
-        usd_per_hour=one.usd_per_hour,
-        region=one.region,
-        energy_j=one.energy_j,
-        reason=one.reason,
     )

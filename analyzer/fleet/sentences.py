@@ -139,4 +139,4 @@ def _without_answer(models: Sequence[FleetModel], left: int) -> Iterator[str]:
 
 
 def _able(cell: FleetCell) -> bool:
-    return cell.runs and cell.fits and cell.meets is not False
+    return cell.is_usable

@@ -8,10 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from analyzer.errors import RecordError
+from analyzer.figures import seen_as
 from analyzer.record import load_report
-from analyzer.record.analysis import Analysis, PlanResult
+from analyzer.record.analysis import Analysis
 from analyzer.record.invocation import Invocation, amended, command_line
-from analyzer.record.training_step import InferencePlan, InferenceSummary
+from analyzer.record.outcome import InferencePlan
+from analyzer.record.training_step import InferenceSummary
 
 # A record names its model in its first lines: the files of other models are told without reading them whole.
 _HEAD_BYTES = 4096
@@ -104,24 +106,7 @@ def summary_of(record: Analysis, file: str) -> InferenceSummary:
         high=verdict.high,
         crossover_batch=verdict.crossover_batch,
         sentence=verdict.sentence,
-        plans=tuple(map(_plan, record.plans)),
-    )
-
-
-def _plan(plan: PlanResult) -> InferencePlan:
-    return InferencePlan(
-        name=plan.name,
-        latency_s=plan.latency_s,
-        low_s=plan.low_s,
-        high_s=plan.high_s,
-        throughput_per_s=plan.throughput_per_s,
-        memory_bytes=plan.memory_bytes,
-        fits=plan.fits,
-        usd_per_million=plan.usd_per_million,
-        origin=plan.origin,
-        usd_low_per_million=plan.usd_low_per_million,
-        usd_high_per_million=plan.usd_high_per_million,
-        usd_origin=plan.usd_origin,
+        plans=tuple(seen_as(InferencePlan, plan) for plan in record.plans),
     )
 
 

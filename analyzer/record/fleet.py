@@ -13,6 +13,7 @@ from typing import Literal
 from analyzer.option_table import Pricing
 from analyzer.quantities import Amount, Count, Value
 from analyzer.record.analysis import Tool
+from analyzer.record.ranking import RankedCandidate
 
 # Raised where a key is renamed or removed, or means something else; adding one keeps it.
 FLEET_SCHEMA_VERSION = 1
@@ -20,62 +21,31 @@ FLEET_SCHEMA_VERSION = 1
 FleetQuestion = Literal["run", "generate", "capacity"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetCell:
+@dataclass(frozen=True, kw_only=True)
+class FleetCell(RankedCandidate):
     """One model on one device at one batch, with the better plan that uses the device.
 
     Attributes:
-        device: Slug of a GPU or CPU.
-        kind: On which side it is.
-        batch: Inferences (sequences) at once; None for a model without a batch.
         plan: ``cpu``, ``gpu``, ``hybrid``; of a model that generates on several GPUs how many share it.
-        precision: Of its floats, or of the integer form.
-        named: Whether the device was chosen by whoever asked, or is one of the price list's CPUs.
-        runs, fits: Whether it can run at all, and whether it fits the memory.
-        meets: Whether it keeps its limits of latency; None where there are none, or no time is known.
-        latency_s, low_s, high_s, origin: Of one run, host to host, with its 90 % interval; of a model that
-            generates the whole request, of a service the percentile that its limit is about.
+        latency_s, low_s, high_s, origin: As of a candidate; of a model that generates the whole request, of a
+            service the percentile that its limit is about.
         ttft_s, tpot_s, tokens_per_s: Of a model that generates; None of others.
-        memory_bytes: What it needs on the device.
-        usd_per_million, usd_low_per_million, usd_high_per_million: Of inferences (of a model that generates:
-            of output tokens) on the machine that runs it for the least.
+        usd_per_million, usd_low_per_million, usd_high_per_million: Of inferences; of a model that generates, of
+            output tokens.
         usd_per_month, usd_low_per_month, usd_high_per_month, count: Of a service: all its instances, and how
             many; None of others.
-        provider, instance, usd_per_hour, region: That machine and its price.
-        energy_j: For one inference.
-        reason: Why it cannot be the best, or what to know about it.
     """
 
-    device: str
-    kind: Literal["cpu", "gpu"]
     batch: Count | None = None
-    plan: str = ""
+    plan: str = ""  # type: ignore[assignment]  # "2 GPUs" too
     precision: str = ""
-    named: bool = True
-    runs: bool = True
-    fits: bool = True
-    meets: bool | None = None
-    latency_s: Amount | None = None
-    low_s: Amount | None = None
-    high_s: Amount | None = None
-    origin: Literal["measured", "predicted", "mixed"] = "predicted"
     ttft_s: Amount | None = None
     tpot_s: Amount | None = None
     tokens_per_s: Amount | None = None
-    memory_bytes: Count | None = None
-    usd_per_million: Amount | None = None
-    usd_low_per_million: Amount | None = None
-    usd_high_per_million: Amount | None = None
     usd_per_month: Amount | None = None
     usd_low_per_month: Amount | None = None
     usd_high_per_month: Amount | None = None
     count: Count | None = None
-    provider: str = ""
-    instance: str = ""
-    usd_per_hour: Amount | None = None
-    region: str = ""
-    energy_j: Amount | None = None
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-from analyzer.option_table import Pricing
+from analyzer.figures import Run, Way
 from analyzer.quantities import Amount, Count, Positive
 
 
@@ -31,41 +31,34 @@ class Transfers:
     items: tuple[TransferItem, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanResult:
-    """One way to run the model: ``cpu``, ``gpu`` (ONNX Runtime's CUDA session) or ``hybrid`` (the best).
-
-    ``origin`` and ``low_s`` to ``high_s`` are the latency's. Dollars are those of ``instance``, whose time may
-    be predicted where the plan's own was measured on another machine; joules rest on modelled power. Both have
-    an origin and a 90 % interval of their own. ``instance_latency_s`` is the time of a run there, ``host`` and
-    ``host_basis`` are as in ``CostRow``. ``energy_of`` says whose watts were counted. ``pricing``, ``region``
-    and ``price_date`` are of the instance's price.
-    """
+@dataclass(frozen=True, kw_only=True)
+class InferencePlan(Way):
+    """One way to run the model: ``cpu``, ``gpu`` (ONNX Runtime's CUDA session) or ``hybrid`` (the best)."""
 
     name: Literal["cpu", "gpu", "hybrid"]
-    latency_s: Amount
-    low_s: Amount
-    high_s: Amount
-    throughput_per_s: Amount
+    latency_s: Amount = field()
+    low_s: Amount = field()
+    high_s: Amount = field()
+    throughput_per_s: Amount = field()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanResult(InferencePlan):
+    """A plan with its copies, energy and machine.
+
+    Dollars are those of ``instance``, whose time may be predicted where the plan's own was measured on another
+    machine; joules rest on modelled power. ``instance_latency_s`` is the time of a run there, ``host`` and
+    ``host_basis`` are as in ``CostRow``. ``energy_of`` says whose watts were counted.
+    """
+
     transfers: Transfers
-    memory_bytes: Count | None
-    fits: bool
-    energy_j: Amount | None
-    usd_per_million: Amount | None
-    origin: Literal["measured", "predicted", "mixed"]
     operators_on_gpu: Count = 0
     operators_on_cpu: Count = 0
-    instance: str = ""
     why: str = ""
-    usd_low_per_million: Amount | None = None
-    usd_high_per_million: Amount | None = None
-    usd_origin: str = ""
+    energy_j: Amount | None = None
     energy_low_j: Amount | None = None
     energy_high_j: Amount | None = None
     energy_origin: str = ""
-    pricing: Pricing = "on-demand"
-    region: str = ""
-    price_date: str = ""
     energy_of: str = ""
     instance_latency_s: Amount | None = None
     host: str = ""
@@ -112,84 +105,55 @@ class VerdictResult:
     ranges: tuple[BatchRange, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CostRow:
+@dataclass(frozen=True, kw_only=True)
+class CostRow(Way):
     """An instance that can run the model, and what a million inferences cost there.
 
-    ``origin`` is that of the latency there, from which throughput and dollars follow; ends of 90 % intervals.
-    ``region`` is where the price holds. ``plan`` is how it runs there. Where that uses a GPU, ``host`` is the
+    Throughput and dollars follow from the latency there. ``device`` and ``device_name`` are what the model runs
+    on there, ``plan`` how, ``batch`` inferences at once. Where that uses a GPU, ``host`` is the
     machine's processor, which launches the GPU's kernels and computes what stays on it; ``host_basis`` is
     ``known``, ``nearest`` (the nearest one of the catalogue) or ``assumed`` (the source of the price does not
     tell, and intervals are wider). Else both are empty.
     """
 
-    provider: str
-    instance: str
     gpu: str | None
-    usd_per_hour: Amount
-    price_date: str
-    throughput_per_s: Amount
-    usd_per_million: Amount
     meets_slo: bool | None
-    latency_s: Amount | None = None
-    origin: Literal["measured", "predicted", "mixed"] = "predicted"
-    low_s: Amount | None = None
-    high_s: Amount | None = None
-    usd_low_per_million: Amount | None = None
-    usd_high_per_million: Amount | None = None
-    pricing: Pricing = "on-demand"
-    region: str = ""
+    usd_per_hour: Amount = field()
+    usd_per_million: Amount = field()
+    throughput_per_s: Amount = field()
+    device: str = ""
+    device_name: str = ""
+    batch: Count | None = None
     plan: Literal["", "cpu", "gpu", "hybrid"] = ""
     host: str = ""
     host_basis: Literal["", "known", "nearest", "assumed"] = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrecisionResult:
+@dataclass(frozen=True, kw_only=True)
+class PrecisionResult(Way):
     """The same weights in one precision on one device, as ONNX Runtime would run them.
 
     ``decided`` marks what the verdict is about. ``speedup`` is the latency of the model as it is on this device
     over this one's. What cannot run has no figures; ``reason`` says why, and of the others what they gain by.
-    Dollars are those of the instance that runs it for the least, with the ends of their interval; what is told
-    of it is empty and None where none is known.
     """
 
     precision: str
     device: Literal["cpu", "gpu"]
     reason: str
     decided: bool = False
-    latency_s: Amount | None = None
-    low_s: Amount | None = None
-    high_s: Amount | None = None
-    origin: Literal["measured", "predicted", "mixed"] = "predicted"
-    throughput_per_s: Amount | None = None
-    memory_bytes: Count | None = None
-    fits: bool = True
-    usd_per_million: Amount | None = None
-    instance: str = ""
     speedup: Positive | None = None
     speedup_low: Positive | None = None
     speedup_high: Positive | None = None
-    usd_low_per_million: Amount | None = None
-    usd_high_per_million: Amount | None = None
-    usd_origin: str = ""
-    provider: str = ""
-    usd_per_hour: Amount | None = None
-    price_date: str = ""
-    pricing: Pricing = "on-demand"
-    region: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepPlan:
+@dataclass(frozen=True, kw_only=True)
+class SweepPlan(Run):
     """One plan at one batch."""
 
-    latency_s: Amount
-    low_s: Amount
-    high_s: Amount
-    throughput_per_s: Amount
-    origin: Literal["measured", "predicted", "mixed"]
-    fits: bool = True
+    latency_s: Amount = field()
+    low_s: Amount = field()
+    high_s: Amount = field()
+    throughput_per_s: Amount = field()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

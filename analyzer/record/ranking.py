@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from analyzer.option_table import Pricing
+from analyzer.figures import Way
 from analyzer.quantities import Amount, Count
 from analyzer.record.outcome import CostRow
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankedCandidate:
+@dataclass(frozen=True, kw_only=True)
+class RankedCandidate(Way):
     """One way to answer: a device with its best plan, at one batch, in one precision.
 
     Attributes:
@@ -25,20 +25,13 @@ class RankedCandidate:
             checked, and never the best.
         named: Whether the device was chosen by whoever asked, or is one of the price list's CPUs.
         runs: Whether it can run at all; where it cannot, ``reason`` says why.
-        fits: Whether the plan fits the memory.
-        meets_slo: None where no limit was given, or no time is known.
-        latency_s, low_s, high_s, origin: Host to host, with its 90 % interval.
-        throughput_per_s: Inferences, one run after the other on one device.
-        usd_per_million: On the instance that runs it for the least, with its 90 % interval and the origin of
-            the time there; all rented hours are paid.
-        provider, instance, usd_per_hour, price_date, pricing, region: That instance and its price; empty and
-            None where none is known.
+        meets: None where no limit was given, or no time is known.
         energy_j: For one inference; power is modelled.
         reason: Why it cannot be the best, or what to know about it; empty where there is nothing to say.
     """
 
     device: str
-    name: str
+    name: str = ""
     kind: Literal["cpu", "gpu"]
     plan: Literal["cpu", "gpu", "hybrid"]
     precision: str
@@ -46,40 +39,14 @@ class RankedCandidate:
     asked: bool = True
     named: bool = True
     runs: bool = True
-    fits: bool = True
-    meets_slo: bool | None = None
-    latency_s: Amount | None = None
-    low_s: Amount | None = None
-    high_s: Amount | None = None
-    origin: Literal["measured", "predicted", "mixed"] = "predicted"
-    throughput_per_s: Amount | None = None
-    memory_bytes: Count | None = None
-    usd_per_million: Amount | None = None
-    usd_low_per_million: Amount | None = None
-    usd_high_per_million: Amount | None = None
-    usd_origin: str = ""
-    provider: str = ""
-    instance: str = ""
-    usd_per_hour: Amount | None = None
-    price_date: str = ""
-    pricing: Pricing = "on-demand"
-    region: str = ""
+    meets: bool | None = None
     energy_j: Amount | None = None
     reason: str = ""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankedInstance:
-    """A rented machine at the batch at which it costs least, of those that keep the limit.
-
-    ``device`` and ``name`` are what the model runs on there, ``plan`` how.
-    """
-
-    device: str
-    name: str
-    plan: Literal["cpu", "gpu", "hybrid"]
-    batch: Count | None
-    cost: CostRow
+    @property
+    def is_usable(self) -> bool:
+        """Tell whether it runs, fits and keeps its limits."""
+        return self.runs and self.fits and self.meets is not False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,4 +78,4 @@ class RankingResult:
     sentence: str = ""
     notes: tuple[str, ...] = ()
     dollars: str = ""
-    instances: tuple[RankedInstance, ...] = ()
+    instances: tuple[CostRow, ...] = ()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from analyzer.quantities import Amount, Count, Positive
+from analyzer.record.outcome import InferencePlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,24 +98,6 @@ class Scaling:
     bytes_per_step: Count
     assumptions: tuple[str, ...]
     dominates_from: Count | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InferencePlan:
-    """One plan of inference, as the record of inference has it."""
-
-    name: Literal["cpu", "gpu", "hybrid"]
-    latency_s: Amount
-    low_s: Amount
-    high_s: Amount
-    throughput_per_s: Amount
-    memory_bytes: Count | None
-    fits: bool
-    usd_per_million: Amount | None
-    origin: Literal["measured", "predicted", "mixed"]
-    usd_low_per_million: Amount | None = None
-    usd_high_per_million: Amount | None = None
-    usd_origin: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -192,7 +192,7 @@ def _device(device: Device) -> list[MethodFact]:
 def _money(analysis: Analysis) -> list[MethodFact]:
     facts = []
     dates: dict[str, set[str]] = {}
-    ranked = [row.cost for row in analysis.ranking.instances] if analysis.ranking is not None else []
+    ranked = analysis.ranking.instances if analysis.ranking is not None else ()
     priced = (*analysis.costs, *ranked)
     for row in priced:
         dates.setdefault(row.provider, set()).add(row.price_date or "date not recorded")

@@ -67,7 +67,7 @@ def _priced(analysis: Analysis) -> tuple[_Priced, ...]:
     others = analysis.alternatives
     plans = (*analysis.plans, *(plan for one in others for plan in one.plans))
     rows = (*analysis.costs, *(row for one in others for row in one.costs))
-    ranked = (row.cost for row in analysis.ranking.instances) if analysis.ranking is not None else ()
+    ranked = analysis.ranking.instances if analysis.ranking is not None else ()
     return (
         *rows,
         *ranked,

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analyzer.record.analysis import Analysis, PlanResult
-from analyzer.record.training_step import InferencePlan, PhaseTotals, StepCost, TrainingResult
+from analyzer.record.outcome import InferencePlan
+from analyzer.record.training_step import PhaseTotals, StepCost, TrainingResult
 from analyzer.report.summary.figure_words import PLAN_TITLES, marked, sign, span
 from analyzer.report.summary.plan_cards import priced_on
 from analyzer.units import byte_count, count, digits, dollars, factor, flop_count, seconds, share

@@ -78,7 +78,7 @@ def test_the_device_that_keeps_a_limit_is_found_wherever_it_stands(ask: Ask) -> 
     assert result.sentence.startswith("The A100 keeps 50.0 ms: 16.5 ms (predicted, ")
     assert result.notes == ("Next is the L4 with 37.1 ms.",)
     assert [one.device for one in result.candidates] == ["a100", "l4", "t4", "here"]
-    assert [one.meets_slo for one in result.candidates] == [True, True, False, False]
+    assert [one.meets for one in result.candidates] == [True, True, False, False]
 
 
 def test_the_verdict_on_one_gpu_says_nothing_about_the_others(ask: Ask) -> None:
@@ -202,8 +202,8 @@ def test_dollars_stand_beside_speed_against_the_cheapest_cpu_instance(ask: Ask) 
     assert result.dollars.endswith(
         ") cheaper than the cheapest CPU instance, Cloud plain: $10.0 against $57.0 per million."
     )
-    assert [(row.cost.instance, row.plan) for row in result.instances] == [("a100", "gpu"), ("plain", "cpu")]
-    assert [row.cost.usd_per_million for row in result.instances] == pytest.approx([10.0, 57.0])
+    assert [(row.instance, row.plan) for row in result.instances] == [("a100", "gpu"), ("plain", "cpu")]
+    assert [row.usd_per_million for row in result.instances] == pytest.approx([10.0, 57.0])
 
 
 def test_what_is_even_is_said_to_be_even(ask: Ask) -> None:
@@ -497,7 +497,7 @@ def test_the_best_runs_keeps_the_limit_and_nothing_asked_beats_it(
         card = replace(question.gpu, slug=f"gpu{at}", runs_release_wheel=not barred[at])
         questions.append(replace(question, gpu=card))
     result = ranked(*questions)
-    able = [one for one in result.candidates if one.runs and one.meets_slo is not False]
+    able = [one for one in result.candidates if one.runs and one.meets is not False]
     assert (result.best is None) == (not able)
     if able:
         assert best(result) in able

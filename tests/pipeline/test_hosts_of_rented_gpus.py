@@ -35,11 +35,7 @@ def chain(length: int = 200) -> onnx.ModelProto:
 def priced(analysis: Analysis) -> dict[str, CostRow]:
     """The instances with a GPU, with their dollars."""
     assert analysis.ranking is not None
-    return {
-        f"{row.cost.provider} {row.cost.instance}": row.cost
-        for row in analysis.ranking.instances
-        if row.cost.gpu
-    }
+    return {f"{row.provider} {row.instance}": row for row in analysis.ranking.instances if row.gpu}
 
 
 def figures(analysis: Analysis) -> dict[str, tuple[Any, ...]]:

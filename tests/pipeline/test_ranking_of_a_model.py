@@ -76,7 +76,7 @@ def test_a_limit_that_the_first_gpu_misses_is_kept_by_the_one_that_can(wide_mode
     best = ranking(found).best
     assert best is not None
     winner = ranking(found).candidates[best]
-    assert (winner.device, winner.meets_slo) == ("a100-80gb-sxm", True)
+    assert (winner.device, winner.meets) == ("a100-80gb-sxm", True)
     assert ranking(found).sentence.startswith("The A100 SXM4 80GB keeps ")
     assert of_device(found, "t4").reason.startswith("misses the limit of")
     assert "nothing comes nearer" not in found.verdict.sentence
@@ -107,7 +107,7 @@ def test_other_precisions_of_every_gpu_are_listed_as_other_models(analysis: Anal
 
 def test_their_dollars_say_where_as_those_of_the_precision_that_was_asked_for(analysis: Analysis) -> None:
     priced = [one for one in ranking(analysis).candidates if not one.asked and one.usd_per_million is not None]
-    places = {(cost.cost.provider, cost.cost.instance): cost.cost for cost in ranking(analysis).instances}
+    places = {(cost.provider, cost.instance): cost for cost in ranking(analysis).instances}
     assert priced
     for one in priced:
         listed = places[one.provider, one.instance]
@@ -117,14 +117,14 @@ def test_their_dollars_say_where_as_those_of_the_precision_that_was_asked_for(an
 
 def test_instances_with_cpus_and_gpus_stand_in_one_list_by_dollars(analysis: Analysis) -> None:
     rows = ranking(analysis).instances
-    assert {row.cost.gpu for row in rows} >= {None, *GPUS}
-    prices = [row.cost.usd_per_million for row in rows]
+    assert {row.gpu for row in rows} >= {None, *GPUS}
+    prices = [row.usd_per_million for row in rows]
     assert prices == sorted(prices)
-    names = [(row.cost.provider, row.cost.instance) for row in rows]
+    names = [(row.provider, row.instance) for row in rows]
     assert len(names) == len(set(names))
     for row in rows:  # dollars an hour over inferences an hour
-        per_hour = row.cost.throughput_per_s * 3600
-        assert row.cost.usd_per_million == pytest.approx(row.cost.usd_per_hour / per_hour * 1e6)
+        per_hour = row.throughput_per_s * 3600
+        assert row.usd_per_million == pytest.approx(row.usd_per_hour / per_hour * 1e6)
 
 
 def test_a_record_that_is_decided_anew_ranks_as_the_model_would(wide_model: onnx.ModelProto) -> None:

@@ -10,7 +10,7 @@ import report_factory as factory
 from rich.console import Console
 
 from analyzer.record.analysis import Analysis, BatchRange, CostRow
-from analyzer.record.ranking import RankedCandidate, RankedInstance, RankingResult
+from analyzer.record.ranking import RankedCandidate, RankingResult
 from analyzer.report import brief, device_rows, findings_text, html, markdown, page, text
 from analyzer.report.charts import instance_prices
 from analyzer.report.ranking import marked_plans
@@ -39,7 +39,7 @@ def candidate(name: str, latency_s: float | None, **changes: Any) -> RankedCandi
     return RankedCandidate(**(values | changes))
 
 
-def instance(name: str, usd: float, gpu: str | None = None, **changes: Any) -> RankedInstance:
+def instance(name: str, usd: float, gpu: str | None = None, **changes: Any) -> CostRow:
     cost = CostRow(
         provider="cloud",
         instance=name,
@@ -49,14 +49,12 @@ def instance(name: str, usd: float, gpu: str | None = None, **changes: Any) -> R
         throughput_per_s=1.0,
         usd_per_million=usd,
         meets_slo=None,
-    )
-    return RankedInstance(
         device="x",
-        name=f"device of {name}",
+        device_name=f"device of {name}",
         plan="gpu" if gpu else "cpu",
         batch=8,
-        cost=replace(cost, **changes),
     )
+    return replace(cost, **changes)
 
 
 def analysis(**changes: Any) -> Analysis:

@@ -294,10 +294,7 @@ class _Table:
             device=side,
             reason=form.reason + loss,
             decided=decided,
-            latency_s=time.value,
-            low_s=time.low,
-            high_s=time.high,
-            origin=time.origin,
+            **time.keys("latency_s"),
             throughput_per_s=form.question.inferences / time.value if time.value > 0 else 0.0,
             memory_bytes=form.plan.memory_bytes,
             fits=form.plan.fits,
@@ -305,21 +302,7 @@ class _Table:
             speedup_low=speedup[1] if speedup else None,
             speedup_high=speedup[2] if speedup else None,
         )
-        if price is None:
-            return told
-        return replace(
-            told,
-            usd_per_million=price.usd_per_million,
-            usd_low_per_million=price.usd_low_per_million,
-            usd_high_per_million=price.usd_high_per_million,
-            usd_origin=price.origin,
-            provider=price.provider,
-            instance=price.instance,
-            usd_per_hour=price.usd_per_hour,
-            price_date=price.price_date,
-            pricing=price.pricing,
-            region=price.region,
-        )
+        return told.priced_as(price)
 
 
 def _rate(cpu: Device) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from analyzer.record.analysis import Analysis, CostRow
@@ -48,32 +49,19 @@ _COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Offer:
-    """An instance with what the model runs on there."""
-
-    cost: CostRow
-    device: str
-    batch: int | None
-
-
-def _offers(analysis: Analysis) -> list[_Offer]:
-    batched = has_batch(analysis)
+def _offers(analysis: Analysis) -> Iterable[CostRow]:
     if analysis.ranking is not None:
-        return [
-            _Offer(cost=row.cost, device=row.name, batch=row.batch if batched else None)
-            for row in analysis.ranking.instances
-        ]
+        batched = has_batch(analysis)
+        return [row if batched else replace(row, batch=None) for row in analysis.ranking.instances]
     # Where nothing is ranked (generation, training) the instances are those of the verdict's device.
-    return [_Offer(cost=row, device=row.gpu or "", batch=batch_of(analysis)) for row in analysis.costs]
+    batch = batch_of(analysis)
+    return [replace(row, device_name=row.gpu or "", batch=batch) for row in analysis.costs]
 
 
 def chart(analysis: Analysis) -> Chart | None:
     """Instances by cost, the cheapest first; None where no price is known."""
     # The same price is common (one GPU in machines of several sizes): the names keep the order of bytes.
-    ranked = sorted(
-        _offers(analysis), key=lambda row: (row.cost.usd_per_million, row.cost.provider, row.cost.instance)
-    )
+    ranked = sorted(_offers(analysis), key=lambda row: (row.usd_per_million, row.provider, row.instance))
     if not ranked:
         return None
     rows = tuple(map(_row, ranked))
@@ -81,7 +69,7 @@ def chart(analysis: Analysis) -> Chart | None:
     sides = [side for side in (CPU, GPU) if any(row[3] == side for row in rows)]
     lead = (
         f"US dollars for a million {model_facts.examples(analysis)} at full use, "
-        f"at {price_words.KINDS[ranked[0].cost.pricing]} of the date beside each. "
+        f"at {price_words.KINDS[ranked[0].pricing]} of the date beside each. "
         f"Throughputs are {origin_words(row[10] for row in rows)}, the thin lines 90 % intervals."
     )
     if len({row[14] for row in rows}) > 1:
@@ -117,8 +105,7 @@ def _shown(rows: tuple[Row, ...]) -> list[str]:
     return [row[0] for row in rows if row[0] in chosen]
 
 
-def _row(offer: _Offer) -> Row:
-    row = offer.cost
+def _row(row: CostRow) -> Row:
     # None is "no limit was asked for", which a False would deny.
     slo = {None: "no limit given", True: "yes", False: "no"}[row.meets_slo]
     return (
@@ -135,8 +122,8 @@ def _row(offer: _Offer) -> Row:
         row.origin,
         row.usd_low_per_million,
         row.usd_high_per_million,
-        offer.device,
-        offer.batch,
+        row.device_name,
+        row.batch,
         price_words.WAYS[row.pricing],
         row.region,
         host_words(row),

@@ -141,7 +141,7 @@ def plan(cell: FleetCell) -> str:
 
 def usable(cell: FleetCell) -> bool:
     """Whether it runs, fits and keeps its limits, as far as is known."""
-    return cell.runs and cell.fits and cell.meets is not False
+    return cell.is_usable
 
 
 def status(cell: FleetCell) -> str:
