@@ -79,10 +79,10 @@ def offers(question: DecisionInput, plan: Plan, *, better: bool = False) -> Iter
         else:
             run = _on_gpu(question, plan, instance, better=better or plan.name == "hybrid")
         if run is not None and run.latency.value > 0:
-            yield _row(question, instance, run)
+            yield _row(question, plan, instance, run)
 
 
-def _row(question: DecisionInput, instance: Instance, run: _Run) -> CostRow:
+def _row(question: DecisionInput, plan: Plan, instance: Instance, run: _Run) -> CostRow:
     latency = run.latency
     throughput = run.replicas * question.inferences / latency.value
     usd = usd_per_million(instance.usd_per_hour, throughput, question.utilisation)
@@ -100,6 +100,9 @@ def _row(question: DecisionInput, instance: Instance, run: _Run) -> CostRow:
         usd_low_per_million=usd * latency.low / latency.value,
         usd_high_per_million=usd * latency.high / latency.value,
         usd_origin=latency.origin,
+        device=question.gpu.slug if instance.gpu and question.gpu is not None else instance.cpu,
+        batch=question.batch,
+        memory_bytes=plan.memory_bytes,
         pricing=instance.pricing,
         region=instance.region,
         plan=run.plan,
