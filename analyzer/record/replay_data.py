@@ -21,7 +21,7 @@ CostFigure = Literal["flops", "macs", "bytes_read", "bytes_written"]
 class Asked:
     """What the user asked for. ``fixed`` is True where no figure of the machine was used (``check``)."""
 
-    # As values, where `Analysis.invocation` has them as they were written.
+    # The fields of `pipeline.options.Options`, by name; `Analysis.invocation` has them as they were written.
     precision: str | None = None
     cpu: str | None = None
     threads: Count | None = None

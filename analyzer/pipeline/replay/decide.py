@@ -222,20 +222,15 @@ def _options(analysis: Analysis, given: Mapping[str, Any]) -> Options:
             f"The record holds the model in {before.precision}, from which its floats cannot be had back.",
             hint=f"Analyse the model itself with --precision {wanted}.",
         )
-    recorded: dict[str, Any] = {
-        "precision": before.precision,
-        "cpu": before.cpu,
-        "slo": before.slo_s,
-        "pin": before.pins,
-        "utilisation": before.utilisation,
-        "pricing": before.pricing,
-        "region": before.regions or None,
-        "objective": analysis.verdict.objective,
+    recorded = {
+        name: getattr(before, name)
+        for name in before.__dataclass_fields__
+        if {"slo_s": "slo", "pins": "pin", "regions": "region"}.get(name, name) not in given
     }
-    # Threads were counted against the record's own CPU.
-    threads = None if "cpu" in given else before.threads
-    asked = make_options(**{**recorded, **given}, threads=threads, check=before.fixed, run=False)
-    return replace(asked, batches=_asked_batches(analysis))
+    if "cpu" in given:  # threads were counted against the record's own CPU
+        del recorded["threads"]
+    asked = make_options(**{"objective": analysis.verdict.objective, **given}, run=False)
+    return replace(asked, **recorded, batches=_asked_batches(analysis))
 
 
 def _asked_batches(analysis: Analysis) -> tuple[int, ...]:

@@ -12,7 +12,6 @@ from analyzer.graph import Graph, Tensor
 from analyzer.ort.execution import Group, Session
 from analyzer.pipeline.batches import BatchModels
 from analyzer.pipeline.measure import Measured
-from analyzer.pipeline.options import Options
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.pipeline.replay.scaling import growth_of
@@ -55,25 +54,10 @@ def write_replay_data(
 def replay_of_question(predictor: Predictor, measured: Mapping[int, Measured]) -> dict[str, Any]:
     """Return the fields of ``ReplayData`` that depend on the question and not on the model."""
     return {
-        "asked": _prediction_options(predictor.options),
+        "asked": Asked(**{name: getattr(predictor.options, name) for name in Asked.__dataclass_fields__}),
         "instances": tuple(predictor.offers.own),
         "runs": _runs(measured),
     }
-
-
-def _prediction_options(options: Options) -> Asked:
-    """The part of the options that a prediction goes by."""
-    return Asked(
-        precision=options.precision,
-        cpu=options.cpu,
-        threads=options.threads,
-        slo_s=options.slo_s,
-        pins=options.pins,
-        utilisation=options.utilisation,
-        fixed=options.fixed,
-        pricing=options.pricing,
-        regions=options.regions,
-    )
 
 
 def _runs(measured: Mapping[int, Measured]) -> tuple[ReplayRun, ...]:
