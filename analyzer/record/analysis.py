@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from analyzer.devices.device import Device
 from analyzer.quantities import Amount, Count, Positive, Value
@@ -43,7 +43,7 @@ from analyzer.record.replay_data import ReplayData
 from analyzer.record.training_step import TrainingResult
 
 # Raised where a key is renamed or removed, or means something else; adding one keeps it.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Final = 1
 
 # No "hybrid": one operator runs on one device.
 OperatorDevice = Literal["cpu", "gpu", "either"]
@@ -400,7 +400,7 @@ class Analysis:
     """
 
     # First: a reader looks at the version before it believes any other key.
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Literal[1] = SCHEMA_VERSION
     tool: Tool
     model: ModelInfo
     devices: Devices

@@ -161,21 +161,8 @@ def _decoded(content: str | bytes, kind: type[Record], name: str) -> Record:
     try:
         with _no_garbage_collection():
             record = msgspec.json.decode(content, type=kind)
-    except msgspec.ValidationError as error:
-        _refuse_other_text(content, name)
-        head = _head(content)
-        if (
-            type(head.schema_version) is not int
-            or head.schema_version < 1
-            or not (head.operators if kind is Analysis else head.models)
-        ):  # ``type`` and not ``isinstance``: true is an ``int`` to Python
-            what, hint = _FOREIGN[kind]
-            raise RecordError(f"{name} is no {what}.", hint=hint) from error
-        _refuse_newer(head, kind, name)
-        raise _damaged(name, *described(error)) from error
     except _SYNTAX as error:
-        raise _no_json(name, error) from error
-    _refuse_newer(record, kind, name)
+        raise _refusal(content, kind, name, error) from error
     at = content.translate(_NUMBERS).find(_LONG_NUMBER)
     if at >= 0:
         raise _damaged(name, f"byte {at + 1}", "the number has too many digits")
@@ -185,17 +172,29 @@ def _decoded(content: str | bytes, kind: type[Record], name: str) -> Record:
     return record
 
 
-def _refuse_other_text(content: bytes, name: str) -> None:
-    """Refuse what is no JSON further on than at the value that was met first."""
+def _refusal(content: bytes, kind: type[Analysis | Fleet], name: str, error: Exception) -> RecordError:
+    """Return the error of a text that is no such record: no JSON, another file, a newer schema, damage."""
     try:
+        # All of it: a value of a wrong type may stand before what is no JSON.
         msgspec.json.decode(content, type=msgspec.Raw)
-    except _SYNTAX as error:
-        raise _no_json(name, error) from error
-
-
-def _no_json(name: str, error: Exception) -> RecordError:
-    reason = str(error).removeprefix("JSON is malformed: ")
-    return RecordError(f"{name} is no valid JSON: {reason}.", hint="The file may be cut short.")
+    except _SYNTAX as fault:
+        reason = str(fault).removeprefix("JSON is malformed: ")
+        return RecordError(f"{name} is no valid JSON: {reason}.", hint="The file may be cut short.")
+    head, newest = _head(content), SCHEMA_VERSION if kind is Analysis else FLEET_SCHEMA_VERSION
+    version, made_by = head.schema_version, head.tool.get("version") if isinstance(head.tool, dict) else None
+    # ``type`` and not ``isinstance``: true is an ``int`` to Python.
+    if type(version) is not int or version < 1 or not (head.operators if kind is Analysis else head.models):
+        what, hint = _FOREIGN[kind]
+        return RecordError(f"{name} is no {what}.", hint=hint)
+    if version > newest:
+        newer = f"analyze {made_by} or newer" if isinstance(made_by, str) else "a newer version of analyze"
+        return RecordError(
+            f"{name} has schema {version}; analyze {__version__} reads up to {newest}.",
+            hint=f"Read it with {newer}.",
+        )
+    if isinstance(error, msgspec.ValidationError):
+        return _damaged(name, *described(error))
+    return _damaged(name, "", str(error))
 
 
 def _head(content: bytes) -> _Head:
@@ -203,18 +202,6 @@ def _head(content: bytes) -> _Head:
         return msgspec.json.decode(content, type=_Head)
     except _SYNTAX:
         return _Head()
-
-
-def _refuse_newer(record: Any, kind: type[Analysis | Fleet], name: str) -> None:
-    newest = SCHEMA_VERSION if kind is Analysis else FLEET_SCHEMA_VERSION
-    if record.schema_version > newest:
-        tool = record.tool
-        made_by = tool.get("version") if isinstance(tool, Mapping) else getattr(tool, "version", None)
-        newer = f"analyze {made_by} or newer" if isinstance(made_by, str) else "a newer version of analyze"
-        raise RecordError(
-            f"{name} has schema {record.schema_version}; analyze {__version__} reads up to {newest}.",
-            hint=f"Read it with {newer}.",
-        )
 
 
 @contextmanager

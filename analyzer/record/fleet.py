@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from analyzer.option_table import Pricing
 from analyzer.quantities import Amount, Count, Value
@@ -16,7 +16,7 @@ from analyzer.record.analysis import Tool
 from analyzer.record.ranking import RankedCandidate
 
 # Raised where a key is renamed or removed, or means something else; adding one keeps it.
-FLEET_SCHEMA_VERSION = 1
+FLEET_SCHEMA_VERSION: Final = 1
 
 FleetQuestion = Literal["run", "generate", "capacity"]
 
@@ -275,7 +275,7 @@ class Fleet:
         environment: Where and when; per model how long it took (``seconds``), which were kept from before.
     """
 
-    schema_version: int = FLEET_SCHEMA_VERSION
+    schema_version: Literal[1] = FLEET_SCHEMA_VERSION
     tool: Tool
     models: tuple[FleetModel, ...]
     devices: tuple[FleetDevice, ...]
