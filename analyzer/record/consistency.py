@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import Any
 
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import CapacityResult
@@ -17,8 +18,6 @@ from analyzer.record.outcome import PlanResult
 
 Fault = tuple[str, str]
 """A place (``operators[3].flops``) and what is wrong there."""
-
-Interval = tuple[float | None, float | None, float | None]
 
 # Times are split and added up again in another order.
 _ROUNDING = 1e-6
@@ -121,22 +120,18 @@ def _faults_of_sums(analysis: Analysis) -> Iterator[Fault]:
 
 
 def _faults_of_intervals(analysis: Analysis) -> Iterator[Fault]:
-    rows: list[tuple[str, list[Interval]]] = [
-        (f"{place}[{{}}].latency_s", [(plan.low_s, plan.latency_s, plan.high_s) for plan in plans])
-        for place, plans in _plans(analysis)
-    ]
     ranked = analysis.ranking.candidates if analysis.ranking is not None else ()
-    rows += [
-        ("groups[{}].time_s", [(group.low_s, group.time_s, group.high_s) for group in analysis.groups]),
-        ("costs[{}].latency_s", [(row.low_s, row.latency_s, row.high_s) for row in analysis.costs]),
-        ("ranking.candidates[{}].latency_s", [(one.low_s, one.latency_s, one.high_s) for one in ranked]),
+    rows: list[tuple[str, str, Sequence[Any]]] = [
+        (place, "latency_s", plans) for place, plans in _plans(analysis)
     ]
-    for place, intervals in rows:
-        for position, (low, value, high) in enumerate(intervals):
+    rows += [("costs", "latency_s", analysis.costs), ("ranking.candidates", "latency_s", ranked)]
+    for place, name, estimates in [*rows, ("groups", "time_s", analysis.groups)]:
+        for position, one in enumerate(estimates):
+            low, value, high = one.low_s, getattr(one, name), one.high_s
             if value is None or low is None or high is None:
                 continue
             if not low * (1 - _ROUNDING) <= value <= high * (1 + _ROUNDING):
-                yield place.format(position), "it lies outside its own interval"
+                yield f"{place}[{position}].{name}", "it lies outside its own interval"
 
 
 def _faults_of_capacity(capacity: CapacityResult) -> Iterator[Fault]:
