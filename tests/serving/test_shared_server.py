@@ -11,9 +11,8 @@ from analyzer.arrays import Floats
 from analyzer.serving.shared_server import (
     RunStream,
     load_of,
-    mean_wait_s,
     runs_per_s,
-    wait_percentile_s,
+    wait_s,
     waits_at_most,
 )
 
@@ -60,14 +59,14 @@ def test_a_limit_is_kept_from_the_probability_that_erlang_has_on(load: float, wa
     if above < 1e-3:
         pytest.skip("no limit is about so few requests")
     # Rounded up by a step of 1/512 of the wait, some ten of which make a long wait.
-    assert waits_at_most(streams, wait, above * 1.08)
-    assert not waits_at_most(streams, wait, above * 0.999)
+    assert waits_at_most(streams, above * 1.08, wait)
+    assert not waits_at_most(streams, above * 0.999, wait)
 
 
 @pytest.mark.parametrize("streams", MIXES)
 def test_the_mean_wait_is_that_of_a_simulation(streams: list[RunStream]) -> None:
     waits = simulated_waits(streams, 2_000_000, seed=1)
-    assert mean_wait_s(streams) == pytest.approx(waits.mean(), rel=0.03)
+    assert wait_s(streams, None, longest_s=math.inf) == pytest.approx(waits.mean(), rel=0.03)
 
 
 @pytest.mark.parametrize("streams", MIXES)
@@ -77,11 +76,11 @@ def test_a_percentile_is_never_below_a_simulations_and_little_above(
 ) -> None:
     waits = simulated_waits(streams, 2_000_000, seed=2)
     longest = 2 * float(np.quantile(waits, 1 - tail)) + 1e-3
-    told = wait_percentile_s(streams, tail, longest_s=longest)
+    told = wait_s(streams, tail, longest_s=longest)
     # 5 % for the simulation's own error; the lattice lengthens waits by some steps.
     assert (waits > told).mean() <= tail * 1.05
     assert (waits > told * 0.97 - longest / 512).mean() >= tail * 0.95
-    assert waits_at_most(streams, told * 1.001, tail)
+    assert waits_at_most(streams, tail, told * 1.001)
 
 
 def test_a_further_stream_never_shortens_a_wait() -> None:
@@ -90,23 +89,23 @@ def test_a_further_stream_never_shortens_a_wait() -> None:
         times = rng.uniform(0.001, 0.2, 5)
         streams = [RunStream(runs_per_s=float(0.15 / time), time_s=float(time)) for time in times]
         for count in range(1, 5):
-            few = wait_percentile_s(streams[:count], 0.01, longest_s=3.0)
-            assert few <= wait_percentile_s(streams[: count + 1], 0.01, longest_s=3.0)
+            few = wait_s(streams[:count], 0.01, longest_s=3.0)
+            assert few <= wait_s(streams[: count + 1], 0.01, longest_s=3.0)
 
 
 def test_a_device_that_is_rarely_busy_keeps_the_shortest_limit() -> None:
     # Who comes waits at all with the probability of the load, 0.8 %.
     streams = [RunStream(runs_per_s=1.0, time_s=0.008)]
-    assert waits_at_most(streams, 0.0, 0.01)
-    assert not waits_at_most(streams, 0.0, 0.005)
-    assert wait_percentile_s(streams, 0.01, longest_s=1.0) == 0.0
+    assert waits_at_most(streams, 0.01, 0.0)
+    assert not waits_at_most(streams, 0.005, 0.0)
+    assert wait_s(streams, 0.01, longest_s=1.0) == 0.0
 
 
 def test_more_than_a_device_can_serve_is_never_kept() -> None:
     streams = [RunStream(runs_per_s=10.0, time_s=0.1)]
     assert load_of(streams) == pytest.approx(1.0)
-    assert not waits_at_most(streams, 1e9, 0.5)
-    assert mean_wait_s(streams) == math.inf
+    assert not waits_at_most(streams, 0.5, 1e9)
+    assert wait_s(streams, None, longest_s=math.inf) == math.inf
 
 
 @pytest.mark.parametrize(("rate", "batch", "delay"), [(30.0, 8, 0.1), (200.0, 8, 0.1), (3.0, 4, 0.05)])
