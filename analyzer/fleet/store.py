@@ -26,7 +26,7 @@ from analyzer.loading.dependencies import Dependencies
 from analyzer.record.fleet import FleetModel
 from analyzer.record.formats import find
 from analyzer.record.output_files import Target, check_writable, write_all
-from analyzer.run_folder import FileToBe, remove_dead_files
+from analyzer.run_folder import file_aside
 from analyzer.toml_file import split_entry
 
 NOTES_FOLDER = ".analyze-fleet"
@@ -77,9 +77,8 @@ class Store:
         check_writable([target for task in tasks for target in self._targets(task)], force=self._force)
         try:
             (self.folder / NOTES_FOLDER).mkdir(parents=True, exist_ok=True)
-            remove_dead_files(self.folder / NOTES_FOLDER)
-            with FileToBe(self.folder / NOTES_FOLDER) as file:
-                file.write(b"")
+            with file_aside(self.folder / NOTES_FOLDER, b""):
+                pass
         except OSError as error:
             raise OutputError(
                 f"{self.folder} cannot be written: {error.strerror or error}.", hint="Choose another --output."
@@ -160,9 +159,8 @@ class Store:
 
     def _write_aside(self, path: Path, content: bytes) -> None:
         try:
-            with FileToBe(path.parent) as file:
-                file.write(content)
-                file.move_to(path)
+            with file_aside(path.parent, content) as whole:
+                os.replace(whole, path)
         except OSError as error:
             raise OutputError(
                 f"{path} cannot be written: {error.strerror or error}.",

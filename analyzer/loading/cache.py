@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.loading.dependencies import Dependencies, count_as_read, open_file
-from analyzer.run_folder import FileToBe, is_being_written, remove_dead_files
+from analyzer.run_folder import file_aside
 
 # Raise when the format or the meaning of an entry changes.
 _FORMAT = 4
@@ -149,10 +149,8 @@ def keep(entry_key: str, entry: CacheEntry) -> None:
     # A full disk, or a folder of others, costs the entry alone.
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        remove_dead_files(folder)
-        with FileToBe(folder) as file:
-            file.write(header.encode() + b"\n" + entry.proto)
-            file.move_to(folder / name)
+        with file_aside(folder, header.encode() + b"\n" + entry.proto) as whole:
+            os.replace(whole, folder / name)
         _USED.append(name)
         _make_room(folder)
 
@@ -178,9 +176,8 @@ def unpack_entry(entry_key: str, content: bytes) -> None:
         return
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        with FileToBe(folder) as file:
-            file.write(content)
-            file.move_to(folder / entry_key)
+        with file_aside(folder, content) as whole:
+            os.replace(whole, folder / entry_key)
 
 
 def _digest(facts: Mapping[str, Any], dependencies: Mapping[str, Any], proto: bytes) -> str:
@@ -201,8 +198,7 @@ def _make_room(folder: Path) -> None:
     for path in folder.iterdir():
         # Other runs add and remove entries at the same time.
         with contextlib.suppress(FileNotFoundError):
-            if not is_being_written(path):
-                entries.append((path.stat().st_mtime, path.stat().st_size, path))
+            entries.append((path.stat().st_mtime, path.stat().st_size, path))
     total = 0
     for _, size, path in sorted(entries, reverse=True):
         total += size

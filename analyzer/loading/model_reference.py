@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import io
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -21,6 +22,10 @@ _NAME = r":(?P<name>[A-Za-z_][\w.]*)(?:\((?P<arguments>.*)\))?"
 _NAMED_FILE = re.compile(rf"(?P<file>.+?\.py){_NAME}", re.DOTALL)
 _NAMED_MODULE = re.compile(rf"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*){_NAME}", re.DOTALL)
 _KINDS = "A model is model.py, model.py:Name, package.module:Name, model.onnx, model.pt2 or config.json."
+_UNKNOWN_KIND = ("is of no kind that can be read", _KINDS)
+_CODE = "Name the code that builds the model: model.py, model.py:Net or 'model.py:Net(hidden=512)'."
+# Of a zip file the list of its entries stands at the end: as much of it as names what it holds.
+_ZIP_END_BYTES = 2**20
 # Python's compiler takes memory by the length of what it reads, which may come with a stranger's settings.
 _LONGEST_LITERAL = 10_000
 _DOTS = "`...` stands for a value that you must fill in."
@@ -121,14 +126,43 @@ def parse_reference(text: str) -> Reference:
     if path.is_dir():
         raise _folder(text)
     if path.exists():
-        from analyzer.loading.weight_file import weight_file  # here: no other model needs it
-
-        found = weight_file(path) if path.is_file() else None
-        if found is not None:
-            raise ModelError(f"{text} {found.what}.", hint=found.hint)
-        raise ModelError(f"{text} is of no kind that can be read.", hint=_KINDS)
+        what, hint = _unread_kind(path) if path.is_file() else _UNKNOWN_KIND
+        raise ModelError(f"{text} {what}.", hint=hint)
     _existing(text)
     raise AssertionError("unreachable: a missing file raises")
+
+
+def _unread_kind(path: Path) -> tuple[str, str]:
+    """Return what a file is that is not read, and a hint; by a few of its bytes, none of which is executed."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(512)
+            size = file.seek(0, io.SEEK_END)
+            file.seek(max(0, size - _ZIP_END_BYTES))
+            end = file.read()
+    except OSError:
+        return _UNKNOWN_KIND
+    zipped = start.startswith(b"PK") and b"PK\x05\x06" in end
+    if zipped and (b"archive_format" in end or b"serialized_exported_program.json" in end):
+        return "is a program of torch.export.save under another name", f"Rename it to {path.stem}.pt2."
+    if zipped and b"constants.pkl" in end:
+        return (
+            "is a TorchScript program (torch.jit.save), which is not read",
+            "Name the code of the model, or save it with torch.export.save (.pt2), or write ONNX: "
+            "torch.onnx.export(torch.jit.load(FILE), inputs, 'model.onnx', dynamo=False).",
+        )
+    # A bare pickle, of protocol 2 to 5: torch.save wrote no zip files before 1.6.
+    if (zipped and b"data.pkl" in end) or re.match(rb"\x80[\x02-\x05].", start, re.DOTALL):
+        return (
+            "holds weights or a pickled model; it is not unpickled, as that runs what the file says",
+            f"{_CODE} The weights are not needed.",
+        )
+    if start.startswith(b"version https://git-lfs"):
+        return "is a pointer of Git LFS, not the file itself", "Fetch it: git lfs pull."
+    # Eight bytes of length, then a header of JSON.
+    if start[8:9] == b"{" and int.from_bytes(start[:8], "little") <= size - 8:
+        return "holds weights alone (safetensors)", f"{_CODE} The weights are not needed."
+    return _UNKNOWN_KIND
 
 
 def names_python(text: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from analyzer.errors import OutputError
 from analyzer.record.formats import Format
-from analyzer.run_folder import FileToBe, remove_dead_files, umask
+from analyzer.run_folder import file_aside, umask
 
 STANDARD_OUTPUT = "-"
 
@@ -222,7 +222,7 @@ def write_all(contents: Mapping[Target, str | bytes], *, force: bool = False) ->
         OutputError: One of them cannot be written; none is moved then.
     """
     streams: dict[Path, bytes] = {}
-    files: dict[Path, FileToBe] = {}
+    files: dict[Path, Path] = {}
     at_work: Path | None = None  # an error of a full disk names no file
     try:
         with ExitStack() as stack:
@@ -236,9 +236,7 @@ def write_all(contents: Mapping[Target, str | bytes], *, force: bool = False) ->
                     continue
                 at_work = place = _place_of(report.path, report.format, force=force)
                 place.parent.mkdir(parents=True, exist_ok=True)
-                remove_dead_files(place.parent)
-                files[place] = stack.enter_context(FileToBe(place.parent))
-                files[place].write(content)
+                files[place] = stack.enter_context(file_aside(place.parent, content))
             # What has gone into a pipe cannot be taken back: after all files were made, before any is moved.
             for path, content in streams.items():
                 at_work = path
@@ -246,9 +244,10 @@ def write_all(contents: Mapping[Target, str | bytes], *, force: bool = False) ->
                     stream.write(content)
             # A file that is being written is its owner's alone; a report gets the rights of any other new file.
             mode = 0o666 & ~umask()
-            for place, file in files.items():
+            for place, whole in files.items():
                 at_work = place
-                file.move_to(place, mode=mode)
+                whole.chmod(mode)
+                os.replace(whole, place)
     except (OSError, ValueError) as error:
         raise _cannot_be_written(error, at_work) from error
 

@@ -645,39 +645,6 @@ def test_a_folder_that_is_there_is_written_from_inside_since_it_may_be_a_mount(t
     assert (tmp_path / "link").is_symlink()
 
 
-KILLED = """
-import sys, time
-from pathlib import Path
-from analyzer.pipeline.apply.folder import folder_to_be
-with folder_to_be(Path(sys.argv[1])) as aside:
-    (aside / "weights.bin").write_bytes(bytes(1000))
-    print("ready", flush=True)
-    time.sleep(600)
-"""
-
-
-@pytest.mark.skipif(os.name == "nt", reason="no such signal there")
-@pytest.mark.parametrize("there", [False, True], ids=["a new folder", "a folder that is there"])
-def test_what_a_killed_run_was_writing_goes_with_the_next_and_what_another_writes_stays(
-    model: Path, tmp_path: Path, there: bool
-) -> None:
-    place = tmp_path / "parent" / "out"
-    (place if there else place.parent).mkdir(parents=True)
-    command = [sys.executable, "-c", KILLED, str(place)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as running:
-        assert running.stdout is not None
-        running.stdout.readline()
-        running.kill()
-    left = next(place.parent.rglob("weights.bin")).parent
-    assert left.name.startswith(".onnx-analyzer-")
-    with folder_to_be(place.parent / "other") as aside:
-        applied(model, place, plan="cpu")
-        assert aside.exists()
-    assert not left.exists()
-    assert {path.name for path in place.iterdir()} == FILES
-    assert {path.name for path in place.parent.iterdir()} == {"out", "other"}
-
-
 @pytest.mark.parametrize(
     ("number", "named", "error", "message"),
     [

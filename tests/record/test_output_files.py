@@ -3,16 +3,18 @@
 import errno
 import json
 import os
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from analyzer.cli import run_command_line
 from analyzer.errors import OutputError
+from analyzer.record import output_files
 from analyzer.record.analysis import Analysis
 from analyzer.record.formats import FORMATS, find
 from analyzer.record.output_files import Target, check_writable, is_ours, targets, write_all
-from analyzer.run_folder import FileToBe
+from analyzer.run_folder import file_aside
 
 ALIEN = {
     "html": "<!doctype html>\n<html><head><title>Home</title></head></html>\n",
@@ -59,11 +61,12 @@ def test_several_reports_make_no_folder_that_is_called_like_a_file(
 def test_a_full_disk_is_told_with_the_file_that_found_no_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def write(self: FileToBe, content: bytes) -> None:
+    def aside(folder: Path, content: bytes) -> AbstractContextManager[Path]:
         if b"large" in content:
             raise OSError(errno.ENOSPC, "No space left on device")
+        return file_aside(folder, content)
 
-    monkeypatch.setattr(FileToBe, "write", write)
+    monkeypatch.setattr(output_files, "file_aside", aside)
     texts = {target(tmp_path / "a.json"): "small", target(tmp_path / "b.json"): "large"}
     with pytest.raises(OutputError, match=r"b\.json cannot be written: No space left on device"):
         write_all(texts)

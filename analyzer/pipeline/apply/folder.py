@@ -14,7 +14,7 @@ from typing import Any
 
 from analyzer.errors import ModelError, OutputError
 from analyzer.pipeline.apply.question import ORIGINAL_RECORD, RESULT
-from analyzer.run_folder import folder_aside, is_about_writing, remove_dead_asides, umask
+from analyzer.run_folder import folder_aside, is_about_writing, umask
 
 # Whatever an apply.json names: no other file is ever taken away.
 _OURS = re.compile(rf"{re.escape(ORIGINAL_RECORD)}|weights(-\d+)?\.bin")
@@ -25,7 +25,7 @@ def folder_to_be(place: Path) -> Iterator[Path]:
     """A folder aside; what is in it at the end is the place's, whole, and nothing is where the block fails.
 
     A place that is there keeps its own files but those of the same names, and those that an earlier plan left
-    and this one does not have. What runs that were killed were writing beside it is removed.
+    and this one does not have.
 
     Raises:
         OutputError: It cannot be written.
@@ -34,7 +34,6 @@ def folder_to_be(place: Path) -> Iterator[Path]:
     # A link's or a mount's folder may be of another file system than the one around it, or alone be writable.
     there = place.is_dir()
     around = place if there else place.parent
-    remove_dead_asides(place.parent)
     try:
         around.mkdir(parents=True, exist_ok=True)
         with folder_aside(around) as aside:

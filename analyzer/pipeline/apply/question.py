@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from analyzer.errors import OutputError, UsageError
-from analyzer.run_folder import remove_dead_asides
 from analyzer.text import nearest
 
 PlanName = Literal["cpu", "gpu", "hybrid"]
@@ -142,7 +141,6 @@ def _check_folder(question: ApplyQuestion) -> None:
     folder = question.folder
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{folder} is a file.", hint="--output names a folder.")
-    remove_dead_asides(folder)  # of a run that was killed: nobody's file
     try:
         filled = folder.is_dir() and any(folder.iterdir())
     except OSError as error:
