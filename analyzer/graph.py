@@ -248,8 +248,6 @@ class Node:
         steps: Of a recurrence that reads the lengths of its sequences, the fewest and the most steps that the
             longest of them may have; None where all are whole.
         trips: Of a Loop, how often it runs its body; None where that is not known before the run.
-        text_bytes: Of an operator on texts, the fewest and the most bytes that one of them may have; None where
-            it reads none.
     """
 
     index: int
@@ -268,7 +266,6 @@ class Node:
     phase: str | None = None
     steps: tuple[int, int] | None = None
     trips: Trips | None = None
-    text_bytes: tuple[int, int] | None = None
 
     @property
     def identity(self) -> tuple[str, str]:

@@ -63,6 +63,9 @@ CONTRIB_VIEWS = frozenset({"ExpandDims"})
 SHAPE_READERS = frozenset({"Shape", "Size"})
 """They read no element; on a GPU they run without a kernel."""
 
+ON_TEXTS = frozenset({"RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "Tokenizer"})
+"""Operators that go through the bytes of their texts."""
+
 INTEGER_PRODUCTS = frozenset(
     {
         *("QLinearMatMul", "QLinearConv", "QGemm", "MatMulInteger", "ConvInteger", "MatMulIntegerToFloat"),

@@ -13,7 +13,6 @@ from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading import reader
 from analyzer.loading.input_values.filled_values import with_filled_sizes
 from analyzer.loading.input_values.row_lengths import with_steps
-from analyzer.loading.input_values.text_lengths import with_text_lengths
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.input_spec import InputSpec, parse_input
 from analyzer.loading.state_pairs import corrected
@@ -135,7 +134,6 @@ class Loaded:
             graph = prune(graph) if self._is_pruned else graph
         if self.step is None:
             graph = with_steps(graph, (*self.specs, *map(parse_input, self.guessed)))
-            graph = with_text_lengths(graph, self.specs)
             graph = self._with_sizes(graph)
         carried = self._state_of(graph) if self.step is None else self.step.carried
         return replace(

@@ -191,7 +191,7 @@ def _by_group(
     # A kernel's floor and its gap in a graph vary as little as small kernels do, what the host does more.
     inside = overheads.floor_s + overheads.gap_s if overheads else np.zeros(work.groups)
     narrow: Floats = np.maximum(np.where(work.unknown, _UNKNOWN_WIDTH, LAUNCH_WIDTH), work.spread)
-    high = over(times * work["most"] * spread) + inside * narrow + (launch - inside) * widest
+    high = over(times * spread) + inside * narrow + (launch - inside) * widest
     return GroupTimes(
         time_s=kernel + launch,
         low_s=over(times * work["least"] / spread) + inside / narrow + (launch - inside) / widest,

@@ -70,8 +70,7 @@ class Piece:
         elements: Elements written (or read by a reduction).
         narrow: 1 for a product of floats of 8 bits, and for what makes them of wider ones, else 0.
         unpacked: 1 for a product that unpacks its weights on the way, else 0.
-        least: Share of its work that is surely done: less than 1 where sequences or texts may be shorter.
-        most: Multiple of its work that may be to do: more than 1 where texts may be longer.
+        least: Share of its work that is surely done: less than 1 where sequences may be shorter.
         repeats: How often it is done, one after the other: the trips of a loop.
         spread: Factor by which it may be done more or less often, where data decide that.
         shared_by: Threads of a CPU at most that can share it out; 0: as many as there are.
@@ -108,7 +107,6 @@ class Piece:
     narrow: float = 0.0
     unpacked: float = 0.0
     least: float = 1.0
-    most: float = 1.0
     repeats: float = 1.0
     spread: float = 1.0
     shared_by: float = 0.0

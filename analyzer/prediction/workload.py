@@ -13,7 +13,7 @@ from analyzer.arrays import Bools, Floats, Ints
 from analyzer.costs.cost import ZERO, Cost, Costs
 from analyzer.costs.dimensions import OpenSizeError
 from analyzer.graph import Graph, Node, Tensor
-from analyzer.operators import INTEGER_PRODUCTS, does_no_work
+from analyzer.operators import INTEGER_PRODUCTS, ON_TEXTS, does_no_work
 from analyzer.ort.execution import Group
 from analyzer.ort.launches import BIASED
 from analyzer.prediction import integer_kernels
@@ -482,7 +482,7 @@ def _without(nbytes: int | None, tensors: Sequence[Tensor | None], inner: frozen
 
 def _is_open(node: Node) -> bool:
     """Whether a result's size is not known, and not for want of one (sequences, maps)."""
-    if node.text_bytes is not None and (source := node.input(0)) is not None and source.elements is not None:
+    if node.op_type in ON_TEXTS and (source := node.input(0)) is not None and source.elements is not None:
         return False  # how many tokens a text has decides what is written; its bytes decide the time
     return any(tensor.elements is None and "(" not in tensor.dtype.name for tensor in node.present_outputs)
 

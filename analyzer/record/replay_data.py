@@ -119,7 +119,6 @@ class ReplayData:
         runs: What was measured.
         steps: Fewest and most steps of the longest sequence of a recurrence whose lengths an input holds; the
             most are what its time is predicted by.
-        texts: Bytes of the shortest and of the longest text of an operator that its interval holds.
     """
 
     asked: Asked
@@ -131,4 +130,3 @@ class ReplayData:
     runs: tuple[ReplayRun, ...] = ()
     instances: tuple[Instance, ...] = ()
     steps: Mapping[Count, tuple[Count, Count]] = field(default_factory=dict)
-    texts: Mapping[Count, tuple[Count, Count]] = field(default_factory=dict)

@@ -78,7 +78,6 @@ def make_node(
     new.module, new.module_class, new.source, new.phase = origin
     new.steps = None
     new.trips = trips
-    new.text_bytes = None
     new.__class__ = Node
     return new  # type: ignore[no-any-return]  # a Node since the line above
 

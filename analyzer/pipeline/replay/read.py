@@ -103,7 +103,7 @@ class _GraphBuilder:
         self._opsets = replay.opsets
         self._absent = replay.absent_inputs, replay.absent_outputs
         self._values = {name: small.value for small in replay.values for name in small.tensors}
-        self._steps, self._texts = replay.steps, replay.texts
+        self._steps = replay.steps
         self._tensors: dict[str, Tensor] = {}
 
     def graph(self) -> Graph:
@@ -142,7 +142,6 @@ class _GraphBuilder:
             source=Source(file=source.file, line=source.line, code=source.code) if source else None,
             phase=operator.phase,
             steps=self._steps.get(operator.index),
-            text_bytes=self._texts.get(operator.index),
         )
 
     def _tensor(self, info: TensorInfo, *, stored: bool) -> Tensor:

@@ -47,7 +47,6 @@ def write_replay_data(
         absent_outputs=_holes((node.index, node.outputs) for node in graph.nodes),
         batches=growth_of(by_batch, batch, between=model.between is not None),
         steps={node.index: node.steps for node in graph.nodes if node.steps is not None},
-        texts={node.index: node.text_bytes for node in graph.nodes if node.text_bytes is not None},
     )
 
 

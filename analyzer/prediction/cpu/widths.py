@@ -10,7 +10,6 @@ from analyzer.prediction.cpu.vectors import is_guess
 from analyzer.prediction.features import LOOP, LOOP_WIDTH, SCAN
 from analyzer.prediction.integer_kernels import FAMILIES
 from analyzer.prediction.reference_core import least_width
-from analyzer.prediction.text_pieces import TEXT_WORK
 from analyzer.prediction.work_item import IS_PRODUCT, Kind
 from analyzer.prediction.workload import Workload, whether
 
@@ -19,8 +18,6 @@ _CLASSICAL = frozenset({"Scaler", "Imputer", "Binarizer", "OneHotEncoder", "ZipM
 # 42 quantised and 20 classical models on two threads and on one of an EPYC (tests/benchmarks/deployed.md): 11 %
 # to 14 % off at the median; 117 of 124 within this width of what was measured.
 _LESS_SURE = 1.15
-# Texts of other lengths and letters than those that were timed, besides the spread of those that are not known.
-_TEXTS_LESS_SURE = 1.3
 # One row times packed weights on several threads: in a probe a second thread gained up to 2.0, among a step's
 # other operators 1.2 to 1.7. Six int4 steps on two cores of an EPYC were told at 0.58 to 1.01 of what they took
 # in runs of three days (tests/benchmarks/generation.md).
@@ -51,7 +48,6 @@ def cpu_widths(work: Workload, at: CpuCeilings) -> Floats:
     less_sure = np.array([op in FAMILIES or _is_classical(op) for op in work.ops])[work.op]
     less_sure |= work.kind == Kind.TREE
     known = np.where(less_sure, at.width * _LESS_SURE, at.width)
-    known = np.where(whether(work, TEXT_WORK)[work.op], at.width * _TEXTS_LESS_SURE, known)
     if at.threads > 1:
         packed = np.array([op.startswith("nbits") for op in work.ops])[work.op]
         one_row = packed & (work.kind == Kind.MATMUL) & (work["m"] <= 1.0)
