@@ -194,9 +194,9 @@ OPTIONS: tuple[Option, ...] = (
         name="onnxruntime",
         kind="text",
         metavar="VERSION",
-        help="Release of ONNX Runtime whose kernels place operators, like 1.27. [the newest known]",
+        help="Release of ONNX Runtime whose kernels place operators, like 1.29. [the newest known]",
         commands=("run", "check", "apply", "fleet"),
-        helps={"apply": "Release of ONNX Runtime that the session is for, like 1.27. [the newest known]"},
+        helps={"apply": "Release of ONNX Runtime that the session is for, like 1.29. [the newest known]"},
     ),
     Option(
         name="no-run",

@@ -70,11 +70,6 @@ class Registry:
         """Newest opset of the default domain that this release reads."""
         return int(self.data["newest_opset"])
 
-    @property
-    def layer_assignment(self) -> bool:
-        """Whether a session can be told where annotated nodes go (``session.layer_assignment_settings``)."""
-        return bool(self.data["layer_assignment"])
-
     def refuses_opset(self, opset: int) -> str:
         """Why this release does not load a model of this opset of the default domain; empty where it does."""
         # A release build refuses opsets that ONNX had not released when it was made

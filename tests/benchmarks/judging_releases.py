@@ -2,7 +2,7 @@
 
     python tests/benchmarks/judging_releases.py FOLDER...
 
-Each folder is of ``pip install --no-deps --target FOLDER onnxruntime-gpu==1.27.0``. No GPU is needed, but Linux
+Each folder is of ``pip install --no-deps --target FOLDER onnxruntime-gpu==1.30.0``. No GPU is needed, but Linux
 and gcc. Prints a row for each: cases that it loads, nodes and the share that both place alike, copies of either
 side, and the differences by their kind.
 """

@@ -50,7 +50,7 @@ def test_every_long_option_of_the_contract_may_stand_there(tmp_path: Path) -> No
     state = ["past=present"]
     no-state = false
     opset = 21
-    onnxruntime = "1.27"
+    onnxruntime = "1.29"
     no-run = true
     runs = 20
     time-budget = 2.5

@@ -45,7 +45,7 @@ GIVEN: dict[str, Any] = {
     "cpu": "epyc-9654",
     "precision": "fp16",
     "opset": 18,
-    "onnxruntime": "1.27",
+    "onnxruntime": "1.29",
     "run": False,
     "runs": 3,
     "time_budget": "2s",

@@ -5,13 +5,6 @@ What still differs on ONNX's backend node cases, and why:
 * ``test_affine_grid_2d_align_corners_expanded`` and ``test_affine_grid_3d_align_corners_expanded``: an ``If``
   whose condition is constant. ONNX Runtime puts the branch in the ``If``'s place, with copies inside it; we
   keep the ``If`` and see no copies there.
-
-And with older releases, in the expanded ``Attention`` cases at opsets whose kernels those lack:
-
-* 1.24 and 1.25: copies around a ``Transpose`` that falls to the CPU. ONNX Runtime inserts copies after level 2,
-  whose fusions take such a Transpose into a product on CUDA.
-* 1.24 to 1.26: copies around a few ``Cast``, ``Where`` and ``Identity`` nodes; nobody has looked for the cause.
-* 1.24: parts of a bfloat16 ``Attention``, which the installed ONNX defines with more operators than its own.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Rebuilds the kernel registries that the analyzer carries, from wheels of onnxruntime-gpu.
 
 Run ``python tests/judge/rebuild_registry.py`` for the installed release, or with ``--wheel FOLDER``
-(repeatable) for others, each installed with ``pip install --no-deps --target FOLDER onnxruntime-gpu==1.27.0``;
-releases that are known already stay. It needs Linux and gcc, no GPU. A release before 1.24 does not say where
-its nodes go (``session.record_ep_graph_assignment_info``), and so cannot be read.
+(repeatable) for others, each installed with ``pip install --no-deps --target FOLDER onnxruntime-gpu==1.30.0``;
+the newest four stay. It needs Linux and gcc, no GPU.
 
 Kernels and schemas come from ONNX Runtime's own listing, the memory that a CUDA kernel wants its arguments in
 from graphs in which every argument comes from and goes to a CPU-only operator: no copy means host memory.
@@ -36,6 +35,7 @@ from analyzer.ort.releases_data import OLDER, listing, releases
 
 READER = Path(__file__).with_name("registry_reader.py")
 DATA = Path(__file__).parents[2] / "analyzer" / "ort" / "data"
+KNOWN = 4  # releases, the newest
 DOMAINS = {"": "ai.onnx"}
 OPTION = {"Single": "", "Optional": "?", "Variadic": "*"}
 # A case is probed at each: a kernel may stop at an older one; the CPU-only operator takes tensors from 18 on.
@@ -69,9 +69,7 @@ def read(folder: Path, wheel: Path | None = None) -> dict[str, Any]:
     return listed
 
 
-def compact(
-    listed: dict[str, Any], host: dict[str, Any], newest_opset: int, layer_assignment: bool
-) -> dict[str, Any]:
+def compact(listed: dict[str, Any], host: dict[str, Any], newest_opset: int) -> dict[str, Any]:
     """The registry as the analyzer reads it: every list of types once, every schema once."""
     types: dict[str, int] = {}
     kernels: dict[str, Any] = {}
@@ -99,7 +97,6 @@ def compact(
         "version": listed["version"],
         "source": f"onnxruntime-gpu {listed['version']}: its own listing of kernels and schemas",
         "newest_opset": newest_opset,
-        "layer_assignment": layer_assignment,
         "types": list(types),
         "kernels": {provider: _sorted(domains) for provider, domains in kernels.items()},
         "schemas": schemas,
@@ -184,21 +181,6 @@ def newest_opset(folder: Path, wheel: Path | None = None) -> int:
     raise RuntimeError("ONNX Runtime reads no opset at all")
 
 
-def layer_assignment(folder: Path, wheel: Path | None = None) -> bool:
-    """Whether a session can be told where annotated nodes go (``session.layer_assignment_settings``)."""
-    graph = "g (float[4] x) => (float[4] y) { y = Relu (x) }"
-    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> {graph}')
-    node = model.graph.node[0]
-    node.name = "told"
-    node.metadata_props.add(key="layer_ann", value="to_cpu")
-    config = {"session.layer_assignment_settings": "cpu(=to_cpu)"}
-    with court.Judge(folder, wheel=wheel) as judge:
-        untold, told = judge.rule(model), judge.rule(model, config=config)
-    if untold.assigned != {"told": "cuda"}:
-        raise RuntimeError(f"the CUDA provider does not take a Relu: {untold}")
-    return told.assigned == {"told": "cpu"}
-
-
 def probes() -> Iterator[tuple[onnx.NodeProto, onnx.ModelProto]]:
     """One model per single-node case and opset: every argument passes a CPU-only operator."""
     with warnings.catch_warnings():
@@ -256,14 +238,13 @@ def whole(wheel: Path | None = None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
         judged, listed = Path(one), Path(two)
         host = host_memory(judged, wheel)
-        opset, layers = newest_opset(judged, wheel), layer_assignment(judged, wheel)
-        made = compact(read(listed, wheel), host, opset, layers)
+        made = compact(read(listed, wheel), host, newest_opset(judged, wheel))
     return {**made, "digest": digest(made)}
 
 
 def digest(data: Mapping[str, Any]) -> str:
     """SHA-256 of what a release lists, however the file that holds it is laid out."""
-    listed = {name: data[name] for name in ("version", "newest_opset", "layer_assignment", "host_memory")}
+    listed = {name: data[name] for name in ("version", "newest_opset", "host_memory")}
     rows = {**listed, "schemas": data["schemas"], "kernels": _spelled_out(data)}
     return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
 
@@ -306,7 +287,7 @@ def differences(newest_first: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             kernels[provider] = changes
         rows.append(
             {
-                **{name: older[name] for name in ("version", "source", "newest_opset", "layer_assignment")},
+                **{name: older[name] for name in ("version", "source", "newest_opset")},
                 "kernels": kernels,
                 "schemas": _domain_changes(newer["schemas"], older["schemas"]),
                 "host_memory": _changes(newer["host_memory"], older["host_memory"]),
@@ -330,8 +311,8 @@ def _changes(after: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, A
 
 
 def write(registries: Iterable[Mapping[str, Any]], folder: Path) -> None:
-    """Writes the newest release whole, and the others by their differences."""
-    newest_first = sorted(registries, key=lambda data: _order(data["version"]), reverse=True)
+    """Write the newest release whole, and the three before it by their differences."""
+    newest_first = sorted(registries, key=lambda data: _order(data["version"]), reverse=True)[:KNOWN]
     for old in folder.glob("ort_kernels_*.json"):
         old.unlink()
     names = {

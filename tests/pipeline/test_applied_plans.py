@@ -514,7 +514,7 @@ def test_a_record_whose_model_is_gone_or_changed_or_at_another_opset_is_refused(
     with pytest.raises(UsageError, match="opset 20, not for auto"):
         applied(tmp_path / "net.json", tmp_path / "out", opset="auto")
     with pytest.raises(UsageError, match="--onnxruntime"):
-        applied(tmp_path / "net.json", tmp_path / "out", onnxruntime="1.27")
+        applied(tmp_path / "net.json", tmp_path / "out", onnxruntime="1.29")
     with pytest.raises(UsageError, match="not for 5"):
         applied(tmp_path / "net.json", tmp_path / "out", batch=5)
     changed = network()
@@ -531,7 +531,7 @@ def test_a_record_whose_model_is_gone_or_changed_or_at_another_opset_is_refused(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"onnxruntime": "1.27"}, "--onnxruntime: the record's plan is made already"),
+        ({"onnxruntime": "1.29"}, "--onnxruntime: the record's plan is made already"),
         ({"threads": 1}, "--threads: the record's plan is made already"),
         ({"state": ["x=y"]}, "--state: the record's plan is made already"),
         ({"state": False}, "--no-state: the record's plan is made already"),

@@ -413,7 +413,7 @@ ASKED = (
     "--threads",
     "1",
     "--onnxruntime",
-    "1.27",
+    "1.29",
     "--utilisation",
     "0.5",
     "--runs",
@@ -446,12 +446,12 @@ def test_the_model_behind_the_fixes_of_a_record_is_asked_what_the_record_was(
     asked = [str(model), "--no-run", "--quiet", "--cpu", "epyc-9654", "--gpu", "t4", *ASKED]
     assert run_command_line([*asked, "--precision", "fp16", "--format", "json", "--output", str(record)]) == 0
     done = apply_plan(str(record), output=out, plan="gpu", run=False, **given)
-    assert (done.gpu, done.cpu, done.onnxruntime) == (gpu, cpu, "1.27.0")
+    assert (done.gpu, done.cpu, done.onnxruntime) == (gpu, cpu, "1.29.0")
     for name in ("original.json", "record.json"):
         content = json.loads((out / name).read_text("utf-8"))
         kept = content["kept"]["asked"]
         assert (content["devices"]["gpu"]["slug"], content["devices"]["cpu"]["slug"]) == (gpu, cpu), name
-        assert (kept["threads"], kept["utilisation"], content["onnxruntime"]) == (threads, 0.5, "1.27.0"), name
+        assert (kept["threads"], kept["utilisation"], content["onnxruntime"]) == (threads, 0.5, "1.29.0"), name
     assert json.loads((out / "session.json").read_text("utf-8"))["intra_op_num_threads"] == (threads or 0)
 
 

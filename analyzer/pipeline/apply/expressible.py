@@ -56,12 +56,6 @@ def hybrid_session(question: DecisionInput, level_one: LevelOne) -> ToldSession:
     Raises:
         UsageError: A pin cannot be kept.
     """
-    release = registry(release_of(question))
-    if not release.layer_assignment:
-        raise UsageError(
-            f"ONNX Runtime {release.version} cannot be told where operators go.",
-            hint="Releases from 1.25 on can: name another with --onnxruntime, or apply --plan gpu.",
-        )
     free = plan_all(question)
     bound = constrained(question, level_one)
     plans = plan_all(bound)
