@@ -261,7 +261,7 @@ def registry(release: str | None = None) -> Registry:
     """The registry of a release of ONNX Runtime; of the newest one that is known where none is named.
 
     Args:
-        release: ``1.27.0``, or ``1.27`` for the newest of its patches that is known.
+        release: ``1.29.0``, or ``1.29`` for the newest of its patches that is known.
 
     Raises:
         UsageError: Its registry is not known.
@@ -275,7 +275,7 @@ def _registry(version: str) -> Registry:
 
 
 def find_release(text: str) -> str:
-    """The release that is meant: itself, or the newest known patch of a minor release (``1.27``).
+    """The release that is meant: itself, or the newest known patch of a minor release (``1.29``).
 
     Raises:
         UsageError: Its registry is not known.
@@ -285,7 +285,7 @@ def find_release(text: str) -> str:
     if not meant:
         raise UsageError(
             f"ONNX Runtime {text}: the kernels of this release are not known.",
-            hint=f"Known are {', '.join(known)}; 1.27 alone means its newest patch among them.",
+            hint=f"Known are {', '.join(known)}; {known[0].rpartition('.')[0]} alone means its newest patch.",
         )
     return meant[-1]
 
