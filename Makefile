@@ -38,6 +38,7 @@ lint: install
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python .ci/size.py
 	$(CHECK_SCHEMA).github-workflows .github/workflows/*.yml
 	$(CHECK_SCHEMA).github-actions .github/actions/*/action.yml
 	$(CHECK_SCHEMA).github-issue-config .github/ISSUE_TEMPLATE/config.yml

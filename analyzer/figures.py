@@ -7,12 +7,13 @@ them, and return them as one ``Figure``.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Self, TypeVar
 
 from analyzer.option_table import Pricing
 from analyzer.quantities import Amount, Count
+from analyzer.units import span
 
 Origin = Literal["measured", "predicted", "mixed"]
 _View = TypeVar("_View", bound="Way")
@@ -58,6 +59,10 @@ class Figure:
         """Return the same value with an interval that is so many times as wide on either side."""
         return self if factor == 1 else replace(self, low=self.low / factor, high=self.high * factor)
 
+    def between(self, words: Callable[[float | None], str]) -> str:
+        """Return the interval in words: ``1.2 to 1.5 ms``."""
+        return span(words(self.low), words(self.high))
+
     def keys(self, name: str) -> dict[str, Any]:
         """Return the figure as the record's flat keys: ``latency_s``, ``low_s``, ``high_s`` and ``origin``."""
         unit = name[name.rindex("_") :]
@@ -75,6 +80,25 @@ def total(parts: Iterable[Figure]) -> Figure:
         high=sum(item.high for item in items),
         origin=origin,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """Seconds of a part of a run, with their 90 % interval and origin; None where they are not known."""
+
+    time_s: Amount | None
+    low_s: Amount | None
+    high_s: Amount | None
+    origin: Origin
+
+    @property
+    def time(self) -> Figure | None:
+        """The seconds."""
+        return figure(self, "time_s", "low_s", "high_s", self.origin)
+
+
+NOT_TIMED: dict[str, Any] = {"time_s": None, "low_s": None, "high_s": None, "origin": "predicted"}
+"""The keys of ``Timed`` where nothing is known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,9 +151,9 @@ class Way(Run, Price):
 
     Attributes:
         memory_bytes: That the plan needs on its device.
-        usd_per_million, usd_low_per_million, usd_high_per_million, usd_origin: Of inferences on the machine that
-            runs it for the least, with the 90 % interval and the origin of the time there; all rented hours
-            are paid.
+        usd_per_million, usd_low_per_million, usd_high_per_million, usd_origin: Of inferences on the machine
+            that runs it for the least, with the 90 % interval and the origin of the time there; all rented
+            hours are paid.
     """
 
     memory_bytes: Count | None = None

@@ -104,3 +104,10 @@ def dollars(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return UNKNOWN
     return f"${value:,.0f}" if value >= KILO else f"${digits(value, 3)}"
+
+
+def span(low: str, high: str) -> str:
+    """Return two figures with their units as one range: ``1.2 to 1.5 ms``."""
+    # Once where both have the same unit; dollars carry theirs in front and keep it twice.
+    figure, _, unit = low.partition(" ")
+    return f"{figure} to {high}" if unit and high.endswith(f" {unit}") else f"{low} to {high}"

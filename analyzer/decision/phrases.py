@@ -42,10 +42,3 @@ def timed(estimate: Figure) -> str:
 def interval(middle: float, low: float, high: float) -> str:
     """``3.4x (2.1x to 5.0x)``."""
     return f"{factor(middle)} ({factor(low)} to {factor(high)})"
-
-
-def between(low: float | None, high: float | None) -> str:
-    """``6.1 to 12.7 ms``: two times, the unit once where both have it."""
-    first, last = seconds(low), seconds(high)
-    figure, _, unit = first.partition(" ")
-    return f"{figure} to {last}" if unit and last.endswith(f" {unit}") else f"{first} to {last}"

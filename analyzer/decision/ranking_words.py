@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -9,12 +10,12 @@ from typing import Literal
 from analyzer.decision.contenders import Contender
 from analyzer.decision.decision_input import Objective
 from analyzer.decision.error_components import ratio
-from analyzer.decision.phrases import between, capital, interval, short_name
+from analyzer.decision.phrases import capital, interval, short_name
 from analyzer.record.outcome import CostRow
 from analyzer.record.ranking import RankedCandidate
 from analyzer.record.split_gain import WORTHWHILE
 from analyzer.text import first_few, listed, plural
-from analyzer.units import dollars, factor, rate, seconds, with_prefix
+from analyzer.units import UNKNOWN, dollars, factor, rate, seconds, with_prefix
 
 # Names in a sentence.
 _FEW = 3
@@ -96,8 +97,8 @@ def _winner(ranked: Ranked, best: Contender) -> str:
     took = _took(best) if ranked.objective == "latency" else f"{figure}{_most(ranked, best)} at {_took(best)}"
     if ranked.slo_s is None:
         return f"Run it on {ranked.at(best)}: {took}."
-    sure = about.high_s is not None and about.high_s <= ranked.slo_s
-    doubt = "" if sure else f", though the end of its interval, {seconds(about.high_s)}, does not"
+    high = about.latency.high if about.latency else math.inf
+    doubt = "" if high <= ranked.slo_s else f", though the end of its interval, {seconds(high)}, does not"
     return f"{capital(ranked.at(best))} keeps {seconds(ranked.slo_s)}: {took}{doubt}."
 
 
@@ -131,7 +132,8 @@ def _figure(one: Contender, objective: Objective) -> str:
 
 def _took(one: Contender) -> str:
     about = one.candidate
-    return f"{seconds(about.latency_s)} ({about.origin}, {between(about.low_s, about.high_s)})"
+    interval = about.latency.between(seconds) if about.latency else UNKNOWN
+    return f"{seconds(about.latency_s)} ({about.origin}, {interval})"
 
 
 def _dearer(ranked: Ranked) -> str:

@@ -87,8 +87,9 @@ def corrected(cell: FleetCell, bias: DeviceBias) -> FleetCell:
     Times, and the dollars and joules that follow from them, are multiplied by the ratio; their interval is
     that of c and o together. Whether a limit is kept then is for the caller to say.
     """
+    time = cell.latency
     served = cell.count is not None  # its latency is a queue's, which does not go with the time of a run
-    if cell.origin != "predicted" or cell.device != bias.device or not cell.latency_s or served:
+    if cell.origin != "predicted" or cell.device != bias.device or not time or not time.value or served:
         return cell
     common = math.log(bias.high / bias.low) / (2 * _TO_90)
     own = max(_deviation(cell) ** 2 * (1 - _COMMON), bias.spread**2)
@@ -97,17 +98,17 @@ def corrected(cell: FleetCell, bias: DeviceBias) -> FleetCell:
     low, high = ratio / reach, ratio * reach
     if bias.models < ENOUGH:
         # The middle stays: two models may err alike by chance.
-        low = min(low, (cell.low_s or cell.latency_s) / cell.latency_s)
-        high = max(high, (cell.high_s or cell.latency_s) / cell.latency_s)
+        low = min(low, (time.low or time.value) / time.value)
+        high = max(high, time.high / time.value)
         ratio = 1.0
     note = f"times by {digits(bias.ratio)}, as {plural(bias.models, 'measured model')} took on it"
     if bias.models < ENOUGH:
         note = f"interval widened by {plural(bias.models, 'measured model')} on it"
     return replace(
         cell,
-        latency_s=cell.latency_s * ratio,
-        low_s=cell.latency_s * low,
-        high_s=cell.latency_s * high,
+        **replace(time, value=time.value * ratio, low=time.value * low, high=time.value * high).keys(
+            "latency_s"
+        ),
         ttft_s=_times(cell.ttft_s, ratio),
         tpot_s=_times(cell.tpot_s, ratio),
         tokens_per_s=_times(cell.tokens_per_s, 1 / ratio),
@@ -125,6 +126,5 @@ def _times(value: float | None, ratio: float) -> float | None:
 
 def _deviation(cell: FleetCell) -> float:
     """Standard deviation of the logarithm that a cell's 90 % interval has."""
-    if not cell.low_s or not cell.high_s or cell.high_s <= cell.low_s:
-        return 0.0
-    return math.log(cell.high_s / cell.low_s) / (2 * _TO_90)
+    time = cell.latency
+    return math.log(time.high / time.low) / (2 * _TO_90) if time and time.low else 0.0

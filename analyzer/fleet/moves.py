@@ -132,17 +132,17 @@ def _one_for_one(model: FleetModel, today: Instance, offers: Sequence[Instance])
         found = _cheapest_instance(model, cell, offers)
         if found is None:
             continue
-        assert cell.latency_s is not None
+        assert cell.latency is not None
         name, usd_per_hour = found
-        slow_s = cell.high_s or cell.latency_s
+        slow_s = cell.latency.high
         if cell.meets is not None:
             certain = limit_s is not None and slow_s <= limit_s
         else:
             assert now is not None
-            assert now.latency_s is not None
-            if cell.latency_s > now.latency_s:
+            assert now.latency is not None
+            if cell.latency.value > now.latency.value:
                 continue
-            certain = slow_s <= (now.low_s or now.latency_s) or cell == now
+            certain = slow_s <= (now.latency.low or now.latency.value) or cell == now
         usd = usd_per_hour * model.today.count * HOURS_PER_MONTH
         if best is None or (usd, not certain) < (best.usd_per_month, not best.certain):
             best = _Place(

@@ -76,8 +76,8 @@ def demand_of(
         cell = model.cells[index]
         if not usable(cell):
             continue
-        time_s = cell.high_s if slow and cell.high_s else cell.latency_s
-        assert time_s is not None
+        assert cell.latency is not None
+        time_s = cell.latency.high if slow else cell.latency.value
         modes.append(
             ServiceMode(
                 device=device_key(cell),

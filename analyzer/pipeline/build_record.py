@@ -15,6 +15,7 @@ from analyzer.costs.cost import Cost
 from analyzer.costs.parameters import parameter_bytes, parameters
 from analyzer.decision import Decision, DecisionInput
 from analyzer.decision.decision_input import Side
+from analyzer.figures import NOT_TIMED
 from analyzer.graph import Graph, Node, Tensor
 from analyzer.loading.loaded import Loaded
 from analyzer.ort.execution import Group, NodePlacement
@@ -205,7 +206,7 @@ def _operator(
         intensity=cost.intensity,
         basis=cost.basis,
         note=cost.note,
-        cpu=_cpu_time(cpu),
+        cpu=CpuTime(**_seconds(cpu), bound=cpu.bound if cpu else None),
         gpu=_gpu_time(gpu, placed, node, release) if placed else None,
         verdict=verdict,
         placement=side,
@@ -219,25 +220,14 @@ def source_line(node: Node) -> Where | None:
     return Where(file=source.file, line=source.line, code=source.code) if source else None
 
 
-def _cpu_time(estimate: Estimate | None) -> CpuTime:
+def _seconds(estimate: Estimate | None) -> dict[str, Any]:
     # None of an operator that is folded before the run, and of one whose group the profile did not show.
-    if estimate is None:
-        return CpuTime(time_s=None, low_s=None, high_s=None, origin="predicted", bound=None)
-    return CpuTime(
-        time_s=estimate.value,
-        low_s=estimate.low,
-        high_s=estimate.high,
-        origin=estimate.origin,
-        bound=estimate.bound,
-    )
+    return NOT_TIMED if estimate is None else estimate.keys("time_s")
 
 
 def _gpu_time(estimate: Estimate | None, placed: NodePlacement, node: Node, release: str) -> GpuTime:
     return GpuTime(
-        time_s=estimate.value if estimate else None,
-        low_s=estimate.low if estimate else None,
-        high_s=estimate.high if estimate else None,
-        origin=estimate.origin if estimate else "predicted",
+        **_seconds(estimate),
         bound=estimate.bound if estimate else None,
         supported=placed.supported,
         placed_on=placed.provider,
@@ -266,10 +256,7 @@ def _group(group: Group, estimate: Estimate | None) -> GroupResult:
         op_type=group.op_type,
         members=group.members,
         provider=group.provider,
-        time_s=estimate.value if estimate else None,
-        low_s=estimate.low if estimate else None,
-        high_s=estimate.high if estimate else None,
-        origin=estimate.origin if estimate else "predicted",
+        **_seconds(estimate),
     )
 
 

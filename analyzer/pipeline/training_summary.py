@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from analyzer import prediction
@@ -250,7 +250,7 @@ def _scaling(
     if peer is None or plan is None or backward is None:
         return None
     # The assumptions make it a prediction, measured step or not.
-    one = Figure(value=plan.latency_s, low=plan.low_s, high=plan.high_s, origin="predicted")
+    one = replace(plan.latency, origin="predicted")
     rows = scaled(one, backward, memory.gradients, peer)
     return Scaling(
         rows=tuple(

@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final, Literal
 
 from analyzer.devices.device import Device
+from analyzer.figures import Timed
 from analyzer.quantities import Amount, Count, Positive, Value
 from analyzer.record.capacity import CapacityResult
 from analyzer.record.formats import NOTEBOOK, find_charts
@@ -180,13 +181,9 @@ class Where:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CpuTime:
-    """One operator's time on the CPU, with a 90 % interval. ``time_s`` is None where not known."""
+class CpuTime(Timed):
+    """One operator's time on the CPU."""
 
-    time_s: Amount | None
-    low_s: Amount | None
-    high_s: Amount | None
-    origin: Literal["measured", "predicted", "mixed"]
     bound: Literal["compute", "memory", "overhead"] | None
 
 
@@ -208,7 +205,7 @@ class GpuOverhead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuTime:
+class GpuTime(CpuTime):
     """One operator's time on the GPU, and where ONNX Runtime's CUDA session puts it.
 
     ``why`` is one of ``ort.execution.NodePlacement``'s slugs, ``detail`` its sentence. ``kernel_opset`` is
@@ -216,11 +213,6 @@ class GpuTime:
     ``overhead`` is part of ``time_s``, None where that was measured or is the CPU's.
     """
 
-    time_s: Amount | None
-    low_s: Amount | None
-    high_s: Amount | None
-    origin: Literal["measured", "predicted", "mixed"]
-    bound: Literal["compute", "memory", "overhead"] | None
     supported: bool
     placed_on: Literal["cuda", "cpu"]
     why: str

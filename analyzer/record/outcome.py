@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from analyzer.figures import Run, Way
+from analyzer.figures import Figure, Run, Way
 from analyzer.quantities import Amount, Count, Positive
 
 
@@ -40,6 +40,11 @@ class InferencePlan(Way):
     low_s: Amount = field()
     high_s: Amount = field()
     throughput_per_s: Amount = field()
+
+    @property
+    def latency(self) -> Figure:
+        """The latency in seconds."""
+        return Figure(value=self.latency_s, low=self.low_s, high=self.high_s, origin=self.origin)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from analyzer.devices.instances import Instance
+from analyzer.figures import Figure, Timed
 from analyzer.option_table import Pricing
 from analyzer.quantities import Amount, Count, Positive
 
@@ -34,7 +35,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupResult:
+class GroupResult(Timed):
     """What a session really executes."""
 
     session: Literal["cpu", "cuda"]
@@ -42,10 +43,6 @@ class GroupResult:
     op_type: str
     members: tuple[Count, ...]
     provider: Literal["cpu", "cuda"]
-    time_s: Amount | None
-    low_s: Amount | None
-    high_s: Amount | None
-    origin: Literal["measured", "predicted", "mixed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +59,11 @@ class ReplayRun:
     high_s: Amount
     groups: tuple[GroupResult, ...] = ()
     busy: bool = False
+
+    @property
+    def latency(self) -> Figure:
+        """The seconds of the whole run."""
+        return Figure(value=self.latency_s, low=self.low_s, high=self.high_s, origin="measured")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

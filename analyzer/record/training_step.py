@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from analyzer.figures import Figure
 from analyzer.quantities import Amount, Count, Positive
 from analyzer.record.outcome import InferencePlan
 
@@ -63,26 +64,34 @@ class StepCost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PrecisionRow:
-    """The GPU's step in one precision, predicted; ``mixed`` is autocast with the optimizer in fp32."""
+class PredictedStep:
+    """Seconds of a step, predicted."""
 
-    precision: str
     step_s: Amount
     low_s: Amount
     high_s: Amount
 
+    @property
+    def step(self) -> Figure:
+        """The seconds."""
+        return Figure(value=self.step_s, low=self.low_s, high=self.high_s)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingRow:
+class PrecisionRow(PredictedStep):
+    """The GPU's step in one precision, predicted; ``mixed`` is autocast with the optimizer in fp32."""
+
+    precision: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingRow(PredictedStep):
     """Data-parallel training on several GPUs, predicted: each has the batch, an all-reduce sums the gradients.
 
     The interval is that of the step's own time, with all to none of the communication hidden.
     """
 
     gpus: Count
-    step_s: Amount
-    low_s: Amount
-    high_s: Amount
     communication_s: Amount
     exposed_s: Amount
     examples_per_s: Amount

@@ -6,9 +6,8 @@ from analyzer.record.capacity import CapacityOption, CapacityResult, InstanceLoa
 from analyzer.report import price_words
 from analyzer.report.answer import AnswerFigure
 from analyzer.report.generation_words import rate
-from analyzer.report.summary.figure_words import span
 from analyzer.text import plural
-from analyzer.units import HOURS_PER_MONTH, UNKNOWN, count, digits, dollars, factor, seconds, share
+from analyzer.units import HOURS_PER_MONTH, UNKNOWN, count, digits, dollars, factor, seconds, share, span
 
 # What stands before the verdict of such a record, which is about one run of the model.
 RUN = "One batch"

@@ -9,7 +9,7 @@ from typing import Literal
 from analyzer.checks.device_answers import DeviceAnswer, device_answers
 from analyzer.record.analysis import Analysis, PlanResult
 from analyzer.record.ranking import RankedCandidate
-from analyzer.report.summary.figure_words import VERDICT_WORDS, marked, per_second, span
+from analyzer.report.summary.figure_words import VERDICT_WORDS, marked, per_second
 from analyzer.units import UNKNOWN, dollars, seconds
 
 TITLE = "Every GPU that was asked about"
@@ -204,7 +204,7 @@ def _of_plan(name: str, answer: DeviceAnswer, plan: PlanResult, verdict: str, li
         verdict=verdict,
         runs=runs,
         latency=seconds(plan.latency_s),
-        interval=span(seconds(plan.low_s), seconds(plan.high_s)),
+        interval=plan.latency.between(seconds),
         throughput=per_second(plan.throughput_per_s),
         origin=plan.origin,
         dollars=dollars(plan.usd_per_million),

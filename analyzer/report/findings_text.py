@@ -163,7 +163,7 @@ def _plans(analysis: Analysis) -> list[str]:
     lines = ["| plan | latency | 90 % interval | copies | origin |", "|---|---|---|---|---|"]
     for plan in analysis.plans:
         lines.append(
-            f"| {plan.name} | {seconds(plan.latency_s)} | {seconds(plan.low_s)} to {seconds(plan.high_s)} "
+            f"| {plan.name} | {seconds(plan.latency_s)} | {seconds(plan.latency.low)} to {seconds(plan.latency.high)} "
             f"| {plan.transfers.count} ({byte_count(plan.transfers.bytes)}) | {plan.origin} |"
         )
     return [*lines, ""]

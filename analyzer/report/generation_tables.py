@@ -11,8 +11,8 @@ from analyzer.record.generation import GenerationOption, GenerationResult, Phase
 from analyzer.report import price_words
 from analyzer.report.answer import OptionTable, first_rows, narrowed
 from analyzer.report.generation_words import limited, on, rate
-from analyzer.report.summary.figure_words import PLAN_TITLES, VERDICT_WORDS, marked, sign, span
-from analyzer.units import UNKNOWN, byte_count, count, dollars, factor, seconds
+from analyzer.report.summary.figure_words import PLAN_TITLES, VERDICT_WORDS, marked, sign
+from analyzer.units import UNKNOWN, byte_count, count, dollars, factor, seconds, span
 
 # Of the devices, on a terminal; a page and Markdown have all.
 MOST_DEVICES = 8

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from analyzer.record.analysis import Analysis
 from analyzer.record.generation import GenerationMemory, GenerationOption, GenerationResult
 from analyzer.report.answer import AnswerFigure
-from analyzer.report.summary.figure_words import joules, span
-from analyzer.units import UNKNOWN, byte_count, count, digits, dollars, seconds, share
+from analyzer.report.summary.figure_words import joules
+from analyzer.units import UNKNOWN, byte_count, count, digits, dollars, seconds, share, span
 
 # From here on a rate is read in whole tokens, with separators.
 _WHOLE = 1000.0

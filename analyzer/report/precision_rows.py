@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from analyzer.record.analysis import Analysis, PrecisionResult
-from analyzer.report.summary.figure_words import marked, span
-from analyzer.units import byte_count, dollars, factor, seconds
+from analyzer.report.summary.figure_words import marked
+from analyzer.units import byte_count, dollars, factor, seconds, span
 
 TITLE = "The same weights in other precisions"
 LEAD = (
@@ -79,7 +79,8 @@ def cells(row: PrecisionView) -> tuple[str, ...]:
 
 
 def _row(result: PrecisionResult, rows_of_precision: int) -> PrecisionView:
-    runs = result.latency_s is not None
+    time = result.latency
+    runs = time is not None
     gains = result.speedup is not None
     return PrecisionView(
         precision=result.precision,
@@ -89,7 +90,7 @@ def _row(result: PrecisionResult, rows_of_precision: int) -> PrecisionView:
         runs=runs,
         slower=result.speedup is not None and result.speedup < 1,
         latency=seconds(result.latency_s) if runs else _CANNOT,
-        interval=span(seconds(result.low_s), seconds(result.high_s)) if runs else "",
+        interval=time.between(seconds) if time else "",
         origin=result.origin if runs else "",
         gain=factor(result.speedup) if gains else "",
         gain_interval=span(factor(result.speedup_low), factor(result.speedup_high)) if gains else "",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from analyzer.record.analysis import Analysis, PlanResult
 from analyzer.record.outcome import InferencePlan
 from analyzer.record.training_step import PhaseTotals, StepCost, TrainingResult
-from analyzer.report.summary.figure_words import PLAN_TITLES, marked, sign, span
+from analyzer.report.summary.figure_words import PLAN_TITLES, marked, sign
 from analyzer.report.summary.plan_cards import priced_on
 from analyzer.units import byte_count, count, digits, dollars, factor, flop_count, seconds, share
 
@@ -101,9 +101,7 @@ def _against_inference(analysis: Analysis, step: TrainingResult) -> StepTable:
 
 def _latency(plan: PlanResult | InferencePlan) -> tuple[str, str]:
     room = "" if plan.fits else " (does not fit)"
-    return f"{seconds(plan.latency_s)} {sign(plan.origin)}{room}".rstrip(), span(
-        seconds(plan.low_s), seconds(plan.high_s)
-    )
+    return f"{seconds(plan.latency_s)} {sign(plan.origin)}{room}".rstrip(), plan.latency.between(seconds)
 
 
 def _ratio(step: PlanResult, inference: InferencePlan) -> str:
@@ -161,10 +159,7 @@ def _long(value: float | None) -> str:
 
 
 def _precisions(step: TrainingResult) -> StepTable:
-    rows = [
-        (row.precision, seconds(row.step_s), span(seconds(row.low_s), seconds(row.high_s)))
-        for row in step.precisions
-    ]
+    rows = [(row.precision, seconds(row.step_s), row.step.between(seconds)) for row in step.precisions]
     return StepTable(
         title="Precision on the GPU",
         head=("Precision", "Step", "90 % interval"),
@@ -182,7 +177,7 @@ def _scaling(step: TrainingResult) -> StepTable:
         (
             str(row.gpus),
             seconds(row.step_s),
-            span(seconds(row.low_s), seconds(row.high_s)),
+            row.step.between(seconds),
             seconds(row.communication_s),
             digits(row.examples_per_s),
             share(row.efficiency),

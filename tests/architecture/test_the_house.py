@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
-from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 
 import analyzer
@@ -17,30 +16,24 @@ BY_STRING = {"__init__.py", "cli/__init__.py", "record/formats.py"}
 BY_USERS_NAME = {"loading/python/user_module.py"}
 
 
-def _declared(tree: ast.Module) -> Iterator[str]:
-    """Names of the types that a module declares: classes, and aliases such as ``Shape = tuple[int, ...]``."""
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef):
-            yield node.name
-        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            name = node.targets[0].id.lstrip("_")
-            if name[:1].isupper() and not name.isupper():
-                yield name
+# Types that share more field names than this are one concept, which a base class holds once.
+_MOST_SHARED = 5
 
 
-def test_a_type_name_is_declared_once() -> None:
-    homes = defaultdict(list)
-    for path, tree in MODULES.items():
-        for name in _declared(tree):
-            homes[name].append(path)
-    assert {name: found for name, found in homes.items() if len(found) > 1} == {}
-
-
-def test_no_folder_holds_more_modules_than_can_be_looked_over() -> None:
-    counts: dict[str, int] = defaultdict(int)
-    for path in MODULES:
-        counts[str(Path(path).parent)] += 1
-    assert {folder: count for folder, count in counts.items() if count > 26} == {}
+def test_no_two_types_of_the_record_are_one_concept() -> None:
+    fields = {
+        node.name: {item.target.id for item in node.body if isinstance(item, ast.AnnAssign)}
+        for path, tree in MODULES.items()
+        if path.startswith(("record/", "figures", "devices/"))
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
+    }
+    alike = {
+        (one, other): sorted(fields[one] & fields[other])
+        for one, other in combinations(fields, 2)
+        if len(fields[one] & fields[other]) > _MOST_SHARED
+    }
+    assert alike == {}
 
 
 def test_our_own_modules_are_imported_by_string_in_three_places_only() -> None:

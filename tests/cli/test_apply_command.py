@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 
 from analyzer.cli import apply as apply_command
 from analyzer.cli import run_command_line
+from analyzer.figures import Figure
 from analyzer.pipeline.apply.result import Applied, Verified
 
 
@@ -77,9 +78,7 @@ def test_status_1_says_that_something_is_not_as_planned(
         nodes={"relu": "CPU"},
         copies=0,
         annotated=0,
-        latency_s=1.0,
-        low_s=0.5,
-        high_s=2.0,
+        latency=Figure(value=1.0, low=0.5, high=2.0),
         onnxruntime="1.31.1",
         verified=wrong,
     )

@@ -27,6 +27,7 @@ from analyzer.errors import (
     RecordError,
     UsageError,
 )
+from analyzer.figures import Figure
 from analyzer.loading import reading_process, runnable_files
 from analyzer.loading.runnable_files import write_file
 from analyzer.measurement.applied_session import SessionSide, verify
@@ -574,15 +575,21 @@ def test_the_fastest_opset_is_chosen_and_what_another_loses_is_told(tmp_path: Pa
     assert done.opset < 22
     assert dict(costs[22].without_kernel) == {"MaxPool": 1}
     assert costs[22].copies == 2
-    assert (costs[22].latency_s or 0) > (costs[20].latency_s or 0)
+    assert costs[22].latency.value > costs[20].latency.value
     assert "MaxPool" in costs[22].why
     assert onnx.load(tmp_path / "out" / "model.onnx").opset_import[0].version == done.opset
 
 
+def exactly(seconds: float) -> Figure:
+    return Figure(value=seconds, low=seconds, high=seconds)
+
+
 def test_of_equally_fast_opsets_the_usual_one_is_chosen() -> None:
-    costs = [OpsetCost(opset=opset, latency_s=seconds) for opset, seconds in ((18, 2.0), (19, 1.0), (20, 1.0))]
+    costs = [
+        OpsetCost(opset=opset, latency=exactly(seconds)) for opset, seconds in ((18, 2.0), (19, 1.0), (20, 1.0))
+    ]
     assert fastest(costs) == costs[2]
-    assert fastest([*costs, OpsetCost(opset=21, latency_s=0.5)]).opset == 21
+    assert fastest([*costs, OpsetCost(opset=21, latency=exactly(0.5))]).opset == 21
     assert fastest([OpsetCost(opset=18, why="no")]) is None
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from analyzer.errors import AnalyzerError
+from analyzer.figures import Figure
 from analyzer.loading.loaded import DEFAULT_OPSET
 from analyzer.ort.kernels import registry
 from analyzer.pipeline.apply.question import PlanName
@@ -25,7 +26,7 @@ class OpsetCost:
 
     Attributes:
         opset: It.
-        latency_s, low_s, high_s: Of the plan, with its 90 % interval; None where it cannot be had.
+        latency: Of the plan in seconds; None where it cannot be had.
         plan: Whose latency it is.
         without_kernel: Operators of the CUDA session that run on the CPU for want of a kernel, by type.
         copies, copies_s: Of that session, inside the graph.
@@ -33,9 +34,7 @@ class OpsetCost:
     """
 
     opset: int
-    latency_s: float | None = None
-    low_s: float | None = None
-    high_s: float | None = None
+    latency: Figure | None = None
     plan: PlanName | None = None
     without_kernel: tuple[tuple[str, int], ...] = ()
     copies: int = 0
@@ -46,9 +45,7 @@ class OpsetCost:
         """Plain values."""
         return {
             "opset": self.opset,
-            "latency_s": self.latency_s,
-            "low_s": self.low_s,
-            "high_s": self.high_s,
+            **(self.latency.keys("latency_s") if self.latency else {"latency_s": None}),
             "plan": self.plan,
             "without_kernel": dict(self.without_kernel),
             "copies": self.copies,
@@ -72,11 +69,15 @@ def costs_by_opset(
 
 def fastest(costs: Sequence[OpsetCost]) -> OpsetCost | None:
     """The opset of least latency; of equals the usual one, else the oldest."""
-    had = [cost for cost in costs if cost.latency_s is not None]
+    had = [cost for cost in costs if cost.latency is not None]
     # Predictions repeat to the last digit: what differs by less is another order of the same sum.
     return min(
         had,
-        key=lambda cost: (round(cost.latency_s or 0.0, 12), cost.opset != DEFAULT_OPSET, cost.opset),
+        key=lambda cost: (
+            round(cost.latency.value if cost.latency else 0.0, 12),
+            cost.opset != DEFAULT_OPSET,
+            cost.opset,
+        ),
         default=None,
     )
 
@@ -97,9 +98,7 @@ def _cost(opset: int, analyse: Callable[[int], Analysis], plan_of: Callable[[Ana
     )
     return OpsetCost(
         opset=opset,
-        latency_s=plan.latency_s,
-        low_s=plan.low_s,
-        high_s=plan.high_s,
+        latency=plan.latency,
         plan=name,
         without_kernel=tuple(sorted(without.items())),
         copies=len(inside),

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from analyzer.figures import Figure
 from analyzer.ort.releases import ReleasePlacement
 from analyzer.pipeline.apply.opsets import OpsetCost
 from analyzer.pipeline.apply.question import PlanName
@@ -67,7 +68,7 @@ class Applied:
         nodes: ``CUDA`` or ``CPU`` by node name, as the session's assignment record names them.
         copies: Memcpy nodes of the optimised graph.
         annotated: How many nodes carry the annotation.
-        latency_s, low_s, high_s: Of the plan, host to host, with its 90 % interval.
+        latency: Of the plan in seconds, host to host.
         verified: What was checked.
         onnxruntime: The release whose rules placed it.
         state: Output by the input whose next value it is, where both have one shape.
@@ -94,9 +95,7 @@ class Applied:
     nodes: Mapping[str, str]
     copies: int
     annotated: int
-    latency_s: float
-    low_s: float
-    high_s: float
+    latency: Figure
     onnxruntime: str
     verified: Verified = Verified()
     state: Mapping[str, str] = field(default_factory=dict)
@@ -121,9 +120,7 @@ class Applied:
             "cpu": self.cpu,
             "gpu": self.gpu,
             "onnxruntime": self.onnxruntime,
-            "latency_s": self.latency_s,
-            "low_s": self.low_s,
-            "high_s": self.high_s,
+            **self.latency.keys("latency_s"),
             "measured_s": self.measured_s,
             "verified": {
                 "placement": verified.placement,

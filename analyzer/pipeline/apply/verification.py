@@ -213,9 +213,8 @@ def _time(
         reasons["time"] = f"It was not timed: {found['trouble']}."
         return None, None
     median = float(found["median_s"])
-    inside = result.low_s <= median <= result.high_s
+    low, high = result.latency.low, result.latency.high
+    inside = low <= median <= high
     if not inside:
-        reasons["time"] = (
-            f"{seconds(median)} where {seconds(result.low_s)} to {seconds(result.high_s)} were predicted"
-        )
+        reasons["time"] = f"{seconds(median)} where {seconds(low)} to {seconds(high)} were predicted"
     return median, inside

@@ -28,7 +28,7 @@ def summary(applied: Applied) -> Iterator[str]:
     for fix in applied.fixes:
         yield from _fix(fix)
     yield (
-        f"Latency {seconds(applied.latency_s)} ({seconds(applied.low_s)} to {seconds(applied.high_s)}), "
+        f"Latency {seconds(applied.latency.value)} ({seconds(applied.latency.low)} to {seconds(applied.latency.high)}), "
         f"predicted for {applied.where}."
     )
     verified = applied.verified
@@ -42,7 +42,7 @@ def summary(applied: Applied) -> Iterator[str]:
         yield f"{name}: {_WORDS[value]}{'. ' if detail else ''}{detail}"
     for cost in sorted(applied.opsets, key=lambda cost: cost.opset):
         chosen = " (chosen)" if cost is applied.opsets[0] else ""
-        figure = "not to be had" if cost.latency_s is None else seconds(cost.latency_s)
+        figure = "not to be had" if cost.latency is None else seconds(cost.latency.value)
         yield f"opset {cost.opset}{chosen}: {figure}{'. ' if cost.why else ''}{cost.why}"
     yield from _releases(applied)
     for note in applied.notes:

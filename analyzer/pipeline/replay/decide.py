@@ -30,7 +30,7 @@ from analyzer.pipeline.replay.read import batch_models_of, prepared_of, replay_d
 from analyzer.pipeline.replay.write import replay_of_question, write_replay_data
 from analyzer.pipeline.target_devices import named_gpus
 from analyzer.precision import INTEGER_FORMS
-from analyzer.prediction.estimate import Estimate
+from analyzer.prediction.estimate import limited
 from analyzer.record import from_json, to_json
 from analyzer.record.analysis import Analysis
 from analyzer.record.replay_data import ReplayRun
@@ -267,7 +267,6 @@ def _measured(
 
 
 def _with_run(measured: Measured, run: ReplayRun) -> Measured:
-    latency = Estimate(value=run.latency_s, low=run.low_s, high=run.high_s, origin="measured")
     groups = tuple(
         Group(
             session=run.session,
@@ -278,12 +277,7 @@ def _with_run(measured: Measured, run: ReplayRun) -> Measured:
         )
         for group in run.groups
     )
-    times = tuple(
-        None
-        if group.time_s is None or group.low_s is None or group.high_s is None
-        else Estimate(value=group.time_s, low=group.low_s, high=group.high_s, origin=group.origin)
-        for group in run.groups
-    )
+    times = tuple(None if (time := group.time) is None else limited(time, None) for group in run.groups)
     if run.session == "cpu":
-        return replace(measured, cpu_latency=latency, cpu_groups=groups, cpu_times=times, busy=run.busy)
-    return replace(measured, cuda_latency=latency, cuda_groups=groups, cuda_times=times)
+        return replace(measured, cpu_latency=run.latency, cpu_groups=groups, cpu_times=times, busy=run.busy)
+    return replace(measured, cuda_latency=run.latency, cuda_groups=groups, cuda_times=times)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from analyzer.figures import Figure
+from analyzer.figures import NOT_TIMED, Figure
 from analyzer.graph import Graph, Tensor
 from analyzer.ort.execution import Group, Session
 from analyzer.pipeline.batches import BatchModels
@@ -91,10 +91,7 @@ def _run(
                 op_type=group.op_type,
                 members=group.members,
                 provider=group.provider,
-                time_s=time.value if time else None,
-                low_s=time.low if time else None,
-                high_s=time.high if time else None,
-                origin=time.origin if time else "measured",
+                **({**NOT_TIMED, "origin": "measured"} if time is None else time.keys("time_s")),
             )
             for group, time in zip(groups, times, strict=True)
         ),

@@ -23,7 +23,7 @@ from analyzer.report.compare.plain_text import figure_text
 from analyzer.report.html import environment
 from analyzer.report.summary import figure_words
 from analyzer.text import plural
-from analyzer.units import UNKNOWN, factor, seconds, share
+from analyzer.units import UNKNOWN, factor, seconds, share, span
 
 # Rows of each list of operators; the JSON holds all.
 MOST = 100
@@ -255,9 +255,7 @@ def _cell(figure: ComparedFigure, at: int, value: float | None) -> Cell:
 def _interval(figure: ComparedFigure, at: int) -> str:
     if not figure.low or figure.low[at] is None or figure.high[at] is None:
         return ""
-    return figure_words.span(
-        figure_text(figure.low[at], figure.unit), figure_text(figure.high[at], figure.unit)
-    )
+    return span(figure_text(figure.low[at], figure.unit), figure_text(figure.high[at], figure.unit))
 
 
 def _at(values: Sequence[str], place: int) -> str:

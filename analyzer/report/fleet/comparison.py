@@ -171,6 +171,7 @@ def _differ(old: FleetCell, new: FleetCell, *, exact: bool) -> bool:
     assert new.latency_s
     if exact and old.origin == new.origin == "predicted":
         return abs(new.latency_s - old.latency_s) > CHANGED * old.latency_s
-    if None in (old.low_s, old.high_s, new.low_s, new.high_s):
+    before, after = old.latency, new.latency
+    if not (before and after and before.low < before.high and after.low < after.high):
         return abs(new.latency_s - old.latency_s) > CHANGED * old.latency_s
-    return (new.low_s or 0.0) > (old.high_s or 0.0) or (new.high_s or 0.0) < (old.low_s or 0.0)
+    return after.low > before.high or after.high < before.low

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from analyzer.record.fleet import Fleet, FleetModel
 from analyzer.report.answer import OptionTable
 from analyzer.report.fleet import words
-from analyzer.report.summary.figure_words import span
 from analyzer.text import plural
-from analyzer.units import UNKNOWN, byte_count, digits, dollars, seconds, share
+from analyzer.units import UNKNOWN, byte_count, digits, dollars, seconds, share, span
 
 CERTAIN = {True: "yes", False: "no: within the 90 % interval"}
 

@@ -8,7 +8,6 @@ from urllib.parse import quote
 from analyzer.record.fleet import Fleet, FleetCell, FleetDevice, FleetModel
 from analyzer.report import price_words
 from analyzer.report.generation_words import short
-from analyzer.report.summary.figure_words import span
 from analyzer.text import listed, plural
 from analyzer.units import UNKNOWN, digits, dollars, seconds, with_prefix
 
@@ -129,9 +128,7 @@ def percentile(model: FleetModel) -> str:
 
 def interval(cell: FleetCell) -> str:
     """The 90 % interval of the latency; empty where not known."""
-    if cell.low_s is None or cell.high_s is None:
-        return ""
-    return span(seconds(cell.low_s), seconds(cell.high_s))
+    return "" if cell.latency is None or cell.low_s is None else cell.latency.between(seconds)
 
 
 def plan(cell: FleetCell) -> str:

@@ -10,7 +10,7 @@ from analyzer.record.batch_axis import has_batch
 from analyzer.record.ranking import RankedCandidate, RankingResult
 from analyzer.report.answer import OptionTable
 from analyzer.report.ranking.words import leads
-from analyzer.report.summary.figure_words import PLAN_TITLES, joules, marked, per_second, span
+from analyzer.report.summary.figure_words import PLAN_TITLES, joules, marked, per_second
 from analyzer.text import listed, plural
 from analyzer.units import UNKNOWN, byte_count, count, dollars, seconds
 
@@ -228,11 +228,8 @@ def _instance(one: RankedCandidate) -> str:
 
 
 def _interval(one: RankedCandidate) -> str:
-    if one.low_s is None or one.high_s is None:
-        return UNKNOWN
-    return span(seconds(one.low_s), seconds(one.high_s))
+    return UNKNOWN if one.latency is None else one.latency.between(seconds)
 
 
 def _dollar_interval(one: RankedCandidate) -> str:
-    low, high = one.usd_low_per_million, one.usd_high_per_million
-    return UNKNOWN if low is None or high is None else span(dollars(low), dollars(high))
+    return UNKNOWN if one.dollars is None else one.dollars.between(dollars)

@@ -8,8 +8,8 @@ from analyzer.record.analysis import Analysis
 from analyzer.record.batch_axis import at_batch
 from analyzer.record.ranking import RankedCandidate, RankingResult
 from analyzer.report.summary import verdict_words
-from analyzer.report.summary.figure_words import VERDICT_WORDS, joules, per_second, span
-from analyzer.units import dollars, seconds
+from analyzer.report.summary.figure_words import VERDICT_WORDS, joules, per_second
+from analyzer.units import UNKNOWN, dollars, seconds
 
 # What a machine is that comes first, and by what.
 _FIRST = {
@@ -146,7 +146,7 @@ def _of_all_machines(ranking: RankingResult) -> str:
     if ranking.best is None or ranking.candidates[ranking.best].named:
         return ""
     best, objective = ranking.candidates[ranking.best], ranking.objective
-    interval = span(seconds(best.low_s), seconds(best.high_s))
+    interval = best.latency.between(seconds) if best.latency else UNKNOWN
     took = f"{seconds(best.latency_s)} ({best.origin}, {interval})"
     figures = {
         "latency": took,

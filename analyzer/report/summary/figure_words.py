@@ -78,10 +78,3 @@ def per_second(value: float | None) -> str:
 def joules(value: float | None) -> str:
     """Energy: ``0.131 J``, ``75.3 mJ``."""
     return with_prefix(value, "J")
-
-
-def span(low: str, high: str) -> str:
-    """Two figures with their units as one range: ``1.2 to 1.5 ms``."""
-    # Once where both have the same unit; dollars carry theirs in front and keep it twice.
-    figure, _, unit = low.partition(" ")
-    return f"{figure} to {high}" if unit and high.endswith(f" {unit}") else f"{low} to {high}"

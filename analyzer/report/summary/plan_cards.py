@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from analyzer.record.analysis import Analysis, PlanResult
 from analyzer.record.split_gain import WORTHWHILE, better_session, split_gain
-from analyzer.report.summary.figure_words import PLAN_TITLES, SPLIT, joules, per_second, span
+from analyzer.report.summary.figure_words import PLAN_TITLES, SPLIT, joules, per_second
 from analyzer.text import listed, plural
-from analyzer.units import byte_count, dollars, seconds, share
+from analyzer.units import byte_count, dollars, seconds, share, span
 
 _NO_MACHINE_CODE = "It cannot run: ONNX Runtime's release wheel has no machine code for this GPU."
 
@@ -130,7 +130,7 @@ def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
         # With no plan that fits, the verdict still names the better one: no card is marked then.
         chosen=analysis.verdict.device == plan.name and plan.fits,
         latency=seconds(plan.latency_s),
-        interval=span(seconds(plan.low_s), seconds(plan.high_s)),
+        interval=plan.latency.between(seconds),
         throughput=per_second(plan.throughput_per_s),
         memory=byte_count(plan.memory_bytes),
         fits=plan.fits,

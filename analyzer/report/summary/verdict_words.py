@@ -23,7 +23,7 @@ def measure_again(analysis: Analysis) -> str:
     if not busy or not low or not high:
         return ""
     # Which device it is may be clear all the same; a time that may be a third of what is said is not.
-    if any(plan.low_s and (plan.high_s or 0.0) > _STILL_A_TIME * plan.low_s for plan in _timed(analysis)):
+    if any(0 < plan.latency.low * _STILL_A_TIME < plan.latency.high for plan in _timed(analysis)):
         return _MEASURE_AGAIN
     # What is clear in spite of them is.
     if low > 1 or high < 1:
