@@ -59,6 +59,10 @@ class Figure:
         """Return the same value with an interval that is so many times as wide on either side."""
         return self if factor == 1 else replace(self, low=self.low / factor, high=self.high * factor)
 
+    def keeps(self, limit: float | None) -> bool:
+        """Tell whether the value is within a limit; True where there is none."""
+        return limit is None or self.value <= limit
+
     def between(self, words: Callable[[float | None], str]) -> str:
         """Return the interval in words: ``1.2 to 1.5 ms``."""
         return span(words(self.low), words(self.high))

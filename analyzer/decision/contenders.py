@@ -218,7 +218,7 @@ def other_precisions(
             batch=question.batch,
             asked=False,
             runs=runs,
-            meets=row.keeps(question.slo_s),
+            meets=row.keeps(question.limit_s),
             reason=f"{_ANOTHER_MODEL}: {row.reason}" if runs else row.reason if row.fits else "does not fit",
         )
         # What has no room is rented nowhere.
@@ -233,7 +233,7 @@ def _figures(
     told = replace(
         candidate,
         fits=plan.fits,
-        meets=None if question.slo_s is None else latency.value <= question.slo_s,
+        meets=None if question.limit_s is None else latency.keeps(question.limit_s),
         **latency.keys("latency_s"),
         throughput_per_s=throughput(question, plan),
         memory_bytes=plan.memory_bytes,
@@ -259,9 +259,7 @@ def _of_device(slug: str, components: ErrorComponents) -> ErrorComponents:
 
 
 def _missed(question: DecisionInput, latency: Figure) -> str:
-    if question.slo_s is None or latency.value <= question.slo_s:
-        return ""
-    return f"misses the limit of {seconds(question.slo_s)}"
+    return "" if latency.keeps(question.limit_s) else f"misses the limit of {seconds(question.limit_s)}"
 
 
 def _why_not(question: DecisionInput, plan: Plan, choice: Choice) -> str:

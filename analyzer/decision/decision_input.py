@@ -76,7 +76,7 @@ class DecisionInput:
         batch: Inferences per run; None counts as 1.
         precision: Of the weights and activations on either device.
         objective: What to make least (or most).
-        slo_s: The longest latency that is acceptable, None for no limit.
+        limit_s: The longest latency that is acceptable, None for no limit.
         pins: Operators bound to a device in the best plan; the last that fits an operator wins.
         instances: What can be rented.
         utilisation: Share of the rented time in which inferences run, over 0 and up to 1.
@@ -119,7 +119,7 @@ class DecisionInput:
     batch: int | None = None
     precision: str = "fp32"
     objective: Objective = "latency"
-    slo_s: float | None = None
+    limit_s: float | None = None
     pins: tuple[Pin, ...] = ()
     instances: tuple[Instance, ...] = ()
     utilisation: float = 1.0

@@ -35,7 +35,7 @@ def rank(question: DecisionInput, rows: Iterable[CostRow]) -> tuple[CostRow, ...
     """
     rows = tuple(rows)
     # A missed limit is not made good by a low price.
-    if question.slo_s is not None and rows and not any(row.meets_slo for row in rows):
+    if question.limit_s is not None and rows and not any(row.meets_slo for row in rows):
         return tuple(sorted(rows, key=lambda row: (row.latency_s or 0.0, *_price_key(row))))
     return tuple(sorted(rows, key=lambda row: (row.meets_slo is False, *_price_key(row))))
 
@@ -94,7 +94,7 @@ def _row(question: DecisionInput, plan: Plan, instance: Instance, run: _Run) -> 
         price_date=instance.price_date,
         throughput_per_s=throughput,
         usd_per_million=usd,
-        meets_slo=None if question.slo_s is None else latency.value <= question.slo_s,
+        meets_slo=None if question.limit_s is None else latency.keeps(question.limit_s),
         **latency.keys("latency_s"),
         # What is paid are hours: dollars go with the time.
         usd_low_per_million=usd * latency.low / latency.value,

@@ -19,7 +19,7 @@ def ranking(
     others: Sequence[RankedCandidate] = (),
     *,
     objective: Objective,
-    slo_s: float | None,
+    limit_s: float | None,
     batch: int | None = None,
 ) -> RankingResult:
     """Ranks everything that was asked about.
@@ -33,7 +33,7 @@ def ranking(
         contenders: Devices at batches, and instances with a CPU at each of them.
         others: What is another model, listed behind them.
         objective: What to make least (or most).
-        slo_s: The longest latency that is acceptable, None for no limit.
+        limit_s: The longest latency that is acceptable, None for no limit.
         batch: At which latencies are compared: the report's. Where nothing runs in time there, at the first of
             the others at which something does.
     """
@@ -45,7 +45,7 @@ def ranking(
     able = [one for one in kept if _is_able(one)]
     at_batch = _compared(able, decides, batch)
     leader = _winner(at_batch, decides)
-    first = None if leader is None else _worth_its_dollars(leader, at_batch, decides, slo_s)
+    first = None if leader is None else _worth_its_dollars(leader, at_batch, decides, limit_s)
     late = [one for one in kept if _is_late(one)]
     nearest = None if able else _winner(late, "latency")
     compared = {id(one) for one in at_batch}
@@ -66,13 +66,13 @@ def ranking(
         other_models=tuple(other_models),
         objective=decides,
         wished=objective,
-        slo_s=slo_s,
+        limit_s=limit_s,
     )
     places = {id(one): at for at, one in enumerate(order)}
     winners = {name: _winner(_compared(able, name, batch), name) for name in OBJECTIVES}
     return RankingResult(
         objective=decides,
-        slo_s=slo_s,
+        slo_s=limit_s,
         candidates=(*(one.candidate for one in order), *other_models),
         best=None if first is None else places[id(first)],
         nearest=None if nearest is None else places[id(nearest)],
@@ -174,7 +174,7 @@ def _as_good(
 
 
 def _worth_its_dollars(
-    leader: Contender, able: Sequence[Contender], objective: Objective, slo_s: float | None
+    leader: Contender, able: Sequence[Contender], objective: Objective, limit_s: float | None
 ) -> Contender:
     """The leader, or the cheapest of what is as good where it is sure to be cheaper and to keep the limit."""
     if objective == "cost":
@@ -184,14 +184,14 @@ def _worth_its_dollars(
         for one in _as_good(leader, leader, able, objective)
         if (saved := gain(one, leader, "cost")) is not None
         and saved[1] > 1
-        and (_keeps(one, slo_s) or not _keeps(leader, slo_s))
+        and (_keeps(one, limit_s) or not _keeps(leader, limit_s))
     ]
     return min(cheaper, key=lambda one: _key(one, "cost"), default=leader)
 
 
-def _keeps(one: Contender, slo_s: float | None) -> bool:
+def _keeps(one: Contender, limit_s: float | None) -> bool:
     latency = one.candidate.latency
-    return slo_s is None or (latency is not None and latency.high <= slo_s)
+    return limit_s is None or (latency is not None and latency.high <= limit_s)
 
 
 def _instances(contenders: Sequence[Contender]) -> Iterator[CostRow]:

@@ -37,7 +37,7 @@ class Ranked:
         as_good: As good as the best within the intervals.
         other_models: The same weights in precisions that were not asked for, the quickest first.
         objective, wished: What decided, and what was to decide.
-        slo_s: The limit.
+        limit_s: The limit.
     """
 
     contenders: tuple[Contender, ...]
@@ -50,7 +50,7 @@ class Ranked:
     other_models: tuple[RankedCandidate, ...]
     objective: Objective
     wished: Objective
-    slo_s: float | None
+    limit_s: float | None
 
     @property
     def batches(self) -> tuple[int, ...]:
@@ -95,11 +95,11 @@ def _winner(ranked: Ranked, best: Contender) -> str:
     if ranked.objective == "cost" and about.named:
         figure += f" on {about.provider} {about.instance}"
     took = _took(best) if ranked.objective == "latency" else f"{figure}{_most(ranked, best)} at {_took(best)}"
-    if ranked.slo_s is None:
+    if ranked.limit_s is None:
         return f"Run it on {ranked.at(best)}: {took}."
     high = about.latency.high if about.latency else math.inf
-    doubt = "" if high <= ranked.slo_s else f", though the end of its interval, {seconds(high)}, does not"
-    return f"{capital(ranked.at(best))} keeps {seconds(ranked.slo_s)}: {took}{doubt}."
+    doubt = "" if high <= ranked.limit_s else f", though the end of its interval, {seconds(high)}, does not"
+    return f"{capital(ranked.at(best))} keeps {seconds(ranked.limit_s)}: {took}{doubt}."
 
 
 def _most(ranked: Ranked, best: Contender) -> str:
@@ -196,7 +196,7 @@ def _next(ranked: Ranked, best: Contender) -> str:
 
 
 def _nobody_else(ranked: Ranked, best: Contender) -> str:
-    if ranked.slo_s is None or all(one is best for one in ranked.contenders):
+    if ranked.limit_s is None or all(one is best for one in ranked.contenders):
         return ""
     if any(one is not best and one.candidate.meets and one.candidate.runs for one in ranked.contenders):
         return ""
@@ -206,8 +206,8 @@ def _nobody_else(ranked: Ranked, best: Contender) -> str:
 def _nearest(ranked: Ranked, one: Contender) -> str:
     few = sum(1 for _ in ranked.contenders) == 1
     if few:
-        return f"{capital(ranked.at(one))} misses {seconds(ranked.slo_s)}: {_took(one)}."
-    none = f"None of {_scope(ranked)} keeps {seconds(ranked.slo_s)}"
+        return f"{capital(ranked.at(one))} misses {seconds(ranked.limit_s)}: {_took(one)}."
+    none = f"None of {_scope(ranked)} keeps {seconds(ranked.limit_s)}"
     return f"{none}; {ranked.at(one)} comes nearest with {_took(one)}."
 
 
@@ -266,7 +266,7 @@ def _in_other_precision(ranked: Ranked) -> str:
     one = next(kept, None)
     if one is None:
         return ""
-    what = "run" if ranked.slo_s is None else f"keep {seconds(ranked.slo_s)}"
+    what = "run" if ranked.limit_s is None else f"keep {seconds(ranked.limit_s)}"
     return (
         f"In {one.precision}, another model whose accuracy must be checked, the {short_name(one.name)} would "
         f"{what}: {seconds(one.latency_s)}."

@@ -136,10 +136,10 @@ def _gain_over_rival(question: DecisionInput, choice: Choice) -> str:
     """By how much, and against what; or why nothing else could be chosen."""
     names = {"cpu": cpu_name(question), "gpu": gpu_name(question), "hybrid": "the best split"}
     took = timed(choice.plan.latency)
-    if choice.misses_slo and question.slo_s is not None:
+    if choice.misses_slo and question.limit_s is not None:
         # Of these two alone: other GPUs, batches and instances are the ranking's.
         return (
-            f"{took} misses the limit of {seconds(question.slo_s)}, and of the plans for {names['cpu']} and "
+            f"{took} misses the limit of {seconds(question.limit_s)}, and of the plans for {names['cpu']} and "
             f"{names['gpu']} none comes nearer"
         )
     if choice.rival is None or choice.advantage is None:
@@ -173,7 +173,7 @@ def _why_no_rival(question: DecisionInput, choice: Choice) -> str:
         return f"ONNX Runtime has no kernel for {listed(question.cpu_lacks)} on {cpu_name(question)}"
     if "pins" in ineligible.values():
         return "the pins leave no other choice"
-    limit = seconds(question.slo_s)
+    limit = seconds(question.limit_s)
     if device_used(choice.plan) == "hybrid":
         return f"neither alone keeps the limit of {limit}"
     other = gpu_name(question) if device_used(choice.plan) == "cpu" else cpu_name(question)

@@ -52,7 +52,7 @@ def verdict(question: DecisionInput, plans: Plans, choice: Choice, swept: Sweep 
         ranges=swept.ranges if swept else (),
         saturation_batch=swept.saturation_batch if swept else None,
         largest_batch=swept.largest_batch if swept else None,
-        slo_s=question.slo_s,
+        slo_s=question.limit_s,
     )
 
 
@@ -67,7 +67,7 @@ def _would_change(question: DecisionInput, plans: Plans, choice: Choice, swept: 
     """Sentences that name what would turn the verdict."""
     if plans.gpu is None or question.gpu is None or question.fails:
         return
-    if choice.misses_slo and question.slo_s is not None:
+    if choice.misses_slo and question.limit_s is not None:
         nearest = seconds(choice.plan.latency.value)
         names = {"cpu": cpu_name(question), "gpu": gpu_name(question)}
         device = names.get(device_used(choice.plan), f"{names['gpu']} with {names['cpu']}")

@@ -120,7 +120,7 @@ def decide_on(
             contenders,
             others,
             objective=decision_input.objective,
-            slo_s=decision_input.slo_s,
+            limit_s=decision_input.limit_s,
             batch=decision_input.batch,
         ),
     )

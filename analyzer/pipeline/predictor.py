@@ -158,7 +158,7 @@ class Predictor:
             batch=batch,
             precision=precision,
             objective=options.objective,
-            slo_s=options.slo_s,
+            limit_s=options.slo_s,
             pins=self.pins,
             instances=self.instances,
             utilisation=options.utilisation,

@@ -162,8 +162,9 @@ def render_markdown(analysis: Analysis, *, fail_on: str = "error") -> str:
 def _plans(analysis: Analysis) -> list[str]:
     lines = ["| plan | latency | 90 % interval | copies | origin |", "|---|---|---|---|---|"]
     for plan in analysis.plans:
+        took = plan.latency
         lines.append(
-            f"| {plan.name} | {seconds(plan.latency_s)} | {seconds(plan.latency.low)} to {seconds(plan.latency.high)} "
+            f"| {plan.name} | {seconds(took.value)} | {seconds(took.low)} to {seconds(took.high)} "
             f"| {plan.transfers.count} ({byte_count(plan.transfers.bytes)}) | {plan.origin} |"
         )
     return [*lines, ""]

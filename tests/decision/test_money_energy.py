@@ -214,8 +214,8 @@ def test_without_a_price_latency_decides_and_says_so(build: Callable[..., Any], 
 
 def test_the_slo_is_told_for_each_instance(build: Callable[..., Any], op: type[Any]) -> None:
     assert {row.meets_slo for row in decide(fast(build, op, instances=(GPU_1,))).costs} == {None}
-    assert {row.meets_slo for row in decide(fast(build, op, instances=(GPU_1,), slo_s=2e-3)).costs} == {True}
-    assert {row.meets_slo for row in decide(fast(build, op, instances=(GPU_1,), slo_s=5e-4)).costs} == {False}
+    assert {row.meets_slo for row in decide(fast(build, op, instances=(GPU_1,), limit_s=2e-3)).costs} == {True}
+    assert {row.meets_slo for row in decide(fast(build, op, instances=(GPU_1,), limit_s=5e-4)).costs} == {False}
 
 
 def test_where_no_instance_meets_the_slo_the_nearest_leads(build: Callable[..., Any], op: type[Any]) -> None:
@@ -226,10 +226,10 @@ def test_where_no_instance_meets_the_slo_the_nearest_leads(build: Callable[..., 
         return Figure(value=seconds, low=seconds, high=seconds, origin="predicted")
 
     question = build(
-        op(reads=("in",), cpu=1e-2, gpu=1.0), instances=(cheap, quick), cpu_on=predicted, slo_s=1e-3
+        op(reads=("in",), cpu=1e-2, gpu=1.0), instances=(cheap, quick), cpu_on=predicted, limit_s=1e-3
     )
     assert [row.instance for row in decide(question).costs] == ["quick", "cheap"]
-    relaxed = replace(question, slo_s=1.0)
+    relaxed = replace(question, limit_s=1.0)
     assert [row.instance for row in decide(relaxed).costs] == ["cheap", "quick"]
 
 

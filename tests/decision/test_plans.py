@@ -11,9 +11,9 @@ from analyzer.decision.decision_input import Decision, DecisionInput
 from analyzer.decision.error_components import of_measured_run, ratio, summed
 from analyzer.decision.placement_problem import placement_problem, resized, same_units
 from analyzer.decision.plans import plan_all
-from analyzer.figures import Figure
 from analyzer.graph import DTYPES, Graph, Node, Tensor
 from analyzer.ort.execution import Copy, Group, NodePlacement, Placement
+from analyzer.prediction.estimate import Estimate
 from analyzer.record.outcome import PlanResult
 
 COPY_S = 10e-6 + 1e6 / 10e9  # a megabyte at 10 GB/s and the fixed 10 us: 110 us
@@ -108,7 +108,7 @@ def test_a_plan_of_measured_and_predicted_parts_is_mixed(
 
 def test_a_run_measured_as_a_whole_is_the_plans_latency(build: Callable[..., Any], op: type[Any]) -> None:
     """Groups say 3 ms, the clock says 2 ms: in the best plan a group counts two thirds of what it says."""
-    whole = Figure(value=2e-3, low=1.9e-3, high=2.2e-3, origin="measured")
+    whole = Estimate(value=2e-3, low=1.9e-3, high=2.2e-3, origin="measured")
     ops = (op(reads=("in",), cpu=1.5e-3, gpu=1e-2), op(reads=(0,), cpu=1.5e-3, gpu=1e-5))
     plans = named(decide(build(*ops, cpu_latency=whole)))
     assert (plans["cpu"].latency_s, plans["cpu"].low_s, plans["cpu"].high_s) == (2e-3, 1.9e-3, 2.2e-3)
@@ -116,7 +116,7 @@ def test_a_run_measured_as_a_whole_is_the_plans_latency(build: Callable[..., Any
 
 
 def test_a_measured_cuda_run_is_the_gpu_plans_latency(build: Callable[..., Any], op: type[Any]) -> None:
-    whole = Figure(value=7e-4, low=6e-4, high=9e-4, origin="measured")
+    whole = Estimate(value=7e-4, low=6e-4, high=9e-4, origin="measured")
     plan = named(decide(build(op(reads=("in",), cpu=1e-2, gpu=1e-4), cuda_latency=whole)))["gpu"]
     assert (plan.latency_s, plan.origin) == (pytest.approx(7e-4), "measured")
     assert (plan.low_s, plan.high_s) == (pytest.approx(6e-4), pytest.approx(9e-4))
@@ -235,7 +235,7 @@ def shape_question(build: Callable[..., Any], op: type[Any], *, copied: bool) ->
         )
 
     def time(seconds: Any) -> Any:
-        return Figure(value=seconds, low=seconds, high=seconds, origin="predicted")
+        return Estimate(value=seconds, low=seconds, high=seconds, origin="predicted")
 
     return replace(
         base,
@@ -327,7 +327,7 @@ def test_what_a_measured_run_shares_with_the_gpu_plan_cancels_whatever_the_opera
     build: Callable[..., Any], op: type[Any]
 ) -> None:
     """Without a CUDA kernel either session runs the same operators: 2 ms against 2 ms and one copy each way."""
-    whole = Figure(value=2e-3, low=1.9e-3, high=3e-3, origin="measured")
+    whole = Estimate(value=2e-3, low=1.9e-3, high=3e-3, origin="measured")
     ops = (op(reads=("in",), cpu=2e-3, gpu=2e-3, able=False),)
     plans = plan_all(build(*ops, spread=2.6, cpu_latency=whole))
     assert plans.gpu is not None
@@ -339,7 +339,7 @@ def test_what_a_measured_run_shares_with_the_gpu_plan_cancels_whatever_the_opera
 
 def test_how_a_measured_run_divides_is_in_doubt_as_far_as_another_part_could_have_taken_the_rest() -> None:
     """1 ms of 2 ms that may be 2 ms: two parts of three are 4/3 ms; and if it is half of that, 2/3 ms."""
-    whole = Figure(value=2e-3, low=2e-3, high=2e-3, origin="measured")
-    part = Figure(value=1e-3, low=0.5e-3, high=2e-3, origin="predicted")
+    whole = Estimate(value=2e-3, low=2e-3, high=2e-3, origin="measured")
+    part = Estimate(value=1e-3, low=0.5e-3, high=2e-3, origin="predicted")
     found = summed(of_measured_run("cpu", [part], whole))
     assert (found.low, found.value, found.high) == pytest.approx((2e-3 / 3, 1e-3, 4e-3 / 3))

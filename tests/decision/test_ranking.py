@@ -62,7 +62,7 @@ def ranked(*questions: DecisionInput, others: tuple[RankedCandidate, ...] = ()) 
     found = [one for at_batch in cpus.values() for one in at_batch]
     found += [gpu_contender(each, plan_all(each), "tf32", cpus[each.batch][0]) for each in questions]
     first = questions[0]
-    return ranking(found, others, objective=first.objective, slo_s=first.slo_s, batch=first.batch)
+    return ranking(found, others, objective=first.objective, limit_s=first.limit_s, batch=first.batch)
 
 
 def best(result: RankingResult) -> RankedCandidate:
@@ -73,7 +73,7 @@ def best(result: RankingResult) -> RankedCandidate:
 def test_the_device_that_keeps_a_limit_is_found_wherever_it_stands(ask: Ask) -> None:
     """The first GPU misses 50 ms, the third takes 16.5 ms."""
     times = {"T4": 73e-3, "L4": 37.1e-3, "A100": 16.5e-3}
-    result = ranked(*(ask(name, time, batch=32, slo_s=50e-3) for name, time in times.items()))
+    result = ranked(*(ask(name, time, batch=32, limit_s=50e-3) for name, time in times.items()))
     assert best(result).device == "a100"
     assert result.sentence.startswith("The A100 keeps 50.0 ms: 16.5 ms (predicted, ")
     assert result.notes == ("Next is the L4 with 37.1 ms.",)
@@ -82,15 +82,15 @@ def test_the_device_that_keeps_a_limit_is_found_wherever_it_stands(ask: Ask) -> 
 
 
 def test_the_verdict_on_one_gpu_says_nothing_about_the_others(ask: Ask) -> None:
-    verdict = decide(ask("T4", 73e-3, slo_s=50e-3)).verdict
+    verdict = decide(ask("T4", 73e-3, limit_s=50e-3)).verdict
     assert "of the plans for this CPU and the T4 none comes nearer" in verdict.sentence
-    alone = decide(ask("L4", 37e-3, slo_s=50e-3)).verdict
+    alone = decide(ask("L4", 37e-3, limit_s=50e-3)).verdict
     assert alone.sentence.endswith("and this CPU misses the limit of 50.0 ms.")
 
 
 def test_where_nothing_keeps_the_limit_nothing_is_best_and_the_nearest_is_named(ask: Ask) -> None:
     times = {"T4": 73e-3, "L4": 37.1e-3, "A100": 16.5e-3}
-    result = ranked(*(ask(name, time, slo_s=5e-3) for name, time in times.items()))
+    result = ranked(*(ask(name, time, limit_s=5e-3) for name, time in times.items()))
     assert (result.best, result.nearest) == (None, 0)
     assert result.candidates[0].device == "a100"
     assert result.sentence.startswith(
@@ -100,7 +100,7 @@ def test_where_nothing_keeps_the_limit_nothing_is_best_and_the_nearest_is_named(
 
 
 def test_a_limit_that_only_the_middle_keeps_is_said_to_be_doubtful(ask: Ask) -> None:
-    result = ranked(ask("L4", 40e-3, spread=1.5, slo_s=50e-3), ask("T4", 90e-3, spread=1.5, slo_s=50e-3))
+    result = ranked(ask("L4", 40e-3, spread=1.5, limit_s=50e-3), ask("T4", 90e-3, spread=1.5, limit_s=50e-3))
     assert result.sentence.endswith("though the end of its interval, 59.9 ms, does not.")
 
 
@@ -284,7 +284,7 @@ def test_beside_a_cpu_without_a_price_the_cheapest_cpu_instance_says_which_side_
     )
     # With no CPU to be rented, or none that keeps the limit, there is nothing to say of its side.
     assert told(instances=(L4,)).dollars.endswith("; no price of this CPU is known.")
-    late = told(instances=(L4, PLAIN), slo_s=11e-3)
+    late = told(instances=(L4, PLAIN), limit_s=11e-3)
     assert late.dollars.endswith("which misses the limit; no price of this CPU is known.")
 
 
@@ -316,8 +316,8 @@ def test_where_dollars_decide_the_gpus_without_a_price_are_named(ask: Ask) -> No
     two = ranked(*(ask(name, 10e-3, instances=(L4,), objective="cost") for name in asked))
     assert two.notes == ("No price of the A100 and the T4 is known: dollars cannot rank them.",)
     # What does not run has another reason, and where time decides no price is missed.
-    late = [ask("L4", 1e-3, instances=(L4,), objective="cost", slo_s=5e-3)]
-    late.append(ask("A100", 10e-3, instances=(L4,), objective="cost", slo_s=5e-3))
+    late = [ask("L4", 1e-3, instances=(L4,), objective="cost", limit_s=5e-3)]
+    late.append(ask("A100", 10e-3, instances=(L4,), objective="cost", limit_s=5e-3))
     assert not any("price" in note for note in ranked(*late).notes)
     assert not any("price" in note for note in ranked(ask("L4", 1e-3, instances=(A100,))).notes)
 
@@ -377,7 +377,7 @@ def test_pins_leave_what_keeps_them(ask: Ask) -> None:
 
 def test_the_nearest_is_what_was_named_where_a_rented_cpu_is_nearer_within_the_error(ask: Ask) -> None:
     there = Figure(value=9e-3, low=5e-3, high=15e-3, origin="predicted")
-    result = ranked(ask("L4", 10e-3, instances=(PLAIN,), cpu_on=lambda _: there, slo_s=1e-3))
+    result = ranked(ask("L4", 10e-3, instances=(PLAIN,), cpu_on=lambda _: there, limit_s=1e-3))
     assert result.nearest == 0
     assert result.candidates[0].device == "l4"
 
@@ -416,7 +416,7 @@ def test_a_cheaper_device_that_may_miss_the_limit_does_not_take_the_place_of_one
     """Of 10 ms the interval ends at 15, of 11 ms at 16.5: at a limit of 16 ms the first alone is sure."""
     given: dict[str, Any] = {"spread": 1.5, "instances": (A100, L4)}
     for limit, device in ((16e-3, "a100"), (17e-3, "l4")):
-        asked = (ask(name, time, slo_s=limit, **given) for name, time in (("A100", 10e-3), ("L4", 11e-3)))
+        asked = (ask(name, time, limit_s=limit, **given) for name, time in (("A100", 10e-3), ("L4", 11e-3)))
         assert best(ranked(*asked)).device == device
 
 
@@ -431,7 +431,7 @@ def test_latencies_are_compared_at_one_batch(ask: Ask) -> None:
 
 def test_latencies_are_compared_at_a_batch_at_which_something_keeps_the_limit(ask: Ask) -> None:
     times = {(8, "L4"): 30e-3, (1, "L4"): 10e-3}
-    asked = (ask(name, time, batch=batch, slo_s=20e-3) for (batch, name), time in times.items())
+    asked = (ask(name, time, batch=batch, limit_s=20e-3) for (batch, name), time in times.items())
     assert best(ranked(*asked)).batch == 1
 
 
@@ -492,7 +492,7 @@ def test_the_best_runs_keeps_the_limit_and_nothing_asked_beats_it(
 ) -> None:
     questions = []
     for at, time in enumerate(times):
-        question: DecisionInput = build_shared(op_shared(reads=("in",), cpu=0.5, gpu=time), slo_s=limit)
+        question: DecisionInput = build_shared(op_shared(reads=("in",), cpu=0.5, gpu=time), limit_s=limit)
         assert question.gpu is not None
         card = replace(question.gpu, slug=f"gpu{at}", runs_release_wheel=not barred[at])
         questions.append(replace(question, gpu=card))

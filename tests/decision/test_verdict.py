@@ -228,11 +228,11 @@ def test_only_what_keeps_the_limit_can_be_chosen(build: Callable[..., Any], op: 
     """By energy the GPU wins, but it takes 20 ms where 15 ms are asked for."""
     ops = [op(reads=("in",), cpu=1e-2, gpu=2e-2, gpu_bound="overhead")]
     assert decide(build(*ops, objective="energy")).verdict.device == "gpu"
-    assert decide(build(*ops, objective="energy", slo_s=15e-3)).verdict.device == "cpu"
+    assert decide(build(*ops, objective="energy", limit_s=15e-3)).verdict.device == "cpu"
 
 
 def test_a_limit_that_nothing_keeps_gets_the_nearest(build: Callable[..., Any], op: type[Any]) -> None:
-    verdict = decide(build(op(reads=("in",), cpu=5e-2, gpu=1e-2), slo_s=1e-3)).verdict
+    verdict = decide(build(op(reads=("in",), cpu=5e-2, gpu=1e-2), limit_s=1e-3)).verdict
     assert verdict.device == "gpu"
     assert "misses the limit of 1.00 ms" in verdict.sentence
     assert verdict.would_change[0] == "The L4 can keep a limit of 10.2 ms or more."
@@ -401,7 +401,7 @@ def test_a_limit_that_nothing_keeps_does_not_make_a_hair_s_breadth_a_split(
     build: Callable[..., Any], op: type[Any]
 ) -> None:
     ops = [op(reads=("in",), cpu=1e-1, gpu=1e-2), op(reads=(0,), cpu=1e-4, gpu=3e-4)]
-    verdict = decide(build(*ops, slo_s=1e-3)).verdict
+    verdict = decide(build(*ops, limit_s=1e-3)).verdict
     assert verdict.device == "gpu"
 
 

@@ -27,8 +27,9 @@ def summary(applied: Applied) -> Iterator[str]:
     )
     for fix in applied.fixes:
         yield from _fix(fix)
+    took = applied.latency
     yield (
-        f"Latency {seconds(applied.latency.value)} ({seconds(applied.latency.low)} to {seconds(applied.latency.high)}), "
+        f"Latency {seconds(took.value)} ({seconds(took.low)} to {seconds(took.high)}), "
         f"predicted for {applied.where}."
     )
     verified = applied.verified
