@@ -5,10 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 from analyzer.checks import run as find_findings
 from analyzer.errors import UsageError
@@ -19,13 +19,7 @@ from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference, with_arguments
 from analyzer.loading.python.user_source.kept_executions import executions_kept
 from analyzer.loading.reading_process import HANDLERS
-from analyzer.option_table import (
-    AnalyzeOptions,
-    ApplyOptions,
-    CapacityOptions,
-    GenerateOptions,
-    RecordOptions,
-)
+from analyzer.options import Options, takes_options
 from analyzer.pipeline import build_record, environment
 from analyzer.pipeline.basis import AnalysisBasis
 from analyzer.pipeline.batches import batch_models, corrections_of, read_ahead
@@ -34,13 +28,7 @@ from analyzer.pipeline.exports.exported_batches import exported_batches, missing
 from analyzer.pipeline.exports.training_batches import traced_steps
 from analyzer.pipeline.measure import measure_batches
 from analyzer.pipeline.measurement_memory import memory_of
-from analyzer.pipeline.options import (
-    Options,
-    invocation_of,
-    make_options,
-    replayed_invocation,
-    require_keywords,
-)
+from analyzer.pipeline.options import invocation_of, make_options, replayed_invocation
 from analyzer.pipeline.precisions.forms import asked_precision, in_form
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph, prepare, with_measured_sizes
@@ -49,7 +37,6 @@ from analyzer.pipeline.target_devices import find_targets
 from analyzer.pipeline.training_summary import training_result
 from analyzer.progress import Progress
 from analyzer.record.analysis import Analysis
-from analyzer.signatures import names_keywords
 
 if TYPE_CHECKING:
     import onnx
@@ -64,9 +51,9 @@ if TYPE_CHECKING:
 READING.without_isolation(HANDLERS)  # where the system lets no other process answer
 
 
-@names_keywords(AnalyzeOptions)
+@takes_options("run")
 def analyze(
-    model: Model, *, inputs: Any = None, progress: Progress | None = None, **options: Unpack[AnalyzeOptions]
+    model: Model, *, inputs: Any = None, progress: Progress | None = None, check: bool = False, **options: Any
 ) -> Analysis:
     """Analyses a model: counts, places, measures or predicts, decides.
 
@@ -75,6 +62,7 @@ def analyze(
             ``onnx_ir.Model``.
         inputs: For a module: a tensor, a tuple of them, or a dict.
         progress: Told what is happening and, where known, how much of it is done (0 to 1).
+        check: Whether to decide as ``analyze check`` does: no figure of this machine, a fixed CPU.
         **options: The long options with underscores (``batch=64, gpu="a100"``); ``--no-run`` is ``run=False``,
             ``--no-cache`` is ``cache=False``, ``--no-state`` is ``state=False``. ``slo`` is a text with its
             unit (``"50ms"``) or a number, which is seconds.
@@ -84,11 +72,13 @@ def analyze(
         TypeError: No such option.
     """
     with _rare_garbage_collection(), executions_kept():
-        return _analyze(model, inputs, options, progress or (lambda _stage, _share: None))[0]
+        return _analyze(model, inputs, {**options, "check": check}, progress or (lambda _stage, _share: None))[
+            0
+        ]
 
 
 def _analyze(
-    model: Model, inputs: Any, keywords: AnalyzeOptions, progress: Progress
+    model: Model, inputs: Any, keywords: Mapping[str, Any], progress: Progress
 ) -> tuple[Analysis, AnalysisBasis]:
     timings: dict[str, float] = {}  # of `environment`, the one part of a record that may differ between runs
     options = make_options(**keywords)
@@ -100,7 +90,7 @@ def _analyze(
     with _timed(timings, "count and place"):
         prepared, converted = _prepare(loaded, options)
     if converted:
-        options = replace(options, run=False)  # what could be run is the model as it is
+        options = options.replace(run=False)  # what could be run is the model as it is
     with _timed(timings, "measure"):
         steps = {**traced_steps(loaded, options, targets), **exported.at}
         measured = measure_batches(loaded, options, targets, progress, steps)
@@ -143,9 +133,9 @@ def _analyze(
     return replace(analysis, findings=find_findings(analysis)), basis
 
 
-@names_keywords(GenerateOptions)
+@takes_options("generate")
 def analyze_generation(
-    model: Model, inputs: Any = None, *, progress: Progress | None = None, **options: Unpack[GenerateOptions]
+    model: Model, inputs: Any = None, *, progress: Progress | None = None, **options: Any
 ) -> Analysis:
     """Analyses a language model that generates: prefill and decode steps with a cache that stays on the device.
 
@@ -165,19 +155,19 @@ def analyze_generation(
         TypeError: No such option.
     """
     # Here: every command but `generate` starts without it.
-    from analyzer.pipeline.generation import analyse_generation
+    from analyzer.pipeline.generation import generation_with_basis
 
     with _rare_garbage_collection(), executions_kept():
-        return analyse_generation(model, inputs, options, progress or (lambda _stage, _share: None))
+        return generation_with_basis(model, inputs, options, progress or (lambda _stage, _share: None))[0]
 
 
-@names_keywords(CapacityOptions)
+@takes_options("capacity")
 def plan_capacity(
     model: Model | Analysis,
     inputs: Any = None,
     *,
     progress: Progress | None = None,
-    **options: Unpack[CapacityOptions],
+    **options: Any,
 ) -> Analysis:
     """Sizes a service: which instances keep a limit of latency at a rate, how many, batched how, at what price.
 
@@ -199,7 +189,7 @@ def plan_capacity(
         return plan(model, inputs, options, _analyze, progress or (lambda _stage, _share: None))
 
 
-@names_keywords(ApplyOptions)
+@takes_options("apply")
 def apply_plan(
     model: Model | Analysis,
     inputs: Any = None,
@@ -207,7 +197,7 @@ def apply_plan(
     output: str | os.PathLike[str],
     force: bool = False,
     progress: Progress | None = None,
-    **options: Unpack[ApplyOptions],
+    **options: Any,
 ) -> Applied:
     """Writes a folder that runs a plan: annotated model, session's settings, a program, what was verified.
 
@@ -232,8 +222,8 @@ def apply_plan(
         return apply_it(model, inputs, options, output, _analyze, say, force=force)
 
 
-@names_keywords(RecordOptions)
-def analyze_record(analysis: Analysis, **options: Unpack[RecordOptions]) -> Analysis:
+@takes_options("render")
+def analyze_record(analysis: Analysis, **options: Any) -> Analysis:
     """The model of a saved record decided anew; nothing is measured and no model is read.
 
     Args:
@@ -249,7 +239,6 @@ def analyze_record(analysis: Analysis, **options: Unpack[RecordOptions]) -> Anal
     # Here: `analyze()` itself decides nothing anew, and every command but `render` starts without it.
     from analyzer.pipeline.replay.decide import decide_again
 
-    require_keywords("analyze_record", options, RecordOptions.__annotations__)
     decided = decide_again(analysis, options)
     invocation = replayed_invocation(analysis.invocation, options)
     return replace(decided, findings=find_findings(decided), invocation=invocation)
@@ -259,7 +248,7 @@ def _prepare(loaded: Loaded, options: Options) -> tuple[PreparedGraph, bool]:
     """The model at its batch, and whether it is another graph than the one that was loaded."""
     graph = loaded.graph()
     form = in_form(graph, options)
-    read_ahead(loaded, form, options if form is graph else replace(options, run=False))
+    read_ahead(loaded, form, options if form is graph else options.replace(run=False))
     prepared = prepare(form, release=options.onnxruntime or "")
     memory = memory_of(loaded, prepared.graph)
     prepared = prepared if memory is None else replace(prepared, step_peak=memory.peak)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Self, TypeVar
 
-from analyzer.option_table import Pricing
+from analyzer.options import Pricing
 from analyzer.quantities import Amount, Count
 from analyzer.units import span
 

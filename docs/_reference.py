@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
+    from analyzer.option_kinds import Command, SettingsTable
+
 MARK = re.compile(r"<!-- generated: ([\w ]+) -->")
 # What a key of the record counts in, by how it ends; the first that fits. The rest are counts and shares.
 UNITS: tuple[tuple[str, str], ...] = (
@@ -58,70 +60,33 @@ def commands() -> Iterable[str]:
 
 def settings() -> Iterable[str]:
     """The keys of the settings file."""
-    from analyzer.option_table import OPTIONS
+    from analyzer.options import in_settings
 
-    of_table = {
-        table: [option for option in OPTIONS if option.settings == table]
-        for table in ("tool.analyzer", "tool.analyzer.check")
-    }
-    for table, found in of_table.items():
+    tables: tuple[SettingsTable, ...] = ("tool.analyzer", "tool.analyzer.check")
+    for table in tables:
         yield f"\n## `[{table}]`\n"
         rows = [
             (
                 f"`{option.name}`",
-                KINDS[option.kind],
+                option.kind.words + (f", like `{option.kind.example}`" if option.kind.example else ""),
                 ", ".join(f"`{command}`" for command in option.commands if table == "tool.analyzer"),
                 option.help,
             )
-            for option in found
+            for option in in_settings(table)
         ]
         yield from _table(("Key", "Value", "Commands", "Meaning"), rows)
 
 
-# Of `option_table.ValueKind`, as a reader of TOML says it.
-KINDS: Mapping[str, str] = {
-    "flag": "true or false",
-    "negation": "true or false",
-    "whole": "whole number",
-    "whole_or_auto": 'whole number or `"auto"`',
-    "whole_list": "whole number, or a list of them",
-    "number": "number",
-    "duration": 'seconds, or a text like `"10s"`',
-    "latency": 'a text with its unit, like `"20ms"`',
-    "share": 'a text like `"2%"`',
-    "text": "text",
-    "names": "text, or a list of texts",
-    "repeated": "list of texts",
-    "path": "path, relative to the settings file",
-}
-
-
-def options(command: str) -> Iterable[str]:
+def options(command: Command) -> Iterable[str]:
     """The keywords that a function takes beside its own parameters: the options of a command."""
-    from analyzer import option_table
+    from analyzer.options import taken_by
 
-    types = getattr(option_table, OPTIONS_OF[command]).__annotations__
     rows = [
-        (f"`{option.keyword}`", f"`{_type_text(types[option.keyword])}`", option.help_for(command))
-        for option in option_table.OPTIONS
-        if option.keyword in types and command in option.commands
+        (f"`{option.keyword}`", f"`{option.kind.python}`", option.help_for(command))
+        for option in taken_by(command)
+        if option.is_keyword
     ]
     yield from _table(("Keyword", "Type", "Meaning"), rows)
-
-
-OPTIONS_OF: Mapping[str, str] = {
-    "run": "AnalyzeOptions",
-    "render": "RecordOptions",
-    "generate": "GenerateOptions",
-    "capacity": "CapacityOptions",
-    "apply": "ApplyOptions",
-    "fleet": "FleetOptions",
-}
-
-
-def _type_text(annotation: Any) -> str:
-    # Postponed annotations of a TypedDict are ForwardRef, whose text is what the source says.
-    return str(getattr(annotation, "__forward_arg__", annotation))
 
 
 def rules() -> Iterable[str]:

@@ -33,11 +33,6 @@ nitpicky = True
 nitpick_ignore = [
     ("py:class", name)
     for name in (
-        "AnalyzeOptions",
-        "ApplyOptions",
-        "CapacityOptions",
-        "FleetOptions",
-        "GenerateOptions",
         "Model",
         "PathLike",
         "PathLike",
@@ -45,7 +40,6 @@ nitpick_ignore = [
         "analyzer.costs.cost.Cost",
         "analyzer.graph.Node",
         "analyzer.graph.Tensor",
-        "analyzer.option_table.RecordOptions",
         "analyzer.ort.releases.ReleasePlacement",
         "analyzer.pipeline.apply.opsets.OpsetCost",
         "analyzer.record.fleet.Fleet",

@@ -19,8 +19,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from analyzer.devices import calibration, catalogue, detection
-from analyzer.option_table import DEFAULT_TIME_BUDGET_S
-from analyzer.pipeline import options
+from analyzer.options import DEFAULT_TIME_BUDGET_S, Options
 from analyzer.prediction.reference_core import reference_ceilings
 
 # Hypothesis takes an example that lasts 200 ms for a failure, and slow generation for a fault of the test.
@@ -101,7 +100,7 @@ def run_as(machine: Machine, patch: pytest.MonkeyPatch, folder: Path) -> None:
     patch.setattr(detection, "_threads", lambda: machine.threads)
     patch.setattr(detection, "_cache_bytes", lambda _description: 32 << 20)
     patch.setattr(detection, "_memory_bytes", lambda: 16 * 10**9)
-    patch.setattr(options, "DEFAULT_TIME_BUDGET_S", machine.time_budget_s)
+    patch.setitem(Options.defaults, "time_budget_s", machine.time_budget_s)
     keep_in(folder, patch)
     if machine.calibrated:
         calibration.calibrate(lambda _progress: machine.ceilings())

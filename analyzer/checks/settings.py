@@ -1,9 +1,9 @@
 """The settings of ``pyproject.toml`` (``[tool.analyzer]``): run options, budgets and rule selection.
 
 One reader for all commands. Which keys there are, and what kind of value each takes, stands in
-``analyzer.option_table``; here is how a kind is written in TOML. ``[tool.analyzer.check]`` holds the gate's own
-keys, and may hold any run option that shall differ for it. Nothing is guessed: an unknown
-key or a value of the wrong type is an error that names the file and the key.
+``analyzer.options``. ``[tool.analyzer.check]`` holds the gate's own keys, and may hold any run option that
+shall differ for it. Nothing is guessed: an unknown key or a value of the wrong type is an error that names the
+file and the key.
 
 Settings come with the model, whose author may be a stranger: every path in them starts and stays inside the
 folder of their file, and no key starts a program, loses a file or raises a limit.
@@ -11,28 +11,29 @@ folder of their file, and no key starts a program, loses a file or raises a limi
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
 from analyzer.errors import UsageError
-from analyzer.option_table import OPTIONS, in_settings
+from analyzer.option_kinds import ABOVE_ZERO, LATENCY, NUMBER, WHOLE, Option, left_out, parts
+from analyzer.options import OPTIONS, PLANS, GateOptions, in_settings
 from analyzer.record.output_files import STANDARD_OUTPUT
-from analyzer.text import is_duration, latency_limit, nearest, share
+from analyzer.text import nearest
 from analyzer.toml_file import is_toml, read_toml, split_entry
 
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 LEVELS = (*SEVERITIES, "never")
-PLAN_NAMES = ("cpu", "gpu", "hybrid")
 
 NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
+RUN_OPTIONS = MappingProxyType({option.name: option for option in in_settings("tool.analyzer")})
+GATE_OPTIONS = MappingProxyType({option.name: option for option in in_settings("tool.analyzer.check")})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,44 +51,18 @@ class Ignore:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckSettings:
+class CheckSettings(GateOptions):
     """What ``analyze check`` fails on.
 
     Attributes:
         fail_on: The severity from which the check fails; ``never`` to report alone.
-        raise_to_error: Codes whose findings become errors.
-        raise_to_warning: Codes whose findings become warnings.
-        fail_on_uncertain: Also let a finding whose interval crosses its threshold be an error.
-        ignore: What is set aside.
-        max_cpu_operators: Most operators that may be forced to the CPU; None for no budget.
-        max_copies: Most copies inside the graph; None for no budget.
+        raise_to_error, raise_to_warning: Codes whose findings become errors, or warnings.
         max_latency_s: Longest latency by plan; the key ``""`` is the plan that the target device runs.
-        max_ttft_s, max_tpot_s: Longest time to the first token, and of each further one; None for no budget.
-        min_tokens_per_s: Fewest output tokens a second of the whole batch; None for no budget.
-        max_usd_per_month: Most dollars a month of a service; None for no budget.
-        min_rate: Fewest requests a second that its instances must take within its limit; None for no budget.
-        baseline: The record that figures may not rise above.
-        tolerance: Share by which a figure may rise above the baseline (0.05 is 5 %).
         options: Run options that differ for the check, by long option.
     """
 
-    fail_on: str = "error"
     raise_to_error: tuple[str, ...] = ()
-    raise_to_warning: tuple[str, ...] = ()
-    fail_on_uncertain: bool = False
-    ignore: tuple[Ignore, ...] = ()
-    max_cpu_operators: int | None = None
-    max_copies: int | None = None
-    max_latency_s: Mapping[str, float] = field(default_factory=dict)
-    max_ttft_s: float | None = None
-    max_tpot_s: float | None = None
-    min_tokens_per_s: float | None = None
-    max_usd_per_month: float | None = None
-    min_rate: float | None = None
-    baseline: Path | None = None
-    tolerance: float = 0.0
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = NO_OPTIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +105,8 @@ def read_settings(start: Path | str, *, folder: Path | None = None) -> Settings:
         UsageError: The file is no TOML, or holds an unknown key or a value that cannot be right.
     """
     for origin in (Path(start), folder or Path.cwd()):
-        for parent in _upwards(origin):
+        resolved = origin.resolve()
+        for parent in (resolved, *resolved.parents):
             path = parent / "pyproject.toml"
             table = _table(path) if path.is_file() else None
             # The nearest file that has the table: a pyproject.toml without one belongs to another tool.
@@ -161,7 +137,7 @@ def levels(values: Iterable[str], *, where: str) -> tuple[str, tuple[str, ...]]:
     for value in values:
         if value in LEVELS:
             # Of several levels the strictest holds, in whatever order they stand.
-            level = value if not level else max(level, value, key=SEVERITY_ORDER.__getitem__)
+            level = value if not level else max(level, value, key=("never", *SEVERITIES).index)
         elif re.fullmatch(r"A\d{0,3}", value.upper()):
             codes.append(value.upper())
         else:
@@ -174,15 +150,6 @@ def levels(values: Iterable[str], *, where: str) -> tuple[str, tuple[str, ...]]:
 _LONGEST_TEXT = 4000
 # Of an unknown key more than this is not repeated.
 _LONGEST_SHOWN = 60
-# How strict a level is: from one that nothing fails to one that anything does.
-SEVERITY_ORDER: Mapping[str, int] = MappingProxyType(
-    {level: strictness for strictness, level in enumerate(("never", *SEVERITIES))}
-)
-
-
-def _upwards(origin: Path) -> tuple[Path, ...]:
-    resolved = origin.resolve()
-    return (resolved, *resolved.parents)
 
 
 def _table(path: Path) -> Mapping[str, Any] | None:
@@ -212,96 +179,6 @@ def _check_sizes(value: Any, where: str) -> None:
         raise UsageError(f"{where}: a text of {len(value):,} characters", hint=f"at most {_LONGEST_TEXT:,}")
 
 
-def _is_int(value: object) -> bool:
-    # In Python `true` is an int too: `batch = true` must not be a batch of 1.
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and bool(value.strip())
-
-
-def _is_texts(value: object) -> bool:
-    return _is_text(value) or (isinstance(value, list) and bool(value) and all(map(_is_text, value)))
-
-
-def _is_ints(value: object) -> bool:
-    return (
-        _is_int(value)
-        or _is_text(value)
-        or (isinstance(value, list) and bool(value) and all(map(_is_int, value)))
-    )
-
-
-def _is_number(value: object) -> bool:
-    # TOML has nan and inf, of which no option makes sense.
-    return _is_int(value) or (isinstance(value, float) and math.isfinite(value))
-
-
-def _is_seconds(value: object) -> bool:
-    return _is_number(value) or (is_duration(value))
-
-
-def _as_comma_list(value: object) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _as_list(value: object) -> list[str]:
-    return [str(item) for item in value] if isinstance(value, list) else [str(value)]
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Kind:
-    """How a run option is written in TOML: what is accepted, in words, and what Click is handed."""
-
-    words: str
-    accepts: Callable[[object], bool]
-    convert: Callable[[Any], Any]
-
-
-_INT = _Kind(words="a whole number", accepts=_is_int, convert=int)
-_INT_OR_AUTO = _Kind(
-    words='a whole number or "auto"', accepts=lambda value: _is_int(value) or value == "auto", convert=_same
-)
-_NUMBER = _Kind(words="a number", accepts=_is_number, convert=float)
-_SECONDS = _Kind(words='a duration ("20ms" or seconds)', accepts=_is_seconds, convert=str)
-# What is no text is said by ``_latency``, which knows what to write instead.
-_LATENCY = _Kind(words='a latency ("20ms")', accepts=lambda _value: True, convert=str)
-_SHARE = _Kind(
-    words='a share ("20%" or 0.2)', accepts=lambda value: _is_number(value) or _is_text(value), convert=str
-)
-_FLAG = _Kind(words="true or false", accepts=lambda value: isinstance(value, bool), convert=bool)
-_TEXT = _Kind(words="a text", accepts=_is_text, convert=str)
-_NAMES = _Kind(words="a text or a list of texts", accepts=_is_texts, convert=_as_comma_list)
-_REPEATED = _Kind(words="a text or a list of texts", accepts=_is_texts, convert=_as_list)
-_INTS = _Kind(words="a whole number or a list of them", accepts=_is_ints, convert=_as_comma_list)
-
-_KINDS: Mapping[str, _Kind] = MappingProxyType(
-    {
-        "flag": _FLAG,
-        "negation": _FLAG,
-        "whole": _INT,
-        "whole_or_auto": _INT_OR_AUTO,
-        "whole_list": _INTS,
-        "number": _NUMBER,
-        "duration": _SECONDS,
-        "latency": _LATENCY,
-        "share": _SHARE,
-        "text": _TEXT,
-        "path": _TEXT,
-        "names": _NAMES,
-        "repeated": _REPEATED,
-    }
-)
-RUN_OPTIONS: Mapping[str, _Kind] = MappingProxyType(
-    {option.name: _KINDS[option.kind] for option in in_settings("tool.analyzer")}
-)
-
-
 def read_options(
     table: Mapping[str, Any],
     path: Path,
@@ -322,36 +199,42 @@ def read_options(
     Raises:
         UsageError: An unknown key, or a value that cannot be right.
     """
-    result = {}
-    for key, value in table.items():
-        kind = RUN_OPTIONS.get(key)
-        if kind is None:
-            raise _unknown_key(location, key, {*RUN_OPTIONS, *extra}.difference(without))
-        if not kind.accepts(value):
-            # Wrong types are refused here: Click would say so of an option that nobody typed.
-            raise UsageError(
-                f"{location} {key} must be {kind.words}, not {reprlib.repr(value)}",
-                hint=f"change `{key}` there",
+    return MappingProxyType(
+        {
+            key: _given(
+                _named_option(key, location, {*RUN_OPTIONS, *extra}.difference(without)), value, path, location
             )
-        if kind is _LATENCY:
-            _latency(value, where=f"{location} {key}")
-        result[key] = _with_paths_inside(key, kind.convert(value), path, f"{location} {key}")
-    return MappingProxyType(result)
+            for key, value in table.items()
+        }
+    )
 
 
-def _with_paths_inside(key: str, value: Any, path: Path, where: str) -> Any:
-    """A value whose paths start in the settings' folder and stay there."""
-    if key == "output":
-        if value == STANDARD_OUTPUT:
-            return value
+def _named_option(key: str, location: str, known: Iterable[str]) -> Option:
+    if key not in RUN_OPTIONS:
+        raise _unknown_key(location, key, known)
+    return RUN_OPTIONS[key]
+
+
+def _given(option: Option, value: Any, path: Path, location: str) -> Any:
+    """A value of TOML as the command line has it; its paths start in the settings' folder and stay there."""
+    where, kind = f"{location} {option.name}", option.kind
+    if not kind.accepts(value):
+        # Wrong types are refused here: Click would say so of an option that nobody typed.
+        raise option.refuse(value, where)
+    if kind is LATENCY:
+        option.convert(str(value), where)
+    if kind.repeats:
+        return tuple(value) if isinstance(value, list) else (value,)
+    if kind.names == "file":
+        return Path(_shown(_inside(value, path, where)))
+    if kind.names == "output" and value != STANDARD_OUTPUT:
         # A slash at the end says that it is a folder.
-        slash = os.sep if value.endswith(("/", os.sep)) else ""
-        return _shown(_inside(value, path, where)) + slash
-    if key in ("prices", "arrivals"):
-        return _shown(_inside(value, path, where))
-    if key in ("gpu", "cpu"):
-        return ",".join(_device(name.strip(), path, where) for name in value.split(","))
-    return value
+        return _shown(_inside(value, path, where)) + (os.sep if value.endswith(("/", os.sep)) else "")
+    if kind.names == "device":
+        return ",".join(_device(name, path, where) for name in parts(value))
+    if kind.is_flag or kind in (WHOLE, NUMBER, ABOVE_ZERO):
+        return value
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _device(name: str, path: Path, where: str) -> str:
@@ -389,7 +272,7 @@ def _shown(real: Path) -> str:
 
 
 # Options that a file may not give: whoever wrote it is not who runs the program.
-_COMMAND_LINE_ALONE = frozenset(option.name for option in OPTIONS if not option.settings)
+_COMMAND_LINE_ALONE = frozenset(option.name for option in OPTIONS if option.commands and not option.settings)
 
 
 def _unknown_key(location: str, key: str, known: Iterable[str]) -> UsageError:
@@ -405,142 +288,85 @@ def _unknown_key(location: str, key: str, known: Iterable[str]) -> UsageError:
     return UsageError(f"{location} has an unknown key `{key}`", hint=hint)
 
 
-_CHECK_KEYS = tuple(option.name for option in in_settings("tool.analyzer.check"))
-
-
 def _check(table: Mapping[str, Any], path: Path) -> CheckSettings:
     location = f"{path}: [tool.analyzer.check]"
-    gate_keys = {key: value for key, value in table.items() if key in _CHECK_KEYS}
-    run_options = {key: value for key, value in table.items() if key not in _CHECK_KEYS}
-    level, errors = levels(_texts(gate_keys, "fail-on", location), where=f"{location} fail-on")
-    _, warnings = levels(_texts(gate_keys, "warn-on", location), where=f"{location} warn-on")
-    uncertain = gate_keys.get("fail-on-uncertain", False)
-    if not isinstance(uncertain, bool):
-        raise UsageError(f"{location} fail-on-uncertain must be true or false", hint="write `true` or `false`")
+    given = {key: value for key, value in table.items() if key in GATE_OPTIONS and value != []}
+    options = {key: value for key, value in table.items() if key not in GATE_OPTIONS}
+    for name, value in given.items():
+        if name == "ignore":
+            given[name] = tuple(_ignores(value, location))
+        elif name != "max-latency" or not isinstance(value, Mapping):
+            given[name] = _given(GATE_OPTIONS[name], value, path, location)
     return CheckSettings(
-        fail_on=level,
-        raise_to_error=errors,
-        raise_to_warning=warnings,
-        fail_on_uncertain=uncertain,
-        ignore=tuple(_ignores(gate_keys.get("ignore", []), location)),
-        max_cpu_operators=_limit(gate_keys, "max-cpu-operators", location),
-        max_copies=_limit(gate_keys, "max-copies", location),
-        max_latency_s=_latencies(gate_keys.get("max-latency"), location),
-        max_ttft_s=_time(gate_keys, "max-ttft", location),
-        max_tpot_s=_time(gate_keys, "max-tpot", location),
-        min_tokens_per_s=_above_zero(gate_keys, "min-tokens-per-s", location),
-        max_usd_per_month=_above_zero(gate_keys, "max-usd-per-month", location),
-        min_rate=_above_zero(gate_keys, "min-rate", location),
-        baseline=_baseline_path(gate_keys.get("baseline"), path, location),
-        tolerance=share(gate_keys.get("tolerance", 0.0), where=f"{location} tolerance"),
-        options=read_options(run_options, path, location, _CHECK_KEYS),
+        **gate_fields(given, f"{location} "), options=read_options(options, path, location, tuple(GATE_OPTIONS))
     )
 
 
-def _texts(table: Mapping[str, Any], key: str, location: str) -> list[str]:
-    value = table.get(key, [])
-    if value == []:
-        return []
-    if not _is_texts(value):
-        raise UsageError(
-            f"{location} {key} must be a severity, or a list of severities and codes",
-            hint="see `analyze rules`",
-        )
-    return _as_list(value)
+def gate_fields(given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Attributes of ``CheckSettings`` from values by long option, of TOML or of the command line.
 
-
-def _limit(table: Mapping[str, Any], key: str, location: str) -> int | None:
-    value = table.get(key)
-    if value is None:
-        return None
-    if not _is_int(value) or value < 0:
-        raise UsageError(
-            f"{location} {key} must be a whole number from 0, not {reprlib.repr(value)}",
-            hint=f"write `{key} = 0`",
-        )
-    return int(value)
-
-
-def _time(table: Mapping[str, Any], key: str, location: str) -> float | None:
-    value = table.get(key)
-    return None if value is None else _latency(value, where=f"{location} {key}")
-
-
-def _latency(value: object, *, where: str) -> float:
-    """A limit as a file writes it: a number of TOML has no unit, as a text of figures alone has none."""
-    if not isinstance(value, str) and not _is_number(value):
-        raise UsageError(f"{where} must be a latency, not {reprlib.repr(value)}", hint='write it like "20ms"')
-    return latency_limit(str(value), where=where)
-
-
-def _above_zero(table: Mapping[str, Any], key: str, location: str) -> float | None:
-    value = table.get(key)
-    return None if value is None else above_zero(value, where=f"{location} {key}")
-
-
-def above_zero(value: object, *, where: str) -> float:
-    """A number above zero.
+    Args:
+        given: None, nothing or false is an option left out.
+        where: What stands before an option's name in an error.
 
     Raises:
-        UsageError: It is none.
+        UsageError: A value that cannot be right.
     """
-    # A bool is an int in Python: `true` is no number here.
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf"):
-        return float(value)
-    raise UsageError(
-        f"{where} must be a number above zero, not {reprlib.repr(value)}", hint="write it like 500"
-    )
-
-
-def _latencies(value: object, location: str) -> Mapping[str, float]:
-    """``max-latency`` is one duration, or a table of them by plan."""
-    where = f"{location} max-latency"
-    if value is None:
-        return NO_OPTIONS
-    if not isinstance(value, Mapping):
-        return {"": _latency(value, where=where)}  # the target's plan, known when the model is
-    for name in value:
-        if name not in PLAN_NAMES:
-            raise _unknown_key(where, str(name), PLAN_NAMES)
-    return {str(name): _latency(limit, where=f"{where}.{name}") for name, limit in value.items()}
-
-
-def _baseline_path(value: object, path: Path, location: str) -> Path | None:
-    if value is None:
-        return None
-    if not isinstance(value, str) or not value.strip():
-        raise UsageError(
-            f"{location} baseline must be a path", hint='write `baseline = "analyzer-baseline.json"`'
-        )
-    return _inside(value, path, f"{location} baseline")
-
-
-def _ignores(value: object, location: str) -> Iterable[Ignore]:
-    if not isinstance(value, list):
-        raise UsageError(f"{location} ignore must be a list", hint='write `ignore = ["A202"]`')
-    for item in value:
-        if isinstance(item, str):
-            yield Ignore(code=item.upper())
-        elif isinstance(item, Mapping):
-            yield _ignore(item, f"{location} ignore")
+    fields: dict[str, Any] = {}
+    for field_name, option in CheckSettings.declared.items():
+        value: Any = given.get(option.name)
+        place = f"{where}{option.name}"
+        if left_out(value):
+            continue
+        if option.kind.repeats:
+            value = tuple(
+                part for one in value for part in (parts(one) if isinstance(one, str) else [one]) if part
+            )
+        if option.name == "fail-on":
+            fields[field_name], fields["raise_to_error"] = levels(value, where=place)
+        elif option.name == "warn-on":
+            fields[field_name] = levels(value, where=place)[1]
+        elif option.name == "ignore":
+            fields[field_name] = tuple(
+                Ignore(code=one.upper()) if isinstance(one, str) else one for one in value
+            )
+        elif option.name == "max-latency":
+            # Of a limit alone the plan is the target's, known when the model is.
+            limits = {"": (value, place)}
+            if isinstance(value, Mapping):
+                limits = {plan: (limit, f"{place}.{plan}") for plan, limit in value.items()}
+            fields[field_name] = {plan: _limit(option, plan, *limit) for plan, limit in limits.items()}
         else:
-            raise UsageError(
-                f"{location} ignore: {reprlib.repr(item)} is no entry",
-                hint='write "A202" or { code = "A101", … }',
-            )
+            fields[field_name] = option.convert(value, place)
+    return fields
 
 
-def _ignore(item: Mapping[str, Any], where: str) -> Ignore:
-    keys = ("code", "operator", "reason")
-    for key, value in item.items():
-        if key not in keys:
-            raise _unknown_key(where, str(key), keys)
-        if not _is_text(value):
+def _limit(option: Option, plan: str, limit: Any, place: str) -> float:
+    if plan and plan not in PLANS:
+        raise _unknown_key(place.removesuffix(f".{plan}"), plan, PLANS)
+    if not option.kind.accepts(limit):
+        raise option.refuse(limit, place)
+    # A number of TOML has no unit, as a text of figures alone has none.
+    seconds: float = option.convert(str(limit), place)
+    return seconds
+
+
+def _ignores(value: object, location: str) -> Iterator[Ignore]:
+    where, keys = f"{location} ignore", ("code", "operator", "reason")
+    if not isinstance(value, list):
+        raise UsageError(f"{where} must be a list", hint='write `ignore = ["A202"]`')
+    for item in value:
+        entry = {"code": item} if isinstance(item, str) else item
+        if not isinstance(entry, Mapping) or "code" not in entry:
             raise UsageError(
-                f"{where}.{key} must be a text, not {reprlib.repr(value)}", hint="put it in quotes"
+                f"{where}: {reprlib.repr(item)} has no code",
+                hint='write "A202" or { code = "A101", operator = "*", reason = "…" }',
             )
-    if "code" not in item:
-        raise UsageError(
-            f"{where}: an entry has no code", hint='write { code = "A101", operator = "*", reason = "…" }'
-        )
-    return Ignore(code=item["code"].upper(), operator=item.get("operator", "*"), reason=item.get("reason", ""))
+        for key, text in entry.items():
+            if key not in keys:
+                raise _unknown_key(where, str(key), keys)
+            if not isinstance(text, str) or (key != "code" and not text.strip()):
+                raise UsageError(
+                    f"{where}.{key} must be a text, not {reprlib.repr(text)}", hint="put it in quotes"
+                )
+        yield Ignore(**{**entry, "code": entry["code"].upper()})

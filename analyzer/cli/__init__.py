@@ -235,25 +235,7 @@ def settings_defaults(ctx: click.Context, start: Any, *, check: bool = False) ->
     from analyzer.checks.settings import read_settings
 
     # Not by Click's own default map: which file is read hangs on MODEL, known once the line is parsed.
-    defaults = read_settings(start).default_map(check=check)
     left_out = (click.core.ParameterSource.DEFAULT, click.core.ParameterSource.DEFAULT_MAP)
-    for parameter in ctx.command.params:
-        key = long_option(parameter).replace("-", "_")
-        if key in defaults and parameter.name and ctx.get_parameter_source(parameter.name) in left_out:
-            # Cast as what is typed is: a setting that cannot be right ends in the same message.
-            ctx.params[parameter.name] = parameter.type_cast_value(ctx, _as_written(defaults[key], parameter))
-
-
-def long_option(parameter: click.Parameter) -> str:
-    """The name of an option as users write it, without dashes; an argument's own name."""
-    first = next((name for name in parameter.opts if name.startswith("--")), "")
-    return first.removeprefix("--") or parameter.name or ""
-
-
-def _as_written(value: Any, parameter: click.Parameter) -> Any:
-    """A value of TOML as the command line would have it: one text with commas, or one for each repetition."""
-    if parameter.multiple and not isinstance(value, (list, tuple)):
-        return [value]
-    if not parameter.multiple and isinstance(value, (list, tuple)):
-        return ",".join(map(str, value))
-    return value
+    for name, value in read_settings(start).default_map(check=check).items():
+        if name in ctx.params and ctx.get_parameter_source(name) in left_out:
+            ctx.params[name] = value

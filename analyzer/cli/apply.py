@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from analyzer.cli import EXIT_FAILED, print_error, say, settings_defaults
 from analyzer.cli.completion import files
-from analyzer.cli.options import apply_keywords, options_of
+from analyzer.cli.options import options_of
 from analyzer.errors import DisagreementError, UsageError
 
 if TYPE_CHECKING:
@@ -33,16 +32,16 @@ def command(ctx: click.Context, /, **_: Any) -> int:
 
     Exit status 1 where numbers or placement are not as planned, or a fix that was named gives other numbers.
     """
-    from analyzer.cli.check import settings_start
+    from analyzer.cli.reports import call, settings_start
 
     params = ctx.params
     if params["output"] in (None, "", "-"):
         raise UsageError("--output names the folder to write.", hint="For example --output deployed.")
     if not params["model"].endswith(".json"):
         start, _stem = settings_start(params["model"])
-        settings_defaults(ctx, start if start.exists() else Path.cwd())
+        settings_defaults(ctx, start)
     try:
-        applied = _apply(params)
+        applied: Applied = call("apply", params, output=params["output"], force=params["force"])
     except DisagreementError as error:
         print_error(error.message, error.hint)
         return EXIT_FAILED
@@ -54,19 +53,3 @@ def command(ctx: click.Context, /, **_: Any) -> int:
     say(str(applied.folder))
     verified = applied.verified
     return EXIT_FAILED if verified.numbers is False or verified.placement is False else 0
-
-
-def _apply(params: dict[str, Any]) -> Applied:
-    from analyzer.api import apply_plan
-    from analyzer.cli.progress import progress
-    from analyzer.loading.reading_process import reading_process
-    from analyzer.run_folder import temporary_things_in_one_folder
-
-    with temporary_things_in_one_folder(), reading_process(), progress(quiet=params["quiet"]) as on_progress:
-        return apply_plan(
-            params["model"],
-            output=params["output"],
-            force=params["force"],
-            progress=on_progress,
-            **apply_keywords(params),
-        )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from analyzer.cli import settings_defaults
 from analyzer.cli.completion import files
-from analyzer.cli.options import capacity_keywords, options_of
+from analyzer.cli.options import options_of
 
 
 @click.command(
@@ -30,49 +29,12 @@ def command(ctx: click.Context, /, **_: Any) -> None:
     A model that generates, as `analyze generate` takes it, is limited by --ttft and --tpot instead, each
     kept by 99 of 100 requests under continuous batching.
     """
-    from analyzer.cli.run import open_page, print_outcome, publish, report_targets
-    from analyzer.record.output_files import check_writable
+    from analyzer.cli.reports import analyse_and_report, settings_start
+    from analyzer.loading.configuration_file import is_record
 
-    model = ctx.params["model"]
-    start, stem = _start(model)
-    if not _is_record(model):
+    start, stem = settings_start(ctx.params["model"])
+    if not is_record(ctx.params["model"]):
         # Settings are for models of the folder: a record was asked with them, and what is typed now is meant.
-        settings_defaults(ctx, start if start.exists() else Path.cwd())
-    params = ctx.params
+        settings_defaults(ctx, start)
     # Beside the model's own report, not in its place.
-    targets = report_targets(params["format"], params["output"], f"{stem}-capacity", charts=params["chart"])
-    check_writable(targets, force=params["force"])
-    analysis = _plan(params)
-    written = publish(analysis, targets, force=params["force"])
-    print_outcome(analysis, targets, written, quiet=params["quiet"], verbose=params["verbose"])
-    if params["open"]:
-        open_page(written)
-
-
-def _is_record(model: str) -> bool:
-    from analyzer.generation.sources import is_configuration
-
-    return model.endswith(".json") and not is_configuration(model)
-
-
-def _start(model: str) -> tuple[Path, str]:
-    """Where settings are looked for, and the stem of the reports' names."""
-    from analyzer.cli.check import settings_start
-    from analyzer.generation.sources import is_configuration, is_genai
-
-    if not is_configuration(model) and not is_genai(model):
-        return settings_start(model)
-    path = Path(model)
-    folder = path if path.is_dir() else path.parent
-    return path, folder.resolve().name or "model"
-
-
-def _plan(params: dict[str, Any]) -> Any:
-    from analyzer.api import plan_capacity
-    from analyzer.cli.progress import progress
-    from analyzer.loading.reading_process import reading_process
-    from analyzer.run_folder import temporary_things_in_one_folder
-
-    # Not around the whole command: a browser that opens the page outlives it.
-    with temporary_things_in_one_folder(), reading_process(), progress(quiet=params["quiet"]) as on_progress:
-        return plan_capacity(params["model"], progress=on_progress, **capacity_keywords(params))
+    analyse_and_report("capacity", ctx.params, f"{stem}-capacity")

@@ -13,14 +13,14 @@ import click
 
 from analyzer.cli import EXIT_FAILED, EXIT_UNUSABLE, say, settings_defaults
 from analyzer.cli.completion import files
-from analyzer.cli.options import keywords, options_of
+from analyzer.cli.options import options_of
 from analyzer.errors import OutputError, RecordError, UsageError
 from analyzer.loading.configuration_file import is_record
-from analyzer.option_table import is_analysis, taken_by
+from analyzer.options import taken_by
 
 if TYPE_CHECKING:
     from analyzer.checks.settings import CheckSettings
-    from analyzer.option_table import Option
+    from analyzer.option_kinds import Option
     from analyzer.record.analysis import Analysis
     from analyzer.record.fleet import Fleet
     from analyzer.record.invocation import Invocation
@@ -42,6 +42,7 @@ def command(ctx: click.Context, /, **_: Any) -> None:
     """
     from analyzer.checks import fails, judge
     from analyzer.checks.evaluation import require_codes
+    from analyzer.cli.reports import settings_start
 
     model = ctx.params["model"]
     start, stem = settings_start(model)
@@ -93,45 +94,14 @@ def judge_fleet(ctx: click.Context, fleet: Fleet, settings: CheckSettings, targe
     return bool(told.failing)
 
 
-def settings_start(model: str) -> tuple[Path, str]:
-    """The file or folder from which settings are looked for, and the stem of the result's file names."""
-    from analyzer.loading.model_reference import parse_reference
-
-    if is_record(model):
-        return Path(model), Path(model).stem
-    reference = parse_reference(model)
-    return reference.path or Path.cwd(), reference.stem
-
-
 def gate_settings(params: dict[str, Any], start: Path) -> CheckSettings:
     """The settings of pyproject.toml with the command line's on top."""
-    from analyzer.checks.settings import Ignore, above_zero, levels, read_settings
-    from analyzer.text import latency_limit, share
+    from analyzer.checks.settings import CheckSettings, gate_fields, read_settings
 
     settings = read_settings(start).check
-    changes: dict[str, Any] = {
-        "max_cpu_operators": params["max_cpu_operators"],
-        "max_copies": params["max_copies"],
-        "baseline": params["baseline"],
-    }
-    changes = {key: value for key, value in changes.items() if value is not None}
-    if params["max_latency"] is not None:
-        changes["max_latency_s"] = {"": latency_limit(params["max_latency"], where="--max-latency")}
-    for name in ("max_ttft", "max_tpot"):
-        if params[name] is not None:
-            changes[f"{name}_s"] = latency_limit(params[name], where=f"--{name.replace('_', '-')}")
-    for name in ("min_tokens_per_s", "max_usd_per_month", "min_rate"):
-        if params[name] is not None:
-            changes[name] = above_zero(params[name], where=f"--{name.replace('_', '-')}")
-    if params["tolerance"] is not None:
-        changes["tolerance"] = share(params["tolerance"], where="--tolerance")
-    if fail_on := _split(params["fail_on"]):
-        level, codes = levels(fail_on, where="--fail-on")
-        changes |= {"fail_on": level, "raise_to_error": codes}
-    if warn_on := _split(params["warn_on"]):
-        changes["raise_to_warning"] = levels(warn_on, where="--warn-on")[1]
-    extra = tuple(Ignore(code=code.upper()) for code in _split(params["ignore"]))
-    return replace(settings, **changes, ignore=settings.ignore + extra)
+    given = {one.name: params.get(one.name.replace("-", "_")) for one in CheckSettings.declared.values()}
+    changes = gate_fields(given, "--")
+    return settings.replace(**changes | {"ignore": settings.ignore + changes.get("ignore", ())})
 
 
 def read_or_analyse(ctx: click.Context, model: str) -> Analysis:
@@ -141,26 +111,19 @@ def read_or_analyse(ctx: click.Context, model: str) -> Analysis:
         from analyzer.record import load_report
 
         return load_report(model)
-    from analyzer.api import analyze
-    from analyzer.cli.progress import progress
-    from analyzer.loading.reading_process import reading_process
-    from analyzer.run_folder import temporary_things_in_one_folder
+    from analyzer.cli.reports import call
 
     # `--gpu ""`, from a variable of CI that is not set, is an option left out.
     params: dict[str, Any] = {name: None if value == "" else value for name, value in ctx.params.items()}
-    options = keywords(params, "check")
-    options["run"] = params["run"]
     # Without --run the CPU is a fixed one of the catalogue, so that every runner comes to the same result.
-    options["check"] = not params["run"]
-    with temporary_things_in_one_folder(), reading_process(), progress(quiet=params["quiet"]) as on_progress:
-        analysis = analyze(model, progress=on_progress, **options)
+    analysis: Analysis = call("check", params, run=params["run"], check=not params["run"])
     return replace(analysis, invocation=_with_gate_options(analysis.invocation, model, params))
 
 
 def refuse_analysis_options(ctx: click.Context) -> None:
     """Refuse what would have to be asked before: a saved report holds one answer."""
     # Settings of pyproject.toml are for models of the folder, and are passed over; what is typed is meant.
-    typed = [option.name for option in taken_by("check") if is_analysis(option) and _is_typed(ctx, option)]
+    typed = [option.name for option in taken_by("check") if option.is_keyword and _is_typed(ctx, option)]
     if typed:
         raise UsageError(
             f"--{typed[0]} changes nothing about a saved report",
@@ -250,7 +213,7 @@ def save_baseline(analysis: Analysis, target: Target, *, force: bool) -> None:
 
 def chosen_targets(formats: str, output: str | None, stem: str, *, force: bool) -> tuple[Target, ...]:
     """Which format goes where; one alone goes to standard output. What cannot be written is said at once."""
-    from analyzer.cli.run import formats_asked, report_targets
+    from analyzer.cli.reports import formats_asked, report_targets
     from analyzer.record.formats import PICTURES
     from analyzer.record.output_files import STANDARD_OUTPUT, check_writable
 
@@ -318,7 +281,3 @@ def append_summary(summary: Callable[[], str]) -> None:
         raise OutputError(
             f"the job summary cannot be written: {error}", hint="unset GITHUB_STEP_SUMMARY"
         ) from error
-
-
-def _split(values: tuple[str, ...]) -> list[str]:
-    return [part.strip() for value in values for part in value.split(",") if part.strip()]

@@ -54,7 +54,7 @@ def command(
     BASE and NEW are .json reports that `analyze` wrote. Operators are matched by module path and type, so a
     renamed or renumbered operator is not taken for a new one.
     """
-    from analyzer.cli.run import charts_to_draw, formats_asked, publish
+    from analyzer.cli.reports import charts_to_draw, formats_asked, publish
     from analyzer.record import load_report
     from analyzer.record.formats import COMPARED_CHARTS
     from analyzer.record.output_files import STANDARD_OUTPUT, check_writable, targets

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from analyzer.cli import say
-from analyzer.option_table import PRICINGS
+from analyzer.options import PRICINGS
 
 if TYPE_CHECKING:
     from analyzer.devices.device import Device
@@ -67,7 +67,7 @@ def _named(name: str, rented: tuple[Instance, ...]) -> str:
 
 def _list() -> str:
     from analyzer.devices.catalogue import DEFAULT_CPU, cpus, gpus
-    from analyzer.option_table import DEFAULT_GPU
+    from analyzer.options import DEFAULT_GPU
 
     lines = [
         "GPUs (dense peaks; * the release wheel of ONNX Runtime does not run there: predicted for reference)"

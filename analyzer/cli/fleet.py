@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +12,8 @@ import click
 
 from analyzer.cli import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_TERMINATED, Terminated, say
 from analyzer.cli.completion import files
-from analyzer.cli.options import fleet_keywords, options_of
-from analyzer.cli.progress import time_left
+from analyzer.cli.options import keywords, options_of
+from analyzer.cli.progress import display
 from analyzer.errors import UsageError
 from analyzer.text import loggable
 
@@ -104,7 +103,7 @@ def _analyse(params: dict[str, Any], folder: Path, seen: list[Finished], before:
             force=params["force"],
             watch=watch,
             say=lambda text: None if params["quiet"] else say(text, err=True),
-            **fleet_keywords(params),
+            **keywords(params, "fleet"),
         )
 
 
@@ -122,52 +121,20 @@ def _progress(*, quiet: bool, verbose: bool) -> Iterator[Watch]:
 
 @contextmanager
 def _bar(*, verbose: bool) -> Iterator[Watch]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import MofNCompleteColumn
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[rest]}"),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as display:
-        task = display.add_task("models", total=None, rest="")
-        end = _End()
+    with display(MofNCompleteColumn()) as shown:
+        task = shown.add_task("models", total=None)
 
         def show(finished: Finished) -> None:
             failed = f", {finished.failed} failed" if finished.failed else ""
-            display.update(
-                task,
-                total=finished.total,
-                completed=finished.done,
-                description=f"models{failed}",
-                rest=end.told(finished),
-            )
+            shown.update(task, total=finished.total, completed=finished.done, description=f"models{failed}")
             if finished.model.failure is not None or verbose:
                 # By the display itself, which would draw over what others print.
                 lines = "\n".join(_lines(finished, verbose=verbose))
-                display.console.print(loggable(lines), markup=False, highlight=False)
+                shown.console.print(loggable(lines), markup=False, highlight=False)
 
         yield show
-
-
-class _End:
-    """When all should be done, from the rate so far; what was kept from before takes no time."""
-
-    def __init__(self) -> None:
-        self._clock = time.monotonic
-        self._start = self._clock()
-        self._kept = 0
-
-    def told(self, finished: Finished) -> str:
-        self._kept += finished.kept
-        worked = finished.done - self._kept
-        left = finished.total - finished.done
-        if not worked or not left:
-            return ""
-        return time_left((self._clock() - self._start) / worked * left)
 
 
 def _lines(finished: Finished, *, verbose: bool) -> Iterator[str]:

@@ -64,8 +64,17 @@ def progress(*, quiet: bool) -> Iterator[Progress]:
     if quiet or sys.stderr is None or not sys.stderr.isatty():
         yield NoProgress()
         return
+    from rich.progress import SpinnerColumn
+
+    with display(SpinnerColumn()) as shown:
+        yield TerminalProgress(shown)
+
+
+@contextmanager
+def display(*first: Any) -> Iterator[Any]:
+    """A display on standard error: these columns, what is done, the time that passed and that is left."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, Task, TextColumn, TimeElapsedColumn
     from rich.progress import ProgressColumn as Column
     from rich.text import Text
 
@@ -78,12 +87,7 @@ def progress(*, quiet: bool) -> Iterator[Progress]:
             seconds = None if task.total is None or not task.completed else task.time_remaining
             return Text("" if seconds is None else time_left(seconds))
 
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        TimeElapsedColumn(),
-        Left(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as display:
-        yield TerminalProgress(display)
+    text = TextColumn("{task.description}")
+    columns = (*first, text, BarColumn(bar_width=24), TimeElapsedColumn(), Left())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        yield shown

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import click
 
 from analyzer.cli import say
 from analyzer.cli.options import keywords, options_of
-from analyzer.option_table import RecordOptions
 from analyzer.text import printable
 
 
@@ -25,7 +24,7 @@ def command(ctx: click.Context, /, **_: Any) -> None:
     record measured stays for the devices that it was measured on. The rest of the question is as the record has
     it.
     """
-    from analyzer.cli.run import open_page, publish, report_targets
+    from analyzer.cli.reports import open_page, publish, report_targets
     from analyzer.record import load_report
     from analyzer.record.output_files import check_writable
 
@@ -37,7 +36,7 @@ def command(ctx: click.Context, /, **_: Any) -> None:
         params["format"], params["output"], report.stem, report.parent, charts=params["chart"]
     )
     check_writable(targets, force=params["force"])
-    given = cast(RecordOptions, keywords(params, "render"))
+    given = keywords(params, "render")
     # As it was decided, unless asked: a record of another version shows that version's own answer.
     if given:
         from analyzer.api import analyze_record

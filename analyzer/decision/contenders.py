@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from analyzer.decision.choice import Choice, WeightedComponents, choose, plan_with_gpu, weighted_by_price
 from analyzer.decision.decide import energy
-from analyzer.decision.decision_input import DecisionInput, Objective
+from analyzer.decision.decision_input import DecisionInput
 from analyzer.decision.energy import watts
 from analyzer.decision.error_components import EVEN, ErrorComponent, ErrorComponents, Resource
 from analyzer.decision.money import cheapest, offers
@@ -19,6 +19,7 @@ from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
 from analyzer.figures import Figure, Way, seen_as
 from analyzer.memory.fit import context_note
+from analyzer.options import Objective
 from analyzer.record.outcome import CostRow, PrecisionResult
 from analyzer.record.ranking import RankedCandidate
 from analyzer.units import byte_count, seconds

@@ -11,17 +11,15 @@ from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
 from analyzer.figures import Figure
 from analyzer.graph import Graph
+from analyzer.options import Objective
 from analyzer.ort.execution import Group, Placement
 from analyzer.prediction.estimate import Estimate
 from analyzer.record.analysis import BatchRange, CostRow, OperatorVerdict, PlanResult, SweepRow, VerdictResult
 from analyzer.record.batch_axis import may_have_batch
 from analyzer.text import listed
 
-Objective = Literal["latency", "throughput", "cost", "energy"]
 Side = Literal["cpu", "gpu"]
 Estimates = tuple[Estimate | None, ...]
-
-OBJECTIVES: tuple[Objective, ...] = ("latency", "throughput", "cost", "energy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from analyzer.decision.choice import Ratio
 from analyzer.decision.contenders import Contender
-from analyzer.decision.decision_input import OBJECTIVES, Objective
 from analyzer.decision.error_components import ratio
 from analyzer.decision.ranking_words import Ranked, beside_other_side, notes, sentence
+from analyzer.options import OBJECTIVES, Objective
 from analyzer.record.outcome import CostRow
 from analyzer.record.ranking import RankedCandidate, RankingResult
 

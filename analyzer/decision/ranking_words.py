@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from analyzer.decision.contenders import Contender
-from analyzer.decision.decision_input import Objective
 from analyzer.decision.error_components import ratio
 from analyzer.decision.phrases import capital, interval, short_name
+from analyzer.options import Objective
 from analyzer.record.outcome import CostRow
 from analyzer.record.ranking import RankedCandidate
 from analyzer.record.split_gain import WORTHWHILE

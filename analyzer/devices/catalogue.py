@@ -16,7 +16,7 @@ from analyzer.devices.entries import LikeEntry, Shared, entries, read_toml, shar
 from analyzer.devices.instances import Instance
 from analyzer.devices.price_lists import areas, listed_prices
 from analyzer.errors import DeviceError
-from analyzer.option_table import PRICINGS, Pricing
+from analyzer.options import PRICINGS, Pricing
 from analyzer.toml_file import is_toml, split_entry
 
 FOLDER = Path(__file__).parent

@@ -14,7 +14,7 @@ from analyzer.decoding import convert
 from analyzer.devices.device import Device, DeviceKind, Link
 from analyzer.devices.instances import Instance
 from analyzer.errors import DeviceError
-from analyzer.option_table import Pricing
+from analyzer.options import Pricing
 from analyzer.precision import PEAK_TYPES
 from analyzer.toml_file import read_toml as read_within_limits
 

@@ -16,7 +16,7 @@ from analyzer.fleet.entry import Entry
 from analyzer.fleet.moves import moves_of
 from analyzer.fleet.row import cheapest_of, judged_anew
 from analyzer.fleet.sentences import sentences_of
-from analyzer.option_table import Pricing
+from analyzer.options import Pricing
 from analyzer.record.analysis import Tool
 from analyzer.record.fleet import DeviceBias, Fleet, FleetCell, FleetDevice, FleetEnvironment, FleetModel
 

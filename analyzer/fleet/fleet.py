@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol, Unpack, cast
+from typing import Any, Protocol
 
 from analyzer.devices.detection import Machine, this_machine
 from analyzer.devices.instances import Instance
@@ -17,18 +17,18 @@ from analyzer.fleet.build import fleet_of
 from analyzer.fleet.job import Job, Outcome
 from analyzer.fleet.local import LocalPool
 from analyzer.fleet.model_list import models_of
-from analyzer.fleet.question import AskedModel, jobs_of
+from analyzer.fleet.planning import AskedModel, jobs_of
 from analyzer.fleet.renting import instance_of
 from analyzer.fleet.store import Note, Store
 from analyzer.fleet.writing import check_fleet_files, write_fleet
-from analyzer.option_table import OPTIONS, PRICINGS, FleetOptions
+from analyzer.option_kinds import NEGATION
+from analyzer.options import PRICINGS, taken_by, takes_options
 from analyzer.pipeline.environment import versions
 from analyzer.pipeline.offers import offers_of
-from analyzer.pipeline.options import make_options, require_keywords
+from analyzer.pipeline.options import make_options
 from analyzer.progress import StageProgress
 from analyzer.record.fleet import Fleet, FleetEnvironment, FleetModel
 from analyzer.report.fleet.changes import changes
-from analyzer.signatures import names_keywords
 
 DEFAULT_TIMEOUT_S = 900.0
 
@@ -103,7 +103,7 @@ class _Progress:
         self.watch(Finished(task=job.task, model=note.model, seconds=note.seconds, kept=kept, **counts))
 
 
-@names_keywords(FleetOptions)
+@takes_options("fleet")
 def analyze_fleet(
     models: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
@@ -116,7 +116,7 @@ def analyze_fleet(
     force: bool = False,
     watch: Watch = lambda _: None,
     say: StageProgress = lambda _: None,
-    **options: Unpack[FleetOptions],
+    **options: Any,
 ) -> Fleet:
     """Analyses many models: a record and a page of each, one table of all; what is finished is not done again.
 
@@ -138,14 +138,13 @@ def analyze_fleet(
         AnalyzerError: A child of it, by what the user must do; a model that fails is a row, no error.
         KeyboardInterrupt: After what is finished was written.
     """
-    require_keywords("analyze_fleet", options, FleetOptions.__annotations__)
     named = [models] if isinstance(models, (str, os.PathLike)) else models
     entries = models_of([os.fspath(model) for model in named])
     machine = this_machine()
     measures = bool(options.get("run"))
     asked = jobs_of(entries, _by_option(options), machine=machine)
     paying = _paying(options, asked)
-    offers = _offers(paying)
+    offers = offers_of(make_options(**paying)).instances
     for entry in entries:
         if entry.today is not None:
             instance_of(entry.today, offers)  # what nobody rents out is said before any work
@@ -234,33 +233,27 @@ def _is_gpu(slug: str) -> bool:
     return any(gpu.slug == slug for gpu in catalogue.gpus())
 
 
-def _by_option(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Keywords as values by long option; what a fleet's ``run`` says is said by the kind of job."""
-    names = {option.keyword: option.name for option in OPTIONS if option.kind != "negation"}
-    values = {}
-    for keyword, value in options.items():
-        if keyword == "run" or value is None or value == ():
+def _by_option(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by long option; whether models are run the kind of a job says."""
+    found = {}
+    for one in taken_by("fleet"):
+        value = keywords.get(one.keyword)
+        if value in (None, ()) or one.name == "run":
             continue
-        if keyword == "cache":
-            if not value:  # `--no-cache` is cache=False
-                values["no-cache"] = True
-            continue
-        values[names[keyword]] = value
-    return values
+        if one.kind is not NEGATION:
+            found[one.name] = value
+        elif value is False:  # `--no-cache` is cache=False
+            found[one.name] = True
+    return found
 
 
-def _paying(options: FleetOptions, asked: Sequence[AskedModel]) -> FleetOptions:
+def _paying(options: Mapping[str, Any], asked: Sequence[AskedModel]) -> dict[str, Any]:
     """How machines are paid: as each model is asked (settings say it too); where they differ, as was typed."""
     names = ("prices", "pricing", "region")
-    first: dict[str, Any] = {name: asked[0].decide.keywords.get(name) for name in names}
+    first = {name: asked[0].decide.keywords.get(name) for name in names}
     if any(one.decide.keywords.get(name) != first[name] for one in asked for name in names):
-        first = {name: value for name, value in options.items() if name in names}
-    return cast("FleetOptions", {name: value for name, value in first.items() if value is not None})
-
-
-def _offers(paying: FleetOptions) -> tuple[Instance, ...]:
-    given: Any = paying
-    return offers_of(make_options(**given)).instances
+        first = {name: options.get(name) for name in names}
+    return {name: value for name, value in first.items() if value is not None}
 
 
 def _fleet(
@@ -269,7 +262,7 @@ def _fleet(
     progress: _Progress,
     executor: Executor,
     machine: Machine,
-    paying: FleetOptions,
+    paying: Mapping[str, Any],
     offers: Sequence[Instance],
 ) -> Fleet:
     rows = [

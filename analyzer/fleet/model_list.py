@@ -13,7 +13,8 @@ from pathlib import Path
 from analyzer.errors import ModelError, UsageError
 from analyzer.fleet.entry import Entry
 from analyzer.fleet.manifest import read_manifest
-from analyzer.generation.sources import is_configuration, is_genai, is_generating
+from analyzer.generation.sources import is_configuration, is_generating
+from analyzer.loading.configuration_file import is_genai
 from analyzer.loading.model_reference import parse_reference, split_path
 from analyzer.text import first_few
 

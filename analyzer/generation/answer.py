@@ -13,12 +13,12 @@ from analyzer.generation import notes
 from analyzer.generation.model import GeneratingModel
 from analyzer.generation.options import Candidate, Market, candidate, option, smallest_width
 from analyzer.generation.prices import joules_per_token
-from analyzer.generation.question import Question
 from analyzer.generation.request import DEFAULT_OUTPUT, Request, Setting, TimeLimits
-from analyzer.generation.steps.step_sizes import CACHES, WEIGHTS, Cache, StepTypes
+from analyzer.generation.steps.step_sizes import StepTypes
 from analyzer.generation.steps.step_times import step_times
 from analyzer.generation.times import Correction, RequestPhases, timed
 from analyzer.memory.fit import room
+from analyzer.options import CACHES, WEIGHTS, Cache, GenerationOptions
 from analyzer.prediction import total, transfer
 from analyzer.record.generation import (
     CpuGeneration,
@@ -58,7 +58,7 @@ class ComparedDevices:
     measured: Mapping[str, RequestPhases] = field(default_factory=dict)
 
 
-def setting_of(model: GeneratingModel, question: Question, device: Device) -> Setting:
+def setting_of(model: GeneratingModel, question: GenerationOptions, device: Device) -> Setting:
     """The types asked for, else the model's own; as many devices as asked, else as hold it."""
     weights, cache = model.kept_in(question.weights, question.cache)
     setting = Setting(weights=weights, cache=cache, launch=question.launch)
@@ -70,7 +70,7 @@ def setting_of(model: GeneratingModel, question: Question, device: Device) -> Se
     return replace(setting, width=smallest_width(model, device, setting, request_of(model, question)))
 
 
-def _lengths(model: GeneratingModel, question: Question) -> tuple[int, int]:
+def _lengths(model: GeneratingModel, question: GenerationOptions) -> tuple[int, int]:
     """Tokens in and out: what was asked, else the usual, as far as the model was made for so many."""
     output = question.output or min(DEFAULT_OUTPUT, max(1, model.longest // 2))
     return question.prompt or max(1, min(model.usual_prompt, model.longest - output)), output
@@ -83,7 +83,7 @@ def _request(model: GeneratingModel, batch: int, prompt: int, output: int) -> Re
     )
 
 
-def request_of(model: GeneratingModel, question: Question) -> Request:
+def request_of(model: GeneratingModel, question: GenerationOptions) -> Request:
     """The request; of a text that an encoder reads, the decoder begins with one token.
 
     Raises:
@@ -101,7 +101,7 @@ def request_of(model: GeneratingModel, question: Question) -> Request:
 
 
 def answer(
-    model: GeneratingModel, question: Question, devices: ComparedDevices, market: Market
+    model: GeneratingModel, question: GenerationOptions, devices: ComparedDevices, market: Market
 ) -> GenerationResult:
     """The record's ``generation``; of a request that was run here, ``market`` is ``corrected``."""
     request = request_of(model, question)
@@ -140,8 +140,8 @@ def answer(
         joules_per_token=joules_per_token(one.device, devices.cpu, one.setting.width, rate),
         cpu=_cpu(on_cpu, market) if on_cpu is not None else None,
         sweep=_sweep(one, question, market),
-        ttft_limit_s=question.limits.ttft_s,
-        tpot_limit_s=question.limits.tpot_s,
+        ttft_limit_s=question.ttft_s,
+        tpot_limit_s=question.tpot_s,
         meets_limits=priced.meets_limits,
         cheapest=_cheapest(table),
         devices=table,
@@ -156,7 +156,11 @@ def answer(
 
 
 def corrected(
-    model: GeneratingModel, question: Question, devices: ComparedDevices, request: Request, market: Market
+    model: GeneratingModel,
+    question: GenerationOptions,
+    devices: ComparedDevices,
+    request: Request,
+    market: Market,
 ) -> Market:
     """The market whose predictions for the devices of this machine start from what those were measured at."""
     found = {}
@@ -236,7 +240,7 @@ def _cpu(one: Candidate, market: Market) -> CpuGeneration:
     )
 
 
-def _sweep(one: Candidate, question: Question, market: Market) -> tuple[GenerationPoint, ...]:
+def _sweep(one: Candidate, question: GenerationOptions, market: Market) -> tuple[GenerationPoint, ...]:
     model, device = one.model, one.device
     prompt, output = _lengths(model, question)
     step = model.step(one.request.decode(one.request.middle, one.setting.width), one.types, device.kind)
@@ -267,12 +271,16 @@ def _sweep(one: Candidate, question: Question, market: Market) -> tuple[Generati
 
 
 def _devices(
-    model: GeneratingModel, question: Question, devices: ComparedDevices, request: Request, market: Market
+    model: GeneratingModel,
+    question: GenerationOptions,
+    devices: ComparedDevices,
+    request: Request,
+    market: Market,
 ) -> tuple[GenerationOption, ...]:
     """Best first: those that keep the limits by dollars, then those without a price by time."""
     rows = []
     for device in devices.compared:
-        asked = question if device.slug == devices.first.slug else replace(question, gpus=None)
+        asked = question if device.slug == devices.first.slug else question.replace(gpus=None)
         settings = _settings(model, asked, device)
         found = [_on(model, device, setting, request, market, devices) for setting in settings]
         of_device = [option(one, market) for one in found if one is not None]
@@ -281,10 +289,11 @@ def _devices(
     return tuple(sorted(rows, key=_rank))
 
 
-def _settings(model: GeneratingModel, question: Question, device: Device) -> tuple[Setting, ...]:
+def _settings(model: GeneratingModel, question: GenerationOptions, device: Device) -> tuple[Setting, ...]:
     """The setting on a device; where there are limits, on more devices too, which may be what keeps them."""
     setting = setting_of(model, question, device)
-    if device.kind == "cpu" or question.gpus is not None or not question.limits.any:
+    limited = question.ttft_s is not None or question.tpot_s is not None
+    if device.kind == "cpu" or question.gpus is not None or not limited:
         return (setting,)
     return tuple(replace(setting, width=width) for width in model.widths if width >= setting.width)
 

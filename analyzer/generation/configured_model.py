@@ -18,10 +18,11 @@ from analyzer.generation.memory import (
 from analyzer.generation.model import NO_LONGEST
 from analyzer.generation.request import DEFAULT_PROMPT, Request, Setting
 from analyzer.generation.steps.decoder_graph import StepGraph, check_width, step_graph
-from analyzer.generation.steps.step_sizes import Cache, StepSizes, StepTypes, Weights
+from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
 from analyzer.generation.steps.step_times import Exchange, GenerationStep, prepared_step, step_groups
 from analyzer.generation.weights import mixers_of, parameters
 from analyzer.graph import Graph
+from analyzer.options import Cache, Weights
 from analyzer.ort.execution import Group
 
 # Tokens of the prefill that a token's activations are told from.

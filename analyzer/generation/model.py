@@ -7,9 +7,10 @@ from typing import Protocol
 from analyzer.devices.device import Device, DeviceKind
 from analyzer.generation.memory import Footprint
 from analyzer.generation.request import Request, Setting
-from analyzer.generation.steps.step_sizes import Cache, StepSizes, StepTypes, Weights
+from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
 from analyzer.generation.steps.step_times import Exchange, GenerationStep
 from analyzer.graph import Graph
+from analyzer.options import Cache, Weights
 
 # The most tokens that sequences of a model without a longest one are looked at with.
 NO_LONGEST = 2**20

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from analyzer.generation.steps.step_sizes import Cache, StepSizes, Weights
-from analyzer.generation.steps.step_times import LaunchMode
+from analyzer.generation.steps.step_sizes import StepSizes
+from analyzer.options import Cache, LaunchMode, Weights
 
 # Tokens in and out where nobody says how many.
 DEFAULT_PROMPT, DEFAULT_OUTPUT = 1024, 256

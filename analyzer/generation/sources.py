@@ -13,13 +13,12 @@ from analyzer.generation.architecture import Storage
 from analyzer.generation.configurations.hugging_face import architecture_of, generates
 from analyzer.generation.configurations.quantisation import Quantisation, quantisation_of, stored
 from analyzer.generation.configured_model import ConfiguredModel
-from analyzer.generation.graphs.genai import GENAI_NAME, genai_decoder
+from analyzer.generation.graphs.genai import genai_decoder
 from analyzer.generation.graphs.graph_model import GraphModel, exported_model, graph_model
 from analyzer.generation.model import GeneratingModel
-from analyzer.generation.steps.step_sizes import Weights
 from analyzer.generation.weights import known_by_size
 from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
-from analyzer.loading.configuration_file import CONFIG_NAME, read_config
+from analyzer.loading.configuration_file import CONFIG_NAME, GENAI_NAME, is_genai, read_config
 from analyzer.loading.decoder_export import (
     cached_decoder,
     configuration_of,
@@ -33,6 +32,7 @@ from analyzer.loading.decoder_export import (
 from analyzer.loading.load import load
 from analyzer.loading.model_reference import Reference, names_python, parse_reference
 from analyzer.loading.python.user_model import UserModel
+from analyzer.options import Weights
 from analyzer.progress import StageProgress
 
 _WEIGHTS_OF: Mapping[str, Weights] = {"float32": "fp16", "float16": "fp16", "bfloat16": "bf16"}
@@ -70,12 +70,6 @@ def is_generating(text: str) -> bool:
         return generates(read_config(text))
     except UsageError:  # said where it is read for good
         return True
-
-
-def is_genai(text: str) -> bool:
-    """Whether MODEL is a folder of ONNX Runtime GenAI, or its ``genai_config.json``."""
-    path = Path(text)
-    return path.name == GENAI_NAME or (path.is_dir() and (path / GENAI_NAME).is_file())
 
 
 def is_python(text: str) -> bool:

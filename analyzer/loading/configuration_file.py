@@ -13,7 +13,7 @@ from typing import Any
 from analyzer.errors import UsageError
 from analyzer.toml_file import read_within
 
-CONFIG_NAME = "config.json"
+CONFIG_NAME, GENAI_NAME = "config.json", "genai_config.json"
 # The longest that were published list a few thousand values.
 LARGEST_BYTES = 10 * 2**20
 PIP_LINE = "pip install 'onnx-analyzer[transformers]'"
@@ -67,6 +67,12 @@ def is_record(text: str) -> bool:
         return "schema_version" in read_config(text)
     except UsageError:
         return False
+
+
+def is_genai(text: str) -> bool:
+    """Whether MODEL is a folder of ONNX Runtime GenAI, or its ``genai_config.json``."""
+    path = Path(text)
+    return path.name == GENAI_NAME or (path.is_dir() and (path / GENAI_NAME).is_file())
 
 
 def class_of(config: Mapping[str, Any]) -> str | None:

@@ -8,7 +8,6 @@ from typing import Any
 
 from analyzer.devices.device import Device
 from analyzer.loading.loaded import Loaded
-from analyzer.option_table import AnalyzeOptions
 from analyzer.pipeline.batches import BatchModels
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.predictor import Predictor
@@ -39,4 +38,4 @@ class AnalysisBasis:
 
 
 # A model, its inputs and options -> its record and what that rests on.
-Analyse = Callable[[Any, Any, AnalyzeOptions, Progress], tuple[Analysis, AnalysisBasis]]
+Analyse = Callable[[Any, Any, Mapping[str, Any], Progress], tuple[Analysis, AnalysisBasis]]

@@ -14,9 +14,9 @@ from analyzer.devices.device import Device
 from analyzer.errors import GraphError
 from analyzer.graph import Graph
 from analyzer.loading.loaded import Loaded
+from analyzer.options import Options
 from analyzer.pipeline.exports.training_batches import Steps, prepared_steps
 from analyzer.pipeline.measure import Measured
-from analyzer.pipeline.options import Options
 from analyzer.pipeline.precisions.forms import in_form
 from analyzer.pipeline.predictor import Predictor, decision_inputs_by_batch, undisturbed_s
 from analyzer.pipeline.prepared import PreparedGraph, at_batch, with_measured_sizes

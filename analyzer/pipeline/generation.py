@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 from analyzer.checks import run as find_findings
 from analyzer.devices.device import Device
 from analyzer.errors import UsageError
 from analyzer.generation.answer import request_of, setting_of
 from analyzer.generation.model import GeneratingModel
-from analyzer.generation.question import Question, make_question
 from analyzer.generation.sources import (
     OpenedModel,
     from_configuration,
@@ -21,41 +21,26 @@ from analyzer.generation.sources import (
     from_module,
     from_python,
     is_configuration,
-    is_genai,
     is_python,
     no_way,
 )
 from analyzer.generation.sources import is_generating as names_generating
 from analyzer.generation.times import Runner, timed
+from analyzer.loading.configuration_file import is_genai
 from analyzer.loading.model_reference import parse_reference, split_path, with_arguments
-from analyzer.option_table import ALL_GPUS, AnalyzeOptions, GenerateOptions
+from analyzer.options import ALL, GenerationOptions, Options, keywords_of
 from analyzer.ort.execution import Session
 from analyzer.pipeline import environment
 from analyzer.pipeline.generation_measure import MeasuredRequest, MeasuredSides, measure_request, not_run
 from analyzer.pipeline.generation_record import Named, generation_analysis
 from analyzer.pipeline.measure import Measured
-from analyzer.pipeline.options import Options, make_options, path_shower, require_keywords
+from analyzer.pipeline.options import make_options, path_shower
 from analyzer.pipeline.target_devices import Targets, find_targets
 from analyzer.progress import Progress
 from analyzer.record.analysis import Analysis
 from analyzer.record.invocation import Invocation, written
-from analyzer.text import latency_limit
 
-_ASKED_OF_ANY = (
-    "arg",
-    "batch",
-    "gpu",
-    "cpu",
-    "run",
-    "runs",
-    "time_budget",
-    "threads",
-    "limit",
-    "prices",
-    "cache",
-    "pricing",
-    "region",
-)
+_MOST_SEQUENCES = 2**16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -63,27 +48,21 @@ class GenerationBasis:
     """What a record of generation rests on, for whoever asks more of the same model."""
 
     model: GeneratingModel
-    question: Question
+    question: GenerationOptions
     options: Options
     targets: Targets
 
 
-def analyse_generation(model: Any, inputs: Any, given: GenerateOptions, progress: Progress) -> Analysis:
-    """The record of a model that generates; see ``analyzer.api.analyze_generation``."""
-    require_keywords("analyze_generation", given, GenerateOptions.__annotations__)
-    return generation_with_basis(model, inputs, given, progress)[0]
-
-
 def generation_with_basis(
-    model: Any, inputs: Any, given: GenerateOptions, progress: Progress
+    model: Any, inputs: Any, given: Mapping[str, Any], progress: Progress
 ) -> tuple[Analysis, GenerationBasis]:
-    """The same, with what it rests on."""
+    """The record of a model that generates, and its basis; see ``analyzer.api.analyze_generation``."""
     started = time.perf_counter()
-    of_any = {name: value for name, value in given.items() if name in _ASKED_OF_ANY}
-    if of_any.get("gpu") in (ALL_GPUS, [ALL_GPUS], (ALL_GPUS,)):
+    of_any = {name: value for name, value in given.items() if name in keywords_of("run")}
+    if of_any.get("gpu") in (ALL, [ALL], (ALL,)):
         # All of the catalogue stand in the table as it is; the answer is for the usual one.
         del of_any["gpu"]
-    options = make_options(**cast(AnalyzeOptions, of_any))
+    options = make_options(**of_any)
     question = _question(given, options)
     targets = find_targets(options)
     progress("reading the model", None)
@@ -117,23 +96,15 @@ def is_generating(model: Any) -> bool:
     return bool(text) and names_generating(text)
 
 
-def _question(given: GenerateOptions, options: Options) -> Question:
-    ttft, tpot = given.get("ttft"), given.get("tpot")
-    return make_question(
-        prompt=given.get("prompt"),
-        output_tokens=given.get("output_tokens"),
-        batches=options.batches,
-        gpus=given.get("gpus"),
-        weights=given.get("weights"),
-        kv=given.get("kv"),
-        launch=given.get("launch"),
-        ttft_s=None if ttft is None else latency_limit(ttft, where="--ttft"),
-        tpot_s=None if tpot is None else latency_limit(tpot, where="--tpot"),
-    )
+def _question(given: Mapping[str, Any], options: Options) -> GenerationOptions:
+    largest = max(options.batches, default=1)
+    if largest > _MOST_SEQUENCES:
+        raise UsageError(f"--batch {largest}: must be a whole number from 1 to {_MOST_SEQUENCES:,}.")
+    return GenerationOptions.of(given).replace(batches=options.batches or (1,))
 
 
 def _measured(
-    model: GeneratingModel, question: Question, options: Options, targets: Targets, progress: Progress
+    model: GeneratingModel, question: GenerationOptions, options: Options, targets: Targets, progress: Progress
 ) -> MeasuredSides:
     """The request on this machine's CPU and GPU, so far as the question is about them and may run anything."""
     if not options.run:
@@ -203,7 +174,7 @@ def _named(model: Any, source: OpenedModel) -> Named:
     return Named(name=source.name, source=shown, notes=source.notes)
 
 
-def _invocation(model: Any, given: GenerateOptions, targets: Targets) -> Invocation:
+def _invocation(model: Any, given: Mapping[str, Any], targets: Targets) -> Invocation:
     named = os.fspath(model) if isinstance(model, (str, os.PathLike)) else None
     show = path_shower()
     return Invocation(

@@ -15,7 +15,6 @@ from analyzer.generation.model import GeneratingModel
 from analyzer.generation.request import Request
 from analyzer.generation.steps.step_inputs import in_place, step_inputs, token_inputs
 from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
-from analyzer.generation.steps.step_times import LaunchMode
 from analyzer.generation.steps.step_writer import OWN_DOMAIN
 from analyzer.generation.times import RequestPhases
 from analyzer.graph import Graph
@@ -27,9 +26,9 @@ from analyzer.measurement.noise.profiler_overhead import chain
 from analyzer.measurement.request import Latency, Measurement, MeasureRequest
 from analyzer.measurement.tensor_files import save_tensors
 from analyzer.memory import fit
+from analyzer.options import LaunchMode, Options
 from analyzer.ort.execution import Session
 from analyzer.pipeline.measure import Measured, estimate_of, facts_of, in_one_text, sharing
-from analyzer.pipeline.options import Options
 from analyzer.progress import Progress
 from analyzer.run_folder import run_folder
 from analyzer.units import byte_count

@@ -12,17 +12,16 @@ from analyzer.errors import UsageError
 from analyzer.generation.answer import BATCHES, ComparedDevices, answer, corrected, request_of, setting_of
 from analyzer.generation.model import GeneratingModel
 from analyzer.generation.options import Market
-from analyzer.generation.question import Question
-from analyzer.generation.request import Request
+from analyzer.generation.request import Request, TimeLimits
 from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
 from analyzer.generation.times import RequestPhases, Runner
 from analyzer.graph import Graph, Node
+from analyzer.options import GenerationOptions, Options
 from analyzer.pipeline import build_record
 from analyzer.pipeline.batches import BatchModels
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
 from analyzer.pipeline.generation_measure import MeasuredSides
 from analyzer.pipeline.measure import Measured
-from analyzer.pipeline.options import Options
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import CpuForm, PreparedGraph, prepare
 from analyzer.pipeline.target_devices import Targets
@@ -47,7 +46,7 @@ class Named:
 def generation_analysis(
     model: GeneratingModel,
     named: Named,
-    question: Question,
+    question: GenerationOptions,
     options: Options,
     targets: Targets,
     measured: MeasuredSides | None = None,
@@ -74,7 +73,7 @@ def generation_analysis(
     market = Market(
         runner=Runner(host=predictor.host, threads=options.threads if targets.local_cpu else None),
         instances=predictor.instances,
-        limits=question.limits,
+        limits=TimeLimits(ttft_s=question.ttft_s, tpot_s=question.tpot_s),
     )
     devices = ComparedDevices(
         first=first,

@@ -31,11 +31,11 @@ from analyzer.measurement.noise.machine_load import default_threads
 from analyzer.measurement.request import Latency, Measurement, MeasureRequest, NodeTime
 from analyzer.measurement.tensor_files import load_tensors, save_tensors
 from analyzer.memory.liveness import peak_memory_bytes
+from analyzer.options import Options
 from analyzer.ort.execution import Group, Session
 from analyzer.ort.fusion import executed_names, groups_from_optimized
 from analyzer.pipeline.compared_outputs import agreement_rows, with_one_thread
 from analyzer.pipeline.measurement_memory import does_not_fit, planned_bytes, smaller_batch
-from analyzer.pipeline.options import Options
 from analyzer.pipeline.target_devices import Targets, measures_here
 from analyzer.prediction.estimate import Estimate
 from analyzer.progress import Progress

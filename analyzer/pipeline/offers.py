@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from analyzer.devices import catalogue
 from analyzer.devices.instances import Instance
-from analyzer.pipeline.options import Options
+from analyzer.options import Options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

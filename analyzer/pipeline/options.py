@@ -1,171 +1,74 @@
-"""What an analysis is asked for, checked once: the options of the command line and of the Python interface."""
+"""Options of an analysis, checked where a room above ``options`` knows more; and the question in a record."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Unpack
+from typing import Any
 
-from analyzer.decision.decision_input import OBJECTIVES, Objective
 from analyzer.errors import UsageError
-from analyzer.isolation.limits import DEFAULT_LIMITS, Limits, parse_limits
-from analyzer.loading.model_reference import Argument, parse_argument, parse_reference
+from analyzer.isolation.limits import parse_limits
+from analyzer.loading.model_reference import parse_argument, parse_reference
 from analyzer.loading.python.input_spec import InputSpec, parse_input
 from analyzer.loading.python.source_lines import repository_root, shown_path
-from analyzer.option_table import (
-    DEFAULT_TIME_BUDGET_S,
-    OPTIONS,
-    PRICINGS,
-    AnalyzeOptions,
-    Command,
-    Pricing,
-    RecordOptions,
-)
+from analyzer.option_kinds import AUTO, Command, one_of
+from analyzer.options import Options, keywords_of, require_keywords
 from analyzer.ort.kernels import find_release
 from analyzer.precision import INTEGER_FORMS, PRECISIONS
 from analyzer.record.invocation import Invocation, amended, written
-from analyzer.text import duration, latency_limit, nearest
+
+# No machine has so much memory: options may come with a stranger's model.
+_MOST_ELEMENTS = 2**48
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What is asked for, checked; ``option_table`` says what each option means to users.
-
-    Attributes:
-        batches: Batch sizes; empty for the inputs' own. The first is the report's.
-        inputs: ``--input`` options.
-        arguments: ``--arg`` options.
-        gpus: Target GPUs; None for this machine's or the default one, empty for ``none``.
-        cpu: Target CPU; None for this machine.
-        precision: None for the model's own.
-        state: ``--state`` options, pairs of an input and an output; None for ``--no-state``.
-        opset: None for the default.
-        onnxruntime: Release by whose kernels operators are placed; None for the newest that is known.
-        run: Whether anything may be executed.
-        runs, time_budget_s, threads: How to measure.
-        objective, slo_s: What the verdict is for.
-        pins: ``PATTERN=cpu|gpu``.
-        prices: A file of the user's own prices.
-        pricing: The way of paying for instances.
-        regions: Where they are rented, or areas; empty for the catalogue's own region of each.
-        utilisation: Share of rented time in which inferences run.
-        cache: Whether exports may be read from and kept in the cache.
-        fixed: Whether the result must be the same on every machine: no calibration, a CPU of the catalogue.
-        training: Whether one training step is analysed instead of inference.
-        dataset_size: Examples in an epoch, None where not told.
-        limits: What reading a file may take.
-    """
-
-    batches: tuple[int, ...] = ()
-    inputs: tuple[InputSpec, ...] = ()
-    arguments: tuple[Argument, ...] = ()
-    gpus: tuple[str, ...] | None = None
-    cpu: str | None = None
-    precision: str | None = None
-    state: tuple[tuple[str, str], ...] | None = ()
-    opset: int | None = None
-    onnxruntime: str | None = None
-    run: bool = True
-    runs: int | None = None
-    time_budget_s: float = DEFAULT_TIME_BUDGET_S
-    threads: int | None = None
-    objective: Objective = "latency"
-    slo_s: float | None = None
-    pins: tuple[str, ...] = ()
-    prices: Path | None = None
-    pricing: Pricing = "on-demand"
-    regions: tuple[str, ...] = ()
-    utilisation: float = 1.0
-    cache: bool = True
-    fixed: bool = False
-    training: bool = False
-    dataset_size: int | None = None
-    limits: Limits = DEFAULT_LIMITS
-
-    @property
-    def batch(self) -> int | None:
-        """The batch that the report is for."""
-        return self.batches[0] if self.batches else None
-
-
-def make_options(**given: Unpack[AnalyzeOptions]) -> Options:
+def make_options(**given: Any) -> Options:
     """Checks what a user gave; every keyword is a long option, None is one that was left out.
 
     Raises:
         TypeError: No such option.
         UsageError: A value that cannot be right.
     """
-    require_keywords("analyze", given, AnalyzeOptions.__annotations__)
-    inputs, pins = given.get("input") or (), given.get("pin") or ()
-    precision, prices = given.get("precision"), given.get("prices")
-    budget, slo = given.get("time_budget"), given.get("slo")
-    utilisation, limits = given.get("utilisation"), given.get("limit") or ()
-    release, arguments = given.get("onnxruntime"), given.get("arg") or ()
-    return Options(
-        training=given.get("training", False),
-        dataset_size=_positive(given.get("dataset_size"), "--dataset-size", _MOST_EXAMPLES),
-        batches=_batches(given.get("batch")),
-        inputs=tuple(map(_input, [inputs] if isinstance(inputs, str) else inputs)),
-        arguments=tuple(map(parse_argument, [arguments] if isinstance(arguments, str) else arguments)),
-        gpus=_gpus(given.get("gpu")),
-        cpu=given.get("cpu"),
-        precision=_precision(precision, training=given.get("training", False)) if precision else None,
-        state=_state(given.get("state", True), training=given.get("training", False)),
-        opset=_opset(given.get("opset")),
-        onnxruntime=find_release(release) if release else None,
-        run=given.get("run", True),
-        runs=_positive(given.get("runs"), "--runs", _MOST_RUNS),
-        time_budget_s=_time_budget(budget) if budget else DEFAULT_TIME_BUDGET_S,
-        threads=_positive(given.get("threads"), "--threads", _MOST_RUNS),
-        objective=_objective(given.get("objective")),
-        slo_s=latency_limit(slo, where="--slo") if slo is not None else None,
-        pins=(pins,) if isinstance(pins, str) else tuple(pins),
-        prices=Path(prices) if prices else None,
-        pricing=_pricing(given.get("pricing")),
-        regions=_regions(given.get("region")),
-        utilisation=_utilisation(utilisation) if utilisation is not None else 1.0,
-        cache=given.get("cache", True),
-        limits=parse_limits([limits] if isinstance(limits, str) else limits),
-        fixed=given.get("check", False),
-    )
-
-
-def _opset(given: int | str | None) -> int | None:
-    if given is None or isinstance(given, int):
-        return given
-    text = given.strip()
-    if text == "auto":
+    require_keywords("analyze", given, (*keywords_of("run"), "check"))
+    options: Any = Options.of(given)  # with texts where a room above `options` converts them
+    precision, release = options.precision, options.onnxruntime
+    if options.opset == AUTO:
         raise UsageError(
             "--opset auto: an analysis is of one opset.", hint="`analyze apply MODEL --opset auto` chooses one."
         )
-    if not text.isdecimal() or len(text) > 9:
-        raise UsageError(f"--opset {given}: an opset is a whole number.", hint="For example --opset 20.")
-    return int(text)
-
-
-def _precision(name: str, *, training: bool) -> str:
-    precision = _one_of(name, PRECISIONS, "--precision")
-    if training and precision in INTEGER_FORMS:
+    if precision:
+        precision = one_of(precision, PRECISIONS, "--precision")
+    if options.training and precision in INTEGER_FORMS:
         raise UsageError(
             f"--precision {precision}: a training step is made of floats; weights are quantised afterwards.",
             hint="Leave out --training, or choose fp16 or bf16.",
         )
-    return precision
-
-
-def _state(given: bool | str | Sequence[str], *, training: bool) -> tuple[tuple[str, str], ...] | None:
-    if given is False:
-        return None
-    texts = () if given is True or given is None else (given,) if isinstance(given, str) else tuple(given)
-    if training and texts:
+    if options.training and options.state and options.has_state:
         raise UsageError(
             "--state: a training step has no other state than its weights and the optimizer's.",
             hint="Leave out --state or --training.",
         )
-    return tuple(map(_state_pair, texts))
+    names = [name.lower() for name in options.gpus or ()]
+    if "none" in names and len(names) > 1:
+        raise UsageError("--gpu none cannot stand beside other GPUs.")
+    checked: Options = options.replace(
+        inputs=tuple(map(_input, options.inputs)),
+        arguments=tuple(map(parse_argument, options.arguments)),
+        gpus=() if names == ["none"] else options.gpus,
+        precision=precision,
+        state=tuple(map(_state_pair, options.state or ())) if options.has_state else None,
+        onnxruntime=find_release(release) if release else None,
+        limits=parse_limits(options.limits),
+    )
+    return checked
+
+
+def _input(text: str) -> InputSpec:
+    spec = parse_input(text)
+    if math.prod(spec.sizes(1)) > _MOST_ELEMENTS:
+        raise UsageError(f"--input {text}: no machine holds so many elements.", hint="Give smaller sizes.")
+    return spec
 
 
 def _state_pair(text: str) -> tuple[str, str]:
@@ -178,27 +81,7 @@ def _state_pair(text: str) -> tuple[str, str]:
     return past.strip(), present.strip()
 
 
-def require_keywords(function: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Refuses a keyword that a function does not take, as the command line does an option: with the nearest.
-
-    Raises:
-        TypeError: There is one.
-    """
-    known = tuple(known)
-    unknown = next((name for name in given if name not in known), None)
-    if unknown is None:
-        return
-    # `no_run=True`, as the command line has it, is `run=False` here.
-    negated = next((option.keyword for option in OPTIONS if option.name.replace("-", "_") == unknown), None)
-    if negated in known:
-        hint = f"write {negated}=False"
-    else:
-        meant = nearest(unknown.lower(), known)
-        hint = f"did you mean {meant}?" if meant else f"it takes {', '.join(sorted(known))}"
-    raise TypeError(f"{function}() has no option {unknown!r}; {hint}")
-
-
-def invocation_of(model: object, given: AnalyzeOptions, *, default_gpu: str | None) -> Invocation:
+def invocation_of(model: object, given: Mapping[str, Any], *, default_gpu: str | None) -> Invocation:
     """What the record keeps of what was asked.
 
     Args:
@@ -217,7 +100,7 @@ def invocation_of(model: object, given: AnalyzeOptions, *, default_gpu: str | No
     )
 
 
-def replayed_invocation(before: Invocation | None, given: RecordOptions) -> Invocation | None:
+def replayed_invocation(before: Invocation | None, given: Mapping[str, Any]) -> Invocation | None:
     """What a record decided anew answers: its own invocation with what was given now.
 
     A number of threads was meant for the record's own CPU and does not hold for another.
@@ -251,106 +134,3 @@ def path_shower(model: str | None = None) -> Callable[[str], str]:
         return os.path.abspath(given) if relative.startswith("..") else relative.replace(os.sep, "/")
 
     return show
-
-
-# Options may come with a stranger's model: bounds far beyond what is ever meant, so that a run comes to an end
-# and no figure leaves the numbers.
-_MOST_BATCHES, _MOST_RUNS, _MOST_EXAMPLES, _MOST_ELEMENTS = 100, 10**6, 10**15, 2**48
-_LONGEST_BUDGET_S, _LEAST_UTILISATION = 3600.0, 1e-6
-
-
-def _input(text: str) -> InputSpec:
-    spec = parse_input(text)
-    if math.prod(spec.sizes(1)) > _MOST_ELEMENTS:
-        raise UsageError(f"--input {text}: no machine holds so many elements.", hint="Give smaller sizes.")
-    return spec
-
-
-def _time_budget(value: float | str) -> float:
-    seconds = duration(value, where="--time-budget")
-    if seconds > _LONGEST_BUDGET_S:
-        raise UsageError(
-            f"--time-budget {value}: must be at most {_LONGEST_BUDGET_S:g} s.",
-            hint="Figures hardly change after a minute.",
-        )
-    return seconds
-
-
-def _batches(batch: int | str | Sequence[int] | None) -> tuple[int, ...]:
-    if batch is None:
-        return ()
-    parts = batch.split(",") if isinstance(batch, str) else [batch] if isinstance(batch, int) else batch
-    batches = []
-    for part in parts:
-        text = str(part).strip()
-        # The sign is let through, so that "-3" is told what a batch is like any other number.
-        # Twenty digits are over 64 bits; Python reads no number of thousands.
-        if not text.removeprefix("-").isdecimal() or len(text) > 20 or int(text) < 1:
-            raise UsageError(
-                f"--batch {text}: a batch is a whole number from 1.", hint="For example --batch 64."
-            )
-        batches.append(int(text))
-    if len(batches) > _MOST_BATCHES:
-        raise UsageError(f"--batch: {len(batches)} batches are too many.", hint=f"At most {_MOST_BATCHES}.")
-    return tuple(dict.fromkeys(batches))  # the first is the report's: the order stays
-
-
-def _gpus(gpu: str | Sequence[str] | None) -> tuple[str, ...] | None:
-    if gpu is None:
-        return None
-    names = [name.strip() for name in (gpu.split(",") if isinstance(gpu, str) else gpu)]
-    if any(not name for name in names) or not names:
-        raise UsageError(
-            "--gpu needs a name.",
-            hint="`analyze devices` lists them; `all` takes every one, `none` looks at the CPU alone.",
-        )
-    if any(name.lower() == "none" for name in names):
-        if len(names) > 1:
-            raise UsageError("--gpu none cannot stand beside other GPUs.")
-        return ()
-    return tuple(dict.fromkeys(names))
-
-
-def _one_of(value: str, known: tuple[str, ...], option: str) -> str:
-    if value in known:
-        return value
-    meant = nearest(value.lower(), known)
-    raise UsageError(
-        f"{option} {value}: no such value.",
-        hint=f"Did you mean {meant}?" if meant else f"One of {', '.join(known)}.",
-    )
-
-
-def _objective(value: str | None) -> Objective:
-    if value is None:
-        return "latency"
-    _one_of(value, OBJECTIVES, "--objective")
-    return next(objective for objective in OBJECTIVES if objective == value)
-
-
-def _pricing(value: str | None) -> Pricing:
-    if value is None:
-        return PRICINGS[0]
-    _one_of(value, PRICINGS, "--pricing")
-    return next(pricing for pricing in PRICINGS if pricing == value)
-
-
-def _regions(region: str | Sequence[str] | None) -> tuple[str, ...]:
-    if region is None:
-        return ()
-    names = [name.strip() for name in (region.split(",") if isinstance(region, str) else region)]
-    if any(not name for name in names) or not names:
-        raise UsageError("--region needs a name.", hint="For example --region europe, or eu-west-1,westeurope.")
-    return tuple(dict.fromkeys(names))
-
-
-def _positive(value: int | None, option: str, most: int) -> int | None:
-    if value is not None and not 1 <= value <= most:
-        raise UsageError(f"{option} {value}: must be a whole number from 1 to {most:,}.")
-    return value
-
-
-def _utilisation(value: float) -> float:
-    if not _LEAST_UTILISATION <= value <= 1:
-        raise UsageError(f"--utilisation {value}: must be over 0 and up to 1, from {_LEAST_UTILISATION:f}.")
-    return value

@@ -20,12 +20,12 @@ from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
 from analyzer.figures import Figure, total
 from analyzer.graph import Graph
+from analyzer.options import Options
 from analyzer.ort.execution import Group
 from analyzer.pipeline import form_reasons
 from analyzer.pipeline.hosts import Host, HostedRuns
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.offers import Offers, offers_of
-from analyzer.pipeline.options import Options
 from analyzer.pipeline.prepared import PreparedGraph, opset_with_kernels, prepare, with_opset
 from analyzer.pipeline.target_devices import decision_precision, model_precision
 from analyzer.precision import full_on_cuda, is_full
@@ -471,7 +471,7 @@ class Predictor:
         key = (host.key, ran)
         if key not in self._beside:
             # ``--threads`` belongs to the decision's CPU.
-            options = replace(self.options, cpu=host.cpu.slug, threads=None)
+            options = self.options.replace(cpu=host.cpu.slug, threads=None)
             self._beside[key] = Predictor(options, host.cpu, 1.0 if ran else self.elsewhere, self.offers)
         return self._beside[key]
 
@@ -490,7 +490,7 @@ class Predictor:
         changes = []
         own_precision = decision_precision(self.options, prepared.graph, gpu)
         if self.options.precision is None and is_full(own_precision) and "fp16" in gpu.peak_flops_per_s:
-            options = replace(self.options, precision="fp16")
+            options = self.options.replace(precision="fp16")
             half = Predictor(options, self.cpu, self.correction, self.offers, elsewhere=self.elsewhere)
             in_half = half.decision_input(prepared, gpu, batch, on_cpu, per_operator=False)
             changes.append(WhatIf(change="in fp16", question=in_half))

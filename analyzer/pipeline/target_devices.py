@@ -10,9 +10,8 @@ from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.errors import UsageError
 from analyzer.graph import Graph, Tensor
-from analyzer.option_table import ALL_GPUS, DEFAULT_GPU
+from analyzer.options import ALL, DEFAULT_GPU, Options
 from analyzer.pipeline.offers import offers_of
-from analyzer.pipeline.options import Options
 from analyzer.precision import INTEGER_FORMS, floats_on_gpu, full_on_cuda, own_precision
 
 
@@ -81,7 +80,7 @@ def named_gpus(names: Iterable[str], *, fixed: bool) -> tuple[Device, ...]:
     """
     by_slug: dict[str, Device] = {}
     for name in names:
-        if name.lower() == ALL_GPUS:
+        if name.lower() == ALL:
             usual = (None if fixed else gpu_of_this_machine()) or catalogue.device(DEFAULT_GPU)
             # Without a link nothing is known of copies, and no plan has a latency.
             found = (usual, *(gpu for gpu in catalogue.gpus() if gpu.link is not None))

@@ -15,8 +15,8 @@ from analyzer.graph import Graph
 from analyzer.loading.loaded import Loaded
 from analyzer.memory import fit
 from analyzer.memory.training_step import StepBytes
+from analyzer.options import Options
 from analyzer.pipeline.measurement_memory import memory_of
-from analyzer.pipeline.options import Options
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.precision import HALF, full_on_cuda
 from analyzer.prediction.data_parallel import OVERLAP, dominates_from, scaled

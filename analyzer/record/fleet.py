@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from analyzer.option_table import Pricing
+from analyzer.options import Pricing
 from analyzer.quantities import Amount, Count, Value
 from analyzer.record.analysis import Tool
 from analyzer.record.ranking import RankedCandidate

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from analyzer.option_table import Pricing
+from analyzer.options import Pricing
 from analyzer.quantities import Amount, Count, Positive
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from analyzer.option_table import OPTIONS, Command, Option, taken_by
+from analyzer.option_kinds import LATENCY, NEGATION, PATH, Command, Option
+from analyzer.options import OPTIONS, taken_by
 
 Texts = Mapping[str, tuple[str, ...]]
 
@@ -55,22 +56,20 @@ def written(
 
 def _texts(option: Option, value: Any, show_path: Callable[[str], str]) -> tuple[str, ...] | None:
     """The values of an option, None where it was not given."""
-    if option.is_flag:
+    kind = option.kind
+    if kind.is_flag:
         # `--no-run` is run=False: None, a keyword left out, is not that.
-        is_set = value is False if option.kind == "negation" else bool(value)
-        return () if is_set else None
+        return () if (value is False if kind is NEGATION else bool(value)) else None
     # `--no-state` is state=False, `--state` the same keyword with names.
-    if value is None or isinstance(value, bool) or (isinstance(value, (str, list, tuple)) and not value):
+    if value is None or isinstance(value, bool) or value in ("", [], ()):
         return None
-    several = [value] if isinstance(value, str) or not isinstance(value, (list, tuple)) else value
-    if option.kind == "latency":
+    if kind is LATENCY:
         # A number is Python's, of seconds: on the command line it needs its unit.
         return (value if isinstance(value, str) else f"{value}s",)
-    if option.kind == "path":
+    if kind is PATH:
         return (show_path(str(value)),)
-    if option.kind == "repeated":
-        return tuple(map(str, several))
-    return (",".join(map(str, several)),)
+    several = tuple(map(str, value if isinstance(value, (list, tuple)) else [value]))
+    return several if kind.repeats else (",".join(several),)
 
 
 def amended(invocation: Invocation, options: Texts, *, without: Iterable[str] = ()) -> Invocation:
@@ -99,7 +98,8 @@ def command_line(invocation: Invocation) -> str:
     words = ["analyze", *([] if command == "run" else [command]), model]
     for option in taken_by(command):
         if option.name in given:
-            words += _words(option, given[option.name])
+            name, values = f"--{option.name}", given[option.name]
+            words += [name] if option.kind.is_flag else [word for value in values for word in (name, value)]
     return " ".join(map(_quoted, words))
 
 
@@ -128,12 +128,6 @@ def applied(invocation: Invocation, *, gpu: str | None, batch: int | None, folde
 
 # Not `render`: a record that was decided anew has its analysis' invocation, with what was given to render.
 _COMMANDS: tuple[Command, ...] = ("run", "check", "generate", "capacity", "apply")
-
-
-def _words(option: Option, values: Iterable[str]) -> list[str]:
-    if option.is_flag:
-        return [f"--{option.name}"]
-    return [word for value in values for word in (f"--{option.name}", value)]
 
 
 def _quoted(word: str) -> str:

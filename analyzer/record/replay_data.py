@@ -11,7 +11,7 @@ from typing import Literal
 
 from analyzer.devices.instances import Instance
 from analyzer.figures import Figure, Timed
-from analyzer.option_table import Pricing
+from analyzer.options import Pricing
 from analyzer.quantities import Amount, Count, Positive
 
 # Figures of `costs/cost.py`, which lies above this room.

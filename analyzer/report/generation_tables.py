@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from analyzer.option_table import PRICINGS
+from analyzer.options import PRICINGS
 from analyzer.record.analysis import Analysis
 from analyzer.record.generation import GenerationOption, GenerationResult, PhaseVerdict
 from analyzer.report import price_words

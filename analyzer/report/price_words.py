@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from analyzer.option_table import PRICINGS, Pricing
+from analyzer.options import PRICINGS, Pricing
 from analyzer.record.analysis import Analysis, CostRow, PlanResult
 from analyzer.record.generation import GenerationOption
 from analyzer.text import listed

@@ -26,8 +26,8 @@ from analyzer.generation.architecture import Architecture, Attention, Experts, L
 from analyzer.generation.configurations.quantisation import quantisation_of, stored
 from analyzer.generation.configured_model import ConfiguredModel
 from analyzer.generation.request import Request, Setting
-from analyzer.generation.steps.step_sizes import Weights
 from analyzer.generation.times import RequestPhases, Runner, timed
+from analyzer.options import Weights
 
 _GPUS = {
     "A40": "a40", "L20": "l20", "L40": "l40", "RTX-6000-Ada": "rtx-6000-ada", "RTX-A6000": "rtx-a6000",

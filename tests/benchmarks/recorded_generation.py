@@ -23,7 +23,8 @@ from recorded_cards import HOST, RECORDS, card_of, compared, read
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
-from analyzer.generation.steps.step_times import LAUNCHES, step_times
+from analyzer.generation.steps.step_times import step_times
+from analyzer.options import LAUNCHES
 from analyzer.prediction import Estimate
 
 _MEASURED = {"session": "session_s", "graph": "graph_s"}

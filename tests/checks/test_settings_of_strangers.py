@@ -74,7 +74,7 @@ def test_a_path_of_the_settings_that_leaves_their_folder_is_refused(
 )
 def test_a_path_inside_is_taken_as_it_would_be_typed(repository: Path, line: str, value: str) -> None:
     settings(repository, line)
-    assert list(read_settings(repository).default_map().values()) == [value]
+    assert [str(given) for given in read_settings(repository).default_map().values()] == [value]
 
 
 def test_a_path_means_the_same_wherever_the_program_is_started(

@@ -10,7 +10,6 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from analyzer.cli import apply as apply_command
 from analyzer.cli import run_command_line
 from analyzer.figures import Figure
 from analyzer.pipeline.apply.result import Applied, Verified
@@ -82,7 +81,7 @@ def test_status_1_says_that_something_is_not_as_planned(
         onnxruntime="1.31.1",
         verified=wrong,
     )
-    monkeypatch.setattr(apply_command, "_apply", lambda _params: plan)
+    monkeypatch.setattr("analyzer.cli.reports.call", lambda *_args, **_given: plan)
     assert run_command_line(["apply", "net.onnx", "--output", "out"]) == 1
     assert "numbers: NOT as planned. y: off by 3" in capsys.readouterr().out
 

@@ -1,36 +1,24 @@
 """One table of options: the commands, the settings, the keywords and the help say the same."""
 
+import inspect
 from typing import Any
 
 import click
 import pytest
 from click.testing import CliRunner
 
+import analyzer
 from analyzer.checks.settings import RUN_OPTIONS
-from analyzer.cli import COMMANDS, command_line, long_option
+from analyzer.cli import COMMANDS, command_line
 from analyzer.cli.options import keywords
 from analyzer.devices import catalogue
 from analyzer.errors import UsageError
 from analyzer.loading.loaded import DEFAULT_OPSET
-from analyzer.option_table import (
-    DEFAULT_TIME_BUDGET_S,
-    OPTIONS,
-    AnalyzeOptions,
-    ApplyOptions,
-    CapacityOptions,
-    Command,
-    FleetOptions,
-    GenerateOptions,
-    RecordOptions,
-    in_settings,
-    is_analysis,
-    taken_by,
-)
+from analyzer.option_kinds import Command
+from analyzer.options import DEFAULT_TIME_BUDGET_S, OPTIONS, Options, in_settings, keywords_of, taken_by
 from analyzer.pipeline import target_devices
-from analyzer.pipeline.options import Options, make_options
+from analyzer.pipeline.options import make_options
 
-# A keyword of `analyze()` that is a command: `analyze check`.
-NO_OPTION = {"check"}
 # Stands in [tool.analyzer.check] alone.
 NO_COMMAND = {"fail-on-uncertain"}
 # What is written where, and how loudly: methods of the analysis in Python.
@@ -68,7 +56,7 @@ GIVEN: dict[str, Any] = {
 
 def parameters(command: str) -> dict[str, click.Option]:
     found = command_line.get_command(click.Context(command_line), command).params
-    return {long_option(item): item for item in found if isinstance(item, click.Option)}
+    return {item.opts[0].removeprefix("--"): item for item in found if isinstance(item, click.Option)}
 
 
 @pytest.mark.parametrize("command", ["run", "check", "render", "generate", "capacity", "apply", "fleet"])
@@ -84,40 +72,36 @@ def test_every_option_of_a_run_can_stand_in_pyproject_but_what_is_not_the_author
     assert gate - NO_COMMAND == set(parameters("check")) - set(RUN_OPTIONS) - typed
 
 
-def test_the_keywords_are_the_long_options_with_underscores() -> None:
-    run = {option.keyword for option in taken_by("run") if option.name not in NO_KEYWORD}
-    assert set(AnalyzeOptions.__annotations__) - NO_OPTION == run
-    assert {option.name for option in taken_by("run") if not is_analysis(option)} == NO_KEYWORD
-
-
-def test_the_keywords_of_generation_are_its_long_options_with_underscores() -> None:
-    generate = {option.keyword for option in taken_by("generate") if option.name not in NO_KEYWORD}
-    assert set(GenerateOptions.__annotations__) == generate
-
-
-def test_the_keywords_of_a_capacity_plan_are_its_long_options_with_underscores() -> None:
-    capacity = {option.keyword for option in taken_by("capacity") if option.name not in NO_KEYWORD}
-    assert set(CapacityOptions.__annotations__) == capacity
-
-
-def test_the_keywords_of_an_applied_plan_are_its_long_options_with_underscores() -> None:
-    apply = {option.keyword for option in taken_by("apply") if option.name not in NO_KEYWORD}
-    assert set(ApplyOptions.__annotations__) == apply
-
-
-def test_a_record_is_decided_anew_by_the_options_of_render() -> None:
-    render = {option.keyword for option in taken_by("render") if option.name not in NO_KEYWORD}
-    assert set(RecordOptions.__annotations__) == render
+@pytest.mark.parametrize(
+    ("function", "command"),
+    [
+        ("analyze", "run"),
+        ("analyze_generation", "generate"),
+        ("plan_capacity", "capacity"),
+        ("apply_plan", "apply"),
+        ("analyze_fleet", "fleet"),
+    ],
+)
+def test_the_keywords_of_a_function_are_the_long_options_of_its_command(
+    function: str, command: Command
+) -> None:
+    where_and_how = {"on", "jobs", "timeout", "retry-failed", "compare", "fail-on"} | NO_KEYWORD
+    options = {option.keyword for option in taken_by(command) if option.name not in where_and_how}
+    named = inspect.signature(getattr(analyzer, function)).parameters
+    assert set(keywords_of(command)) == options
+    assert options <= set(named)
+    assert all(named[keyword].annotation for keyword in options)
+    assert all(item.kind is not item.VAR_KEYWORD for item in named.values())
 
 
 def test_other_spellings_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[AnalyzeOptions] = []
+    seen: list[dict[str, Any]] = []
 
-    def analyse(params: dict[str, Any]) -> None:
-        seen.append(keywords(params, "run"))
+    def call(command: Command, params: dict[str, Any]) -> None:
+        seen.append(keywords(params, command))
         raise UsageError("Asked, and that is all.")
 
-    monkeypatch.setattr("analyzer.cli.run.analyse", analyse)
+    monkeypatch.setattr("analyzer.cli.reports.call", call)
     for words in (("--batch", "4", "--utilisation", "0.5"), ("--batch-size", "4", "--utilization", "0.5")):
         result = CliRunner().invoke(command_line, ["run", __file__, *words])
         assert isinstance(result.exception, UsageError)
@@ -130,17 +114,15 @@ def test_no_option_stands_twice() -> None:
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("keyword", sorted(AnalyzeOptions.__annotations__))
+@pytest.mark.parametrize("keyword", [*keywords_of("run"), "check"])
 def test_every_keyword_changes_what_is_asked(keyword: str) -> None:
-    assert make_options(**{keyword: GIVEN[keyword]}) != make_options() == Options()
+    assert make_options(**{keyword: GIVEN[keyword]}) != make_options()
 
 
-@pytest.mark.parametrize(
-    "keyword", sorted(set(AnalyzeOptions.__annotations__) - {"run", "cache", "training", "check"})
-)
+@pytest.mark.parametrize("keyword", keywords_of("run"))
 def test_none_is_an_option_left_out(keyword: str) -> None:
     left_out: dict[str, Any] = {keyword: None}
-    assert make_options(**left_out) == Options()
+    assert make_options(**left_out) == make_options()
 
 
 def test_the_defaults_that_the_help_shows_are_those_that_hold(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,10 +177,3 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     command_line.main(["--help"], standalone_mode=False)
     text = capsys.readouterr().out
     assert all(f"  {name} " in text for name in COMMANDS)
-
-
-def test_the_keywords_of_a_fleet_are_its_long_options_with_underscores() -> None:
-    where_and_how = {"on", "jobs", "timeout", "retry-failed", "compare", "fail-on"}
-    named = NO_KEYWORD | where_and_how
-    fleet = {option.keyword for option in taken_by("fleet") if option.name not in named}
-    assert set(FleetOptions.__annotations__) == fleet

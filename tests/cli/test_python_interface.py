@@ -1,8 +1,5 @@
 """``from analyzer import analyze``."""
 
-import inspect
-import typing
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +11,6 @@ from onnx import TensorProto, helper
 import analyzer
 from analyzer import AnalyzerError, analyze, load_report
 from analyzer.api import analyze_record
-from analyzer.option_table import (
-    AnalyzeOptions,
-    ApplyOptions,
-    CapacityOptions,
-    FleetOptions,
-    GenerateOptions,
-    RecordOptions,
-)
-from analyzer.record.analysis import Analysis
 
 
 @pytest.fixture
@@ -110,19 +98,9 @@ def test_an_unknown_option_is_a_type_error_that_names_the_nearest(
 def test_an_unknown_option_for_a_record_is_a_type_error_that_names_the_nearest(proto: onnx.ModelProto) -> None:
     analysis = analyze(proto, batch=8, run=False)
     with pytest.raises(TypeError, match=r"analyze_record.*presicion.*did you mean precision"):
-        analyze_record(analysis, presicion="fp16")  # type: ignore[call-arg]
+        analyze_record(analysis, presicion="fp16")
     with pytest.raises(TypeError, match=r"analyze_record.*'batch'"):
-        analyze_record(analysis, batch=3)  # type: ignore[call-arg]
-
-
-@pytest.mark.parametrize(("function", "keywords"), [(analyze, AnalyzeOptions), (analyze_record, RecordOptions)])
-def test_an_editor_knows_the_keywords_and_their_types(
-    function: Callable[..., Analysis], keywords: type[Any]
-) -> None:
-    annotation = typing.get_type_hints(function, localns={"Model": object})["options"]
-    assert typing.get_args(annotation) == (keywords,)
-    assert object not in keywords.__annotations__.values()
-    assert typing.Any not in typing.get_type_hints(keywords).values()
+        analyze_record(analysis, batch=3)
 
 
 def test_an_object_that_is_no_model_is_refused() -> None:
@@ -135,19 +113,3 @@ def test_a_notebook_is_offered_the_public_names_and_no_others() -> None:
     assert {name for name in dir(analyzer) if not name.startswith("_")} == {
         name for name in analyzer.__all__ if not name.startswith("_")
     }
-
-
-@pytest.mark.parametrize(
-    ("function", "options"),
-    [
-        ("analyze", AnalyzeOptions),
-        ("analyze_generation", GenerateOptions),
-        ("plan_capacity", CapacityOptions),
-        ("apply_plan", ApplyOptions),
-        ("analyze_fleet", FleetOptions),
-    ],
-)
-def test_the_signature_names_every_option_that_a_type_checker_knows(function: str, options: type) -> None:
-    parameters = inspect.signature(getattr(analyzer, function)).parameters
-    assert set(typing.get_type_hints(options)) <= set(parameters)
-    assert all(item.kind is not item.VAR_KEYWORD for item in parameters.values())

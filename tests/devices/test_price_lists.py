@@ -11,7 +11,7 @@ from analyzer.devices import catalogue
 from analyzer.devices.instances import Instance
 from analyzer.devices.price_lists import FILE, areas, listed_prices
 from analyzer.errors import DeviceError
-from analyzer.option_table import PRICINGS, Pricing
+from analyzer.options import PRICINGS, Pricing
 
 
 def by_name(**asked: object) -> dict[str, Instance]:

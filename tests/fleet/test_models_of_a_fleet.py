@@ -15,7 +15,7 @@ from analyzer.fleet.carried import model_path
 from analyzer.fleet.job import own_files
 from analyzer.fleet.manifest import read_manifest
 from analyzer.fleet.model_list import models_of
-from analyzer.fleet.question import jobs_of
+from analyzer.fleet.planning import jobs_of
 from analyzer.fleet.store import key_of
 from analyzer.record.fleet import Today, Traffic
 
@@ -155,7 +155,7 @@ precision = "fp16"
         "search",
         ("prod", "cpu"),
     )
-    assert ranker.options == {"batch": "8", "input": ["x=B,4"]}
+    assert ranker.options == {"batch": "8", "input": ("x=B,4",)}
     assert ranker.defaults == {"batch": "1,64", "gpu": "t4"}
     assert ranker.traffic == Traffic(rate=50, limit_s=0.08, percentile=95)
     assert ranker.today == Today(instance="g5.xlarge", count=2)

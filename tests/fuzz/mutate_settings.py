@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mutation import TEXTS, Draw, scrambled, without_lone_bytes
 
-from analyzer.option_table import in_settings
+from analyzer.options import in_settings
 
 VICTIM = "../victim.json"
 """A file outside the folder of the settings, which nothing may change."""

@@ -17,8 +17,8 @@ from analyzer.devices import catalogue
 from analyzer.errors import UsageError
 from analyzer.generation.request import Request, Setting
 from analyzer.generation.sources import from_values
-from analyzer.generation.steps.step_sizes import Weights
 from analyzer.generation.times import Correction, RequestPhases, Runner, timed
+from analyzer.options import Weights
 from analyzer.record import load_report
 from analyzer.record.analysis import Analysis, PlanResult
 from analyzer.record.generation import GenerationOption, GenerationResult

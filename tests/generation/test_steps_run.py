@@ -17,9 +17,10 @@ from analyzer.generation.configurations.hugging_face import architecture_of
 from analyzer.generation.configured_model import ConfiguredModel
 from analyzer.generation.sources import from_graph
 from analyzer.generation.steps.step_inputs import in_place, step_inputs
-from analyzer.generation.steps.step_sizes import StepSizes, StepTypes, Weights
+from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
 from analyzer.graph import Graph
 from analyzer.loading.random_weights import RandomWeights
+from analyzer.options import Weights
 
 Config = dict[str, Any]
 WINDOW, SOURCE = 7, 12

@@ -24,7 +24,7 @@ from analyzer.loading.onnx_graph.budget import check_budget
 from analyzer.loading.onnx_graph.build import to_graph
 from analyzer.loading.onnx_graph.graph_message import from_message, to_message
 from analyzer.loading.weights import materialise
-from analyzer.pipeline.options import Options
+from analyzer.pipeline.options import make_options
 
 FLOAT, INT64, STRING, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING, TensorProto.BOOL
 
@@ -442,7 +442,7 @@ def test_weights_may_lie_beside_what_a_link_leads_to(
 
 
 def test_options_carry_limits() -> None:
-    assert Options().limits == Limits()
+    assert make_options().limits == Limits()
     with pytest.raises(ModelError, match=r"4 operators once its functions .*; 3 is the limit"):
         analyzer.analyze(doubling(3), run=False, limit="nodes=3")
     assert len(analyzer.analyze(doubling(3), run=False, limit="nodes=4").operators) == 4

@@ -17,7 +17,7 @@ from analyzer.checks import rules as all_rules
 from analyzer.cli import COMMANDS
 from analyzer.costs import rules as all_cost_rules
 from analyzer.devices import catalogue
-from analyzer.option_table import OPTIONS
+from analyzer.options import OPTIONS
 from analyzer.record.schema import fleet_schema, schema
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -20,12 +20,12 @@ from analyzer.devices.device import Device
 from analyzer.errors import AnalyzerError, RecordError
 from analyzer.graph import Graph
 from analyzer.loading.loaded import Loaded
+from analyzer.options import Options
 from analyzer.ort.execution import Group
 from analyzer.ort.fusion import predicted_groups
 from analyzer.ort.placement import place
 from analyzer.pipeline import measure, target_devices
 from analyzer.pipeline.measure import Measured
-from analyzer.pipeline.options import Options
 from analyzer.prediction.estimate import Estimate
 from analyzer.progress import Progress
 from analyzer.record import from_json, to_dict
@@ -468,4 +468,4 @@ def test_an_unknown_gpu_is_refused(saved: Analysis) -> None:
 @uncalibrated
 def test_an_option_that_needs_the_model_is_refused(saved: Analysis) -> None:
     with pytest.raises(TypeError, match="batch"):
-        analyze_record(saved, batch=3)  # type: ignore[call-arg]
+        analyze_record(saved, batch=3)

@@ -478,8 +478,8 @@ def test_a_folder_that_is_not_empty_is_left_alone_unless_it_is_forced(model: Pat
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"plan": "hybird"}, "no such plan"),
-        ({"plan": 3}, "no such plan"),
+        ({"plan": "hybird"}, "no such value"),
+        ({"plan": 3}, "no such value"),
         ({"plan": "gpu", "pin": "sine=cpu"}, "keeps no pin"),
         ({"pin": ["conv=gpu", "pool=cpu"]}, "No operator fits"),
         ({"gpu": "l4,t4"}, "one session is for one gpu"),

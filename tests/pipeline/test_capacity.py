@@ -16,8 +16,8 @@ from analyzer import analyze, plan_capacity
 from analyzer.devices import catalogue
 from analyzer.errors import AnalyzerError, DeviceError, UsageError
 from analyzer.pipeline.capacity import sizing
-from analyzer.pipeline.capacity.question import make_question
 from analyzer.pipeline.capacity.sizing import gpus_asked
+from analyzer.pipeline.capacity.traffic import make_question
 from analyzer.record import from_dict, to_dict, to_json
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import CapacityOption, CapacityResult
@@ -466,7 +466,7 @@ def test_a_record_takes_no_options_of_a_model(tiny_model: onnx.ModelProto) -> No
 
 def test_an_unknown_keyword_is_a_type_error_that_names_the_nearest(tiny_model: onnx.ModelProto) -> None:
     with pytest.raises(TypeError, match="'headrom'; did you mean headroom"):
-        plan_capacity(tiny_model, headrom=0.2)  # type: ignore[call-arg]
+        plan_capacity(tiny_model, headrom=0.2)
 
 
 def test_where_the_limit_decides_the_number_the_reason_says_how_idle_they_are() -> None:

@@ -500,5 +500,5 @@ def test_fixes_of_a_module_in_memory_give_what_pytorch_gives(tmp_path: Path) -> 
 
 
 def test_a_fix_of_no_name_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no name"):
+    with pytest.raises(UsageError, match="--fix needs a name"):
         apply_plan(str(perceptron(tmp_path / "p.onnx")), output=tmp_path / "out", fix=",")

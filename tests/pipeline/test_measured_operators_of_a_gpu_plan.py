@@ -14,10 +14,10 @@ from onnx import TensorProto, helper
 from analyzer import analyze
 from analyzer.graph import Graph
 from analyzer.loading.loaded import Loaded
+from analyzer.options import Options
 from analyzer.ort.fusion import predicted_groups
 from analyzer.pipeline import measure
 from analyzer.pipeline.measure import Measured
-from analyzer.pipeline.options import Options
 from analyzer.prediction.estimate import Estimate
 from analyzer.progress import Progress
 

@@ -23,7 +23,7 @@ from analyzer.loading.model_reference import parse_reference
 from analyzer.memory.fit import CUDA_CONTEXT_BYTES
 from analyzer.pipeline import measure
 from analyzer.pipeline.measurement_memory import does_not_fit, needed_bytes, smaller_batch
-from analyzer.pipeline.options import Options
+from analyzer.pipeline.options import make_options
 
 FIXED = 4_000_000 + 300_000_000
 EACH = 8000
@@ -111,7 +111,9 @@ def test_the_message_of_a_failed_run_names_the_batch(
 
     monkeypatch.setattr(measure, "measure", ended)
     monkeypatch.setattr(measure, "free_bytes", lambda: free)
-    measured = measure._on_cuda(measure.Measured(), loaded, graph, 256, Options(), tmp_path, lambda *_: None)
+    measured = measure._on_cuda(
+        measure.Measured(), loaded, graph, 256, make_options(), tmp_path, lambda *_: None
+    )
     (message,) = measured.messages
     assert message.startswith("Not measured on CUDA, predicted instead: the GPU ran out of memory.")
     assert "use --batch 100" in message
@@ -127,7 +129,9 @@ def test_a_run_foreseen_not_to_fit_is_not_started(
 
     monkeypatch.setattr(measure, "measure", started)
     monkeypatch.setattr(measure, "free_bytes", lambda: FIXED + 7 * EACH)
-    measured = measure._on_cuda(measure.Measured(), loaded, graph, 256, Options(), tmp_path, lambda *_: None)
+    measured = measure._on_cuda(
+        measure.Measured(), loaded, graph, 256, make_options(), tmp_path, lambda *_: None
+    )
     assert "use --batch 7" in measured.messages[0]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import report_factory as factory
 
-from analyzer.option_table import Pricing
+from analyzer.options import Pricing
 from analyzer.record.analysis import Analysis
 from analyzer.record.invocation import Invocation
 from analyzer.report import price_words

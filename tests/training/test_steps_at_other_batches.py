@@ -20,10 +20,11 @@ from analyzer.figures import total
 from analyzer.graph import DEFAULT_DOMAIN
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.training.batch_interpolation import DifferentError, bound
+from analyzer.options import Options
 from analyzer.pipeline.exports import training_batches
 from analyzer.pipeline.exports.training_batches import StepAtAnyBatch, loaded_at, prepared_steps
 from analyzer.pipeline.measurement_memory import memory_of
-from analyzer.pipeline.options import Options, make_options
+from analyzer.pipeline.options import make_options
 from analyzer.pipeline.prepared import PreparedGraph, prepare
 
 OPTIONS = make_options(cache=False)

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.errors import UsageError
-from analyzer.loading.configuration_file import read_config
+from analyzer.loading.configuration_file import GENAI_NAME, read_config
 
-GENAI_NAME = "genai_config.json"
 _WHAT_IT_IS = "onnxruntime_genai.models.builder writes the folder: give it whole."
 # Names of inputs and outputs, a number of a layer in them (onnxruntime-genai, src/config.h).
 _PATTERNS = (

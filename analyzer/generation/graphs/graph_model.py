@@ -16,11 +16,12 @@ from analyzer.generation.memory import Footprint, activation_bytes
 from analyzer.generation.model import NO_LONGEST
 from analyzer.generation.request import DEFAULT_PROMPT, Request, Setting
 from analyzer.generation.steps.decoder_graph import StepGraph
-from analyzer.generation.steps.step_sizes import Cache, StepSizes, StepTypes, Weights
+from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
 from analyzer.generation.steps.step_times import GenerationStep, prepared_step, step_groups
 from analyzer.graph import DTYPES_BY_NUMBER, Graph, Node, Tensor
 from analyzer.loading.from_onnx import fed_inputs
 from analyzer.loading.loaded import Loaded
+from analyzer.options import Cache, Weights
 from analyzer.ort.execution import Group
 
 if TYPE_CHECKING:

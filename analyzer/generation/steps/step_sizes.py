@@ -7,12 +7,8 @@ from typing import Literal
 
 from analyzer.generation.architecture import Storage
 from analyzer.graph import DTYPES, DType
+from analyzer.options import Cache, Weights
 
-Weights = Literal["fp32", "fp16", "bf16", "fp8", "int8", "int4"]
-Cache = Literal["fp32", "fp16", "bf16", "fp8", "int8"]
-
-WEIGHTS: tuple[Weights, ...] = ("fp16", "bf16", "fp8", "int8", "int4")
-CACHES: tuple[Cache, ...] = ("fp16", "bf16", "fp8", "int8")
 # ONNX's names. Of half the width float16 stands for both: bfloat16 has its bytes and rates on every card that
 # has it, and ONNX Runtime's CPU provider has no kernels for it.
 _STORED = {"fp32": "float32", "fp16": "float16", "bf16": "float16", "fp8": "float8e4m3fn", "int8": "int8"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from analyzer.devices.peer_links import peer_link
 from analyzer.figures import Figure
 from analyzer.generation.steps.decoder_graph import StepGraph
 from analyzer.generation.steps.step_sizes import StepSizes
+from analyzer.options import LaunchMode
 from analyzer.ort.execution import Group
 from analyzer.ort.fusion import predicted_groups
 from analyzer.ort.placement import place
@@ -24,9 +24,6 @@ from analyzer.prediction import Workload, total, transfer, workload
 from analyzer.prediction.collectives import collective_time
 from analyzer.prediction.many_models import ModelTimes, model_times, stacked
 from analyzer.prediction.work_item import Kind
-
-LaunchMode = Literal["session", "graph"]
-LAUNCHES: tuple[LaunchMode, ...] = ("session", "graph")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

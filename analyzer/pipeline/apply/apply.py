@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from analyzer.decision.decision_input import DecisionInput
 from analyzer.decision.plans import plan_all
@@ -17,7 +17,7 @@ from analyzer.loading.loaded import Loaded
 from analyzer.loading.weights import Runnable, materialise
 from analyzer.measurement.applied_session import SessionSide, level_one, recorded_nodes
 from analyzer.measurement.tensor_files import save_tensors
-from analyzer.option_table import AnalyzeOptions, ApplyOptions
+from analyzer.options import PlanName, keywords_of
 from analyzer.ort.annotations import SETTINGS, annotate
 from analyzer.ort.execution import Placement, Provider
 from analyzer.ort.kernels import registry
@@ -34,20 +34,18 @@ from analyzer.pipeline.apply.fixes.applied_fixes import (
 from analyzer.pipeline.apply.folder import folder_to_be, write_json
 from analyzer.pipeline.apply.from_record import analysed_record, is_record
 from analyzer.pipeline.apply.opsets import OpsetCost, costs_by_opset, fastest
-from analyzer.pipeline.apply.question import (
+from analyzer.pipeline.apply.request import (
     ORIGINAL_RECORD,
     PROGRAM,
     RECORD,
     RESULT,
     SESSION,
-    ApplyQuestion,
-    PlanName,
+    ApplyRequest,
     make_question,
 )
 from analyzer.pipeline.apply.result import Applied
 from analyzer.pipeline.apply.verification import Attempt, verified
 from analyzer.pipeline.basis import Analyse, AnalysisBasis
-from analyzer.pipeline.options import require_keywords
 from analyzer.precision import PRECISIONS
 from analyzer.progress import Progress
 from analyzer.record import to_json
@@ -66,7 +64,7 @@ _WORTH_TELLING = 1e-3
 def apply_plan(
     model: Any,
     inputs: Any,
-    given: ApplyOptions,
+    given: Mapping[str, Any],
     output: str | os.PathLike[str],
     analyse: Analyse,
     progress: Progress,
@@ -84,13 +82,10 @@ def apply_plan(
         progress: Told what is happening.
         force: As there.
     """
-    require_keywords("apply_plan", given, ApplyOptions.__annotations__)
     question = make_question(given, Path(output), force=force)
     # None is left out: of a record that is what was asked then, of a model the default.
     of_model = {
-        name: value
-        for name, value in given.items()
-        if name in AnalyzeOptions.__annotations__ and value is not None
+        name: value for name, value in given.items() if name in keywords_of("run") and value is not None
     }
     opsets: tuple[OpsetCost, ...] = ()
     by_release: tuple[ReleasePlacement, ...] = ()
@@ -107,7 +102,7 @@ def apply_plan(
         analysis, basis = analysed_record(model, of_model, progress)
         question, analysis, basis = with_form_of_record(question, analysis, basis)
     else:
-        analysis, basis = analyse(model, inputs, cast(AnalyzeOptions, of_model), progress)
+        analysis, basis = analyse(model, inputs, of_model, progress)
     if not question.changes_model:
         return applied(analysis, basis, question, progress, opsets=opsets, by_release=by_release)
     assert basis.loaded is not None
@@ -125,7 +120,7 @@ def _opsets(
     model: Any,
     inputs: Any,
     given: Mapping[str, Any],
-    question: ApplyQuestion,
+    question: ApplyRequest,
     analyse: Analyse,
     progress: Progress,
 ) -> tuple[tuple[OpsetCost, ...], tuple[ReleasePlacement, ...]]:
@@ -139,7 +134,7 @@ def _opsets(
         def told(stage: str, share: float | None) -> None:
             progress(f"opset {opset}: {stage}", share)
 
-        asked = cast(AnalyzeOptions, {**given, "opset": opset, "run": False})
+        asked = {**given, "opset": opset, "run": False}
         analysis, basis = analyse(model, inputs, asked, told)
         graphs[opset] = basis.prepared.graph
         return analysis
@@ -157,7 +152,7 @@ def _opsets(
 def applied(
     analysis: Analysis,
     basis: AnalysisBasis,
-    question: ApplyQuestion,
+    question: ApplyRequest,
     progress: Progress,
     *,
     opsets: tuple[OpsetCost, ...] = (),
@@ -303,7 +298,7 @@ def _asked(analysis: Analysis, basis: AnalysisBasis) -> DecisionInput:
     )
 
 
-def _plan_of(question: ApplyQuestion, analysis: Analysis, *, pinned: bool) -> PlanName:
+def _plan_of(question: ApplyRequest, analysis: Analysis, *, pinned: bool) -> PlanName:
     """The plan that is applied: the one that was named, a pinned one, else the verdict's.
 
     Raises:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.errors import ModelError, OutputError
-from analyzer.pipeline.apply.question import ORIGINAL_RECORD, RESULT
+from analyzer.pipeline.apply.request import ORIGINAL_RECORD, RESULT
 from analyzer.run_folder import folder_aside, is_about_writing, umask
 
 # Whatever an apply.json names: no other file is ever taken away.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from analyzer.errors import ModelError, RecordError, UsageError
 from analyzer.generation.sources import is_configuration
@@ -13,12 +13,12 @@ from analyzer.loading.configuration_file import is_record as is_saved_report
 from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference, with_arguments
-from analyzer.option_table import AnalyzeOptions
+from analyzer.options import keywords_of
 from analyzer.pipeline.basis import AnalysisBasis
 from analyzer.pipeline.build_record import digest
 from analyzer.pipeline.generation import is_generating
 from analyzer.pipeline.options import make_options
-from analyzer.pipeline.replay.decide import OPTIONS, basis_of, decide_again
+from analyzer.pipeline.replay.decide import basis_of, decide_again
 from analyzer.progress import Progress
 from analyzer.record import load_report
 from analyzer.record.analysis import Analysis
@@ -76,12 +76,12 @@ def analysed_record(model: Any, given: Mapping[str, Any], progress: Progress) ->
             f"The record's plan is for batch {analysis.model.batch}, not for {batch}.",
             hint="Apply the model itself with --batch.",
         )
-    changed = {name: value for name, value in given.items() if name in OPTIONS}
+    changed = {name: value for name, value in given.items() if name in keywords_of("render")}
     if changed:
         analysis = decide_again(analysis, changed)
     basis = replace(basis_of(analysis, changed), loaded=loaded)
     if given.get("run") is False:
-        options = replace(basis.predictor.options, run=False)
+        options = basis.predictor.options.replace(run=False)
         basis.predictor.options = options
     return analysis, basis
 
@@ -113,9 +113,7 @@ def _model_of(analysis: Analysis, given: Mapping[str, Any], progress: Progress) 
         ) from error
     asked = analysis.invocation.options if analysis.invocation is not None else {}
     loading = {name: value for name, value in given.items() if name in _LOADING}
-    options = make_options(
-        **cast(AnalyzeOptions, {"input": asked.get("input", ()), "arg": asked.get("arg", ()), **loading})
-    )
+    options = make_options(**{"input": asked.get("input", ()), "arg": asked.get("arg", ()), **loading})
     loaded = load(
         with_arguments(reference, options.arguments),
         batch=analysis.model.batch,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from analyzer.errors import AnalyzerError
 from analyzer.figures import Figure
 from analyzer.loading.loaded import DEFAULT_OPSET
+from analyzer.options import PlanName
 from analyzer.ort.kernels import registry
-from analyzer.pipeline.apply.question import PlanName
 from analyzer.record.analysis import Analysis
 from analyzer.text import listed, plural
 from analyzer.units import seconds

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.figures import Figure
+from analyzer.options import PlanName
 from analyzer.ort.releases import ReleasePlacement
 from analyzer.pipeline.apply.opsets import OpsetCost
-from analyzer.pipeline.apply.question import PlanName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

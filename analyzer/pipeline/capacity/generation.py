@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from analyzer.generation.answer import request_of, setting_of
 from analyzer.generation.memory import sequences_held
 from analyzer.generation.request import Request, Setting
 from analyzer.generation.times import Runner, timed
-from analyzer.option_table import CapacityOptions
+from analyzer.options import GenerationOptions, TrafficOptions
 from analyzer.pipeline.capacity.counted import (
     Need,
     check_spare,
@@ -27,16 +27,6 @@ from analyzer.pipeline.capacity.counted import (
     usd_per_million_of,
     without_price,
 )
-from analyzer.pipeline.capacity.question import (
-    LIMITS,
-    POISSON_NAME,
-    growth_of,
-    headroom_of,
-    is_poisson,
-    max_batch_of,
-    rate_of,
-    spare_of,
-)
 from analyzer.pipeline.capacity.sizing import (
     by_dollars,
     dollars_by_pricing,
@@ -44,6 +34,7 @@ from analyzer.pipeline.capacity.sizing import (
     short,
     traffic_steps,
 )
+from analyzer.pipeline.capacity.traffic import LIMITS, POISSON_NAME, is_poisson
 from analyzer.pipeline.generation import GenerationBasis
 from analyzer.pipeline.predictor import Predictor
 from analyzer.progress import Progress
@@ -64,7 +55,6 @@ from analyzer.serving.generation_search import (
     generation_sizings,
 )
 from analyzer.serving.trace_file import read_conversations
-from analyzer.text import latency_limit
 from analyzer.units import seconds
 
 # Sequences at once: engines' usual limit, far beyond which a step has nothing to gain.
@@ -90,8 +80,8 @@ def of_lengths(traffic: GenerationTraffic, prompt_tokens: int, output_tokens: in
     return replace(traffic, demand=replace(traffic.demand, conversations=conversations))
 
 
-def generation_traffic(given: CapacityOptions, *, shown: str) -> GenerationTraffic:
-    """Checks what a user gave; where no trace tells lengths, requests are of one token until ``of_lengths``.
+def generation_traffic(given: Mapping[str, Any], *, shown: str) -> GenerationTraffic:
+    """Checks what a user gave; where no trace has lengths, requests are of one token until ``of_lengths``.
 
     Args:
         given: Keywords of ``plan_capacity()``.
@@ -100,37 +90,36 @@ def generation_traffic(given: CapacityOptions, *, shown: str) -> GenerationTraff
     Raises:
         UsageError: A value that cannot be right, no rate, or a limit that is not one of generation.
     """
-    wrong = next((name for name in (*LIMITS, "max_delay") if dict(given).get(name) is not None), None)
+    wrong = next((name for name in (*LIMITS, "max_delay") if given.get(name) is not None), None)
     if wrong is not None:
         raise UsageError(
             f"--{wrong.replace('_', '-')} is of single inferences, and the model generates.",
             hint="Limit 99 of 100 requests by --ttft 500ms, and by --tpot 50ms.",
         )
-    ttft, tpot = given.get("ttft"), given.get("tpot")
-    if ttft is None:
+    limits = GenerationOptions.of({name: given.get(name) for name in ("ttft", "tpot")})
+    if limits.ttft_s is None:
         raise UsageError(
             "A limit of the time to the first token is missing.", hint="For example --ttft 500ms --tpot 50ms."
         )
-    rate, arrivals = given.get("rate"), given.get("arrivals")
-    conversations = Conversations(prompts=np.array([1]), outputs=np.array([1]))
-    if not is_poisson(arrivals):
-        own_rate_per_s, conversations = read_conversations(Path(str(arrivals)))
-        rate = own_rate_per_s if rate is None else rate
-    if rate is None:
+    options = TrafficOptions.of(given)
+    rate_per_s, conversations = options.rate_per_s, Conversations(prompts=np.array([1]), outputs=np.array([1]))
+    if not is_poisson(options.arrivals):
+        own_rate_per_s, conversations = read_conversations(Path(str(options.arrivals)))
+        rate_per_s = own_rate_per_s if rate_per_s is None else rate_per_s
+    if rate_per_s is None:
         raise UsageError("--rate is missing.", hint="Requests a second, like --rate 5.")
-    rate_per_s, growth = rate_of(rate), growth_of(given.get("growth"))
     return GenerationTraffic(
         rate_per_s=rate_per_s,
-        growth=growth,
-        arrivals=POISSON_NAME if is_poisson(arrivals) else shown,
+        growth=options.growth,
+        arrivals=POISSON_NAME if is_poisson(options.arrivals) else shown,
         demand=GenerationDemand(
-            rate_per_s=rate_per_s * growth,
+            rate_per_s=rate_per_s * options.growth,
             conversations=conversations,
-            ttft_s=latency_limit(ttft, where="--ttft"),
-            tpot_s=None if tpot is None else latency_limit(tpot, where="--tpot"),
-            headroom=headroom_of(given.get("headroom")),
-            spare=spare_of(given.get("spare")),
-            max_batch=max_batch_of(given.get("max_batch")),
+            ttft_s=limits.ttft_s,
+            tpot_s=limits.tpot_s,
+            headroom=options.headroom,
+            spare=options.spare,
+            max_batch=options.max_batch,
         ),
     )
 
@@ -223,11 +212,8 @@ class GeneratingOffers:
         )
         self._longest = request_of(
             basis.model,
-            replace(
-                basis.question,
-                prompt=int(lengths.prompts.max()),
-                output=int(lengths.outputs.max()),
-                batches=(1,),
+            basis.question.replace(
+                prompt=int(lengths.prompts.max()), output=int(lengths.outputs.max()), batches=(1,)
             ),
         )
         self._mean_context = max(2, round(float((lengths.prompts + lengths.outputs).mean())))
@@ -283,7 +269,7 @@ class GeneratingOffers:
         if cpu is None:
             return
         cpu = replace(cpu, memory_bytes=instance.memory_bytes or cpu.memory_bytes)
-        setting = setting_of(model, replace(self._basis.question, gpus=None), cpu)
+        setting = setting_of(model, self._basis.question.replace(gpus=None), cpu)
         types = model.types_on(cpu, setting)
         found = None if types is None else self.servers(cpu, replace(setting, width=1), _CPU_BATCHES, Runner())
         offer = GeneratingOffer(

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from analyzer.checks import run as find_findings
 from analyzer.devices import catalogue
 from analyzer.errors import RecordError, UsageError
 from analyzer.loading.configuration_file import is_record
-from analyzer.option_table import AnalyzeOptions, CapacityOptions, GenerateOptions, RecordOptions
+from analyzer.option_kinds import parts
+from analyzer.options import ALL, keywords_of
 from analyzer.pipeline.basis import Analyse, AnalysisBasis
-from analyzer.pipeline.capacity.earlier_question import earlier_cpus, earlier_gpus, with_earlier
 from analyzer.pipeline.capacity.generation import generation_traffic, of_lengths, with_generation_capacity
-from analyzer.pipeline.capacity.question import POISSON_NAME, is_poisson, make_question
 from analyzer.pipeline.capacity.sizing import with_capacity
+from analyzer.pipeline.capacity.traffic import POISSON_NAME, is_poisson, make_question, with_earlier
 from analyzer.pipeline.generation import generation_with_basis, is_generating
-from analyzer.pipeline.options import path_shower, require_keywords
+from analyzer.pipeline.options import path_shower
 from analyzer.pipeline.replay.decide import basis_of, decide_again
 from analyzer.progress import Progress
 from analyzer.record import load_report
@@ -29,7 +29,7 @@ from analyzer.record.invocation import Invocation, written
 _OF_GENERATION = ("prompt", "output_tokens", "gpus", "weights", "kv", "launch", "tpot")
 
 
-def plan(model: Any, inputs: Any, given: CapacityOptions, analyse: Analyse, progress: Progress) -> Analysis:
+def plan(model: Any, inputs: Any, given: Mapping[str, Any], analyse: Analyse, progress: Progress) -> Analysis:
     """The record of a service; see ``analyzer.api.plan_capacity``.
 
     Args:
@@ -39,7 +39,6 @@ def plan(model: Any, inputs: Any, given: CapacityOptions, analyse: Analyse, prog
         analyse: Analyses a model.
         progress: Told what is happening.
     """
-    require_keywords("plan_capacity", given, CapacityOptions.__annotations__)
     named = os.fspath(model) if isinstance(model, (str, os.PathLike)) else None
     generates = is_generating(model)  # its configuration is JSON too
     show = path_shower(None if named is None or generates or is_record(named) else named)
@@ -60,34 +59,34 @@ def plan(model: Any, inputs: Any, given: CapacityOptions, analyse: Analyse, prog
     gpus, cpus = _names(given.get("gpu")), _cpus(given.get("cpu"))
     if record is not None:
         analysis, basis = _of_record(record, given, gpus)
-        if gpus is None and (gpus := earlier_gpus(record)) is not None:
-            whole = {**whole, "gpu": ",".join(gpus) or "none"}
-        if not cpus and (cpus := earlier_cpus(record)):
-            whole = {**whole, "cpu": cpus[0]}
-        asked = analysis.invocation.model if analysis.invocation is not None else None
-        asked = asked if named is None else show(named)
+        gpus, cpus = _names(whole.get("gpu")), cpus or ((whole["cpu"],) if whole.get("cpu") else ())
     else:
         # All GPUs stand in the table of instances; the model's own report is about the usual one.
-        of_model = {name: value for name, value in given.items() if name in AnalyzeOptions.__annotations__}
+        of_model = {name: value for name, value in given.items() if name in keywords_of("run")}
         if gpus is not None and _are_all(gpus):
             of_model.pop("gpu")
-        analysis, basis = analyse(model, inputs, cast(AnalyzeOptions, of_model), progress)
-        asked = analysis.invocation.model if analysis.invocation is not None else None
+        analysis, basis = analyse(model, inputs, of_model, progress)
     planned = with_capacity(analysis, basis, question, gpus, cpus, progress)
-    planned = replace(
-        planned,
-        invocation=Invocation(
-            command="capacity",
-            model=asked,
-            # The usual arrivals are no file, and nothing to write.
-            options=written("capacity", {**whole, "arrivals": None} if is_poisson(arrivals) else whole, show),
-            stand_ins={},
-        ),
+    return _answered(planned, whole, show, record=named if record is not None else None)
+
+
+def _answered(
+    planned: Analysis, given: Mapping[str, Any], show: Callable[[str], str], *, record: str | None = None
+) -> Analysis:
+    """The plan with its findings and the question that it answers; of a saved record MODEL is its path."""
+    model = planned.invocation.model if planned.invocation is not None else None
+    # The usual arrivals are no file, and nothing to write.
+    poisson = {"arrivals": None} if is_poisson(given.get("arrivals")) else {}
+    invocation = Invocation(
+        command="capacity",
+        model=model if record is None else show(record),
+        options=written("capacity", {**given, **poisson}, show),
     )
+    planned = replace(planned, invocation=invocation)
     return replace(planned, findings=find_findings(planned))
 
 
-def check_service(model: str, given: CapacityOptions) -> None:
+def check_service(model: str, given: Mapping[str, Any]) -> None:
     """Says what ``plan`` would refuse of its options alone, before a model is read.
 
     Args:
@@ -104,7 +103,7 @@ def check_service(model: str, given: CapacityOptions) -> None:
         make_question(given)
 
 
-def _require_single(given: CapacityOptions) -> None:
+def _require_single(given: Mapping[str, Any]) -> None:
     of_generation = next((name for name in _OF_GENERATION if given.get(name) is not None), None)
     if of_generation is not None:
         raise UsageError(
@@ -114,11 +113,11 @@ def _require_single(given: CapacityOptions) -> None:
 
 
 def _of_generation(
-    model: Any, inputs: Any, given: CapacityOptions, show: Callable[[str], str], progress: Progress
+    model: Any, inputs: Any, given: Mapping[str, Any], show: Callable[[str], str], progress: Progress
 ) -> Analysis:
     """A model that generates: its own record, and what serves it."""
     gpus, cpus = _names(given.get("gpu")), _cpus(given.get("cpu"))
-    of_model = {name: value for name, value in given.items() if name in GenerateOptions.__annotations__}
+    of_model = {name: value for name, value in given.items() if name in keywords_of("generate")}
     # Both limits are those of requests under traffic, and the record's own are of one that waits for nobody.
     of_model = {name: value for name, value in of_model.items() if name not in ("ttft", "tpot")}
     if gpus is not None and _are_all(gpus):
@@ -126,34 +125,23 @@ def _of_generation(
     arrivals = str(given.get("arrivals") or POISSON_NAME)
     # What is wrong in it is said before seconds are spent; how long requests are the model says, or a trace.
     traffic = generation_traffic(given, shown=show(arrivals))
-    analysis, basis = generation_with_basis(model, inputs, cast(GenerateOptions, of_model), progress)
+    analysis, basis = generation_with_basis(model, inputs, of_model, progress)
     told = analysis.generation
     assert told is not None
     if is_poisson(arrivals):
         traffic = of_lengths(traffic, told.prompt_tokens, told.output_tokens)
     planned = with_generation_capacity(analysis, basis, traffic, gpus, cpus, progress)
-    asked = {**given, "arrivals": None} if is_poisson(arrivals) else given
-    planned = replace(
-        planned,
-        invocation=Invocation(
-            command="capacity",
-            model=analysis.invocation.model if analysis.invocation is not None else None,
-            options=written("capacity", asked, show),
-            stand_ins={},
-        ),
-    )
-    return replace(planned, findings=find_findings(planned))
+    return _answered(planned, given, show)
 
 
 def _of_record(
-    analysis: Analysis, given: CapacityOptions, gpus: Sequence[str] | None
+    analysis: Analysis, given: Mapping[str, Any], gpus: Sequence[str] | None
 ) -> tuple[Analysis, AnalysisBasis]:
     """The record, decided anew where other devices or prices are asked for, and what it rests on."""
-    own = CapacityOptions.__annotations__.keys() - AnalyzeOptions.__annotations__.keys()
-    changed = {name: value for name, value in given.items() if name not in own}
+    changed = {name: value for name, value in given.items() if name in keywords_of("run")}
     if gpus is not None and _are_all(gpus):
         del changed["gpu"]
-    of_a_model = [name for name in changed if name not in RecordOptions.__annotations__ and name != "run"]
+    of_a_model = [name for name in changed if name not in keywords_of("render") and name != "run"]
     if of_a_model:
         raise UsageError(
             f"--{of_a_model[0].replace('_', '-')} changes nothing about a saved report.",
@@ -173,14 +161,11 @@ def _of_record(
 
 
 def _names(gpu: str | Sequence[str] | None) -> tuple[str, ...] | None:
-    if gpu is None:
-        return None
-    names = [name.strip() for name in (gpu.split(",") if isinstance(gpu, str) else gpu)]
-    return tuple(name for name in names if name.lower() != "none")
+    return None if gpu is None else tuple(name for name in parts(gpu) if name.lower() != "none")
 
 
 def _are_all(gpus: Sequence[str]) -> bool:
-    return any(name.lower() == "all" for name in gpus)
+    return any(name.lower() == ALL for name in gpus)
 
 
 def _cpus(cpu: str | None) -> tuple[str, ...]:

@@ -13,8 +13,8 @@ from analyzer.devices.instances import Instance
 from analyzer.errors import UsageError
 from analyzer.pipeline.basis import AnalysisBasis
 from analyzer.pipeline.capacity.counted import Need, check_spare, counted, uncounted, without_price
-from analyzer.pipeline.capacity.question import CapacityQuestion
 from analyzer.pipeline.capacity.servers import Copies, InstanceOffer, cpu_offers, gpu_offers
+from analyzer.pipeline.capacity.traffic import CapacityQuestion
 from analyzer.progress import Progress
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import (

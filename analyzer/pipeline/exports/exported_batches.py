@@ -9,7 +9,7 @@ from types import MappingProxyType
 from analyzer.errors import AnalyzerError
 from analyzer.loading.load import load
 from analyzer.loading.loaded import DEFAULT_OPSET, Loaded
-from analyzer.pipeline.options import Options
+from analyzer.options import Options
 from analyzer.progress import Progress
 from analyzer.text import listed
 

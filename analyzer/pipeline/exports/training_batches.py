@@ -19,8 +19,8 @@ from analyzer.loading.training.batch_interpolation import (
     bound,
     without_constants,
 )
+from analyzer.options import Options
 from analyzer.pipeline.measurement_memory import memory_of
-from analyzer.pipeline.options import Options
 from analyzer.pipeline.prepared import PreparedGraph, at_batch
 from analyzer.pipeline.target_devices import Targets, measures_here
 from analyzer.progress import Progress

@@ -6,7 +6,7 @@ from analyzer.conversion import HALF, NoForm, convert, in_floats, integer_form
 from analyzer.decision import DecisionInput
 from analyzer.errors import UsageError
 from analyzer.graph import Graph
-from analyzer.pipeline.options import Options
+from analyzer.options import Options
 from analyzer.pipeline.target_devices import model_precision
 from analyzer.precision import INTEGER_FORMS
 

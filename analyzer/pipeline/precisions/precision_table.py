@@ -133,7 +133,7 @@ class _Table:
         self._gpu = gpu
         self._batch = batch
         self._measured = measured
-        as_it_is = replace(predictor.options, precision=None)
+        as_it_is = predictor.options.replace(precision=None)
         self._own = model_precision(prepared.graph)
         self._own_on: Mapping[Side, str] = {
             "cpu": self._own,
@@ -266,7 +266,7 @@ class _Table:
         key = (prepared, precision, ran and self._measured is not None)
         if key not in self._planned:
             base = self._predictor
-            options = replace(base.options, precision=precision)
+            options = base.options.replace(precision=precision)
             # The run's correction is of the machine: it holds for what any form of the model computes there.
             alike = Predictor(options, base.cpu, base.correction, base.offers, elsewhere=base.elsewhere)
             question = alike.decision_input(

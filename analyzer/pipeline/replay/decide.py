@@ -15,14 +15,14 @@ from analyzer.costs.parameters import parameter_bytes
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.errors import RecordError
-from analyzer.option_table import RecordOptions
+from analyzer.options import Options
 from analyzer.ort.execution import Group
 from analyzer.pipeline.basis import AnalysisBasis
 from analyzer.pipeline.batches import BatchModels, corrections_of
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.offers import Offers, offers_of
-from analyzer.pipeline.options import Options, make_options
+from analyzer.pipeline.options import make_options
 from analyzer.pipeline.precisions.forms import asked_precision, in_form, note
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph, at_batch, prepare
@@ -36,7 +36,6 @@ from analyzer.record.analysis import Analysis
 from analyzer.record.replay_data import ReplayRun
 from analyzer.text import printable
 
-OPTIONS = tuple(RecordOptions.__annotations__)
 _DECIDED = "The record, decided anew,"
 _CONTRADICTS = "The record cannot be decided anew: its operators and figures contradict each other ({error})."
 _CONTRADICTION_HINT = (
@@ -50,13 +49,12 @@ def decide_again(analysis: Analysis, given: Mapping[str, Any]) -> Analysis:
 
     Args:
         analysis: A saved analysis of inference.
-        given: Some of ``OPTIONS``; what is left out or None stays as the record has it.
+        given: Keywords of ``analyze_record()``; what is left out or None stays as the record has it.
 
     Raises:
         DeviceError: Nobody knows a name.
         RecordError: The record holds what cannot be placed again (subgraphs, a training step), or a capacity
             plan, which would then be of other devices than the rest.
-        TypeError: No such option.
         UsageError: A value that cannot be.
     """
     if analysis.capacity is not None:
@@ -90,9 +88,6 @@ def basis_of(analysis: Analysis, given: Mapping[str, Any]) -> AnalysisBasis:
 
 def _asked(analysis: Analysis, given: Mapping[str, Any]) -> tuple[Options, Mapping[str, Any]]:
     given = {name: value for name, value in given.items() if value is not None and value != ()}
-    unknown = set(given) - set(OPTIONS)
-    if unknown:
-        raise TypeError(f"a record is not decided anew by {', '.join(sorted(unknown))}")
     if analysis.model.training:
         raise RecordError(
             "A training step's record cannot be decided anew.", hint="Analyse the model with --training."
@@ -230,7 +225,7 @@ def _options(analysis: Analysis, given: Mapping[str, Any]) -> Options:
     if "cpu" in given:  # threads were counted against the record's own CPU
         del recorded["threads"]
     asked = make_options(**{"objective": analysis.verdict.objective, **given}, run=False)
-    return replace(asked, **recorded, batches=_asked_batches(analysis))
+    return asked.replace(**recorded, batches=_asked_batches(analysis))
 
 
 def _asked_batches(analysis: Analysis) -> tuple[int, ...]:

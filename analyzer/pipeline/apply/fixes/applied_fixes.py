@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from analyzer.conversion import integer_form
 from analyzer.errors import RecordError
 from analyzer.loading.python.source_lines import shown_path
-from analyzer.option_table import OPTIONS, AnalyzeOptions
+from analyzer.option_kinds import NEGATION
+from analyzer.options import OPTIONS, keywords_of
 from analyzer.pipeline.apply.fixes.chain import FixedModel, fixed_model
-from analyzer.pipeline.apply.question import CONVERTED, ApplyQuestion, check_form
+from analyzer.pipeline.apply.request import CONVERTED, ApplyRequest, check_form
 from analyzer.pipeline.basis import AnalysisBasis
 from analyzer.pipeline.replay.decide import basis_of, decide_again
 from analyzer.pipeline.target_devices import model_precision
@@ -40,40 +41,33 @@ class AppliedFixes:
 
 
 def apply_fixes(
-    analysis: Analysis, basis: AnalysisBasis, question: ApplyQuestion, folder: Path, progress: Progress
+    analysis: Analysis, basis: AnalysisBasis, question: ApplyRequest, folder: Path, progress: Progress
 ) -> AppliedFixes:
     """Applies what was asked for; see ``fixed_model`` for its errors."""
     fixed, notes = fixed_model(analysis, basis, question, folder, progress)
     return AppliedFixes(before=analysis, fixed=fixed, notes=notes)
 
 
-def options_behind_fixes(before: Analysis, given: Mapping[str, Any], fixed: FixedModel) -> AnalyzeOptions:
+def options_behind_fixes(before: Analysis, given: Mapping[str, Any], fixed: FixedModel) -> dict[str, Any]:
     """What the model behind its fixes is asked for: what the original was, by the record or the user."""
     options: dict[str, Any] = {}
     texts = before.invocation.options if before.invocation is not None else {}
     for option in OPTIONS:
-        if option.keyword in AnalyzeOptions.__annotations__ and option.name in texts:
-            values = texts[option.name]
+        if option.keyword in keywords_of("run") and option.name in texts:
+            flag, values = option.kind.is_flag, texts[option.name]
             options[option.keyword] = (
-                option.kind != "negation"
-                if option.is_flag
-                else list(values)
-                if option.kind == "repeated"
-                else values[0]
+                option.kind is not NEGATION if flag else values if option.kind.repeats else values[0]
             )
     if "cpu" in given:
         options.pop("threads", None)  # they were counted against the record's own CPU
     options |= given
-    for name in ("runs", "threads", "utilisation"):
-        if isinstance(options.get(name), str):
-            options[name] = float(options[name]) if name == "utilisation" else int(options[name])
     options = {name: value for name, value in options.items() if name not in _OF_LOADING}
     if fixed.batch is not None:
         options["batch"] = fixed.batch
-    return cast(AnalyzeOptions, options)
+    return options
 
 
-def as_written(analysis: Analysis, fixes: AppliedFixes, question: ApplyQuestion) -> Analysis:
+def as_written(analysis: Analysis, fixes: AppliedFixes, question: ApplyRequest) -> Analysis:
     """The analysis of the model behind its fixes under the name that it is written to."""
     path = shown_path(question.folder / _MODEL)
     asked = analysis.invocation
@@ -85,8 +79,8 @@ def as_written(analysis: Analysis, fixes: AppliedFixes, question: ApplyQuestion)
 
 
 def with_form_of_record(
-    question: ApplyQuestion, analysis: Analysis, basis: AnalysisBasis
-) -> tuple[ApplyQuestion, Analysis, AnalysisBasis]:
+    question: ApplyRequest, analysis: Analysis, basis: AnalysisBasis
+) -> tuple[ApplyRequest, Analysis, AnalysisBasis]:
     """A record that was decided in a form of its model: the same in the model's own, with the form as a fix.
 
     Raises:
@@ -108,5 +102,5 @@ def with_form_of_record(
         )
     changed = {"precision": own}
     full = replace(basis_of(analysis, changed), loaded=basis.loaded)
-    full.predictor.options = replace(full.predictor.options, run=basis.predictor.options.run)
+    full.predictor.options = full.predictor.options.replace(run=basis.predictor.options.run)
     return replace(question, form=question.form or asked), decide_again(analysis, changed), full

@@ -18,7 +18,7 @@ from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference
 from analyzer.measurement.applied_session import SessionSide, verify
 from analyzer.measurement.model_tools import rewritten
-from analyzer.pipeline.apply.question import PlanName
+from analyzer.options import PlanName
 from analyzer.pipeline.basis import AnalysisBasis
 from analyzer.pipeline.prepared import PreparedGraph, prepare
 from analyzer.progress import Progress

@@ -12,12 +12,13 @@ from analyzer.conversion import integer_form
 from analyzer.errors import AnalyzerError, DisagreementError, UsageError
 from analyzer.loading.weights import Runnable, materialise
 from analyzer.measurement.tensor_files import save_tensors
+from analyzer.options import PlanName
 from analyzer.pipeline.apply.fixes.bench import Bench, NotApplied, OutputTerms, Stage
 from analyzer.pipeline.apply.fixes.fixed import FixedStage
 from analyzer.pipeline.apply.fixes.fusions import restore_fusions
 from analyzer.pipeline.apply.fixes.logits import cut_logits
 from analyzer.pipeline.apply.fixes.narrow import in_half, in_integers
-from analyzer.pipeline.apply.question import ApplyQuestion, PlanName, check_form
+from analyzer.pipeline.apply.request import ApplyRequest, check_form
 from analyzer.pipeline.apply.result import AppliedFix
 from analyzer.pipeline.basis import AnalysisBasis
 from analyzer.pipeline.target_devices import model_precision
@@ -60,7 +61,7 @@ def has_form(basis: AnalysisBasis, precision: str) -> bool:
 
 
 def fixed_model(
-    analysis: Analysis, basis: AnalysisBasis, question: ApplyQuestion, folder: Path, progress: Progress
+    analysis: Analysis, basis: AnalysisBasis, question: ApplyRequest, folder: Path, progress: Progress
 ) -> tuple[FixedModel | None, tuple[str, ...]]:
     """The model behind the fixes that were asked for, None where there is none, and notes on those left out.
 
@@ -137,7 +138,7 @@ def _attempted(name: str, fix: Fix, stage: Stage, bench: Bench) -> FixedStage | 
         return NotApplied(why=f"what it made cannot be read or run ({error.message.rstrip('.')})")
 
 
-def _plans(question: ApplyQuestion, analysis: Analysis, *, pinned: bool) -> tuple[PlanName, ...]:
+def _plans(question: ApplyRequest, analysis: Analysis, *, pinned: bool) -> tuple[PlanName, ...]:
     """The plans that one may be chosen of; a split only where it is what is applied."""
     if question.plan is not None:
         return (question.plan,)

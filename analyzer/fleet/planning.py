@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from analyzer.checks.settings import read_settings
 from analyzer.devices.detection import Machine, standing_for, this_machine
@@ -14,7 +14,7 @@ from analyzer.errors import AnalyzerError, UsageError
 from analyzer.fleet.entry import Entry
 from analyzer.fleet.job import Job
 from analyzer.loading.model_reference import parse_reference
-from analyzer.option_table import CapacityOptions, given_keywords, is_analysis, taken_by
+from analyzer.options import given_keywords, keywords_of, taken_by
 from analyzer.record.fleet import FleetQuestion
 
 
@@ -87,23 +87,19 @@ def _asked(entry: Entry, options: Mapping[str, Any], machine: Machine) -> AskedM
     )
 
 
-# Options of all questions that are checked alike.
-_OF_ALL = ("arg", "batch", "gpu", "cpu", "prices", "pricing", "region", "threads", "runs", "time_budget")
-
-
 def _check(entry: Entry, question: FleetQuestion, keywords: Mapping[str, Any]) -> None:
     """Says what cannot be right of options, and which device nobody knows, before a model is read."""
     from analyzer.pipeline.options import make_options
     from analyzer.pipeline.target_devices import find_targets
 
-    known = {name: value for name, value in keywords.items() if question == "run" or name in _OF_ALL}
-    find_targets(make_options(**cast("Any", known)))
+    known = {name: value for name, value in keywords.items() if name in keywords_of("run")}
+    find_targets(make_options(**known))
     if question == "capacity":
         # Here: no other question needs all that sizes a service.
         from analyzer.pipeline.capacity.plan import check_service
 
         try:
-            check_service(entry.reference, cast("CapacityOptions", keywords))
+            check_service(entry.reference, keywords)
         except AnalyzerError as error:
             raise UsageError(f"{entry.where}: {error.message}", hint=error.hint) from error
 
@@ -130,4 +126,4 @@ def _spelled(question: FleetQuestion) -> str:
 
 
 def _names(question: FleetQuestion) -> frozenset[str]:
-    return frozenset(option.name for option in taken_by(question) if is_analysis(option))
+    return frozenset(option.name for option in taken_by(question) if option.is_keyword)

@@ -1,21 +1,16 @@
-"""What ``analyze apply`` is asked, checked."""
+"""Options of ``analyze apply``, checked."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from analyzer.errors import OutputError, UsageError
-from analyzer.text import nearest
+from analyzer.option_kinds import AUTO, parts
+from analyzer.options import ALL, FIXES, ApplyOptions, PlanName
 
-PlanName = Literal["cpu", "gpu", "hybrid"]
-PLANS: tuple[PlanName, ...] = ("cpu", "gpu", "hybrid")
-AUTO = "auto"
-# What `--fix` takes, in the order in which they are applied.
-FIX_NAMES = ("fusions", "last-logits")
-ALL_FIXES = "all"
 # Precisions that a model is converted to; the rest say what float32 is computed in.
 CONVERTED = ("fp16", "int8")
 _NO_CONVERTER = {
@@ -29,7 +24,7 @@ ORIGINAL_RECORD = "original.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApplyQuestion:
+class ApplyRequest:
     """What is applied, and where it is written.
 
     Attributes:
@@ -38,7 +33,7 @@ class ApplyQuestion:
         force: Whether files of that folder may be replaced.
         auto_opset: Whether the opset is chosen by time.
         fixes: Names of those to apply.
-        every_fix: Whether all were asked for, so that one that does not apply is left out.
+        every_fix: Whether all were options for, so that one that does not apply is left out.
         form: The precision that the model is to be converted to where it is not in it; None for none.
     """
 
@@ -56,7 +51,7 @@ class ApplyQuestion:
         return bool(self.fixes or self.form)
 
 
-def make_question(given: Mapping[str, Any], folder: Path, *, force: bool = False) -> ApplyQuestion:
+def make_question(given: Mapping[str, Any], folder: Path, *, force: bool = False) -> ApplyRequest:
     """Checks what was given.
 
     Args:
@@ -70,58 +65,25 @@ def make_question(given: Mapping[str, Any], folder: Path, *, force: bool = False
     """
     for name in ("gpu", "batch"):
         value = given.get(name)
-        several = (
-            value.split(",") if isinstance(value, str) else value if isinstance(value, (list, tuple)) else ()
-        )
-        if len(several) > 1 or (name == "gpu" and "all" in several):
+        several = parts(value) if isinstance(value, (str, list, tuple)) else []
+        if len(several) > 1 or (name == "gpu" and ALL in several):
             raise UsageError(
                 f"--{name} {','.join(map(str, several))}: one session is for one {name}.",
                 hint=f"Compare them with `analyze MODEL --{name} ...`, then apply one.",
             )
-    question = ApplyQuestion(
-        plan=_plan(given.get("plan")),
+    options, precision = ApplyOptions.of(given), given.get("precision")
+    every_fix = ALL in options.fixes
+    question = ApplyRequest(
+        plan=options.plan,
         folder=folder,
         force=force,
         auto_opset=given.get("opset") == AUTO,
-        **_fixes(given.get("fix")),
-        form=_form(given.get("precision")),
+        fixes=tuple(name for name in FIXES if every_fix or name in options.fixes),
+        every_fix=every_fix,
+        form=precision if precision in (*CONVERTED, *_NO_CONVERTER) else None,
     )
     _check_folder(question)
     return question
-
-
-def _plan(given: object) -> PlanName | None:
-    if given is None:
-        return None
-    name = str(given)
-    for plan in PLANS:
-        if plan == name:
-            return plan
-    meant = nearest(name.lower(), PLANS)
-    raise UsageError(
-        f"--plan {name}: no such plan.",
-        hint=f"Did you mean {meant}?" if meant else f"One of {', '.join(PLANS)}.",
-    )
-
-
-def _fixes(given: str | Sequence[str] | None) -> dict[str, Any]:
-    names = given.split(",") if isinstance(given, str) else list(given or ())
-    asked = [name.strip().lower() for name in names if name.strip()]
-    for name in asked:
-        if name not in (*FIX_NAMES, ALL_FIXES):
-            meant = nearest(name, (*FIX_NAMES, ALL_FIXES))
-            raise UsageError(
-                f"--fix {name}: no such fix.",
-                hint=f"Did you mean {meant}?" if meant else f"One of {', '.join((*FIX_NAMES, ALL_FIXES))}.",
-            )
-    if names and not asked:
-        raise UsageError("--fix: no name.", hint=f"One of {', '.join((*FIX_NAMES, ALL_FIXES))}.")
-    every = ALL_FIXES in asked
-    return {"fixes": tuple(name for name in FIX_NAMES if every or name in asked), "every_fix": every}
-
-
-def _form(precision: Any) -> str | None:
-    return precision if precision in CONVERTED or precision in _NO_CONVERTER else None
 
 
 def check_form(form: str) -> None:
@@ -137,7 +99,7 @@ def check_form(form: str) -> None:
         )
 
 
-def _check_folder(question: ApplyQuestion) -> None:
+def _check_folder(question: ApplyRequest) -> None:
     folder = question.folder
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{folder} is a file.", hint="--output names a folder.")

@@ -1,0 +1,407 @@
+"""Options, kinds of their values, and groups of options (leaf: imports only errors and text).
+
+A *kind* (a duration, names, a share) is one object that says how a value is read from TOML, from the command
+line and from Python's keywords. A *group* is a class whose attributes are declared by options; its instances
+hold the converted values. ``analyzer.options`` declares them.
+
+No dataclasses: ``analyze --help`` imports the declarations and takes 85 ms in all; dataclasses of all groups
+would take 20 ms more.
+"""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, ClassVar, Literal, NamedTuple, Self
+
+from analyzer.errors import UsageError
+from analyzer.text import duration, is_duration, latency_limit, nearest, share
+
+Command = Literal["run", "check", "render", "generate", "capacity", "apply", "fleet"]
+SettingsTable = Literal["", "tool.analyzer", "tool.analyzer.check"]
+
+# The opset of least predicted time.
+AUTO = "auto"
+
+# Read-only, as a default of a NamedTuple is one object for all options.
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+# Of a whole number more digits than these are over 64 bits; Python reads no number of thousands.
+_LONGEST_WHOLE = 20
+_MOST_WITHOUT_PERCENT = 10
+# Of a number nothing larger is ever meant: it stays a number where it is multiplied.
+_MOST = 2**63
+
+
+class Option(NamedTuple):
+    """One option of the command line.
+
+    Attributes:
+        name: As users write it, without its dashes; the key in the settings file too.
+        kind: What its value is.
+        help: What ``--help`` says.
+        commands: Which commands take it.
+        metavar: What stands for its value in the help.
+        default: Its converted value where it is left out.
+        question: Whether it is part of what is asked: with another value the answer may be another.
+        settings: In which table of pyproject.toml it stands, empty where in none.
+        is_keyword: Whether the Python functions of its commands take it.
+        switch: Whether it is written ``--name/--no-name``.
+        helps: The help of single commands, where it is another.
+        defaults: What a command takes where nothing is given.
+        spellings: Other names that people type on the command line.
+        choices: The names that it may be.
+        least, most: Bounds of a number.
+        hint: What to write, in an error.
+        after: The option behind which the help lists it, where that is not the one declared before it.
+    """
+
+    name: str
+    kind: OptionKind
+    help: str
+    commands: tuple[Command, ...]
+    metavar: str | None = None
+    default: Any = None
+    question: bool = True
+    settings: SettingsTable = "tool.analyzer"
+    is_keyword: bool = True
+    switch: bool = False
+    helps: Mapping[str, str] = _NOTHING
+    defaults: Mapping[str, str] = _NOTHING
+    spellings: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
+    least: float = 1
+    most: float = _MOST
+    hint: str | None = None
+    after: str = ""
+
+    @property
+    def keyword(self) -> str:
+        """The keyword of ``analyze()`` or of its sisters."""
+        name = self.name.removeprefix("no-") if self.kind is NEGATION else self.name
+        return name.replace("-", "_")
+
+    def help_for(self, command: Command) -> str:
+        """Return the text of a command's ``--help``."""
+        return self.helps.get(command, self.help)
+
+    def convert(self, value: Any, where: str = "") -> Any:
+        """Return the value that the program works with.
+
+        Args:
+            value: From TOML, the command line or Python.
+            where: The option, as an error names it; on the command line by default.
+
+        Raises:
+            UsageError: A value that cannot be right.
+        """
+        return self.kind.convert(value, self, where or f"--{self.name}")
+
+    def refuse(self, value: object, where: str) -> UsageError:
+        """Return the error for a value of another kind."""
+        hint = f"Write it like {self.kind.example}." if self.kind.example else self.hint
+        return UsageError(
+            f"{where} must be {self.kind.words}, not {reprlib.repr(value)}",
+            hint=hint or f"Change `{self.name}` there.",
+        )
+
+
+class OptionKind(NamedTuple):
+    """A kind of value.
+
+    Attributes:
+        words: What a value must be, in an error and in the reference.
+        python: The type of the keyword, as a signature shows it.
+        accepts: Whether a value of TOML is one.
+        convert: What the program works with; takes the option and its name in an error as well.
+        is_flag: Whether it takes no value on the command line.
+        repeats: Whether it is given once for each value.
+        names: What its text names: a ``file``, an ``output`` (also a folder or standard output), a ``device``.
+        example: What to write, in an error.
+        default: The converted value where nothing is given.
+    """
+
+    words: str
+    python: str
+    accepts: Callable[[object], bool]
+    convert: Callable[[Any, Option, str], Any]
+    is_flag: bool = False
+    repeats: bool = False
+    names: Literal["", "file", "output", "device"] = ""
+    example: str = ""
+    default: Any = None
+
+
+class _Declaration(dict[str, Any]):
+    """An option as its group's class declares it."""
+
+
+def option(
+    name: str, kind: OptionKind, text: str, commands: tuple[Command, ...] | None = None, **more: Any
+) -> Any:
+    """Declare an attribute of a group; the class says which type its converted value has.
+
+    Args:
+        name: With what stands for its value in the help: ``"batch N[,N...]"``.
+        kind: What its value is.
+        text: What ``--help`` says.
+        commands: Which commands take it; the group's by default.
+        more: Further attributes of ``Option``.
+    """
+    name, _, metavar = name.partition(" ")
+    taken = {} if commands is None else {"commands": commands}
+    return _Declaration(
+        {
+            "name": name,
+            "kind": kind,
+            "help": text,
+            "metavar": metavar or None,
+            "default": kind.default,
+            **taken,
+            **more,
+        }
+    )
+
+
+class OptionGroup(SimpleNamespace):
+    """Converted values that belong together, immutable.
+
+    A class attribute that is declared by an option becomes an attribute of the instances, with the option's
+    default where it is left out; so do other attributes. Keywords of the class hold for all of its options.
+    """
+
+    declared: ClassVar[Mapping[str, Option]] = MappingProxyType({})
+    defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+
+    def __init_subclass__(cls, **common: Any) -> None:
+        """Make options of the declarations of a class."""
+        own = {name: vars(cls)[name] for name in vars(cls).get("__annotations__", ())}
+        options = {
+            name: Option(**{**common, **value})
+            for name, value in own.items()
+            if isinstance(value, _Declaration)
+        }
+        cls.declared = {**cls.declared, **options}
+        cls.defaults = {**cls.defaults, **own, **{name: one.default for name, one in options.items()}}
+
+    def __init__(self, **values: Any) -> None:
+        unknown = values.keys() - self.defaults.keys()
+        if unknown:
+            raise TypeError(f"{type(self).__name__} has no {', '.join(sorted(unknown))}")
+        super().__init__(**{**self.defaults, **values})
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse to change a value."""
+        raise AttributeError(f"{type(self).__name__} is immutable")
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """Return the values of keywords; None is an option left out.
+
+        Raises:
+            UsageError: A value that cannot be right.
+        """
+        values = {name: (one, given.get(one.keyword)) for name, one in cls.declared.items()}
+        return cls(**{name: one.convert(value) for name, (one, value) in values.items() if value is not None})
+
+    def replace(self, **changes: Any) -> Self:
+        """Return the same values but for these."""
+        return type(self)(**{**vars(self), **changes})
+
+
+def one_of(value: object, known: tuple[str, ...], where: str) -> str:
+    """Return one of the known words, in any case.
+
+    Raises:
+        UsageError: It is none of them; the hint names the nearest.
+    """
+    word = str(value).strip().lower()
+    if word in known:
+        return word
+    meant = nearest(word, known)
+    raise UsageError(
+        f"{where} {value}: no such value.",
+        hint=f"Did you mean {meant}?" if meant else f"One of {', '.join(known)}.",
+    )
+
+
+def left_out(value: object) -> bool:
+    """Return whether a value of the command line or of a keyword is none; 0 is a value."""
+    return value is None or value is False or value == ()
+
+
+def parts(value: Any) -> list[Any]:
+    """Return the parts between commas, or the items of a list."""
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else list(value)
+
+
+def _is_whole(value: object) -> bool:
+    # In Python `true` is an int too: `batch = true` must not be a batch of 1.
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    # TOML has nan and inf, of which no option makes sense.
+    return _is_whole(value) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _is_above_zero(value: object) -> bool:
+    return _is_number(value) and value > 0  # type: ignore[operator]
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _is_text_or_number(value: object) -> bool:
+    return _is_text(value) or _is_number(value)
+
+
+def _is_texts(value: object) -> bool:
+    return _is_text(value) or (isinstance(value, list) and bool(value) and all(map(_is_text, value)))
+
+
+def _is_wholes(value: object) -> bool:
+    return (
+        _is_whole(value) or _is_text(value) or (isinstance(value, list) and all(map(_is_whole, value or [""])))
+    )
+
+
+def _whole(value: Any, option: Option, where: str) -> int:
+    number = int(value) if isinstance(value, str) and value.strip().isdecimal() else value
+    if not _is_number(number) or number != int(number) or not option.least <= number <= option.most:
+        bounds = (
+            f"from {option.least:,} to {option.most:,}" if option.most < _MOST else f"from {option.least:,}"
+        )
+        raise UsageError(f"{where} {value}: must be a whole number {bounds}.", hint=option.hint)
+    return int(number)
+
+
+def _opset(value: Any, option: Option, where: str) -> int | str:
+    text = str(value).strip()
+    if text == AUTO:
+        return text
+    if not text.isdecimal() or len(text) > 9:
+        raise UsageError(f"{where} {value}: an opset is a whole number.", hint=option.hint)
+    return int(text)
+
+
+def _wholes(value: Any, option: Option, where: str) -> tuple[int, ...]:
+    found = []
+    for part in [value] if isinstance(value, int) else parts(value):
+        text = str(part)
+        # The sign is let through, so that "-3" gets the message of any other number.
+        if not text.removeprefix("-").isdecimal() or len(text) > _LONGEST_WHOLE or int(text) < option.least:
+            raise UsageError(
+                f"{where} {text}: a {option.name} is a whole number from {option.least}.", hint=option.hint
+            )
+        found.append(int(text))
+    if len(found) > option.most:
+        raise UsageError(f"{where}: {len(found)} {option.name}es are too many.", hint=f"At most {option.most}.")
+    return tuple(dict.fromkeys(found))  # the first is the report's: the order stays
+
+
+def _number(value: Any, option: Option, where: str) -> float:
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        raise UsageError(f"{where} {value}: no number.", hint=option.hint) from None
+    if not option.least <= number <= option.most:
+        raise UsageError(
+            f"{where} {number:g}: must be from {option.least:f} to {option.most:,.0f}.", hint=option.hint
+        )
+    return number
+
+
+def _duration(value: Any, option: Option, where: str) -> float:
+    seconds = duration(value, where=where)
+    if seconds > option.most:
+        raise UsageError(f"{where} {value}: must be at most {option.most:g} s.", hint=option.hint)
+    return seconds
+
+
+def _latency(value: Any, option: Option, where: str) -> float:
+    # 0 is a delay, and the usual one, but no limit.
+    is_zero = str(value).strip() in ("0", "0s", "0ms", "0.0") and not isinstance(value, bool)
+    return 0.0 if is_zero and not option.least else latency_limit(value, where=where)
+
+
+def _share(value: Any, option: Option, where: str) -> float:
+    result = share(value, where=where)
+    # 20 without a sign is meant as 20 %.
+    if result > _MOST_WITHOUT_PERCENT and "%" not in str(value):
+        hint = f"Write --{option.name} {result:g}%, or {result:.0%} where that is meant."
+        raise UsageError(f"{where} {value}: {result:g} times as much?", hint=hint)
+    if result > option.most:
+        raise UsageError(f"{where} {value}: too much.", hint="20% is a fifth.")
+    return result
+
+
+def _text(value: Any, option: Option, where: str) -> Any:
+    return one_of(value, option.choices, where) if option.choices else value or option.default
+
+
+def _names(value: Any, option: Option, where: str) -> tuple[str, ...]:
+    names = parts(value)
+    if not names or not all(names):
+        raise UsageError(f"{where} needs a name.", hint=option.hint)
+    return tuple(
+        dict.fromkeys(one_of(name, option.choices, where) if option.choices else name for name in names)
+    )
+
+
+def _repeated(value: Any, *_: Any) -> tuple[str, ...]:
+    # `--no-state` is state=False, a keyword that takes names too.
+    return () if isinstance(value, bool) else (value,) if isinstance(value, str) else tuple(value)
+
+
+def _above_zero(value: Any, option: Option, where: str) -> float:
+    if not _is_above_zero(value):
+        raise option.refuse(value, where)
+    return float(value)
+
+
+FLAG = OptionKind(
+    "true or false",
+    "bool",
+    lambda value: isinstance(value, bool),
+    lambda value, *_: value,
+    is_flag=True,
+    default=False,
+)
+# It turns a keyword off: `--no-run` is `run=False`.
+NEGATION = FLAG._replace(convert=lambda value, *_: value is not False, default=True)
+WHOLE = OptionKind("a whole number", "int | None", _is_whole, _whole)
+OPSET = OptionKind(
+    'a whole number or "auto"', "int | str | None", lambda value: _is_whole(value) or value == AUTO, _opset
+)
+WHOLES = OptionKind("a whole number or a list of them", "int | str | Sequence[int] | None", _is_wholes, _wholes)
+NUMBER = OptionKind("a number", "float | None", _is_number, _number)
+ABOVE_ZERO = OptionKind("a number above zero", "float | None", _is_above_zero, _above_zero, example="500")
+DURATION = OptionKind(
+    'a duration ("20ms" or seconds)',
+    "float | str | None",
+    lambda value: _is_number(value) or is_duration(value),
+    _duration,
+)
+# A number of TOML has no unit, as a text of figures alone has none: which to write the conversion says.
+LATENCY = OptionKind("a latency", "float | str | None", _is_text_or_number, _latency, example='"20ms"')
+SHARE = OptionKind('a share ("20%" or 0.2)', "float | str | None", _is_text_or_number, _share)
+TEXT = OptionKind("a text", "str | None", _is_text, _text)
+DEVICE = TEXT._replace(names="device")
+OUTPUT = TEXT._replace(names="output")
+PATH = OptionKind(
+    "a path within the folder of the settings",
+    "str | PathLike[str] | None",
+    _is_text,
+    lambda value, *_: Path(value) if value else None,
+    names="file",
+)
+NAMES = OptionKind("a text or a list of texts", "str | Sequence[str] | None", _is_texts, _names)
+DEVICES = NAMES._replace(names="device")
+# For values that hold commas.
+REPEATED = OptionKind(
+    "a text or a list of texts", "str | Sequence[str]", _is_texts, _repeated, repeats=True, default=()
+)

@@ -1,0 +1,155 @@
+"""Traffic and limit of a capacity plan: from options, and from the record of an earlier plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analyzer.devices import catalogue
+from analyzer.errors import UsageError
+from analyzer.options import TrafficOptions
+from analyzer.record.analysis import Analysis
+from analyzer.record.capacity import CapacityResult
+from analyzer.serving.arrivals import POISSON, Arrivals, Trace, mean_rate_per_s
+from analyzer.serving.load import Percentile
+from analyzer.serving.search import Demand
+from analyzer.serving.trace_file import read_trace
+
+POISSON_NAME = "poisson"
+# Options that limit a latency, and of which percentile; None for the mean.
+LIMITS: dict[str, Percentile | None] = {"p50": 50, "p90": 90, "p95": 95, "p99": 99, "mean": None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CapacityQuestion:
+    """Traffic and what it may take; see ``record.capacity.CapacityResult``.
+
+    Attributes:
+        arrivals: ``poisson``, or the trace's file as reports show it.
+        limit_option: The option that gave the limit, as it was written.
+        demand: The same for the search, growth in its rate.
+    """
+
+    rate_per_s: float
+    percentile: Percentile | None
+    limit_s: float
+    limit_option: str
+    arrivals: str
+    growth: float
+    demand: Demand
+
+
+def make_question(given: Mapping[str, Any], *, shown: str = POISSON_NAME) -> CapacityQuestion:
+    """Checks what a user gave.
+
+    Args:
+        given: Keywords of ``plan_capacity()``.
+        shown: How the trace's file is written in reports.
+
+    Raises:
+        UsageError: A value that cannot be right, no rate or no limit.
+    """
+    named = [name for name in LIMITS if given.get(name) is not None]
+    if not named:
+        raise UsageError(
+            "A limit of latency is missing.", hint="For example --p99 50ms; also --p50, --p90, --p95, --mean."
+        )
+    if len(named) > 1:
+        raise UsageError(
+            f"Only one limit can be planned for, not {' and '.join(f'--{name}' for name in named)}.",
+            hint="Give the one that is hardest to keep.",
+        )
+    options, name = TrafficOptions.of(given), named[0]
+    arrivals_s = None if is_poisson(options.arrivals) else read_trace(Path(str(options.arrivals)))
+    rate_per_s = options.rate_per_s
+    if rate_per_s is None:
+        if arrivals_s is None:
+            raise UsageError("--rate is missing.", hint="Requests a second, like --rate 500.")
+        rate_per_s = TrafficOptions.of({"rate": mean_rate_per_s(arrivals_s)}).rate_per_s
+        assert rate_per_s is not None
+    planned: Arrivals = POISSON
+    if arrivals_s is not None:
+        planned = Trace(arrivals_s=arrivals_s, whole_rate_per_s=rate_per_s * options.growth)
+    limit_s: float = getattr(options, name)
+    return CapacityQuestion(
+        rate_per_s=rate_per_s,
+        percentile=LIMITS[name],
+        limit_s=limit_s,
+        limit_option=f"--{name} {given[name]}",
+        arrivals=POISSON_NAME if arrivals_s is None else shown,
+        growth=options.growth,
+        demand=Demand(
+            rate_per_s=rate_per_s * options.growth,
+            limit_s=limit_s,
+            percentile=LIMITS[name],
+            arrivals=planned,
+            headroom=options.headroom,
+            spare=options.spare,
+            max_batch=options.max_batch,
+            max_delay_s=options.max_delay_s,
+        ),
+    )
+
+
+def is_poisson(arrivals: object) -> bool:
+    """Whether no file is meant; a settings file's value comes as a path of its folder."""
+    return arrivals is None or Path(str(arrivals)).name.lower() == POISSON_NAME
+
+
+def with_earlier(analysis: Analysis, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that were given, and those of the record's own question that were not.
+
+    Raises:
+        UsageError: The record's arrivals are of a file.
+    """
+    plan = analysis.capacity
+    options = {name: value for name, value in given.items() if value is not None}
+    if plan is None or plan.requests != "inference":
+        return options
+    # Of several limits one is meant, and a trace has a rate of its own.
+    if not options.keys() & LIMITS.keys():
+        options |= {
+            name: f"{plan.limit_s!r}s" for name, percentile in LIMITS.items() if percentile == plan.percentile
+        }
+    if "arrivals" not in options and not is_poisson(plan.arrivals):
+        # A path in a record is anybody's: no file is read that was not named here.
+        raise UsageError(
+            f"The record's traffic is that of {plan.arrivals}.",
+            hint=f"Give it again: --arrivals {Path(plan.arrivals).name}, or --arrivals {POISSON_NAME}.",
+        )
+    # A default needs no option in the command that asks the same again.
+    earlier: dict[str, Any] = {
+        "rate": plan.rate_per_s if is_poisson(options.get("arrivals")) else None,
+        "headroom": plan.headroom or None,
+        "growth": plan.growth if plan.growth != 1 else None,
+        "spare": plan.spare or None,
+        "max_batch": plan.max_batch,
+        "max_delay": None if plan.max_delay_s is None else f"{plan.max_delay_s or 0!r}s",
+    }
+    earlier = {name: value for name, value in earlier.items() if value is not None} | options
+    # The record's devices, where they were named for its plan.
+    before = analysis.invocation
+    named = before.options if before is not None and before.command == "capacity" else {}
+    if "gpu" in named and "gpu" not in options:
+        earlier["gpu"] = _gpus_of(analysis, plan)
+    if "cpu" in named and "cpu" not in options:
+        earlier["cpu"] = analysis.devices.cpu.slug
+    return earlier
+
+
+def _gpus_of(analysis: Analysis, plan: CapacityResult) -> str:
+    """Slugs of the GPUs of the record's plan, or ``none``.
+
+    Raises:
+        UsageError: The catalogue does not know one of them.
+    """
+    own = analysis.devices.gpu
+    known = {gpu.slug for gpu in catalogue.gpus()} | ({own.slug} if own is not None else set())
+    slugs = tuple(dict.fromkeys(option.device for option in plan.options if option.kind == "gpu"))
+    for slug in slugs:
+        # As with a trace: the name of a GPU's file is one that was given here.
+        if slug not in known:
+            raise UsageError(f"The catalogue has no GPU {slug!r}.", hint="Give it again with --gpu.")
+    return ",".join(slugs) or "none"
