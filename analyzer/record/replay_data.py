@@ -19,8 +19,8 @@ CostFigure = Literal["flops", "macs", "bytes_read", "bytes_written"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What the user asked for. ``fixed`` is True where no figure of the machine was used (``check``)."""
+class ReplayOptions:
+    """Options of a prediction. ``fixed`` is True where no figure of the machine was used (``check``)."""
 
     # The fields of `pipeline.options.Options`, by name; `Analysis.invocation` has them as they were written.
     precision: str | None = None
@@ -111,7 +111,7 @@ class ReplayData:
     """All that is read again. Operators are named by their index.
 
     Attributes:
-        asked: The options that a prediction goes by.
+        options: Those that a prediction goes by.
         opsets: Version by domain.
         instances: The user's own price list.
         values: Small constants.
@@ -123,7 +123,7 @@ class ReplayData:
             most are what its time is predicted by.
     """
 
-    asked: Asked
+    options: ReplayOptions
     opsets: Mapping[str, Count]
     values: tuple[SmallValue, ...] = ()
     absent_inputs: Mapping[Count, tuple[Count, ...]] = field(default_factory=dict)

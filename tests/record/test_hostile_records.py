@@ -220,7 +220,7 @@ CONTRADICTIONS: list[tuple[str, object]] = [
     ("['operators'][0]['op_type']", "Attention"),
     ("['kept']['values']", [{"value": [10**30, "x", None, [1]], "tensors": ["input", "0.weight"]}]),
     ("['kept']['opsets']", {}),
-    ("['kept']['asked']['threads']", 0),
+    ("['kept']['options']['threads']", 0),
     ("['devices']['cpu']['peak_flops_per_s']", {}),
     ("['devices']['gpu']['peak_flops_per_s']", {}),
     ("['plans'][0]['latency_s']", 5e-324),

@@ -210,7 +210,7 @@ def _offers(analysis: Analysis, options: Options) -> Offers:
 
 def _options(analysis: Analysis, given: Mapping[str, Any]) -> Options:
     """The record's options with those given in their place."""
-    before = replay_data_of(analysis).asked
+    before = replay_data_of(analysis).options
     wanted = given.get("precision", before.precision)
     if before.precision in INTEGER_FORMS and wanted != before.precision:
         raise RecordError(
@@ -250,7 +250,7 @@ def _measured(
     saved, own = replay_data_of(analysis), analysis.devices.gpu
     # A GPU's run is of the precision that was decided for then; a CPU runs the model as it is.
     same_gpu = own is not None and gpu is not None and own.slug == gpu.slug
-    same_gpu = same_gpu and saved.asked.precision == options.precision
+    same_gpu = same_gpu and saved.options.precision == options.precision
     by_batch: dict[int, Measured] = {}
     for run in saved.runs:
         if same_cpu if run.session == "cpu" else same_gpu:

@@ -16,7 +16,7 @@ from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.pipeline.replay.scaling import growth_of
 from analyzer.prediction.estimate import Estimate
-from analyzer.record.replay_data import Asked, GroupResult, ReplayData, ReplayRun, SmallValue
+from analyzer.record.replay_data import GroupResult, ReplayData, ReplayOptions, ReplayRun, SmallValue
 
 # In elements. Larger constants decide neither where an operator runs nor what it is fused with.
 _SMALL_VALUE = 16
@@ -53,7 +53,9 @@ def write_replay_data(
 def replay_of_question(predictor: Predictor, measured: Mapping[int, Measured]) -> dict[str, Any]:
     """Return the fields of ``ReplayData`` that depend on the question and not on the model."""
     return {
-        "asked": Asked(**{name: getattr(predictor.options, name) for name in Asked.__dataclass_fields__}),
+        "options": ReplayOptions(
+            **{name: getattr(predictor.options, name) for name in ReplayOptions.__dataclass_fields__}
+        ),
         "instances": tuple(predictor.offers.own),
         "runs": _runs(measured),
     }
