@@ -168,7 +168,7 @@ def calibrate(
 
 
 def load(folder: Path | None = None) -> Calibration | None:
-    """What was measured on this very machine with this ONNX Runtime; None where there is nothing readable."""
+    """Return what was measured on this machine with this ONNX Runtime; None where there is nothing readable."""
     machine = fingerprint()
     path = path_of(machine, folder)
     try:
@@ -181,20 +181,20 @@ def load(folder: Path | None = None) -> Calibration | None:
 
 
 def load_calibration(folder: Path | None = None) -> Mapping[str, float] | None:
-    """The ceilings alone, None where this machine is not calibrated."""
+    """Return the ceilings alone, None where this machine is not calibrated."""
     calibration = load(folder)
     return None if calibration is None else calibration.values
 
 
 def folder_of_calibrations() -> Path:
-    """Where calibrations are kept: the user's data folder of this program."""
+    """Return the folder of calibrations, in the user's data folder of this program."""
     import platformdirs
 
     return Path(platformdirs.user_data_dir("analyzer", appauthor=False)) / "calibration"
 
 
 def path_of(machine: Mapping[str, str], folder: Path | None = None) -> Path:
-    """The file for a fingerprint."""
+    """Return the file for a fingerprint."""
     # Sixteen digits tell a user's machines apart, and the file repeats the whole fingerprint: `load` compares
     # it.
     digest = hashlib.sha256(json.dumps(machine, sort_keys=True).encode()).hexdigest()[:16]
@@ -202,7 +202,7 @@ def path_of(machine: Mapping[str, str], folder: Path | None = None) -> Path:
 
 
 def fingerprint() -> dict[str, str]:
-    """What a calibration holds for; a change of any of these makes it void."""
+    """Return what a calibration is for; a change of any of these makes it void."""
     return {
         "cpu": _cpu_model(),
         "cores": str(_cores()),
@@ -253,7 +253,7 @@ def _onnxruntime_version() -> str:
 
 
 def _gpus() -> str:
-    """Names of the GPUs and the driver's version; empty without a driver."""
+    """Return names of the GPUs and the driver's version; empty without a driver."""
     import pynvml
 
     try:
@@ -266,7 +266,7 @@ def _gpus() -> str:
 
 
 def taken_meanwhile(values: Mapping[str, float]) -> float:
-    """Share of the cores that other processes had while a calibration was made; 0 where that spoilt nothing."""
+    """Return the share of the cores that other processes had meanwhile; 0 where that spoilt nothing."""
     share = values.get("busy", 0.0) / max(values.get("cores", 1.0), 1.0)
     return min(1.0, share) if share > _SPOILT else 0.0
 
@@ -275,7 +275,7 @@ _SPOILT = 0.1
 
 
 def wavered(values: Mapping[str, float], threads: int) -> float:
-    """How many times as long the same took seconds later, while a calibration was made; 1 on a steady machine.
+    """Return how many times as long the same took seconds later; 1 on a steady machine.
 
     Args:
         values: The calibration.
@@ -290,7 +290,7 @@ _UNSTEADY = 1.15
 
 
 def disturbance(values: Mapping[str, float]) -> str:
-    """What disturbed a calibration, as the end of a sentence; empty where nothing did."""
+    """Return what disturbed a calibration, as the end of a sentence; empty where nothing did."""
     if taken_meanwhile(values):
         cores, others = values.get("cores", 1.0), values["busy"]
         return f"calibrated while other processes ran beside it ({others:.1f} of {cores:.0f} cores)"
@@ -322,7 +322,7 @@ _HEADLINES = (
 
 
 def headlines(calibration: Calibration) -> tuple[tuple[str, str], ...]:
-    """The main figures in words and with units, those that are there."""
+    """Return the main figures in words and with units, those that are there."""
     threads = f"{calibration.values.get('threads', 1):.0f}"
     figures = []
     for key, words, unit in _HEADLINES:

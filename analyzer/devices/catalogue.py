@@ -1,4 +1,4 @@
-"""The hardware catalogue: devices and cloud instances by name, from the TOML files beside this module."""
+"""The hardware catalogue: devices and cloud instances by name, from the TOML files in this folder."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ class DeviceFigure:
 
 
 def device(name: str) -> Device:
-    """A device by slug or alias, in any case, or from the user's own file.
+    """Return a device by slug or alias, in any case, or from the user's own file.
 
     Args:
         name: ``l4``, ``A100``, ``NVIDIA A100-SXM4-80GB``, ``my-devices.toml`` (with one device) or
             ``my-devices.toml:NAME``.
 
     Raises:
-        DeviceError: Nobody knows it; the hint names the nearest ones.
+        DeviceError: It is unknown; the hint names the nearest ones.
     """
     if is_toml(name):
         return _from_file(name)
@@ -76,10 +76,10 @@ def device(name: str) -> Device:
 
 
 def device_of_kind(name: str, kind: DeviceKind) -> Device:
-    """A device that was named as a CPU or as a GPU; a user's own file is taken at its word.
+    """Return a device that was named as a CPU or as a GPU; a user's own file is taken at its word.
 
     Raises:
-        DeviceError: Nobody knows it, or it is the other kind.
+        DeviceError: It is unknown, or it is the other kind.
     """
     found = device(name)
     if found.kind != kind and not is_toml(name):
@@ -93,13 +93,13 @@ def device_of_kind(name: str, kind: DeviceKind) -> Device:
 
 @cache
 def gpus() -> tuple[Device, ...]:
-    """All GPUs of the catalogue, in the order of the file."""
+    """Return all GPUs of the catalogue, in the order of the file."""
     return tuple(_load("gpu", slug) for slug, _ in entries(_tables("gpu")))
 
 
 @cache
 def cpus() -> tuple[Device, ...]:
-    """All CPUs of the catalogue, in the order of the file."""
+    """Return all CPUs of the catalogue, in the order of the file."""
     return tuple(_load("cpu", slug) for slug, _ in entries(_tables("cpu")))
 
 
@@ -110,7 +110,7 @@ def instances(
     regions: Sequence[str] = (),
     own: Iterable[Instance] = (),
 ) -> tuple[Instance, ...]:
-    """All cloud instances that have a price as it is asked for, at that price.
+    """Return all cloud instances that have a price of the requested kind, at that price.
 
     Args:
         prices: The user's own TOML file of ``[[instances]]``: a price for a known provider and name replaces
@@ -122,7 +122,7 @@ def instances(
         own: Offers of a price list that was read before (see ``own_offers``).
 
     Raises:
-        DeviceError: The file has a hole or names a GPU or CPU that nobody knows, no price is known in a region,
+        DeviceError: The file has a hole or names a GPU or CPU that is unknown, no price is known in a region,
             or no instance has such a price.
     """
     offers = own_offers(prices, own=own)
@@ -151,7 +151,7 @@ def prices_of(instance: Instance) -> tuple[Instance, ...]:
 
 
 def own_offers(prices: str | Path | None = None, *, own: Iterable[Instance] = ()) -> tuple[Instance, ...]:
-    """What a price list of the user's own says otherwise than the catalogue, each with its machine.
+    """Return where a user's price list differs from the catalogue, each offer with its machine.
 
     Args:
         prices: The file; see ``instances``. It may give one machine a price in each way of paying.
@@ -172,9 +172,9 @@ def own_offers(prices: str | Path | None = None, *, own: Iterable[Instance] = ()
 
 
 def _offered(item: Instance, pricing: Pricing, wanted: Collection[str]) -> Instance | None:
-    """The instance at its lowest price among these; as it is where that is the catalogue's own."""
+    """Return the instance at its lowest price among these; as it is where that is the catalogue's own."""
     if not wanted and pricing == item.pricing:
-        return item  # what is usually asked for waits for no second file
+        return item  # the usual request waits for no second file
     within = wanted or (item.region.lower(),)
     found = [one for one in prices_of(item) if one.pricing == pricing and one.region.lower() in within]
     if not found:
@@ -183,7 +183,7 @@ def _offered(item: Instance, pricing: Pricing, wanted: Collection[str]) -> Insta
 
 
 def _regions_named(regions: Sequence[str], offers: Iterable[Instance]) -> Collection[str]:
-    """The regions that are meant, in small letters; none where none was asked for."""
+    """Return the regions that are meant, in small letters; none where none was requested."""
     if not regions:
         return ()
     known = {region.lower(): region for region in _known_regions()}
@@ -228,7 +228,7 @@ def _offer_key(item: Instance) -> tuple[str, str]:
 
 
 def instance_cpu(instance: Instance) -> Device | None:
-    """The CPU that an instance gives its user: its share of the whole one. None where it is not known.
+    """Return the CPU that an instance gives its user: its share of the whole one. None where it is not known.
 
     Peaks, bandwidth, cache and power are shared by cores; a machine with several sockets has several shares.
     """
@@ -263,7 +263,7 @@ def model_of(cpu: Device) -> str:
 
 @cache
 def match_cpu(brand: str) -> Device | None:
-    """The CPU of the catalogue whose model number stands in what the processor calls itself."""
+    """Return the CPU of the catalogue whose model number stands in what the processor calls itself."""
     # "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz" and "AMD EPYC 9654 96-Core Processor": the model number
     # is what they share with the catalogue's names.
     words = set(brand.lower().replace("(r)", "").replace("(tm)", "").replace("-", " ").split())
@@ -276,12 +276,12 @@ def match_cpu(brand: str) -> Device | None:
 
 
 def aliases(slug: str) -> tuple[str, ...]:
-    """Further names of a device."""
+    """Return further names of a device."""
     return tuple(_entry_of(slug)[1].get("aliases", ()))
 
 
 def figures(name: str) -> tuple[DeviceFigure, ...]:
-    """Every figure of a device with its basis, for ``analyze devices NAME``.
+    """Return every figure of a device with its basis, for ``analyze devices NAME``.
 
     Args:
         name: A slug, or a user's own file as ``device`` takes it.
@@ -354,7 +354,7 @@ def _entry_of(slug: str) -> tuple[DeviceKind, Mapping[str, Any]]:
 
 def _nearest_names(name: str) -> str:
     every = tuple(str(known) for kind in FILES for known in _slugs(kind, str))
-    # Looser than difflib's 0.6: a slug (a100-80gb-sxm) is long beside what people type (a100).
+    # Looser than difflib's 0.6: a slug (a100-80gb-sxm) is long compared with what people type (a100).
     near = difflib.get_close_matches(name, every, n=3, cutoff=0.5)
     near += [other for other in every if name and name in other and other not in near][: 3 - len(near)]
     meant = f"Did you mean {', '.join(near)}? " if near else ""
@@ -422,7 +422,7 @@ _MEASURED_OF = {"bandwidth": "bandwidth_bytes_per_s", "fp16": "peak_flops_per_s"
 def _completed(
     entry: Mapping[str, Any], theirs: Mapping[str, Any], like: str, given: Collection[str]
 ) -> dict[str, Any]:
-    """An entry with what it does not give itself from the one of the catalogue that it is like."""
+    """Return an entry with what it does not give itself from the one of the catalogue that it is like."""
     marked = {
         key: [*entry.get(key, ()), *(one for one in theirs.get(key, ()) if one not in given)]
         for key in ("derived", "assumed")

@@ -13,7 +13,7 @@ FILE = Path(__file__).parent / "prices.toml"
 
 
 def areas() -> Mapping[str, tuple[str, ...]]:
-    """The regions of all providers by area: ``us``, ``europe``, ``asia``."""
+    """Return the regions of all providers by area: ``us``, ``europe``, ``asia``."""
     return {name: tuple(regions) for name, regions in _tables()["areas"].items()}
 
 

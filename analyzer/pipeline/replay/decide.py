@@ -45,7 +45,7 @@ _LONGEST = 200  # characters of an error in a message
 
 
 def decide_again(analysis: Analysis, given: Mapping[str, Any]) -> Analysis:
-    """The record's model with other options: the first GPU becomes the verdict's, the rest alternatives.
+    """Decide a record's model with other options: the first GPU becomes the verdict's, the rest alternatives.
 
     Args:
         analysis: A saved analysis of inference.
@@ -64,7 +64,7 @@ def decide_again(analysis: Analysis, given: Mapping[str, Any]) -> Analysis:
             "A record of capacity cannot be decided anew: its instances are those of the devices it has.",
             hint=f"`analyze capacity {model}` with these options plans anew.",
         )
-    options, given = _asked(analysis, given)
+    options, given = _checked_options(analysis, given)
     own, cpu, gpus = _devices(analysis, given, options)
     with _contradictions():
         decided = _decided(analysis, options, own, cpu, gpus)
@@ -74,19 +74,19 @@ def decide_again(analysis: Analysis, given: Mapping[str, Any]) -> Analysis:
 
 
 def basis_of(analysis: Analysis, given: Mapping[str, Any]) -> AnalysisBasis:
-    """What a record rests on, with other options: nothing is decided.
+    """Return what a record rests on, with other options; nothing is decided.
 
     Args:
         analysis: A saved analysis of inference.
         given: As for ``decide_again``, which raises the same.
     """
-    options, given = _asked(analysis, given)
+    options, given = _checked_options(analysis, given)
     own, cpu, gpus = _devices(analysis, given, options)
     with _contradictions():
         return _basis(analysis, prepared_of(analysis), options, own, cpu, gpus)
 
 
-def _asked(analysis: Analysis, given: Mapping[str, Any]) -> tuple[Options, Mapping[str, Any]]:
+def _checked_options(analysis: Analysis, given: Mapping[str, Any]) -> tuple[Options, Mapping[str, Any]]:
     given = {name: value for name, value in given.items() if value is not None and value != ()}
     if analysis.model.training:
         raise RecordError(
@@ -104,7 +104,7 @@ def _asked(analysis: Analysis, given: Mapping[str, Any]) -> tuple[Options, Mappi
 def _devices(
     analysis: Analysis, given: Mapping[str, Any], options: Options
 ) -> tuple[Device, Device, tuple[Device, ...]]:
-    """The record's own CPU, the one that is asked about, and the GPUs."""
+    """Return the record's own CPU, the requested one, and the GPUs."""
     own = analysis.devices.cpu
     cpu = own if options.cpu is None or "cpu" not in given else catalogue.device_of_kind(options.cpu, "cpu")
     return own, cpu, _gpus(analysis, given, options)
@@ -115,7 +115,7 @@ def _contradictions() -> Iterator[None]:
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        # An operator with the attributes of another, times for groups that no session makes: what was asked is
+        # An operator with the attributes of another, times for groups that no session makes: the options are
         # checked by here, so it is the record's own doing.
         raise RecordError(_CONTRADICTS.format(error=_one_line(error)), hint=_CONTRADICTION_HINT) from error
 
@@ -174,7 +174,7 @@ def _decided(
 
 
 def _in_form(recorded: PreparedGraph, options: Options) -> PreparedGraph:
-    """The record's model in the precision that is asked for now."""
+    """Return the record's model in the requested precision."""
     form = in_form(recorded.graph, options)
     return recorded if form is recorded.graph else prepare(form, release=recorded.placement.release)
 
@@ -209,7 +209,7 @@ def _offers(analysis: Analysis, options: Options) -> Offers:
 
 
 def _options(analysis: Analysis, given: Mapping[str, Any]) -> Options:
-    """The record's options with those given in their place."""
+    """Return the record's options with those given in their place."""
     before = replay_data_of(analysis).options
     wanted = given.get("precision", before.precision)
     if before.precision in INTEGER_FORMS and wanted != before.precision:
@@ -224,12 +224,12 @@ def _options(analysis: Analysis, given: Mapping[str, Any]) -> Options:
     }
     if "cpu" in given:  # threads were counted against the record's own CPU
         del recorded["threads"]
-    asked = make_options(**{"objective": analysis.verdict.objective, **given}, run=False)
-    return asked.replace(**recorded, batches=_asked_batches(analysis))
+    options = make_options(**{"objective": analysis.verdict.objective, **given}, run=False)
+    return options.replace(**recorded, batches=_ranked_batches(analysis))
 
 
-def _asked_batches(analysis: Analysis) -> tuple[int, ...]:
-    """The batches that the record ranks, its own first."""
+def _ranked_batches(analysis: Analysis) -> tuple[int, ...]:
+    """Return the batches that the record ranks, its own first."""
     ranked = analysis.ranking.candidates if analysis.ranking is not None else ()
     batches = [analysis.model.batch, *(one.batch for one in ranked if one.named and one.asked)]
     return tuple(dict.fromkeys(batch for batch in batches if batch is not None))

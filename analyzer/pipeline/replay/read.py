@@ -33,7 +33,7 @@ def replay_data_of(analysis: Analysis) -> ReplayData:
 
 
 def prepared_of(analysis: Analysis) -> PreparedGraph:
-    """The model at the record's batch.
+    """Return the model at the record's batch.
 
     Raises:
         RecordError: An operator holds subgraphs, which a record does not keep.
@@ -62,7 +62,7 @@ def _at(analysis: Analysis, batches: Batches, batch: int, prepared: PreparedGrap
 
 
 def _table(analysis: Analysis, graph: Graph, scaled: ScaledFigures | None) -> CostTable:
-    """Costs as the record has them: counted anew they would be those of this version's rules."""
+    """Return costs as the record has them: counted anew they would be those of this version's rules."""
     return CostTable(graph=graph, costs=tuple(_cost(operator, scaled) for operator in analysis.operators))
 
 
@@ -74,7 +74,7 @@ def _cost(operator: OperatorResult, scaled: ScaledFigures | None) -> Cost:
 
 
 def graph_of(analysis: Analysis, shapes: ShapeOf = lambda _, shape: shape) -> Graph:
-    """The graph that a record describes; of the values of constants it has the small ones.
+    """Return the graph that a record describes; of the values of constants it has the small ones.
 
     Args:
         analysis: The record.
@@ -93,7 +93,7 @@ def graph_of(analysis: Analysis, shapes: ShapeOf = lambda _, shape: shape) -> Gr
 
 
 class _GraphBuilder:
-    """Keeps a tensor one object for its producer and all consumers."""
+    """Builds a graph in which a tensor is one object for its producer and all consumers."""
 
     def __init__(self, analysis: Analysis, shapes: ShapeOf) -> None:
         replay = replay_data_of(analysis)
@@ -145,7 +145,7 @@ class _GraphBuilder:
         )
 
     def _tensor(self, info: TensorInfo, *, stored: bool) -> Tensor:
-        """A tensor is stored where it is constant and the first to name it does not write it."""
+        """Return a tensor: stored where it is constant and the first to name it does not write it."""
         tensor = self._tensors.get(info.name)
         if tensor is None:
             shape = self._shapes(info.name, info.shape)
@@ -169,7 +169,7 @@ def _with_left_out(tensors: list[Tensor], positions: tuple[int, ...]) -> tuple[T
 
 
 def _value(elements: tuple[Any, ...] | None, dtype: str, shape: Shape) -> Any:
-    """The array of a small constant; None where the record has no elements that fill this shape."""
+    """Return the array of a small constant; None where the record has no elements that fill this shape."""
     if elements is None or shape is None:
         return None
     import numpy as np

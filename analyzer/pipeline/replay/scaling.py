@@ -128,7 +128,7 @@ class ScaledFigures:
 def _interpolated(values: ByBatch, batches: ByBatch, batch: int) -> int:
     """Return a figure between two batches that were looked at.
 
-    Exact where it is a square of the batch beside a multiple and a constant, as what an elementwise operator
+    Exact where it is a square of the batch with a multiple and a constant, as what an elementwise operator
     reads of ``[B, B]`` and a weight. Else the line through the batches before or after it, the smaller of both:
     so what grows until a table is read whole, or differs at batch 1 alone, is exact as well.
     """
@@ -150,7 +150,7 @@ def _interpolated(values: ByBatch, batches: ByBatch, batch: int) -> int:
     return min(max(min(lines), ends[0]), ends[1])
 
 
-@cache  # asked again for each batch
+@cache  # needed again for each batch
 def _quadratic(values: ByBatch, batches: ByBatch) -> tuple[Fraction, Fraction, Fraction] | None:
     """Return coefficients of the square, the multiple and the constant; None where they do not give all."""
     if len(batches) < _POINTS_OF_A_PROOF:

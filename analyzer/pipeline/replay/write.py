@@ -29,7 +29,7 @@ def write_replay_data(
     batch: int | None,
     measured: Mapping[int, Measured],
 ) -> ReplayData:
-    """What the record holds beside its operators; under the key ``kept``.
+    """Return what the record holds for a replay besides its operators.
 
     Args:
         predictor: With the user's options, the CPU of the decision and what could be rented.
@@ -114,7 +114,7 @@ def _small_values(graph: Graph) -> Iterator[SmallValue]:
 
 
 def _with_constants(graph: Graph) -> dict[str, Tensor]:
-    """All tensors of a graph by name, constants where they are first read."""
+    """Return all tensors of a graph by name, constants where they are first read."""
     tensors = {tensor.name: tensor for tensor in graph.inputs}
     for node in graph.nodes:
         for tensor in (*node.inputs, *node.outputs):
@@ -124,7 +124,7 @@ def _with_constants(graph: Graph) -> dict[str, Tensor]:
 
 
 def _listed(value: Any) -> list[Any]:
-    """The elements as Python's own numbers; those of types that NumPy lacks through float32."""
+    """Return the elements as Python's own numbers; those of types that NumPy lacks through float32."""
     # ml_dtypes' bfloat16 and float8 are of NumPy's kind V: their own tolist() gives no plain numbers.
     plain = value.astype("float32") if value.dtype.kind == "V" else value
     return list(plain.reshape(-1).tolist())
