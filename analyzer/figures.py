@@ -123,21 +123,13 @@ class Price:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
-    """A run on a device.
-
-    Attributes:
-        latency_s, low_s, high_s, origin: Host to host, with its 90 % interval; None where it cannot run.
-        throughput_per_s: Inferences, one run after the other.
-        fits: Whether it fits the memory.
-    """
+class Latency:
+    """Seconds of a run, host to host, with their 90 % interval and origin; None where it cannot run."""
 
     latency_s: Amount | None = None
     low_s: Amount | None = None
     high_s: Amount | None = None
     origin: Origin = "predicted"
-    throughput_per_s: Amount | None = None
-    fits: bool = True
 
     @property
     def latency(self) -> Figure | None:
@@ -147,6 +139,19 @@ class Run:
     def keeps(self, limit_s: float | None) -> bool | None:
         """Tell whether the expected latency is within a limit; None without a limit, or without a latency."""
         return None if limit_s is None or self.latency_s is None else self.latency_s <= limit_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run(Latency):
+    """A run on a device.
+
+    Attributes:
+        throughput_per_s: Inferences, one run after the other.
+        fits: Whether it fits the memory.
+    """
+
+    throughput_per_s: Amount | None = None
+    fits: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -77,7 +77,7 @@ def test_status_1_says_that_something_is_not_as_planned(
         nodes={"relu": "CPU"},
         copies=0,
         annotated=0,
-        latency=Figure(value=1.0, low=0.5, high=2.0),
+        **Figure(value=1.0, low=0.5, high=2.0).keys("latency_s"),
         onnxruntime="1.31.1",
         verified=wrong,
     )

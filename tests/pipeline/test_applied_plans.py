@@ -580,16 +580,12 @@ def test_the_fastest_opset_is_chosen_and_what_another_loses_is_told(tmp_path: Pa
     assert onnx.load(tmp_path / "out" / "model.onnx").opset_import[0].version == done.opset
 
 
-def exactly(seconds: float) -> Figure:
-    return Figure(value=seconds, low=seconds, high=seconds)
-
-
 def test_of_equally_fast_opsets_the_usual_one_is_chosen() -> None:
     costs = [
-        OpsetCost(opset=opset, latency=exactly(seconds)) for opset, seconds in ((18, 2.0), (19, 1.0), (20, 1.0))
+        OpsetCost(opset=opset, latency_s=seconds) for opset, seconds in ((18, 2.0), (19, 1.0), (20, 1.0))
     ]
     assert fastest(costs) == costs[2]
-    assert fastest([*costs, OpsetCost(opset=21, latency=exactly(0.5))]).opset == 21
+    assert fastest([*costs, OpsetCost(opset=21, latency_s=0.5)]).opset == 21
     assert fastest([OpsetCost(opset=18, why="no")]) is None
 
 

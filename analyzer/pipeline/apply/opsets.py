@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from analyzer.errors import AnalyzerError
-from analyzer.figures import Figure
+from analyzer.figures import Latency
 from analyzer.loading.loaded import DEFAULT_OPSET
 from analyzer.options import PlanName
 from analyzer.ort.kernels import registry
@@ -20,13 +20,12 @@ FIRST, LAST = 18, 23
 _NO_KERNEL = ("no-kernel-for-opset", "no-cuda-kernel", "no-kernel-for-type", "capability")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpsetCost:
+@dataclass(frozen=True, kw_only=True)
+class OpsetCost(Latency):
     """What a model costs at one opset.
 
     Attributes:
         opset: It.
-        latency: Of the plan in seconds; None where it cannot be had.
         plan: Whose latency it is.
         without_kernel: Operators of the CUDA session that run on the CPU for want of a kernel, by type.
         copies, copies_s: Of that session, inside the graph.
@@ -34,24 +33,11 @@ class OpsetCost:
     """
 
     opset: int
-    latency: Figure | None = None
     plan: PlanName | None = None
-    without_kernel: tuple[tuple[str, int], ...] = ()
+    without_kernel: Mapping[str, int] = field(default_factory=dict)
     copies: int = 0
     copies_s: float = 0.0
     why: str = ""
-
-    def as_json(self) -> dict[str, object]:
-        """Plain values."""
-        return {
-            "opset": self.opset,
-            **(self.latency.keys("latency_s") if self.latency else {"latency_s": None}),
-            "plan": self.plan,
-            "without_kernel": dict(self.without_kernel),
-            "copies": self.copies,
-            "copies_s": self.copies_s,
-            "why": self.why,
-        }
 
 
 def costs_by_opset(
@@ -98,9 +84,9 @@ def _cost(opset: int, analyse: Callable[[int], Analysis], plan_of: Callable[[Ana
     )
     return OpsetCost(
         opset=opset,
-        latency=plan.latency,
+        **plan.latency.keys("latency_s"),
         plan=name,
-        without_kernel=tuple(sorted(without.items())),
+        without_kernel=dict(sorted(without.items())),
         copies=len(inside),
         copies_s=sum(item.time_s for item in inside),
         why=" ".join(_sentences(analysis.session_fails, without, len(inside), sum(i.time_s for i in inside))),

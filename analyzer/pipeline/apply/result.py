@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from analyzer.figures import Figure
+import msgspec
+
+from analyzer.figures import Figure, Latency
 from analyzer.options import PlanName
 from analyzer.ort.releases import ReleasePlacement
 from analyzer.pipeline.apply.opsets import OpsetCost
@@ -55,8 +58,8 @@ class AppliedFix:
     numbers: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Applied:
+@dataclass(frozen=True, kw_only=True)
+class Applied(Latency):
     """A plan that was applied.
 
     Attributes:
@@ -68,7 +71,6 @@ class Applied:
         nodes: ``CUDA`` or ``CPU`` by node name, as the session's assignment record names them.
         copies: Memcpy nodes of the optimised graph.
         annotated: How many nodes carry the annotation.
-        latency: Of the plan in seconds, host to host.
         verified: What was checked.
         onnxruntime: The release whose rules placed it.
         state: Output by the input whose next value it is, where both have one shape.
@@ -80,63 +82,35 @@ class Applied:
         notes: What to know, in sentences.
         fixes: What was done to the model before.
         opsets: What the model costs at each opset, the one that was chosen first; empty where it was named.
-        by_release: How releases of ONNX Runtime place it at each of them.
+        releases: How releases of ONNX Runtime place it at each of them.
     """
 
-    folder: Path
     plan: PlanName
     model: str
     batch: int | None
     opset: int
     precision: str
-    where: str
     cpu: str
     gpu: str | None
-    nodes: Mapping[str, str]
-    copies: int
-    annotated: int
-    latency: Figure
     onnxruntime: str
+    measured_s: float | None = None
     verified: Verified = Verified()
-    state: Mapping[str, str] = field(default_factory=dict)
     differences: tuple[Mapping[str, Any], ...] = ()
     tolerances: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     bits: Mapping[str, int] = field(default_factory=dict)
-    measured_s: float | None = None
+    copies: int
+    annotated: int
+    state: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     fixes: tuple[AppliedFix, ...] = ()
     opsets: tuple[OpsetCost, ...] = ()
-    by_release: tuple[ReleasePlacement, ...] = ()
+    releases: tuple[ReleasePlacement, ...] = ()
+    nodes: Mapping[str, str]
+    # Where it is, and what its devices are called, is not in the file.
+    folder: Path
+    where: str
 
     def as_json(self) -> dict[str, Any]:
-        """The content of ``apply.json``."""
-        verified = self.verified
-        return {
-            "plan": self.plan,
-            "model": self.model,
-            "batch": self.batch,
-            "opset": self.opset,
-            "precision": self.precision,
-            "cpu": self.cpu,
-            "gpu": self.gpu,
-            "onnxruntime": self.onnxruntime,
-            **self.latency.keys("latency_s"),
-            "measured_s": self.measured_s,
-            "verified": {
-                "placement": verified.placement,
-                "numbers": verified.numbers,
-                "time": verified.time,
-                "reasons": dict(verified.reasons),
-            },
-            "differences": [dict(row) for row in self.differences],
-            "tolerances": {name: list(allowed) for name, allowed in self.tolerances.items()},
-            "bits": dict(self.bits),
-            "copies": self.copies,
-            "annotated": self.annotated,
-            "state": dict(self.state),
-            "notes": list(self.notes),
-            "fixes": [asdict(fix) for fix in self.fixes],
-            "opsets": [cost.as_json() for cost in self.opsets],
-            "releases": [asdict(row) for row in self.by_release],
-            "nodes": dict(self.nodes),
-        }
+        """Return the content of ``apply.json``: the fields in their order, without the last two."""
+        values: dict[str, Any] = msgspec.to_builtins(self, enc_hook=os.fspath)
+        return {name: value for name, value in values.items() if name not in ("folder", "where")}

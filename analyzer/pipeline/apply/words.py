@@ -75,7 +75,7 @@ def _closeness(fix: AppliedFix) -> str:
 
 def _releases(applied: Applied) -> Iterator[str]:
     """Releases that place the model otherwise at the chosen opset than the one that the session is for."""
-    rows = [row for row in applied.by_release if row.opset == applied.opset]
+    rows = [row for row in applied.releases if row.opset == applied.opset]
     own = next((row for row in rows if row.release == applied.onnxruntime), None)
     for row in rows:
         if own is not None and (row.without_kernel, row.copies, row.fails) != (
