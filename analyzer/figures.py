@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, Self, TypeVar
 
 from analyzer.options import Pricing
@@ -142,6 +142,20 @@ class Latency:
 
 
 @dataclass(frozen=True, kw_only=True)
+class KnownLatency(Latency):
+    """Seconds of what does run."""
+
+    latency_s: Amount = field()
+    low_s: Amount = field()
+    high_s: Amount = field()
+
+    @property
+    def latency(self) -> Figure:
+        """The latency in seconds."""
+        return Figure(value=self.latency_s, low=self.low_s, high=self.high_s, origin=self.origin)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Run(Latency):
     """A run on a device.
 
@@ -184,7 +198,7 @@ class Way(Run, Price):
 
 def seen_as(view: type[_View], way: object, **changes: Any) -> _View:
     """Return another view of a way to run: all of its fields that the way has, and these changes."""
-    shared = {field.name: getattr(way, field.name) for field in fields(view) if hasattr(way, field.name)}
+    shared = {each.name: getattr(way, each.name) for each in fields(view) if hasattr(way, each.name)}
     return view(**{**shared, **changes})
 
 
@@ -203,6 +217,6 @@ def figure(holder: Any, value: str, low: str, high: str, origin: Origin) -> Figu
 
 
 _PRICE_KEYS = (
-    *(field.name for field in fields(Price)),
+    *(each.name for each in fields(Price)),
     *("usd_per_million", "usd_low_per_million", "usd_high_per_million", "usd_origin"),
 )

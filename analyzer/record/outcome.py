@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from analyzer.figures import Figure, Run, Way
+from analyzer.figures import KnownLatency, Run, Way
 from analyzer.quantities import Amount, Count, Positive
 
 
@@ -32,19 +32,11 @@ class Transfers:
 
 
 @dataclass(frozen=True, kw_only=True)
-class InferencePlan(Way):
+class InferencePlan(KnownLatency, Way):
     """One way to run the model: ``cpu``, ``gpu`` (ONNX Runtime's CUDA session) or ``hybrid`` (the best)."""
 
     name: Literal["cpu", "gpu", "hybrid"]
-    latency_s: Amount = field()
-    low_s: Amount = field()
-    high_s: Amount = field()
     throughput_per_s: Amount = field()
-
-    @property
-    def latency(self) -> Figure:
-        """The latency in seconds."""
-        return Figure(value=self.latency_s, low=self.low_s, high=self.high_s, origin=self.origin)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,12 +144,9 @@ class PrecisionResult(Way):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweepPlan(Run):
+class SweepPlan(KnownLatency, Run):
     """One plan at one batch."""
 
-    latency_s: Amount = field()
-    low_s: Amount = field()
-    high_s: Amount = field()
     throughput_per_s: Amount = field()
 
 

@@ -27,7 +27,6 @@ from analyzer.errors import (
     RecordError,
     UsageError,
 )
-from analyzer.figures import Figure
 from analyzer.loading import reading_process, runnable_files
 from analyzer.loading.runnable_files import write_file
 from analyzer.measurement.applied_session import SessionSide, verify

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from analyzer.figures import Figure, Latency
+from analyzer.figures import KnownLatency
 from analyzer.options import PlanName
 from analyzer.ort.releases import ReleasePlacement
 from analyzer.pipeline.apply.opsets import OpsetCost
@@ -59,7 +59,7 @@ class AppliedFix:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Applied(Latency):
+class Applied(KnownLatency):
     """A plan that was applied.
 
     Attributes:
