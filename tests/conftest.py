@@ -23,7 +23,9 @@ from analyzer.options import DEFAULT_TIME_BUDGET_S, Options
 from analyzer.prediction.reference_core import reference_ceilings
 
 # Hypothesis takes an example that lasts 200 ms for a failure, and slow generation for a fault of the test.
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "any machine", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("any machine")
 
 

@@ -102,7 +102,7 @@ def hybrid(decision: Decision) -> PlanResult:
     return next(plan for plan in decision.plans if plan.name == "hybrid")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_no_placement_of_a_small_graph_beats_the_best_plan(
     build_shared: Any, op_shared: Any, data: Any

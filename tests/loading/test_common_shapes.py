@@ -110,7 +110,7 @@ small = st.integers(1, 3)
     pads=st.tuples(*[st.integers(0, 2)] * 4),
     ceil=st.booleans(),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_windows_are_counted_as_onnx_counts_them(
     op_type: Any, size: Any, kernel: Any, strides: Any, dilations: Any, pads: Any, ceil: Any
 ) -> None:
