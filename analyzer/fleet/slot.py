@@ -11,13 +11,14 @@ import sys
 import tempfile
 import threading
 import time
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, BinaryIO, cast
 
 import msgspec
 
 from analyzer.fleet.job import Job, Outcome, failed, job_to_bytes, outcome_from_bytes
 from analyzer.fleet.server import LOG_BYTES, receive, send
+from analyzer.isolation.process import child_environment
 from analyzer.record.fleet import FleetFailure
 from analyzer.text import without_controls
 
@@ -80,7 +81,7 @@ class WorkSlot:
         seconds = time.perf_counter() - start
         if answer:
             outcome = outcome_from_bytes(answer)
-            return outcome if outcome.model.failure is None else _with_log(outcome, self._printed())
+            return outcome if outcome.model.failure is None else replace(outcome, log=self._printed())
         failure = _timed_out(timeout_s) if status is None else _ended(status)
         return failed(job, failure, seconds=seconds, log=self._printed())
 
@@ -132,7 +133,7 @@ class WorkSlot:
                 stdout=subprocess.PIPE,
                 stderr=self._log,
                 start_new_session=True,  # Ctrl-C reaches the driver alone, and we end the rest
-                env=_with_this_package(os.environ),
+                env=child_environment(),
             )
         return self._server
 
@@ -170,21 +171,6 @@ class WorkSlot:
         self._log.seek(max(0, size - LOG_BYTES))
         lines = self._log.read().decode("utf-8", "replace").splitlines()
         return "\n".join(map(without_controls, lines))
-
-
-def _with_log(outcome: Outcome, log: str) -> Outcome:
-    from dataclasses import replace
-
-    return replace(outcome, log=log)
-
-
-def _with_this_package(environment: Any) -> dict[str, str]:
-    """The environment in which another interpreter finds this package: a checkout need not be installed."""
-    home = str(Path(__file__).resolve().parent.parent.parent)
-    paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
-    if home in sys.path and home not in paths:
-        paths.append(home)
-    return {**environment, **({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})}
 
 
 def _readable(stream: Any, timeout_s: float) -> bool:

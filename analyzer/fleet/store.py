@@ -31,8 +31,6 @@ from analyzer.toml_file import split_entry
 
 NOTES_FOLDER = ".analyze-fleet"
 LOGS_FOLDER = "logs"
-# Raise when the meaning of a note changes.
-_FORMAT = 1
 # Of a record's row: 10 MB are 20,000 cells.
 _LARGEST_NOTE = 2**26
 
@@ -172,7 +170,7 @@ def key_of(job: Job) -> str:
     """The hash of what is asked and of the program that answers; the model stands in the dependencies."""
     digest = hashlib.sha256(program_digest().encode())
     digest.update(job_to_bytes(job))
-    digest.update(json.dumps([_FORMAT, package_versions(), _files_named(job.keywords)]).encode())
+    digest.update(json.dumps([package_versions(), _files_named(job.keywords)]).encode())
     return digest.hexdigest()
 
 

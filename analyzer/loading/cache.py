@@ -20,8 +20,6 @@ from typing import Any
 from analyzer.loading.dependencies import Dependencies, count_as_read, open_file
 from analyzer.run_folder import file_aside
 
-# Raise when the format or the meaning of an entry changes.
-_FORMAT = 4
 # Exports hold no weights: GPT-3's takes 3 MB.
 _LIMIT_BYTES = 512 * 2**20
 # The last three build models by their names or configurations.
@@ -89,7 +87,6 @@ def key(*, source: str, name: str | None, opset: int, specs: Sequence[str], batc
     import platform
 
     facts = [
-        _FORMAT,
         _digest_of_own_code(),
         platform.python_version(),
         package_versions(),
