@@ -98,6 +98,7 @@ from analyzer.devices.nvml import driver, text
 from analyzer.errors import OutputError
 from analyzer.progress import Progress
 from analyzer.quantities import LARGEST
+from analyzer.run_folder import file_aside
 from analyzer.units import with_prefix
 
 Measure = Callable[[Progress], Mapping[str, float]]
@@ -156,11 +157,9 @@ def calibrate(
     document = msgspec.json.format(msgspec.json.encode(saved), indent=1)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Written aside and moved: a run that reads meanwhile finds the old file or the new one, never half of
-        # it.
-        temporary = path.with_suffix(".tmp")
-        temporary.write_bytes(document + b"\n")
-        os.replace(temporary, path)
+        # A run that reads meanwhile finds the old file or the new one, never half of it.
+        with file_aside(path.parent, document + b"\n") as whole:
+            os.replace(whole, path)
     except OSError as error:
         message = f"the calibration cannot be written to {path}: {error.strerror}"
         raise OutputError(message, hint="make the folder writable, or set XDG_DATA_HOME") from None
@@ -205,7 +204,7 @@ def fingerprint() -> dict[str, str]:
     """Return what a calibration is for; a change of any of these makes it void."""
     return {
         "cpu": _cpu_model(),
-        "cores": str(_cores()),
+        "cores": str(affinity_cores()),
         "onnxruntime": _onnxruntime_version(),  # kernels change with the release, and so do their rates
         "gpu": _gpus(),
         "system": f"{platform.system()} {platform.machine()}",
@@ -234,8 +233,8 @@ def _cpu_model_elsewhere() -> str:
     return str(cpuinfo.get_cpu_info().get("brand_raw", platform.processor()))
 
 
-def _cores() -> int:
-    # What this process may use: in a container pinned to two cores, two, whatever the machine has.
+def affinity_cores() -> int:
+    """Return the logical cores that this process may use: two in a container that is pinned to two."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from analyzer.devices.calibration import disturbance, load_calibration
+from analyzer.devices.calibration import affinity_cores, disturbance, load_calibration
 from analyzer.devices.catalogue import DEFAULT_CPU, device, gpus, match_cpu
 from analyzer.devices.device import Device
 from analyzer.devices.nvml import driver, handle, text
@@ -245,7 +245,7 @@ def _cores() -> int:
     """Cores that this process may use; logical ones where the machine does not tell physical ones."""
     import psutil
 
-    logical = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    logical = affinity_cores()
     # Containers may be given fewer than the machine's physical cores; psutil always tells the machine's.
     return max(1, min(logical, psutil.cpu_count(logical=False) or logical))
 

@@ -20,6 +20,7 @@ from analyzer.fleet.job import Job, Outcome
 from analyzer.loading.dependencies import Dependencies
 from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.python.source_lines import repository_root
+from analyzer.run_folder import folder_aside
 from analyzer.text import first_few
 from analyzer.toml_file import split_entry
 
@@ -164,19 +165,17 @@ def lay_out(copy: str, told: Carried) -> str:
     top = f"{copy.rstrip(os.sep)}-{hashlib.sha256(place_of_it).hexdigest()[:12]}"
     below = told.below or os.curdir
     if not os.path.isdir(top):
-        building = f"{top}.{os.getpid()}"
-        shutil.rmtree(building, ignore_errors=True)
-        place = os.path.normpath(os.path.join(building, below))
-        shutil.copytree(copy, place, copy_function=_link, symlinks=True)
-        repositories = [os.path.join(place, name) for name in told.repositories]
-        for folder in (building, *repositories) if told.below else repositories:
-            os.makedirs(os.path.join(folder, ".git"), exist_ok=True)
-        try:
-            os.rename(building, top)
-        except OSError:  # another worker of this node was quicker
-            shutil.rmtree(building, ignore_errors=True)
-            if not os.path.isdir(top):
-                raise
+        with folder_aside(Path(top).parent) as building:
+            place = os.path.normpath(os.path.join(building, below))
+            shutil.copytree(copy, place, copy_function=_link, symlinks=True, dirs_exist_ok=True)
+            repositories = [os.path.join(place, name) for name in told.repositories]
+            for folder in (str(building), *repositories) if told.below else repositories:
+                os.makedirs(os.path.join(folder, ".git"), exist_ok=True)
+            try:
+                os.rename(building, top)
+            except OSError:  # another worker of this node was quicker
+                if not os.path.isdir(top):
+                    raise
     return os.path.normpath(os.path.join(top, below))
 
 

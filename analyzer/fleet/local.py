@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from queue import SimpleQueue
 from typing import Any
 
+from analyzer.devices.calibration import affinity_cores
 from analyzer.devices.detection import this_machine
 from analyzer.fleet.job import Job, Outcome, is_python, without_lack_of_memory
 from analyzer.fleet.slot import WorkSlot
@@ -103,8 +103,7 @@ def foreseen_bytes(job: Job) -> int:
 
 def default_jobs() -> int:
     """As many as this process has cores, and its machine memory for."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores, int(available_bytes() / _BYTES_PER_JOB)))
+    return max(1, min(affinity_cores(), int(available_bytes() / _BYTES_PER_JOB)))
 
 
 def available_bytes() -> int:

@@ -7,6 +7,8 @@ import sys
 import time
 from dataclasses import dataclass
 
+from analyzer.devices.calibration import affinity_cores
+
 # Other processes below this many cores are the background noise of any system.
 NOTICEABLE_CORES = 0.25
 
@@ -97,7 +99,7 @@ def load_between(before: Snapshot, after: Snapshot) -> Load:
 
 def available_cores() -> int:
     """Logical processors that this process may use: its affinity, and its control group's quota."""
-    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    affinity = affinity_cores()
     # A container's quota is not in the affinity: ONNX Runtime would start a thread for each core of the host.
     quota = _quota()
     return max(1, min(affinity, quota)) if quota else affinity

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 from typing import Any
 
 from analyzer.record.fleet import Fleet
 from analyzer.report.fleet import flat
+from analyzer.run_folder import file_aside, umask
 
 
 def write(fleet: Fleet, path: str | os.PathLike[str]) -> bool:
@@ -33,12 +35,11 @@ def write(fleet: Fleet, path: str | os.PathLike[str]) -> bool:
         for name, values in columns.items():
             values.append(_value(row[name], flat.kind(name)))
     target = Path(path)
-    unfinished = target.with_name(f".{target.name}.unfinished")
-    try:
-        parquet.write_table(pyarrow.table(columns, schema=schema), unfinished)
-        os.replace(unfinished, target)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    content = io.BytesIO()
+    parquet.write_table(pyarrow.table(columns, schema=schema), content)
+    with file_aside(target.parent, content.getvalue()) as whole:
+        whole.chmod(0o666 & ~umask())
+        os.replace(whole, target)
     return True
 
 
