@@ -44,6 +44,8 @@ _MOST_REFUSALS = 6
 # Machines that carry parts of one model, beyond which it is left out.
 _MOST_PARTS = 2**20
 _MOST_NODES = 20
+# Of the choice of machines for a number of devices alone, which is small.
+_MOST_RENTING_NODES = 10_000
 _SLACK = 1e-9
 
 
@@ -187,15 +189,8 @@ def pack(demands: Sequence[ServiceDemand], kinds: Sequence[MachineKind]) -> Pack
     # With all patterns in the program its own bound is one of all packings.
     least = bound if listed else _pooled_bound(groups, kinds, sorted(apart))
     options = [_without_surplus(one, demands) for one in (placed, own) if one]
-    usd, machines, best = min(((*_rented(groups, kinds, one), one) for one in options), key=lambda one: one[0])
-    return Packing(
-        machines=tuple(_machines(groups, kinds, best, machines)),
-        usd_per_hour=usd,
-        # Rounding of a sum must not lift the bound above a packing.
-        least_usd_per_hour=min(least, usd),
-        apart_usd_per_hour=max(apart_usd, usd),
-        left_out=left_out,
-    )
+    best = min(options, key=lambda one: _rented(groups, kinds, one)[0])
+    return _packing(groups, kinds, best, least=least, apart=apart_usd, left_out=left_out)
 
 
 def alone(demand: ServiceDemand, kinds: Sequence[MachineKind]) -> Packing:
@@ -204,10 +199,7 @@ def alone(demand: ServiceDemand, kinds: Sequence[MachineKind]) -> Packing:
     apart = _apart(groups, kinds)
     if not apart:
         return Packing(left_out={0: _why_not(demand, groups)})
-    placed = [apart[0][1]]
-    usd, counts = _rented(groups, kinds, placed)
-    machines = tuple(_machines(groups, kinds, placed, counts))
-    return Packing(machines=machines, usd_per_hour=usd, least_usd_per_hour=usd, apart_usd_per_hour=usd)
+    return _packing(groups, kinds, [apart[0][1]], least=apart[0][0], apart=apart[0][0], left_out={})
 
 
 # What a device carries
@@ -377,7 +369,7 @@ def _filled(group: _Group, worth: Mapping[int, float]) -> Iterator[tuple[_Unit, 
             power = min(exponent * unit.time_s, 50.0)
             growth = math.expm1(power) / power if power > 0 else 1.0
             slow = 1 + unit.time_s / (2 * mean_s) if mean_s > 0 else math.inf
-            takes = unit.share * max(1 / MOST_BUSY, growth, slow) + unit.memory / group.memory
+            takes = unit.share * max(1 / MOST_BUSY, growth, slow) + unit.memory / max(group.memory, 1.0)
             return worth[unit.demand] * float(unit.size) / (takes + _SLACK)
 
         chosen: dict[int, _Unit] = {}
@@ -394,54 +386,47 @@ def _filled(group: _Group, worth: Mapping[int, float]) -> Iterator[tuple[_Unit, 
 
 def _program(
     patterns: Sequence[_Pattern], groups: Sequence[_Group], kinds: Sequence[MachineKind], carried: Sequence[int]
-) -> tuple[Floats, Any, Floats]:
+) -> tuple[Floats, Floats, Floats]:
     """Return costs, rows and right sides of: carry every demand, on devices of machines that are rented.
 
     Variables are the uses of each pattern and the machines of each kind; rows hold from below.
     """
-    from scipy.sparse import block_array, csr_array
-
     row_of = {demand: row for row, demand in enumerate(carried)}
-    # In parts of the finest kind: of a model on a thousand machines each one counts.
-    finest = np.zeros(len(carried) + len(groups))
-    for _, units in patterns:
+    matrix = np.zeros((len(carried) + len(groups), len(patterns) + len(kinds)))
+    low = np.zeros(len(matrix))
+    for column, (position, units) in enumerate(patterns):
+        matrix[len(carried) + position, column] = -1.0
         for unit in units:
-            finest[row_of[unit.demand]] = max(finest[row_of[unit.demand]], unit.size.denominator)
-    cells = [
-        (finest[row_of[unit.demand]] / unit.size.denominator, row_of[unit.demand], column)
-        for column, (_, units) in enumerate(patterns)
-        for unit in units
-    ]
-    values, rows, columns = zip(*cells, strict=True)
-    carries = csr_array((values, (rows, columns)), shape=(len(carried), len(patterns)))
-    used = [position for position, _ in patterns]
-    uses = csr_array((np.ones(len(used)), (used, range(len(used)))), shape=(len(groups), len(used)))
-    costs = np.concatenate((np.zeros(len(used)), [kind.usd_per_hour for kind in kinds]))
-    return costs, block_array([[carries, None], [-uses, _devices(groups, kinds)]], format="csr"), finest
+            matrix[row_of[unit.demand], column] = float(unit.size)
+            # In parts of the finest kind: of a model on a thousand machines each one counts.
+            low[row_of[unit.demand]] = max(low[row_of[unit.demand]], unit.size.denominator)
+    matrix[: len(carried)] *= low[: len(carried), None]
+    matrix[len(carried) :, len(patterns) :] = _devices(groups, kinds)
+    return np.array([0.0] * len(patterns) + [kind.usd_per_hour for kind in kinds]), matrix, low
 
 
-def _devices(groups: Sequence[_Group], kinds: Sequence[MachineKind]) -> Any:
+def _devices(groups: Sequence[_Group], kinds: Sequence[MachineKind]) -> Floats:
     """Return the devices of each group (rows) that a machine of each kind (columns) has."""
-    from scipy.sparse import csr_array
-
-    pairs = [(position, kind) for position, group in enumerate(groups) for kind in group.kinds]
-    values = [float(kinds[kind].devices) for _, kind in pairs]
-    return csr_array((values, tuple(zip(*pairs, strict=True))), shape=(len(groups), len(kinds)))
+    return np.array(
+        [[float(kind.devices * (index in group.kinds)) for index, kind in enumerate(kinds)] for group in groups]
+    )
 
 
-def _least(costs: Floats, matrix: Any, low: Sequence[float] | Floats, *, whole: int) -> tuple[Floats, float]:
+def _least(
+    costs: Floats, matrix: Any, low: Floats, *, whole: int, nodes: int = _MOST_NODES
+) -> tuple[Floats, float]:
     """Return the cheapest variables, the last ``whole`` of them whole numbers, and what none costs less than.
 
-    Without variables where the counted steps end before any is found.
+    Without variables where so many nodes of the solver's tree end before any is found.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
 
     solved = milp(
         costs,
-        constraints=LinearConstraint(matrix, lb=np.array(low, dtype=float) - _SLACK),
+        constraints=LinearConstraint(matrix, lb=low - _SLACK),
         integrality=np.array([0] * (len(costs) - whole) + [1] * whole),
         bounds=Bounds(0, np.inf),
-        options={"node_limit": _MOST_NODES, "mip_rel_gap": 1e-6},
+        options={"node_limit": nodes, "mip_rel_gap": 1e-6},
     )
     # The solver satisfies rows to some 1e-6, by which a bound may be too high.
     least = max(0.0, float(solved.mip_dual_bound or 0.0)) * (1 - 1e-6)
@@ -504,31 +489,27 @@ def _rented(
     for position, needed in sorted(devices.items()):
         able = groups[position].kinds
         costs = np.array([kinds[kind].usd_per_hour for kind in able])
-        found, _ = _least(costs, np.array([[kinds[kind].devices for kind in able]]), [needed], whole=len(able))
+        devices_of = np.array([[kinds[kind].devices for kind in able]])
+        found, _ = _least(
+            costs, devices_of, np.array([float(needed)]), whole=len(able), nodes=_MOST_RENTING_NODES
+        )
         counts |= {kind: round(count) for kind, count in zip(able, found, strict=True) if round(count)}
     return math.fsum(kinds[kind].usd_per_hour * count for kind, count in counts.items()), counts
 
 
-def _machines(
+def _packing(
     groups: Sequence[_Group],
     kinds: Sequence[MachineKind],
     placed: Sequence[_Placed],
-    counts: Mapping[int, int],
-) -> Iterator[PackedMachine]:
-    """Yield the rented machines, filled one after the other; like ones are one."""
-    runs = [
-        tuple(
-            SharedRun(
-                demand=unit.demand,
-                mode=unit.mode,
-                rate_per_s=unit.rate_per_s,
-                share=unit.share,
-                latency_s=None if unit.wait_s == math.inf else _latency_s(unit, units),
-            )
-            for unit in units
-        )
-        for _, units, _ in placed
-    ]
+    *,
+    least: float,
+    apart: float,
+    left_out: Mapping[int, str],
+) -> Packing:
+    """Return the rented machines filled one after the other, like ones as one, and their dollars."""
+    usd, counts = _rented(groups, kinds, placed)
+    machines = []
+    runs = [tuple(_shared_run(unit, units) for unit in units) for _, units, _ in placed]
     for position, group in enumerate(groups):
         waiting = chain.from_iterable(
             repeat(number, count) for number, (at, _, count) in enumerate(placed) if at == position
@@ -536,12 +517,27 @@ def _machines(
         for kind in group.kinds:
             # The last machine may have a device with nothing to do.
             filled = Counter(tuple(islice(waiting, kinds[kind].devices)) for _ in range(counts.get(kind, 0)))
-            for devices, count in filled.items():
-                yield PackedMachine(kind=kind, count=count, devices=tuple(runs[number] for number in devices))
+            for numbers, count in filled.items():
+                devices = tuple(runs[number] for number in numbers)
+                machines.append(PackedMachine(kind=kind, count=count, devices=devices))
+    return Packing(
+        machines=tuple(machines),
+        usd_per_hour=usd,
+        # Rounding of a sum must not lift the bound above a packing.
+        least_usd_per_hour=min(least, usd),
+        apart_usd_per_hour=max(apart, usd),
+        left_out=left_out,
+    )
 
 
-def _latency_s(unit: _Unit, units: Sequence[_Unit]) -> float:
-    return unit.delay_s + min(unit.wait_s, wait_s(units, unit.tail, longest_s=unit.wait_s)) + unit.time_s
+def _shared_run(unit: _Unit, units: Sequence[_Unit]) -> SharedRun:
+    latency_s = None
+    if unit.wait_s < math.inf:
+        waits_s = min(unit.wait_s, wait_s(units, unit.tail, longest_s=unit.wait_s))
+        latency_s = unit.delay_s + waits_s + unit.time_s
+    return SharedRun(
+        demand=unit.demand, mode=unit.mode, rate_per_s=unit.rate_per_s, share=unit.share, latency_s=latency_s
+    )
 
 
 # From below
@@ -577,14 +573,14 @@ def _pooled_bound(groups: Sequence[_Group], kinds: Sequence[MachineKind], carrie
     within = csr_array((ones, (at, columns)), shape=(len(groups), len(least)))
     whole = csr_array((ones, ([row_of[demand] for demand, _ in least], columns)))
     devices = _devices(groups, kinds)
-    matrix = block_array(
+    matrix: Any = block_array(
         [
             [whole, None],
-            [-within @ diags_array(busy), MOST_BUSY * devices],
-            [-within @ diags_array(held), devices],
-            [-diags_array(parts_of), devices[at]],
-        ]
+            [-within @ diags_array(busy), csr_array(MOST_BUSY * devices)],
+            [-within @ diags_array(held), csr_array(devices)],
+            [-diags_array(parts_of), csr_array(devices[at])],
+        ]  # type: ignore[arg-type]  # the stubs know no mixture of kinds of arrays
     )
     costs = np.concatenate((np.zeros(len(least)), [kind.usd_per_hour for kind in kinds]))
-    low = [1.0] * len(carried) + [0.0] * (matrix.shape[0] - len(carried))
+    low = np.array([1.0] * len(carried) + [0.0] * (matrix.shape[0] - len(carried)))
     return _least(costs, matrix, low, whole=len(kinds))[1] * (1 - 1e-5)
