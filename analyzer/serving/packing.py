@@ -167,7 +167,7 @@ class _Group:
 
 
 # A group's position, and what shares one of its devices; on how many devices.
-_Pattern = tuple[int, tuple[_Unit, ...]]
+_DevicePattern = tuple[int, tuple[_Unit, ...]]
 _Placed = tuple[int, tuple[_Unit, ...], int]
 
 
@@ -299,9 +299,9 @@ def _why_not(demand: ServiceDemand, groups: Sequence[_Group]) -> str:
 # Patterns, and a choice among them
 
 
-def _listed(groups: Sequence[_Group]) -> list[_Pattern] | None:
+def _listed(groups: Sequence[_Group]) -> list[_DevicePattern] | None:
     """Return every pattern that no further unit fits into; None where there are too many."""
-    patterns: list[_Pattern] = []
+    patterns: list[_DevicePattern] = []
     for position, group in enumerate(groups):
         open_sets: list[tuple[_Unit, ...]] = [()]
         for unit in group.units:
@@ -317,8 +317,11 @@ def _listed(groups: Sequence[_Group]) -> list[_Pattern] | None:
 
 
 def _worthwhile(
-    groups: Sequence[_Group], kinds: Sequence[MachineKind], own: Sequence[_Pattern], carried: Sequence[int]
-) -> list[_Pattern]:
+    groups: Sequence[_Group],
+    kinds: Sequence[MachineKind],
+    own: Sequence[_DevicePattern],
+    carried: Sequence[int],
+) -> list[_DevicePattern]:
     """Return patterns that a linear program over all of them would buy at its prices, round by round.
 
     (Gilmore and Gomory's way to a program of very many columns.)
@@ -385,7 +388,10 @@ def _filled(group: _Group, worth: Mapping[int, float]) -> Iterator[tuple[_Unit, 
 
 
 def _program(
-    patterns: Sequence[_Pattern], groups: Sequence[_Group], kinds: Sequence[MachineKind], carried: Sequence[int]
+    patterns: Sequence[_DevicePattern],
+    groups: Sequence[_Group],
+    kinds: Sequence[MachineKind],
+    carried: Sequence[int],
 ) -> tuple[Floats, Floats, Floats]:
     """Return costs, rows and right sides of: carry every demand, on devices of machines that are rented.
 
