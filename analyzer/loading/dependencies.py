@@ -13,7 +13,7 @@ import os
 import stat
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -203,56 +203,29 @@ def _importing() -> bool:
 _RECORDER = _Recorder()
 
 
-class _RecordingEnvironment(MutableMapping[str, str]):
+class _RecordingEnvironment(type(os.environ)):  # type: ignore[misc]  # a class that has no public name
     """``os.environ`` in all that it does, noting which variables the user's code reads while recording.
 
     Python raises no audit event for them.
 
     Args:
-        environment: The true one, which every call reaches: a change is a change of the process.
+        environment: The true one, whose data this one has too: a change is a change of the process.
     """
 
-    def __init__(self, environment: MutableMapping[str, str]) -> None:
-        self._environment = environment
+    def __init__(self, environment: object) -> None:
+        self.__dict__.update(vars(environment))
 
     def __getitem__(self, key: str) -> str:
-        if _RECORDER.open and isinstance(key, str) and not is_library(_reader()):
-            value = self._environment.get(key)
-            if value is None or not in_run_folder(value):  # TMPDIR, which is another in each run
-                _RECORDER.note_variable(key, value)
-        return self._environment[key]
-
-    def __setitem__(self, key: str, value: str) -> None:
-        self._environment[key] = value
-
-    def __delitem__(self, key: str) -> None:
-        del self._environment[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._environment)
-
-    def __len__(self) -> int:
-        return len(self._environment)
-
-    def __or__(self, other: Mapping[str, str]) -> dict[str, str]:
-        return {**self, **other}
-
-    def __ror__(self, other: Mapping[str, str]) -> dict[str, str]:
-        return {**other, **self}
-
-    def __ior__(self, other: Mapping[str, str]) -> _RecordingEnvironment:
-        self.update(other)
-        return self
-
-    def __repr__(self) -> str:
-        return repr(self._environment)
-
-    def copy(self) -> dict[str, str]:
-        """A dictionary of all variables."""
-        return dict(self)
-
-    def __getattr__(self, name: str) -> Any:  # encodekey and others, which no mapping has
-        return getattr(self._environment, name)
+        is_noted = bool(_RECORDER.open) and isinstance(key, str) and not is_library(_reader())
+        try:
+            value: str = super().__getitem__(key)
+        except KeyError:
+            if is_noted:
+                _RECORDER.note_variable(key, None)
+            raise
+        if is_noted and not in_run_folder(value):  # TMPDIR, which is another in each run
+            _RECORDER.note_variable(key, value)
+        return value
 
 
 def _reader() -> str:
