@@ -41,7 +41,7 @@ from analyzer.pipeline.apply.request import (
     RESULT,
     SESSION,
     ApplyRequest,
-    make_question,
+    make_request,
 )
 from analyzer.pipeline.apply.result import Applied
 from analyzer.pipeline.apply.verification import Attempt, verified
@@ -82,7 +82,7 @@ def apply_plan(
         progress: Told what is happening.
         force: As there.
     """
-    question = make_question(given, Path(output), force=force)
+    request = make_request(given, Path(output), force=force)
     # None is left out: of a record that is what was asked then, of a model the default.
     of_model = {
         name: value for name, value in given.items() if name in keywords_of("run") and value is not None
@@ -91,36 +91,36 @@ def apply_plan(
     by_release: tuple[ReleasePlacement, ...] = ()
     if is_record(model) and inputs is not None:
         raise UsageError("A record is applied with the inputs of its model.", hint="Leave out inputs.")
-    if question.auto_opset and not is_record(model):
+    if request.auto_opset and not is_record(model):
         del of_model["opset"]
-        opsets, by_release = _opsets(model, inputs, of_model, question, analyse, progress)
+        opsets, by_release = _opsets(model, inputs, of_model, request, analyse, progress)
         of_model["opset"] = opsets[0].opset
-    if question.form is not None:
+    if request.form is not None:
         # What is analysed first is the model as it is: a form is a fix of it.
         of_model.pop("precision")
     if is_record(model):
         analysis, basis = analysed_record(model, of_model, progress)
-        question, analysis, basis = with_form_of_record(question, analysis, basis)
+        request, analysis, basis = with_form_of_record(request, analysis, basis)
     else:
         analysis, basis = analyse(model, inputs, of_model, progress)
-    if not question.changes_model:
-        return applied(analysis, basis, question, progress, opsets=opsets, by_release=by_release)
+    if not request.changes_model:
+        return applied(analysis, basis, request, progress, opsets=opsets, by_release=by_release)
     assert basis.loaded is not None
     _foresee(basis.loaded, basis.prepared.graph)
     with run_folder() as folder:
-        fixes = apply_fixes(analysis, basis, question, folder, progress)
+        fixes = apply_fixes(analysis, basis, request, folder, progress)
         if fixes.fixed is not None:
             options = options_behind_fixes(analysis, of_model, fixes.fixed)
             analysis, basis = analyse(fixes.fixed.path, None, options, progress)
-            analysis = as_written(analysis, fixes, question)
-        return applied(analysis, basis, question, progress, opsets=opsets, by_release=by_release, fixes=fixes)
+            analysis = as_written(analysis, fixes, request)
+        return applied(analysis, basis, request, progress, opsets=opsets, by_release=by_release, fixes=fixes)
 
 
 def _opsets(
     model: Any,
     inputs: Any,
     given: Mapping[str, Any],
-    question: ApplyRequest,
+    request: ApplyRequest,
     analyse: Analyse,
     progress: Progress,
 ) -> tuple[tuple[OpsetCost, ...], tuple[ReleasePlacement, ...]]:
@@ -140,7 +140,7 @@ def _opsets(
         return analysis
 
     graphs: dict[int, Graph] = {}
-    costs = costs_by_opset(at, lambda analysis: _plan_of(question, analysis, pinned=bool(given.get("pin"))))
+    costs = costs_by_opset(at, lambda analysis: _plan_of(request, analysis, pinned=bool(given.get("pin"))))
     best = fastest(costs)
     if best is None:
         raise ModelError(
@@ -152,7 +152,7 @@ def _opsets(
 def applied(
     analysis: Analysis,
     basis: AnalysisBasis,
-    question: ApplyRequest,
+    request: ApplyRequest,
     progress: Progress,
     *,
     opsets: tuple[OpsetCost, ...] = (),
@@ -164,7 +164,7 @@ def applied(
     Args:
         analysis: What was decided.
         basis: What it rests on, with the model itself.
-        question: What to apply, and where.
+        request: What to apply, and where.
         progress: Told what is happening.
         opsets: What the model would cost at others, where one was chosen.
         by_release: How releases of ONNX Runtime would place it at those.
@@ -174,9 +174,9 @@ def applied(
     assert loaded is not None
     fixed = None if fixes is None else fixes.fixed
     asked = _asked(analysis, basis)
-    plan = _plan_of(question, analysis, pinned=bool(asked.pins))
+    plan = _plan_of(request, analysis, pinned=bool(asked.pins))
     _foresee(loaded, asked.graph)
-    with folder_to_be(question.folder) as aside:
+    with folder_to_be(request.folder) as aside:
         progress("writing the model", None)
         # Without the user's own model, whose weights would stay in memory beside those of the sessions.
         runnable = replace(materialise(loaded, loaded.batch, aside), eager=None)
@@ -198,7 +198,7 @@ def applied(
         )
         latency = told.session.plan.latency
         result = Applied(
-            folder=question.folder,
+            folder=request.folder,
             plan=plan,
             model=analysis.model.source,
             batch=batch_of(analysis),
@@ -298,13 +298,13 @@ def _asked(analysis: Analysis, basis: AnalysisBasis) -> DecisionInput:
     )
 
 
-def _plan_of(question: ApplyRequest, analysis: Analysis, *, pinned: bool) -> PlanName:
+def _plan_of(request: ApplyRequest, analysis: Analysis, *, pinned: bool) -> PlanName:
     """The plan that is applied: the one that was named, a pinned one, else the verdict's.
 
     Raises:
         UsageError: There is no such plan.
     """
-    plan: PlanName = question.plan or ("hybrid" if pinned else _verdict(analysis))
+    plan: PlanName = request.plan or ("hybrid" if pinned else _verdict(analysis))
     if pinned and plan != "hybrid":
         raise UsageError(
             f"--plan {plan} and --pin: a session on one device keeps no pin.",

@@ -51,7 +51,7 @@ class ApplyRequest:
         return bool(self.fixes or self.form)
 
 
-def make_question(given: Mapping[str, Any], folder: Path, *, force: bool = False) -> ApplyRequest:
+def make_request(given: Mapping[str, Any], folder: Path, *, force: bool = False) -> ApplyRequest:
     """Checks what was given.
 
     Args:
@@ -73,7 +73,7 @@ def make_question(given: Mapping[str, Any], folder: Path, *, force: bool = False
             )
     options, precision = ApplyOptions.of(given), given.get("precision")
     every_fix = ALL in options.fixes
-    question = ApplyRequest(
+    request = ApplyRequest(
         plan=options.plan,
         folder=folder,
         force=force,
@@ -82,8 +82,8 @@ def make_question(given: Mapping[str, Any], folder: Path, *, force: bool = False
         every_fix=every_fix,
         form=precision if precision in (*CONVERTED, *_NO_CONVERTER) else None,
     )
-    _check_folder(question)
-    return question
+    _check_folder(request)
+    return request
 
 
 def check_form(form: str) -> None:
@@ -99,15 +99,15 @@ def check_form(form: str) -> None:
         )
 
 
-def _check_folder(question: ApplyRequest) -> None:
-    folder = question.folder
+def _check_folder(request: ApplyRequest) -> None:
+    folder = request.folder
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{folder} is a file.", hint="--output names a folder.")
     try:
         filled = folder.is_dir() and any(folder.iterdir())
     except OSError as error:
         raise OutputError(f"{folder} cannot be read: {error.strerror}.") from error
-    if filled and not question.force:
+    if filled and not request.force:
         raise OutputError(
             f"The folder {folder} is not empty.", hint="Name another, or --force to replace what apply writes."
         )

@@ -1,4 +1,4 @@
-"""The fixes of a question applied, and the analysis of what they made as that of the written model."""
+"""The fixes of a request applied, and the analysis of what they made as that of the written model."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class AppliedFixes:
 
 
 def apply_fixes(
-    analysis: Analysis, basis: AnalysisBasis, question: ApplyRequest, folder: Path, progress: Progress
+    analysis: Analysis, basis: AnalysisBasis, request: ApplyRequest, folder: Path, progress: Progress
 ) -> AppliedFixes:
     """Applies what was asked for; see ``fixed_model`` for its errors."""
-    fixed, notes = fixed_model(analysis, basis, question, folder, progress)
+    fixed, notes = fixed_model(analysis, basis, request, folder, progress)
     return AppliedFixes(before=analysis, fixed=fixed, notes=notes)
 
 
@@ -67,9 +67,9 @@ def options_behind_fixes(before: Analysis, given: Mapping[str, Any], fixed: Fixe
     return options
 
 
-def as_written(analysis: Analysis, fixes: AppliedFixes, question: ApplyRequest) -> Analysis:
+def as_written(analysis: Analysis, fixes: AppliedFixes, request: ApplyRequest) -> Analysis:
     """The analysis of the model behind its fixes under the name that it is written to."""
-    path = shown_path(question.folder / _MODEL)
+    path = shown_path(request.folder / _MODEL)
     asked = analysis.invocation
     return replace(
         analysis,
@@ -79,7 +79,7 @@ def as_written(analysis: Analysis, fixes: AppliedFixes, question: ApplyRequest) 
 
 
 def with_form_of_record(
-    question: ApplyRequest, analysis: Analysis, basis: AnalysisBasis
+    request: ApplyRequest, analysis: Analysis, basis: AnalysisBasis
 ) -> tuple[ApplyRequest, Analysis, AnalysisBasis]:
     """A record that was decided in a form of its model: the same in the model's own, with the form as a fix.
 
@@ -91,10 +91,10 @@ def with_form_of_record(
     asked, graph = basis.predictor.options.precision, basis.loaded.graph()
     own = model_precision(graph)
     if asked is None or asked in (own, integer_form(graph)):
-        return question, analysis, basis
+        return request, analysis, basis
     check_form(asked)
     if asked not in CONVERTED:
-        return question, analysis, basis
+        return request, analysis, basis
     if asked == "int8":
         raise RecordError(
             "The record is of the model in int8, whose floats it does not hold.",
@@ -103,4 +103,4 @@ def with_form_of_record(
     changed = {"precision": own}
     full = replace(basis_of(analysis, changed), loaded=basis.loaded)
     full.predictor.options = full.predictor.options.replace(run=basis.predictor.options.run)
-    return replace(question, form=question.form or asked), decide_again(analysis, changed), full
+    return replace(request, form=request.form or asked), decide_again(analysis, changed), full

@@ -61,14 +61,14 @@ def has_form(basis: AnalysisBasis, precision: str) -> bool:
 
 
 def fixed_model(
-    analysis: Analysis, basis: AnalysisBasis, question: ApplyRequest, folder: Path, progress: Progress
+    analysis: Analysis, basis: AnalysisBasis, request: ApplyRequest, folder: Path, progress: Progress
 ) -> tuple[FixedModel | None, tuple[str, ...]]:
     """The model behind the fixes that were asked for, None where there is none, and notes on those left out.
 
     Args:
         analysis: Of the original.
         basis: What it rests on.
-        question: What was asked.
+        request: What is applied.
         folder: For files; it outlives what is done with the result.
         progress: Told what is happening.
 
@@ -76,10 +76,10 @@ def fixed_model(
         DisagreementError: A fix that was named gives other numbers.
         UsageError: A fix that was named does not apply.
     """
-    asked: dict[str, Fix] = {name: FIXES[name] for name in question.fixes}
-    if question.form is not None and not has_form(basis, question.form):
-        check_form(question.form)
-        asked[question.form] = FORMS[question.form]
+    asked: dict[str, Fix] = {name: FIXES[name] for name in request.fixes}
+    if request.form is not None and not has_form(basis, request.form):
+        check_form(request.form)
+        asked[request.form] = FORMS[request.form]
     if not asked:
         return None, ()
     assert basis.loaded is not None
@@ -94,8 +94,8 @@ def fixed_model(
         basis=basis,
         original=original.model_path,
         feeds=feeds,
-        plans=_plans(question, analysis, pinned=bool(basis.predictor.pins)),
-        where_faster=question.every_fix,
+        plans=_plans(request, analysis, pinned=bool(basis.predictor.pins)),
+        where_faster=request.every_fix,
         folder=folder,
         progress=progress,
     )
@@ -103,7 +103,7 @@ def fixed_model(
     applied: list[AppliedFix] = []
     notes: list[str] = []
     for name, fix in asked.items():
-        optional = question.every_fix and name in FIXES
+        optional = request.every_fix and name in FIXES
         made = _attempted(name, fix, stage, bench)
         if isinstance(made, FixedStage):
             applied.append(_told(name, stage, made))
@@ -138,10 +138,10 @@ def _attempted(name: str, fix: Fix, stage: Stage, bench: Bench) -> FixedStage | 
         return NotApplied(why=f"what it made cannot be read or run ({error.message.rstrip('.')})")
 
 
-def _plans(question: ApplyRequest, analysis: Analysis, *, pinned: bool) -> tuple[PlanName, ...]:
+def _plans(request: ApplyRequest, analysis: Analysis, *, pinned: bool) -> tuple[PlanName, ...]:
     """The plans that one may be chosen of; a split only where it is what is applied."""
-    if question.plan is not None:
-        return (question.plan,)
+    if request.plan is not None:
+        return (request.plan,)
     if pinned or analysis.verdict.device == "hybrid":
         return ("hybrid",)
     return ("cpu", "gpu")
