@@ -3,6 +3,7 @@
 const fleet = (() => {
   const { data, element } = report;
   const { figure, UNKNOWN } = figures;
+  const { two, range } = grids;
   const byId = (id) => document.getElementById(id);
   const narrow = matchMedia("(max-width: 700px)").matches;
 
@@ -30,12 +31,6 @@ const fleet = (() => {
   const unit = (model, cell) => (C.usd_per_month(cell) !== null ? "capacity" : M.question(model) === "generate" || C.tpot_s(cell) !== null ? "generate" : "run");
   const money = (model, cell) => (dollars(cell) === null ? UNKNOWN : `${figure(dollars(cell), "dollars")} ${data.per_short[unit(model, cell)]}`);
   const batchOf = (cell) => (C.batch(cell) === null ? "" : `batch ${figure(C.batch(cell), "count")}`);
-  const range = (low, high, kind) => {
-    if (low === null || high === null) return "";
-    const [from, to] = [figure(low, kind), figure(high, kind)];
-    const [value, name] = from.split(" ");
-    return `${name && to.endsWith(` ${name}`) ? value : from} to ${to}`;
-  };
   const batches = [];
   const state = { show: "dollars", batch: null, hidden: new Set() };
 
@@ -125,7 +120,6 @@ const fleet = (() => {
 
   // ---------------------------------------------------------------- columns
   const chip = (device) => element("span", { className: `chip chip-${device}`, textContent: data.verdicts[device] || device });
-  const two = (first, second, className = "") => element("span", { className: `two ${className}` }, first, element("small", { textContent: second, title: second }));
   const address = (model) => `./${encodeURIComponent(M.name(model))}.html`;
   // The end tells one size of a model from the next as often as the beginning does.
   const middle = (text, most) => (text.length <= most ? text : `${text.slice(0, Math.ceil(most / 2))}…${text.slice(-Math.floor(most / 2) + 1)}`);

@@ -2,25 +2,13 @@
 "use strict";
 const table = (() => {
   const { data, operators, groups, element } = report;
+  const { two, timeCell, number } = grids;
   const byId = (id) => document.getElementById(id);
   const NAMES = { cpu: "CPU", gpu: "GPU", either: "either", hybrid: "CPU and GPU" };
   const narrow = matchMedia("(max-width: 700px)").matches;
 
   const chip = (device, text) => element("span", { className: `chip chip-${device}`, textContent: text || NAMES[device] || device });
-  const two = (first, second, className = "", title = second) => {
-    const cell = element("span", { className: `two ${className}` });
-    cell.append(first, element("small", { textContent: second, title }));
-    return cell;
-  };
-  const sign = (origin) => (origin ? element("span", { className: "sign", title: origin, textContent: ` ${data.marks[origin] || origin}` }) : "");
-
   const kind = (name) => (cell) => figures.figure(cell.getValue(), name);
-  const unknownLast = (a, b, rowA, rowB, column, direction) => {
-    if (a === b) return rowA.getData().index - rowB.getData().index;
-    if (a === null || a === undefined) return direction === "asc" ? 1 : -1;
-    if (b === null || b === undefined) return direction === "asc" ? -1 : 1;
-    return a - b;
-  };
   // Layers have their beginnings in common: of a path too long for its column the end is kept.
   const LONGEST = 28;
   const endOf = (path) => (path.length <= LONGEST ? path : `…${path.slice(1 - LONGEST)}`);
@@ -33,18 +21,7 @@ const table = (() => {
     const row = cell.getData();
     return two(element("code", { textContent: row.code || "–", title: row.code }), row.file);
   };
-  const range = (row, side) => {
-    if (row[`${side}_low`] === null || row[`${side}_high`] === null) return "";
-    const [low, high] = ["low", "high"].map((end) => figures.figure(row[`${side}_${end}`], "seconds"));
-    const [figure, unit] = low.split(" ");
-    return `${high.endsWith(` ${unit}`) ? figure : low} to ${high}`;
-  };
-  const timeCell = (side) => (cell) => {
-    const row = cell.getData();
-    const value = element("span", { textContent: figures.figure(row[side], "seconds") });
-    value.append(sign(row[`${side}_origin`]));
-    return two(value, range(row, side), "num");
-  };
+  const range = (row, side) => grids.range(row[`${side}_low`], row[`${side}_high`], "seconds");
   const verdictCell = (cell) => {
     const row = cell.getData();
     const ratio = row.speedup === null ? "" : `${figures.figure(row.speedup, "factor")} on GPU`;
@@ -63,7 +40,6 @@ const table = (() => {
     return row.basis === "modelled" && cell.getValue() !== null ? `≈ ${value}` : value;
   };
 
-  const number = { hozAlign: "right", headerHozAlign: "right", sorter: unknownLast, headerSortStartingDir: "desc" };
   const COLUMNS = [
     { title: "#", field: "index", width: 58, formatter: (cell) => String(cell.getValue()), ...number, headerSortStartingDir: "asc", frozen: !narrow },
     { title: "Operator", field: "type", width: narrow ? 150 : 200, formatter: operatorCell, frozen: !narrow },

@@ -4,6 +4,7 @@ report.tree = (() => {
   const { modules, element } = report;
   const measure = ["best", "cpu", "gpu", "flops"].find((name) => modules[0][name]) || "operators";
   const whole = modules[0][measure] || 1;
+  const root = document.getElementById("tree");
   let grid = null;
   let chosen = null;
 
@@ -25,27 +26,10 @@ report.tree = (() => {
     const row = cell.getData();
     const button = element("button", { type: "button", className: "link", textContent: row.name, title: `${row.name}: ${row.operators} operators` });
     button.dataset.module = row.number;
-    if (children.has(row.number)) unfolds(button, cell.getRow());
+    if (children.has(row.number)) grids.unfolds(button, cell.getRow(), root);
     const holder = element("span", { className: "tree-name" }, button);
     if (row.class) holder.append(element("small", { textContent: ` ${row.class}` }));
     return holder;
-  }
-  // The right arrow unfolds a module, the left one folds it up; the mouse has the box beside the name.
-  function unfolds(button, row) {
-    button.setAttribute("aria-expanded", String(row.isTreeExpanded()));
-    button.addEventListener("keydown", (event) => {
-      if (event.key !== "ArrowRight" && event.key !== "ArrowLeft") return;
-      event.preventDefault();
-      fold(row, event.key === "ArrowRight");
-    });
-  }
-  // The library makes the rows anew: the focus returns to the one that had it.
-  function fold(row, opened) {
-    if (row.isTreeExpanded() === opened) return;
-    const had = document.activeElement.dataset.module;
-    if (opened) row.treeExpand();
-    else row.treeCollapse();
-    if (had !== undefined) document.querySelector(`#tree [data-module="${had}"]`)?.focus();
   }
   function shareCell(cell) {
     const value = cell.getValue();
@@ -76,8 +60,8 @@ report.tree = (() => {
       rowFormatter: (row) => row.getElement().classList.toggle("chosen-module", row.getData().number === chosen),
     });
     grid.on("tableBuilt", () => {
-      grids.accessible(document.getElementById("tree"), "Modules");
-      grids.resizes(grid, document.getElementById("tree"));
+      grids.accessible(root, "Modules");
+      grids.resizes(grid, root);
       // A link may have chosen before the tree was there.
       const index = report.selected();
       const first = table.module() ?? (index === null ? null : report.operators[index].module_number);
@@ -85,7 +69,7 @@ report.tree = (() => {
     });
     grid.on("rowClick", (_, row) => {
       const number = row.getData().number;
-      if (number !== chosen) fold(row, true);
+      if (number !== chosen) grids.fold(row, true, root);
       table.only(number === chosen || number === 0 ? null : number);
       highlight(number === chosen ? null : number, false);
     });
@@ -102,7 +86,7 @@ report.tree = (() => {
       row = grid.getRows()[0];
       way.slice(1).forEach((step) => {
         if (!row) return;
-        fold(row, true);
+        grids.fold(row, true, root);
         row = row.getTreeChildren().find((child) => child.getData().number === step) || null;
       });
     }

@@ -22,14 +22,6 @@ _MOST_COMPARED = 250_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replacement:
-    """Operators of one module between the same neighbours: those of the base, and those of the new."""
-
-    gone: tuple[int, ...]
-    new: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Alignment:
     """Two records side by side.
 
@@ -39,7 +31,7 @@ class Alignment:
             it; empty for the model itself.
         renamed: The base's path of each module that has another in the new record, by that one.
         moved: The base's path of each operator that another module holds in the new record, by its index there.
-        replaced: Operators that others stand in for.
+        classes: The class of each module that names one, by its path in the new record.
     """
 
     match: Match
@@ -47,7 +39,7 @@ class Alignment:
     new_paths: tuple[str, ...]
     renamed: Mapping[str, str]
     moved: Mapping[int, str]
-    replaced: tuple[Replacement, ...]
+    classes: Mapping[str, str]
 
 
 def align(base: Analysis, new: Analysis) -> Alignment:
@@ -66,7 +58,7 @@ def align(base: Analysis, new: Analysis) -> Alignment:
     )
     found = match(replace(base, operators=translated), new)
     pairs = [(base.operators[old.index], now) for old, now in found.pairs]
-    partners, blocks = _between_neighbours(base, new, base_paths, new_paths, dict(_indices(pairs)))
+    partners = _between_neighbours(base, new, base_paths, new_paths, dict(_indices(pairs)))
     pairs += [(base.operators[old], new.operators[now]) for old, now in partners]
     gone, added = _left(base, pairs, 0), _left(new, pairs, 1)
     moves = _moves(gone, added, base_paths, new_paths)
@@ -79,7 +71,12 @@ def align(base: Analysis, new: Analysis) -> Alignment:
         new_paths=new_paths,
         renamed=renamed,
         moved={now: base_paths[old] for old, now in moves},
-        replaced=tuple(_replacements(blocks, gone, added)),
+        classes={
+            path: module.class_name
+            for side, paths in ((before, names), (after, [module.path for module in after.tree]))
+            for path, module in zip(paths, side.tree, strict=True)
+            if module.class_name
+        },
     )
 
 
@@ -195,8 +192,6 @@ def _opcodes(one: Sequence[Hashable], other: Sequence[Hashable]) -> Sequence[tup
 
 # --- operators between neighbours that are paired -------------------------------------------------------
 
-_Block = tuple[tuple[int, ...], tuple[int, ...]]
-
 
 def _between_neighbours(
     base: Analysis,
@@ -204,15 +199,14 @@ def _between_neighbours(
     base_paths: Sequence[str],
     new_paths: Sequence[str],
     partners: dict[int, int],
-) -> tuple[list[tuple[int, int]], list[_Block]]:
-    """Pairs of one type at one place of a module's order, and what stands at one place with other types."""
+) -> list[tuple[int, int]]:
+    """Pairs of one type at one place of a module's order."""
     known = set(partners.values())
     sides: dict[Hashable, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for side, (analysis, paths) in enumerate(((base, base_paths), (new, new_paths))):
         for operator, path in zip(analysis.operators, paths, strict=True):
             sides[operator.phase, path][side].append(operator.index)
     pairs: list[tuple[int, int]] = []
-    blocks: list[_Block] = []
     for old, now in sides.values():
         gone, added = [i for i in old if i not in partners], [i for i in now if i not in known]
         if not gone or not added or len(gone) * len(added) > _MOST_COMPARED:
@@ -221,30 +215,18 @@ def _between_neighbours(
         first = [_token(base.operators[i], partners.get(i)) for i in old]
         second = [_token(new.operators[i], i if i in known else None) for i in now]
         for tag, a_from, a_to, b_from, b_to in _opcodes(first, second):
-            block = (
-                tuple(i for i in old[a_from:a_to] if i not in partners),
-                tuple(i for i in now[b_from:b_to] if i not in known),
-            )
             if tag == "equal":
                 # Both are unpaired at the same places: a paired token equals nothing but its own.
-                pairs += zip(*block, strict=True)
-            elif all(block):
-                blocks.append(block)
-    return pairs, blocks
+                pairs += (
+                    (a, b)
+                    for a, b in zip(old[a_from:a_to], now[b_from:b_to], strict=True)
+                    if a not in partners and b not in known
+                )
+    return pairs
 
 
 def _token(operator: OperatorResult, pair: int | None) -> Hashable:
     return (operator.domain, operator.op_type) if pair is None else pair
-
-
-def _replacements(
-    blocks: Sequence[_Block], gone: Sequence[OperatorResult], added: Sequence[OperatorResult]
-) -> Iterator[Replacement]:
-    left, right = {operator.index for operator in gone}, {operator.index for operator in added}
-    for old, now in blocks:
-        both = tuple(i for i in old if i in left), tuple(i for i in now if i in right)
-        if all(both):
-            yield Replacement(gone=both[0], new=both[1])
 
 
 # --- operators that another module holds now ------------------------------------------------------------

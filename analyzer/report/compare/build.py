@@ -7,23 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import Any
 
 from analyzer.checks.operator_matching import Match
-from analyzer.checks.phrases import operator_label, source_location
 from analyzer.errors import UsageError
-from analyzer.record.analysis import Analysis, Finding, OperatorResult
+from analyzer.record.analysis import Analysis, Finding
 from analyzer.report.compare import figures
 from analyzer.report.compare.alignment import align
 from analyzer.report.compare.comparison import (
     Comparison,
     Difference,
     FindingEntry,
+    JoinedTree,
     OperatorChange,
     OperatorEntry,
 )
-from analyzer.report.compare.graph_joining import join
-from analyzer.report.compare.sides import NOISE, ComparedSide, flips
+from analyzer.report.compare.joined_tree import join
+from analyzer.report.compare.sides import ComparedSide
 from analyzer.report.escaping import ascii_json
 from analyzer.text import nearest
 
@@ -40,72 +39,49 @@ def compare(records: Sequence[tuple[str, Analysis]]) -> Comparison:
     if len(records) < 2:
         raise UsageError("compare needs at least two records", hint="analyze compare BASE.json NEW.json")
     analyses = [analysis for _, analysis in records]
+    compared = [_difference(label, analyses[0], other) for label, other in records[1:]]
     return Comparison(
         labels=tuple(label for label, _ in records),
         facts=figures.facts(analyses),
         figures=figures.figures(analyses),
-        differences=tuple(_difference(label, analyses[0], other) for label, other in records[1:]),
+        differences=tuple(difference for difference, _ in compared),
         notes=figures.notes(analyses),
         environment=figures.environment(analyses),
         analyses=tuple(analyses),
+        trees=tuple(tree for _, tree in compared),
     )
 
 
 # --- operator by operator -------------------------------------------------------------------------------
 
 
-def _difference(label: str, base: Analysis, new: Analysis) -> Difference:
+def _difference(label: str, base: Analysis, new: Analysis) -> tuple[Difference, JoinedTree]:
     aligned = align(base, new)
-    matched = aligned.match
     before, after = ComparedSide.pair(base, new)
-    changes = [_change(old, now, before, after) for old, now in matched.pairs]
-    flipped = [change for change in changes if change.device is not None or change.placed_on is not None]
-    slower = [change for change in changes if change.rise_s > NOISE * (change.base_s or 0.0)]
-    faster = [change for change in changes if -change.rise_s > NOISE * (change.base_s or 0.0)]
-    added, gone = _finding_changes(base, new, matched)
-    graph = join(before, after, aligned)
-    return Difference(
+    tree = join(before, after, aligned)
+    both = sorted((each for each in tree.operators if each.in_both), key=lambda each: each.new or 0)
+    gone = sorted((each for each in tree.operators if each.kind == "gone"), key=lambda each: each.base or 0)
+    findings_new, findings_gone = _finding_changes(base, new, aligned.match)
+    difference = Difference(
         label=label,
-        matched=len(matched.pairs),
-        flipped=tuple(sorted(flipped, key=lambda change: (-abs(change.rise_s), change.new))),
-        slower=tuple(sorted(slower, key=lambda change: (-change.rise_s, change.new))),
-        faster=tuple(sorted(faster, key=lambda change: (change.rise_s, change.new))),
-        gone=tuple(_entry(op, before) for op in matched.gone),
-        new=tuple(_entry(op, after) for op in matched.new),
-        findings_new=added,
-        findings_gone=gone,
+        matched=len(both),
+        flipped=tuple(sorted((each for each in both if each.flipped), key=lambda each: -abs(each.rise_s))),
+        slower=tuple(sorted((each for each in both if each.kind == "slower"), key=lambda each: -each.rise_s)),
+        faster=tuple(sorted((each for each in both if each.kind == "faster"), key=lambda each: each.rise_s)),
+        gone=tuple(_entry(each, each.base, each.base_s) for each in gone),
+        new=tuple(_entry(each, each.new, each.new_s) for each in tree.operators if each.kind == "new"),
+        findings_new=findings_new,
+        findings_gone=findings_gone,
         per_inference=before.per != 1 or after.per != 1,
-        modules=graph.module_changes,
-        fusions_new=tuple(one for one in graph.fusion_changes if one.state == "new"),
-        fusions_gone=tuple(one for one in graph.fusion_changes if one.state == "gone"),
-        graph=graph,
+        modules=tree.changes,
+        fusions_new=tuple(one for one in tree.fusions if one.state == "new"),
+        fusions_gone=tuple(one for one in tree.fusions if one.state == "gone"),
     )
+    return difference, tree
 
 
-def _change(old: OperatorResult, now: OperatorResult, base: ComparedSide, new: ComparedSide) -> OperatorChange:
-    device, placed_on = flips(base, old, new, now)
-    before, after = base.interval(old), new.interval(now)
-    apart = before is not None and after is not None and (before[1] < after[0] or after[1] < before[0])
-    return OperatorChange(
-        name=operator_label(now),
-        where=source_location(now),
-        base=old.index,
-        new=now.index,
-        device=device,
-        placed_on=placed_on,
-        base_s=base.time(old),
-        new_s=new.time(now),
-        certain=apart,
-    )
-
-
-def _entry(operator: OperatorResult, side: ComparedSide) -> OperatorEntry:
-    return OperatorEntry(
-        name=operator_label(operator),
-        where=source_location(operator),
-        index=operator.index,
-        time_s=side.time(operator),
-    )
+def _entry(change: OperatorChange, index: int | None, time_s: float | None) -> OperatorEntry:
+    return OperatorEntry(name=change.name, where=change.where, index=index or 0, time_s=time_s)
 
 
 def _finding_changes(
@@ -195,15 +171,7 @@ def _risen(comparison: Comparison, condition: str, tolerance: float) -> list[str
 
 def to_json(comparison: Comparison) -> str:
     """The comparison as JSON: SI base units, null for what is not known."""
-    return ascii_json(_plain(comparison))
-
-
-def _plain(comparison: Comparison) -> dict[str, Any]:
-    """Without the analyses, which are files of their own, and the graphs that are made of them."""
-    # Emptied first: ``asdict`` would copy every operator of every record.
-    differences = tuple(replace(difference, graph=None) for difference in comparison.differences)
-    plain = asdict(replace(comparison, analyses=(), differences=differences))
-    del plain["analyses"]
-    for difference in plain["differences"]:
-        del difference["graph"]
-    return plain
+    # Emptied first: ``asdict`` would copy every operator of every record. They are files of their own.
+    plain = asdict(replace(comparison, analyses=(), trees=()))
+    del plain["analyses"], plain["trees"]
+    return ascii_json(plain)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from analyzer.record.analysis import Analysis
-from analyzer.report.compare.joined_graph import FusionChange, JoinedGraph, ModuleChange
+from analyzer.report.compare.sides import NOISE
 
 # Of the comparison's own JSON, which grows apart from the record's.
 SCHEMA_VERSION = 1
@@ -99,12 +99,12 @@ class ComparedFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorChange:
-    """An operator that is in base and new, and what changed.
+    """An operator that is in base or new or in both, and what changed.
 
     Attributes:
         name: Type and module.
-        where: ``file:line`` in the new record.
-        base, new: Indices in the two records.
+        where: ``file:line`` in the new record, else in the base.
+        base, new: Indices in the two records, None in that which lacks it.
         device: (before, after) of where it runs in the best plan, None where that did not change.
         placed_on: (before, after) of where ONNX Runtime's CUDA session puts it, None likewise.
         base_s, new_s: Time in the target device's plan; for one inference where the batches differ.
@@ -113,8 +113,8 @@ class OperatorChange:
 
     name: str
     where: str
-    base: int
-    new: int
+    base: int | None
+    new: int | None
     device: tuple[str, str] | None
     placed_on: tuple[str, str] | None
     base_s: float | None
@@ -122,10 +122,31 @@ class OperatorChange:
     certain: bool
 
     @property
+    def in_both(self) -> bool:
+        """Whether both records have it."""
+        return self.base is not None and self.new is not None
+
+    @property
+    def kind(self) -> Literal["new", "gone", "slower", "faster", "same"]:
+        """What became of it; a change that may be noise is none."""
+        if not self.in_both:
+            return "gone" if self.new is None else "new"
+        if abs(self.rise_s) <= NOISE * (self.base_s or 0.0):
+            return "same"
+        return "slower" if self.rise_s > 0 else "faster"
+
+    @property
+    def flipped(self) -> bool:
+        """Whether another device runs it."""
+        return self.device is not None or self.placed_on is not None
+
+    @property
     def rise_s(self) -> float:
-        """Seconds by which it got slower, 0 where a time is not known."""
+        """Seconds lost: of an operator in one record alone all of its time; 0 where not known."""
         # Unknown is neither slower nor faster; the flips and lists still hold it.
-        return 0.0 if self.base_s is None or self.new_s is None else self.new_s - self.base_s
+        if self.in_both and None in (self.base_s, self.new_s):
+            return 0.0
+        return (self.new_s or 0.0) - (self.base_s or 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,12 +169,77 @@ class FindingEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FusionChange:
+    """A group of several operators that one record's session executes as one node, and the other's does not.
+
+    ``operators`` are their places in ``JoinedTree``; both records have them.
+    """
+
+    state: Literal["new", "gone"]
+    op_type: str
+    of: tuple[str, ...]
+    module: str
+    operators: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleChange:
+    """A module that gained or lost time; ``own`` says that only what is directly in it is meant.
+
+    ``alike`` counts modules whose paths differ in numbers alone and which changed as much; the sums are theirs
+    too. ``rise_s`` are the seconds lost, without operators whose time one of the records does not know.
+    """
+
+    path: str
+    base_s: float | None
+    new_s: float | None
+    rise_s: float
+    operators: int
+    module: int
+    own: bool = False
+    alike: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinedModule:
+    """A module of one record or both, with all operators inside; ``was`` is its other path in the base."""
+
+    number: int
+    parent: int | None
+    path: str
+    name: str
+    class_name: str
+    was: str
+    inside: tuple[OperatorChange, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinedTree:
+    """The modules of two records as one tree.
+
+    Attributes:
+        modules: Parents before their children, as their first operators come; the first is the model.
+        operators: In the new graph's order, those of the base alone behind their predecessors there.
+        module_of: By operator the number of its module.
+        moved: The base's module of each operator that another one holds now.
+        fusions: What one record's session runs as one node and the other's does not.
+        changes: The modules that gained or lost most, none of them inside another, the largest first.
+    """
+
+    modules: tuple[JoinedModule, ...]
+    operators: tuple[OperatorChange, ...]
+    module_of: tuple[int, ...]
+    moved: Mapping[int, str]
+    fusions: tuple[FusionChange, ...]
+    changes: tuple[ModuleChange, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
     """The base and one other record, operator by operator; the largest change first.
 
     ``per_inference`` says that the batches differ and all its times are therefore those of one inference.
-    ``modules`` are those that gained and lost most, none of them inside another; ``graph`` is both graphs as
-    one, which the page draws; it is not part of the JSON.
+    ``modules`` are those that gained and lost most, none of them inside another.
     """
 
     label: str
@@ -169,12 +255,12 @@ class Difference:
     modules: tuple[ModuleChange, ...] = ()
     fusions_new: tuple[FusionChange, ...] = ()
     fusions_gone: tuple[FusionChange, ...] = ()
-    graph: JoinedGraph | None = field(default=None, repr=False, compare=False)
 
     @property
     def changed(self) -> tuple[OperatorChange, ...]:
         """Those that got slower or faster together, the largest change first."""
-        return tuple(sorted((*self.slower, *self.faster), key=lambda change: (-abs(change.rise_s), change.new)))
+        changed = sorted((*self.slower, *self.faster), key=lambda change: change.new or 0)
+        return tuple(sorted(changed, key=lambda change: -abs(change.rise_s)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +275,7 @@ class Comparison:
         notes: What a reader must know to read the rest.
         environment: Versions, threads and machines.
         analyses: What was compared; not part of the JSON.
+        trees: The base's modules and each other record's as one, for the page; not part of the JSON either.
     """
 
     labels: tuple[str, ...]
@@ -200,6 +287,7 @@ class Comparison:
     schema_version: int = SCHEMA_VERSION
     # They have files of their own, and two comparisons are equal where all that they say is.
     analyses: tuple[Analysis, ...] = field(default=(), repr=False, compare=False)
+    trees: tuple[JoinedTree, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def one_batch(self) -> bool:

@@ -8,17 +8,17 @@ from typing import Any
 
 from analyzer.report.charts import caption, style
 from analyzer.report.charts.chart import Chart
-from analyzer.report.compare import capacity, curve_charts, generation, graph_view, plan_charts, sentences
+from analyzer.report.compare import capacity, curve_charts, generation, plan_charts, sentences, tree_page
 from analyzer.report.compare.comparison import (
     ComparedFact,
     ComparedFigure,
     Comparison,
     Difference,
+    ModuleChange,
     OperatorChange,
     OperatorEntry,
 )
 from analyzer.report.compare.figures import PLANS, worth_a_row
-from analyzer.report.compare.graph_view import GraphView
 from analyzer.report.compare.plain_text import figure_text
 from analyzer.report.html import environment
 from analyzer.report.summary import figure_words
@@ -111,12 +111,17 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DifferenceView:
-    """The base and one other record: a sentence, both graphs as one, what changed most, and the lists."""
+    """The base and one other record: a sentence, what is said of the tree of both, and the lists.
+
+    ``missing`` says in a sentence why there is no tree, else is empty.
+    """
 
     label: str
     lead: str
     sections: tuple[Section, ...]
-    graph: GraphView
+    missing: str
+    tree_lead: str
+    notes: tuple[str, ...]
 
 
 def render(comparison: Comparison) -> str:
@@ -129,7 +134,7 @@ def build(comparison: Comparison) -> dict[str, Any]:
     charts = charts_of(comparison)
     headline, sure = sentences.headline(comparison)
     lines = tuple(_line(figure) for figure in comparison.figures if worth_a_row(figure))
-    joined = [graph_view.payload(comparison, at) for at in range(1, len(comparison.labels))]
+    joined = [tree_page.payload(comparison, at) for at in range(1, len(comparison.labels))]
     return {
         "title": title_of(comparison.labels),
         "labels": comparison.labels,
@@ -164,8 +169,10 @@ def build(comparison: Comparison) -> dict[str, Any]:
             "modules": {},
             "groups": [],
             "joined": joined,
+            "marks": {mark.name: mark.sign for mark in figure_words.MARKS.values()},
         },
         "joined": any(joined),
+        "kinds": tree_page.KINDS,
     }
 
 
@@ -281,7 +288,9 @@ def _difference(comparison: Comparison, at: int) -> DifferenceView:
         label=difference.label,
         lead=_lead(comparison.labels[0], difference),
         sections=_sections(difference),
-        graph=graph_view.view(comparison, at),
+        missing=tree_page.missing(comparison, at),
+        tree_lead=tree_page.lead(comparison, at),
+        notes=tuple(tree_page.notes(comparison.trees[at - 1])),
     )
 
 
@@ -320,6 +329,7 @@ def _sections(difference: Difference) -> tuple[Section, ...]:
     )
     lists = (
         ("Changed most", [_timed(operator) for operator in most], True),
+        ("Changed most, by module", [_module(change) for change in difference.modules], True),
         ("Findings that appeared", new, True),
         ("Findings that disappeared", gone, True),
         ("On another device", [_flip(operator) for operator in difference.flipped], True),
@@ -349,12 +359,26 @@ def _flip(change: OperatorChange) -> OperatorLine:
     )
 
 
+def _signed(rise_s: float) -> str:
+    # U+2212, as wide as the plus: in a column of figures a hyphen is lost.
+    return f"{'+' if rise_s > 0 else '−'}{seconds(abs(rise_s))}"
+
+
+def _module(item: ModuleChange) -> OperatorLine:
+    return OperatorLine(
+        name=tree_page.module_title(item),
+        where=plural(item.operators, "operator"),
+        before=seconds(item.base_s),
+        after=seconds(item.new_s),
+        note=_signed(item.rise_s),
+        tone="worse" if item.rise_s > 0 else "better",
+    )
+
+
 def _timed(item: OperatorChange) -> OperatorLine:
     note = ""
     if item.base_s is not None and item.new_s is not None:
-        # U+2212, as wide as the plus: in a column of figures a hyphen is lost.
-        sign = "+" if item.rise_s > 0 else "−"
-        note = f"{change(item.base_s, item.new_s)} ({sign}{seconds(abs(item.rise_s))})"
+        note = f"{change(item.base_s, item.new_s)} ({_signed(item.rise_s)})"
     if not item.certain:
         note = f"{note}, within the intervals"
     return OperatorLine(

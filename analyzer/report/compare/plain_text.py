@@ -8,12 +8,12 @@ from analyzer.report.compare.comparison import (
     ComparedFigure,
     Comparison,
     Difference,
+    ModuleChange,
     OperatorChange,
     OperatorEntry,
 )
-from analyzer.report.compare.graph_view import fusion_lines, module_title
-from analyzer.report.compare.joined_graph import ModuleChange
 from analyzer.report.compare.sentences import headline, statements
+from analyzer.report.compare.tree_page import fusion_lines, module_title
 from analyzer.report.escaping import escape, printable
 from analyzer.report.summary.figure_words import joules, per_second
 from analyzer.text import loggable
