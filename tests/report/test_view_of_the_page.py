@@ -396,8 +396,8 @@ def test_a_page_carries_the_libraries_that_it_needs_as_they_are_kept() -> None:
     table = {"tabulator.min.js.gz", "tabulator.min.css.gz"}
     base = factory.analysis(4)
     assert libraries(html.render(base)) == charts | graph | table
-    # A comparison draws graphs where operators of both records are the same.
-    assert libraries(html_page.render(compare([("a", base), ("b", base)]))) == charts | graph
+    # A comparison has trees where operators of both records are the same.
+    assert libraries(html_page.render(compare([("a", base), ("b", base)]))) == charts | table
     assert libraries(html_page.render(compare([("a", base), ("b", factory.empty())]))) == charts
     assert carried(html.render(factory.empty())) == []
 

@@ -132,7 +132,6 @@ def _chart(
         title=title,
         lead=lead,
         alternative=_words(rows, series, analysis, field),
-        engine="vega-lite",
         spec=_spec(field, title, unit, rows),
         columns=_COLUMNS,
         rows=rows,

@@ -14,9 +14,15 @@ from analyzer.report.charts.chart import (
     Column,
     Row,
     axis,
+    by_line,
     decades,
+    faded,
+    layered,
     legend_selection,
-    text_over_marks,
+    lines_with_words,
+    quantity,
+    ring,
+    series,
     tooltip,
 )
 from analyzer.report.generation_words import rate
@@ -110,7 +116,6 @@ def _latency(told: CapacityResult, option: CapacityOption, one: InstanceLoads) -
         title="First token by load" if words.generates(told) else "Latency by load",
         lead=lead,
         alternative=_words(told, option, one),
-        engine="vega-lite",
         spec=_latency_spec(rows, columns, colours, told.limit_s, below=told.best is None),
         columns=columns,
         rows=rows,
@@ -174,7 +179,6 @@ def _further(told: CapacityResult, option: CapacityOption, one: InstanceLoads) -
             f"run and the more prompts are read.{thick}"
         ),
         alternative=f"{kept} of each further token of one {words.name(option)}: {low}, {high}.{limit}",
-        engine="vega-lite",
         spec=_latency_spec(rows, _FURTHER, colours, limit_s, below=least > (limit_s or least)),
         columns=_FURTHER,
         rows=rows,
@@ -207,7 +211,6 @@ def _batch(told: CapacityResult, option: CapacityOption, one: InstanceLoads) -> 
         title="Sequences by load" if generates else "Batch by load",
         lead=lead,
         alternative=f"{'Sequences that run' if generates else 'Requests in a batch'}: {low}; {high}.",
-        engine="vega-lite",
         spec=_batch_spec(option, columns, max(row[1] for row in rows)),
         columns=columns,
         rows=rows,
@@ -226,17 +229,11 @@ def _latency_spec(
 ) -> dict[str, Any]:
     x, across = _rates()
     # No whole decade below the lines, where nothing is.
-    y = {"field": "latency", "type": "quantitative", "scale": {"type": "log", "nice": False, "padding": 18}}
+    y = quantity("latency", type="log", nice=False, padding=18)
     up = axis("seconds", columns[2].title, values=decades([*(row[2] for row in rows), limit_s]))
-    colour = {
-        "field": "of",
-        "type": "nominal",
-        "scale": {"domain": list(colours), "range": list(colours.values())},
-        "sort": list(colours),
-        "title": None,
-        "legend": {"symbolType": "square"},
-    }
-    faded = {"condition": {"param": "latencies", "value": 1}, "value": 0.1}
+    scale = {"domain": list(colours), "range": list(colours.values())}
+    colour = {**series("of", scale), "sort": list(colours)}
+    pale = faded("latencies", 0.1)
     thick = {"condition": {"test": "datum.limited === 'yes'", "value": 3.5}, "value": 1.5}
     layers: list[dict[str, Any]] = [
         {
@@ -246,30 +243,24 @@ def _latency_spec(
                 "y": {**y, "axis": up},
                 "color": colour,
                 "strokeWidth": thick,
-                "opacity": faded,
+                "opacity": pale,
             },
         },
         {
             "params": [legend_selection("latencies", "of")],
-            "mark": {
-                "type": "point",
-                "filled": False,
-                "fill": "var(--surface)",
-                "size": 40,
-                "strokeWidth": 1.6,
-            },
-            "encoding": {"x": x, "y": y, "color": colour, "opacity": faded, "tooltip": tooltip(*columns[:-1])},
+            "mark": ring(40, 1.6),
+            "encoding": {"x": x, "y": y, "color": colour, "opacity": pale, "tooltip": tooltip(*columns[:-1])},
         },
         *(_limit(y, below=below) if limit_s is not None else ()),
         *_vertical(x),
     ]
-    return {"width": "container", "height": 280, "data": {"name": "table"}, "layer": layers}
+    return layered(280, layers)
 
 
 def _batch_spec(option: CapacityOption, columns: tuple[Column, ...], most: float) -> dict[str, Any]:
     x, across = _rates()
     colour = f"var(--{option.kind})"
-    y = {"field": "batch", "type": "quantitative", "scale": {"domain": [0, 1.1 * most], "nice": False}}
+    y = quantity("batch", domain=[0, 1.1 * most], nice=False)
     up = axis("number", columns[1].title, tickCount=6)
     layers: list[dict[str, Any]] = [
         {
@@ -277,56 +268,25 @@ def _batch_spec(option: CapacityOption, columns: tuple[Column, ...], most: float
             "encoding": {"x": {**x, "axis": across}, "y": {**y, "axis": up}},
         },
         {
-            "mark": {
-                "type": "point",
-                "filled": False,
-                "fill": "var(--surface)",
-                "size": 40,
-                "strokeWidth": 1.6,
-                "color": colour,
-                "opacity": 1,
-            },
+            "mark": ring(40, 1.6, color=colour, opacity=1),
             "encoding": {"x": x, "y": y, "tooltip": tooltip(*columns)},
         },
         *_vertical(x),
     ]
-    return {"width": "container", "height": 310, "data": {"name": "table"}, "layer": layers}
+    return layered(310, layers)
 
 
 def _rates() -> tuple[dict[str, Any], dict[str, Any]]:
-    x = {"field": "rate", "type": "quantitative", "scale": {"zero": True, "nice": False}}
+    x = quantity("rate", zero=True, nice=False)
     return x, axis("per_second", "Requests per second to one instance", grid=False, tickCount=6)
 
 
 def _limit(y: dict[str, Any], *, below: bool) -> list[dict[str, Any]]:
-    place = {**y, "field": "limit"}
-    rule = {
-        "data": {"name": "limits"},
-        "mark": {"type": "rule", "strokeDash": [4, 4], "color": "var(--bad)", "strokeWidth": 1.5},
-        "encoding": {"y": place},
-    }
-    # On the side where the lines are not.
-    mark = {
-        "type": "text",
-        "align": "left",
-        "dx": 4,
-        "dy": 8 if below else -7,
-        "fontSize": 11,
-        "color": "var(--bad)",
-    }
-    return [rule, *text_over_marks("limits", mark, {"x": {"value": 0}, "y": place, "text": {"field": "label"}})]
+    # The words stand on the side where the lines are not.
+    place = {"y": {**y, "field": "limit"}}
+    return lines_with_words("limits", place, rule="var(--bad)", align="left", dx=4, dy=8 if below else -7)
 
 
 def _vertical(x: dict[str, Any]) -> list[dict[str, Any]]:
-    rule = {
-        "data": {"name": "marks"},
-        "mark": {"type": "rule", "strokeDash": [4, 4], "color": "var(--muted)", "strokeWidth": 1.5},
-        "encoding": {"x": x},
-    }
-    align = {
-        "align": {"expr": "datum.late ? 'right' : 'left'"},
-        "dx": {"expr": "datum.late ? -6 : 6"},
-        "dy": {"expr": "datum.line"},
-    }
-    mark = {"type": "text", **align, "fontSize": 11, "color": "var(--text)"}
-    return [rule, *text_over_marks("marks", mark, {"x": x, "y": {"value": 0}, "text": {"field": "label"}})]
+    words = {**by_line(6), "dy": {"expr": "datum.line"}}
+    return lines_with_words("marks", {"x": x}, rule="var(--muted)", words="var(--text)", **words)

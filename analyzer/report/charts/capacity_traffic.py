@@ -6,7 +6,17 @@ from typing import Any
 
 from analyzer.record.capacity import CapacityOption, CapacityResult
 from analyzer.report import capacity_words as words
-from analyzer.report.charts.chart import Chart, Column, Row, axis, text_over_marks, tooltip
+from analyzer.report.charts.chart import (
+    Chart,
+    Column,
+    Row,
+    axis,
+    by_line,
+    layered,
+    lines_with_words,
+    quantity,
+    tooltip,
+)
 from analyzer.text import plural
 from analyzer.units import count, dollars, share
 
@@ -41,7 +51,6 @@ def chart(told: CapacityResult) -> Chart | None:
             "Each step is one instance more."
         ),
         alternative=_words(told, option, rows),
-        engine="vega-lite",
         spec=_spec(rows, option, end),
         columns=_COLUMNS,
         rows=rows,
@@ -79,7 +88,7 @@ def _spec(rows: tuple[Row, ...], option: CapacityOption, end: float) -> dict[str
     # Both axes are the same steps: their labels stand at the same heights.
     steps = sorted({(row[1], row[2]) for row in rows})
     labelled = steps[:: -(-len(steps) // _MOST_TICKS)]
-    x = {"field": "rate", "type": "quantitative", "scale": {"domain": [0, end], "nice": False}}
+    x = quantity("rate", domain=[0, end], nice=False)
     across = axis("per_second", "Requests per second", grid=False)
     up = axis("count", "Instances", values=[step[0] for step in labelled])
     right = axis(
@@ -87,13 +96,8 @@ def _spec(rows: tuple[Row, ...], option: CapacityOption, end: float) -> dict[str
     )
     # A tenth above the last step is left for the words of the marks.
     most, dearest = (1.1 * value for value in steps[-1])
-    number = {
-        "field": "count",
-        "type": "quantitative",
-        "axis": up,
-        "scale": {"domain": [0, most], "nice": False},
-    }
-    money = {"field": "usd", "type": "quantitative", "scale": {"domain": [0, dearest], "nice": False}}
+    number = quantity("count", up, domain=[0, most], nice=False)
+    money = quantity("usd", right, domain=[0, dearest], nice=False)
     line = {"type": "line", "interpolate": "step-after", "strokeWidth": 2.5, "color": colour}
     counted: list[dict[str, Any]] = [
         {"mark": line, "encoding": {"x": {**x, "axis": across}, "y": number}},
@@ -107,28 +111,7 @@ def _spec(rows: tuple[Row, ...], option: CapacityOption, end: float) -> dict[str
             "encoding": {"x": x, "y": number, "tooltip": tooltip(*_COLUMNS)},
         },
     ]
-    dearer = {"mark": {"type": "point", "opacity": 0}, "encoding": {"x": x, "y": {**money, "axis": right}}}
-    return {
-        "width": "container",
-        "height": 270,
-        "data": {"name": "table"},
-        "layer": [{"layer": counted}, dearer, *_asked(x)],
-        "resolve": {"scale": {"y": "independent"}},
-    }
-
-
-def _asked(x: dict[str, Any]) -> list[dict[str, Any]]:
-    rule = {
-        "data": {"name": "asked"},
-        "mark": {"type": "rule", "strokeDash": [4, 4], "color": "var(--text)", "strokeWidth": 1.5},
-        "encoding": {"x": x},
-    }
-    mark = {
-        "type": "text",
-        "align": {"expr": "datum.late ? 'right' : 'left'"},
-        "dx": {"expr": "datum.late ? -6 : 6"},
-        "dy": {"expr": "datum.line"},
-        "fontSize": 11,
-        "color": "var(--text)",
-    }
-    return [rule, *text_over_marks("asked", mark, {"x": x, "y": {"value": 0}, "text": {"field": "label"}})]
+    dearer = {"mark": {"type": "point", "opacity": 0}, "encoding": {"x": x, "y": money}}
+    words = {**by_line(6), "dy": {"expr": "datum.line"}}
+    asked = lines_with_words("asked", {"x": x}, rule="var(--text)", **words)
+    return layered(270, [{"layer": counted}, dearer, *asked], resolve={"scale": {"y": "independent"}})

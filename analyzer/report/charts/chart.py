@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from analyzer.report.charts import expressions
@@ -59,23 +59,23 @@ class Chart:
         title: A noun phrase.
         lead: What it shows and how to read it, a sentence or two.
         alternative: The chart in words, for who cannot see it.
-        engine: Which library draws it.
         spec: That library's specification; its data set ``table`` is filled from ``rows``.
         columns, rows: The data, shown as a table and given away as CSV too.
-        extra: Further data sets of the specification by name, each a tuple of rows as mappings.
         height: Height of the drawing in CSS pixels, reserved before it is drawn.
+        engine: Which library draws it.
+        extra: Further data sets of the specification by name, each a tuple of rows as mappings.
     """
 
     name: str
     title: str
     lead: str
     alternative: str
-    engine: Literal["vega-lite", "vega"]
     spec: Mapping[str, Any]
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
-    extra: Mapping[str, tuple[Mapping[str, Any], ...]]
     height: int
+    engine: Literal["vega-lite", "vega"] = "vega-lite"
+    extra: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)
 
     def payload(self) -> dict[str, Any]:
         """What the page's script needs to draw it."""
@@ -173,6 +173,68 @@ def batch_ticks(batches: Iterable[int]) -> list[int]:
     distinct = sorted(set(batches))
     # Rounded up: ``-(-n // d)`` is the ceiling of a division of integers.
     return distinct[:: -(-len(distinct) // _MOST_BATCH_TICKS)]
+
+
+def quantity(field: str, ticks: Mapping[str, Any] | None = None, **scale: Any) -> dict[str, Any]:
+    """A channel of figures, with its axis and scale where they are not Vega-Lite's own."""
+    channel = {"field": field, "type": "quantitative"}
+    return {**channel, **({"scale": scale} if scale else {}), **({"axis": ticks} if ticks else {})}
+
+
+def series(field: str, scale: Mapping[str, Any], *, title: str | None = None, **legend: Any) -> dict[str, Any]:
+    """A colour channel: one of the scale's for each name in ``field``, squares in the legend."""
+    channel = {"field": field, "type": "nominal", "scale": scale, "title": title}
+    return {**channel, "legend": {"symbolType": "square", **legend}}
+
+
+def page_colours(names: Sequence[str]) -> dict[str, list[str]]:
+    """A colour scale of the page's eight series; beyond eight they repeat."""
+    return {"domain": list(names), "range": [f"var(--record-{1 + at % 8})" for at in range(len(names))]}
+
+
+def faded(param: str, value: float) -> dict[str, Any]:
+    """An opacity channel: what a legend's selection leaves out is this pale."""
+    return {"condition": {"param": param, "value": 1}, "value": value}
+
+
+def layered(height: Any, layers: Sequence[Mapping[str, Any]], **more: Any) -> dict[str, Any]:
+    """A specification as wide as the page, of layers over the data set ``table``."""
+    return {"width": "container", "height": height, "data": {"name": "table"}, "layer": list(layers), **more}
+
+
+def ring(size: int, width: float, **more: Any) -> dict[str, Any]:
+    """A point's mark that is hollow, as what was predicted is."""
+    mark = {"type": "point", "filled": False, "fill": "var(--surface)", "size": size, "strokeWidth": width}
+    return {**mark, **more}
+
+
+def by_line(distance: int) -> dict[str, Any]:
+    """Where the words at a vertical line stand: on its left if the line is late on the axis."""
+    return {
+        "align": {"expr": "datum.late ? 'right' : 'left'"},
+        "dx": {"expr": f"datum.late ? -{distance} : {distance}"},
+    }
+
+
+def lines_with_words(
+    data: str, place: Mapping[str, Any], *, rule: str, words: str = "", **mark: Any
+) -> list[dict[str, Any]]:
+    """Dashed lines across the chart at the rows of a data set, each with its ``label``.
+
+    Args:
+        data: The data set.
+        place: The channel ``x`` or ``y`` that the lines stand at.
+        rule: Colour of the lines.
+        words: Colour of the words, if another.
+        mark: Where the words stand, as properties of the mark.
+    """
+    dashed = {"type": "rule", "strokeDash": [4, 4], "color": rule, "strokeWidth": 1.5}
+    text = {"type": "text", "fontSize": 11, "color": words or rule, **mark}
+    other = {"y" if "x" in place else "x": {"value": 0}}
+    return [
+        {"data": {"name": data}, "mark": dashed, "encoding": place},
+        *text_over_marks(data, text, {**place, **other, "text": {"field": "label"}}),
+    ]
 
 
 def text_over_marks(data: str, mark: Mapping[str, Any], encoding: Mapping[str, Any]) -> list[dict[str, Any]]:

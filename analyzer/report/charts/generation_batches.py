@@ -13,16 +13,20 @@ from analyzer.report.charts.chart import (
     axis,
     batch_ticks,
     decades,
+    faded,
+    layered,
     legend_selection,
-    text_over_marks,
+    lines_with_words,
+    page_colours,
+    quantity,
+    ring,
+    series,
     tooltip,
 )
 from analyzer.report.generation_words import rate
 from analyzer.units import count, seconds
 
 Field = Literal["tpot", "tokens", "ttft"]
-# One colour for each context; the page has eight.
-_SERIES = tuple(f"var(--record-{number})" for number in range(1, 9))
 _COLUMNS = (
     Column(name="batch", title="Batch", kind="count"),
     Column(name="context", title="Context"),
@@ -84,7 +88,6 @@ def _chart(field: Field, points: list[GenerationPoint], told: GenerationResult) 
         title=_TITLES[field],
         lead=lead,
         alternative=_words(field, rows, contexts, limit),
-        engine="vega-lite",
         spec=_spec(field, rows, contexts, limit),
         columns=_COLUMNS,
         rows=rows,
@@ -131,66 +134,47 @@ def _spec(field: Field, rows: tuple[Row, ...], contexts: list[str], limit: float
     kind, title = _AXES[field]
     at = _AT[field]
     shown = [row[at] for row in rows] + [limit]
-    x = {"field": "batch", "type": "quantitative", "scale": {"type": "log", "base": 2}}
-    y = {"field": field, "type": "quantitative", "scale": {"type": "log"}}
+    x = quantity("batch", type="log", base=2)
+    y = quantity(field, type="log")
     across = axis("count", "Batch", grid=False, values=batch_ticks(row[0] for row in rows))
     up = axis(kind, title, values=decades(shown))
-    colour = {
-        "field": "context",
-        "type": "nominal",
-        "scale": {
-            "domain": contexts,
-            "range": [_SERIES[place % len(_SERIES)] for place in range(len(contexts))],
-        },
-        "title": "Context, tokens",
-        "legend": {"symbolType": "square", "columns": 3},
-    }
-    faded = {"condition": {"param": "contexts", "value": 1}, "value": 0.1}
+    colour = series("context", page_colours(contexts), title="Context, tokens", columns=3)
+    pale = faded("contexts", 0.1)
     line = {"x": {**x, "axis": across}, "y": {**y, "axis": up}, "color": colour}
     asked = {"filter": "datum.asked === 'yes'"}
     layers: list[dict[str, Any]] = [
-        {"mark": {"type": "line", "strokeWidth": 1.5}, "encoding": {**line, "opacity": faded}},
+        {"mark": {"type": "line", "strokeWidth": 1.5}, "encoding": {**line, "opacity": pale}},
         {
             "transform": [asked],
             "mark": {"type": "line", "strokeWidth": 3.5},
-            "encoding": {"x": x, "y": y, "color": colour, "opacity": faded},
+            "encoding": {"x": x, "y": y, "color": colour, "opacity": pale},
         },
-        _points(x, y, colour, faded),
+        _points(x, y, colour, pale),
     ]
     if field != "tokens":
         band = {"x": x, "y": {**y, "field": f"{field}_low"}, "y2": {"field": f"{field}_high"}, "color": colour}
         layers.insert(0, {"transform": [asked], "mark": {"type": "area", "opacity": 0.14}, "encoding": band})
     if limit is not None:
-        layers += _limit_line()
-    return {"width": "container", "height": 270, "data": {"name": "table"}, "layer": layers}
+        layers += lines_with_words(
+            "limits", {"y": quantity("limit")}, rule="var(--bad)", align="left", dx=4, dy=-7
+        )
+    return layered(270, layers)
 
 
 def _points(
-    x: dict[str, Any], y: dict[str, Any], colour: dict[str, Any], faded: dict[str, Any]
+    x: dict[str, Any], y: dict[str, Any], colour: dict[str, Any], pale: dict[str, Any]
 ) -> dict[str, Any]:
     # Rings, as everywhere what was predicted is; what has no room is crossed out.
     shapes = {"domain": ["yes", "no"], "range": ["circle", "M-0.7,-0.7L0.7,0.7M0.7,-0.7L-0.7,0.7"]}
     return {
         "params": [legend_selection("contexts", "context")],
-        "mark": {"type": "point", "filled": False, "fill": "var(--surface)", "size": 46, "strokeWidth": 1.8},
+        "mark": ring(46, 1.8),
         "encoding": {
             "x": x,
             "y": y,
             "color": colour,
             "shape": {"field": "fits", "type": "nominal", "scale": shapes, "legend": None},
-            "opacity": faded,
+            "opacity": pale,
             "tooltip": tooltip(*_COLUMNS[:-1]),
         },
     }
-
-
-def _limit_line() -> list[dict[str, Any]]:
-    y = {"field": "limit", "type": "quantitative"}
-    rule = {
-        "data": {"name": "limits"},
-        "mark": {"type": "rule", "strokeDash": [4, 4], "color": "var(--bad)", "strokeWidth": 1.5},
-        "encoding": {"y": y},
-    }
-    mark = {"type": "text", "align": "left", "dx": 4, "dy": -7, "fontSize": 11, "color": "var(--bad)"}
-    label = {"x": {"value": 0}, "y": y, "text": {"field": "label"}}
-    return [rule, *text_over_marks("limits", mark, label)]

@@ -13,8 +13,13 @@ from analyzer.report.charts.chart import (
     Column,
     Row,
     axis,
+    by_line,
     colours,
+    layered,
     legend_selection,
+    lines_with_words,
+    quantity,
+    ring,
     text_over_marks,
     tooltip,
 )
@@ -58,7 +63,6 @@ def chart(told: GenerationResult) -> Chart | None:
         title="Devices by time and price",
         lead=lead,
         alternative=_words(rows),
-        engine="vega-lite",
         spec=_spec(rows, limit),
         columns=_COLUMNS,
         rows=rows,
@@ -134,13 +138,13 @@ def _words(rows: tuple[Row, ...]) -> str:
 
 def _spec(rows: tuple[Row, ...], limit: float | None) -> dict[str, Any]:
     sides = [side for side in (CPU, GPU) if any(row[1] == side for row in rows)]
-    x = {"field": "tpot", "type": "quantitative", "scale": {"type": "log", "nice": False, "padding": 24}}
-    y = {"field": "usd", "type": "quantitative", "scale": {"type": "log", "nice": False, "padding": 24}}
+    x = quantity("tpot", type="log", nice=False, padding=24)
+    y = quantity("usd", type="log", nice=False, padding=24)
     across = axis("seconds", "Time per token", tickCount=6)
     up = axis("dollars", "US dollars per million tokens", tickCount=6)
     points = {
         "params": [legend_selection("side", "side")],
-        "mark": {"type": "point", "filled": False, "fill": "var(--surface)", "size": 70, "strokeWidth": 2},
+        "mark": ring(70, 2),
         "encoding": {
             "x": {**x, "axis": across},
             "y": {**y, "axis": up},
@@ -161,21 +165,9 @@ def _spec(rows: tuple[Row, ...], limit: float | None) -> dict[str, Any]:
             "tooltip": tooltip(*_COLUMNS[:-1]),
         },
     }
-    mark = {
-        "type": "text",
-        "align": {"expr": "datum.late ? 'right' : 'left'"},
-        "dx": {"expr": "datum.late ? -9 : 9"},
-        "fontSize": 11,
-        "color": "var(--text)",
-    }
-    layers: list[dict[str, Any]] = [
-        points,
-        *text_over_marks("named", mark, {"x": x, "y": y, "text": {"field": "device"}}),
-    ]
+    mark = {"type": "text", **by_line(9), "fontSize": 11, "color": "var(--text)"}
+    layers = [points, *text_over_marks("named", mark, {"x": x, "y": y, "text": {"field": "device"}})]
     if limit is not None:
-        rule = {"type": "rule", "strokeDash": [4, 4], "color": "var(--bad)", "strokeWidth": 1.5}
-        at = {"field": "limit", "type": "quantitative"}
-        text = {"type": "text", "align": "right", "dx": -5, "dy": 8, "fontSize": 11, "color": "var(--bad)"}
-        layers.append({"data": {"name": "limits"}, "mark": rule, "encoding": {"x": at}})
-        layers += text_over_marks("limits", text, {"x": at, "y": {"value": 0}, "text": {"field": "label"}})
-    return {"width": "container", "height": 320, "data": {"name": "table"}, "layer": layers}
+        place = {"x": quantity("limit")}
+        layers += lines_with_words("limits", place, rule="var(--bad)", align="right", dx=-5, dy=8)
+    return layered(320, layers)

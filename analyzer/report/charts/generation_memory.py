@@ -11,7 +11,13 @@ from analyzer.report.charts.chart import (
     Row,
     axis,
     decades,
+    faded,
+    layered,
     legend_selection,
+    page_colours,
+    quantity,
+    ring,
+    series,
     text_over_marks,
     tooltip,
 )
@@ -31,8 +37,8 @@ def chart(told: GenerationResult) -> Chart | None:
     if not any(point.largest_batch for point in points) or len({point.context for point in points}) < 2:
         return None
     rows = tuple((_devices(point), point.context, point.largest_batch) for point in points)
-    series = list(dict.fromkeys(row[0] for row in rows))
-    none = [name for name in series if not any(row[2] for row in rows if row[0] == name)]
+    lines = list(dict.fromkeys(row[0] for row in rows))
+    none = [name for name in lines if not any(row[2] for row in rows if row[0] == name)]
     lead = "What lies below a line fits in memory: weights, cache and activations, whatever time it takes."
     if none:
         lead += f" Nothing fits {listed(none)}."
@@ -41,9 +47,8 @@ def chart(told: GenerationResult) -> Chart | None:
         name="generation-frontier",
         title="Largest batch by context",
         lead=lead,
-        alternative=_words(rows, series),
-        engine="vega-lite",
-        spec=_spec(rows, series),
+        alternative=_words(rows, lines),
+        spec=_spec(rows, lines),
         columns=_COLUMNS,
         rows=rows,
         extra={"asked": ({"context": context, "batch": told.batch, "label": "as asked"},)},
@@ -55,9 +60,9 @@ def _devices(point: FrontierPoint) -> str:
     return plural(point.gpus, "GPU") if point.gpus else "the CPU"
 
 
-def _words(rows: tuple[Row, ...], series: list[str]) -> str:
+def _words(rows: tuple[Row, ...], lines: list[str]) -> str:
     parts = []
-    for name in series:
+    for name in lines:
         line = [row for row in rows if row[0] == name and row[2]]
         if line:
             first, last = line[0], line[-1]
@@ -70,56 +75,31 @@ def _words(rows: tuple[Row, ...], series: list[str]) -> str:
     return " ".join(parts)
 
 
-def _spec(rows: tuple[Row, ...], series: list[str]) -> dict[str, Any]:
+def _spec(rows: tuple[Row, ...], lines: list[str]) -> dict[str, Any]:
     contexts = list(dict.fromkeys(row[1] for row in rows))
-    colour = {
-        "field": "devices",
-        "type": "nominal",
-        "scale": {"domain": series, "range": [f"var(--record-{at % 8 + 1})" for at in range(len(series))]},
-        "title": None,
-        "legend": {"symbolType": "square", "columns": 3},
-    }
-    x = {"field": "context", "type": "quantitative", "scale": {"type": "log", "base": 2}}
-    y = {"field": "batch", "type": "quantitative", "scale": {"type": "log"}}
+    x, y = quantity("context", type="log", base=2), quantity("batch", type="log")
     drawn = {
         "x": {**x, "axis": axis("count", "Context, tokens", grid=False, values=sorted(contexts))},
         "y": {**y, "axis": axis("count", "Largest batch", values=decades([*(row[2] for row in rows), 1]))},
-        "color": colour,
-        "opacity": {"condition": {"param": "widths", "value": 1}, "value": 0.1},
+        "color": series("devices", page_colours(lines), columns=3),
+        "opacity": faded("widths", 0.1),
     }
     asked = {"x": x, "y": y}
     mark = {"type": "text", "align": "left", "dx": 9, "dy": -1, "fontSize": 11, "color": "var(--text)"}
     # A logarithm has no place for none; the words and the table tell it.
     some = [{"filter": "datum.batch > 0"}]
-    return {
-        "width": "container",
-        "height": 270,
-        "data": {"name": "table"},
-        "layer": [
+    point = {"type": "point", "shape": "diamond", "filled": True, "size": 90, "color": "var(--text)"}
+    return layered(
+        270,
+        [
             {"transform": some, "mark": {"type": "line", "strokeWidth": 2}, "encoding": drawn},
             {
                 "transform": some,
                 "params": [legend_selection("widths", "devices")],
-                "mark": {
-                    "type": "point",
-                    "filled": False,
-                    "fill": "var(--surface)",
-                    "size": 46,
-                    "strokeWidth": 1.8,
-                },
+                "mark": ring(46, 1.8),
                 "encoding": {**drawn, "tooltip": tooltip(*_COLUMNS)},
             },
-            {
-                "data": {"name": "asked"},
-                "mark": {
-                    "type": "point",
-                    "shape": "diamond",
-                    "filled": True,
-                    "size": 90,
-                    "color": "var(--text)",
-                },
-                "encoding": asked,
-            },
+            {"data": {"name": "asked"}, "mark": point, "encoding": asked},
             *text_over_marks("asked", mark, {**asked, "text": {"field": "label"}}),
         ],
-    }
+    )

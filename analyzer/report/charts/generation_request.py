@@ -78,7 +78,6 @@ def timeline(analysis: Analysis, told: GenerationResult) -> Chart:
             f"{seconds(request)}."
             for lane, ttft, request, _, tpot in lanes
         ),
-        engine="vega-lite",
         spec=_timeline_spec([lane[0] for lane in lanes], end),
         columns=_TIMELINE,
         rows=tuple(rows),
@@ -155,11 +154,9 @@ def parts(told: GenerationResult) -> Chart | None:
         + " and ".join(f"{phase.lower()} is {seconds(sum(times))}" for phase, times in phases)
         + (" a token." if told.output_tokens else "."),
         alternative=_part_words(rows),
-        engine="vega-lite",
         spec=_parts_spec(rows),
         columns=_PARTS,
         rows=rows,
-        extra={},
         height=220,
     )
 

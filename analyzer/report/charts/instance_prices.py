@@ -85,11 +85,9 @@ def chart(analysis: Analysis) -> Chart | None:
         title="Dollars by instance",
         lead=lead,
         alternative=_words(rows),
-        engine="vega-lite",
         spec=_spec(shown, sides),
         columns=_COLUMNS,
         rows=rows,
-        extra={},
         height=24 * len(shown) + 60,
     )
 

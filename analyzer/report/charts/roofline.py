@@ -167,7 +167,6 @@ def chart(analysis: Analysis) -> Chart | None:
         title="Roofline",
         lead=lead,
         alternative=_words(rows, roofs) + note,
-        engine="vega-lite",
         spec=_spec(rows, roofs),
         columns=_COLUMNS,
         rows=rows,

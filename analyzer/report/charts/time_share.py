@@ -78,11 +78,9 @@ def by_type(analysis: Analysis) -> Chart | None:
         lead="What each type takes of the whole, on the CPU alone and in the CUDA session. "
         + " ".join(f"Times on the {side} are {_origin_on(side, rows)}." for side in sides),
         alternative=" ".join(_biggest(side, rows) for side in sides),
-        engine="vega-lite",
         spec=_bars(order, sides),
         columns=_TYPES,
         rows=rows,
-        extra={},
         height=max(120, 34 * len(order) + 60),
     )
 
@@ -189,7 +187,6 @@ def by_module(modules: tuple[Module, ...], origin: str = "") -> Chart | None:
         spec=_icicle(min(depth + 1, LEVELS) * STEP, _places(modules)),
         columns=_MODULES,
         rows=tuple(_module_row(module) for module in modules),
-        extra={},
         height=min(depth + 1, LEVELS) * STEP,
     )
 

@@ -57,11 +57,9 @@ def chart(analysis: Analysis) -> Chart | None:
         "for the row; shift and wheel zoom, drag moves. "
         f"Times are {origin_words(origins)}{'; what was predicted is paler' if len(origins) > 1 else ''}.",
         alternative=_words(rows, plan),
-        engine="vega-lite",
         spec=_spec(lanes),
         columns=_COLUMNS,
         rows=rows,
-        extra={},
         height=60 * len(lanes) + 45,
     )
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import CapacityOption, CapacityResult
 from analyzer.report import capacity_words as words
-from analyzer.report.compare.comparison import ComparedFact, ComparedFigure, overlap
+from analyzer.report.compare.comparison import Better, ComparedFact, ComparedFigure, compared, known
 from analyzer.units import UNKNOWN, dollars, factor, seconds, share
 
 GROUP = "Capacity"
@@ -77,31 +76,7 @@ def same_question(analyses: Sequence[Analysis]) -> bool:
 def figures(analyses: Sequence[Analysis]) -> tuple[ComparedFigure, ...]:
     """Number, dollars, latencies and rate of each record's cheapest instances that keep its limit."""
     best = _best(analyses)
-    same = same_question(analyses)
-    less: Literal["less", ""] = "less" if same else ""
-
-    def plain(
-        field: str,
-        label: str,
-        unit: str,
-        better: Literal["less", "more", ""],
-        *,
-        ends: tuple[str, str] = ("", ""),
-    ) -> ComparedFigure:
-        low, high = (_read(best, end) if end else () for end in ends)
-        return ComparedFigure(
-            key=f"capacity.{field}",
-            label=label,
-            unit=unit,
-            values=_read(best, field),
-            origins=tuple("" if one is None else one.origin for one in best),
-            overlap=overlap(low, high) if low else (),
-            low=low,
-            high=high,
-            better=better,
-        )
-
-    month, count, rate = ((f"low_{name}", f"high_{name}") for name in ("usd_per_month", "count", "rate_per_s"))
+    less: Better = "less" if same_question(analyses) else ""
     rented = {(one.provider, one.instance, one.device, one.width) for one in best if one is not None}
     # Of models that generate alone: else it is not the same latency on both sides.
     generate = all(one.capacity is not None and words.generates(one.capacity) for one in analyses)
@@ -109,32 +84,26 @@ def figures(analyses: Sequence[Analysis]) -> tuple[ComparedFigure, ...]:
     limits = {(one.capacity.percentile, one.capacity.limit_s) for one in analyses if one.capacity is not None}
     # Of two kinds of instances neither more nor fewer are better, nor is what one of them takes.
     alike = len(rented) < 2
-    compared = (
-        plain("usd_per_month", "dollars a month", "$", less, ends=month),
-        plain("usd_per_million", "dollars per million requests", "$", less),
-        plain("usd_per_million_tokens", "dollars per million output tokens", "$", less),
-        plain("count", "instances", "", less if alike else "", ends=count),
-        plain(
-            "highest_rate_per_s",
-            "highest rate of one instance",
-            "/s",
-            "more" if alike and len(limits) < 2 else "",
-            ends=rate,
-        ),
-        plain("p50_s", f"p50{first or ' latency'} under load", "s", less),
-        plain("p99_s", f"p99{first or ' latency'} under load", "s", less),
-        plain("tpot_p99_s", "p99 of each further token", "s", less),
-        plain("tokens_per_s", "tokens per second of all", "/s", ""),
+    rate_better: Better = "more" if alike and len(limits) < 2 else ""
+    named: tuple[tuple[str, str, str, Better, str], ...] = (
+        ("usd_per_month", "dollars a month", "$", less, "{}_usd_per_month"),
+        ("usd_per_million", "dollars per million requests", "$", less, ""),
+        ("usd_per_million_tokens", "dollars per million output tokens", "$", less, ""),
+        ("count", "instances", "", less if alike else "", "{}_count"),
+        ("highest_rate_per_s", "highest rate of one instance", "/s", rate_better, "{}_rate_per_s"),
+        ("p50_s", f"p50{first or ' latency'} under load", "s", less, ""),
+        ("p99_s", f"p99{first or ' latency'} under load", "s", less, ""),
+        ("tpot_p99_s", "p99 of each further token", "s", less, ""),
+        ("tokens_per_s", "tokens per second of all", "/s", "", ""),
     )
-    return tuple(each for each in compared if any(value is not None for value in each.values))
+    return known(
+        compared(f"capacity.{field}", label, unit, best, better=better, ends=ends, origin="origin")
+        for field, label, unit, better, ends in named
+    )
 
 
 def _best(analyses: Sequence[Analysis]) -> tuple[CapacityOption | None, ...]:
     return tuple(None if one.capacity is None else one.capacity.best_option for one in analyses)
-
-
-def _read(best: Sequence[CapacityOption | None], field: str) -> tuple[float | None, ...]:
-    return tuple(None if one is None else getattr(one, field) for one in best)
 
 
 def headline(labels: Sequence[str], analyses: Sequence[Analysis]) -> tuple[str, str]:

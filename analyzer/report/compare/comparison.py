@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from analyzer.record.analysis import Analysis
 from analyzer.report.compare.sides import NOISE
 
 # Of the comparison's own JSON, which grows apart from the record's.
 SCHEMA_VERSION = 1
+Better = Literal["less", "more", ""]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +39,7 @@ class ComparedFigure:
     overlap: tuple[bool | None, ...] = ()
     low: tuple[float | None, ...] = ()
     high: tuple[float | None, ...] = ()
-    better: Literal["less", "more", ""] = ""
+    better: Better = ""
 
     @property
     def best(self) -> int | None:
@@ -71,6 +73,65 @@ class ComparedFigure:
         return None if None in apart else all(apart)
 
 
+def compared(
+    key: str,
+    label: str,
+    unit: str,
+    parts: Sequence[object | None],
+    *,
+    better: Better = "",
+    ends: str = "",
+    origin: str = "",
+    overlaps: bool = True,
+) -> ComparedFigure:
+    """Read one figure of each record's part, by the last word of its key; None where a record has no such part.
+
+    Args:
+        key: As in ``ComparedFigure``, with ``label``, ``unit`` and ``better``.
+        label: For people.
+        unit: Of the figure.
+        parts: By record what holds the figure.
+        better: Whether ``less`` or ``more`` of it is.
+        ends: The name of both ends of its interval, ``{}`` for ``low`` and ``high``; empty where it has none.
+        origin: The name of its origin; empty where it has none.
+        overlaps: Whether the interval's overlap with the base's is told.
+    """
+
+    def read(name: str) -> tuple[Any, ...]:
+        return tuple(None if part is None else getattr(part, name) for part in parts)
+
+    low, high = (read(ends.format(end)) if ends else () for end in ("low", "high"))
+    return ComparedFigure(
+        key=key,
+        label=label,
+        unit=unit,
+        values=read(key.rpartition(".")[2]),
+        origins=tuple(each or "" for each in read(origin)) if origin else (),
+        overlap=overlap(low, high) if low and overlaps else (),
+        low=low,
+        high=high,
+        better=better,
+    )
+
+
+def rate_compared(
+    key: str, label: str, parts: Sequence[object | None], *, time: str, ends: str, overlaps: bool
+) -> ComparedFigure:
+    """Read a rate, whose interval is that of its time turned over; arguments as ``compared``."""
+    figure = compared(key, label, "/s", parts, better="more", ends=ends, origin="origin")
+    # A rate times its time is the amount, which the record may not know by itself.
+    times = compared(f".{time}", "", "s", parts).values
+
+    def turned(per_s: float | None, time_s: float | None, end_s: float | None) -> float | None:
+        if per_s is None or time_s is None or not end_s:
+            return None
+        end_per_s = per_s * time_s / end_s
+        return end_per_s if math.isfinite(end_per_s) else None  # of a foreign record, whose interval has no end
+
+    low, high = (tuple(map(turned, figure.values, times, ends)) for ends in (figure.high, figure.low))
+    return replace(figure, low=low, high=high, overlap=overlap(low, high) if overlaps else ())
+
+
 def overlap(low: Sequence[float | None], high: Sequence[float | None]) -> tuple[bool | None, ...]:
     """By record, whether its interval overlaps the base's; None where one of them is not known."""
     # Two closed intervals overlap where each begins before the other ends.
@@ -81,6 +142,11 @@ def overlap(low: Sequence[float | None], high: Sequence[float | None]) -> tuple[
         else begin <= first[1] and first[0] <= end
         for begin, end in zip(low, high, strict=True)
     )
+
+
+def known(figures: Iterable[ComparedFigure]) -> tuple[ComparedFigure, ...]:
+    """Leave out what no record knows."""
+    return tuple(each for each in figures if any(value is not None for value in each.values))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

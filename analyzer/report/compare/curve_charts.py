@@ -115,11 +115,9 @@ def _batch_chart(field: str, title: str, rows: tuple[Row, ...], labels: Sequence
         title=title,
         lead=lead,
         alternative=_batch_words(field, rows),
-        engine="vega-lite",
         spec=_batch_spec(field, title, rows, labels, sides),
         columns=_BATCHES,
         rows=rows,
-        extra={},
         height=350,
     )
 
@@ -219,7 +217,6 @@ def roofline(comparison: Comparison) -> Chart | None:
         "for each byte it moves, and the speed it reaches. Of two points of one operator the higher is "
         f"faster; {READING}. Larger points take longer. {above}".strip(),
         alternative=_point_words(comparison.labels, rows),
-        engine="vega-lite",
         spec=_roofline_spec(comparison.labels, rows, roofs),
         columns=_POINTS,
         rows=rows,

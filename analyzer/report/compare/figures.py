@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Literal
 
 from analyzer.checks.placement import copies_inside
-from analyzer.record.analysis import Analysis, PlanResult, TransferItem
+from analyzer.record.analysis import Analysis, TransferItem
 from analyzer.record.batch_axis import has_batch
 from analyzer.report.compare import capacity, generation
-from analyzer.report.compare.comparison import ComparedFact, ComparedFigure
+from analyzer.report.compare.comparison import (
+    Better,
+    ComparedFact,
+    ComparedFigure,
+    compared,
+    known,
+    rate_compared,
+)
 from analyzer.units import UNKNOWN
 
 PLANS = {"cpu": "on the CPU", "gpu": "on the GPU", "hybrid": "of the best plan"}
@@ -81,8 +86,8 @@ def _known(value: object) -> str:
 
 def figures(analyses: Sequence[Analysis]) -> tuple[ComparedFigure, ...]:
     """Plans, verdict and work; a figure that no record knows is left out."""
-    compared = [*capacity.figures(analyses), *generation.figures(analyses)]
-    compared += [figure for name in PLANS for figure in _plan(name, analyses)]
+    found = [*capacity.figures(analyses), *generation.figures(analyses)]
+    found += [figure for name in PLANS for figure in _plan(name, analyses)]
 
     def figure(
         key: str,
@@ -92,9 +97,10 @@ def figures(analyses: Sequence[Analysis]) -> tuple[ComparedFigure, ...]:
         better: Literal["less", "more", ""] = "",
     ) -> None:
         values = tuple(read(one) for one in analyses)
-        compared.append(ComparedFigure(key=key, label=label, unit=unit, values=values, better=better))
+        found.append(ComparedFigure(key=key, label=label, unit=unit, values=values, better=better))
 
-    compared.append(_speedup(analyses))
+    verdicts = [one.verdict for one in analyses]
+    found.append(compared("verdict.speedup", "speed-up of the GPU", "x", verdicts, ends="{}", overlaps=False))
     # Neither more nor less is better: it says where the question tips, not how fast anything is.
     figure("verdict.crossover_batch", "GPU wins from batch", "", lambda one: one.verdict.crossover_batch)
     figure("copies", "copies inside the graph", "", lambda one: _inside(one, len), "less")
@@ -112,7 +118,7 @@ def figures(analyses: Sequence[Analysis]) -> tuple[ComparedFigure, ...]:
     figure("model.parameter_bytes", "weights", "B", lambda one: one.model.parameter_bytes)
     figure("totals.operators", "operators", "", lambda one: one.totals.operators)
     figure("findings", "findings", "", lambda one: len(one.findings), "less")
-    return tuple(each for each in compared if any(value is not None for value in each.values))
+    return known(found)
 
 
 def worth_a_row(figure: ComparedFigure) -> bool:
@@ -129,96 +135,39 @@ def _bytes_of(copies: tuple[TransferItem, ...]) -> int:
     return sum(copy.bytes or 0 for copy in copies)
 
 
-def _speedup(analyses: Sequence[Analysis]) -> ComparedFigure:
-    return ComparedFigure(
-        key="verdict.speedup",
-        label="speed-up of the GPU",
-        unit="x",
-        values=tuple(one.verdict.speedup for one in analyses),
-        low=tuple(one.verdict.low for one in analyses),
-        high=tuple(one.verdict.high for one in analyses),
-    )
-
-
 def _plan(name: str, analyses: Sequence[Analysis]) -> tuple[ComparedFigure, ...]:
     """One plan's latency, throughput, memory, dollars and joules.
 
-    A throughput is inferences over the latency, so its interval is the latency's turned over. Dollars and
-    joules have their own: they may stand for another machine, or for parts of different power.
+    Dollars and joules have intervals of their own: they may be of another machine, or of parts of different
+    power. Of different batches no latency is better than another: there is more work in the one.
     """
     plans = [analysis.plan(name) for analysis in analyses]
-    key, where = f"plans.{name}", PLANS[name]
-
-    def figure(field: str, label: str, unit: str, better: Literal["less", "more"]) -> ComparedFigure:
-        values = tuple(None if plan is None else getattr(plan, field) for plan in plans)
-        return ComparedFigure(
-            key=f"{key}.{field}", label=f"{label} {where}", unit=unit, values=values, better=better
+    latency: Better = "less" if len({one.model.batch for one in analyses}) == 1 else ""
+    named: tuple[tuple[str, str, str, Better, str, str], ...] = (
+        ("latency_s", "latency", "s", latency, "{}_s", "origin"),
+        ("memory_bytes", "memory", "B", "less", "", ""),
+        ("usd_per_million", "dollars per million", "$", "less", "usd_{}_per_million", "usd_origin"),
+        ("energy_j", "energy for each", "J", "less", "energy_{}_j", "energy_origin"),
+    )
+    found = []
+    for field, label, unit, better, ends, origin in named:
+        # Records of older versions tell neither interval nor origin of dollars and joules.
+        told = any(plan is not None and getattr(plan, origin or "origin") for plan in plans)
+        found.append(
+            compared(
+                f"plans.{name}.{field}",
+                f"{label} {PLANS[name]}",
+                unit,
+                plans,
+                better=better,
+                ends=ends if told else "",
+                origin=origin if told else "",
+                overlaps=field == "latency_s",
+            )
         )
-
-    def with_interval(figure: ComparedFigure, end: str, origin: str) -> ComparedFigure:
-        """With its own interval and origin, where any record tells them."""
-        if not any(plan is not None and getattr(plan, origin) for plan in plans):
-            return figure
-        return replace(
-            figure,
-            origins=tuple("" if plan is None else getattr(plan, origin) for plan in plans),
-            low=tuple(None if plan is None else getattr(plan, end.format("low")) for plan in plans),
-            high=tuple(None if plan is None else getattr(plan, end.format("high")) for plan in plans),
-        )
-
-    return (
-        _latency(name, plans, same_batch=len({one.model.batch for one in analyses}) == 1),
-        _throughput(name, plans),
-        figure("memory_bytes", "memory", "B", "less"),
-        with_interval(
-            figure("usd_per_million", "dollars per million", "$", "less"), "usd_{}_per_million", "usd_origin"
-        ),
-        with_interval(figure("energy_j", "energy for each", "J", "less"), "energy_{}_j", "energy_origin"),
-    )
-
-
-def _latency(name: str, plans: Sequence[PlanResult | None], *, same_batch: bool) -> ComparedFigure:
-    """Of different batches no latency is better than another: there is more work in the one."""
-    # Two closed intervals overlap where each begins before the other ends.
-    base = plans[0]
-    overlap = tuple(
-        None if plan is None or base is None else plan.low_s <= base.high_s and base.low_s <= plan.high_s
-        for plan in plans
-    )
-    return ComparedFigure(
-        key=f"plans.{name}.latency_s",
-        label=f"latency {PLANS[name]}",
-        unit="s",
-        values=tuple(None if plan is None else plan.latency_s for plan in plans),
-        origins=tuple("" if plan is None else plan.origin for plan in plans),
-        overlap=overlap,
-        low=tuple(None if plan is None else plan.low_s for plan in plans),
-        high=tuple(None if plan is None else plan.high_s for plan in plans),
-        better="less" if same_batch else "",
-    )
-
-
-def _throughput(name: str, plans: Sequence[PlanResult | None]) -> ComparedFigure:
-    def at_latency(plan: PlanResult | None, end: str) -> float | None:
-        latency_s = None if plan is None else getattr(plan, end)
-        if plan is None or not latency_s:
-            return None
-        # Throughput times latency is the batch, which the record may not know by itself.
-        end_per_s = plan.throughput_per_s * plan.latency_s / latency_s
-        return end_per_s if math.isfinite(end_per_s) else None  # of a foreign record, whose interval has no end
-
-    low = tuple(at_latency(plan, "high_s") for plan in plans)
-    high = tuple(at_latency(plan, "low_s") for plan in plans)
-    return ComparedFigure(
-        key=f"plans.{name}.throughput_per_s",
-        label=f"throughput {PLANS[name]}",
-        unit="/s",
-        values=tuple(None if plan is None else plan.throughput_per_s for plan in plans),
-        origins=tuple("" if plan is None else plan.origin for plan in plans),
-        low=low,
-        high=high,
-        better="more",
-    )
+    key, label = f"plans.{name}.throughput_per_s", f"throughput {PLANS[name]}"
+    rate = rate_compared(key, label, plans, time="latency_s", ends="{}_s", overlaps=False)
+    return (found[0], rate, *found[1:])
 
 
 def notes(analyses: Sequence[Analysis]) -> tuple[str, ...]:

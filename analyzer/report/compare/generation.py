@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 from analyzer.record.analysis import Analysis
 from analyzer.record.generation import GenerationResult
-from analyzer.report.compare.comparison import ComparedFact, ComparedFigure, overlap
+from analyzer.report.compare.comparison import (
+    Better,
+    ComparedFact,
+    ComparedFigure,
+    compared,
+    known,
+    rate_compared,
+)
 from analyzer.report.generation_words import rate
 from analyzer.report.summary.figure_words import joules
 from analyzer.units import UNKNOWN, count, dollars, factor, seconds
@@ -55,79 +61,33 @@ def figures(analyses: Sequence[Analysis]) -> tuple[ComparedFigure, ...]:
     told = [one.generation for one in analyses]
     if not any(told):
         return ()
-    same = same_request(analyses)
-
-    def timed(name: str, label: str) -> ComparedFigure:
-        low, high = (_read(told, f"{name}_{end}_s") for end in ("low", "high"))
-        return ComparedFigure(
-            key=f"generation.{name}_s",
-            label=label,
-            unit="s",
-            values=_read(told, f"{name}_s"),
-            origins=_origins(told),
-            overlap=overlap(low, high),
-            low=low,
-            high=high,
-            better="less" if same else "",
-        )
-
-    def plain(
-        key: str, label: str, unit: str, better: Literal["less", "more"], values: tuple[float | None, ...]
-    ) -> ComparedFigure:
-        return ComparedFigure(key=f"generation.{key}", label=label, unit=unit, values=values, better=better)
-
-    compared = (
-        timed("ttft", "time to first token"),
-        timed("tpot", "time of each further token"),
-        timed("request", "whole request"),
-        _rate(told),
-        plain(
-            "usd_per_million_tokens",
-            "dollars per million tokens",
-            "$",
-            "less",
-            _read(told, "usd_per_million_tokens"),
-        ),
-        plain("joules_per_token", "energy per token", "J", "less", _read(told, "joules_per_token")),
-        plain(
-            "memory_bytes",
-            "memory of the request",
-            "B",
-            "less",
-            tuple(None if one is None else one.memory.total_bytes for one in told),
-        ),
-        plain("largest_batch", "largest batch", "", "more", _read(told, "largest_batch")),
-        plain("longest_context", "longest context", "", "more", _read(told, "longest_context")),
+    times: Better = "less" if same_request(analyses) else ""
+    named: tuple[tuple[str, str, str, Better, str], ...] = (
+        ("ttft_s", "time to first token", "s", times, "ttft_{}_s"),
+        ("tpot_s", "time of each further token", "s", times, "tpot_{}_s"),
+        ("request_s", "whole request", "s", times, "request_{}_s"),
+        ("usd_per_million_tokens", "dollars per million tokens", "$", "less", ""),
+        ("joules_per_token", "energy per token", "J", "less", ""),
+        ("largest_batch", "largest batch", "", "more", ""),
+        ("longest_context", "longest context", "", "more", ""),
     )
-    return tuple(each for each in compared if any(value is not None for value in each.values))
+    found = [
+        compared(f"generation.{field}", label, unit, told, better=better, ends=ends, origin=ends and "origin")
+        for field, label, unit, better, ends in named
+    ]
+    rate_key = "generation.tokens_per_s"
+    time = {"time": "request_s", "ends": "request_{}_s"}
+    found.insert(3, rate_compared(rate_key, "tokens per second", told, **time, overlaps=True))
+    memory = tuple(None if one is None else one.memory.total_bytes for one in told)
+    figure = ComparedFigure(
+        key="generation.memory_bytes", label="memory of the request", unit="B", values=memory, better="less"
+    )
+    found.insert(6, figure)
+    return known(found)
 
 
 def _read(told: Sequence[GenerationResult | None], field: str) -> tuple[float | None, ...]:
     return tuple(None if one is None else getattr(one, field) for one in told)
-
-
-def _origins(told: Sequence[GenerationResult | None]) -> tuple[str, ...]:
-    return tuple("" if one is None else one.origin for one in told)
-
-
-def _rate(told: Sequence[GenerationResult | None]) -> ComparedFigure:
-    def at(one: GenerationResult | None, end_s: float | None) -> float | None:
-        # The tokens are the same at both ends of the request's interval: the rate is turned over.
-        return None if one is None or not end_s else one.tokens_per_s * one.request_s / end_s
-
-    low = tuple(at(one, one.request_high_s if one else None) for one in told)
-    high = tuple(at(one, one.request_low_s if one else None) for one in told)
-    return ComparedFigure(
-        key="generation.tokens_per_s",
-        label="tokens per second",
-        unit="/s",
-        values=_read(told, "tokens_per_s"),
-        origins=_origins(told),
-        overlap=overlap(low, high),
-        low=low,
-        high=high,
-        better="more",
-    )
 
 
 def headline(labels: Sequence[str], analyses: Sequence[Analysis]) -> tuple[str, str]:

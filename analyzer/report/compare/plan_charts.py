@@ -90,11 +90,9 @@ def plans(comparison: Comparison) -> Chart | None:
         lead="A point for each record with its 90 % interval. The axis is logarithmic: the same distance is "
         "the same factor. Where the bars of two records overlap, their order is not certain.",
         alternative=f"{latencies}.",
-        engine="vega-lite",
         spec=_plan_spec(comparison, titles, rows),
         columns=_PLANS,
         rows=rows,
-        extra={},
         height=16 * len(comparison.labels) * len(titles) + 90,
     )
 
@@ -207,11 +205,9 @@ def _parts(comparison: Comparison, name: str, what: str, key: Callable[[Operator
         title=f"Time by {what}",
         lead=lead,
         alternative=" ".join(_largest(label, rows) for label in comparison.labels),
-        engine="vega-lite",
         spec=_part_spec(comparison.labels, ranked[:LARGEST]),
         columns=(Column(name="part", title=what.capitalize()), *_PARTS),
         rows=rows,
-        extra={},
         height=(11 * len(comparison.labels) + 6) * len(ranked[:LARGEST]) + 90,
     )
 
