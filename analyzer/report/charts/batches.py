@@ -18,10 +18,14 @@ from analyzer.report.charts.chart import (
     Row,
     axis,
     batch_ticks,
+    by_line,
     colours,
     decades,
+    faded,
     legend_selection,
     origin_words,
+    quantity,
+    series,
     tooltip,
 )
 from analyzer.report.summary.figure_words import PLAN_TITLES, per_second
@@ -172,25 +176,18 @@ def _words(rows: tuple[Row, ...], series: list[str], analysis: Analysis, field: 
 
 def _spec(field: str, title: str, unit: ColumnKind, rows: tuple[Row, ...]) -> dict[str, Any]:
     figures = [figure for row in _fitting(rows) for figure in row[_COLUMNS_OF[field]]]
-    x = {"field": "batch", "type": "quantitative", "scale": {"type": "log", "base": 2}}
-    y = {"type": "quantitative", "scale": {"type": "log"}}
+    x = quantity("batch", type="log", base=2)
     across = axis("count", "Batch", grid=False, values=batch_ticks(row[0] for row in _fitting(rows)))
     up = axis(unit, title.split(" ", maxsplit=1)[0], values=decades(figures))
-    colour = {
-        "field": "plan",
-        "type": "nominal",
-        "scale": colours(*_plans_in(rows)),
-        "title": None,
-        "legend": {"symbolType": "square", "columns": 4},
-    }
+    colour = series("plan", colours(*_plans_in(rows)), columns=4)
     # The axes are given once: Vega-Lite merges those of all layers.
     band = {
         "x": {**x, "axis": across},
-        "y": {**y, "field": _LOW[field], "axis": up},
+        "y": quantity(_LOW[field], up, type="log"),
         "y2": {"field": _HIGH[field]},
     }
-    line = {"x": x, "y": {**y, "field": field}, "color": colour}
-    faded = {"condition": {"param": "plans", "value": 1}, "value": 0.12}
+    line = {"x": x, "y": quantity(field, type="log"), "color": colour}
+    pale = faded("plans", 0.12)
     # The best plan often is one of the others: a broad pale line below, and no band, leaves both to be seen.
     single_device = {"filter": f"datum.plan !== '{BEST}'"}
     return {
@@ -211,20 +208,20 @@ def _spec(field: str, title: str, unit: ColumnKind, rows: tuple[Row, ...]) -> di
             {
                 "transform": [{"filter": f"datum.plan === '{BEST}'"}],
                 "mark": {"type": "line", "strokeWidth": 9, "strokeOpacity": 0.35, "strokeCap": "round"},
-                "encoding": {**line, "opacity": faded, "detail": {"field": "held"}},
+                "encoding": {**line, "opacity": pale, "detail": {"field": "held"}},
             },
             {
                 "transform": [single_device],
                 "mark": {"type": "line", "strokeWidth": 2},
-                "encoding": {**line, "opacity": faded},
+                "encoding": {**line, "opacity": pale},
             },
-            _points(line, faded),
+            _points(line, pale),
             *_rules(x),
         ],
     }
 
 
-def _points(line: dict[str, Any], faded: dict[str, Any]) -> dict[str, Any]:
+def _points(line: dict[str, Any], pale: dict[str, Any]) -> dict[str, Any]:
     """Every plan at every batch: filled where measured, a ring where predicted."""
     shapes = {"domain": list(_SHAPES), "range": list(_SHAPES.values())}
     filled = {"condition": HOLLOW_IF_PREDICTED, **line["color"]}
@@ -236,7 +233,7 @@ def _points(line: dict[str, Any], faded: dict[str, Any]) -> dict[str, Any]:
             "stroke": line["color"],
             "fill": {**filled, "legend": None},
             "shape": {"field": "origin", "scale": shapes, "legend": None},
-            "opacity": faded,
+            "opacity": pale,
             "tooltip": tooltip(*_COLUMNS),
         },
     }
@@ -246,8 +243,7 @@ def _rules(x: dict[str, Any]) -> list[dict[str, Any]]:
     data = {"data": {"name": "marks"}}
     text = {
         "type": "text",
-        "align": {"expr": "datum.late ? 'right' : 'left'"},
-        "dx": {"expr": "datum.late ? -5 : 5"},
+        **by_line(5),
         "dy": {"expr": "8 + 15 * datum.row"},
         "fontSize": 11,
         "color": "var(--text)",

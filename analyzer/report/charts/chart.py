@@ -175,7 +175,7 @@ def batch_ticks(batches: Iterable[int]) -> list[int]:
     return distinct[:: -(-len(distinct) // _MOST_BATCH_TICKS)]
 
 
-def quantity(field: str, ticks: Mapping[str, Any] | None = None, **scale: Any) -> dict[str, Any]:
+def quantity(field: str, ticks: Mapping[str, Any] | None = None, /, **scale: Any) -> dict[str, Any]:
     """A channel of figures, with its axis and scale where they are not Vega-Lite's own."""
     channel = {"field": field, "type": "quantitative"}
     return {**channel, **({"scale": scale} if scale else {}), **({"axis": ticks} if ticks else {})}

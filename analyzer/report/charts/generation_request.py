@@ -13,7 +13,12 @@ from analyzer.report.charts.chart import (
     Column,
     Row,
     axis,
+    faded,
+    layered,
     legend_selection,
+    page_colours,
+    quantity,
+    series,
     text_over_marks,
     tooltip,
 )
@@ -94,42 +99,22 @@ def _lane(told: GenerationResult) -> str:
 
 
 def _timeline_spec(lanes: list[str], end: float) -> dict[str, Any]:
-    colour = {
-        "field": "phase",
-        "type": "nominal",
-        "scale": {"domain": [PREFILL, DECODE], "range": ["var(--record-4)", "var(--record-6)"]},
-        "title": None,
-        "legend": {"symbolType": "square"},
-    }
+    tints = {"domain": [PREFILL, DECODE], "range": ["var(--record-4)", "var(--record-6)"]}
     scale = {"domain": [0, end], "nice": False}
     y = {"field": "device", "type": "nominal", "sort": lanes, "scale": {"domain": lanes}, "title": None}
     bars = {
         "mark": {"type": "bar", "height": 18, "clip": True, "minBandSize": 1, "yOffset": 8},
         "encoding": {
-            "x": {
-                "field": "start",
-                "type": "quantitative",
-                "scale": scale,
-                "axis": axis("seconds", "Time since the request", tickCount=6),
-            },
+            "x": quantity("start", axis("seconds", "Time since the request", tickCount=6), **scale),
             "x2": {"field": "end"},
             "y": {**y, "axis": {"labelLimit": 130, "domain": False, "ticks": False}},
-            "color": colour,
+            "color": series("phase", tints),
             "tooltip": tooltip(*_TIMELINE),
         },
     }
     mark = {"type": "text", "align": "left", "dx": 2, "dy": -13, "fontSize": 12, "color": "var(--text)"}
-    place = {
-        "x": {"field": "at", "type": "quantitative", "scale": scale},
-        "y": y,
-        "text": {"field": "label"},
-    }
-    return {
-        "width": "container",
-        "height": {"step": 64},
-        "data": {"name": "table"},
-        "layer": [bars, *text_over_marks("labels", mark, place)],
-    }
+    place = {"x": quantity("at", **scale), "y": y, "text": {"field": "label"}}
+    return layered({"step": 64}, [bars, *text_over_marks("labels", mark, place)])
 
 
 def parts(told: GenerationResult) -> Chart | None:
@@ -180,6 +165,7 @@ def _part_words(rows: tuple[Row, ...]) -> str:
 def _parts_spec(rows: tuple[Row, ...]) -> dict[str, Any]:
     phases = list(dict.fromkeys(row[0] for row in rows))
     names = list(dict.fromkeys(row[1] for row in rows))
+    shares = axis("share", "Share of the phase", tickCount=5)
     return {
         "width": "container",
         "height": {"step": 52},
@@ -194,25 +180,9 @@ def _parts_spec(rows: tuple[Row, ...]) -> dict[str, Any]:
                 "title": None,
                 "axis": {"labelLimit": 170, "domain": False, "ticks": False},
             },
-            "x": {
-                "field": "share",
-                "type": "quantitative",
-                "stack": "zero",
-                "scale": {"domain": [0, 1], "nice": False},
-                "axis": axis("share", "Share of the phase", tickCount=5),
-            },
-            "color": {
-                "field": "part",
-                "type": "nominal",
-                "sort": names,
-                "scale": {
-                    "domain": names,
-                    "range": [f"var(--record-{at % 8 + 1})" for at in range(len(names))],
-                },
-                "title": None,
-                "legend": {"symbolType": "square", "columns": 2},
-            },
-            "opacity": {"condition": {"param": "parts", "value": 1}, "value": 0.12},
+            "x": {**quantity("share", shares, domain=[0, 1], nice=False), "stack": "zero"},
+            "color": {**series("part", page_colours(names), columns=2), "sort": names},
+            "opacity": faded("parts", 0.12),
             "tooltip": tooltip(*_PARTS),
         },
     }

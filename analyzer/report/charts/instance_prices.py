@@ -17,8 +17,10 @@ from analyzer.report.charts.chart import (
     Row,
     axis,
     colours,
+    layered,
     legend_selection,
     origin_words,
+    quantity,
     tooltip,
 )
 from analyzer.report.summary import model_facts
@@ -171,7 +173,7 @@ def _spec(shown: list[str], sides: list[str]) -> dict[str, Any]:
         "mark": {"type": "bar", "cornerRadiusEnd": 2, "height": 14},
         "encoding": {
             **place,
-            "x": {"field": "usd_per_million", "type": "quantitative", "axis": dollars_axis},
+            "x": quantity("usd_per_million", dollars_axis),
             "color": {"field": "device", "type": "nominal", "scale": colours(*sides), "title": None},
             "tooltip": tooltip(*_COLUMNS),
         },
@@ -181,15 +183,10 @@ def _spec(shown: list[str], sides: list[str]) -> dict[str, Any]:
         "mark": {"type": "rule", "color": "var(--text)", "strokeWidth": 1.5},
         "encoding": {
             **place,
-            "x": {"field": "low", "type": "quantitative", "axis": dollars_axis},
+            "x": quantity("low", dollars_axis),
             "x2": {"field": "high"},
             "tooltip": tooltip(*_COLUMNS),
         },
     }
-    return {
-        "width": "container",
-        "height": {"step": 24},
-        "data": {"name": "table"},
-        "transform": [{"filter": {"field": "label", "oneOf": shown}}],
-        "layer": [bars, intervals],
-    }
+    drawn = {"filter": {"field": "label", "oneOf": shown}}
+    return layered({"step": 24}, [bars, intervals], transform=[drawn])

@@ -23,6 +23,7 @@ from analyzer.report.charts.chart import (
     legend_selection,
     origin_words,
     paler_if_predicted,
+    quantity,
     text_over_marks,
     tooltip,
 )
@@ -350,8 +351,7 @@ def _spec(rows: tuple[Row, ...], roofs: dict[str, tuple[dict[str, Any], ...]]) -
     sides = sorted({row[4] for row in rows} | {ridge["device"] for ridge in roofs["ridges"]})
     across = decades([row[5] for row in rows] + [line["intensity"] for line in roofs["roofs"]])
     up = decades([row[6] for row in rows] + [line["speed"] for line in roofs["roofs"]])
-    x = {"field": "intensity", "type": "quantitative", "scale": {"type": "log", "nice": False}}
-    y = {"field": "speed", "type": "quantitative", "scale": {"type": "log"}}
+    x, y = quantity("intensity", type="log", nice=False), quantity("speed", type="log")
     colour = {"field": "device", "type": "nominal", "scale": colours(*sides), "title": "Device"}
     roof = {"data": {"name": "roofs"}, "mark": {"type": "line", "strokeWidth": 2, "strokeOpacity": 0.7}}
     return {
@@ -428,13 +428,7 @@ def _operators(
             "fillOpacity": paler_if_predicted(0.2),
             "shape": {"field": "family", "type": "nominal", "scale": shapes, "title": "Family"},
             # Vega's size is an area already: a square root keeps what takes longest from covering the rest.
-            "size": {
-                "field": "time",
-                "type": "quantitative",
-                "scale": {"type": "sqrt", "range": [24, 420]},
-                "title": "Time",
-                "legend": None,
-            },
+            "size": {**quantity("time", type="sqrt", range=[24, 420]), "title": "Time", "legend": None},
             "opacity": {"condition": {"test": chosen, "value": 0.75}, "value": 0.06},
             "tooltip": tooltip(*_COLUMNS),
         },

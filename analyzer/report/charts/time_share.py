@@ -17,8 +17,10 @@ from analyzer.report.charts.chart import (
     axis,
     colours,
     combined_origin,
+    faded,
     legend_selection,
     origin_words,
+    quantity,
     tooltip,
 )
 from analyzer.report.module_tree import Module
@@ -154,13 +156,9 @@ def _bars(order: list[str], sides: list[str]) -> dict[str, Any]:
                 "axis": {"labelLimit": 150},
             },
             "yOffset": {"field": "device", "sort": sides},
-            "x": {
-                "field": "share",
-                "type": "quantitative",
-                "axis": axis("share", "Share of the device's time", tickCount=8),
-            },
+            "x": quantity("share", axis("share", "Share of the device's time", tickCount=8)),
             "color": {"field": "device", "type": "nominal", "scale": colours(*sides), "title": None},
-            "opacity": {"condition": {"param": "side", "value": 1}, "value": 0.1},
+            "opacity": faded("side", 0.1),
             "tooltip": tooltip(*_TYPES),
         },
     }

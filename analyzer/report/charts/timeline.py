@@ -15,6 +15,7 @@ from analyzer.report.charts.chart import (
     axis,
     origin_words,
     paler_if_predicted,
+    quantity,
     tooltip,
 )
 from analyzer.report.summary.plan_cards import best_plan
@@ -157,11 +158,7 @@ def _spec(lanes: list[str]) -> dict[str, Any]:
             "minBandSize": 1,
         },
         "encoding": {
-            "x": {
-                "field": "start",
-                "type": "quantitative",
-                "axis": axis("seconds", "Time since the start", tickCount=8),
-            },
+            "x": quantity("start", axis("seconds", "Time since the start", tickCount=8)),
             "x2": {"field": "end"},
             "y": {"field": "lane", "type": "nominal", "sort": lanes, "scale": {"domain": lanes}, "title": None},
             "color": {

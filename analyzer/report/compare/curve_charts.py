@@ -17,9 +17,13 @@ from analyzer.report.charts.chart import (
     axis,
     batch_ticks,
     decades,
+    layered,
     legend_selection,
     origin_words,
+    page_colours,
     paler_if_predicted,
+    quantity,
+    series,
     text_over_marks,
     tooltip,
 )
@@ -35,7 +39,7 @@ from analyzer.report.charts.roofline import (
     slowest_words,
 )
 from analyzer.report.compare.comparison import Comparison
-from analyzer.report.compare.plan_charts import labelled, record_colours, record_shapes
+from analyzer.report.compare.plan_charts import labelled, record_shapes
 from analyzer.report.summary.figure_words import per_second
 from analyzer.text import listed, plural
 from analyzer.units import seconds
@@ -140,29 +144,19 @@ def _batch_spec(
 ) -> dict[str, Any]:
     unit: ColumnKind = "seconds" if field == "latency" else "per_second"
     at = 3 if field == "latency" else 6
+    across = axis("count", "Batch", grid=False, values=batch_ticks(row[2] for row in rows))
+    up = axis(unit, title.split(" ", maxsplit=1)[0], values=decades(row[at] for row in rows))
     encoding = {
-        "x": {
-            "field": "batch",
-            "type": "quantitative",
-            "scale": {"type": "log", "base": 2},
-            "axis": axis("count", "Batch", grid=False, values=batch_ticks(row[2] for row in rows)),
-        },
-        "y": {
-            "field": field,
-            "type": "quantitative",
-            "scale": {"type": "log"},
-            "axis": axis(unit, title.split(" ", maxsplit=1)[0], values=decades(row[at] for row in rows)),
-        },
+        "x": quantity("batch", across, type="log", base=2),
+        "y": quantity(field, up, type="log"),
         "color": _coloured(labels),
         "opacity": _faded("record", "plan"),
     }
     dashes = {"domain": sides, "range": [_DASHES[side] for side in sides]}
     dash = {"field": "plan", "type": "nominal", "scale": dashes, "title": None}
-    return {
-        "width": "container",
-        "height": 270,
-        "data": {"name": "table"},
-        "layer": [
+    return layered(
+        270,
+        [
             {
                 "mark": {"type": "line", "strokeWidth": 2},
                 "encoding": {**encoding, "strokeDash": dash, "detail": [{"field": "plan"}]},
@@ -173,7 +167,7 @@ def _batch_spec(
                 "encoding": {**encoding, **_batch_points(labels)},
             },
         ],
-    }
+    )
 
 
 def _batch_points(labels: Sequence[str]) -> dict[str, Any]:
@@ -188,13 +182,7 @@ def _batch_points(labels: Sequence[str]) -> dict[str, Any]:
 
 
 def _coloured(labels: Sequence[str]) -> dict[str, Any]:
-    return {
-        "field": "record",
-        "type": "nominal",
-        "scale": record_colours(labels),
-        "title": None,
-        "legend": {"columns": 3, "symbolType": "square"},
-    }
+    return series("record", page_colours(labels), columns=3)
 
 
 def _faded(*params: str) -> dict[str, Any]:
@@ -299,8 +287,7 @@ def _roofline_spec(
 ) -> dict[str, Any]:
     across = decades([row[5] for row in rows] + [line["intensity"] for line in roofs["roofs"]])
     up = decades([row[6] for row in rows] + [line["speed"] for line in roofs["roofs"]])
-    x = {"field": "intensity", "type": "quantitative", "scale": {"type": "log", "nice": False}}
-    y = {"field": "speed", "type": "quantitative", "scale": {"type": "log"}}
+    x, y = quantity("intensity", type="log", nice=False), quantity("speed", type="log")
     axes = {
         "x": {**x, "axis": axis("number", "Arithmetic intensity, FLOPs per byte", values=across, grid=False)},
         "y": {**y, "axis": axis("rate", "Attained FLOP/s", values=up)},
@@ -340,7 +327,7 @@ def _operators(x: dict[str, Any], y: dict[str, Any], labels: Sequence[str], side
                 "value": 1.5,
             },
             "fillOpacity": paler_if_predicted(0.2),
-            "size": {"field": "time", "type": "quantitative", "scale": area, "legend": None},
+            "size": {**quantity("time", **area), "legend": None},
             "opacity": {**_faded("record", "device"), "value": 0.05},
             "tooltip": tooltip(*_POINTS),
         },

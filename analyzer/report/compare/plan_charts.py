@@ -14,7 +14,11 @@ from analyzer.report.charts.chart import (
     axis,
     combined_origin,
     decades,
+    faded,
+    layered,
     legend_selection,
+    page_colours,
+    quantity,
     tooltip,
 )
 from analyzer.report.compare.comparison import Comparison
@@ -24,9 +28,8 @@ from analyzer.units import seconds, share
 
 # Bars drawn for each record, and how far inside modules are looked into before the model counts as flat.
 LARGEST, DEEPEST = 12, 6
-# ``--record-1`` to ``--record-8`` of templates/report.css. Six shapes and eight colours meet again at the 25th
-# record only, so that beyond eight a record is still told by its shape.
-COLOURS, SHAPES = 8, ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
+# Six shapes and the page's eight colours meet again at the 25th record only.
+SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
 _PLANS = (
     Column(name="record", title="Record"),
     Column(name="plan", title="Plan"),
@@ -42,14 +45,6 @@ _PARTS = (
     Column(name="operators", title="Operators", kind="count"),
     Column(name="origin", title="Origin"),
 )
-
-
-def record_colours(labels: Sequence[str]) -> dict[str, list[str]]:
-    """A Vega-Lite scale: a colour of the page's style sheet for each record; beyond eight they repeat."""
-    return {
-        "domain": list(labels),
-        "range": [f"var(--record-{1 + at % COLOURS})" for at in range(len(labels))],
-    }
 
 
 def record_shapes(labels: Sequence[str]) -> dict[str, list[str]]:
@@ -102,56 +97,40 @@ def _plan_spec(comparison: Comparison, titles: list[str], rows: tuple[Row, ...])
     title = "Latency" if comparison.one_batch else "Time of one inference"
     # In pixels, or the points at both ends would be cut in half; ``nice`` would add up to a decade.
     scale = {"type": "log", "nice": False, "padding": 12}
-    ticks = decades(value for row in rows for value in row[2:5])
-    x = {"field": "latency", "type": "quantitative", "scale": scale}
+    ticks = axis("seconds", title, values=decades(value for row in rows for value in row[2:5]))
     place = {
-        "y": {
-            "field": "plan",
-            "type": "nominal",
-            "sort": titles,
-            "title": None,
-            "scale": {"paddingInner": 0.3},
-        },
+        "y": _rows_of("plan", titles, scale={"paddingInner": 0.3}),
         "yOffset": {"field": "record", "sort": list(labels)},
         "color": _by_record(labels),
-        "opacity": {"condition": {"param": "record", "value": 1}, "value": 0.1},
+        "opacity": faded("record", 0.1),
     }
-    return {
-        "width": "container",
-        "height": {"step": 18},
-        "data": {"name": "table"},
-        "layer": [
+    return layered(
+        {"step": 18},
+        [
             {
                 "mark": {"type": "rule", "strokeWidth": 3, "strokeOpacity": 0.4},
-                "encoding": {
-                    **place,
-                    "x": {**x, "field": "low", "axis": axis("seconds", title, values=ticks)},
-                    "x2": {"field": "high"},
-                },
+                "encoding": {**place, "x": quantity("low", ticks, **scale), "x2": {"field": "high"}},
             },
             {
                 "params": [legend_selection("record", "record")],
                 "mark": {"type": "point", "filled": True, "size": 90},
                 "encoding": {
                     **place,
-                    "x": x,
+                    "x": quantity("latency", **scale),
                     "shape": {"field": "record", "scale": record_shapes(labels), "title": None},
                     "tooltip": tooltip(*_PLANS),
                 },
             },
         ],
-    }
+    )
+
+
+def _rows_of(field: str, order: Sequence[str], **more: Any) -> dict[str, Any]:
+    return {"field": field, "type": "nominal", "sort": list(order), "title": None, **more}
 
 
 def _by_record(labels: Sequence[str]) -> dict[str, Any]:
-    return {
-        "field": "record",
-        "type": "nominal",
-        "scale": record_colours(labels),
-        "sort": list(labels),
-        "title": None,
-        "legend": {"columns": 3},
-    }
+    return {**_rows_of("record", labels), "scale": page_colours(labels), "legend": {"columns": 3}}
 
 
 def by_type(comparison: Comparison) -> Chart | None:
@@ -251,22 +230,11 @@ def _part_spec(labels: Sequence[str], order: list[str]) -> dict[str, Any]:
         "params": [legend_selection("record", "record")],
         "mark": {"type": "bar", "cornerRadiusEnd": 2},
         "encoding": {
-            "y": {
-                "field": "part",
-                "type": "nominal",
-                "sort": order,
-                "title": None,
-                "axis": {"labelLimit": 150},
-                "scale": {"paddingInner": 0.35},
-            },
+            "y": _rows_of("part", order, axis={"labelLimit": 150}, scale={"paddingInner": 0.35}),
             "yOffset": {"field": "record", "sort": list(labels)},
-            "x": {
-                "field": "time",
-                "type": "quantitative",
-                "axis": axis("seconds", "Time in the best plan", tickCount=6),
-            },
+            "x": quantity("time", axis("seconds", "Time in the best plan", tickCount=6)),
             "color": _by_record(labels),
-            "opacity": {"condition": {"param": "record", "value": 1}, "value": 0.1},
+            "opacity": faded("record", 0.1),
             "tooltip": tooltip(Column(name="part", title="Part"), *_PARTS),
         },
     }
