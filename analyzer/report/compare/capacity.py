@@ -7,13 +7,12 @@ from collections.abc import Callable, Sequence
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import CapacityOption, CapacityResult
 from analyzer.report import capacity_words as words
-from analyzer.report.compare.comparison import Better, ComparedFact, ComparedFigure, compared, known
-from analyzer.units import UNKNOWN, dollars, factor, seconds, share
+from analyzer.report.compare.answer_words import SAME, certainty, times
+from analyzer.report.compare.comparison import Better, ComparedFact, ComparedFigure, compared, facts_of, known
+from analyzer.units import UNKNOWN, dollars, seconds, share
 
 GROUP = "Capacity"
 _REQUESTS = {"inference": "one inference", "generation": "a prompt that is answered"}
-# Two figures that differ by less read the same in the three digits that are printed.
-_SAME = 0.005
 
 
 def facts(analyses: Sequence[Analysis]) -> tuple[ComparedFact, ...]:
@@ -34,14 +33,7 @@ def facts(analyses: Sequence[Analysis]) -> tuple[ComparedFact, ...]:
     )
     if not any(one.capacity for one in analyses):
         return ()
-    compared = (
-        ComparedFact(
-            key=f"capacity.{key}",
-            label=label,
-            values=tuple(UNKNOWN if one.capacity is None else str(read(one.capacity)) for one in analyses),
-        )
-        for key, label, read in named
-    )
+    compared = facts_of("capacity", [one.capacity for one in analyses], named)
     return tuple(fact for fact in compared if set(fact.values) != {UNKNOWN})
 
 
@@ -129,13 +121,16 @@ def headline(labels: Sequence[str], analyses: Sequence[Analysis]) -> tuple[str, 
         return f"{' '.join(kept)}{none}", ""
     ranked = sorted(priced)
     (usd, top), (_, second), (most, last) = ranked[0], ranked[1], ranked[-1]
-    say = _a_month if same else _per_million
-    if not usd or most / usd - 1 < _SAME:
+
+    def say(usd: float) -> str:
+        return f"{dollars(usd)} {'a month' if same else 'per million requests'}"
+
+    if not usd or most / usd - 1 < SAME:
         return f"All cost the same: {_rented(best[top])}, {say(usd)}.{none}", ""
     other = labels[last] if len(ranked) == 2 else f"{labels[last]}, the dearest"
     text = (
         f"{labels[top]} costs least: {_rented(best[top])}, {say(usd)}, against {_rented(best[last])}, "
-        f"{say(most)}, of {other}, a factor of {factor(most / usd).removesuffix('x')}.{none}"
+        f"{say(most)}, of {other}, a factor of {times(most / usd)}.{none}"
     )
     return text, _certainty(analyses, top, second, same=same)
 
@@ -145,9 +140,7 @@ def _certainty(analyses: Sequence[Analysis], top: int, second: int, *, same: boo
     if None in (ends[0][1], ends[1][0]):
         return ""
     # Both are asked for above: what is left is known.
-    apart = (ends[0][1] or 0.0) < (ends[1][0] or 0.0)
-    sure = "do not overlap" if apart else "overlap"
-    return f"That is {'' if apart else 'not '}certain: its 90 % interval and that of the next {sure}."
+    return certainty((ends[0][1] or 0.0) < (ends[1][0] or 0.0))
 
 
 def _ends(analysis: Analysis, *, same: bool) -> tuple[float | None, float | None]:
@@ -167,14 +160,6 @@ def _ends(analysis: Analysis, *, same: bool) -> tuple[float | None, float | None
 
 def _rented(option: CapacityOption | None) -> str:
     return UNKNOWN if option is None else words.several(option)
-
-
-def _a_month(value: float) -> str:
-    return f"{dollars(value)} a month"
-
-
-def _per_million(value: float) -> str:
-    return f"{dollars(value)} per million requests"
 
 
 def notes(analyses: Sequence[Analysis]) -> tuple[str, ...]:

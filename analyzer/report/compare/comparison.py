@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from analyzer.record.analysis import Analysis
 from analyzer.report.compare.sides import NOISE
+from analyzer.units import UNKNOWN
 
 # Of the comparison's own JSON, which grows apart from the record's.
 SCHEMA_VERSION = 1
 Better = Literal["less", "more", ""]
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +163,26 @@ class ComparedFact:
     def differs(self) -> bool:
         """Whether the records disagree."""
         return len(set(self.values)) > 1
+
+
+def facts_of(
+    name: str, parts: Sequence[Part | None], named: Iterable[tuple[str, str, Callable[[Part], object]]]
+) -> tuple[ComparedFact, ...]:
+    """Read facts of each record's part.
+
+    Args:
+        name: The part's, which the keys begin with; may be empty.
+        parts: By record.
+        named: Key, label and the property of a part.
+    """
+    return tuple(
+        ComparedFact(
+            key=f"{name}.{key}" if name else key,
+            label=label,
+            values=tuple(UNKNOWN if part is None else str(read(part)) for part in parts),
+        )
+        for key, label, read in named
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

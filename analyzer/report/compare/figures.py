@@ -14,6 +14,7 @@ from analyzer.report.compare.comparison import (
     ComparedFact,
     ComparedFigure,
     compared,
+    facts_of,
     known,
     rate_compared,
 )
@@ -24,23 +25,20 @@ PLANS = {"cpu": "on the CPU", "gpu": "on the GPU", "hybrid": "of the best plan"}
 
 def facts(analyses: Sequence[Analysis]) -> tuple[ComparedFact, ...]:
     """What was asked and answered."""
-
-    def fact(key: str, label: str, read: Callable[[Analysis], object]) -> ComparedFact:
-        return ComparedFact(key=key, label=label, values=tuple(str(read(one)) for one in analyses))
-
-    return (
-        fact("model.name", "model", lambda one: one.model.name),
-        fact("model.opset", "opset", lambda one: one.model.opset),
-        fact("model.batch", "batch", _batch),
-        fact("model.precision", "precision", lambda one: one.model.precision),
-        fact("model.training", "runs", _runs),
-        *capacity.facts(analyses),
-        *generation.facts(analyses),
-        fact("devices.cpu", "CPU", lambda one: one.devices.cpu.name),
-        fact("devices.gpu", "GPU", lambda one: one.devices.gpu.name if one.devices.gpu else "none"),
-        fact("verdict.objective", "decided for", lambda one: one.verdict.objective),
-        fact("verdict.device", "verdict", lambda one: one.verdict.device or "none"),
+    named: tuple[tuple[str, str, Callable[[Analysis], object]], ...] = (
+        ("model.name", "model", lambda one: one.model.name),
+        ("model.opset", "opset", lambda one: one.model.opset),
+        ("model.batch", "batch", _batch),
+        ("model.precision", "precision", lambda one: one.model.precision),
+        ("model.training", "runs", _runs),
+        ("devices.cpu", "CPU", lambda one: one.devices.cpu.name),
+        ("devices.gpu", "GPU", lambda one: one.devices.gpu.name if one.devices.gpu else "none"),
+        ("verdict.objective", "decided for", lambda one: one.verdict.objective),
+        ("verdict.device", "verdict", lambda one: one.verdict.device or "none"),
     )
+    question = [*capacity.facts(analyses), *generation.facts(analyses)]
+    found = facts_of("", analyses, named)
+    return (*found[:5], *question, *found[5:])
 
 
 def _batch(analysis: Analysis) -> object:
@@ -69,10 +67,7 @@ def environment(analyses: Sequence[Analysis]) -> tuple[ComparedFact, ...]:
         ("devices.cpu.origin", "CPU's figures", lambda one: one.devices.cpu.origin),
         ("environment.date", "date", lambda one: one.environment.date),
     ]
-    facts = [
-        ComparedFact(key=key, label=label, values=tuple(_known(read(one)) for one in analyses))
-        for key, label, read in named
-    ]
+    facts = [*facts_of("", analyses, [(key, label, _known(read)) for key, label, read in named])]
     # The program's own version has a row already.
     for name in sorted({name for one in analyses for name in one.environment.versions} - {"analyzer"}):
         values = tuple(one.environment.versions.get(name, UNKNOWN) for one in analyses)
@@ -80,8 +75,8 @@ def environment(analyses: Sequence[Analysis]) -> tuple[ComparedFact, ...]:
     return tuple(fact for fact in facts if set(fact.values) != {UNKNOWN})
 
 
-def _known(value: object) -> str:
-    return UNKNOWN if value is None or value == "" else str(value)
+def _known(read: Callable[[Analysis], object]) -> Callable[[Analysis], object]:
+    return lambda one: UNKNOWN if (value := read(one)) is None or value == "" else value
 
 
 def figures(analyses: Sequence[Analysis]) -> tuple[ComparedFigure, ...]:

@@ -6,21 +6,21 @@ from collections.abc import Callable, Sequence
 
 from analyzer.record.analysis import Analysis
 from analyzer.record.generation import GenerationResult
+from analyzer.report.compare.answer_words import SAME, certainty, least, times
 from analyzer.report.compare.comparison import (
     Better,
     ComparedFact,
     ComparedFigure,
     compared,
+    facts_of,
     known,
     rate_compared,
 )
 from analyzer.report.generation_words import rate
 from analyzer.report.summary.figure_words import joules
-from analyzer.units import UNKNOWN, count, dollars, factor, seconds
+from analyzer.units import count, dollars, seconds
 
 GROUP = "Generation"
-# Two figures that differ by less read the same in the three digits that are printed.
-_SAME = 0.005
 
 
 def facts(analyses: Sequence[Analysis]) -> tuple[ComparedFact, ...]:
@@ -36,14 +36,7 @@ def facts(analyses: Sequence[Analysis]) -> tuple[ComparedFact, ...]:
     )
     if not any(one.generation for one in analyses):
         return ()
-    return tuple(
-        ComparedFact(
-            key=f"generation.{key}",
-            label=label,
-            values=tuple(UNKNOWN if one.generation is None else str(read(one.generation)) for one in analyses),
-        )
-        for key, label, read in named
-    )
+    return facts_of("generation", [one.generation for one in analyses], named)
 
 
 def same_request(analyses: Sequence[Analysis]) -> bool:
@@ -61,11 +54,11 @@ def figures(analyses: Sequence[Analysis]) -> tuple[ComparedFigure, ...]:
     told = [one.generation for one in analyses]
     if not any(told):
         return ()
-    times: Better = "less" if same_request(analyses) else ""
+    better_time: Better = "less" if same_request(analyses) else ""
     named: tuple[tuple[str, str, str, Better, str], ...] = (
-        ("ttft_s", "time to first token", "s", times, "ttft_{}_s"),
-        ("tpot_s", "time of each further token", "s", times, "tpot_{}_s"),
-        ("request_s", "whole request", "s", times, "request_{}_s"),
+        ("ttft_s", "time to first token", "s", better_time, "ttft_{}_s"),
+        ("tpot_s", "time of each further token", "s", better_time, "tpot_{}_s"),
+        ("request_s", "whole request", "s", better_time, "request_{}_s"),
         ("usd_per_million_tokens", "dollars per million tokens", "$", "less", ""),
         ("joules_per_token", "energy per token", "J", "less", ""),
         ("largest_batch", "largest batch", "", "more", ""),
@@ -86,10 +79,6 @@ def figures(analyses: Sequence[Analysis]) -> tuple[ComparedFigure, ...]:
     return known(found)
 
 
-def _read(told: Sequence[GenerationResult | None], field: str) -> tuple[float | None, ...]:
-    return tuple(None if one is None else getattr(one, field) for one in told)
-
-
 def headline(labels: Sequence[str], analyses: Sequence[Analysis]) -> tuple[str, str]:
     """Which record generates fastest, and how sure that is; empty where not all are of such a model."""
     pairs = [(label, one.generation) for label, one in zip(labels, analyses, strict=True) if one.generation]
@@ -100,46 +89,27 @@ def headline(labels: Sequence[str], analyses: Sequence[Analysis]) -> tuple[str, 
     ranked = sorted(known, key=lambda pair: -pair[1].tokens_per_s)
     (top, best), (_, second), (bottom, worst) = ranked[0], ranked[1], ranked[-1]
     ratio = best.tokens_per_s / worst.tokens_per_s if worst.tokens_per_s else 0.0
-    if ratio - 1 < _SAME:
+    if ratio - 1 < SAME:
         return f"All make as many tokens a second: {_words(best)}.", ""
     others = bottom if len(ranked) == 2 else f"{bottom}, the slowest"
     text = (
         f"{top} makes most tokens a second: {_words(best)} against {_words(worst)} of {others}, a factor of "
-        f"{factor(ratio).removesuffix('x')}."
+        f"{times(ratio)}."
     )
-    apart = _ends(best)[0] > _ends(second)[1]
-    sure = "do not overlap" if apart else "overlap"
-    return text, f"That is {'' if apart else 'not '}certain: its 90 % interval and that of the next {sure}."
+    return text, certainty(_ends(best)[0] > _ends(second)[1])
 
 
-def least(labels: Sequence[str], analyses: Sequence[Analysis]) -> tuple[str, str]:
-    """Which record costs least and which takes least energy for its tokens; empty where none stands out."""
+def cheapest(labels: Sequence[str], analyses: Sequence[Analysis]) -> tuple[str, str]:
+    """Say which record costs least and which takes least energy for its tokens; empty where none stands out."""
     told = [one.generation for one in analyses]
-    return (
-        _least(labels, _read(told, "usd_per_million_tokens"), "costs least", _per_million),
-        _least(labels, _read(told, "joules_per_token"), "takes least energy", _per_token),
+    usd, energy = (
+        tuple(None if one is None else getattr(one, name) for one in told)
+        for name in ("usd_per_million_tokens", "joules_per_token")
     )
-
-
-def _per_million(value: float) -> str:
-    return f"{dollars(value)} per million tokens"
-
-
-def _per_token(value: float) -> str:
-    return f"{joules(value)} a token"
-
-
-def _least(
-    labels: Sequence[str], values: Sequence[float | None], verb: str, say: Callable[[float], str]
-) -> str:
-    known = [(value, at) for at, value in enumerate(values) if value is not None]
-    if len(known) < 2:
-        return ""
-    (value, at), (most, of) = min(known), max(known, key=lambda each: (each[0], -each[1]))
-    # Nothing is so many times as much as nothing.
-    if not value or most / value - 1 < _SAME:
-        return ""
-    return f"{labels[at]} {verb}: {say(value)}, against {say(most)} in {labels[of]}."
+    return (
+        least(labels, usd, "costs least", lambda value: f"{dollars(value)} per million tokens"),
+        least(labels, energy, "takes least energy", lambda value: f"{joules(value)} a token"),
+    )
 
 
 def _ends(told: GenerationResult) -> tuple[float, float]:

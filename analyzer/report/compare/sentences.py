@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from analyzer.record.analysis import Analysis, PlanResult
 from analyzer.report import price_words
 from analyzer.report.compare import capacity, generation
+from analyzer.report.compare.answer_words import SAME, certainty, least, times
 from analyzer.report.compare.comparison import Comparison
 from analyzer.report.summary.figure_words import PLAN_TITLES, VERDICT_WORDS, joules, per_second
 from analyzer.report.summary.plan_cards import best_plan
 from analyzer.units import dollars, factor, seconds
-
-# Two figures that differ by less read the same in the three digits that are printed.
-_SAME = 0.005
 
 
 # A prediction's interval is mostly the error of its device's constants, which cancels between two of them.
@@ -66,15 +64,13 @@ def _by_plans(comparison: Comparison) -> tuple[str, str]:
     ranked = sorted(contenders, key=lambda contender: _time(comparison, contender.plan))
     top, bottom = ranked[0], ranked[-1]
     ratio = _time(comparison, bottom.plan) / _time(comparison, top.plan)
-    if ratio - 1 < _SAME:
+    if ratio - 1 < SAME:
         return f"All take the same: {_speed_words(comparison, top.plan)}.", ""
-    # "a factor of 3.3": without the x that a factor is written with elsewhere.
-    times = factor(ratio).removesuffix("x")
     others = bottom.label if len(ranked) == 2 else f"{bottom.label}, the slowest"
     leads = "is fastest" if comparison.one_batch else "has the highest throughput"
     best, worst = _speed_words(comparison, top.plan), _speed_words(comparison, bottom.plan)
     return (
-        f"{top.label} {leads}: {best} against {worst} of {others}, a factor of {times}.",
+        f"{top.label} {leads}: {best} against {worst} of {others}, a factor of {times(ratio)}.",
         _certainty(comparison, top, ranked[1], "" if len(ranked) == 2 else ", the next,"),
     )
 
@@ -98,10 +94,7 @@ def _certainty(comparison: Comparison, top: _Contender, second: _Contender, asid
         end * _time(comparison, plan) / plan.latency_s
         for plan, end in ((top.plan, top.plan.high_s), (second.plan, second.plan.low_s))
     ]
-    both = f"its 90 % interval and that of {second.label}{aside}"
-    if ends[0] < ends[1]:
-        return f"That is certain: {both} do not overlap."
-    return f"That is not certain: {both} overlap."
+    return certainty(ends[0] < ends[1], f"{second.label}{aside}")
 
 
 def _of_shared_errors(comparison: Comparison, top: _Contender, second: _Contender) -> str:
@@ -154,11 +147,11 @@ def statements(comparison: Comparison) -> tuple[str, ...]:
     cheapest: tuple[str, ...] = ()
     if not step:
         cheapest = (
-            _least(comparison, "usd_per_million", "usd_origin", "costs least", _per_million),
-            _least(comparison, "energy_j", "energy_origin", "takes least energy", _for_each),
+            _least(comparison, "usd_per_million", "usd_origin", "costs least", "{} per million", dollars),
+            _least(comparison, "energy_j", "energy_origin", "takes least energy", "{} for each", joules),
         )
     elif all(one.generation for one in comparison.analyses):
-        cheapest = generation.least(comparison.labels, comparison.analyses)
+        cheapest = generation.cheapest(comparison.labels, comparison.analyses)
     verdicts = _verdicts(comparison)
     texts = (*cheapest, f"{step} {verdicts}") if step else (verdicts, *cheapest)
     return tuple(text for text in (*texts, *_prices(comparison)) if text)
@@ -188,39 +181,22 @@ def _verdicts(comparison: Comparison) -> str:
     return f"The verdict differs: {', '.join(pairs)}."
 
 
-def _per_million(value: float) -> str:
-    return f"{dollars(value)} per million"
-
-
-def _for_each(value: float) -> str:
-    return f"{joules(value)} for each"
-
-
-def _least(comparison: Comparison, field: str, origin: str, verb: str, say: Callable[[float], str]) -> str:
-    """The record and the plan of it with the least of something, and that of the base."""
+def _least(
+    comparison: Comparison, field: str, origin: str, verb: str, words: str, figure: Callable[[float], str]
+) -> str:
+    """Say which record has the plan with the least of something, and which is the most."""
     candidates = [
         (value, at, plan)
         for at, analysis in enumerate(comparison.analyses)
         for plan in analysis.plans
+        # A plan that does not fit runs nowhere, whatever it would cost.
         if (value := getattr(plan, field)) is not None and plan.fits and analysis.verdict.device is not None
     ]
-    records = {at for _, at, _ in candidates}
-    if len(records) < 2:
-        return ""
-    # First within each record, as each would be run by the plan that is best of it; a plan that does not fit
-    # runs nowhere, whatever it would cost.
-    best_of = [min((each for each in candidates if each[1] == at), key=lambda each: each[0]) for at in records]
-    # Among equals the first record, so that the same comparison gives the same bytes.
-    value, at, plan = min(best_of, key=lambda each: (each[0], each[1]))
-    most = max(best_of, key=lambda each: (each[0], -each[1]))
-    # Nothing is so many times as much as nothing.
-    if not value or most[0] / value - 1 < _SAME:
-        return ""
-
-    def where(plan: PlanResult) -> str:
-        return ", ".join(filter(None, (PLAN_TITLES[plan.name], getattr(plan, origin))))
-
-    return (
-        f"{comparison.labels[at]} {verb}: {say(value)} ({where(plan)}), "
-        f"against {say(most[0])} in {comparison.labels[most[1]]} ({where(most[2])})."
-    )
+    values: list[float | None] = [None] * len(comparison.labels)
+    asides = [""] * len(comparison.labels)
+    # Each record is run by the plan that is best of it, the first of equals.
+    for value, at, plan in sorted(candidates, key=lambda each: each[0]):
+        if values[at] is None:
+            where = ", ".join(filter(None, (PLAN_TITLES[plan.name], getattr(plan, origin))))
+            values[at], asides[at] = value, f" ({where})"
+    return least(comparison.labels, values, verb, lambda value: words.format(figure(value)), asides)
