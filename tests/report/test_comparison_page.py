@@ -167,14 +167,14 @@ def test_of_different_batches_throughputs_and_single_inferences_are_compared() -
 
 def test_what_changed_most_comes_first_then_findings_and_what_moved() -> None:
     (view,) = html_page.build(pair())["differences"]
-    assert view.label == "after"
-    titles = [section.title for section in view.sections]
+    assert view["label"] == "after"
+    titles = [section.title for section in view["sections"]]
     assert titles == ["Findings that disappeared (2)", "On another device (1)"]
-    moved = view.sections[1].lines[0]
+    moved = view["sections"][1].lines[0]
     assert (moved.before, moved.after) == ("GPU", "CPU")
-    assert "24 operators are in both; of these 1 on another device" in view.lead
-    assert "0 appeared and 2 disappeared" in view.lead
-    changed = html_page.build(batches())["differences"][0].sections[0]
+    assert "24 operators are in both; of these 1 on another device" in view["lead"]
+    assert "0 appeared and 2 disappeared" in view["lead"]
+    changed = html_page.build(batches())["differences"][0]["sections"][0]
     # Operator 19, a MaxPool, takes 5 ms on the CPU: a sixteenth of it is 312.5 us less than an eighth.
     assert changed.lines[0].note.startswith("50 % less (−312 µs)")
     falls = [item.rise_s for item in batches().differences[0].changed]

@@ -109,21 +109,6 @@ class Section:
     open: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DifferenceView:
-    """The base and one other record: a sentence, what is said of the tree of both, and the lists.
-
-    ``missing`` says in a sentence why there is no tree, else is empty.
-    """
-
-    label: str
-    lead: str
-    sections: tuple[Section, ...]
-    missing: str
-    tree_lead: str
-    notes: tuple[str, ...]
-
-
 def render(comparison: Comparison) -> str:
     """The comparison as one page; the same comparison gives the same bytes."""
     return environment().get_template("compare.html.j2").render(build(comparison))
@@ -145,7 +130,18 @@ def build(comparison: Comparison) -> dict[str, Any]:
         "shared": tuple((fact.label, _shown_values(fact)[0]) for fact in comparison.facts if not fact.differs),
         "lines": lines,
         "groups": _grouped(lines),
-        "differences": tuple(_difference(comparison, at) for at in range(1, len(comparison.labels))),
+        "differences": tuple(
+            {
+                "label": difference.label,
+                "lead": _lead(comparison.labels[0], difference),
+                "sections": _sections(difference),
+                # Why there is no tree, in a sentence; empty where there is one.
+                "missing": tree_page.missing(comparison, at),
+                "tree_lead": tree_page.lead(comparison, at),
+                "notes": tree_page.notes(comparison.trees[at - 1]),
+            }
+            for at, difference in enumerate(comparison.differences, 1)
+        ),
         "environment": tuple(_fact_line(fact) for fact in comparison.environment if fact.differs),
         "environment_shared": tuple(
             (fact.label, fact.values[0]) for fact in comparison.environment if not fact.differs
@@ -280,18 +276,6 @@ def change(base: float, value: float) -> str:
     if ratio >= 2:
         return factor(ratio)
     return f"{share(abs(ratio - 1))} {'more' if ratio > 1 else 'less'}"
-
-
-def _difference(comparison: Comparison, at: int) -> DifferenceView:
-    difference = comparison.differences[at - 1]
-    return DifferenceView(
-        label=difference.label,
-        lead=_lead(comparison.labels[0], difference),
-        sections=_sections(difference),
-        missing=tree_page.missing(comparison, at),
-        tree_lead=tree_page.lead(comparison, at),
-        notes=tuple(tree_page.notes(comparison.trees[at - 1])),
-    )
 
 
 def _lead(base: str, difference: Difference) -> str:
