@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from analyzer.record.capacity import CapacityOption, CapacityResult, InstanceLoads
+from analyzer.record.capacity import CapacityOption, CapacityResult, InstanceLoads, LoadPoint
 from analyzer.report import capacity_words as words
 from analyzer.report.charts.chart import (
     Chart,
@@ -28,23 +28,17 @@ from analyzer.report.charts.chart import (
 from analyzer.report.generation_words import rate
 from analyzer.units import count, digits, seconds, share
 
-_LATENCY = (
-    Column(name="rate", title="Requests per second", kind="per_second"),
-    Column(name="of", title="Latency of"),
-    Column(name="latency", title="Latency", kind="seconds"),
-    Column(name="utilisation", title="Utilisation", kind="share"),
-    Column(name="limited", title="Limited"),
-)
-_FIRST = (
-    *_LATENCY[:2],
-    Column(name="latency", title="Time to the first token", kind="seconds"),
-    *_LATENCY[3:],
-)
-_FURTHER = (
-    *_LATENCY[:2],
-    Column(name="latency", title="Time of each further token", kind="seconds"),
-    *_LATENCY[3:],
-)
+
+def _columns(latency: str) -> tuple[Column, ...]:
+    return (
+        Column(name="rate", title="Requests per second", kind="per_second"),
+        Column(name="of", title="Latency of"),
+        Column(name="latency", title=latency, kind="seconds"),
+        Column(name="utilisation", title="Utilisation", kind="share"),
+        Column(name="limited", title="Limited"),
+    )
+
+
 _BATCH = (
     Column(name="rate", title="Requests per second", kind="per_second"),
     Column(name="batch", title="Mean batch", kind="number"),
@@ -92,20 +86,7 @@ def _marks(told: CapacityResult, option: CapacityOption, end: float) -> tuple[di
 def _latency(told: CapacityResult, option: CapacityOption, one: InstanceLoads) -> Chart:
     colours = _PERCENTILES if told.percentile is not None else _PERCENTILES | _MEAN
     kept = words.limited(told)
-    rows: tuple[Row, ...] = tuple(
-        (
-            point.rate_per_s,
-            name,
-            getattr(point, f"{name}_s"),
-            point.utilisation,
-            "yes" if name == kept else "no",
-        )
-        for name in colours
-        for point in one.loads
-    )
-    columns, answered = (
-        (_FIRST, "have their first token") if words.generates(told) else (_LATENCY, "are answered")
-    )
+    answered = "have their first token" if words.generates(told) else "are answered"
     lead = (
         f"Of one {words.name(option)}, waiting included: half of the requests {answered} within p50, 99 of 100 "
         f"within p99. The thick line is {kept}, which is limited"
@@ -116,15 +97,42 @@ def _latency(told: CapacityResult, option: CapacityOption, one: InstanceLoads) -
         title="First token by load" if words.generates(told) else "Latency by load",
         lead=lead,
         alternative=_words(told, option, one),
-        spec=_latency_spec(rows, columns, colours, told.limit_s, below=told.best is None),
-        columns=columns,
-        rows=rows,
-        extra={
-            "limits": _limits(told.limit_s),
-            "marks": _marks(told, option, one.loads[-1].rate_per_s),
-        },
-        height=360,
+        **_drawn(
+            _columns("Time to the first token" if words.generates(told) else "Latency"),
+            colours,
+            {name: [(point, getattr(point, f"{name}_s")) for point in one.loads] for name in colours},
+            kept,
+            told.limit_s,
+            marks=_marks(told, option, one.loads[-1].rate_per_s),
+            below=told.best is None,
+        ),
     )
+
+
+def _drawn(
+    columns: tuple[Column, ...],
+    colours: dict[str, str],
+    lines: dict[str, list[tuple[LoadPoint, float | None]]],
+    limited: str,
+    limit_s: float | None,
+    *,
+    marks: tuple[dict[str, Any], ...],
+    below: bool,
+) -> dict[str, Any]:
+    """Return what a chart of latencies draws: a line for each percentile, the limited one thick."""
+    rows: tuple[Row, ...] = tuple(
+        (point.rate_per_s, name, time_s, point.utilisation, "yes" if name == limited else "no")
+        for name, line in lines.items()
+        for point, time_s in line
+    )
+    limits = () if limit_s is None else ({"limit": limit_s, "label": f"limit {seconds(limit_s)}"},)
+    return {
+        "spec": _latency_spec(rows, columns, colours, limit_s, below=below),
+        "columns": columns,
+        "rows": rows,
+        "extra": {"limits": limits, "marks": marks},
+        "height": 360,
+    }
 
 
 def _words(told: CapacityResult, option: CapacityOption, one: InstanceLoads) -> str:
@@ -142,10 +150,6 @@ def _words(told: CapacityResult, option: CapacityOption, one: InstanceLoads) -> 
     return f"{said}{kept} up to {words.requests(option.highest_rate_per_s)}."
 
 
-def _limits(limit_s: float | None) -> tuple[dict[str, Any], ...]:
-    return () if limit_s is None else ({"limit": limit_s, "label": f"limit {seconds(limit_s)}"},)
-
-
 def _further(told: CapacityResult, option: CapacityOption, one: InstanceLoads) -> Chart | None:
     """Each further token; None where the answers have none, or too few loads of them are known."""
     loads = tuple(point for point in one.loads if point.tpot_p50_s and point.tpot_p99_s)
@@ -153,17 +157,6 @@ def _further(told: CapacityResult, option: CapacityOption, one: InstanceLoads) -
         return None
     colours = {name: _PERCENTILES[name] for name in ("p50", "p99")}
     kept, limit_s = words.further(told), words.further_limit_s(told)
-    rows: tuple[Row, ...] = tuple(
-        (
-            point.rate_per_s,
-            name,
-            getattr(point, f"tpot_{name}_s"),
-            point.utilisation,
-            "yes" if name == kept and limit_s is not None else "no",
-        )
-        for name in colours
-        for point in loads
-    )
     least = min(words.further_s(told, point) or 0.0 for point in loads)
     thick = f" The thick line is {kept}, which is limited." if limit_s is not None else ""
     low, high = (
@@ -179,11 +172,15 @@ def _further(told: CapacityResult, option: CapacityOption, one: InstanceLoads) -
             f"run and the more prompts are read.{thick}"
         ),
         alternative=f"{kept} of each further token of one {words.name(option)}: {low}, {high}.{limit}",
-        spec=_latency_spec(rows, _FURTHER, colours, limit_s, below=least > (limit_s or least)),
-        columns=_FURTHER,
-        rows=rows,
-        extra={"limits": _limits(limit_s), "marks": _marks(told, option, loads[-1].rate_per_s)},
-        height=360,
+        **_drawn(
+            _columns("Time of each further token"),
+            colours,
+            {name: [(point, getattr(point, f"tpot_{name}_s")) for point in loads] for name in colours},
+            kept if limit_s is not None else "",
+            limit_s,
+            marks=_marks(told, option, loads[-1].rate_per_s),
+            below=least > (limit_s or least),
+        ),
     )
 
 

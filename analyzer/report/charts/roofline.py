@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -273,17 +273,30 @@ def intensity_range(intensities: Iterable[float], roofs: Iterable[Roof]) -> tupl
     return min(known) / 2, max(known) * 4
 
 
-def limits(bounds: Iterable[str]) -> str:
-    """How many operators each limit holds: `` (3 limited by memory, 2 limited by ...)``, or nothing."""
-    numbers = Counter(bounds)
+def points_words(name: str, points: Sequence[tuple[str, int, float, float, float, str]]) -> str:
+    """Say how many points there are, how many each limit holds, and which takes longest.
+
+    Args:
+        name: What they are of.
+        points: Of each the operator's type and number, intensity, speed, time and bound.
+    """
+    numbers = Counter(point[5] for point in points)
     parts = [f"{numbers[bound]} limited {words}" for bound, words in _BOUNDS.items() if numbers[bound]]
-    return f" ({', '.join(parts)})" if parts else ""
-
-
-def slowest_words(op_type: str, index: int, intensity: float, speed: float) -> str:
-    """The operator that takes longest, and where it stands."""
+    held = f" ({', '.join(parts)})" if parts else ""
+    op_type, index, intensity, speed, *_ = max(points, key=lambda point: point[4])
     where = f"at {digits(intensity)} FLOPs per byte and {rate(speed, 'FLOP')}"
-    return f"the slowest is {op_type} number {index}, {where}."
+    return f"{name}: {plural(len(points), 'operator')}{held}; the slowest is {op_type} number {index}, {where}."
+
+
+def axes(
+    rows: Sequence[Row], roofs: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Return the channels ``x`` and ``y``, and both with their axes: one layer has them for all."""
+    across = decades([row[5] for row in rows] + [line["intensity"] for line in roofs["roofs"]])
+    up = decades([row[6] for row in rows] + [line["speed"] for line in roofs["roofs"]])
+    x, y = quantity("intensity", type="log", nice=False), quantity("speed", type="log")
+    flat = axis("number", "Arithmetic intensity, FLOPs per byte", values=across, grid=False)
+    return x, y, {"x": {**x, "axis": flat}, "y": {**y, "axis": axis("rate", "Attained FLOP/s", values=up)}}
 
 
 def _points(analysis: Analysis) -> Iterator[Row]:
@@ -337,11 +350,7 @@ def _words(rows: tuple[Row, ...], roofs: dict[str, tuple[dict[str, Any], ...]]) 
         on_side = [row for row in rows if row[4] == side]
         if not on_side:
             continue
-        slowest = max(on_side, key=lambda row: float(row[7]))
-        parts.append(
-            f"{side}: {plural(len(on_side), 'operator')}{limits(row[9] for row in on_side)}; "
-            + slowest_words(slowest[1], slowest[0], slowest[5], slowest[6])
-        )
+        parts.append(points_words(side, [(row[1], row[0], *row[5:8], row[9]) for row in on_side]))
     return " ".join(parts)
 
 
@@ -349,9 +358,7 @@ def _spec(rows: tuple[Row, ...], roofs: dict[str, tuple[dict[str, Any], ...]]) -
     families = sorted({row[2] for row in rows})
     # A roof may stand alone: of a GPU that runs none of the operators.
     sides = sorted({row[4] for row in rows} | {ridge["device"] for ridge in roofs["ridges"]})
-    across = decades([row[5] for row in rows] + [line["intensity"] for line in roofs["roofs"]])
-    up = decades([row[6] for row in rows] + [line["speed"] for line in roofs["roofs"]])
-    x, y = quantity("intensity", type="log", nice=False), quantity("speed", type="log")
+    x, y, drawn = axes(rows, roofs)
     colour = {"field": "device", "type": "nominal", "scale": colours(*sides), "title": "Device"}
     roof = {"data": {"name": "roofs"}, "mark": {"type": "line", "strokeWidth": 2, "strokeOpacity": 0.7}}
     return {
@@ -360,17 +367,7 @@ def _spec(rows: tuple[Row, ...], roofs: dict[str, tuple[dict[str, Any], ...]]) -
         "layer": [
             {
                 **roof,
-                "encoding": {
-                    "x": {
-                        **x,
-                        "axis": axis(
-                            "number", "Arithmetic intensity, FLOPs per byte", values=across, grid=False
-                        ),
-                    },
-                    "y": {**y, "axis": axis("rate", "Attained FLOP/s", values=up)},
-                    "color": colour,
-                    "detail": {"field": "device"},
-                },
+                "encoding": {**drawn, "color": colour, "detail": {"field": "device"}},
             },
             _operators(x, y, colour, families),
             # Empty until templates/js/charts.js puts the point of the selected operator into it.

@@ -32,16 +32,16 @@ from analyzer.report.charts.roofline import (
     READING,
     Roof,
     above_words,
+    axes,
     intensity_range,
     kernels,
-    limits,
+    points_words,
     roof_of,
-    slowest_words,
 )
 from analyzer.report.compare.comparison import Comparison
 from analyzer.report.compare.plan_charts import labelled, record_shapes
 from analyzer.report.summary.figure_words import per_second
-from analyzer.text import listed, plural
+from analyzer.text import listed
 from analyzer.units import seconds
 
 _BATCHES = (
@@ -274,24 +274,14 @@ def _point_words(labels: Sequence[str], rows: tuple[Row, ...]) -> str:
         if not points:
             parts.append(f"{label}: no operator has work and a time.")
             continue
-        slowest = max(points, key=lambda row: float(row[7]))
-        parts.append(
-            f"{label}: {plural(len(points), 'operator')}{limits(row[8] for row in points)}; "
-            + slowest_words(slowest[2], slowest[1], slowest[5], slowest[6])
-        )
+        parts.append(points_words(label, [(row[2], row[1], *row[5:9]) for row in points]))
     return " ".join(parts)
 
 
 def _roofline_spec(
     labels: Sequence[str], rows: tuple[Row, ...], roofs: dict[str, tuple[dict[str, Any], ...]]
 ) -> dict[str, Any]:
-    across = decades([row[5] for row in rows] + [line["intensity"] for line in roofs["roofs"]])
-    up = decades([row[6] for row in rows] + [line["speed"] for line in roofs["roofs"]])
-    x, y = quantity("intensity", type="log", nice=False), quantity("speed", type="log")
-    axes = {
-        "x": {**x, "axis": axis("number", "Arithmetic intensity, FLOPs per byte", values=across, grid=False)},
-        "y": {**y, "axis": axis("rate", "Attained FLOP/s", values=up)},
-    }
+    x, y, drawn = axes(rows, roofs)
     return {
         "width": "container",
         "height": 400,
@@ -299,7 +289,7 @@ def _roofline_spec(
             {
                 "data": {"name": "roofs"},
                 "mark": {"type": "line", "strokeWidth": 1.5, "color": "var(--muted)"},
-                "encoding": {**axes, "detail": {"field": "roof"}},
+                "encoding": {**drawn, "detail": {"field": "roof"}},
             },
             _operators(x, y, labels, sorted({row[4] for row in rows})),
             *_ceilings(x, y),
