@@ -14,10 +14,14 @@ NOISE = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedSide:
-    """One of the two analyses, and the inferences that its operators' times are divided by."""
+    """One of the two analyses, and the inferences that its operators' times are divided by.
+
+    ``session`` is that of the target device's plan, whose times and groups these are.
+    """
 
     analysis: Analysis
     per: int
+    session: Literal["cpu", "cuda"]
 
     @classmethod
     def pair(cls, base: Analysis, new: Analysis) -> tuple[ComparedSide, ComparedSide]:
@@ -26,12 +30,11 @@ class ComparedSide:
         # Of the same batch the times stay as they are in both records, to be found there again.
         if None in batches or batches[0] == batches[1]:
             batches = 1, 1
-        return cls(analysis=base, per=batches[0] or 1), cls(analysis=new, per=batches[1] or 1)
-
-    @property
-    def session(self) -> Literal["cpu", "cuda"]:
-        """The session of the target device's plan, whose times and groups these are."""
-        return "cpu" if self.analysis.plan("gpu") is None else "cuda"
+        one, other = (
+            cls(analysis=each, per=batch or 1, session="cpu" if each.plan("gpu") is None else "cuda")
+            for each, batch in zip((base, new), batches, strict=True)
+        )
+        return one, other
 
     def time(self, operator: OperatorResult) -> float | None:
         """An operator's time in the target device's plan: on the GPU where there is one, else on the CPU."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -138,27 +139,17 @@ def payload(comparison: Comparison, at: int) -> dict[str, Any] | None:
 
 
 def _row(
-    parent: int | None,
-    inside: Sequence[OperatorChange],
-    base: ComparedSide,
-    new: ComparedSide,
-    *,
-    name: str,
-    aside: str,
-    code: str = "",
-    where: str = "",
-    what: str = "",
+    parent: int | None, inside: Sequence[OperatorChange], base: ComparedSide, new: ComparedSide, **texts: str
 ) -> dict[str, Any]:
+    kinds: Counter[str] = Counter(each.kind for each in inside)
     return {
         "parent": parent,
-        "name": name,
-        "aside": aside,
-        "code": code,
-        "where": where,
-        "what": what,
+        "code": "",
+        "where": "",
+        "what": "",
+        **texts,
         "rise": compact(float(sum(each.rise_s for each in inside))),
-        "operators": len(inside),
-        **{kind: sum(each.kind == kind for each in inside) for kind in KINDS[:-1]},
+        **{kind: kinds[kind] for kind in KINDS[:-1]},
         "flipped": sum(each.flipped for each in inside),
         **_time("before", base, [_on(base, each.base) for each in inside]),
         **_time("after", new, [_on(new, each.new) for each in inside]),
@@ -171,14 +162,17 @@ def _on(side: ComparedSide, index: int | None) -> OperatorResult | None:
 
 def _time(prefix: str, side: ComparedSide, operators: Iterable[OperatorResult | None]) -> dict[str, Any]:
     """Return the sum of what is known, and the sums of its intervals' ends: errors go one way."""
-    timed = [each for each in operators if each and side.time(each) is not None]
-    ends = [side.interval(each) for each in timed]
-    low, high = ([end[at] if end else None for end in ends] for at in (0, 1))
-    origins: set[str] = {side.on_target(each).origin for each in timed if side.time(each)}
+    times = [time for each in operators if each and (time := side.on_target(each)).time_s is not None]
+    origins: set[str] = {time.origin for time in times if time.time_s}
+
+    def summed(values: list[float | None]) -> float | None:
+        whole_s = None if None in values else total(values)
+        return None if whole_s is None else compact(whole_s / side.per)
+
     return {
-        prefix: compact(total(side.time(each) for each in timed)),
-        f"{prefix}_low": None if None in low else compact(total(low)),
-        f"{prefix}_high": None if None in high else compact(total(high)),
+        prefix: summed([time.time_s for time in times]),
+        f"{prefix}_low": summed([time.low_s for time in times]),
+        f"{prefix}_high": summed([time.high_s for time in times]),
         f"{prefix}_origin": combined_origin(origins) if origins else "",
     }
 
