@@ -157,23 +157,20 @@ def _module_at(operator: OperatorResult, depth: int) -> str:
 
 
 def _parts(comparison: Comparison, name: str, what: str, key: Callable[[OperatorResult], str]) -> Chart | None:
-    sums = [_sums(analysis, per, key) for _, analysis, per in labelled(comparison)]
+    records = [_by_part(analysis, per, key) for _, analysis, per in labelled(comparison)]
     ranked = sorted(
-        {part for times in sums for part in times},
+        {part for parts in records for part in parts},
         # By the largest share in any record: what only one of them has is a difference worth seeing.
-        key=lambda part: (-max(_share_of(times, part) for times in sums), part),
+        key=lambda part: (-max(parts[part][1] if part in parts else 0.0 for parts in records), part),
     )
     if not ranked:
         return None
     rows = tuple(
-        row
+        (part, label, *parts[part])
         for part in ranked[:LARGEST]
-        for (label, analysis, _), times in zip(labelled(comparison), sums, strict=True)
-        if (
-            row := _row(
-                part, label, [operator for operator in analysis.operators if key(operator) == part], times
-            )
-        )
+        for label, parts in zip(comparison.labels, records, strict=True)
+        # A record without this part has no bar: one of no length could not be told from a short one.
+        if part in parts
     )
     lead = f"What each {what} takes in the best plan of each record"
     lead += "." if comparison.one_batch else ", for one inference."
@@ -191,28 +188,24 @@ def _parts(comparison: Comparison, name: str, what: str, key: Callable[[Operator
     )
 
 
-def _sums(analysis: Analysis, per: int, key: Callable[[OperatorResult], str]) -> dict[str, float]:
-    sums: dict[str, float] = defaultdict(float)
+def _by_part(
+    analysis: Analysis, per: int, key: Callable[[OperatorResult], str]
+) -> dict[str, tuple[float, float, int, str]]:
+    """Return time, share of all, number and origin of the operators of each part that take time."""
+    timed: dict[str, list[OperatorResult]] = defaultdict(list)
     for operator in analysis.operators:
-        time = time_in_plan(operator)
-        if time:
-            sums[key(operator)] += time / per
-    return sums
-
-
-def _share_of(times: dict[str, float], part: str) -> float:
-    total = sum(times.values())
-    return times.get(part, 0.0) / total if total else 0.0
-
-
-def _row(part: str, label: str, operators: list[OperatorResult], times: dict[str, float]) -> Row | None:
-    timed = [operator for operator in operators if time_in_plan(operator)]
-    # A record without this part has no bar: one of no length could not be told from a short one.
-    if not timed:
-        return None
-    times_in_plan = [operator.gpu if operator.placement == "gpu" else operator.cpu for operator in timed]
-    origin = combined_origin({time.origin for time in times_in_plan if time is not None})
-    return (part, label, times[part], _share_of(times, part), len(timed), origin)
+        if time_in_plan(operator):
+            timed[key(operator)].append(operator)
+    times = {part: sum((time_in_plan(each) or 0.0) / per for each in inside) for part, inside in timed.items()}
+    whole = sum(times.values())
+    origins = {
+        part: {time.origin for each in inside if (time := each.gpu if each.placement == "gpu" else each.cpu)}
+        for part, inside in timed.items()
+    }
+    return {
+        part: (times[part], times[part] / whole, len(inside), combined_origin({*origins[part]}))
+        for part, inside in timed.items()
+    }
 
 
 def _largest(label: str, rows: tuple[Row, ...]) -> str:
