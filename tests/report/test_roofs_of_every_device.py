@@ -135,10 +135,10 @@ def test_integers_that_a_cpu_session_multiplies_are_under_the_roof_of_integers()
 
 def test_a_limit_is_told_as_what_it_is_and_no_point_is_said_to_prove_it() -> None:
     """An element-wise loop on data in a cache is bound by its instructions, far left of the ridge."""
-    told = roofline.limits(["compute", "compute", "memory", "overhead"])
-    assert told == (
-        " (2 limited by their instructions (compute), 1 limited by memory, "
-        "1 limited by starting them (overhead))"
+    points = [("Tanh", 1, 2.0, 1e9, 1e-3, bound) for bound in ("compute", "compute", "memory", "overhead")]
+    assert roofline.points_words("CPU", points) == (
+        "CPU: 4 operators (2 limited by their instructions (compute), 1 limited by memory, 1 limited by "
+        "starting them (overhead)); the slowest is Tanh number 1, at 2.00 FLOPs per byte and 1.00 GFLOP/s."
     )
     chart = roofline.chart(analysis(1))
     assert chart is not None
