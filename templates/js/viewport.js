@@ -67,13 +67,13 @@ const viewport = (() => {
       fitted = false;
     }
     // As little as it takes to see it.
-    function keep(rect, animate = true) {
+    function keep(rect) {
       const { width, height } = area();
       const { x, y } = begins();
       const at = seen(rect);
       const shift = (from, long, most) => (long > most - 2 * EDGE ? (from > EDGE ? EDGE - from : from + long < most - EDGE ? most - EDGE - from - long : 0) : Math.max(EDGE - from, 0) || Math.min(most - EDGE - from - long, 0));
       const [right, down] = [shift(at.x, at.width, width), shift(at.y, at.height, height)];
-      if (right || down) put(scale(), x + right, y + down, animate);
+      if (right || down) put(scale(), x + right, y + down, true);
     }
     const visible = (rect) => {
       const at = seen(rect);
@@ -176,7 +176,7 @@ const viewport = (() => {
     let asked;
     layer.addEventListener("panzoomchange", () => { clearTimeout(asked); asked = setTimeout(moved, 120); });
 
-    return { start, fit, show, keep, visible, zoom, scale, resize: (width, height) => { size = { width, height }; } };
+    return { start, show, keep, visible, resize: (width, height) => { size = { width, height }; } };
   }
 
   // dagre's frame is that of the boxes: an arrow that goes round them bends outside of it, and would be cut off.
@@ -192,5 +192,5 @@ const viewport = (() => {
     Object.assign(size, { width: right - left, height: bottom - top });
   }
 
-  return { on, framed, READABLE };
+  return { on, framed };
 })();
