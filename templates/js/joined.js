@@ -19,7 +19,7 @@
     rows.forEach((row) => texts.push([texts[row.parent] || "", row.name, row.aside, row.where, row.code].join(" ").toLowerCase()));
     const open = new Set();
     for (let at = given.first; at !== null; at = rows[at].parent) open.add(at);
-    let found = rows.length;
+    let shown = rows.length;
 
     // The row with what the filters leave inside; null where that is nothing.
     function branch(at, fits) {
@@ -31,9 +31,9 @@
       const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
       const fits = (at) => (!select.value || rows[at][select.value] > 0) && words.every((word) => texts[at].includes(word));
       const leaves = rows.filter((row) => inside[row.index].length === 0);
-      found = leaves.filter((row) => fits(row.index)).length;
-      holder.querySelector(".found").textContent = `${found.toLocaleString("en-US")} of ${leaves.length.toLocaleString("en-US")} operators`;
-      return found ? [branch(0, fits)] : [];
+      shown = leaves.filter((row) => fits(row.index)).length;
+      holder.querySelector(".found").textContent = `${shown.toLocaleString("en-US")} of ${leaves.length.toLocaleString("en-US")} operators`;
+      return shown ? [branch(0, fits)] : [];
     }
 
     function nameCell(cell) {
@@ -65,7 +65,7 @@
       autoResize: false,
       layout: "fitColumns",
       dataTree: true,
-      dataTreeStartExpanded: (row) => open.has(row.getData().index) || (found <= FEW && Boolean(search.value || select.value)),
+      dataTreeStartExpanded: (row) => open.has(row.getData().index) || (shown <= FEW && Boolean(search.value || select.value)),
       dataTreeBranchElement: false,
       dataTreeChildIndent: 12,
       placeholder: "No operator fits the filters.",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Literal, TypeVar
 
 from analyzer.record.analysis import Analysis
@@ -81,61 +82,59 @@ def compared(
     unit: str,
     parts: Sequence[object | None],
     *,
+    field: str = "",
     better: Better = "",
     ends: str = "",
+    time: str = "",
     origin: str = "",
     overlaps: bool = True,
 ) -> ComparedFigure:
-    """Read one figure of each record's part, by the last word of its key; None where a record has no such part.
+    """Read one figure of each record's part; None where a record has no such part.
 
     Args:
         key: As in ``ComparedFigure``, with ``label``, ``unit`` and ``better``.
         label: For people.
         unit: Of the figure.
-        parts: By record what holds the figure.
+        parts: By record the object with the figure.
+        field: Its name there, dots inside; the key's last word if empty.
         better: Whether ``less`` or ``more`` of it is.
         ends: The name of both ends of its interval, ``{}`` for ``low`` and ``high``; empty where it has none.
+        time: Of a rate the name of the time that these are the ends of.
         origin: The name of its origin; empty where it has none.
-        overlaps: Whether the interval's overlap with the base's is told.
+        overlaps: Whether the interval's overlap with the base's is part of it.
     """
 
     def read(name: str) -> tuple[Any, ...]:
-        return tuple(None if part is None else getattr(part, name) for part in parts)
+        return tuple(None if part is None else attrgetter(name)(part) for part in parts)
 
+    values = read(field or key.rpartition(".")[2])
     low, high = (read(ends.format(end)) if ends else () for end in ("low", "high"))
+    if time and ends:
+        low, high = (tuple(map(_turned, values, read(time), end)) for end in (high, low))
     return ComparedFigure(
         key=key,
         label=label,
         unit=unit,
-        values=read(key.rpartition(".")[2]),
+        values=values,
         origins=tuple(each or "" for each in read(origin)) if origin else (),
-        overlap=overlap(low, high) if low and overlaps else (),
+        overlap=_overlap(low, high) if low and overlaps else (),
         low=low,
         high=high,
         better=better,
     )
 
 
-def rate_compared(
-    key: str, label: str, parts: Sequence[object | None], *, time: str, ends: str, overlaps: bool
-) -> ComparedFigure:
-    """Read a rate, whose interval is that of its time turned over; arguments as ``compared``."""
-    figure = compared(key, label, "/s", parts, better="more", ends=ends, origin="origin")
+def _turned(per_s: float | None, time_s: float | None, end_s: float | None) -> float | None:
+    """Return the end of a rate's interval at an end of its time's."""
+    if per_s is None or time_s is None or not end_s:
+        return None
     # A rate times its time is the amount, which the record may not know by itself.
-    times = compared(f".{time}", "", "s", parts).values
-
-    def turned(per_s: float | None, time_s: float | None, end_s: float | None) -> float | None:
-        if per_s is None or time_s is None or not end_s:
-            return None
-        end_per_s = per_s * time_s / end_s
-        return end_per_s if math.isfinite(end_per_s) else None  # of a foreign record, whose interval has no end
-
-    low, high = (tuple(map(turned, figure.values, times, ends)) for ends in (figure.high, figure.low))
-    return replace(figure, low=low, high=high, overlap=overlap(low, high) if overlaps else ())
+    end_per_s = per_s * time_s / end_s
+    return end_per_s if math.isfinite(end_per_s) else None  # of a foreign record, whose interval has no end
 
 
-def overlap(low: Sequence[float | None], high: Sequence[float | None]) -> tuple[bool | None, ...]:
-    """By record, whether its interval overlaps the base's; None where one of them is not known."""
+def _overlap(low: Sequence[float | None], high: Sequence[float | None]) -> tuple[bool | None, ...]:
+    """Return by record whether its interval overlaps the base's; None where one of them is not known."""
     # Two closed intervals overlap where each begins before the other ends.
     first = (low[0], high[0])
     return tuple(

@@ -16,7 +16,6 @@ from analyzer.report.compare.comparison import (
     compared,
     facts_of,
     known,
-    rate_compared,
 )
 from analyzer.units import UNKNOWN
 
@@ -25,20 +24,21 @@ PLANS = {"cpu": "on the CPU", "gpu": "on the GPU", "hybrid": "of the best plan"}
 
 def facts(analyses: Sequence[Analysis]) -> tuple[ComparedFact, ...]:
     """What was asked and answered."""
-    named: tuple[tuple[str, str, Callable[[Analysis], object]], ...] = (
+    model: Sequence[tuple[str, str, Callable[[Analysis], object]]] = (
         ("model.name", "model", lambda one: one.model.name),
         ("model.opset", "opset", lambda one: one.model.opset),
         ("model.batch", "batch", _batch),
         ("model.precision", "precision", lambda one: one.model.precision),
         ("model.training", "runs", _runs),
+    )
+    devices: Sequence[tuple[str, str, Callable[[Analysis], object]]] = (
         ("devices.cpu", "CPU", lambda one: one.devices.cpu.name),
         ("devices.gpu", "GPU", lambda one: one.devices.gpu.name if one.devices.gpu else "none"),
         ("verdict.objective", "decided for", lambda one: one.verdict.objective),
         ("verdict.device", "verdict", lambda one: one.verdict.device or "none"),
     )
-    question = [*capacity.facts(analyses), *generation.facts(analyses)]
-    found = facts_of("", analyses, named)
-    return (*found[:5], *question, *found[5:])
+    services = (*capacity.facts(analyses), *generation.facts(analyses))
+    return (*facts_of("", analyses, model), *services, *facts_of("", analyses, devices))
 
 
 def _batch(analysis: Analysis) -> object:
@@ -81,8 +81,8 @@ def _known(read: Callable[[Analysis], object]) -> Callable[[Analysis], object]:
 
 def figures(analyses: Sequence[Analysis]) -> tuple[ComparedFigure, ...]:
     """Plans, verdict and work; a figure that no record knows is left out."""
-    found = [*capacity.figures(analyses), *generation.figures(analyses)]
-    found += [figure for name in PLANS for figure in _plan(name, analyses)]
+    compared_figures = [*capacity.figures(analyses), *generation.figures(analyses)]
+    compared_figures += [figure for name in PLANS for figure in _plan(name, analyses)]
 
     def figure(
         key: str,
@@ -92,10 +92,12 @@ def figures(analyses: Sequence[Analysis]) -> tuple[ComparedFigure, ...]:
         better: Literal["less", "more", ""] = "",
     ) -> None:
         values = tuple(read(one) for one in analyses)
-        found.append(ComparedFigure(key=key, label=label, unit=unit, values=values, better=better))
+        compared_figures.append(ComparedFigure(key=key, label=label, unit=unit, values=values, better=better))
 
     verdicts = [one.verdict for one in analyses]
-    found.append(compared("verdict.speedup", "speed-up of the GPU", "x", verdicts, ends="{}", overlaps=False))
+    compared_figures.append(
+        compared("verdict.speedup", "speed-up of the GPU", "x", verdicts, ends="{}", overlaps=False)
+    )
     # Neither more nor less is better: it says where the question tips, not how fast anything is.
     figure("verdict.crossover_batch", "GPU wins from batch", "", lambda one: one.verdict.crossover_batch)
     figure("copies", "copies inside the graph", "", lambda one: _inside(one, len), "less")
@@ -113,7 +115,7 @@ def figures(analyses: Sequence[Analysis]) -> tuple[ComparedFigure, ...]:
     figure("model.parameter_bytes", "weights", "B", lambda one: one.model.parameter_bytes)
     figure("totals.operators", "operators", "", lambda one: one.totals.operators)
     figure("findings", "findings", "", lambda one: len(one.findings), "less")
-    return known(found)
+    return known(compared_figures)
 
 
 def worth_a_row(figure: ComparedFigure) -> bool:
@@ -138,31 +140,31 @@ def _plan(name: str, analyses: Sequence[Analysis]) -> tuple[ComparedFigure, ...]
     """
     plans = [analysis.plan(name) for analysis in analyses]
     latency: Better = "less" if len({one.model.batch for one in analyses}) == 1 else ""
-    named: tuple[tuple[str, str, str, Better, str, str], ...] = (
-        ("latency_s", "latency", "s", latency, "{}_s", "origin"),
-        ("memory_bytes", "memory", "B", "less", "", ""),
-        ("usd_per_million", "dollars per million", "$", "less", "usd_{}_per_million", "usd_origin"),
-        ("energy_j", "energy for each", "J", "less", "energy_{}_j", "energy_origin"),
+    named: tuple[tuple[str, str, str, Better, str, str, str], ...] = (
+        ("latency_s", "latency", "s", latency, "{}_s", "", "origin"),
+        ("throughput_per_s", "throughput", "/s", "more", "{}_s", "latency_s", "origin"),
+        ("memory_bytes", "memory", "B", "less", "", "", ""),
+        ("usd_per_million", "dollars per million", "$", "less", "usd_{}_per_million", "", "usd_origin"),
+        ("energy_j", "energy for each", "J", "less", "energy_{}_j", "", "energy_origin"),
     )
-    found = []
-    for field, label, unit, better, ends, origin in named:
-        # Records of older versions tell neither interval nor origin of dollars and joules.
-        told = any(plan is not None and getattr(plan, origin or "origin") for plan in plans)
-        found.append(
-            compared(
-                f"plans.{name}.{field}",
-                f"{label} {PLANS[name]}",
-                unit,
-                plans,
-                better=better,
-                ends=ends if told else "",
-                origin=origin if told else "",
-                overlaps=field == "latency_s",
-            )
+    # Records of older versions have neither interval nor origin of dollars and joules.
+    known_origins = {
+        row[-1] for row in named if row[-1] and any(plan and getattr(plan, row[-1]) for plan in plans)
+    }
+    return tuple(
+        compared(
+            f"plans.{name}.{field}",
+            f"{label} {PLANS[name]}",
+            unit,
+            plans,
+            better=better,
+            ends=ends if origin in known_origins else "",
+            time=time,
+            origin=origin if origin in known_origins else "",
+            overlaps=field == "latency_s",
         )
-    key, label = f"plans.{name}.throughput_per_s", f"throughput {PLANS[name]}"
-    rate = rate_compared(key, label, plans, time="latency_s", ends="{}_s", overlaps=False)
-    return (found[0], rate, *found[1:])
+        for field, label, unit, better, ends, time, origin in named
+    )
 
 
 def notes(analyses: Sequence[Analysis]) -> tuple[str, ...]:

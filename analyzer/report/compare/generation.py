@@ -14,7 +14,6 @@ from analyzer.report.compare.comparison import (
     compared,
     facts_of,
     known,
-    rate_compared,
 )
 from analyzer.report.generation_words import rate
 from analyzer.report.summary.figure_words import joules
@@ -55,28 +54,31 @@ def figures(analyses: Sequence[Analysis]) -> tuple[ComparedFigure, ...]:
     if not any(told):
         return ()
     better_time: Better = "less" if same_request(analyses) else ""
-    named: tuple[tuple[str, str, str, Better, str], ...] = (
-        ("ttft_s", "time to first token", "s", better_time, "ttft_{}_s"),
-        ("tpot_s", "time of each further token", "s", better_time, "tpot_{}_s"),
-        ("request_s", "whole request", "s", better_time, "request_{}_s"),
-        ("usd_per_million_tokens", "dollars per million tokens", "$", "less", ""),
-        ("joules_per_token", "energy per token", "J", "less", ""),
-        ("largest_batch", "largest batch", "", "more", ""),
-        ("longest_context", "longest context", "", "more", ""),
+    named: tuple[tuple[str, str, str, Better, str, str], ...] = (
+        ("ttft_s", "time to first token", "s", better_time, "ttft_{}_s", ""),
+        ("tpot_s", "time of each further token", "s", better_time, "tpot_{}_s", ""),
+        ("request_s", "whole request", "s", better_time, "request_{}_s", ""),
+        ("tokens_per_s", "tokens per second", "/s", "more", "request_{}_s", "request_s"),
+        ("usd_per_million_tokens", "dollars per million tokens", "$", "less", "", ""),
+        ("joules_per_token", "energy per token", "J", "less", "", ""),
+        ("memory_bytes", "memory of the request", "B", "less", "", ""),
+        ("largest_batch", "largest batch", "", "more", "", ""),
+        ("longest_context", "longest context", "", "more", "", ""),
     )
-    found = [
-        compared(f"generation.{field}", label, unit, told, better=better, ends=ends, origin=ends and "origin")
-        for field, label, unit, better, ends in named
-    ]
-    rate_key = "generation.tokens_per_s"
-    time = {"time": "request_s", "ends": "request_{}_s"}
-    found.insert(3, rate_compared(rate_key, "tokens per second", told, **time, overlaps=True))
-    memory = tuple(None if one is None else one.memory.total_bytes for one in told)
-    figure = ComparedFigure(
-        key="generation.memory_bytes", label="memory of the request", unit="B", values=memory, better="less"
+    return known(
+        compared(
+            f"generation.{key}",
+            label,
+            unit,
+            told,
+            field="memory.total_bytes" if key == "memory_bytes" else key,
+            better=better,
+            ends=ends,
+            time=time,
+            origin="origin" if ends else "",
+        )
+        for key, label, unit, better, ends, time in named
     )
-    found.insert(6, figure)
-    return known(found)
 
 
 def headline(labels: Sequence[str], analyses: Sequence[Analysis]) -> tuple[str, str]:

@@ -182,13 +182,13 @@ def _happened(tree: JoinedTree) -> list[list[str]]:
     words = []
     for number, each in enumerate(tree.operators):
         sure = f" {'beyond' if each.certain else 'within'} the intervals" if each.in_both else ""
-        found = [] if each.kind == "same" else [f"{each.kind}{sure}"]
+        happened = [] if each.kind == "same" else [f"{each.kind}{sure}"]
         ways: tuple[tuple[str, Ends | None], ...]
         ways = (("best plan", each.device), ("CUDA session", each.placed_on))
-        found += [f"{way}: {_DEVICES[ends[0]]} → {_DEVICES[ends[1]]}" for way, ends in ways if ends]
+        happened += [f"{way}: {_DEVICES[ends[0]]} → {_DEVICES[ends[1]]}" for way, ends in ways if ends]
         if number in tree.moved:
-            found.append(f"was in {tree.moved[number] or 'the model'}")
-        words.append(found)
+            happened.append(f"was in {tree.moved[number] or 'the model'}")
+        words.append(happened)
     for fusion in tree.fusions:
         for number in fusion.operators:
             words[number].append(f"{'' if fusion.state == 'new' else 'no longer '}fused: {fusion.op_type}")
