@@ -47,7 +47,8 @@
     const sourceCell = (cell) => grids.two(element("code", { textContent: cell.getValue(), title: cell.getValue() }), cell.getData().where);
     function riseCell(cell) {
       const rise = cell.getValue();
-      if (!rise) return element("span", { textContent: rise === null ? figures.UNKNOWN : "the same" });
+      const { before, after } = cell.getData();
+      if (!rise) return element("span", { textContent: before !== null && before === after ? "the same" : figures.UNKNOWN });
       return element("span", { className: rise > 0 ? "worse up" : "better down", textContent: `${rise > 0 ? "+" : "−"}${figures.figure(Math.abs(rise), "seconds")}` });
     }
     function whatCell(cell) {
