@@ -38,7 +38,9 @@ def of_page(text: str) -> str:
     reader.feed(text)
     lines = (" ".join(line.split()) for line in "".join(reader.parts).splitlines())
     shown = "\n".join(line for line in lines if line)
-    shown = re.sub(r"(?m)^(Date|Machine|Processor|Time to [a-z ]+)\n.*$", r"\1\n<here>", shown)
+    shown = re.sub(
+        r"(?m)^(Date|Machine|Processor|Export from cache|Time to [a-z ]+)\n.*$", r"\1\n<here>", shown
+    )
     return scrubbed(re.sub(r"(?m)^Versions\n(?:[\w-]+\n\d[\w.+-]*\n)+", "Versions\n<here>\n", shown))
 
 

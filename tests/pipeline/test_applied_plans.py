@@ -580,9 +580,7 @@ def test_the_fastest_opset_is_chosen_and_what_another_loses_is_told(tmp_path: Pa
 
 
 def test_of_equally_fast_opsets_the_usual_one_is_chosen() -> None:
-    costs = [
-        OpsetCost(opset=opset, latency_s=seconds) for opset, seconds in ((18, 2.0), (19, 1.0), (20, 1.0))
-    ]
+    costs = [OpsetCost(opset=opset, latency_s=seconds) for opset, seconds in ((18, 2.0), (19, 1.0), (20, 1.0))]
     assert fastest(costs) == costs[2]
     assert fastest([*costs, OpsetCost(opset=21, latency_s=0.5)]).opset == 21
     assert fastest([OpsetCost(opset=18, why="no")]) is None

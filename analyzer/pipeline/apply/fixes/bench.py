@@ -118,7 +118,7 @@ class Bench:
         )
         found = tuple(plan_all(asked))
         counted = [plan for plan in found if plan.name in self.plans]
-        plan = min(counted or found, key=lambda each: each.latency.time_s)
+        plan = min(counted or found, key=lambda each: each.latency.value)
         groups = prepared.groups_on_cpu if plan.name == "cpu" else prepared.cuda_groups
         return plan.latency, len(groups)
 
