@@ -138,13 +138,11 @@ def _operand(node: Node, result: Tensor) -> Tensor | None:
             return None
     operands = [tensor for tensor in node.present_inputs if tensor.shape == result.shape]
     others = [tensor for tensor in node.present_inputs if tensor.shape != result.shape]
-    if len(operands) != 1 or not all(_has_no_rows(tensor) for tensor in others):
+    if len(operands) != 1 or not all(
+        tensor.shape is not None and all(size == 1 for size in tensor.shape[:-1]) for tensor in others
+    ):
         return None
     return operands[0]
-
-
-def _has_no_rows(tensor: Tensor) -> bool:
-    return tensor.shape is not None and all(size == 1 for size in tensor.shape[:-1])
 
 
 def cut(proto: onnx.ModelProto, found: LastLogits) -> None:

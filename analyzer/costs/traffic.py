@@ -119,15 +119,7 @@ def cost(node: Node, *, flops: int, macs: int = 0, basis: Basis = "exact", note:
             raise
         note = note or f"{error}: bytes are not counted"
         return Cost(flops=flops, macs=macs, bytes_read=None, bytes_written=None, basis="modelled", note=note)
-    return _made(flops, macs, read, written, basis, note)
-
-
-class _Draft:
-    __slots__ = Cost.__slots__
-
-
-def _made(flops: int, macs: int, read: int, written: int, basis: Basis, note: str) -> Cost:
-    """``Cost(...)``, five times as fast: a frozen dataclass sets its fields one by one through ``object``."""
+    # ``Cost(...)``, five times as fast: a frozen dataclass sets its fields one by one through ``object``.
     new: Any = _Draft()
     new.flops = flops
     new.macs = macs
@@ -137,3 +129,7 @@ def _made(flops: int, macs: int, read: int, written: int, basis: Basis, note: st
     new.note = note
     new.__class__ = Cost
     return new  # type: ignore[no-any-return]  # a Cost since the line above
+
+
+class _Draft:
+    __slots__ = Cost.__slots__

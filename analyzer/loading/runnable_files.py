@@ -7,7 +7,7 @@ import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import MeasurementError
 from analyzer.loading.from_onnx import bound_proto, convert, default_opset, name_nodes
@@ -160,21 +160,18 @@ def write_model(
         )
     with open(folder / _WEIGHTS_FILE, "wb") as file:
         for item in without_data:
-            _append_data(item, state[item.name], file)
+            tensor = state[item.name]
+            array, _ = numpy_array(tensor)
+            offset = -file.tell() % _ALIGNMENT + file.tell()  # rounded up
+            file.seek(offset)
+            # As it lies in memory: a copy of a large weight may be what does not fit.
+            file.write(array.reshape(-1).view("u1").data)
+            del item.external_data[:]
+            for key, value in (("location", _WEIGHTS_FILE), ("offset", offset), ("length", array.nbytes)):
+                item.external_data.add(key=key, value=str(value))
     path = folder / MODEL_FILE
     path.write_bytes(proto.SerializeToString())
     return path
-
-
-def _append_data(initializer: onnx.TensorProto, tensor: Tensor, file: BinaryIO) -> None:
-    array, _ = numpy_array(tensor)
-    offset = -file.tell() % _ALIGNMENT + file.tell()  # rounded up
-    file.seek(offset)
-    # As it lies in memory: a copy of a large weight may be what does not fit.
-    file.write(array.reshape(-1).view("u1").data)
-    del initializer.external_data[:]
-    for key, value in (("location", _WEIGHTS_FILE), ("offset", offset), ("length", array.nbytes)):
-        initializer.external_data.add(key=key, value=str(value))
 
 
 def numpy_array(tensor: Tensor) -> tuple[Array, str]:

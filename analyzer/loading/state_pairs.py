@@ -163,12 +163,8 @@ def _by_name(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Iterator[tu
         elif "past" not in words:
             continue  # an image and a new image
         found = presents.get(rest, [])
-        if len(found) == 1 and (_says_present(found[0]) or _is_named_state(rest)):
+        if len(found) == 1 and (not _PRESENT.isdisjoint(_words(found[0].name)) or _is_named_state(rest)):
             yield tensor, found[0]
-
-
-def _says_present(tensor: Tensor) -> bool:
-    return not _PRESENT.isdisjoint(_words(tensor.name))
 
 
 def _without(words: tuple[str, ...], marks: frozenset[str]) -> tuple[str, ...]:

@@ -68,9 +68,22 @@ def materialise(loaded: Loaded, batch: int | None, folder: Path, *, as_if_traine
         MeasurementError: A constant of the graph cannot be told from the model.
     """
     if loaded.exporter == "onnx" and (loaded.reference is None or loaded.reference.path is None):
-        return _from_proto(loaded, batch, folder)
+        import onnx
+
+        proto = onnx.ModelProto()
+        proto.CopyFrom(loaded.live)  # the caller's model stays as it is
+        write_bound(proto, default_opset(loaded.proto), _sizes_of_the_file(loaded, batch), folder, home=None)
+        return _with_random_feeds(folder / MODEL_FILE, loaded.graph(batch), loaded.specs)
     if loaded.exporter in ("onnx", "pt2"):
-        return _from_reading_process(loaded, batch, folder)
+        # From a file, which the reading process opens: an ``.onnx`` file or a saved program.
+        assert loaded.reference is not None
+        assert loaded.reference.path is not None
+        path, sizes = loaded.reference.path, _sizes_of_the_file(loaded, batch)
+        if loaded.exporter == "pt2":
+            reader.write_program(path, loaded.proto, sizes, folder, loaded.limits)
+        else:
+            reader.write_file(path, default_opset(loaded.proto), sizes, folder, loaded.limits)
+        return _with_random_feeds(folder / MODEL_FILE, loaded.graph(batch), loaded.specs)
     return _from_python(loaded, batch, folder, as_if_trained=as_if_trained)
 
 
@@ -139,18 +152,6 @@ def _training_step(
     return Runnable(model_path=path, feeds=feeds, feed_types=types, gradients=gradients)
 
 
-def _from_reading_process(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
-    """From a file, which the reading process opens: an ``.onnx`` file or a saved program."""
-    assert loaded.reference is not None
-    assert loaded.reference.path is not None
-    path, sizes = loaded.reference.path, _sizes_of_the_file(loaded, batch)
-    if loaded.exporter == "pt2":
-        reader.write_program(path, loaded.proto, sizes, folder, loaded.limits)
-    else:
-        reader.write_file(path, default_opset(loaded.proto), sizes, folder, loaded.limits)
-    return _with_random_feeds(folder / MODEL_FILE, loaded.graph(batch), loaded.specs)
-
-
 def _sizes_of_the_file(loaded: Loaded, batch: int | None) -> dict[str, int]:
     """The sizes of open axes by the names that they have in the file.
 
@@ -164,15 +165,6 @@ def _sizes_of_the_file(loaded: Loaded, batch: int | None) -> dict[str, int]:
         if dim.dim_param in sizes
     }
     return unnamed | sizes
-
-
-def _from_proto(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
-    import onnx
-
-    proto = onnx.ModelProto()
-    proto.CopyFrom(loaded.live)  # the caller's model stays as it is
-    write_bound(proto, default_opset(loaded.proto), _sizes_of_the_file(loaded, batch), folder, home=None)
-    return _with_random_feeds(folder / MODEL_FILE, loaded.graph(batch), loaded.specs)
 
 
 def _tensors_still_taken(known: list[str], names: list[str], tensors: list[torch.Tensor]) -> list[torch.Tensor]:

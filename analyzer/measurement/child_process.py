@@ -54,7 +54,12 @@ def measure(request: MeasureRequest, *, progress: Progress | None = None) -> Mea
         MemoryForeseenError: The run would need more memory than there is.
         InputError: The inputs do not fit the model.
     """
-    _check_memory(request)
+    import psutil
+
+    available = psutil.virtual_memory().available
+    if request.provider == "cpu" and request.needed_bytes is not None and request.needed_bytes > available:
+        message = f"the run would need {byte_count(request.needed_bytes)}, {byte_count(available)} are free"
+        raise MemoryForeseenError(message, hint="use a smaller --batch, or --no-run")
     measurement = _child(request, {"request": request_to_json(request)}, progress, _measured)
     if (
         # Nobody could record the GPU (no CUPTI): CUDA reads CUDA_LAUNCH_BLOCKING when a process begins, so that
@@ -101,15 +106,6 @@ def run_task(
     path = folder / "spec.json"
     path.write_text(json.dumps(task), encoding="utf-8")
     return _values(folder, _run_child(path, timeout_s, progress, module=module), timeout_s)
-
-
-def _check_memory(request: MeasureRequest) -> None:
-    import psutil
-
-    available = psutil.virtual_memory().available
-    if request.provider == "cpu" and request.needed_bytes is not None and request.needed_bytes > available:
-        message = f"the run would need {byte_count(request.needed_bytes)}, {byte_count(available)} are free"
-        raise MemoryForeseenError(message, hint="use a smaller --batch, or --no-run")
 
 
 def measure_with_blocking_launches(
@@ -188,24 +184,28 @@ def _run_child(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
-            env=_environment(spec.parent, extra),
+            # Temporary files go with the child's folder: ONNX Runtime leaves a ``.ses`` among them.
+            env=child_environment({"TMPDIR": str(spec.parent), **(extra or {})}),
             start_new_session=True,  # Ctrl-C reaches us alone, and we end the child
         )
         try:
             timed_out = _follow(child, timeout_s, progress)
         finally:
-            _end(child)
+            if child.poll() is None:
+                # The whole session of the child: a library may have started processes of its own.
+                if hasattr(os, "killpg"):
+                    os.killpg(child.pid, signal.SIGKILL)
+                else:
+                    child.kill()
+            child.wait()
+            if child.stdout is not None:
+                child.stdout.close()
     return ChildExit(child.returncode, timed_out, stderr.read_text(encoding="utf-8", errors="replace")[-4000:])
 
 
 def _command(spec: Path, module: str) -> list[str]:
     # -P: a file of the user's working folder must not stand in for a module.
     return [sys.executable, "-P", "-m", module, str(spec)]
-
-
-def _environment(folder: Path, extra: Mapping[str, str] | None) -> dict[str, str]:
-    """The child's variables; temporary files go with its folder: ONNX Runtime leaves a ``.ses`` among them."""
-    return child_environment({"TMPDIR": str(folder), **(extra or {})})
 
 
 def _follow(child: subprocess.Popen[bytes], timeout_s: float, progress: Progress | None) -> bool:
@@ -243,18 +243,6 @@ def _pass_on_progress(line: bytes, progress: Progress | None) -> None:
         progress(str(message["stage"]), float(message["fraction"]))
     except (ValueError, KeyError, TypeError):
         return  # something else wrote to standard output
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    if child.poll() is None:
-        # The whole session of the child: a library may have started processes of its own.
-        if hasattr(os, "killpg"):
-            os.killpg(child.pid, signal.SIGKILL)
-        else:
-            child.kill()
-    child.wait()
-    if child.stdout is not None:
-        child.stdout.close()
 
 
 def _values(folder: Path, ending: ChildExit, timeout_s: float) -> dict[str, Any]:

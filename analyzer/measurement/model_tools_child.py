@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import AnalyzerError
 from analyzer.isolation.child import die_first_when_memory_ends, die_with_parent
@@ -211,17 +211,14 @@ def _write(
     with open(folder / WEIGHTS, "wb") as file:
         for tensor in proto.graph.initializer:
             if onnx.external_data_helper.uses_external_data(tensor):
-                _append(tensor, changed(tensor, _data(tensor, model)), file)
+                data = changed(tensor, _data(tensor, model))
+                offset = -file.tell() % _ALIGNMENT + file.tell()  # rounded up
+                file.seek(offset)
+                file.write(data)
+                del tensor.external_data[:]
+                for key, value in (("location", WEIGHTS), ("offset", offset), ("length", len(data))):
+                    tensor.external_data.add(key=key, value=str(value))
     (folder / model.name).write_bytes(proto.SerializeToString())
-
-
-def _append(tensor: onnx.TensorProto, data: bytes, file: BinaryIO) -> None:
-    offset = -file.tell() % _ALIGNMENT + file.tell()  # rounded up
-    file.seek(offset)
-    file.write(data)
-    del tensor.external_data[:]
-    for key, value in (("location", WEIGHTS), ("offset", offset), ("length", len(data))):
-        tensor.external_data.add(key=key, value=str(value))
 
 
 def _stored_apart(model: Path, folder: Path) -> None:

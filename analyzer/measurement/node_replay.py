@@ -110,7 +110,9 @@ def replay(
         probe = None if node is None else source.probe(node, profiled)
         if probe is None:
             continue
-        signature = _signature(probe)
+        shapes = tuple(None if array is None else (array.dtype.str, array.shape) for array in probe.inputs)
+        attributes = tuple(sorted((name, repr(value)) for name, value in probe.attributes.items()))
+        signature = (probe.domain, probe.op_type, attributes, shapes, tuple(sorted(probe.constants)))
         if signature not in known:
             if time.perf_counter() > deadline:
                 continue
@@ -136,7 +138,9 @@ class _Source:
         """The node with inputs of the right shapes; None where they cannot be made up."""
         from onnx import helper
 
-        if node.domain not in _DOMAINS or any(_holds_graph(attribute) for attribute in node.attribute):
+        if node.domain not in _DOMAINS or any(
+            bool(attribute.HasField("g") or attribute.graphs) for attribute in node.attribute
+        ):
             return None
         inputs = self._inputs(node, raw)
         if inputs is None:
@@ -182,21 +186,11 @@ class _Source:
         return arrays
 
 
-def _holds_graph(attribute: Any) -> bool:
-    return bool(attribute.HasField("g") or attribute.graphs)
-
-
 def _stored_bytes(tensor: Any) -> int:
     for entry in tensor.external_data:
         if entry.key == "length":
             return int(entry.value)
     return int(tensor.ByteSize())
-
-
-def _signature(probe: Probe) -> object:
-    shapes = tuple(None if array is None else (array.dtype.str, array.shape) for array in probe.inputs)
-    attributes = tuple(sorted((name, repr(value)) for name, value in probe.attributes.items()))
-    return (probe.domain, probe.op_type, attributes, shapes, tuple(sorted(probe.constants)))
 
 
 def _time(probe: Probe, raw: RawTime, settings: SessionSettings, *, cold: bool) -> float | None:
@@ -214,21 +208,17 @@ def _time(probe: Probe, raw: RawTime, settings: SessionSettings, *, cold: bool) 
     for copies in (few, many):
         repeated = probe.repeated(copies, fresh_constants=fresh)
         try:
-            call = _call(repeated, raw, settings)
+            # No optimisation: of equal nodes side by side all but one would be taken out.
+            alone = replace(settings, optimize=False, profile_prefix=None, optimized_path=None)
+            bound = bind(model_of(repeated), feeds_of(repeated), alone)
+            expected = tuple(shape for _, shape in raw.outputs)
+            if bound.output_shapes[: len(expected)] != expected:
+                raise ValueError("another shape than in the graph")
+            call = bound.call
         except (AnalyzerError, ValueError, TypeError):
             return None
         times.append(undisturbed_seconds(call, _EACH_SECONDS))
     return max(1e-9, (times[1] - times[0]) / (many - few))
-
-
-def _call(probe: Probe, raw: RawTime, settings: SessionSettings) -> Callable[[], object]:
-    # No optimisation: of equal nodes side by side all but one would be taken out.
-    alone = replace(settings, optimize=False, profile_prefix=None, optimized_path=None)
-    bound = bind(model_of(probe), feeds_of(probe), alone)
-    expected = tuple(shape for _, shape in raw.outputs)
-    if bound.output_shapes[: len(expected)] != expected:
-        raise ValueError("another shape than in the graph")
-    return bound.call
 
 
 def last_cache_bytes() -> int:

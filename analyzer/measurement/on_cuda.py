@@ -54,7 +54,14 @@ def measure_cuda(request: MeasureRequest, folder: Path, reporter: Reporter) -> N
     start = time.perf_counter()
     session = create(request.model_path, settings)
     reporter.update(load_s=time.perf_counter() - start)
-    _describe(session, request, reporter)
+    # As the provider read them, defaults included (TF32, cudnn_conv_algo_search); the allocator's is an
+    # address.
+    options = session.get_provider_options().get("CUDAExecutionProvider", {})
+    reporter.environment(
+        tf32=request.tf32,
+        cuda_options={key: str(value) for key, value in options.items() if key != "gpu_external_alloc"},
+        providers=list(session.get_providers()),
+    )
     feeds = feeds_for(request, session, reporter)
     resident: Latency | None
     if request.in_place is None:
@@ -87,17 +94,6 @@ def _optional(what: str, reporter: Reporter, step: Callable[[], object]) -> None
         reporter.message(f"{what}: none, {error.message}")
     except Exception as error:
         reporter.message(f"{what}: none, {explained(error).message}")
-
-
-def _describe(session: Any, request: MeasureRequest, reporter: Reporter) -> None:
-    # As the provider read them, defaults included (TF32, cudnn_conv_algo_search); the allocator's is an
-    # address.
-    options = session.get_provider_options().get("CUDAExecutionProvider", {})
-    reporter.environment(
-        tf32=request.tf32,
-        cuda_options={key: str(value) for key, value in options.items() if key != "gpu_external_alloc"},
-        providers=list(session.get_providers()),
-    )
 
 
 def _timed(
@@ -191,6 +187,8 @@ def _traced(
     resident: Latency | None,
 ) -> None:
     """Operator times from the GPU's records; without them a message, and the parent tries another way."""
+    import onnx
+
     reporter.progress("recording the GPU", 0.65)
     optimized = folder / OPTIMIZED_FULL
     session = create(
@@ -200,12 +198,17 @@ def _traced(
     if resident is None:
         return
     bound = _binding(session, feeds, request)
-    count = _runs_to_trace(request, resident.median_s, optimized)
+    nodes = len(onnx.load(optimized, load_external_data=False).graph.node) or 1
+    # Recording costs some 15 microseconds a node on the host.
+    by_time = int(_TRACED * request.time_budget_s / (resident.median_s + nodes * 15e-6))
+    count = max(3, min(by_time, _MOST_TRACED_NODES // nodes, 200))
     recorded, why = record(bound.call, count, folder, request.device_id)
     path = Path(session.end_profiling())
     events = profile.read(path)
     path.unlink(missing_ok=True)
-    _arena(events, reporter)
+    arena = profile.arena(events, "cuda")
+    if arena is not None:
+        reporter.update(arena_peak_bytes=arena.peak_bytes, arena_held_bytes=arena.held_bytes)
     if recorded is None:
         reporter.message(f"the GPU's activity could not be recorded: {why}")
         return
@@ -237,18 +240,3 @@ def _report(traced: node_times.Traced | None, resident: Latency, reporter: Repor
         kernels={node.name: list(node.kernel_names) for node in traced.nodes if node.kernel_names},
     )
     reporter.nodes(nodes)
-
-
-def _arena(events: list[profile.ProfileEvent], reporter: Reporter) -> None:
-    arena = profile.arena(events, "cuda")
-    if arena is not None:
-        reporter.update(arena_peak_bytes=arena.peak_bytes, arena_held_bytes=arena.held_bytes)
-
-
-def _runs_to_trace(request: MeasureRequest, run_s: float, optimized: Path) -> int:
-    import onnx
-
-    nodes = len(onnx.load(optimized, load_external_data=False).graph.node) or 1
-    # Recording costs some 15 microseconds a node on the host.
-    by_time = int(_TRACED * request.time_budget_s / (run_s + nodes * 15e-6))
-    return max(3, min(by_time, _MOST_TRACED_NODES // nodes, 200))

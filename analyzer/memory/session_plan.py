@@ -66,17 +66,13 @@ def executed_steps(graph: Graph, groups: Sequence[Executed], block: int = BLOCK)
     ]
     made = [step.rank for step in steps if step.rank[0]]
     # To order a large graph takes long, and mostly the order there is is found again.
-    by_ranks = _follows_from_ranks(steps)
+    # Nothing but their ranks orders the steps: no two of one rank, none ranked by its reader.
+    by_ranks = len({step.rank for step in steps}) == len(steps) and all(step.added is None for step in steps)
     if not by_ranks or made != sorted(made):
         numbered = ordered(numbered)
     laid_out = with_layouts(graph, numbered, block)
     in_blocks = any(step.rank[0] > 1 for step in laid_out)
     return ordered(laid_out) if in_blocks or not by_ranks else laid_out
-
-
-def _follows_from_ranks(steps: Sequence[ExecutedStep]) -> bool:
-    """Whether nothing but their ranks orders the steps: no two of one rank, none ranked by its reader."""
-    return len({step.rank for step in steps}) == len(steps) and all(step.added is None for step in steps)
 
 
 def with_layouts(graph: Graph, steps: Sequence[ExecutedStep], block: int = BLOCK) -> list[ExecutedStep]:

@@ -782,7 +782,8 @@ def _tree(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
 
 def _top(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     """The largest of each row, in elements of the probe, of which 8 of 1,024 are kept."""
-    shape, kept = _dims(node.input(0)), _kept(node)
+    # How many a TopK keeps of each row; 0 where the data decide.
+    shape, kept = _dims(node.input(0)), value_of(node.input(1), int(node.attributes.get("k", 0)))
     axis = int(node.attributes.get("axis", -1))
     if not shape or not -len(shape) <= axis < len(shape) or not shape[axis]:
         return [replace(base, kind=Kind.MOVE, elements=elements_of(node.input(0)))]
@@ -793,11 +794,6 @@ def _top(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
 
 
 _PROBED_ROW, _PROBED_KEPT = 1024, 8
-
-
-def _kept(node: Node) -> int:
-    """How many a TopK keeps of each row; 0 where the data decide."""
-    return value_of(node.input(1), int(node.attributes.get("k", 0)))
 
 
 def _row_of_top(length: int, kept: int) -> float:

@@ -27,16 +27,13 @@ FIRST_AXIS = "FirstAxis"
 def variant(node: Node) -> str:
     """Return the name of the operator's loop: a probe's, one of ``reference_core.loops``, or its own."""
     try:
-        return _typed(_variant(node), node)
+        # The loop of the type where that has one of its own.
+        name = _variant(node)
+        first = node.input(1 if node.op_type == "Where" else 0)
+        own = _SUFFIXES.get(first.dtype.name, "") if first is not None else ""
+        return name + own if own and name + own in loops() else name
     except Exception:  # attributes that are none of its operator's: it runs nowhere, but is counted
         return node.op_type
-
-
-def _typed(name: str, node: Node) -> str:
-    """The loop of the type where that has one of its own."""
-    first = node.input(1 if node.op_type == "Where" else 0)
-    own = _SUFFIXES.get(first.dtype.name, "") if first is not None else ""
-    return name + own if own and name + own in loops() else name
 
 
 BYTE_POOL = "MaxPoolOfBytes"
@@ -86,7 +83,14 @@ def _variant(node: Node) -> str:
     if node.op_type in INTEGER_PRODUCTS:
         return integer_kernels.family_of(node.op_type, node)
     if node.domain == CLASSICAL_DOMAIN:
-        return _classical(node, first)
+        strings = first is not None and first.dtype.name == "string"
+        if node.op_type in ("SVMRegressor", "SVMClassifier"):
+            return f"SVM{node.attributes.get('kernel_type', 'LINEAR')}"
+        if node.op_type == "Normalizer":
+            return f"Normalizer{node.attributes.get('norm', 'MAX')}"
+        if strings and node.op_type in ("LabelEncoder", "OneHotEncoder", "CategoryMapper"):
+            return "LabelEncoderStrings"
+        return "LabelEncoder" if node.op_type == "CategoryMapper" else node.op_type
     if node.op_type in _MAPS:
         return _map(node, first, second)
     return node.op_type if first is None else _moved(node, first)
@@ -301,17 +305,6 @@ _AVERAGES_WITH_GAPS = 19  # the opset from which averages may leave out elements
 
 
 _BYTE = 8
-
-
-def _classical(node: Node, first: Tensor | None) -> str:
-    strings = first is not None and first.dtype.name == "string"
-    if node.op_type in ("SVMRegressor", "SVMClassifier"):
-        return f"SVM{node.attributes.get('kernel_type', 'LINEAR')}"
-    if node.op_type == "Normalizer":
-        return f"Normalizer{node.attributes.get('norm', 'MAX')}"
-    if strings and node.op_type in ("LabelEncoder", "OneHotEncoder", "CategoryMapper"):
-        return "LabelEncoderStrings"
-    return "LabelEncoder" if node.op_type == "CategoryMapper" else node.op_type
 
 
 def _dequantize(node: Node) -> str:

@@ -51,7 +51,11 @@ def fold(
     function = _functions().get(op_type)
     if function is None and (op_type not in _BY_REFERENCE or proto is None):
         return None
-    if any(array is not None and not _is_cheap(array, most) for array in inputs):
+    # A literal of the file may be longer than what is folded; a text has no size that its array tells, and
+    # decides no shape.
+    if any(
+        array is not None and not (array.size <= most and array.dtype.kind not in "OSU") for array in inputs
+    ):
         return None
     try:
         with np.errstate(all="ignore"):
@@ -88,12 +92,6 @@ def dtype_of(array: Array) -> DType:
 
 def _is_small(array: object, most: int) -> bool:
     return getattr(array, "size", most + 1) <= most
-
-
-def _is_cheap(array: Array, most: int) -> bool:
-    # A literal of the file may be longer than what is folded; a text has no size that its array tells, and
-    # decides no shape.
-    return array.size <= most and array.dtype.kind not in "OSU"
 
 
 def _reference(proto: onnx.NodeProto, inputs: Arrays, opset: int) -> tuple[Array, ...]:

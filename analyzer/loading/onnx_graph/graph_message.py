@@ -6,7 +6,7 @@ of that process. A tensor is written once, so that it is one object again for it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -177,13 +177,16 @@ def _node(index: int, described: Sequence[Plain], tensors: Sequence[Tensor | Non
         phase,
         trips,
     ) = described
+    # MessagePack has one kind of list; lists of a node are tuples.
     return make_node(
         index,
         name,
         (op_type, domain, version),
         tuple([tensors[number] for number in reads]),
         tuple([tensors[number] for number in writes]),
-        _attributes(attributes) if attributes else NO_ATTRIBUTES,
+        {name: tuple(value) if isinstance(value, list) else value for name, value in attributes.items()}
+        if attributes
+        else NO_ATTRIBUTES,
         {key: _graph(graph, tensors) for key, graph in graphs.items()} if graphs else NO_ATTRIBUTES,
         (module, module_class, _source(source), phase),
         None if trips is None else Trips(count=trips[0], exact=trips[1]),
@@ -192,11 +195,6 @@ def _node(index: int, described: Sequence[Plain], tensors: Sequence[Tensor | Non
 
 def _source(stored: Sequence[Plain] | None) -> Source | None:
     return None if stored is None else Source(file=stored[0], line=stored[1], code=stored[2])
-
-
-def _attributes(stored: Mapping[str, Plain]) -> dict[str, Any]:
-    # MessagePack has one kind of list; lists of a node are tuples.
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()}
 
 
 def _encode_array(value: object) -> Plain:

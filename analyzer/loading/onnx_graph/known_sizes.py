@@ -128,7 +128,11 @@ class _Closing:
             inferred = value.shape
         said = [self._origins[name] for name in sorted(sources) if name in self._origins]
         if inferred is not None and said:
-            return inferred, _together(said)
+            # One origin for what follows from several: filled where any of them was.
+            return inferred, SizeOrigin(
+                kind="filled" if any(origin.kind == "filled" for origin in said) else "given",
+                inputs=tuple(dict.fromkeys(name for origin in said for name in origin.inputs)),
+            )
         if inferred is not None and self._shown is not None:
             return inferred, self._shown
         return self._shapes.get(tensor.name), self._shown
@@ -169,12 +173,4 @@ def _agrees(known: Shape, found: Sequence[int]) -> bool:
         return True
     return len(known) == len(found) and all(
         size in (None, other) for size, other in zip(known, found, strict=True)
-    )
-
-
-def _together(origins: Sequence[SizeOrigin]) -> SizeOrigin:
-    """One origin for what follows from several: filled where any of them was."""
-    return SizeOrigin(
-        kind="filled" if any(origin.kind == "filled" for origin in origins) else "given",
-        inputs=tuple(dict.fromkeys(name for origin in origins for name in origin.inputs)),
     )

@@ -218,13 +218,7 @@ def normalized(
     )
     stored = {tensor.name for tensor in result.initializers}
     _order(result, stored)
-    _take_origins(result)
-    _bind(result, bindings or {}, assumed, stored)
-    return result
-
-
-def _take_origins(result: Normalized) -> None:
-    """Reads where nodes come from and drops the text: stack traces are longer than all the rest."""
+    # Reads where nodes come from and drops the text: stack traces are longer than all the rest.
     append = result.origins.append
     for node, name, *_ in result.rows:
         entries = node.metadata_props
@@ -233,6 +227,8 @@ def _take_origins(result: Normalized) -> None:
             node.ClearField("metadata_props")
         else:
             append(origin(name, ()) if name[:1] == "/" else NOWHERE)
+    _bind(result, bindings or {}, assumed, stored)
+    return result
 
 
 def rows_of(graph: onnx.GraphProto) -> list[Row]:
@@ -259,22 +255,18 @@ def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
         copy.ir_version, copy.producer_name = model.ir_version, model.producer_name
         copy.opset_import.extend(model.opset_import)
         copy.functions.extend(model.functions)
-        _copy_graph(copy.graph, model.graph)
+        copy.graph.name = model.graph.name
+        copy.graph.node.extend(model.graph.node)
+        copy.graph.input.extend(model.graph.input)
+        copy.graph.output.extend(model.graph.output)
+        copy.graph.value_info.extend(model.graph.value_info)
+        copy.graph.sparse_initializer.extend(model.graph.sparse_initializer)
         if copy.functions:  # the inliner must not give their names to anything else
             for tensor in model.graph.initializer:
                 _add_weight(copy.graph, tensor)
     if not copy.opset_import:  # files before IR version 3 have none: onnx.proto means opset 1
         copy.opset_import.add(domain="", version=1)
     return copy
-
-
-def _copy_graph(graph: onnx.GraphProto, source: onnx.GraphProto) -> None:
-    graph.name = source.name
-    graph.node.extend(source.node)
-    graph.input.extend(source.input)
-    graph.output.extend(source.output)
-    graph.value_info.extend(source.value_info)
-    graph.sparse_initializer.extend(source.sparse_initializer)
 
 
 def _add_weight(graph: onnx.GraphProto, tensor: onnx.TensorProto) -> None:

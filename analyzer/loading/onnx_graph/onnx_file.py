@@ -41,7 +41,12 @@ def read_model(path: str | os.PathLike[str]) -> onnx.ModelProto:
     if not file.exists():
         raise ModelError(f"there is no file '{file}'", hint="check the path")
     model = _parsed(file)
-    _check_is_model(model, file)
+    # Protobuf parses many files that are no ONNX at all: unknown fields are allowed, and all fields are
+    # optional.
+    if not model.HasField("graph") or not (model.ir_version and (model.graph.node or model.graph.output)):
+        raise ModelError(f"'{file}' holds no ONNX graph", hint=_HINT_DAMAGED)
+    if not model.opset_import and model.ir_version >= 3:  # onnx.proto demands it from IR version 3 on
+        raise ModelError(f"'{file}' imports no operator set", hint=_HINT_DAMAGED)
     check_versions(model, str(file))
     return model
 
@@ -102,12 +107,3 @@ def _parsed(file: Path) -> onnx.ModelProto:
             f"'{file}' is no ONNX model, or it is cut off ({error})", hint=_HINT_DAMAGED
         ) from error
     return model
-
-
-def _check_is_model(model: onnx.ModelProto, file: Path) -> None:
-    # Protobuf parses many files that are no ONNX at all: unknown fields are allowed, and all fields are
-    # optional.
-    if not model.HasField("graph") or not (model.ir_version and (model.graph.node or model.graph.output)):
-        raise ModelError(f"'{file}' holds no ONNX graph", hint=_HINT_DAMAGED)
-    if not model.opset_import and model.ir_version >= 3:  # onnx.proto demands it from IR version 3 on
-        raise ModelError(f"'{file}' imports no operator set", hint=_HINT_DAMAGED)

@@ -59,20 +59,16 @@ def construction_lines() -> Iterator[None]:
                 object.__setattr__(module, _ATTRIBUTE, (file, frame.f_lineno))
                 return
             frame = frame.f_back
-        _note_definition(module)
+        # The line of a user's class that no line of the user's builds: the analysis itself did.
+        code = getattr(getattr(type(module), "forward", None), "__code__", None)
+        if code is not None and not is_library(code.co_filename):
+            object.__setattr__(module, _ATTRIBUTE, (code.co_filename, code.co_firstlineno))
 
     torch.nn.Module.__init__ = init_and_note_line  # type: ignore[method-assign,assignment]  # undone below
     try:
         yield
     finally:
         torch.nn.Module.__init__ = original  # type: ignore[method-assign]
-
-
-def _note_definition(module: Module) -> None:
-    """The line of a user's class that no line of the user's builds: the analysis itself did."""
-    code = getattr(getattr(type(module), "forward", None), "__code__", None)
-    if code is not None and not is_library(code.co_filename):
-        object.__setattr__(module, _ATTRIBUTE, (code.co_filename, code.co_firstlineno))
 
 
 def built_at(model: Module) -> dict[str, tuple[str, int]]:

@@ -171,16 +171,12 @@ def _infer_outputs(
         ]
         inferred = shape_inference.infer_node_outputs(schema, proto, types, data, None, imports, ir_version)
     except shape_inference.InferenceError as error:
-        return {}, _reason(str(error))
+        # What ONNX says of a node, without the kinds of its errors.
+        return {}, re.sub(r"\[\w+\]\s*|\(op_type:[^)]*\):?\s*", "", str(error)).strip().partition("\n")[0][:200]
     except Exception:  # C++ throws several types at nodes it cannot infer: their outputs stay open
         return {}, ""
     read = _open_where_impossible if lenient else declared_type
     return {name: read(value, name) for name, value in inferred.items()}, ""
-
-
-def _reason(text: str) -> str:
-    """What ONNX says of a node, without the kinds of its errors."""
-    return re.sub(r"\[\w+\]\s*|\(op_type:[^)]*\):?\s*", "", text).strip().partition("\n")[0][:200]
 
 
 def strict_errors(model: onnx.ModelProto) -> str:

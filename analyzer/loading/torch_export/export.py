@@ -168,7 +168,14 @@ def finish(model: ir.Model, held_back: Constants, stored: set[str], keep: Callab
 
     needs_values = strip_weights(model, held_back, keep=keep, stored=stored)
     _drop_symbolic_shapes(model)
-    _unique_names(model)
+    # A name for each node: placement, costs and measured times are told by it.
+    seen: set[str] = set()
+    for number, node in enumerate(model.graph):
+        name = node.name or f"{node.op_type}_{number}"
+        while name in seen:
+            name = f"{name}_{number}"
+        node.name = name
+        seen.add(name)
     return Exported(proto=onnx_ir.to_proto(model), static_batch=None, needs_values=needs_values)
 
 
@@ -482,17 +489,6 @@ def _drop_symbolic_shapes(model: ir.Model) -> None:
                 )
             else:
                 value.shape = None
-
-
-def _unique_names(model: ir.Model) -> None:
-    """A name for each node: placement, costs and measured times are told by it."""
-    seen: set[str] = set()
-    for number, node in enumerate(model.graph):
-        name = node.name or f"{node.op_type}_{number}"
-        while name in seen:
-            name = f"{name}_{number}"
-        node.name = name
-        seen.add(name)
 
 
 def _drop_still_transposes(model: ir.Model) -> None:

@@ -57,7 +57,10 @@ def tracing_failure(user: UserModel, program: ExportedProgram | None, error: Exc
         return failure
     match = _NO_DERIVATIVE.search(str(error))
     if match is not None:
-        place = _line_of(program, match["op"])
+        op = match["op"]
+        nodes = program.graph.nodes if program is not None else ()
+        call = next((node for node in nodes if _short(node).strip("_") == op.strip("_")), None)
+        place = _line(call) if call is not None else ""
         return ModelError(
             f"{match['op']} has no gradient in PyTorch{place}: {user.name} cannot be trained through it.",
             hint="Use an operation that has one, or detach what needs none.",
@@ -138,12 +141,6 @@ def _break(program: ExportedProgram, call: tuple[Tree, ...]) -> fx.Node | None:
 
 def _short(node: fx.Node) -> str:
     return operator_name(node.target) or str(node.target)
-
-
-def _line_of(program: ExportedProgram | None, op: str) -> str:
-    nodes = program.graph.nodes if program is not None else ()
-    call = next((node for node in nodes if _short(node).strip("_") == op.strip("_")), None)
-    return _line(call) if call is not None else ""
 
 
 def _line(node: fx.Node) -> str:

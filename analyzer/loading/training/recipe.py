@@ -326,7 +326,9 @@ def _built(offered: Any, parameters: list[Tensor]) -> Optimizer:
     if isinstance(
         offered, torch.optim.Optimizer
     ):  # built for the file's own model: the same class and defaults
-        return _again(offered, parameters)
+        parameters_taken = inspect.signature(type(offered).__init__).parameters
+        options = {key: value for key, value in offered.defaults.items() if key in parameters_taken}
+        return type(offered)(parameters, **options)
     arguments: dict[str, Any] = {}
     if isinstance(offered, (tuple, list)) and len(offered) == 2 and isinstance(offered[1], Mapping):
         offered, arguments = offered[0], dict(offered[1])
@@ -342,12 +344,6 @@ def _built(offered: Any, parameters: list[Tensor]) -> Optimizer:
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ModelError(f"optimizer gives a {type(optimizer).__name__}, not a torch.optim.Optimizer.")
     return optimizer
-
-
-def _again(offered: Optimizer, parameters: list[Tensor]) -> Optimizer:
-    parameters_taken = inspect.signature(type(offered).__init__).parameters
-    options = {key: value for key, value in offered.defaults.items() if key in parameters_taken}
-    return type(offered)(parameters, **options)
 
 
 def _with_implementation(update: Update, group: Mapping[str, Any]) -> Update:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
     from torch.nn import Module
-
-    from analyzer.loading.torch_private import Tree
 
     Array = NDArray[np.generic]  # floats of either precision; losses and gradients
 
@@ -118,7 +116,7 @@ def feeds_of(user: UserModel, inputs: ExampleInputs, step: Step, graph: Graph) -
     state: dict[str, Tensor] = dict(user.model.named_parameters(remove_duplicate=False))
     state |= dict(user.model.named_buffers(remove_duplicate=False))
     tensors = [leaf for leaf in flatten(inputs.arguments, inputs.keywords) if hasattr(leaf, "shape")]
-    tensors += [leaf for leaf in tree_leaves(_targets(user, inputs)) if hasattr(leaf, "shape")]
+    tensors += [leaf for leaf in tree_leaves(_recipe(user, inputs).targets) if hasattr(leaf, "shape")]
     by_input = dict(zip(step.fed, tensors, strict=False))
     states = set(step.states)
     feeds: dict[str, Tensor] = {}
@@ -132,10 +130,6 @@ def feeds_of(user: UserModel, inputs: ExampleInputs, step: Step, graph: Graph) -
         else:
             raise MeasurementError(f"Nothing gives a value for the step's input {tensor.name}.")
     return feeds
-
-
-def _targets(user: UserModel, inputs: ExampleInputs) -> Tree:
-    return _recipe(user, inputs).targets
 
 
 def _recipe(user: UserModel, inputs: ExampleInputs) -> Recipe:
@@ -223,7 +217,7 @@ def relative_errors(
     """
     import numpy as np
 
-    sizes = {name: _largest(expected[name]) for name in _common(expected, actual)}
+    sizes = {name: _largest(value) for name, value in expected.items() if name in actual}
     least = _NEGLIGIBLE * max((size for name, size in sizes.items() if name != "loss"), default=0.0)
     rows = []
     for name, size in sizes.items():
@@ -237,10 +231,6 @@ def _largest(array: Array) -> float:
     import numpy as np
 
     return float(np.max(np.abs(np.asarray(array, np.float64)), initial=0.0))
-
-
-def _common(expected: Mapping[str, Array], actual: Mapping[str, Array]) -> Iterable[str]:
-    return (name for name in expected if name in actual)
 
 
 def write_step(proto: onnx.ModelProto, folder: Path) -> Path:

@@ -51,7 +51,15 @@ def to_step(
         split_large_sums(model)
     _attach(model, joint, built_at(user.model))
     step = _Appended(model, joint).finished()
-    _clear_unused_outputs(model)
+    # An optional result that nothing reads has no name in ONNX.
+    graph_outputs = set(map(id, model.graph.outputs))
+    for node in model.graph.all_nodes():
+        # Of ONNX's operators those that a step has and that have optional results.
+        if node.domain != DOMAIN and node.op_type not in ("MaxPool", "Dropout", "LayerNormalization"):
+            continue
+        for value in node.outputs:
+            if not value.uses() and id(value) not in graph_outputs:
+                value.name = ""
     finished = finish(model, held_back, set(), keep=lambda _: True)
     proto = finished.proto
     if not any(entry.domain == DOMAIN for entry in proto.opset_import):
@@ -276,15 +284,3 @@ def _type_like(value: ir.Value, like: ir.Value | None) -> None:
     dtype = like.dtype if like is not None else None
     value.shape = onnx_ir.Shape([] if sizes is None else sizes)
     value.dtype = onnx_ir.DataType.FLOAT if dtype is None else dtype
-
-
-def _clear_unused_outputs(model: ir.Model) -> None:
-    """An optional result that nothing reads has no name in ONNX."""
-    graph_outputs = set(map(id, model.graph.outputs))
-    for node in model.graph.all_nodes():
-        # Of ONNX's operators those that a step has and that have optional results.
-        if node.domain != DOMAIN and node.op_type not in ("MaxPool", "Dropout", "LayerNormalization"):
-            continue
-        for value in node.outputs:
-            if not value.uses() and id(value) not in graph_outputs:
-                value.name = ""

@@ -28,7 +28,15 @@ def promote(graph: fx.Graph) -> None:
             continue
         dtype = _KINDS[packet](node)
         if dtype is not None:
-            _cast_operands(graph, node, dtype, condition=packet == "where")
+            condition = packet == "where"
+            for position, argument in enumerate(node.args):
+                value = _tensor(argument)
+                if value is None or value.dtype == dtype or (condition and position == 0):
+                    continue  # the condition of Where is of truth values, whatever it chooses between
+                with graph.inserting_before(node):
+                    cast = graph.call_function(operator("_to_copy"), (argument,), {"dtype": dtype})
+                cast.meta = {**node.meta, "val": value.to(dtype)}
+                node.update_arg(position, cast)
 
 
 def _result(node: fx.Node) -> torch.dtype | None:
@@ -55,14 +63,3 @@ _KINDS = {
 def _tensor(argument: object) -> Tensor | None:
     value = getattr(argument, "meta", {}).get("val")
     return value if hasattr(value, "dtype") and hasattr(value, "shape") else None
-
-
-def _cast_operands(graph: fx.Graph, node: fx.Node, dtype: torch.dtype, *, condition: bool) -> None:
-    for position, argument in enumerate(node.args):
-        value = _tensor(argument)
-        if value is None or value.dtype == dtype or (condition and position == 0):
-            continue  # the condition of Where is of truth values, whatever it chooses between
-        with graph.inserting_before(node):
-            cast = graph.call_function(operator("_to_copy"), (argument,), {"dtype": dtype})
-        cast.meta = {**node.meta, "val": value.to(dtype)}
-        node.update_arg(position, cast)

@@ -214,20 +214,17 @@ def _joined(call: Run, activities: Sequence[Activity], shift: float) -> _Result 
     parts = {node.name: _Part(node, []) for node in ordered}
     for activity, owner in zip(launched, owners, strict=True):
         if owner is not None:
-            _add(parts[ordered[owner].name], activity)
+            part = parts[ordered[owner].name]
+            if activity.kind == "gpu_memcpy":
+                part.copy_us += activity.duration_us
+            else:
+                part.kernels.append(activity.name)
+                part.device_us += activity.duration_us
     _gaps(launched, owners, ordered, parts, begin)
     last = max(activity.start_us + activity.duration_us for activity in launched)
     return _Result(
         parts, max(0.0, end - TICK_US - last), len(launched), sum(owner is not None for owner in owners)
     )
-
-
-def _add(part: _Part, activity: Activity) -> None:
-    if activity.kind == "gpu_memcpy":
-        part.copy_us += activity.duration_us
-    else:
-        part.kernels.append(activity.name)
-        part.device_us += activity.duration_us
 
 
 def _gaps(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from analyzer.arrays import Bools, Floats
+from analyzer.arrays import Floats
 from analyzer.prediction.cpu.ceilings import CpuCeilings
 from analyzer.prediction.cpu.vectors import is_guess
 from analyzer.prediction.features import LOOP, LOOP_WIDTH, SCAN
@@ -36,11 +36,6 @@ _GUESSED = 5.0
 _BY_ELEMENT = (Kind.VECTOR, Kind.REDUCE, Kind.NORM, Kind.SOFTMAX, Kind.MOVE, Kind.POOL)
 
 
-def _has_body(work: Workload) -> Bools:
-    """Whether pieces are loops: bodies are counted, but not how often their small kernels are called."""
-    return whether(work, _WITH_BODIES)[work.op]
-
-
 def cpu_widths(work: Workload, at: CpuCeilings) -> Floats:
     """Half-width of each piece's 90 % interval, as a factor."""
     if not work.ops:
@@ -61,7 +56,8 @@ def cpu_widths(work: Workload, at: CpuCeilings) -> Floats:
         integers = np.array([op in FAMILIES for op in work.ops], dtype=np.bool_)[work.op]
         known = np.where(integers & IS_PRODUCT[work.kind], known * _INTEGERS_MODELLED, known)
         known = np.where(IS_PRODUCT[work.kind], known, known * _UNSCALED)
-    return np.maximum(np.where(_has_body(work), LOOP_WIDTH, known), work["spread"])
+    # Loops' bodies are counted, but not how often their small kernels are called.
+    return np.maximum(np.where(whether(work, _WITH_BODIES)[work.op], LOOP_WIDTH, known), work["spread"])
 
 
 def _is_classical(op: str) -> bool:

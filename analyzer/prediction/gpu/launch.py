@@ -111,13 +111,11 @@ def launch_of(gpu: Device, host: Device | None) -> Launch:
         view_s=VIEW_S * slower,
         step_s=STEP_S * slower,
         wait_s=WAIT_S,
-        width=HOST_WIDTH if node is not None or _is_known(host) else UNKNOWN_HOST_WIDTH,
+        # A rented machine may have the nearest CPU of the catalogue instead of the one that launches.
+        width=HOST_WIDTH
+        if node is not None or (host is not None and "model" not in host.assumed)
+        else UNKNOWN_HOST_WIDTH,
     )
-
-
-def _is_known(host: Device | None) -> bool:
-    """Whether the CPU that launches is the very one: a rented machine may have the nearest of the catalogue."""
-    return host is not None and "model" not in host.assumed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
