@@ -8,7 +8,6 @@ output read the last token, ``placement`` asks a session what it recorded, ``tim
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -18,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.errors import AnalyzerError
-from analyzer.isolation.child import die_first_when_memory_ends, die_with_parent
 from analyzer.measurement import tensor_files
-from analyzer.measurement.child_messages import Reporter
+from analyzer.measurement.child_messages import Reporter, work_as_child
 from analyzer.measurement.io_binding import bind_session
 from analyzer.measurement.noise.timing_loops import Budget, timed_runs, warm_up
 from analyzer.measurement.on_cpu import caller, outputs_of
 from analyzer.measurement.output_agreement import Agreement, agreement, agreement_in_noise
-from analyzer.measurement.session import WEIGHTS_APART, SessionSettings, create, explained
+from analyzer.measurement.request import from_message
+from analyzer.measurement.session import WEIGHTS_APART, SessionSettings, SessionSide, create, explained
 from analyzer.measurement.statistics import median
 from analyzer.measurement.tensor_ranges import beyond, with_ranges
 from analyzer.measurement.varied_inputs import later_changed, varied
@@ -36,30 +35,17 @@ _SEED = 20
 
 def main(arguments: list[str]) -> int:
     """Do what the file asks for; exit status 0, or 1 with the error in ``partial.json``."""
-    spec = Path(arguments[0])
-    # Before anything that may hang or grow.
-    die_with_parent()
-    die_first_when_memory_ends()
-    reporter = Reporter(spec.parent)
-    try:
-        for task in json.loads(spec.read_text(encoding="utf-8"))["tasks"]:
-            reporter.progress(task["kind"], 0.0)
-            reporter.update(**{task["kind"]: _attempted(TASKS[task["kind"]], task)})
-    except AnalyzerError as error:
-        reporter.error(error.message, error.hint, type(error).__name__)
-        return 1
-    except MemoryError:
-        reporter.error("out of memory", "use a machine with more memory", "MeasurementError")
-        return 1
-    return 0
+    return work_as_child(arguments, _work, "use a machine with more memory")
 
 
-def _attempted(work: Callable[[Mapping[str, Any]], dict[str, Any]], task: Mapping[str, Any]) -> dict[str, Any]:
-    """What a task found, or why it could not be done: the next one may work."""
-    try:
-        return work(task)
-    except AnalyzerError as error:
-        return {"trouble": error.message, "hint": error.hint or ""}
+def _work(tasks: Mapping[str, Any], _folder: Path, reporter: Reporter) -> None:
+    for task in tasks["tasks"]:
+        reporter.progress(task["kind"], 0.0)
+        try:
+            results = TASKS[task["kind"]](task)
+        except AnalyzerError as error:  # the next one may work
+            results = {"trouble": error.message, "hint": error.hint or ""}
+        reporter.update(**{task["kind"]: results})
 
 
 def _level_one(task: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,13 +73,9 @@ def _without_weights(optimized: Path) -> Iterator[None]:
         weights.unlink(missing_ok=True)
 
 
-def _settings(side: Mapping[str, Any]) -> SessionSettings:
-    return SessionSettings(
-        provider=side["provider"],
-        cuda=side.get("cuda"),
-        entries=dict(side.get("entries") or {}),
-        threads=side.get("threads") or 0,
-    )
+def _session(task: Mapping[str, Any], of: str = "applied") -> Any:
+    side = from_message(task[of], SessionSide)
+    return create(side.model, side)
 
 
 def _numbers(task: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,8 +83,8 @@ def _numbers(task: Mapping[str, Any]) -> dict[str, Any]:
     given = tensor_files.load_tensors(Path(task["feeds"]))
     several = [given, *(varied(given, _SEED + number) for number in range(1, task["sets"]))]
     outputs = []
-    for side in (task["reference"], task["applied"]):
-        session = create(Path(side["model"]), _settings(side))
+    for side in ("reference", "applied"):
+        session = _session(task, side)
         outputs.append([_run(session, feeds) for feeds in several])
         del session
     rows: dict[str, dict[str, Any]] = {}
@@ -136,7 +118,7 @@ def _later_tokens(task: Mapping[str, Any]) -> dict[str, Any]:
     changed = later_changed(given, task["tokens"])
     if not changed:
         return {"trouble": "no input has an axis of tokens"}
-    session = create(Path(task["applied"]["model"]), _settings(task["applied"]))
+    session = _session(task)
     name = task["output"]
     before, after = (_run(session, feeds)[name][:, :-1] for feeds in (given, changed))
     return {"causal": agreement({name: before}, {name: after}).agrees}
@@ -152,7 +134,7 @@ def _overflow(task: Mapping[str, Any]) -> dict[str, Any]:
     measured = path.with_name(f"ranges-of-{path.name}")
     try:
         onnx.save(with_ranges(onnx.load(str(path), load_external_data=False), task["tensors"]), str(measured))
-        session = create(measured, _settings(task["applied"]))
+        session = create(measured, from_message(task["applied"], SessionSide))
     finally:
         measured.unlink(missing_ok=True)
     reached: dict[str, float] = {}
@@ -180,10 +162,10 @@ def _placement(task: Mapping[str, Any]) -> dict[str, Any]:
     import onnx
 
     optimized = Path(task["optimized"])
-    settings = _settings(task["applied"])
-    settings = replace(settings, optimized_path=optimized, entries={**settings.entries, RECORD: "1"})
+    side = from_message(task["applied"], SessionSide)
+    side = replace(side, optimized_path=optimized, entries={**side.entries, RECORD: "1"})
     with _without_weights(optimized):
-        session = create(Path(task["applied"]["model"]), settings)
+        session = create(side.model, side)
     nodes = {
         node.name: part.ep_name
         for part in session.get_provider_graph_assignment_info()
@@ -198,11 +180,9 @@ def _placement(task: Mapping[str, Any]) -> dict[str, Any]:
 def _time(task: Mapping[str, Any]) -> dict[str, Any]:
     """The median of a run: host to host as a plan counts it, or with state on the session's device."""
     feeds = tensor_files.load_tensors(Path(task["feeds"]))
-    side, in_place = task["applied"], task.get("in_place")
-    settings = _settings(side)
-    session = create(Path(side["model"]), settings)
+    session, in_place = _session(task), task.get("in_place")
     call = (
-        bind_session(session, feeds, settings.provider, in_place=in_place).call
+        bind_session(session, feeds, task["applied"]["provider"], in_place=in_place).call
         if in_place is not None
         else caller(session, feeds)
     )

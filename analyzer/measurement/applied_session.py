@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import MeasurementError
 from analyzer.measurement.child_process import run_task
+from analyzer.measurement.request import to_message
+from analyzer.measurement.session import SessionSide
 from analyzer.progress import Progress
 from analyzer.run_folder import run_folder
 
@@ -18,35 +19,6 @@ if TYPE_CHECKING:
 _CHILD = "analyzer.measurement.applied_child"
 # Making a session of a large model takes minutes on a slow disk; more is a hang.
 _TIMEOUT_S = 1800.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionSide:
-    """A model and how a session of it is made.
-
-    Attributes:
-        model: The file.
-        provider: ``cpu``, or ``cuda`` for [CUDA, CPU].
-        entries: Of the session's configuration.
-        cuda: Options of CUDA's provider.
-        threads: Intra-op threads, 0 for ONNX Runtime's default.
-    """
-
-    model: Path
-    provider: str = "cpu"
-    entries: Mapping[str, str] = field(default_factory=dict)
-    cuda: Mapping[str, str] = field(default_factory=dict)
-    threads: int = 0
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
-            "model": str(self.model),
-            "provider": self.provider,
-            "entries": dict(self.entries),
-            "cuda": dict(self.cuda),
-            "threads": self.threads,
-        }
 
 
 def level_one(model: Path) -> onnx.ModelProto:
@@ -72,7 +44,7 @@ def recorded_nodes(side: SessionSide) -> dict[str, str]:
     Raises:
         MeasurementError: There is no such session.
     """
-    found = verify([{"kind": "placement", "applied": side.as_json()}])["placement"]
+    found = verify([{"kind": "placement", "applied": to_message(side)}])["placement"]
     if "trouble" in found:
         raise MeasurementError(found["trouble"])
     return {name: provider.removesuffix("ExecutionProvider") for name, provider in found["nodes"].items()}

@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from analyzer.errors import AnalyzerError
+from analyzer.isolation.child import die_first_when_memory_ends, die_with_parent
 from analyzer.measurement.noise.core_migration import APART_RATIO
 from analyzer.measurement.noise.machine_load import Load
-from analyzer.measurement.request import Latency, NodeTime
+from analyzer.measurement.request import Latency, NodeTime, to_message
 
 RESULT = "partial.json"
 OPTIMIZED = "slim.onnx"
@@ -25,6 +26,35 @@ OPTIMIZED_FULL = "optimized.onnx"
 _SMALL_WEIGHT_BYTES = 1024
 # Turns of runs on an undisturbed machine differ by less than this.
 _SPEED_CHANGED = 1.25
+
+
+def work_as_child(
+    arguments: list[str], work: Callable[[Mapping[str, Any], Path, Reporter], None], out_of_memory: str
+) -> int:
+    """Do what the file named by the arguments asks for; its folder is the working folder.
+
+    Args:
+        arguments: The path of a file of JSON.
+        work: Takes its values, its folder and the reporter.
+        out_of_memory: The hint where memory ends.
+
+    Returns:
+        Exit status 0, or 1 with the error in ``partial.json``.
+    """
+    spec = Path(arguments[0])
+    # Before anything that may hang or grow.
+    die_with_parent()
+    die_first_when_memory_ends()
+    reporter = Reporter(spec.parent)
+    try:
+        work(json.loads(spec.read_text(encoding="utf-8")), spec.parent, reporter)
+    except AnalyzerError as error:
+        reporter.error(error.message, error.hint, type(error).__name__)
+        return 1
+    except MemoryError:
+        reporter.error("out of memory", out_of_memory, "MeasurementError")
+        return 1
+    return 0
 
 
 class Reporter:
@@ -62,10 +92,9 @@ class Reporter:
 
         Of several ways that with copies is the latency; where a run has none, the first.
         """
-        self._values["ways"][way] = asdict(latency)
+        self._values["ways"][way] = to_message(latency)
         if way == "copies" or "latency" not in self._values:
-            self._values["latency"] = asdict(latency)
-            self._values["origin"] = latency.origin
+            self._values["latency"] = self._values["ways"][way]
         self._loads[way] = load
         heaviest = max(self._loads.values(), key=lambda one: one.others_cores)
         self._busy = heaviest.sentence(threads) if heaviest.is_busy() else ""
@@ -108,7 +137,7 @@ class Reporter:
 
     def nodes(self, nodes: Sequence[NodeTime]) -> None:
         """The nodes' times."""
-        self.update(nodes=[asdict(node) for node in nodes])
+        self.update(nodes=to_message(nodes))
 
     def optimized(self, path: Path) -> None:
         """The graph that runs, without its weights."""

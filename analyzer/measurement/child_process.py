@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -21,7 +21,14 @@ from analyzer.isolation.process import child_environment
 from analyzer.measurement.child_messages import OPTIMIZED, RESULT
 from analyzer.measurement.gpu_trace.launch_blocking import ENVIRONMENT
 from analyzer.measurement.noise import machine_load
-from analyzer.measurement.request import Latency, Measurement, MeasureRequest, NodeTime, request_to_json
+from analyzer.measurement.request import (
+    Latency,
+    Measurement,
+    MeasureRequest,
+    NodeTime,
+    from_message,
+    to_message,
+)
 from analyzer.progress import Progress
 from analyzer.run_folder import run_folder
 from analyzer.units import byte_count
@@ -60,7 +67,7 @@ def measure(request: MeasureRequest, *, progress: Progress | None = None) -> Mea
     if request.provider == "cpu" and request.needed_bytes is not None and request.needed_bytes > available:
         message = f"the run would need {byte_count(request.needed_bytes)}, {byte_count(available)} are free"
         raise MemoryForeseenError(message, hint="use a smaller --batch, or --no-run")
-    measurement = _child(request, {"request": request_to_json(request)}, progress, _measured)
+    measurement = _child(request, {"request": to_message(request)}, progress, _measured)
     if (
         # Nobody could record the GPU (no CUPTI): CUDA reads CUDA_LAUNCH_BLOCKING when a process begins, so that
         # it takes another child.
@@ -113,8 +120,8 @@ def measure_with_blocking_launches(
 ) -> Measurement:
     """The same with operators from blocking launches, in another child (``gpu_trace.launch_blocking``)."""
     spec = {
-        "request": request_to_json(replace(request, outputs=None)),
-        "blocking": asdict(measurement.ways["resident"]),
+        "request": to_message(replace(request, outputs=None)),
+        "blocking": to_message(measurement.ways["resident"]),
     }
     values = _child(request, spec, progress, lambda _request, _folder, results: results, ENVIRONMENT)
     trouble = values.pop("trouble", None)
@@ -123,7 +130,7 @@ def measure_with_blocking_launches(
         messages.append(f"operator times: none, {trouble.message}")
     return replace(
         measurement,
-        nodes=tuple(NodeTime(**node) for node in values.get("nodes", ())),
+        nodes=from_message(values.get("nodes", ()), tuple[NodeTime, ...]),
         factor=values.get("factor"),
         residual_s=values.get("residual_s"),
         bias_s=values.get("bias_s"),
@@ -262,7 +269,13 @@ def _measured(request: MeasureRequest, folder: Path, values: dict[str, Any]) -> 
     if trouble is not None:
         values["messages"].append(f"the measurement is not complete: {trouble.message}")
     optimized = folder / OPTIMIZED if values.pop("optimized", False) else None
-    return from_values(request, values, optimized)
+    model = None
+    if optimized is not None and optimized.exists():
+        import onnx
+
+        model = onnx.load(optimized, load_external_data=False)
+    values["environment"]["load_after"] = machine_load.load_average()
+    return replace(from_message({**values, "provider": request.provider}, Measurement), optimized=model)
 
 
 def _trouble(error: Mapping[str, Any] | None, ending: ChildExit, timeout_s: float) -> AnalyzerError | None:
@@ -271,20 +284,3 @@ def _trouble(error: Mapping[str, Any] | None, ending: ChildExit, timeout_s: floa
         return kind(error["message"], hint=error["hint"])
     trouble = ending.trouble(timeout_s)
     return None if trouble is None else MeasurementError(trouble[0], hint=trouble[1])
-
-
-def from_values(request: MeasureRequest, values: Mapping[str, Any], optimized: Path | None) -> Measurement:
-    """A measurement from what the child wrote."""
-    import onnx
-
-    fields = dict(values)
-    fields["latency"] = Latency(**fields["latency"])
-    fields["ways"] = {way: Latency(**latency) for way, latency in fields["ways"].items()}
-    fields["nodes"] = tuple(NodeTime(**node) for node in fields.get("nodes", ()))
-    fields["messages"] = tuple(fields["messages"])
-    fields["outputs"] = Path(fields["outputs"]) if fields.get("outputs") else None
-    fields["environment"] = {**fields["environment"], "load_after": machine_load.load_average()}
-    model = (
-        onnx.load(optimized, load_external_data=False) if optimized is not None and optimized.exists() else None
-    )
-    return Measurement(provider=request.provider, optimized=model, **fields)

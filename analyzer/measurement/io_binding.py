@@ -46,7 +46,7 @@ def bind(model: bytes, feeds: Mapping[str, Any], settings: SessionSettings) -> B
     Raises:
         MeasurementError: ONNX Runtime refuses the model or the provider.
     """
-    device_id = int((settings.cuda or {}).get("device_id", "0"))
+    device_id = int(settings.cuda.get("device_id", "0"))
     return bind_session(create(model, settings), feeds, settings.provider, device_id)
 
 

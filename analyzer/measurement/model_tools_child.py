@@ -8,7 +8,6 @@ as they like and are no part of what is measured.
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 import sys
@@ -17,11 +16,10 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analyzer.errors import AnalyzerError
-from analyzer.isolation.child import die_first_when_memory_ends, die_with_parent
+from analyzer.errors import AnalyzerError, MeasurementError
 from analyzer.loading.known_fusions import WEIGHTS, restore
 from analyzer.measurement import tensor_files
-from analyzer.measurement.child_messages import Reporter
+from analyzer.measurement.child_messages import Reporter, work_as_child
 from analyzer.measurement.varied_inputs import varied
 
 if TYPE_CHECKING:
@@ -38,31 +36,23 @@ _LONGEST_ERROR = 300  # characters
 
 def main(arguments: list[str]) -> int:
     """Use the tool; exit status 0, or 1 with the error in ``partial.json``."""
-    spec = Path(arguments[0])
-    # Before anything that may hang or grow.
-    die_with_parent()
-    die_first_when_memory_ends()
-    reporter = Reporter(spec.parent)
+    return work_as_child(arguments, _rewrite, "use a machine with more memory")
+
+
+def _rewrite(task: Mapping[str, Any], _folder: Path, reporter: Reporter) -> None:
     logging.disable(logging.CRITICAL)
-    task = json.loads(spec.read_text(encoding="utf-8"))
     try:
         reporter.progress(f"rewriting the model ({task['tool']})", 0.0)
         # Standard output is where progress goes.
         with redirect_stdout(sys.stderr):
             told = TOOLS[task["tool"]](task, Path(task["model"]), Path(task["folder"]))
         reporter.update(told=dict(told))
-    except AnalyzerError as error:
-        reporter.error(error.message, error.hint, type(error).__name__)
-        return 1
-    except MemoryError:
-        reporter.error("out of memory", "use a machine with more memory", "MeasurementError")
-        return 1
+    except (AnalyzerError, MemoryError):
+        raise
     except Exception as error:  # a tool's own: AttributeErrors and KeyErrors of graphs that it does not know
         lines = [line for line in str(error).splitlines() if line.strip()]
         text = f"{type(error).__name__}: {lines[0][:_LONGEST_ERROR]}" if lines else type(error).__name__
-        reporter.error(text, "", "MeasurementError")
-        return 1
-    return 0
+        raise MeasurementError(text) from error
 
 
 def _float16(task: Mapping[str, Any], model: Path, folder: Path) -> Mapping[str, Any]:

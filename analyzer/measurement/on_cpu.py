@@ -192,7 +192,7 @@ def report_latency(
         [sample for turn in turns for sample in turn.samples],
         undisturbed=[sample for number in quiet for sample in turns[number].samples],
         warmup_runs=len(timed.warmup),
-        origin=f"{_UNPROFILED}, the quieter half of {len(turns)} turns" if len(turns) > 1 else _UNPROFILED,
+        method=f"{_UNPROFILED}, the quieter half of {len(turns)} turns" if len(turns) > 1 else _UNPROFILED,
         contention=load.contention(threads),
         threads=threads,
         sharing=least if least > APART_RATIO and not load.is_busy() else 1.0,
@@ -284,7 +284,7 @@ def replayed(
     reporter: Reporter,
 ) -> Mapping[str, float]:
     """Times of the nodes below the profiler's clock, each run alone; empty where there are none."""
-    below = [node for node in raw if node.time_s - bias.profiler_s * node.calls < BELOW_CLOCK_S * node.calls]
+    below = [node for node in raw if node.time.value < (bias.profiler_s + BELOW_CLOCK_S) * node.calls]
     if not below:
         return {}
     return replay(
@@ -385,21 +385,21 @@ def scaled(
     """
     # No node takes less than a dispatch, whatever the profiler's whole microseconds say.
     true = [
-        alone.get(node.name, max(node.time_s - bias.profiler_s * node.calls, bias.dispatch_s * node.calls))
+        alone.get(node.name, max(node.time.value - bias.profiler_s * node.calls, bias.dispatch_s * node.calls))
         for node in raw
     ]
     if not true:
         return (), None, None
     explained_s = sum(true) + bias.call_s
-    factor = latency.median_s / sum(true)
-    spread = latency.low_s / latency.median_s, latency.high_s / latency.median_s
+    factor = latency.value / sum(true)
+    spread = latency.low / latency.value, latency.high / latency.value
     nodes = tuple(
         _alone(node, time_s * factor, spread)
         if node.name in alone
         else _profiled(node, time_s * factor, factor, bias, spread)
         for node, time_s in zip(raw, true, strict=True)
     )
-    run_s = latency.median_s if unprofiled_s is None else unprofiled_s
+    run_s = latency.value if unprofiled_s is None else unprofiled_s
     return nodes, run_s / explained_s, run_s - explained_s
 
 
@@ -409,29 +409,18 @@ def _profiled(
     """One node; half a tick of the profiler's clock is always in doubt."""
     # Whole microseconds, rounded down: a duration is off by less than one, on average by half of that.
     doubt = 0.5e-6
-    low = (node.low_s - bias.profiler_s * node.calls) * factor - doubt
-    high = (node.high_s - bias.profiler_s * node.calls) * factor + doubt
-    return NodeTime(
-        name=node.name,
-        op_type=node.op_type,
-        provider=node.provider,
-        time_s=time_s,
-        low_s=max(0.0, min(low, time_s * spread[0])),
-        high_s=max(high, time_s * spread[1]),
-        raw_s=node.time_s,
-        origin=_PROFILED_TEXT,
+    low = (node.time.low - bias.profiler_s * node.calls) * factor - doubt
+    high = (node.time.high - bias.profiler_s * node.calls) * factor + doubt
+    return node.timed(
+        time_s,
+        max(0.0, min(low, time_s * spread[0])),
+        max(high, time_s * spread[1]),
+        raw_s=node.time.value,
+        method=_PROFILED_TEXT,
     )
 
 
 def _alone(node: profile.RawTime, time_s: float, spread: tuple[float, float]) -> NodeTime:
     """One node timed alone; caches and neighbours may differ from the graph's by this much."""
-    return NodeTime(
-        name=node.name,
-        op_type=node.op_type,
-        provider=node.provider,
-        time_s=time_s,
-        low_s=time_s * min(0.7, spread[0]),
-        high_s=time_s * max(1.4, spread[1]),
-        raw_s=node.time_s,
-        origin=_ALONE_TEXT,
-    )
+    low, high = min(0.7, spread[0]), max(1.4, spread[1])
+    return node.timed(time_s, time_s * low, time_s * high, raw_s=node.time.value, method=_ALONE_TEXT)

@@ -31,12 +31,12 @@ from analyzer.measurement.statistics import summarize
 
 # Shares of the time budget.
 _WARM_UP, _COPIES, _RESIDENT, _GRAPH, _TRACED = 0.1, 0.3, 0.25, 0.15, 0.2
-_ORIGINS = {
+_METHODS = {
     "copies": "unprofiled runs of the CUDA provider, inputs and outputs copied",
     "resident": "unprofiled runs of the CUDA provider, inputs and outputs on the GPU",
     "graph": "unprofiled runs of one CUDA graph, inputs and outputs on the GPU",
 }
-_STEP_ORIGINS = {
+_STEP_METHODS = {
     "resident": "unprofiled runs of the CUDA provider, the cache kept on the GPU, ids copied there and back",
     "graph": "unprofiled runs of one CUDA graph, the cache kept on the GPU, ids copied there and back",
 }
@@ -121,8 +121,8 @@ def _timed(
         raise explained(error) from None
     load = machine_load.load_between(before, machine_load.snapshot())
     # The host only launches: one core must be free, not as many as the CPU provider has threads.
-    origin = (_ORIGINS if request.in_place is None else _STEP_ORIGINS)[way]
-    latency = summarize(samples, warmup_runs=len(warmup), origin=origin, contention=load.contention(1))
+    method = (_METHODS if request.in_place is None else _STEP_METHODS)[way]
+    latency = summarize(samples, warmup_runs=len(warmup), method=method, contention=load.contention(1))
     reporter.latency(latency, load, threads, way)
     return latency
 
@@ -173,7 +173,7 @@ def _graph(
     reporter: Reporter,
 ) -> None:
     # An option of the provider, not of a run: a session of its own.
-    options = {**(settings.cuda or {}), "enable_cuda_graph": "1"}
+    options = {**settings.cuda, "enable_cuda_graph": "1"}
     session = create(request.model_path, replace(settings, cuda=options))
     _timed(bound_call(session, feeds, request), "graph", _GRAPH, request, threads, reporter)
 
@@ -200,7 +200,7 @@ def _traced(
     bound = _binding(session, feeds, request)
     nodes = len(onnx.load(optimized, load_external_data=False).graph.node) or 1
     # Recording costs some 15 microseconds a node on the host.
-    by_time = int(_TRACED * request.time_budget_s / (resident.median_s + nodes * 15e-6))
+    by_time = int(_TRACED * request.time_budget_s / (resident.value + nodes * 15e-6))
     count = max(3, min(by_time, _MOST_TRACED_NODES // nodes, 200))
     recorded, why = record(bound.call, count, folder, request.device_id)
     path = Path(session.end_profiling())
@@ -229,11 +229,11 @@ def _report(traced: node_times.Traced | None, resident: Latency, reporter: Repor
         reporter.message(f"CUPTI did not record who asked for {traced.lost:.0%} of the GPU's work")
         return
     nodes, factor = node_times.node_times(traced, resident)
-    reporter.update(factor=factor, residual_s=resident.median_s * (1 - 1 / factor))
+    reporter.update(factor=factor, residual_s=resident.value * (1 - 1 / factor))
     reporter.environment(
         traced_runs=traced.runs,
         gpu_busy_s=traced.busy_s,
-        gpu_idle_s=max(0.0, resident.median_s - traced.busy_s),
+        gpu_idle_s=max(0.0, resident.value - traced.busy_s),
         records_matched=round(traced.matched, 4),
         records_lost=round(traced.lost, 4),
         clock_shift_us=traced.shift_us,

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analyzer.measurement.statistics import quantile
-from analyzer.ort.execution import Provider
+from analyzer.figures import Figure
+from analyzer.measurement.request import ExecutedNode
+from analyzer.measurement.statistics import spread_around
 
 ProfileEvent = Mapping[str, Any]
 
@@ -27,20 +28,16 @@ _MICRO = 1e-6  # seconds of the profile's unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Execution:
+class Execution(ExecutedNode):
     """One execution of one node.
 
     Attributes:
-        name, op_type, provider: Of the executed node.
         start_us, end_us: On the profile's clock, microseconds.
         order: Position in the file.
         inputs: Types and shapes of what it read, weights that were packed beforehand missing.
         outputs: Types and shapes of what it wrote.
     """
 
-    name: str
-    op_type: str
-    provider: Provider
     start_us: int
     end_us: int
     order: int = 0
@@ -58,19 +55,13 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RawTime:
+class RawTime(ExecutedNode):
     """A node's times over the runs, as the profiler shows them (seconds).
 
-    ``time_s`` is the mean over the middle half of the runs, ``low_s`` and ``high_s`` are the 5th and 95th
-    percentile over all.
+    ``time`` is the mean over the middle half of the runs, from the 5th to the 95th percentile over all.
     """
 
-    name: str
-    op_type: str
-    provider: Provider
-    time_s: float
-    low_s: float
-    high_s: float
+    time: Figure
     calls: float
     inputs: tuple[tuple[str, tuple[int, ...]], ...] = ()
     outputs: tuple[tuple[str, tuple[int, ...]], ...] = ()
@@ -214,13 +205,12 @@ def length_us(call: Run) -> int:
 
 
 def _raw(node: Execution, typical: Sequence[float], times: Sequence[float], calls: float) -> RawTime:
+    mean = math.fsum(typical) / len(typical)
     return RawTime(
         name=node.name,
         op_type=node.op_type,
         provider=node.provider,
-        time_s=math.fsum(typical) / len(typical),
-        low_s=quantile(times, 0.05),
-        high_s=quantile(times, 0.95),
+        time=spread_around(mean, times),
         calls=calls,
         inputs=node.inputs,
         outputs=node.outputs,

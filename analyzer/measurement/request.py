@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
+
+from analyzer.figures import Figure, Origin
 from analyzer.ort.execution import Provider
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,53 +68,61 @@ class MeasureRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Latency:
-    """One call of the model, unprofiled.
+class Latency(Figure):
+    """One call of the model, unprofiled: the median of the timed runs, in seconds.
 
     Attributes:
-        median_s, p10_s, p90_s, min_s: Of the timed runs.
-        low_s, high_s: 90 % interval: of the runs (5th to 95th percentile), at least 2 % to each side,
-            wider on a busy machine.
+        low, high: Of the runs (5th to 95th percentile), at least 2 % to each side, wider on a busy machine.
+        p10_s, p90_s, min_s: Of the timed runs.
         runs: Timed runs; ``warmup_runs`` came before.
-        origin: How it was obtained, in a few words.
+        method: How it was obtained, in a few words.
     """
 
-    median_s: float
+    origin: Origin = "measured"
     p10_s: float
     p90_s: float
     min_s: float
-    low_s: float
-    high_s: float
     runs: int
     warmup_runs: int
-    origin: str
+    method: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeTime:
-    """One executed node's share of a run.
+class ExecutedNode:
+    """A node that a session executed.
 
     Attributes:
         name: As in ONNX Runtime's profile (the event's name without ``_kernel_time``).
         op_type: Type of the executed node (``FusedConv``).
         provider: Where it ran.
-        time_s: Its time; all nodes together give the unprofiled latency.
-        low_s, high_s: 90 % interval.
-        raw_s: What the profiler showed, before bias and scale.
-        kernels: Launches on the GPU, None on the CPU or where not seen.
-        device_s: Time on the GPU alone, copies included; None where not seen.
-        gap_s: The part of ``time_s`` in which the GPU waited for the host; None where not seen.
-        origin: How it was obtained, in a few words.
     """
 
     name: str
     op_type: str
     provider: Provider
-    time_s: float
-    low_s: float
-    high_s: float
+
+    def timed(self, value: float, low: float, high: float, **facts: Any) -> NodeTime:
+        """Return the node's share of a run, in seconds, with further fields of ``NodeTime``."""
+        time = Figure(value=value, low=low, high=high, origin="measured")
+        return NodeTime(name=self.name, op_type=self.op_type, provider=self.provider, time=time, **facts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTime(ExecutedNode):
+    """One executed node's share of a run.
+
+    Attributes:
+        time: Seconds; all nodes together give the unprofiled latency.
+        raw_s: What the profiler showed, before bias and scale.
+        kernels: Launches on the GPU, None on the CPU or where not seen.
+        device_s: Time on the GPU alone, copies included; None where not seen.
+        gap_s: The part of ``time`` in which the GPU waited for the host; None where not seen.
+        method: How it was obtained, in a few words.
+    """
+
+    time: Figure
     raw_s: float
-    origin: str
+    method: str
     kernels: float | None = None
     device_s: float | None = None
     gap_s: float | None = None
@@ -139,7 +152,6 @@ class Measurement:
         rss_peak_bytes: Peak resident memory of the whole child process.
         device_peak_bytes: GPU memory in use at most, less what was in use before; None on the CPU.
         busy: Whether other processes disturbed the measurement.
-        origin: How the latency was obtained.
         environment: Threads, load, other processes' share, versions, provider options.
         messages: For the user, in plain sentences.
         outputs: The ``.npz`` of outputs, None where not asked for or not reached.
@@ -149,7 +161,6 @@ class Measurement:
 
     provider: Provider
     latency: Latency
-    origin: str
     ways: Mapping[str, Latency] = field(default_factory=dict)
     nodes: tuple[NodeTime, ...] = ()
     factor: float | None = None
@@ -169,17 +180,11 @@ class Measurement:
     output_shapes: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
 
 
-def request_to_json(request: MeasureRequest) -> dict[str, Any]:
-    """The request as plain JSON values."""
-    values = {each.name: getattr(request, each.name) for each in fields(request)}
-    return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
+def to_message(value: object) -> Any:
+    """Return a message between parent and child as plain JSON values; paths are texts."""
+    return msgspec.to_builtins(value, enc_hook=str)
 
 
-def request_from_json(values: Mapping[str, Any]) -> MeasureRequest:
-    """The reverse of ``request_to_json``."""
-    # JSON has no paths: those fields are text in it.
-    paths = {"model_path", "feeds", "outputs"}
-    fields_read: dict[str, Any] = {
-        name: Path(value) if name in paths and value is not None else value for name, value in values.items()
-    }
-    return MeasureRequest(**fields_read)
+def from_message(values: Any, kind: type[T]) -> T:
+    """Return what ``to_message`` made plain as an instance of its type."""
+    return msgspec.convert(values, kind, dec_hook=lambda path, text: path(text))

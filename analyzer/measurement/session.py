@@ -44,8 +44,15 @@ class SessionSettings:
     optimize: bool | Literal["basic"] = True
     profile_prefix: Path | None = None
     optimized_path: Path | None = None
-    cuda: Mapping[str, str] | None = None
+    cuda: Mapping[str, str] = field(default_factory=dict)
     entries: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSide(SessionSettings):
+    """A model's file, and how a session of it is created."""
+
+    model: Path
 
 
 def create(model: Path | bytes, settings: SessionSettings) -> Any:
@@ -65,9 +72,7 @@ def create(model: Path | bytes, settings: SessionSettings) -> Any:
     ort.set_default_logger_severity(4 if settings.provider == "cuda" else 3)
     if settings.provider == "cuda":
         load_cuda_libraries(ort)
-    providers: list[Any] = (
-        [(PROVIDERS["cuda"], dict(settings.cuda or {}))] if settings.provider == "cuda" else []
-    )
+    providers: list[Any] = [(PROVIDERS["cuda"], dict(settings.cuda))] if settings.provider == "cuda" else []
     # ``enable_fallback=0`` and ``disable_fallback``: Python's wrapper
     # (onnxruntime/capi/onnxruntime_inference_collection.py) would make the session anew on the CPU where CUDA
     # fails, and only print that.
@@ -122,6 +127,6 @@ def settings_for(request: MeasureRequest, **changes: Any) -> SessionSettings:
         "provider": request.provider,
         "threads": request.threads or 0,
         "spinning": request.spinning,
-        "cuda": cuda if request.provider == "cuda" else None,
+        "cuda": cuda if request.provider == "cuda" else {},
     }
     return SessionSettings(**{**values, **changes})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from analyzer.figures import Figure
 from analyzer.measurement.request import Latency
 
 # Medians of a quiet machine come back within this share a few minutes later.
@@ -36,11 +37,17 @@ def median(values: Sequence[float]) -> float:
     return quantile(values, 0.5)
 
 
+def spread_around(middle: float, samples: Sequence[float]) -> Figure:
+    """Return a middle of samples, in their unit, with their 5th and 95th percentile around it."""
+    low, high = quantile(samples, 0.05), quantile(samples, 0.95)
+    return Figure(value=middle, low=min(low, middle), high=max(high, middle), origin="measured")
+
+
 def summarize(
     samples: Sequence[float],
     *,
     warmup_runs: int,
-    origin: str,
+    method: str,
     contention: float = 0.0,
     threads: int = 1,
     sharing: float = 1.0,
@@ -51,7 +58,7 @@ def summarize(
     Args:
         samples: Seconds by run.
         warmup_runs: Runs that came before.
-        origin: How they were obtained.
+        method: How they were obtained.
         contention: Share of the needed cores that other processes took; widens the interval.
         threads: That shared the work. Several wait for each other: what one of them lost, all lost.
         sharing: How many times worse than at best the threads shared their work throughout
@@ -63,17 +70,17 @@ def summarize(
     low = min(quantile(samples, 0.05), middle * (1 - least))
     high = max(quantile(samples, 0.95), middle * (1 + least))
     return Latency(
-        median_s=middle,
+        value=middle,
         p10_s=quantile(samples, 0.1),
         p90_s=quantile(samples, 0.9),
         min_s=min(samples),
         # Models on two threads with one to two cores taken took 2.0 to 2.7 times as long as on the quiet
         # machine (defectnet 282 ms instead of 141, LayoutLM 360 instead of 137, ModernBERT 412 instead of 164).
-        low_s=low / (1 + contention) ** (2 if threads > 1 else 1) / sharing,
-        high_s=high * (1 + contention) * min(sharing, _MOST_GAIN),
+        low=low / (1 + contention) ** (2 if threads > 1 else 1) / sharing,
+        high=high * (1 + contention) * min(sharing, _MOST_GAIN),
         runs=len(samples),
         warmup_runs=warmup_runs,
-        origin=origin,
+        method=method,
     )
 
 

@@ -7,43 +7,27 @@ SPEC. What kills this process costs what it had not yet measured.
 
 from __future__ import annotations
 
-import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from analyzer.errors import AnalyzerError
-from analyzer.isolation.child import die_first_when_memory_ends, die_with_parent
-from analyzer.measurement.child_messages import Reporter
-from analyzer.measurement.request import Latency, MeasureRequest, request_from_json
+from analyzer.measurement.child_messages import Reporter, work_as_child
+from analyzer.measurement.request import Latency, MeasureRequest, from_message
 
 
 def main(arguments: list[str]) -> int:
     """Measure what the file asks for; exit status 0, or 1 with the error in ``partial.json``."""
-    spec = Path(arguments[0])
-    # Before anything that may hang or grow.
-    die_with_parent()
-    die_first_when_memory_ends()
-    reporter = Reporter(spec.parent)
-    task = json.loads(spec.read_text(encoding="utf-8"))
-    request = request_from_json(task["request"])
-    latency = task.get("blocking")
-    try:
-        _measure(request, spec.parent, reporter, None if latency is None else Latency(**latency))
-    except AnalyzerError as error:
-        reporter.error(error.message, error.hint, type(error).__name__)
-        return 1
-    except MemoryError:
-        reporter.error("out of memory", "use a smaller --batch, or --no-run", "MeasurementError")
-        return 1
-    return 0
+    return work_as_child(arguments, _measure, "use a smaller --batch, or --no-run")
 
 
-def _measure(request: MeasureRequest, folder: Path, reporter: Reporter, blocking: Latency | None) -> None:
+def _measure(task: Mapping[str, Any], folder: Path, reporter: Reporter) -> None:
+    request = from_message(task["request"], MeasureRequest)
     _versions(reporter, request)
-    if blocking is not None:
+    if task.get("blocking") is not None:
         from analyzer.measurement.gpu_trace.launch_blocking import measure_blocking
 
-        measure_blocking(request, folder, reporter, blocking)
+        measure_blocking(request, folder, reporter, from_message(task["blocking"], Latency))
     elif request.provider == "cuda":
         from analyzer.measurement.on_cuda import measure_cuda
 

@@ -217,11 +217,11 @@ def _gpu(driver: DriverFacts | str, ran: Measurement | AnalyzerError | None) -> 
     elif ran is not None:
         yield MachineCheck(
             section="GPU", name="CUDA session", state="works",
-            found=f"a small product takes {seconds(ran.latency.median_s)}, copies included",
+            found=f"a small product takes {seconds(ran.latency.value)}, copies included",
         )  # fmt: skip
         yield MachineCheck(
             section="GPU", name="operator times", state="works" if ran.nodes else "broken",
-            found=ran.nodes[0].origin if ran.nodes else first_few(ran.messages) or "none came back",
+            found=ran.nodes[0].method if ran.nodes else first_few(ran.messages) or "none came back",
             hint="" if ran.nodes else "A CUDA build of PyTorch brings CUPTI; without it launches are timed.",
         )  # fmt: skip
 
@@ -239,7 +239,7 @@ def _what_works(
     if isinstance(cpu, AnalyzerError):
         yield can("measuring the CPU", "broken", cpu.message, cpu.hint or "")
     else:
-        found = f"a small product takes {seconds(cpu.latency.median_s)}"
+        found = f"a small product takes {seconds(cpu.latency.value)}"
         busy = f"{found}; other processes disturbed it" if cpu.busy else found
         yield can("measuring the CPU", "note" if cpu.busy else "works", busy)
     if gpu is None:

@@ -28,7 +28,7 @@ from analyzer.measurement.tensor_files import save_tensors
 from analyzer.memory import fit
 from analyzer.options import LaunchMode, Options
 from analyzer.ort.execution import Session
-from analyzer.pipeline.measure import Measured, estimate_of, facts_of, in_one_text, sharing
+from analyzer.pipeline.measure import Measured, facts_of, in_one_text, sharing
 from analyzer.progress import Progress
 from analyzer.run_folder import run_folder
 from analyzer.units import byte_count
@@ -142,7 +142,6 @@ def measure_request(
     except (OSError, MemoryError) as error:  # the files of weights and caches are large
         return not_run(session, f"{getattr(error, 'strerror', None) or 'out of memory'}.")
     plain = [measurement.latency for measurement in found]
-    by_node = [estimate_of(latency) for latency in plain]
     told = (f"The prompt was not run, predicted instead: ONNX Runtime has no {lacking}.",) if lacking else ()
     messages = (*told, *(text for measurement in found for text in measurement.messages))
     replays = [measurement.ways["graph"] for measurement in found if "graph" in measurement.ways]
@@ -151,11 +150,11 @@ def measure_request(
     if failed:
         messages = (*messages, "Not run as one CUDA graph on the GPU, predicted instead.")
     counted = replays if is_replayed and not failed else plain
-    phases = None if failed else _phases(predicted, list(map(estimate_of, counted)), lacking=bool(lacking))
-    tokens = by_node if lacking else by_node[1:]
+    phases = None if failed else _phases(predicted, counted, lacking=bool(lacking))
+    tokens = plain if lacking else plain[1:]
     return MeasuredRequest(
         phases=phases,
-        prompt=None if lacking else by_node[0],
+        prompt=None if lacking else plain[0],
         middle=tokens[len(tokens) // 2],
         facts=_facts(steps, found, counted, session),
         messages=tuple(dict.fromkeys(messages)),
@@ -307,9 +306,9 @@ def _facts(
                 "batch": sizes.batch,
                 "tokens": sizes.tokens,
                 "context": sizes.context,
-                "median_s": latency.median_s,
-                "low_s": latency.low_s,
-                "high_s": latency.high_s,
+                "median_s": latency.value,
+                "low_s": latency.low,
+                "high_s": latency.high,
                 "runs": latency.runs,
             }
             for sizes, latency in zip(steps, counted, strict=True)

@@ -17,7 +17,7 @@ from analyzer.errors import (
     MemoryForeseenError,
     ShapesRefusedError,
 )
-from analyzer.figures import Figure
+from analyzer.figures import Figure, total
 from analyzer.graph import Graph
 from analyzer.loading.drawn_inputs import deciding_values
 from analyzer.loading.loaded import Loaded
@@ -28,7 +28,7 @@ from analyzer.loading.weights import Runnable, materialise
 from analyzer.measurement.child_process import measure
 from analyzer.measurement.gpu_memory import free_bytes
 from analyzer.measurement.noise.machine_load import default_threads
-from analyzer.measurement.request import Latency, Measurement, MeasureRequest, NodeTime
+from analyzer.measurement.request import Measurement, MeasureRequest
 from analyzer.measurement.tensor_files import load_tensors, save_tensors
 from analyzer.memory.liveness import peak_memory_bytes
 from analyzer.options import Options
@@ -37,7 +37,7 @@ from analyzer.ort.fusion import executed_names, groups_from_optimized
 from analyzer.pipeline.compared_outputs import agreement_rows, with_one_thread
 from analyzer.pipeline.measurement_memory import does_not_fit, planned_bytes, smaller_batch
 from analyzer.pipeline.target_devices import Targets, measures_here
-from analyzer.prediction.estimate import Estimate
+from analyzer.prediction.estimate import Estimate, limited
 from analyzer.progress import Progress
 from analyzer.run_folder import run_folder
 from analyzer.text import first_few
@@ -332,8 +332,7 @@ def _joined(measured: Measured, graph: Graph, measurement: Measurement, session:
         times = group_times(groups, measurement)
     # In a run with copies the state would cross as well, which stays on the device.
     stays = session == "cuda" and bool(graph.carried) and not graph.is_training_step
-    timed = measurement.ways.get("resident") if stays else measurement.latency
-    latency = None if timed is None else estimate_of(timed)
+    latency = measurement.ways.get("resident") if stays else measurement.latency
     facts = {**measured.facts, session: facts_of(measurement)}
     messages = (*measured.messages, *measurement.messages)
     if session == "cpu":
@@ -358,16 +357,6 @@ def _joined(measured: Measured, graph: Graph, measurement: Measurement, session:
     )
 
 
-def estimate_of(latency: Latency) -> Figure:
-    """A latency as what is measured stands beside predictions."""
-    return Figure(
-        value=latency.median_s,
-        low=latency.low_s,
-        high=latency.high_s,
-        origin="measured",
-    )
-
-
 def shapes_of(measurement: Measurement) -> dict[str, tuple[int, ...]]:
     """The shapes of tensors in the run, by name; of a node that left an output out none is known."""
     if measurement.optimized is None:
@@ -384,16 +373,8 @@ def group_times(groups: Sequence[Group], measurement: Measurement) -> tuple[Esti
     """The measured time of each group, its executed nodes together; None where the profile shows none."""
     nodes = {node.name: node for node in measurement.nodes}
     return tuple(
-        _summed([nodes[name] for name in names]) if names else None for names in executed_names(groups, nodes)
-    )
-
-
-def _summed(nodes: Sequence[NodeTime]) -> Estimate:
-    return Estimate(
-        value=sum(node.time_s for node in nodes),
-        low=sum(node.low_s for node in nodes),
-        high=sum(node.high_s for node in nodes),
-        origin="measured",
+        limited(replace(total(nodes[name].time for name in names), origin="measured"), None) if names else None
+        for names in executed_names(groups, nodes)
     )
 
 
@@ -401,14 +382,14 @@ def facts_of(measurement: Measurement) -> dict[str, Any]:
     """A measurement as plain values for the record."""
     latency = measurement.latency
     return {
-        "origin": measurement.origin,
-        "median_s": latency.median_s,
+        "origin": latency.method,
+        "median_s": latency.value,
         "p10_s": latency.p10_s,
         "p90_s": latency.p90_s,
         "min_s": latency.min_s,
         "runs": latency.runs,
         "warmup_runs": latency.warmup_runs,
-        "ways": {name: way.median_s for name, way in measurement.ways.items()},
+        "ways": {name: way.value for name, way in measurement.ways.items()},
         "nodes": len(measurement.nodes),
         "scale_factor": measurement.factor,
         # No time is negative: that the nodes exceed the run, by what the profiler costs, is in the factor.

@@ -102,7 +102,7 @@ def one_sample(record: Record, sample: str, home: Path, budget: float, gpu: bool
     if gpu:
         record.step(f"{sample}: CUDA without TF32", 15, lambda: exactly(record, entry, sample, request))
         record.step(f"{sample}: agreement", 2, lambda: compare(record, entry, sample, home))
-    if on_cuda and any("CUPTI" in node.origin for node in on_cuda[0].nodes):
+    if on_cuda and any("CUPTI" in node.method for node in on_cuda[0].nodes):
         record.step(f"{sample}: blocking", 20, lambda: blocking(record, entry, sample, request, on_cuda[0]))
 
 
@@ -144,11 +144,11 @@ def measured_on_cuda(
     for message in found.messages:
         print(f"     {sample}: {message}", flush=True)
     record.check(f"{sample}: CUDA operators add up", adds_up(found, "resident"), shares(found, "resident"))
-    recorded = any("CUPTI" in node.origin for node in found.nodes)
+    recorded = any("CUPTI" in node.method for node in found.nodes)
     record.check(
         f"{sample}: operators are from the GPU's records", recorded, "; ".join(found.messages) or "all"
     )
-    ways = {way: latency.median_s for way, latency in found.ways.items()}
+    ways = {way: latency.value for way, latency in found.ways.items()}
     resident = ways.get("resident")
     record.check(
         f"{sample}: copies cost time", resident is not None and resident <= 1.05 * ways["copies"], f"{ways}"
@@ -157,7 +157,7 @@ def measured_on_cuda(
         f"{sample}: memory of the GPU", bool(found.device_peak_bytes), f"{found.device_peak_bytes} bytes"
     )
     first = found.first_run_s or 0.0
-    record.check(f"{sample}: the first run is apart", first >= found.latency.median_s, f"{first} s")
+    record.check(f"{sample}: the first run is apart", first >= found.latency.value, f"{first} s")
     return found
 
 
@@ -199,10 +199,10 @@ def blocking(
 
     asked = replace(request, provider="cuda", timeout_s=record.most_s())
     coarse = measure_with_blocking_launches(asked, recorded)
-    true = {node.name: node.time_s for node in recorded.nodes if node.provider == "cuda"}
-    pairs = [(true[node.name], node.time_s) for node in coarse.nodes if true.get(node.name)]
+    true = {node.name: node.time.value for node in recorded.nodes if node.provider == "cuda"}
+    pairs = [(true[node.name], node.time.value) for node in coarse.nodes if true.get(node.name)]
     entry["blocking"] = [
-        {"name": node.name, "time_s": node.time_s, "raw_s": node.raw_s} for node in coarse.nodes
+        {"name": node.name, "time_s": node.time.value, "raw_s": node.raw_s} for node in coarse.nodes
     ]
     record.check(f"{sample}: blocking launches give times", bool(pairs), "; ".join(coarse.messages))
     long = [abs(b / a - 1) for a, b in pairs if a > 50e-6]

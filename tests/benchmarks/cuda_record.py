@@ -97,8 +97,8 @@ class Record:
 
 def adds_up(measured: Measurement, way: str) -> bool:
     """Whether operator times add up to the latency within 3 %."""
-    wanted = measured.ways[way].median_s if way in measured.ways else measured.latency.median_s
-    return bool(measured.nodes) and abs(sum(node.time_s for node in measured.nodes) / wanted - 1) < 0.03
+    wanted = measured.ways[way].value if way in measured.ways else measured.latency.value
+    return bool(measured.nodes) and abs(sum(node.time.value for node in measured.nodes) / wanted - 1) < 0.03
 
 
 def shares(measured: Measurement, way: str) -> str:
@@ -106,8 +106,8 @@ def shares(measured: Measurement, way: str) -> str:
     from analyzer.units import factor, seconds
 
     latency = measured.ways.get(way, measured.latency)
-    total = sum(node.time_s for node in measured.nodes)
-    return f"{seconds(total)} of {seconds(latency.median_s)}, factor {factor(measured.factor)}"
+    total = sum(node.time.value for node in measured.nodes)
+    return f"{seconds(total)} of {seconds(latency.value)}, factor {factor(measured.factor)}"
 
 
 def summary(measured: Measurement) -> dict[str, Any]:

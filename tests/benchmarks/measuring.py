@@ -64,7 +64,7 @@ def main() -> None:
                 best = sentinel.distance.best
                 made = measure(replace(request, sharing_s=(best.shared_s, best.alone_s)))
                 found.append((made, apart(made)))
-                print(f"{sample} {seconds(made.latency.median_s)} apart {found[-1][1]:.0%}", file=sys.stderr)
+                print(f"{sample} {seconds(made.latency.value)} apart {found[-1][1]:.0%}", file=sys.stderr)
                 if found[-1][1] < 0.5:
                     break
             return min(found, key=lambda item: item[1])
@@ -109,16 +109,16 @@ def report(rounds: dict[str, list[tuple[Measurement, float]]]) -> None:
     pairs, distances = [], []
     for sample, measured in found.items():
         first = measured[0]
-        medians = [item.latency.median_s for item in measured]
+        medians = [item.latency.value for item in measured]
         mine = [overlap(a, b) for a, b in itertools.combinations(measured, 2)]
         pairs += mine
         distances.append(max(medians) / min(medians) - 1)
-        total = sum(node.time_s for node in first.nodes)
+        total = sum(node.time.value for node in first.nodes)
         mean = total / max(1, len(first.nodes))
         others = max(float(item.environment["others_cores"]) for item in measured)
         print(
-            f"{sample:<14}{seconds(first.latency.median_s):>10}{len(first.nodes):>7}{seconds(mean):>11}"
-            f"{first.factor or 0:>8.2f}{total / first.latency.median_s:>9.3f}{distances[-1]:>13.1%}"
+            f"{sample:<14}{seconds(first.latency.value):>10}{len(first.nodes):>7}{seconds(mean):>11}"
+            f"{first.factor or 0:>8.2f}{total / first.latency.value:>9.3f}{distances[-1]:>13.1%}"
             f"{sum(mine)}/{len(mine)}".rjust(9)
             + f"{others:>12.2f}{max(share for _, share in rounds[sample]):>12.0%}"
         )
@@ -131,7 +131,7 @@ def report(rounds: dict[str, list[tuple[Measurement, float]]]) -> None:
     long = [
         item[0].factor
         for item in found.values()
-        if item[0].factor and item[0].nodes and item[0].latency.median_s / len(item[0].nodes) > 20e-6
+        if item[0].factor and item[0].nodes and item[0].latency.value / len(item[0].nodes) > 20e-6
     ]
     right = sum(0.9 <= value <= 1.1 for value in long)
     print(f"factor in 0.9 to 1.1 where nodes average over 20 us: {right} of {len(long)} (wanted: all)")
@@ -139,7 +139,7 @@ def report(rounds: dict[str, list[tuple[Measurement, float]]]) -> None:
 
 def overlap(a: Measurement, b: Measurement) -> bool:
     """Whether the 90 % intervals have a point in common."""
-    return a.latency.low_s <= b.latency.high_s and b.latency.low_s <= a.latency.high_s
+    return a.latency.low <= b.latency.high and b.latency.low <= a.latency.high
 
 
 def report_chain(folder: Path, threads: int) -> None:
@@ -149,7 +149,7 @@ def report_chain(folder: Path, threads: int) -> None:
     (home / "model.onnx").write_bytes(chain(200))
     truth = calibrate_bias(SessionSettings(threads=threads), home, seconds=1.0).dispatch_s
     measured = measure(MeasureRequest(model_path=home / "model.onnx", time_budget_s=2.0, threads=threads))
-    told = sum(node.time_s for node in measured.nodes) / 200
+    told = sum(node.time.value for node in measured.nodes) / 200
     shown = sum(node.raw_s for node in measured.nodes) / 200
     print(
         f"\na node that does nothing costs {seconds(truth)} (two chains, unprofiled); told: {seconds(told)}, "
@@ -162,7 +162,7 @@ def report_busy(request: MeasureRequest) -> None:
     """The same measurement while every core is hogged."""
     with hogs(available_cores()):
         measured = measure(request)
-    print(f"\nbeside {available_cores()} processes that hog a core each: {seconds(measured.latency.median_s)}")
+    print(f"\nbeside {available_cores()} processes that hog a core each: {seconds(measured.latency.value)}")
     print("\n".join(f"    {text}" for text in measured.messages) or "    NOTHING WAS SAID (wanted: a message)")
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from measuring_models import perceptron, save
 
+from analyzer.figures import Figure
 from analyzer.measurement.child_messages import RESULT, Reporter
 from analyzer.measurement.child_process import MeasureRequest, measure
 from analyzer.measurement.noise import core_migration as core_distances
@@ -135,16 +136,16 @@ def test_runs_go_on_until_enough_turns_had_the_cores_close(monkeypatch: pytest.M
 
 def test_the_scale_factor_compares_runs_of_the_same_turns() -> None:
     raw = [
-        RawTime(name=name, op_type="MatMul", provider="cpu", time_s=2.0, low_s=2.0, high_s=2.0, calls=1)
+        RawTime(name=name, op_type="MatMul", provider="cpu", time=Figure(value=2.0, low=2.0, high=2.0), calls=1)
         for name in "ab"
     ]
     latency = Latency(
-        median_s=3.0, p10_s=3.0, p90_s=3.0, min_s=3.0, low_s=2.9, high_s=3.1, runs=9, warmup_runs=3, origin=""
+        value=3.0, p10_s=3.0, p90_s=3.0, min_s=3.0, low=2.9, high=3.1, runs=9, warmup_runs=3, method=""
     )
     bias = Bias(profiler_s=0.5, dispatch_s=0.1, call_s=0.2)
     # The nodes explain 2 x (2 - 0.5) + 0.2 s; beside the profile runs took 4 s, in quieter turns 3.
     nodes, factor, residual = scaled(raw, bias, latency, unprofiled_s=4.0)
-    assert sum(node.time_s for node in nodes) == pytest.approx(3.0)
+    assert sum(node.time.value for node in nodes) == pytest.approx(3.0)
     assert factor == pytest.approx(4.0 / 3.2)
     assert residual == pytest.approx(0.8)
     assert scaled(raw, bias, latency)[1] == pytest.approx(3.0 / 3.2)
@@ -172,7 +173,7 @@ def test_cores_that_were_apart_all_the_time_widen_the_interval_and_are_named(tmp
     # Another process that takes a core shows in the same readings, and has its own sentence.
     told = any(text.startswith("all the time threads shared their work") for text in found.messages)
     assert told is not found.busy
-    assert (found.latency.low_s < found.latency.median_s / 100) is not found.busy
+    assert (found.latency.low < found.latency.value / 100) is not found.busy
 
 
 @pytest.mark.parametrize(

@@ -47,17 +47,17 @@ def test_without_cuda_the_reason_is_named_and_nothing_runs_on_the_cpu(tmp_path: 
 def test_the_latency_is_taken_three_ways(measured: Measurement) -> None:
     assert set(measured.ways) == {"copies", "resident", "graph"}
     assert measured.latency == measured.ways["copies"]
-    assert len({latency.origin for latency in measured.ways.values()}) == 3
+    assert len({latency.method for latency in measured.ways.values()}) == 3
 
 
 @needs_none
 def test_where_nothing_can_be_recorded_launches_block_and_the_report_says_so(measured: Measurement) -> None:
     assert any("could not be recorded" in text for text in measured.messages)
     assert any("blocking launches" in text for text in measured.messages)
-    assert all("blocking" in node.origin for node in measured.nodes)
+    assert all("blocking" in node.method for node in measured.nodes)
     assert {node.provider for node in measured.nodes} == {"cuda"}
-    total = sum(node.time_s for node in measured.nodes)
-    assert total == pytest.approx(measured.ways["resident"].median_s)
+    total = sum(node.time.value for node in measured.nodes)
+    assert total == pytest.approx(measured.ways["resident"].value)
 
 
 @needs_none
@@ -94,9 +94,9 @@ def test_without_a_cuda_graph_the_rest_is_there(
 def test_on_a_gpu_operators_come_from_its_own_records(tmp_path: Path) -> None:
     measured = measure(request(save(perceptron(width=1024, rows=256), tmp_path), time_budget_s=3))
     assert set(measured.ways) == {"copies", "resident", "graph"}
-    assert all("CUPTI" in node.origin for node in measured.nodes if node.provider == "cuda")
-    assert sum(node.time_s for node in measured.nodes) == pytest.approx(
-        measured.ways["resident"].median_s, rel=0.03
+    assert all("CUPTI" in node.method for node in measured.nodes if node.provider == "cuda")
+    assert sum(node.time.value for node in measured.nodes) == pytest.approx(
+        measured.ways["resident"].value, rel=0.03
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 from measuring_models import FLOAT, model, save
 from onnx import helper
 
+from analyzer.figures import Figure
 from analyzer.measurement.node_replay import last_cache_bytes, replay
 from analyzer.measurement.profile import RawTime
 from analyzer.measurement.session import SessionSettings
@@ -25,9 +26,7 @@ def raw(
         name=name,
         op_type=op_type,
         provider="cpu",
-        time_s=1e-6,
-        low_s=1e-6,
-        high_s=1e-6,
+        time=Figure(value=1e-6, low=1e-6, high=1e-6),
         calls=1,
         inputs=inputs,
         outputs=outputs,

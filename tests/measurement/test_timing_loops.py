@@ -105,28 +105,28 @@ def test_quantiles_by_hand() -> None:
 
 @given(st.lists(st.floats(1e-6, 10), min_size=1, max_size=50), st.floats(0, 1))
 def test_intervals_hold_their_median_and_widen_with_contention(samples: list[float], contention: float) -> None:
-    quiet = summarize(samples, warmup_runs=3, origin="")
-    busy = summarize(samples, warmup_runs=3, origin="", contention=contention)
-    assert busy.low_s <= quiet.low_s <= quiet.median_s <= quiet.high_s <= busy.high_s
-    assert quiet.low_s <= quiet.median_s * 0.98 * (1 + 1e-12)
-    assert quiet.high_s >= quiet.median_s * 1.02 * (1 - 1e-12)
+    quiet = summarize(samples, warmup_runs=3, method="")
+    busy = summarize(samples, warmup_runs=3, method="", contention=contention)
+    assert busy.low <= quiet.low <= quiet.value <= quiet.high <= busy.high
+    assert quiet.low <= quiet.value * 0.98 * (1 + 1e-12)
+    assert quiet.high >= quiet.value * 1.02 * (1 - 1e-12)
 
 
 def test_threads_that_wait_for_each_other_may_have_made_runs_three_times_as_long() -> None:
     """Three models on two cores: beside others, beside nobody, and the share that lacked on their pages."""
     for beside, quiet, lacked in ((0.412, 0.157, 0.7), (0.360, 0.134, 0.85), (0.282, 0.140, 0.76)):
-        found = summarize([beside] * 20, warmup_runs=3, origin="", contention=lacked, threads=2)
-        assert found.low_s <= quiet
-        alone = summarize([beside] * 20, warmup_runs=3, origin="", contention=lacked)
-        assert alone.low_s > found.low_s
+        found = summarize([beside] * 20, warmup_runs=3, method="", contention=lacked, threads=2)
+        assert found.low <= quiet
+        alone = summarize([beside] * 20, warmup_runs=3, method="", contention=lacked)
+        assert alone.low > found.low
 
 
 def test_threads_that_shared_badly_may_have_made_runs_longer_or_shorter() -> None:
     """A convolution of 8 ms took 6.2 on cores without a common cache, one of 0.6 ms took 0.9."""
     for here, there in ((6.2, 8.0), (0.9, 0.6)):
-        found = summarize([here] * 50, warmup_runs=3, origin="", sharing=1.7)
-        assert found.low_s <= there <= found.high_s
-        assert found.median_s == here
+        found = summarize([here] * 50, warmup_runs=3, method="", sharing=1.7)
+        assert found.low <= there <= found.high
+        assert found.value == here
 
 
 def test_the_error_of_a_median_falls_with_the_root_of_the_runs() -> None:
@@ -135,6 +135,6 @@ def test_the_error_of_a_median_falls_with_the_root_of_the_runs() -> None:
 
 
 def test_the_interval_of_few_runs_is_wider_than_their_spread() -> None:
-    one, two, many = (summarize([2.0] * runs, warmup_runs=0, origin="") for runs in (1, 2, 50))
-    assert one.high_s - one.low_s > 2 * (many.high_s - many.low_s)
-    assert one.high_s > two.high_s > many.high_s > 2.0
+    one, two, many = (summarize([2.0] * runs, warmup_runs=0, method="") for runs in (1, 2, 50))
+    assert one.high - one.low > 2 * (many.high - many.low)
+    assert one.high > two.high > many.high > 2.0

@@ -32,15 +32,15 @@ def by_name(traced: Traced | None) -> dict[str, TracedNode]:
 
 def latency(median_s: float) -> Latency:
     return Latency(
-        median_s=median_s,
+        value=median_s,
         p10_s=median_s,
         p90_s=median_s,
         min_s=median_s,
-        low_s=median_s * 0.98,
-        high_s=median_s * 1.02,
+        low=median_s * 0.98,
+        high=median_s * 1.02,
         runs=10,
         warmup_runs=3,
-        origin="",
+        method="",
     )
 
 
@@ -156,16 +156,16 @@ def test_node_times_add_up_to_the_latency_and_leave_the_gpus_own_times_alone(
     traced = join(kineto, profile, start_ns=START_NS)
     assert traced is not None
     times, factor = node_times(traced, latency(300 * MICRO))
-    assert sum(node.time_s for node in times) == pytest.approx(300 * MICRO)
+    assert sum(node.time.value for node in times) == pytest.approx(300 * MICRO)
     found = {node.name: node for node in times}
     # busy 105 + 10 + 3 + 2.5 + 5 = 125.5; gaps 163.5; so 174.5 are shared out by the gaps
     assert found["gemm"].device_s == pytest.approx(105 * MICRO)
-    assert found["gemm"].time_s == pytest.approx((105 + 174.5 * 61 / 163.5) * MICRO)
-    assert found["tan"].time_s == pytest.approx(174.5 * 50 / 163.5 * MICRO)
+    assert found["gemm"].time.value == pytest.approx((105 + 174.5 * 61 / 163.5) * MICRO)
+    assert found["tan"].time.value == pytest.approx(174.5 * 50 / 163.5 * MICRO)
     assert found["tan"].provider == "cpu"
-    assert found["view"].time_s == 0
+    assert found["view"].time.value == 0
     assert factor == pytest.approx(300 / (125.5 + 163.5 + 111))
-    assert all(node.low_s <= node.time_s <= node.high_s for node in times)
+    assert all(node.time.low <= node.time.value <= node.time.high for node in times)
 
 
 def test_where_the_gpu_works_longer_than_the_latency_its_times_are_scaled(
@@ -174,8 +174,8 @@ def test_where_the_gpu_works_longer_than_the_latency_its_times_are_scaled(
     traced = join(kineto, profile, start_ns=START_NS)
     assert traced is not None
     times, _ = node_times(traced, latency(100 * MICRO))
-    assert sum(node.time_s for node in times) == pytest.approx(100 * MICRO)
-    assert next(node for node in times if node.name == "gemm").time_s == pytest.approx(
+    assert sum(node.time.value for node in times) == pytest.approx(100 * MICRO)
+    assert next(node for node in times if node.name == "gemm").time.value == pytest.approx(
         105 / 125.5 * 100 * MICRO
     )
 

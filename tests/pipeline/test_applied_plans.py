@@ -29,7 +29,9 @@ from analyzer.errors import (
 )
 from analyzer.loading import reading_process, runnable_files
 from analyzer.loading.runnable_files import write_file
-from analyzer.measurement.applied_session import SessionSide, verify
+from analyzer.measurement.applied_session import verify
+from analyzer.measurement.request import to_message
+from analyzer.measurement.session import SessionSide
 from analyzer.ort.annotations import KEY, ON_CPU, annotate
 from analyzer.pipeline.apply import verification
 from analyzer.pipeline.apply.folder import folder_to_be
@@ -738,7 +740,7 @@ def test_a_session_is_timed_with_its_state_where_it_lies(
     np.savez("feeds.npz", x=np.ones(shape, np.float32), past=np.zeros(shape, np.float32))
     task = {
         "kind": "time",
-        "applied": SessionSide(model=tmp_path / "step.onnx").as_json(),
+        "applied": to_message(SessionSide(model=tmp_path / "step.onnx")),
         "feeds": str(tmp_path / "feeds.npz"),
         "in_place": in_place,
         "budget_s": 0.05,

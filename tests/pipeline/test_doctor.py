@@ -15,30 +15,29 @@ from click.testing import CliRunner
 from analyzer.cli import command_line
 from analyzer.devices.nvml import DriverFacts
 from analyzer.errors import MeasurementError
+from analyzer.figures import Figure
 from analyzer.measurement.request import Latency, Measurement, MeasureRequest, NodeTime
 from analyzer.pipeline import doctor
 from analyzer.pipeline.doctor import MachineCheck, examine
 
 TOOK = Latency(
-    median_s=4e-5,
+    value=4e-5,
     p10_s=4e-5,
     p90_s=5e-5,
     min_s=4e-5,
-    low_s=4e-5,
-    high_s=5e-5,
+    low=4e-5,
+    high=5e-5,
     runs=9,
     warmup_runs=1,
-    origin="runs",
+    method="runs",
 )
 NODE = NodeTime(
     name="n",
     op_type="MatMul",
     provider="cuda",
-    time_s=1e-5,
-    low_s=1e-5,
-    high_s=1e-5,
+    time=Figure(value=1e-5, low=1e-5, high=1e-5, origin="measured"),
     raw_s=1e-5,
-    origin="by CUPTI",
+    method="by CUPTI",
 )
 
 
@@ -49,10 +48,10 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def say(driver: DriverFacts | str, cuda: Any = None, **cpu: Any) -> None:
         def measure(request: MeasureRequest) -> Measurement:
             if request.provider == "cpu":
-                return Measurement(provider="cpu", latency=TOOK, origin="runs", **cpu)
+                return Measurement(provider="cpu", latency=TOOK, **cpu)
             if isinstance(cuda, Exception):
                 raise cuda
-            return Measurement(provider="cuda", latency=TOOK, origin="runs", nodes=cuda)
+            return Measurement(provider="cuda", latency=TOOK, nodes=cuda)
 
         monkeypatch.setattr(doctor, "measure", measure)
         monkeypatch.setattr(doctor, "driver_facts", lambda: driver)

@@ -282,15 +282,15 @@ def test_a_model_with_state_is_measured_on_the_cpu_with_its_state_as_inputs() ->
 
 def test_a_run_on_cuda_counts_what_it_takes_with_the_state_on_the_gpu() -> None:
     def timed(seconds: float, origin: str) -> Latency:
-        times = dict.fromkeys(("median_s", "p10_s", "p90_s", "min_s", "low_s", "high_s"), seconds)
-        return Latency(**times, runs=3, warmup_runs=1, origin=origin)
+        times = dict.fromkeys(("value", "p10_s", "p90_s", "min_s", "low", "high"), seconds)
+        return Latency(**times, runs=3, warmup_runs=1, method=origin)
 
     copies, resident = timed(5e-3, "copies"), timed(1e-3, "resident")
-    ran = Measurement(provider="cuda", latency=copies, origin="", ways={"copies": copies, "resident": resident})
+    ran = Measurement(provider="cuda", latency=copies, ways={"copies": copies, "resident": resident})
     graph = graph_of(decode_step())
-    assert measure._joined(measure.Measured(), graph, ran, "cuda").cuda_latency.time_s == 1e-3
+    assert measure._joined(measure.Measured(), graph, ran, "cuda").cuda_latency.value == 1e-3
     # Nothing else of a run tells what it takes without the copies of its state.
     unknown = replace(ran, ways={"copies": copies})
     assert measure._joined(measure.Measured(), graph, unknown, "cuda").cuda_latency is None
     without = replace(graph, carried={})
-    assert measure._joined(measure.Measured(), without, ran, "cuda").cuda_latency.time_s == 5e-3
+    assert measure._joined(measure.Measured(), without, ran, "cuda").cuda_latency.value == 5e-3

@@ -25,7 +25,7 @@ from analyzer.measurement.statistics import median
 
 # CUDA reads it once, when the process makes its context.
 ENVIRONMENT = {"CUDA_LAUNCH_BLOCKING": "1"}
-ORIGIN = "ONNX Runtime's profile with blocking launches, bias taken off, scaled to the latency"
+METHOD = "ONNX Runtime's profile with blocking launches, bias taken off, scaled to the latency"
 _CHAIN = 64
 # The first three allocate and choose algorithms; nine are left for a median.
 _RUNS = 12
@@ -53,7 +53,7 @@ def measure_blocking(request: MeasureRequest, folder: Path, reporter: Reporter, 
     if not raw:
         raise MeasurementError("the profile with blocking launches is empty", hint="use --no-run")
     nodes, factor = scaled(raw, bias, latency)
-    reporter.update(factor=factor, residual_s=latency.median_s * (1 - 1 / factor), bias_s=bias.profiler_s)
+    reporter.update(factor=factor, residual_s=latency.value * (1 - 1 / factor), bias_s=bias.profiler_s)
     reporter.message("operator times on the GPU are from blocking launches: coarse below 20 microseconds")
     reporter.nodes(nodes)
 
@@ -69,7 +69,7 @@ def _bias(settings: SessionSettings, folder: Path) -> Bias:
     path = Path(bound.session.end_profiling())
     nodes = profile.by_node(profile.runs(profile.read(path), skip=range(_SKIPPED)))
     path.unlink(missing_ok=True)
-    shown = median([node.time_s for node in nodes])
+    shown = median([node.time.value for node in nodes])
     return Bias(profiler_s=max(0.0, shown - _EMPTY_KERNEL_S), dispatch_s=_EMPTY_KERNEL_S, call_s=0.0)
 
 
@@ -79,18 +79,15 @@ def scaled(raw: Sequence[profile.RawTime], bias: Bias, latency: Latency) -> tupl
     A node that shows less than the bias launches nothing (a view): it keeps a tenth of what it shows.
     """
     true = [_true(node, bias) for node in raw]
-    factor = latency.median_s / sum(true)
+    factor = latency.value / sum(true)
     nodes = tuple(
-        NodeTime(
-            name=node.name,
-            op_type=node.op_type,
-            provider=node.provider,
-            time_s=time_s * factor,
+        node.timed(
+            time_s * factor,
             # The bias is known for one kernel; a node may launch several.
-            low_s=max(0.0, time_s * factor - bias.profiler_s),
-            high_s=max(node.high_s, time_s * factor),
-            raw_s=node.time_s,
-            origin=ORIGIN,
+            max(0.0, time_s * factor - bias.profiler_s),
+            max(node.time.high, time_s * factor),
+            raw_s=node.time.value,
+            method=METHOD,
         )
         for node, time_s in zip(raw, true, strict=True)
     )
@@ -98,6 +95,5 @@ def scaled(raw: Sequence[profile.RawTime], bias: Bias, latency: Latency) -> tupl
 
 
 def _true(node: profile.RawTime, bias: Bias) -> float:
-    if node.time_s < bias.profiler_s * node.calls:
-        return max(node.time_s * 0.1, 1e-9)
-    return node.time_s - bias.profiler_s * node.calls
+    shown_s, bias_s = node.time.value, bias.profiler_s * node.calls
+    return max(shown_s * 0.1, 1e-9) if shown_s < bias_s else shown_s - bias_s

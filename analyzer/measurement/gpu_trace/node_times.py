@@ -14,11 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from analyzer.figures import Figure
 from analyzer.measurement.gpu_trace.clock_alignment import TICK_US, clock_shift, edges, find
 from analyzer.measurement.profile import Execution, ProfileEvent, Run, runs
-from analyzer.measurement.request import Latency, NodeTime
-from analyzer.measurement.statistics import median, quantile
-from analyzer.ort.execution import Provider
+from analyzer.measurement.request import ExecutedNode, Latency, NodeTime
+from analyzer.measurement.statistics import median, spread_around
 
 # Categories of Kineto's Chrome trace (libkineto's ActivityType): what the host called, what the GPU did.
 _HOST = frozenset({"cuda_runtime", "cuda_driver"})
@@ -40,34 +40,24 @@ class Activity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TracedNode:
+class TracedNode(ExecutedNode):
     """A node's part of a run, medians over the runs, in seconds.
 
     Attributes:
-        name, op_type, provider: As executed.
         kernels: Kernels and fills launched in one run.
         kernel_names: Which, in the order of the first run.
         device_s: The GPU's time in them.
         copy_s: The GPU's time in copies that this node asked for.
         gap_s: Idle time of the GPU before this node's work; for a node on the CPU, the idle time it caused.
-        low_s, high_s: 5th and 95th percentile of ``device_s + copy_s``.
+        busy: Kernels and copies together, with the 5th and 95th percentile.
     """
 
-    name: str
-    op_type: str
-    provider: Provider
     kernels: float
     kernel_names: tuple[str, ...]
     device_s: float
     copy_s: float
     gap_s: float
-    low_s: float
-    high_s: float
-
-    @property
-    def busy_s(self) -> float:
-        """Kernels and copies together."""
-        return self.device_s + self.copy_s
+    busy: Figure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +83,7 @@ class Traced:
     @property
     def busy_s(self) -> float:
         """The GPU's time in one run."""
-        return sum(node.busy_s for node in self.nodes)
+        return sum(node.busy.value for node in self.nodes)
 
 
 def join(
@@ -263,18 +253,18 @@ def _medians(results: Sequence[_Result]) -> tuple[TracedNode, ...]:
 
 def _median_of(parts: Sequence[_Part]) -> TracedNode:
     first = next((part for part in parts if part.kernels), parts[0])
-    busy = [part.device_us + part.copy_us for part in parts]
+    device, copied = (median([getattr(part, name) for part in parts]) for name in ("device_us", "copy_us"))
+    busy = spread_around(device + copied, [part.device_us + part.copy_us for part in parts])
     return TracedNode(
         name=first.node.name,
         op_type=first.node.op_type,
         provider=first.node.provider,
         kernels=median([float(len(part.kernels)) for part in parts]),
         kernel_names=tuple(first.kernels),
-        device_s=median([part.device_us for part in parts]) * 1e-6,
-        copy_s=median([part.copy_us for part in parts]) * 1e-6,
+        device_s=device * 1e-6,
+        copy_s=copied * 1e-6,
         gap_s=median([part.gap_us for part in parts]) * 1e-6,
-        low_s=quantile(busy, 0.05) * 1e-6,
-        high_s=quantile(busy, 0.95) * 1e-6,
+        busy=busy.scaled(1e-6),
     )
 
 
@@ -288,11 +278,11 @@ def node_times(traced: Traced, latency: Latency) -> tuple[tuple[NodeTime, ...], 
     Returns:
         The nodes, and the latency over what the trace shows.
     """
-    wall, busy = latency.median_s, traced.busy_s
+    wall, busy = latency.value, traced.busy_s
     gaps = sum(node.gap_s for node in traced.nodes)
     shrink = min(1.0, wall / busy) if busy > 0 else 1.0
     idle = max(0.0, wall - busy)
-    spread = latency.low_s / wall, latency.high_s / wall
+    spread = latency.low / wall, latency.high / wall
     times = tuple(
         _node_time(node, shrink, idle * (node.gap_s / gaps if gaps > 0 else 1 / len(traced.nodes)), spread)
         for node in traced.nodes
@@ -301,20 +291,18 @@ def node_times(traced: Traced, latency: Latency) -> tuple[tuple[NodeTime, ...], 
 
 
 def _node_time(node: TracedNode, shrink: float, gap: float, spread: tuple[float, float]) -> NodeTime:
-    busy = node.busy_s * shrink
-    return NodeTime(
-        name=node.name,
-        op_type=node.op_type,
-        provider=node.provider,
-        time_s=busy + gap,
-        # How idle time is shared out is known to a factor of two at best.
-        low_s=min(node.low_s * shrink + gap * 0.5, (busy + gap) * spread[0]),
-        high_s=max(node.high_s * shrink + gap * 1.5, (busy + gap) * spread[1]),
-        raw_s=node.busy_s,
-        origin="kernels recorded by CUPTI, idle time of the GPU shared out"
+    busy = node.busy.scaled(shrink)
+    time_s = busy.value + gap
+    # How idle time is shared out is known to a factor of two at best.
+    return node.timed(
+        time_s,
+        min(busy.low + gap * 0.5, time_s * spread[0]),
+        max(busy.high + gap * 1.5, time_s * spread[1]),
+        raw_s=node.busy.value,
+        method="kernels recorded by CUPTI, idle time of the GPU shared out"
         if node.provider == "cuda"
         else "idle time of the GPU that this node on the CPU caused",
         kernels=node.kernels,
-        device_s=node.busy_s,
+        device_s=node.busy.value,
         gap_s=gap,
     )

@@ -97,4 +97,4 @@ def _profiled(settings: SessionSettings, folder: Path, seconds: float) -> float:
     path = Path(session.end_profiling())
     calls = profile.runs(profile.read(path), skip=range(_SKIPPED_RUNS))
     path.unlink(missing_ok=True)
-    return median([node.time_s for node in profile.by_node(calls)])
+    return median([node.time.value for node in profile.by_node(calls)])

@@ -15,7 +15,8 @@ from analyzer.errors import InputError, MeasurementError, MemoryForeseenError, M
 from analyzer.graph import DTYPES, Graph, Tensor
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.weights import Runnable, materialise
-from analyzer.measurement.applied_session import SessionSide, level_one, recorded_nodes
+from analyzer.measurement.applied_session import level_one, recorded_nodes
+from analyzer.measurement.session import SessionSide
 from analyzer.measurement.tensor_files import save_tensors
 from analyzer.options import PlanName, keywords_of
 from analyzer.ort.annotations import SETTINGS, annotate

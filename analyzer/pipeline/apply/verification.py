@@ -9,8 +9,10 @@ from typing import Any
 
 from analyzer.conversion import integer_form
 from analyzer.decision.decision_input import DecisionInput
-from analyzer.measurement.applied_session import SessionSide, verify
+from analyzer.measurement.applied_session import verify
 from analyzer.measurement.output_agreement import allowed
+from analyzer.measurement.request import to_message
+from analyzer.measurement.session import SessionSide
 from analyzer.operators import draws_random_numbers
 from analyzer.pipeline.apply.fixes.bench import OutputTerms
 from analyzer.pipeline.apply.result import Applied, Verified
@@ -68,8 +70,8 @@ def verified(attempt: Attempt, progress: Progress) -> Applied:
     tasks: list[dict[str, Any]] = [
         {
             "kind": "numbers",
-            "reference": plain.as_json(),
-            "applied": runs.as_json(),
+            "reference": to_message(plain),
+            "applied": to_message(runs),
             "feeds": str(attempt.feeds),
             "sets": _INPUT_SETS,
             "precision": _arithmetic(attempt) if runs.provider == "cuda" else None,
@@ -79,13 +81,13 @@ def verified(attempt: Attempt, progress: Progress) -> Applied:
     # Another release may place it otherwise: what is installed proves nothing of it.
     other = on_gpu and minor(installed_release()) != minor(attempt.result.onnxruntime)
     if not other:
-        tasks.append({"kind": "placement", "applied": side.as_json()})
+        tasks.append({"kind": "placement", "applied": to_message(side)})
     timed = attempt.run and on_gpu and here is not None and attempt.asked.gpu is not None
     if timed:
         tasks.append(
             {
                 "kind": "time",
-                "applied": side.as_json(),
+                "applied": to_message(side),
                 "feeds": str(attempt.feeds),
                 # A cache that grows lies there, too, though no two runs share its memory.
                 "in_place": dict(attempt.result.state) if attempt.asked.graph.carried else None,

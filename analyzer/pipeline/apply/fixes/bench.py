@@ -16,8 +16,10 @@ from analyzer.graph import Graph
 from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference
-from analyzer.measurement.applied_session import SessionSide, verify
+from analyzer.measurement.applied_session import verify
 from analyzer.measurement.model_tools import rewritten
+from analyzer.measurement.request import to_message
+from analyzer.measurement.session import SessionSide
 from analyzer.options import PlanName
 from analyzer.pipeline.basis import AnalysisBasis
 from analyzer.pipeline.prepared import PreparedGraph, prepare
@@ -150,8 +152,8 @@ class Bench:
         """
         task = {
             "kind": "numbers",
-            "reference": SessionSide(model=self.original).as_json(),
-            "applied": SessionSide(model=path).as_json(),
+            "reference": to_message(SessionSide(model=self.original)),
+            "applied": to_message(SessionSide(model=path)),
             "feeds": str(self.feeds),
             "sets": _INPUT_SETS,
             **terms.as_json(),
@@ -179,7 +181,7 @@ class Bench:
             return {}
         task = {
             "kind": "overflow",
-            "applied": SessionSide(model=path).as_json(),
+            "applied": to_message(SessionSide(model=path)),
             "feeds": str(self.feeds),
             "sets": _INPUT_SETS,
             "tensors": tensors,

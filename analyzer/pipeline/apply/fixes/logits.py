@@ -6,7 +6,9 @@ from dataclasses import replace
 
 from analyzer.conversion.last_logits import TOKENS, NoLogits, cut, last_logits
 from analyzer.loading.runnable_files import link_external_data
-from analyzer.measurement.applied_session import SessionSide, verify
+from analyzer.measurement.applied_session import verify
+from analyzer.measurement.request import to_message
+from analyzer.measurement.session import SessionSide
 from analyzer.pipeline.apply.fixes.bench import Bench, NotApplied, Stage
 from analyzer.pipeline.apply.fixes.fixed import FixedStage
 
@@ -18,7 +20,7 @@ def cut_logits(stage: Stage, bench: Bench) -> FixedStage | NotApplied:
     found = last_logits(stage.prepared.graph)
     if isinstance(found, NoLogits):
         return NotApplied(why=found.why)
-    side = SessionSide(model=stage.path).as_json()
+    side = to_message(SessionSide(model=stage.path))
     task = {
         "kind": "later_tokens",
         "applied": side,
