@@ -6,16 +6,14 @@ import inspect
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
 from types import ModuleType
 from typing import Any
 
 from analyzer.errors import InputError, ModelError
 from analyzer.isolation.limits import Limits
 from analyzer.loading import cache as export_cache
-from analyzer.loading import reader
 from analyzer.loading.dependencies import Dependencies, recording
-from analyzer.loading.loaded import DEFAULT_OPSET, Loaded
+from analyzer.loading.loaded import DEFAULT_OPSET, Loaded, cached_export, keep_export
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.example_inputs import ExampleInputs, arguments_and_keywords, flatten
 from analyzer.loading.python.input_containers import register_containers
@@ -26,7 +24,6 @@ from analyzer.loading.python.user_model import UserModel, in_mode, load_user_mod
 from analyzer.loading.python.user_module import home_folder
 from analyzer.loading.torch_export.export import export_model
 from analyzer.progress import StageProgress
-from analyzer.quantities import Count
 
 BATCH, TOKENS, PAST, CONTEXT = "batch", "tokens", "past", "context"
 _TAKEN = (BATCH, TOKENS, PAST)
@@ -65,18 +62,6 @@ def python_model(reference: Reference) -> UserModel:
     return load_user_model(reference, weights="real")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _DecoderFacts:
-    """What an entry of the cache must say; see ``Loaded``."""
-
-    name: str
-    source: str
-    exporter: str
-    notes: tuple[str, ...]
-    parameters: Count | None
-    parameter_bytes: Count | None
-
-
 def _key(reference: Reference) -> str:
     source = str(reference.path.resolve()) if reference.path else reference.module or ""
     # No input of `analyze` is spelt so: a step with named sizes is another export than the model as it is.
@@ -92,34 +77,7 @@ def cached_decoder(reference: Reference, limits: Limits) -> Loaded | None:
         reference: What the user named.
         limits: What reading it may take.
     """
-    import msgspec
-
-    entry = export_cache.find(_key(reference))
-    if entry is None:
-        return None
-    try:
-        facts = msgspec.convert(entry.facts, _DecoderFacts)
-        # An entry's digest finds damage and proves no author: it is read as any file is.
-        proto, _ = reader.parsed_bytes(entry.proto, subject=f"'{reference.text}'", opset=None, limits=limits)
-    except (ModelError, ValueError):  # msgspec's error is a ValueError
-        return None  # exported afresh
-    if not proto.HasField("graph") or not proto.opset_import:
-        return None
-    return Loaded(
-        reference=reference,
-        name=facts.name,
-        source=facts.source,
-        proto=proto,
-        symbol="",
-        batch=None,
-        inputs_origin="file",
-        exporter=facts.exporter,
-        notes=facts.notes,
-        cached=True,
-        parameters=facts.parameters,
-        parameter_bytes=facts.parameter_bytes,
-        limits=limits,
-    )
+    return cached_export(_key(reference), reference, limits)
 
 
 @contextmanager
@@ -142,22 +100,7 @@ def keep_decoder(reference: Reference, loaded: Loaded, dependencies: Dependencie
         loaded: The export.
         dependencies: What it was made from.
     """
-    facts = _DecoderFacts(
-        name=loaded.name,
-        source=loaded.source,
-        exporter=loaded.exporter,
-        notes=loaded.notes,
-        parameters=loaded.parameters,
-        parameter_bytes=loaded.parameter_bytes,
-    )
-    export_cache.keep(
-        _key(reference),
-        export_cache.CacheEntry(
-            proto=loaded.proto.SerializeToString(deterministic=True),  # maps have no order else
-            facts=asdict(facts),
-            dependencies=dependencies,
-        ),
-    )
+    keep_export(_key(reference), loaded, dependencies)
 
 
 def live_model(model: Any, inputs: Any) -> UserModel:

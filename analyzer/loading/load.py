@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from analyzer.errors import AnalyzerError, ExportError, InputError, MemoryForeseenError, ModelError, UsageError
 from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading import cache as export_cache
-from analyzer.loading import reader
-from analyzer.loading.loaded import DEFAULT_OPSET, Loaded, check_opset
+from analyzer.loading.loaded import DEFAULT_OPSET, Loaded, cached_export, check_opset, keep_export
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.example_inputs import ExampleInputs, resolve_inputs
 from analyzer.loading.python.input_spec import InputSpec
 from analyzer.loading.python.model_weights import parameter_sizes
 from analyzer.progress import StageProgress
-from analyzer.quantities import Count
 
 if TYPE_CHECKING:
-    import onnx
-
     from analyzer.loading.dependencies import Dependencies
     from analyzer.loading.python.user_model import UserModel
     from analyzer.loading.torch_export.export import Exported
@@ -100,107 +96,15 @@ def _load_python(
     if use_cache:
         # First the export for any batch, then the one for this batch alone; 0 stands for the inputs' own.
         for fixed in (None, batch or 0):
-            entry = export_cache.find(key(fixed))
-            cached = entry and _from_entry(reference, entry, specs, batch, limits)
+            cached = cached_export(key(fixed), reference, limits, specs, batch)
+            # Without a batch, one that was exported for a requested batch alone says nothing of the inputs' own.
             if cached and cached.batch is not None and cached.supports(cached.batch):
                 return cached
     loaded, dependencies = _export_python(reference, batch, specs, opset, progress, training, limits)
     if use_cache:
         fixed = None if loaded.symbol else (batch or 0)
-        export_cache.keep(
-            key(fixed),
-            export_cache.CacheEntry(
-                proto=loaded.proto.SerializeToString(deterministic=True),  # maps have no order else
-                facts=_facts(loaded, asked=batch),
-                dependencies=dependencies,
-            ),
-        )
+        keep_export(key(fixed), loaded, dependencies, loaded.batch if batch is None else None)
     return loaded
-
-
-_FACTS = (
-    "name",
-    "source",
-    "symbol",
-    "static_batch",
-    "inputs_origin",
-    "guessed",
-    "exporter",
-    "parameters",
-    "parameter_bytes",
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _StoredFacts:
-    """What an entry of the cache must say; see ``Loaded``."""
-
-    name: str
-    source: str
-    symbol: str
-    static_batch: Count | None
-    inputs_origin: str
-    guessed: tuple[str, ...]
-    exporter: str
-    parameters: Count | None
-    parameter_bytes: Count | None
-    batch_range: tuple[Count, Count | None]
-    notes: tuple[str, ...]
-    default_batch: Count | None
-
-
-def _facts(loaded: Loaded, asked: int | None) -> dict[str, Any]:
-    facts: dict[str, Any] = {name: getattr(loaded, name) for name in _FACTS}
-    default = loaded.batch if asked is None else None
-    return facts | {"batch_range": loaded.batch_range, "notes": loaded.notes, "default_batch": default}
-
-
-def _from_entry(
-    reference: Reference,
-    entry: export_cache.CacheEntry,
-    specs: tuple[InputSpec, ...],
-    batch: int | None,
-    limits: Limits,
-) -> Loaded | None:
-    import msgspec
-
-    try:
-        facts = msgspec.convert(entry.facts, _StoredFacts)
-    except msgspec.ValidationError:
-        return None
-    wanted = batch if batch is not None else facts.default_batch
-    if wanted is None:  # the export was asked for with a batch, and nobody knows the inputs' own
-        return None
-    try:
-        # An entry's digest finds damage and proves no author: it is read as any file is.
-        proto, _ = reader.parsed_bytes(entry.proto, subject=f"'{reference.text}'", opset=None, limits=limits)
-        return _cached(reference, proto, facts, specs, wanted, limits)
-    except (ModelError, ValueError):
-        return None  # exported afresh
-
-
-def _cached(
-    reference: Reference,
-    proto: onnx.ModelProto,
-    facts: _StoredFacts,
-    specs: tuple[InputSpec, ...],
-    batch: int,
-    limits: Limits,
-) -> Loaded:
-    # Bytes that protobuf reads as a model may still hold none.
-    if not proto.HasField("graph") or not proto.opset_import:
-        raise ValueError("the entry holds no model")
-    return Loaded(
-        reference=reference,
-        proto=proto,
-        batch=batch,
-        batch_range=facts.batch_range,
-        notes=facts.notes,
-        cached=True,
-        specs=specs,
-        limits=limits,
-        **{name: getattr(facts, name) for name in _FACTS},
-    )
 
 
 def _export_python(

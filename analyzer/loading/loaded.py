@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from analyzer.errors import UsageError
+from analyzer.errors import ModelError, UsageError
 from analyzer.graph import Graph
 from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
+from analyzer.loading import cache as export_cache
 from analyzer.loading import reader
+from analyzer.loading.dependencies import Dependencies
 from analyzer.loading.input_values.filled_values import with_filled_sizes
 from analyzer.loading.input_values.row_lengths import with_steps
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.input_spec import InputSpec, parse_input
 from analyzer.loading.state_pairs import corrected
 from analyzer.loading.step_interface import Step, step_of
+from analyzer.quantities import Count
 
 if TYPE_CHECKING:
     import onnx
@@ -27,26 +30,46 @@ DEFAULT_OPSET = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
-    """A model as a weight-free ONNX graph, ready to be bound to a batch.
+class ModelFacts:
+    """What is known of a model beside its graph, and stored with it in the cache.
 
     Attributes:
-        reference: What the user named; None for an object given to the Python interface.
         name: A short name for reports.
         source: The file's path as shown, or a description.
-        proto: The model; the batch is the symbolic dimension ``symbol``.
         symbol: Name of the batch's dimension, empty where nothing is symbolic.
-        batch: The batch asked for, or the inputs' own.
         static_batch: The batch that the graph is fixed to, None where it is symbolic.
         batch_range: Smallest and largest batch the graph is right for.
         inputs_origin: ``given``, ``file``, ``inferred`` or ``model``.
         guessed: The inputs that were inferred, as ``--input`` takes them.
         exporter: ``torch.export``, ``torchscript``, ``pt2`` or ``onnx``.
         notes: What the report should say.
+        parameters, parameter_bytes: Of the module, tied ones once; None where only a graph is known.
+    """
+
+    name: str
+    source: str
+    symbol: str
+    static_batch: Count | None = None
+    batch_range: tuple[Count, Count | None] = (1, None)
+    inputs_origin: str = "model"
+    guessed: tuple[str, ...] = ()
+    exporter: str = "onnx"
+    notes: tuple[str, ...] = ()
+    parameters: Count | None = None
+    parameter_bytes: Count | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded(ModelFacts):
+    """A model as a weight-free ONNX graph, ready to be bound to a batch.
+
+    Attributes:
+        reference: What the user named; None for an object given to the Python interface.
+        proto: The model; the batch is the symbolic dimension ``symbol``.
+        batch: The batch asked for, or the inputs' own.
         cached: Whether the export came from the cache.
         specs: The ``--input`` options.
         live: The model object, where the Python interface gave one.
-        parameters, parameter_bytes: Of the module, tied ones once; None where only a graph is known.
         bindings: Sizes of symbolic dimensions that ``--input`` gave.
         assumed: Sizes of those that nothing binds, 1 where they are not named here.
         problems: Why ONNX Runtime refuses what the file declares, as sentences.
@@ -64,22 +87,11 @@ class Loaded:
     """
 
     reference: Reference | None
-    name: str
-    source: str
     proto: onnx.ModelProto
-    symbol: str
     batch: int | None
-    static_batch: int | None = None
-    batch_range: tuple[int, int | None] = (1, None)
-    inputs_origin: str = "model"
-    guessed: tuple[str, ...] = ()
-    exporter: str = "onnx"
-    notes: tuple[str, ...] = ()
     cached: bool = False
     specs: tuple[InputSpec, ...] = ()
     live: Any = None
-    parameters: int | None = None
-    parameter_bytes: int | None = None
     bindings: Mapping[str, int] = field(default_factory=dict)
     assumed: Mapping[str, int] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
@@ -186,6 +198,70 @@ class Loaded:
             limits=self.limits,
             ahead=ahead,
         )
+
+
+def keep_export(key: str, loaded: Loaded, dependencies: Dependencies, default_batch: int | None = None) -> None:
+    """Store an export for later runs.
+
+    Args:
+        key: As ``cache.key`` makes it.
+        loaded: The export.
+        dependencies: What it was made from.
+        default_batch: The inputs' own batch, where none was requested.
+    """
+    facts = {each.name: getattr(loaded, each.name) for each in fields(ModelFacts)}
+    entry = export_cache.CacheEntry(
+        proto=loaded.proto.SerializeToString(deterministic=True),  # maps have no order else
+        facts={**facts, "default_batch": default_batch},
+        dependencies=dependencies,
+    )
+    export_cache.keep(key, entry)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StoredFacts(ModelFacts):
+    default_batch: Count | None
+
+
+def cached_export(
+    key: str,
+    reference: Reference,
+    limits: Limits,
+    specs: tuple[InputSpec, ...] = (),
+    batch: int | None = None,
+) -> Loaded | None:
+    """Return an export of an earlier run, None where there is none or something that it depends on has changed.
+
+    Args:
+        key: As ``cache.key`` makes it.
+        reference: What the user named.
+        limits: What reading it may take.
+        specs: The ``--input`` options.
+        batch: The batch requested; None takes the inputs' own.
+    """
+    import msgspec
+
+    entry = export_cache.find(key)
+    if entry is None:
+        return None
+    try:
+        stored = msgspec.convert(entry.facts, _StoredFacts)
+        # An entry's digest finds damage and proves no author: it is read as any file is.
+        proto, _ = reader.parsed_bytes(entry.proto, subject=f"'{reference.text}'", opset=None, limits=limits)
+        # Bytes that protobuf reads as a model may still hold none.
+        if not proto.HasField("graph") or not proto.opset_import:
+            return None
+        return Loaded(
+            **{each.name: getattr(stored, each.name) for each in fields(ModelFacts)},
+            reference=reference,
+            proto=proto,
+            batch=stored.default_batch if batch is None else batch,
+            cached=True,
+            specs=specs,
+            limits=limits,
+        )
+    except (ModelError, ValueError):  # msgspec's error is a ValueError
+        return None  # exported afresh
 
 
 def check_opset(opset: int) -> None:

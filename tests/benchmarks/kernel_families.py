@@ -37,7 +37,7 @@ from analyzer.prediction.gpu.constants import (
 )
 from analyzer.prediction.gpu.experts import ExpertConstants, Mixtures, expert_times, hit_experts
 from analyzer.prediction.gpu.launch import FLOOR_S, GAP_S
-from analyzer.prediction.gpu.on_tensor_cores import narrow_expert_times, tensor_cores
+from analyzer.prediction.gpu.on_tensor_cores import narrow_expert_times
 from analyzer.prediction.gpu.quantising import QuantisingConstants, quantising_times
 from analyzer.prediction.gpu.tensor_products import Products, TensorConstants, product_times
 
@@ -115,7 +115,7 @@ def tensor_constants(values: Values) -> TensorConstants:
 
 def product_seconds(calls: Calls, values: Values, kind: ProductType = BF16) -> Array:
     sheet = sheet_of(calls.card, kind.precision)
-    at = replace(tensor_cores(sheet), element_bytes=kind.element_bytes)
+    at = replace(sheet, element_bytes=kind.element_bytes)
     m, n, k = calls["m"], calls["n"], calls["k"]
     stored = kind.weight_bytes * k * n
     made = Products(
@@ -135,7 +135,7 @@ def narrow_seconds(calls: Calls, values: Values) -> Array:
     """Products of 8-bit floats with the kernel that quantises their activations."""
     sheet = sheet_of(calls.card, "bf16")
     rate = sheet.rate * sheet.narrow * values["narrow"]
-    at = replace(tensor_cores(sheet), rate=rate, element_bytes=1.0)
+    at = replace(sheet, rate=rate, element_bytes=1.0)
     m, n, k = calls["m"], calls["n"], calls["k"]
     made = Products(
         batch=np.ones_like(m),
@@ -184,7 +184,7 @@ def narrow_expert_seconds(calls: Calls, values: Values, *, by_blocks: bool = Fal
 
 
 def expert_seconds(calls: Calls, values: Values) -> Array:
-    at = tensor_cores(sheet_of(calls.card, "bf16"))
+    at = sheet_of(calls.card, "bf16")
     mixtures = expert_mixtures(calls, values, BF16)
     return expert_times(mixtures, at, expert_constants(values), TensorConstants())
 
@@ -240,7 +240,7 @@ def attention_calls(calls: Calls) -> Attentions:
 def attention_seconds(calls: Calls, values: Values) -> Array:
     made = attention_calls(calls)
     constants = replace(AttentionConstants(), **values)
-    at = tensor_cores(sheet_of(calls.card, "bf16"))
+    at = sheet_of(calls.card, "bf16")
     narrow = attention_times(made, replace(at, element_bytes=1.0), constants)[0]
     return np.where(calls["element_bytes"] < 2, narrow, attention_times(made, at, constants)[0])
 

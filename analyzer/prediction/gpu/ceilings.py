@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from analyzer.devices.device import Device
 from analyzer.precision import DevicePrecision, on_device
 from analyzer.prediction.gpu.constants import FITTED, SUBSTITUTE_WIDTH, GpuConstants
+from analyzer.prediction.gpu.tensor_products import TensorCores
 
 # Major compute capabilities whose tensor cores a copy engine feeds; RTX Blackwell (12) has none of Hopper's.
 _STREAMED = frozenset({"9", "10"})
@@ -38,48 +39,32 @@ _PARTED_CACHE = frozenset({"8.0", "9.0"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuCeilings:
+class GpuCeilings(TensorCores):
     """What the model needs to know of a device in one precision.
 
     Attributes:
-        rate: Operations per second that products sustain.
         narrow: How much faster than that products of 8-bit floats are by the data sheet; 1 without cores for
             them.
         single: Share of it that single products do.
         plain_rate: The same on ordinary fp32 cores.
         power: Share of the peak that power allows to fp32 products.
-        bandwidth: Memory's peak, bytes per second.
         stream: Share of it that elementwise operators reach.
-        cache: Bytes of the last-level cache.
         cache_bandwidth: Bytes per second that operators pass which find all in it.
         near_cache: The part of it in which a unit finds what it has read: half, where the cache is in two
             partitions that both keep what their units read.
-        units: Multiprocessors.
-        clock_hz: Their clock.
-        streamed: Whether a copy engine feeds the tensor cores, as from Hopper on in data centres.
-        exponentials: How many times 16 exponentials a clock and multiprocessor.
-        tensor_memory: Whether results stay in a memory of the tensor cores' own, as on data centres' Blackwell.
         reach: Bytes that the address translation covers; infinite where no lack of it was seen.
         precision: What is computed in.
         width: Factor by which intervals widen, for figures that had to be replaced.
         unsteady: Factor by which the sustained rate differs between measurements of such a card.
     """
 
-    rate: float
     narrow: float
     single: float
     plain_rate: float
     power: float
-    bandwidth: float
     stream: float
-    cache: float
     cache_bandwidth: float
     near_cache: float
-    units: float
-    clock_hz: float
-    streamed: bool
-    exponentials: float
-    tensor_memory: bool
     reach: float
     precision: DevicePrecision
     width: float
@@ -128,6 +113,7 @@ def sheet(device: Device, precision: str, constants: GpuConstants = FITTED) -> G
         exponentials=2.0 if device.compute_capability in _TWICE_THE_EXPONENTIALS else 1.0,
         tensor_memory=device.compute_capability.partition(".")[0] == _WITH_TENSOR_MEMORY,
         reach=units * constants.reach if device.architecture == "Pascal" else math.inf,
+        element_bytes=device_precision.element_bytes,
         precision=device_precision,
         width=SUBSTITUTE_WIDTH if replaced else 1.0,
         unsteady=_of_chip(device, constants.unsteady) or 1.0,

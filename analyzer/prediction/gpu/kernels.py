@@ -166,8 +166,7 @@ def _vector(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
         last = rows.row * constants.load_clocks / at.clock_hz
         seconds = np.where(running, np.maximum(seconds, np.maximum(read, last)), seconds)
     if rows.narrow.any():
-        cores = on_tensor_cores.tensor_cores(at)
-        quantising = quantising_times(rows.rows, rows.elements, cores, constants.quantising)
+        quantising = quantising_times(rows.rows, rows.elements, at, constants.quantising)
         seconds = np.where(rows.narrow > 0, quantising, seconds)
     return seconds, False
 

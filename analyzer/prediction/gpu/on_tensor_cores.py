@@ -38,7 +38,7 @@ def products(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> tuple[Floa
         packed=unpacking > 0,
         kept=kept,
     )
-    times, computing = product_times(made, tensor_cores(at), constants.products)
+    times, computing = product_times(made, at, constants.products)
     if narrow.any():
         fast, fast_computing = product_times(made, _narrow_cores(at, constants), constants.products)
         times = np.where(narrow > 0, fast, times)
@@ -60,32 +60,17 @@ _UNPACKING = 0.2
 def _unpacked(packed: Products, at: GpuCeilings, constants: GpuConstants) -> Floats:
     """What ONNX Runtime's own way with packed weights takes."""
     by_row = 2.0 * packed.batch * packed.m * packed.n * packed.k / (_UNPACKING * at.plain_rate)
-    whole = packed.n * packed.k * at.precision.element_bytes
+    whole = packed.n * packed.k * at.element_bytes
     plain = replace(packed, stored=whole, packed=np.zeros(packed.m.size, dtype=np.bool_))
-    at_once = product_times(plain, tensor_cores(at), constants.products)[0]
+    at_once = product_times(plain, at, constants.products)[0]
     at_once = at_once + (packed.stored + whole) / (at.bandwidth * constants.products.memory)
     slower: Floats = np.where(packed.m < _UNPACKED_ROWS, by_row, at_once)
     return slower
 
 
-def tensor_cores(at: GpuCeilings) -> TensorCores:
-    """A device's figures for products in its precision."""
-    return TensorCores(
-        rate=at.rate,
-        units=at.units,
-        clock_hz=at.clock_hz,
-        bandwidth=at.bandwidth,
-        cache=at.cache,
-        streamed=at.streamed,
-        exponentials=at.exponentials,
-        tensor_memory=at.tensor_memory,
-        element_bytes=at.precision.element_bytes,
-    )
-
-
 def attention(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> tuple[Floats, Bools, Floats]:
     """Fused attention without its launches, and what ONNX Runtime's slower kernels take."""
-    own = np.full_like(rows.m, at.precision.element_bytes)
+    own = np.full_like(rows.m, at.element_bytes)
     calls = Attentions(
         batch=rows.batch,
         queries=rows.m,
@@ -100,11 +85,10 @@ def attention(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> tuple[Flo
     )
     # All caches and weights of the model pass before this one is read again.
     calls = replace(calls, kept=rows.all_weights + rows.all_caches - calls.cached)
-    cores = tensor_cores(at)
-    seconds, computing, floor = attention_times(calls, cores, constants.attention)
+    seconds, computing, floor = attention_times(calls, at, constants.attention)
     # ONNX Runtime's kernels for windows and for cards without cuDNN's are FlashAttention 2's everywhere.
     staged = replace(constants.attention, streamed=constants.attention.staged)
-    slower = attention_times(calls, cores, staged)[0]
+    slower = attention_times(calls, at, staged)[0]
     counted = np.minimum(rows.kernels * (FLOOR_S + GAP_S), _COUNTED * floor)
     return seconds - counted, computing, np.maximum(seconds, slower) - counted
 
@@ -124,7 +108,7 @@ def experts(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> tuple[Float
         chosen=rows.steps,
         experts=rows.batch,
         matrices=rows.taps,
-        weight_bytes=np.where(stored > 0, stored / np.maximum(weights, 1.0), at.precision.element_bytes),
+        weight_bytes=np.where(stored > 0, stored / np.maximum(weights, 1.0), at.element_bytes),
         packed=(rows.fixed_weights > 0) & (rows.narrow == 0),
         # Which experts tokens choose is not known before a run.
         skewed=np.ones_like(rows.m),
@@ -132,8 +116,7 @@ def experts(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> tuple[Float
         by_blocks=rows.spatial,
     )
     counted = np.minimum(rows.kernels * (FLOOR_S + GAP_S), _COUNTED * constants.experts.route_s)
-    cores = tensor_cores(at)
-    times = expert_times(mixtures, cores, constants.experts, constants.products)
+    times = expert_times(mixtures, at, constants.experts, constants.products)
     if rows.narrow.any():
         times = np.where(rows.narrow > 0, narrow_expert_times(mixtures, at, constants), times)
     operations = 2.0 * rows.m * rows.steps * rows.taps * rows.k * rows.n
@@ -152,4 +135,4 @@ def narrow_expert_times(mixtures: Mixtures, at: GpuCeilings, constants: GpuConst
 
 def _narrow_cores(at: GpuCeilings, constants: GpuConstants) -> TensorCores:
     """A device's figures for products of 8-bit floats."""
-    return replace(tensor_cores(at), rate=at.rate * at.narrow * constants.products.narrow, element_bytes=1.0)
+    return replace(at, rate=at.rate * at.narrow * constants.products.narrow, element_bytes=1.0)

@@ -69,11 +69,11 @@ class TensorCores:
         rate: Operations per second that its best product sustains.
         units: Multiprocessors.
         clock_hz: Their clock.
-        bandwidth: Bytes per second that streams from memory sustain.
+        bandwidth: Memory's peak, bytes per second.
         cache: Bytes of the last-level cache.
-        streamed: Whether a copy engine feeds the tensor cores.
+        streamed: Whether a copy engine feeds the tensor cores, as from Hopper on in data centres.
         exponentials: How many times 16 exponentials a clock and multiprocessor.
-        tensor_memory: Whether results stay in a memory of the tensor cores' own.
+        tensor_memory: Whether results stay in a memory of the tensor cores' own, as on data centres' Blackwell.
         element_bytes: Bytes of a float.
     """
 
