@@ -38,8 +38,8 @@ from analyzer.errors import DeviceError
 from analyzer.figures import Figure
 from analyzer.graph import Graph
 from analyzer.ort.execution import Copy, Direction, Group
+from analyzer.prediction.collectives import transfer
 from analyzer.prediction.estimate import Estimate
-from analyzer.prediction.transfer import transfer
 from analyzer.record.analysis import TransferItem
 from analyzer.text import listed
 from analyzer.units import count, share

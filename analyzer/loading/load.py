@@ -97,7 +97,7 @@ def _load_python(
         # First the export for any batch, then the one for this batch alone; 0 stands for the inputs' own.
         for fixed in (None, batch or 0):
             cached = cached_export(key(fixed), reference, limits, specs, batch)
-            # Without a batch, one that was exported for a requested batch alone says nothing of the inputs' own.
+            # What was exported at a requested batch alone does not say the inputs' own.
             if cached and cached.batch is not None and cached.supports(cached.batch):
                 return cached
     loaded, dependencies = _export_python(reference, batch, specs, opset, progress, training, limits)

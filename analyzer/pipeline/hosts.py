@@ -44,7 +44,7 @@ def host_of(instance: Instance) -> Host:
     """The processor of an instance with a GPU.
 
     Where the source of its price names none, one in the middle of those that are rented with GPUs stands for
-    it: its core is 0.79 times as fast as that of speed 1 (``single_core``), they from 0.44 to 1.4 times.
+    it: its core is 0.79 times as fast as that of speed 1 (``single_core_speed``), they from 0.44 to 1.4 times.
     """
     return _host_of(
         replace(instance, usd_per_hour=0.0, price_date="", region="", source="", pricing="on-demand")

@@ -19,7 +19,7 @@ from analyzer.options import Options
 from analyzer.pipeline.measurement_memory import memory_of
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.precision import HALF, full_on_cuda
-from analyzer.prediction.data_parallel import OVERLAP, dominates_from, scaled
+from analyzer.prediction.collectives import OVERLAP, dominates_from, scaled
 from analyzer.prediction.parameter_updates import update_totals
 from analyzer.record.analysis import Analysis, PlanResult
 from analyzer.record.training_step import (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from analyzer.figures import total
+from analyzer.prediction.collectives import transfer
 from analyzer.prediction.estimate import Estimate
 from analyzer.prediction.layout_changes import LayoutCopies, layout_copies
 from analyzer.prediction.predict import (
@@ -14,7 +15,6 @@ from analyzer.prediction.predict import (
     predict_total,
     session_overhead,
 )
-from analyzer.prediction.transfer import transfer
 from analyzer.prediction.workload import OperatorPieces, Workload, workload
 
 __all__ = [

@@ -17,10 +17,14 @@ from analyzer.operators import INTEGER_PRODUCTS, ON_TEXTS, does_no_work
 from analyzer.ort.execution import Group
 from analyzer.ort.launches import BIASED
 from analyzer.prediction import integer_kernels
-from analyzer.prediction.channels_last import channels_last_copies, channels_last_groups
 from analyzer.prediction.cuda_pieces import cuda_pieces_of
 from analyzer.prediction.features import MANY, chosen_body, form_of, passes, pieces_of, runs_bodies
-from analyzer.prediction.layout_changes import LayoutCopies, layout_copies
+from analyzer.prediction.layout_changes import (
+    LayoutCopies,
+    channels_last_copies,
+    channels_last_groups,
+    layout_copies,
+)
 from analyzer.prediction.loop_variants import BYTE_POOL
 from analyzer.prediction.parameter_updates import ParameterUpdate, parameter_updates
 from analyzer.prediction.work_item import FLOAT_BYTES, PRODUCTS, Kind, Piece

@@ -38,8 +38,13 @@ from analyzer.prediction.gpu.constants import (
 from analyzer.prediction.gpu.experts import ExpertConstants, Mixtures, expert_times, hit_experts
 from analyzer.prediction.gpu.launch import FLOOR_S, GAP_S
 from analyzer.prediction.gpu.on_tensor_cores import narrow_expert_times
-from analyzer.prediction.gpu.quantising import QuantisingConstants, quantising_times
-from analyzer.prediction.gpu.tensor_products import Products, TensorConstants, product_times
+from analyzer.prediction.gpu.tensor_products import (
+    Products,
+    QuantisingConstants,
+    TensorConstants,
+    product_times,
+    quantising_times,
+)
 
 Values = Mapping[str, float]
 

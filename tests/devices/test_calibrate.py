@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from analyzer.cli.calibrate import command
 from analyzer.devices import calibration as kept
 from analyzer.errors import OutputError
-from analyzer.measurement.ceilings import movement_probes, on_cpu, probes, short_row_probes
+from analyzer.measurement.ceilings import movement_probes, on_cpu, probes
 from analyzer.measurement.ceilings.on_cpu import CallCost, measure_ceilings, measure_probe, wander
 from analyzer.measurement.ceilings.probes import Probe
 from analyzer.measurement.noise import machine_load
@@ -102,7 +102,7 @@ def overhead(call_s: float = 0.0, now_s: float = 0.0) -> CallCost:
 SOURCES = (
     *(probes.gemms, probes.elementwise, probes.convolutions, probes.reductions, probes.pools),
     *(movement_probes.movements, movement_probes.recurrences, movement_probes.attentions),
-    short_row_probes.short_rows,
+    movement_probes.short_rows,
 )
 
 

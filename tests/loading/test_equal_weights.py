@@ -12,11 +12,10 @@ import torch
 from onnx import numpy_helper
 from torch import nn
 
-from analyzer.loading.equal_weights import told_apart
 from analyzer.loading.from_object import load_live
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.random_weights import RandomWeights
-from analyzer.loading.weights import materialise
+from analyzer.loading.weights import materialise, told_apart
 from analyzer.measurement.ceilings import probes
 
 LAYERS = 4

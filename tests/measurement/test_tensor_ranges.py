@@ -7,7 +7,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
-from analyzer.measurement.tensor_ranges import beyond, with_ranges
+from analyzer.measurement.applied_child import beyond, with_ranges
 
 
 @pytest.mark.parametrize("kind", [TensorProto.FLOAT, TensorProto.FLOAT16])

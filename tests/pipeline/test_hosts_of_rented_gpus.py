@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 from analyzer import analyze
 from analyzer.devices import catalogue
 from analyzer.prediction.gpu.launch import HOST_WIDTH, NODE_S, UNKNOWN_HOST_WIDTH, launch_of
-from analyzer.prediction.single_core import single_core_speed
+from analyzer.prediction.reference_core import single_core_speed
 from analyzer.record.analysis import Analysis
 from analyzer.record.outcome import CostRow
 

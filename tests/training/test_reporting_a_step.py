@@ -15,8 +15,7 @@ from analyzer import analyze
 from analyzer.cli import run_command_line
 from analyzer.devices.catalogue import device
 from analyzer.devices.peer_links import NETWORK, Peer, peer_link
-from analyzer.prediction.collectives import collective_time
-from analyzer.prediction.data_parallel import dominates_from, ring_time, scaled
+from analyzer.prediction.collectives import collective_time, dominates_from, ring_time, scaled
 from analyzer.prediction.estimate import Estimate
 from analyzer.record import load_report
 from analyzer.report import html, training_tables

@@ -22,11 +22,11 @@ from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading.onnx_graph import constant_folding
 from analyzer.loading.onnx_graph.construction import make_node, make_tensor
 from analyzer.loading.onnx_graph.fitting_sizes import known_sizes
-from analyzer.loading.onnx_graph.late_values import LateValues
 from analyzer.loading.onnx_graph.loop_trips import with_trips
 from analyzer.loading.onnx_graph.node_evaluation import (
     SHAPE_OPERATORS,
     Call,
+    LateValues,
     all_constant,
     has_graphs,
     is_constant,

@@ -22,9 +22,8 @@ from analyzer.loading.python.source_lines import built_at, shown_path, source_li
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import UserModel
 from analyzer.loading.torch_export.autocast import has_autocast, with_casts
-from analyzer.loading.torch_export.decomposed import decomposed, without_whole_slices
+from analyzer.loading.torch_export.decomposed import decomposed, mend_splits, translations, without_whole_slices
 from analyzer.loading.torch_export.failures import check_types, explain_failure
-from analyzer.loading.torch_export.grouped_products import mend_splits, translations
 from analyzer.loading.torch_export.silence import quiet_exporter
 from analyzer.loading.torch_export.tracing import trace
 from analyzer.loading.torch_export.untranslatable import OPAQUE_DOMAIN, without_untranslatable

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from analyzer.errors import AnalyzerError, ExportError, LibraryError
 from analyzer.loading.from_onnx import fed_inputs
 from analyzer.loading.python.example_inputs import ExampleInputs, flatten, tensor_names
+from analyzer.loading.python.input_containers import tensors_in_containers
 from analyzer.loading.python.model_weights import parameter_sizes
-from analyzer.loading.python.output_containers import tensors_in_containers
 from analyzer.loading.python.source_lines import built_at
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, plain_transformers
 from analyzer.loading.python.user_model import UserModel

@@ -9,8 +9,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from analyzer.loading.python.example_inputs import ExampleInputs
-from analyzer.loading.python.input_containers import marks_in_form
-from analyzer.loading.python.output_containers import UNKNOWN_OUTPUT, outputs_as_containers, returns_constants
+from analyzer.loading.python.input_containers import (
+    UNKNOWN_OUTPUT,
+    marks_in_form,
+    outputs_as_containers,
+    returns_constants,
+)
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, plain_transformers
 from analyzer.loading.python.user_module import NO_CUDA
 from analyzer.loading.torch_private import recurrences_by_one_step, tree_flatten

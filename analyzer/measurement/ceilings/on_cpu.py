@@ -21,11 +21,9 @@ from typing import Any
 from analyzer.devices.calibration import STEADY
 from analyzer.errors import AnalyzerError
 from analyzer.measurement.ceilings import (
-    classical_probes,
     integer_probes,
     movement_probes,
     probes,
-    short_row_probes,
 )
 from analyzer.measurement.ceilings.probes import Probe
 from analyzer.measurement.io_binding import bind, undisturbed_seconds
@@ -50,10 +48,10 @@ _FAMILIES: tuple[tuple[str, Callable[[], Iterator[Probe]]], ...] = (
     ("integer convolutions", integer_probes.convolutions),
     ("integer elementwise", integer_probes.elementwise),
     ("data movement", movement_probes.movements),
-    ("short rows", short_row_probes.short_rows),
+    ("short rows", movement_probes.short_rows),
     ("recurrences", movement_probes.recurrences),
     ("trees", movement_probes.trees),
-    ("classical models", classical_probes.classical),
+    ("classical models", integer_probes.classical),
     ("attention", movement_probes.attentions),
 )
 # As in ``noise.profiler_overhead``: 128 nodes apart lift a dispatch above the clock.

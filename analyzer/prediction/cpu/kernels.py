@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from analyzer.arrays import Bools, Floats
-from analyzer.prediction.cpu.ceilings import CpuCeilings, copy_rate, read_rate
+from analyzer.prediction.calibration_tables import tables
+from analyzer.prediction.cpu.ceilings import PARALLEL_S, CpuCeilings, copy_rate, read_rate
 from analyzer.prediction.cpu.convolutions import convolution_seconds, plane_factors
 from analyzer.prediction.cpu.products import LARGEST_PROBED_BYTES, probed_weights, product_seconds
-from analyzer.prediction.cpu.recurrences import recurrence_seconds
-from analyzer.prediction.cpu.trees import tree_seconds
 from analyzer.prediction.cpu.vectors import is_serial, vector_seconds
 from analyzer.prediction.expert_pieces import EXPERT_PRODUCT
 from analyzer.prediction.integer_kernels import ROW_UNPACKED, UNPACKED
@@ -23,6 +23,73 @@ from analyzer.prediction.loop_variants import DOUBLE
 from analyzer.prediction.reference_core import gain
 from analyzer.prediction.work_item import FLOAT_BYTES, IS_PRODUCT, Kind, among
 from analyzer.prediction.workload import Workload, whether
+
+# Trees on a CPU: comparisons, one after the other.
+# Seconds of a visit to a tree's node; one thread, scattered reads.
+_TREE_VISIT_S = 4e-9
+# A tree is walked by all rows before the next. Beyond the probe's 127 nodes a step is a little dearer for each
+# doubling, and much from where one does not stay in the first cache (nodes of 24 bytes, half of 64 KiB): of 48
+# trained ensembles those of 200 to 850 nodes take 1.1 to 1.4 times as long, of 2,800 to 12,000 1.7 to 5 times
+# (an EPYC with 1 MiB beside each core, its last cache shared with other guests).
+_TREE_NODES, _TREE_GROWTH = (127.0, 1365.0), (0.15, 0.4)
+
+
+def tree_seconds(work: Workload, chosen: npt.NDArray[np.int64], at: CpuCeilings) -> Floats:
+    """Seconds of the ensembles that ``chosen`` names."""
+    nodes, (probed, cached) = work["n"][chosen], _TREE_NODES
+    doublings = np.log2(np.clip(nodes, probed, cached) / probed), np.log2(np.maximum(nodes / cached, 1.0))
+    far = 1.0 + sum(growth * each for growth, each in zip(_TREE_GROWTH, doublings, strict=True))
+    steps = work["flops"][chosen]
+    one, many = _step_of_tree(at, 1, steps), _step_of_tree(at, at.table, steps)
+    alone: Floats = steps * far * (_TREE_VISIT_S if one is None else one)
+    if at.modelled:
+        return alone
+    if many is not None:
+        shared: Floats = steps * far * many / at.scale
+        return shared
+    useful = np.minimum(at.threads, np.maximum(work["m"][chosen], 1.0))
+    seconds: Floats = np.where(alone < PARALLEL_S, alone, alone / useful)
+    return seconds
+
+
+def _step_of_tree(at: CpuCeilings, threads: int, steps: Floats) -> Floats | None:
+    """Seconds of a comparison by how many there are: the processor learns the branches of a few by heart."""
+    points = tables(at.values).trees(threads)
+    if points is None:
+        return None
+    order = np.argsort(points[0][:, 0])
+    measured, times = points[0][order, 0], points[1][order]
+    seconds: Floats = np.exp(np.interp(np.log2(np.maximum(steps, 1.0)), measured, times))
+    return seconds
+
+
+# Steps of a recurrence on a CPU, one after the other.
+def recurrence_seconds(work: Workload, chosen: npt.NDArray[np.int64], at: CpuCeilings) -> Floats:
+    """Seconds of all steps of the pieces that ``chosen`` names."""
+    steps, rows, gates, hidden = (work[name][chosen] for name in ("steps", "m", "n", "k"))
+    seconds = np.zeros(len(chosen))
+    for index, op in enumerate(work.ops):
+        mine = work.op[chosen] == index
+        if mine.any():
+            each = _step_s(at, op, hidden[mine], rows[mine], gates[mine])
+            seconds[mine] = steps[mine] * each
+    return seconds
+
+
+def _step_s(at: CpuCeilings, op: str, hidden: Floats, rows: Floats, gates: Floats) -> Floats:
+    points = tables(at.values).steps(op, at.table)
+    # A step of a recurrence: input and state, each 2 operations a weight, as the probe counts them.
+    flops = 4.0 * rows * gates * hidden
+    if points is None:
+        return flops / (at.of("gemm.float32.t{T}.m1.n1024.k1024") or 1e10)
+    measured, rates = points
+    sizes = np.log2(np.maximum(np.stack([hidden, rows], axis=1), 1.0))
+    shapes = np.clip(sizes, measured.min(axis=0), measured.max(axis=0))
+    distance = ((shapes[:, None, :] - measured[None, :, :]) ** 2).sum(axis=2)
+    weight = 1.0 / (distance + 0.02) ** 2
+    seconds: Floats = flops / np.exp((weight * rates).sum(axis=1) / weight.sum(axis=1))
+    return seconds
+
 
 # Reading alone reaches this share of a copy's rate (both ways counted): MatMul of one row, weights of 64 MB.
 # Twice that rate at most, since half of a copy is writing.

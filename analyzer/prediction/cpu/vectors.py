@@ -13,7 +13,6 @@ import numpy.typing as npt
 from analyzer.arrays import Floats
 from analyzer.prediction.calibration_tables import tables
 from analyzer.prediction.cpu.ceilings import PARALLEL_S, CpuCeilings
-from analyzer.prediction.equivalent_loops import LIKE
 from analyzer.prediction.loop_variants import FIRST_AXIS, ONE_SET, ONE_SET_TIMES
 from analyzer.prediction.reference_core import loop_rows, loops
 from analyzer.prediction.work_item import Kind
@@ -193,3 +192,40 @@ def _found_element_s(op: str, at: CpuCeilings, threads: int) -> float:
         return loops()[op].element_s * tables(at.values).pace / (threads if loops()[op].shared else 1)
     value = at.of("elementwise.Add.t{T}", threads)
     return _NO_OP if value is None else value
+
+
+# Operators that no probe measures on a CPU, each with the measured one whose loop is the same.
+LIKE = {
+    "BiasSoftmax": "Softmax",
+    "Hardmax": "Softmax",
+    "Cast": "CastInt",
+    "Silu": "QuickGelu",
+    "Swish": "QuickGelu",
+    "Celu": "Elu",
+    "ThresholdedRelu": "LeakyRelu",
+    "GreaterOrEqual": "Greater",
+    "LessOrEqual": "Less",
+    "Or": "And",
+    "Xor": "And",
+    "Sum": "Add",
+    "Mean": "Add",
+    "ReduceMin": "ReduceMax",
+    "ReduceProd": "ReduceL2",
+    "ReduceL1": "ReduceL2",
+    "ReduceSumSquare": "ReduceL2",
+    "ReduceLogSum": "ReduceL2",
+    "ArgMin": "ArgMax",
+    "GlobalMaxPool": "GlobalAveragePool",
+    "Upsample": "ResizeNearest",
+    "EmbedLayerNormalization": "LayerNormalization",
+    "Scatter": "ScatterElements",
+    "IsInf": "IsNaN",
+    "Transpose": "TransposeHeads",
+    "TransposeRuns": "TransposeHeads",
+    "PowScalar": "PowTensor",
+    "Resize": "ResizeLinear",
+    **dict.fromkeys(("BitwiseAnd", "BitwiseOr", "BitwiseXor"), "AddInt64"),
+    "BitwiseNot": "Neg",
+    **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout"), "Identity"),
+    **dict.fromkeys(("ConstantOfShape", "EyeLike", "ReverseSequence", "Compress"), "Slice"),
+}

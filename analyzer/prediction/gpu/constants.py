@@ -16,8 +16,7 @@ from types import MappingProxyType
 
 from analyzer.prediction.gpu.attention import AttentionConstants
 from analyzer.prediction.gpu.experts import ExpertConstants
-from analyzer.prediction.gpu.quantising import QuantisingConstants
-from analyzer.prediction.gpu.tensor_products import TensorConstants
+from analyzer.prediction.gpu.tensor_products import QuantisingConstants, TensorConstants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

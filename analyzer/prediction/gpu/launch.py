@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields
 from analyzer.arrays import Bools, Floats
 from analyzer.devices.device import Device
 from analyzer.prediction.estimate import Overhead
-from analyzer.prediction.single_core import single_core_speed
+from analyzer.prediction.reference_core import single_core_speed
 
 # Floor and gap together are 1.83 us: the least that products in bf16 take inside CUDA graphs on L40S, RTX PRO
 # 6000, GB200 and B300, fitted with them (``tests/benchmarks/fit_kernels.py``). Operators that do next to
@@ -28,9 +28,9 @@ GAP_S = 0.63e-6
 # A V100's whole models have 3.5 to 4.2 us between kernels, floors included (onnxruntime_ort_tables.csv), an
 # H100's and an H200's 1.5 to 2.1 without (``tests/data/gpu``).
 STREAM_S = 1.3e-6
-# Seconds of the host for a node on a core of speed 1 (``single_core``), by what it launches: ordinary kernels,
-# 3.7 to 5.4 us on two hosts with Xeons of Sapphire or Emerald Rapids; products, for which cuBLAS chooses a
-# kernel each time, 9 to 21; convolutions through cuDNN, 17 to 32; views, which launch nothing, 0.4 to 0.5
+# Seconds of the host for a node on a core of speed 1 (``single_core_speed``), by what it launches: ordinary
+# kernels, 3.7 to 5.4 us on two hosts with Xeons of Sapphire or Emerald Rapids; products, for which cuBLAS
+# chooses a kernel each time, 9 to 21; convolutions through cuDNN, 17 to 32; views, which launch nothing, 0.4 to 0.5
 # (``tests/data/gpu``, sessions of samples and chains of one operator); fused attention, four or five launches
 # and their scratch memory, 14 to 22 in chains of small ones; experts, eight launches, 57 (tokens of a small
 # mixture on one host). On the Broadwell core of a V100's host they make the 8.8 to 11.8 us a node that ONNX

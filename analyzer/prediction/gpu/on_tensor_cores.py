@@ -12,9 +12,8 @@ from analyzer.prediction.gpu.ceilings import GpuCeilings
 from analyzer.prediction.gpu.constants import GpuConstants
 from analyzer.prediction.gpu.experts import Mixtures, expert_times
 from analyzer.prediction.gpu.launch import FLOOR_S, GAP_S
-from analyzer.prediction.gpu.quantising import quantising_times
 from analyzer.prediction.gpu.rows import Rows
-from analyzer.prediction.gpu.tensor_products import Products, TensorCores, product_times
+from analyzer.prediction.gpu.tensor_products import Products, TensorCores, product_times, quantising_times
 
 
 def products(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> tuple[Floats, Bools, Floats]:
