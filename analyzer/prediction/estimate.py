@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Literal
+from typing import Any, Literal, Self
 
+from analyzer.arrays import Floats
 from analyzer.figures import Figure
 
 Bound = Literal["compute", "memory", "overhead"]
@@ -58,6 +60,38 @@ class Estimate(Figure):
             if (part := self.overhead) is None
             else Overhead(**{each.name: getattr(part, each.name) * factor for each in fields(part)}),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Times:
+    """Columns of predicted times in seconds, with their 90 % intervals.
+
+    Raises:
+        ValueError: A time is negative, not a number, or outside of its interval.
+    """
+
+    value: Floats
+    low: Floats
+    high: Floats
+
+    def __post_init__(self) -> None:
+        """Refuse what nothing can take, as ``Figure`` does."""
+        fine = (self.low >= 0) & (self.low <= self.value) & (self.value <= self.high)
+        if not fine.all():
+            ends = self.low[~fine][0], self.value[~fine][0], self.high[~fine][0]
+            raise ValueError("no time with its interval: {} <= {} <= {} s".format(*ends))
+
+    def changed(self, change: Callable[[Floats], Floats], **others: Any) -> Self:
+        """Return the times with all three columns changed alike, and other fields replaced."""
+        return replace(self, value=change(self.value), low=change(self.low), high=change(self.high), **others)
+
+    def of(self, place: int) -> Figure:
+        """Return the time at one place."""
+        return Figure(value=float(self.value[place]), low=float(self.low[place]), high=float(self.high[place]))
+
+    def total(self) -> Figure:
+        """Return the sum, whose errors are shared, so that interval ends add as well."""
+        return self.changed(lambda column: column.sum(keepdims=True)).of(0)
 
 
 def limited(time: Figure, bound: Bound | None) -> Estimate:

@@ -10,7 +10,7 @@ import numpy as np
 from analyzer.arrays import Floats
 from analyzer.devices.device import Device
 from analyzer.prediction.cpu.ceilings import CPU_CALL_S
-from analyzer.prediction.estimate import Estimate
+from analyzer.prediction.estimate import Times
 from analyzer.prediction.gpu.launch import CALL_S, HOST_WIDTH, REPLAY_S, launch_of
 from analyzer.prediction.predict import host_times, predict_arrays
 from analyzer.prediction.workload import Workload, joined
@@ -31,27 +31,14 @@ def stacked(models: Sequence[tuple[Workload, Sequence[int]]]) -> Workload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ModelTimes:
+class ModelTimes(Times):
     """One run of each model, by model, in seconds; copies to and from the device apart.
 
     Attributes:
-        time_s, low_s, high_s: A run, with its 90 % interval.
         groups_s: Each group's time by itself, its copies included.
     """
 
-    time_s: Floats
-    low_s: Floats
-    high_s: Floats
     groups_s: Floats
-
-    def of(self, model: int) -> Estimate:
-        """The run of one model."""
-        return Estimate(
-            value=float(self.time_s[model]),
-            low=float(self.low_s[model]),
-            high=float(self.high_s[model]),
-            origin="predicted",
-        )
 
 
 def model_times(
@@ -84,7 +71,7 @@ def model_times(
     def summed(each: Floats) -> Floats:
         return np.asarray(np.bincount(model, weights=each * copies), dtype=np.float64)
 
-    time, low, high = summed(times.time_s), summed(times.low_s), summed(times.high_s)
+    time, low, high = summed(times.value), summed(times.low), summed(times.high)
     if device.kind == "cpu":
         once, width = CPU_CALL_S, HOST_WIDTH
         launched = np.zeros(len(time))
@@ -95,8 +82,8 @@ def model_times(
         once, width = CALL_S, launch_of(device, host).width
         launched = summed(host_times(work, device, host))
     return ModelTimes(
-        time_s=np.maximum(time, launched) + once,
-        low_s=np.maximum(low, launched / width) + once / width,
-        high_s=np.maximum(high, launched * width) + once * width,
-        groups_s=times.time_s * copies,
+        value=np.maximum(time, launched) + once,
+        low=np.maximum(low, launched / width) + once / width,
+        high=np.maximum(high, launched * width) + once * width,
+        groups_s=times.value * copies,
     )

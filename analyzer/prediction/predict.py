@@ -7,18 +7,17 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
-import numpy.typing as npt
 
-from analyzer.arrays import Bools, Floats
+from analyzer.arrays import Bools, Floats, Ints
 from analyzer.costs.cost import Costs
 from analyzer.devices.device import Device
-from analyzer.figures import Figure, total
+from analyzer.figures import total
 from analyzer.graph import Graph
 from analyzer.ort.execution import Group
 from analyzer.prediction.cpu.ceilings import CPU_CALL_S, cpu_ceilings
 from analyzer.prediction.cpu.kernels import piece_times
 from analyzer.prediction.cpu.widths import cpu_widths
-from analyzer.prediction.estimate import Bound, Estimate, limited, share_of_group
+from analyzer.prediction.estimate import Bound, Estimate, Times, limited, share_of_group
 from analyzer.prediction.features import BRANCH, CALLS, CONVS, LOOP, LOOP_WIDTH, MATMULS, SCAN
 from analyzer.prediction.gpu.ceilings import sheet as sheet_of
 from analyzer.prediction.gpu.constants import LAUNCH_WIDTH
@@ -36,79 +35,38 @@ _UNKNOWN_WIDTH = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class GroupTimes:
+class GroupTimes(Times):
     """Times of groups as arrays, for many devices and batches at once.
 
     Attributes:
-        time_s, low_s, high_s: By group, with the 90 % interval.
         bound: By group, index into ``BOUNDS``.
         overheads: What of them is neither arithmetic nor traffic; None on a CPU.
-
-    Raises:
-        ValueError: One is negative, not a number, or its interval does not hold it.
     """
 
-    time_s: Floats
-    low_s: Floats
-    high_s: Floats
-    bound: npt.NDArray[np.int64]
+    bound: Ints
     overheads: Overheads | None = None
 
-    def __post_init__(self) -> None:
-        """Refuse what no run can take, as ``Estimate`` does."""
-        fine = (self.low_s >= 0) & (self.low_s <= self.time_s) & (self.time_s <= self.high_s)
-        if not fine.all():
-            ends = self.low_s[~fine][0], self.time_s[~fine][0], self.high_s[~fine][0]
-            raise ValueError("no time with its interval: {} <= {} <= {} s".format(*ends))
-
     def scaled(self, factor: float) -> GroupTimes:
-        """The same times of a multiple of the work."""
-        return replace(
-            self,
-            time_s=self.time_s * factor,
-            low_s=self.low_s * factor,
-            high_s=self.high_s * factor,
-            overheads=self.overheads.scaled(factor) if self.overheads else None,
-        )
+        """Return the times of a multiple of the work."""
+        overheads = self.overheads.scaled(factor) if self.overheads else None
+        return self.changed(lambda column: column * factor, overheads=overheads)
 
     def only(self, groups: Bools) -> GroupTimes:
-        """The times of some of the groups."""
-        return replace(
-            self,
-            time_s=self.time_s[groups],
-            low_s=self.low_s[groups],
-            high_s=self.high_s[groups],
-            bound=self.bound[groups],
-            overheads=self.overheads.only(groups) if self.overheads else None,
-        )
+        """Return the times of some of the groups."""
+        overheads = self.overheads.only(groups) if self.overheads else None
+        return self.changed(lambda column: column[groups], bound=self.bound[groups], overheads=overheads)
 
     def estimates(self) -> tuple[Estimate, ...]:
-        """One estimate per group."""
-        parts = self.overheads.rows() if self.overheads else [None] * len(self.time_s)
-        columns = (self.time_s.tolist(), self.low_s.tolist(), self.high_s.tolist(), self.bound.tolist(), parts)
+        """Return one estimate per group."""
+        parts = self.overheads.rows() if self.overheads else [None] * len(self.value)
+        columns = (self.value.tolist(), self.low.tolist(), self.high.tolist(), self.bound.tolist(), parts)
         rows = list(zip(*columns, strict=True))
         # Groups of layers that are alike take the same time, and share an estimate.
         made = {
-            (time, low, high, bound, part): Estimate(
-                value=time,
-                low=low,
-                high=high,
-                origin="predicted",
-                bound=BOUNDS[bound],
-                overhead=part,
-            )
-            for time, low, high, bound, part in set(rows)
+            row: Estimate(value=row[0], low=row[1], high=row[2], bound=BOUNDS[row[3]], overhead=row[4])
+            for row in set(rows)
         }
         return tuple([made[row] for row in rows])
-
-    def total(self) -> Figure:
-        """Return the sum over the groups, whose errors are shared, so that interval ends add as well."""
-        return Figure(
-            value=float(self.time_s.sum()),
-            low=float(self.low_s.sum()),
-            high=float(self.high_s.sum()),
-            origin="predicted",
-        )
 
 
 def predict_arrays(
@@ -155,16 +113,16 @@ def predict_arrays(
     more = np.bincount(work.group, weights=slower, minlength=work.groups)
     surely = least_times(work, sheet) * work["least"]
     least = np.bincount(work.group, weights=surely, minlength=work.groups)
-    low = np.maximum(whole.low_s, np.minimum(least, whole.time_s))
-    return replace(whole, low_s=low, high_s=whole.high_s + more)
+    low = np.maximum(whole.low, np.minimum(least, whole.value))
+    return replace(whole, low=low, high=whole.high + more)
 
 
-def _longest(work: Workload, high_s: Floats) -> Floats:
+def _longest(work: Workload, high: Floats) -> Floats:
     """By group, the longest that a group of its model may take."""
     if work.model is None:
-        return np.full(work.groups, high_s.max(initial=0.0))
+        return np.full(work.groups, high.max(initial=0.0))
     longest = np.zeros(int(work.model.max(initial=-1)) + 1)
-    np.maximum.at(longest, work.model, high_s)
+    np.maximum.at(longest, work.model, high)
     return np.asarray(longest[work.model], dtype=np.float64)
 
 
@@ -193,9 +151,9 @@ def _by_group(
     narrow: Floats = np.maximum(np.where(work.unknown, _UNKNOWN_WIDTH, LAUNCH_WIDTH), work.spread)
     high = over(times * spread) + inside * narrow + (launch - inside) * widest
     return GroupTimes(
-        time_s=kernel + launch,
-        low_s=over(times * work["least"] / spread) + inside / narrow + (launch - inside) / widest,
-        high_s=np.where(work.uncounted, np.maximum(high, _longest(work, high)), high),
+        value=kernel + launch,
+        low=over(times * work["least"] / spread) + inside / narrow + (launch - inside) / widest,
+        high=np.where(work.uncounted, np.maximum(high, _longest(work, high)), high),
         bound=bound,
         overheads=overheads,
     )
@@ -311,13 +269,9 @@ def predict_total(
     On a GPU ``max(nodes x host time, sum of kernels and gaps)`` and one call; on a CPU the sum and one call.
     """
     times = predict_arrays(work, device, precision=precision, threads=threads, host=host)
-    whole = GroupTimes(
-        time_s=times.time_s.sum(keepdims=True),
-        low_s=times.low_s.sum(keepdims=True),
-        high_s=times.high_s.sum(keepdims=True),
-        bound=np.bincount(times.bound, weights=times.time_s, minlength=3).argmax(axis=0, keepdims=True),
-    )
-    return session_time(whole.estimates()[0], session_overhead(work, device, host), device)
+    bound = np.bincount(times.bound, weights=times.value, minlength=3).argmax()
+    whole = limited(times.total(), BOUNDS[int(bound)])
+    return session_time(whole, session_overhead(work, device, host), device)
 
 
 def session_time(parts: Estimate, overhead: Estimate, device: Device) -> Estimate:
@@ -346,11 +300,11 @@ def _dispatched(times: GroupTimes, work: Workload, device: Device, host: Device 
         return _with_surplus(times, np.full(work.groups, call / max(1, work.groups)), work, HOST_WIDTH)
     needed, width = host_times(work, device, host), _host_width(device, host)
     run = _shared(CALL_S, work)
-    surplus = float(needed.sum()) - float(times.time_s.sum())
+    surplus = float(needed.sum()) - float(times.value.sum())
     if surplus <= 0:
         return _with_surplus(times, run, work, width)
     each = surplus * needed / needed.sum() + run
-    return replace(_with_surplus(times, each, work, width), bound=np.where(each > times.time_s, 2, times.bound))
+    return replace(_with_surplus(times, each, work, width), bound=np.where(each > times.value, 2, times.bound))
 
 
 def _shared(seconds: float, work: Workload) -> Floats:
@@ -371,9 +325,9 @@ def _with_surplus(times: GroupTimes, surplus_s: Floats, work: Workload, wide: fl
     np.minimum.at(least, work.group, work["least"])
     return replace(
         times,
-        time_s=times.time_s + surplus_s,
-        low_s=times.low_s + surplus_s * least / width,
-        high_s=times.high_s + surplus_s * width,
+        value=times.value + surplus_s,
+        low=times.low + surplus_s * least / width,
+        high=times.high + surplus_s * width,
         overheads=overheads,
     )
 
@@ -434,7 +388,7 @@ def operator_shares(
     members = workload(graph, table, alone, copies=LayoutCopies(), operators=operators)
     # All others as well: what a CPU's caches keep of one operator's weights depends on everybody's.
     times = predict_arrays(joined([members, work.only(~fused)]), device, precision=precision, threads=threads)
-    weights = iter(np.where(_folded(graph, split), 0.0, times.time_s[: members.groups]).tolist())
+    weights = iter(np.where(_folded(graph, split), 0.0, times.value[: members.groups]).tolist())
     estimate_of: list[Estimate | None] = [None] * len(graph.nodes)
     for group, estimate in zip(groups, estimates, strict=True):
         if len(group.members) == 1:

@@ -86,7 +86,7 @@ def networks(rows: Rows, card: Device, *, by_operator: bool) -> None:
                 cells += ["-"] * 3
                 continue
             estimate = times[way].of(0)
-            found[way].append((estimate.time_s / taken, estimate.low_s <= taken <= estimate.high_s))
+            found[way].append((estimate.value / taken, estimate.low <= taken <= estimate.high))
             cells += compared(taken, estimate)
         print(f"| {row['model']} | {row['type']} | {row['batch']} | " + " | ".join(cells) + " |")
         if "nodes" in row:
@@ -136,10 +136,10 @@ def single(families: dict[str, Rows], card: Device) -> None:
             # One replay has a fixed cost of its own, which the sum of kernels has not; of several kernels it
             # is a small part, and the gaps between them count.
             if row["copies"] > 1:
-                seconds, taken = float(times.time_s[0]), row["graph_s"]
-            share = seconds / float(times.time_s[0])
+                seconds, taken = float(times.value[0]), row["graph_s"]
+            share = seconds / float(times.value[0])
             pairs[row["dtype"]].append(
-                (seconds / taken, times.low_s[0] * share <= taken <= times.high_s[0] * share)
+                (seconds / taken, times.low[0] * share <= taken <= times.high[0] * share)
             )
         for dtype, each in pairs.items():
             print(f"| {family} | {dtype} | {len(each)} | {_figures(each)} |")

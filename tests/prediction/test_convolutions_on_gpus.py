@@ -28,7 +28,7 @@ def kernels(one: Graph, precision: str, device: str = "h100-80gb-sxm") -> float:
     """Seconds of its kernels, without floors and gaps."""
     found = times(one, precision, device)
     assert found.overheads is not None
-    return float((found.time_s - found.overheads.launch_s).sum())
+    return float((found.value - found.overheads.launch_s).sum())
 
 
 def biased(one: Graph) -> Graph:
@@ -122,7 +122,7 @@ def test_images_that_lie_channels_last_are_not_turned(op: str, domain: str) -> N
     taken = []
     for one in (first, second):
         found = prediction.predict_arrays(made.work(one, groups=(group,)), H100, precision="fp16")
-        taken.append(float(found.time_s[0]))
+        taken.append(float(found.value[0]))
     turning = 4 * 32 * (128 + 256) * 56 * 56 / H100.bandwidth_bytes_per_s
     assert turning < taken[0] - taken[1] < 2 * turning
 

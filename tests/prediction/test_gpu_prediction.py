@@ -22,7 +22,7 @@ def kernel(work: prediction.Workload, device: Device, precision: str = "fp32") -
     """Time of the kernels without floors and gaps between them."""
     found = prediction.predict_arrays(work, device, precision=precision)
     assert found.overheads is not None
-    return float((found.time_s - found.overheads.launch_s).sum())
+    return float((found.value - found.overheads.launch_s).sum())
 
 
 @pytest.mark.parametrize(
@@ -309,8 +309,8 @@ def test_the_calibration_of_a_card_goes_before_its_data_sheet() -> None:
 def test_arrays_and_estimates_agree() -> None:
     work, card = made.work(made.convolution(4, 64, 128, 28)), catalogue.device("l4")
     arrays, estimates = prediction.predict_session(work, card), prediction.predict(work, card)
-    assert np.allclose(arrays.time_s, [item.value for item in estimates])
-    assert np.allclose(arrays.high_s, [item.high for item in estimates])
+    assert np.allclose(arrays.value, [item.value for item in estimates])
+    assert np.allclose(arrays.high, [item.high for item in estimates])
 
 
 def figures(card: Device) -> tuple[float, ...]:

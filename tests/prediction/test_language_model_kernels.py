@@ -28,7 +28,7 @@ def in_graph(one: Graph, device: Device, precision: str = "fp16") -> float:
     """Seconds of a graph's kernels inside a CUDA graph: without what the host adds."""
     found = prediction.predict_arrays(made.work(one), device, precision=precision)
     assert found.overheads is not None
-    return float((found.time_s - found.overheads.host_s).sum())
+    return float((found.value - found.overheads.host_s).sum())
 
 
 def microsoft(op: str, inputs: list[Tensor | None], outputs: list[Tensor], **attributes: Any) -> Graph:
@@ -107,7 +107,7 @@ def test_the_interval_of_packed_weights_holds_what_onnx_runtime_takes(rows: int,
     found = prediction.predict_arrays(
         made.work(packed(rows, 4096, 4096, block=32)), catalogue.device("h100-80gb-sxm"), precision="fp16"
     )
-    assert float(found.low_s[0]) < measured < float(found.high_s[0])
+    assert float(found.low[0]) < measured < float(found.high[0])
 
 
 def test_a_long_inner_dimension_takes_its_steps() -> None:
@@ -531,4 +531,4 @@ def test_no_end_of_an_interval_is_quicker_than_memory(slug: str) -> None:
     """One row by 400 MB of weights in 16 bits: the cards' memories need so long, caches of 96 MB hold none."""
     card = catalogue.device(slug)
     found = prediction.predict_arrays(made.work(half(1, 25_000, 8_000)), card, precision="fp16")
-    assert float(found.low_s[0]) >= 2 * 25_000 * 8_000 / card.bandwidth_bytes_per_s
+    assert float(found.low[0]) >= 2 * 25_000 * 8_000 / card.bandwidth_bytes_per_s

@@ -84,7 +84,7 @@ def test_overheads_tell_floor_gap_and_host_apart() -> None:
             assert (part.overhead.host_s - CALL_S / 10 > 1.5 * STREAM_S) is waits
         kernels = [item.value - item.overhead.host_s for item in parts if item.overhead]
         alone = prediction.predict_arrays(work, card)
-        assert sum(kernels) == pytest.approx(float(alone.time_s.sum()) - 10 * STREAM_S)
+        assert sum(kernels) == pytest.approx(float(alone.value.sum()) - 10 * STREAM_S)
 
 
 def test_large_nodes_cost_their_kernels() -> None:
@@ -126,7 +126,7 @@ def test_views_launch_nothing_and_cost_the_host_a_look() -> None:
     )
     groups = made.alone(view, "cuda", kernels=0)
     work, card = made.work(view, groups=groups), catalogue.device("l4")
-    assert prediction.predict_arrays(work, card).time_s[0] == 0
+    assert prediction.predict_arrays(work, card).value[0] == 0
     assert prediction.predict(work, card)[0].value == pytest.approx(0.45e-6)
 
 

@@ -30,11 +30,11 @@ GAP_S = 0.63e-6
 STREAM_S = 1.3e-6
 # Seconds of the host for a node on a core of speed 1 (``single_core_speed``), by what it launches: ordinary
 # kernels, 3.7 to 5.4 us on two hosts with Xeons of Sapphire or Emerald Rapids; products, for which cuBLAS
-# chooses a kernel each time, 9 to 21; convolutions through cuDNN, 17 to 32; views, which launch nothing, 0.4 to 0.5
-# (``tests/data/gpu``, sessions of samples and chains of one operator); fused attention, four or five launches
-# and their scratch memory, 14 to 22 in chains of small ones; experts, eight launches, 57 (tokens of a small
-# mixture on one host). On the Broadwell core of a V100's host they make the 8.8 to 11.8 us a node that ONNX
-# Runtime's BERT took there (onnxruntime_ort_tables.csv).
+# chooses a kernel each time, 9 to 21; convolutions through cuDNN, 17 to 32; views, which launch nothing, 0.4 to
+# 0.5 (``tests/data/gpu``, sessions of samples and chains of one operator); fused attention, four or five
+# launches and their scratch memory, 14 to 22 in chains of small ones; experts, eight launches, 57 (tokens of a
+# small mixture on one host). On the Broadwell core of a V100's host they make the 8.8 to 11.8 us a node that
+# ONNX Runtime's BERT took there (onnxruntime_ort_tables.csv).
 NODE_S = 4.4e-6
 PRODUCT_S = 12e-6
 CONVOLUTION_S = 24e-6
