@@ -16,8 +16,8 @@ from analyzer.graph import DEFAULT_DOMAIN, DTYPES_BY_NUMBER, NO_ATTRIBUTES, Shap
 from analyzer.isolation import whereabouts
 from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading.onnx_graph.budget import check_budget
+from analyzer.loading.onnx_graph.construction import NOWHERE, NodeOrigin, origin
 from analyzer.loading.onnx_graph.dimension_expressions import evaluate, is_symbol, symbols
-from analyzer.loading.onnx_graph.node_metadata import NOWHERE, NodeOrigin, origin
 from analyzer.loading.onnx_graph.node_validity import check_nodes
 from analyzer.loading.onnx_graph.onnx_file import KEEP_BYTES, check_versions
 from analyzer.loading.shape_inference.onnx_inference import graph_types, merged, without_sizes

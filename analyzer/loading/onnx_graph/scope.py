@@ -20,7 +20,7 @@ from analyzer.graph import (
 from analyzer.isolation import whereabouts
 from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading.onnx_graph import constant_folding
-from analyzer.loading.onnx_graph.construction import make_node, make_tensor
+from analyzer.loading.onnx_graph.construction import NodeOrigin, make_node, make_tensor, origin
 from analyzer.loading.onnx_graph.fitting_sizes import known_sizes
 from analyzer.loading.onnx_graph.loop_trips import with_trips
 from analyzer.loading.onnx_graph.node_evaluation import (
@@ -34,7 +34,6 @@ from analyzer.loading.onnx_graph.node_evaluation import (
     shape_or_size,
     taken_branch,
 )
-from analyzer.loading.onnx_graph.node_metadata import NodeOrigin, origin
 from analyzer.loading.onnx_graph.node_validity import check_strings
 from analyzer.loading.onnx_graph.normalize import dangling, rows_of
 from analyzer.loading.shape_inference import onnx_inference, sequences

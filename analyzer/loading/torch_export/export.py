@@ -15,14 +15,20 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from analyzer.errors import ExportError, LibraryError
-from analyzer.loading.onnx_graph.node_metadata import CLASSES, SCOPES
+from analyzer.loading.onnx_graph.construction import CLASSES, SCOPES
 from analyzer.loading.python.example_inputs import ExampleInputs, flatten
 from analyzer.loading.python.model_weights import fake_like, parameter_sizes, without_data
 from analyzer.loading.python.source_lines import built_at, shown_path, source_line, statement
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import UserModel
-from analyzer.loading.torch_export.autocast import has_autocast, with_casts
-from analyzer.loading.torch_export.decomposed import decomposed, mend_splits, translations, without_whole_slices
+from analyzer.loading.torch_export.decomposed import (
+    decomposed,
+    has_autocast,
+    mend_splits,
+    translations,
+    with_casts,
+    without_whole_slices,
+)
 from analyzer.loading.torch_export.failures import check_types, explain_failure
 from analyzer.loading.torch_export.silence import quiet_exporter
 from analyzer.loading.torch_export.tracing import trace

@@ -15,7 +15,7 @@ from analyzer.loading.python.source_lines import line_text, shown_path, source_l
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import UserModel
 from analyzer.loading.python.user_module import user_failure
-from analyzer.loading.torch_export.autocast import has_autocast
+from analyzer.loading.torch_export.decomposed import has_autocast
 from analyzer.loading.torch_private import operator_name, tree_leaves
 
 if TYPE_CHECKING:

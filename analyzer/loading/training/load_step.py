@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from analyzer.errors import AnalyzerError
 from analyzer.loading.model_reference import Reference
-from analyzer.loading.onnx_graph.node_metadata import PREFIX
+from analyzer.loading.onnx_graph.construction import PREFIX
 from analyzer.loading.python.example_inputs import ExampleInputs, resolve_inputs
 from analyzer.loading.python.input_spec import InputSpec
 from analyzer.loading.python.model_weights import WEIGHTLESS, parameter_sizes

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from analyzer.loading.onnx_graph.node_metadata import SCOPES
+from analyzer.loading.onnx_graph.construction import SCOPES
 from analyzer.loading.python.source_lines import built_at, source_line
 from analyzer.loading.python.user_model import UserModel
 from analyzer.loading.step_interface import STEP_KEY, Step
