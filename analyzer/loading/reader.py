@@ -46,7 +46,7 @@ def parsed_file(path: Path, *, opset: int | None, limits: Limits) -> tuple[onnx.
     """
     arguments = {"path": os.fsencode(path), "opset": opset, "limits": limits.as_message()}
     content, converted = READING.ask("parse_file", arguments, limits, subject=f"'{path}'")
-    return _parsed(content), converted
+    return model_of(content), converted
 
 
 def parsed_bytes(
@@ -64,7 +64,7 @@ def parsed_bytes(
         "limits": limits.as_message(),
     }
     content, converted = READING.ask("parse_bytes", arguments, limits, subject=subject)
-    return _parsed(content), converted
+    return model_of(content), converted
 
 
 def saved_program(
@@ -80,7 +80,7 @@ def saved_program(
     proto, facts = READING.ask(
         "read_program", arguments, limits, subject=f"'{text}'", file_bytes=path.stat().st_size
     )
-    return _parsed(proto), facts
+    return model_of(proto), facts
 
 
 def write_program(
@@ -235,7 +235,8 @@ def _plain_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
     return {name: int(size) for name, size in sizes.items()}
 
 
-def _parsed(content: bytes) -> onnx.ModelProto:
+def model_of(content: bytes) -> onnx.ModelProto:
+    """Return the model of a message between the two processes."""
     import onnx
 
     model = onnx.ModelProto()

@@ -20,7 +20,7 @@ from analyzer.isolation import whereabouts
 from analyzer.isolation.child import Handlers, serve
 from analyzer.isolation.limits import Limits
 from analyzer.isolation.process import READING
-from analyzer.loading.reader import KEPT_MODELS
+from analyzer.loading.reader import KEPT_MODELS, model_of
 from analyzer.run_folder import is_about_writing
 
 if TYPE_CHECKING:
@@ -93,11 +93,7 @@ def _checked(
 
 
 def _keep(number: int, content: bytes) -> None:
-    import onnx
-
-    model = onnx.ModelProto()
-    model.ParseFromString(content)
-    _kept[number] = model
+    _kept[number] = model_of(content)
     while len(_kept) > KEPT_MODELS:
         _kept.popitem(last=False)
 
@@ -109,13 +105,9 @@ def _open_sizes(
     example: int,
     limits: Mapping[str, Any],
 ) -> tuple[bool, Mapping[str, int], Mapping[str, int]]:
-    import onnx
-
     from analyzer.loading.onnx_graph.build import open_sizes
 
-    model = onnx.ModelProto()
-    model.ParseFromString(content)
-    return open_sizes(model, sizes, usual, example=example, limits=Limits(**limits))
+    return open_sizes(model_of(content), sizes, usual, example=example, limits=Limits(**limits))
 
 
 def _graph(
@@ -142,8 +134,7 @@ def _inlined(content: bytes, op_type: str) -> bytes | None:
     import onnx
     from onnx import inliner, shape_inference
 
-    model = onnx.ModelProto()
-    model.ParseFromString(content)
+    model = model_of(content)
     try:
         _give_defaults(model.graph.node[0], model.opset_import[0].version)
         model = inliner.inline_selected_functions(model, [("", op_type)], inline_schema_functions=True)
@@ -188,18 +179,14 @@ def _write_file(path: bytes, opset: int | None, sizes: Mapping[str, int], folder
 
 
 def _write_program(path: bytes, proto: bytes, sizes: Mapping[str, int], folder: bytes) -> None:
-    import onnx
-
     from analyzer.loading.from_saved_program import read_program
     from analyzer.loading.model_reference import parse_reference
     from analyzer.loading.runnable_files import write_model
 
     whereabouts.now_at("the weights of the exported program")
     program = read_program(parse_reference(os.fsdecode(path)))
-    model = onnx.ModelProto()
-    model.ParseFromString(proto)
     with _writing(folder) as place:
-        write_model(model, sizes, {**program.state_dict, **program.constants}, place)
+        write_model(model_of(proto), sizes, {**program.state_dict, **program.constants}, place)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +36,7 @@ SWEPT = frozenset({"Clip", "LeakyRelu", "Sigmoid", "Tanh", "HardSigmoid", "HardS
 
 COLUMNS = tuple(field.name for field in fields(Piece) if field.name not in ("kind", "op"))
 _NUMBERS = attrgetter(*COLUMNS)
+_BY_GROUP = ("kernels", "unknown", "uncounted")
 # Where several members without a product share a kernel, the form of the strongest rules.
 _STRENGTH = (Kind.SOFTMAX, Kind.NORM, Kind.REDUCE, Kind.POOL, Kind.VECTOR, Kind.MOVE)
 
@@ -101,6 +103,10 @@ class Workload:
     def only(self, groups: Bools) -> Workload:
         """Some of the groups."""
         pieces = groups[self.group]
+        by_group: dict[str, Any] = {
+            name: None if (column := getattr(self, name)) is None else column[groups]
+            for name in (*_BY_GROUP, "copies", "model")
+        }
         return replace(
             self,
             groups=int(groups.sum()),
@@ -108,11 +114,7 @@ class Workload:
             kind=self.kind[pieces],
             op=self.op[pieces],
             columns={name: column[pieces] for name, column in self.columns.items()},
-            kernels=self.kernels[groups],
-            unknown=self.unknown[groups],
-            uncounted=self.uncounted[groups],
-            copies=None if self.copies is None else self.copies[groups],
-            model=None if self.model is None else self.model[groups],
+            **by_group,
         )
 
 
@@ -264,6 +266,7 @@ def from_pieces(
     uncounted: Iterable[bool] | None = None,
 ) -> Workload:
     """Pieces as columns; ``owner`` says which group each belongs to."""
+    none = [False] * len(kernels)
     ops = tuple(dict.fromkeys(piece.op for piece in pieces))
     position = {op: index for index, op in enumerate(ops)}
     return Workload(
@@ -274,10 +277,8 @@ def from_pieces(
         ops=ops,
         columns=_columns(pieces),
         kernels=np.array(kernels, dtype=np.float64),
-        unknown=np.array(list(unknown) if unknown is not None else [False] * len(kernels), dtype=np.bool_),
-        uncounted=np.array(
-            list(uncounted) if uncounted is not None else [False] * len(kernels), dtype=np.bool_
-        ),
+        unknown=np.array(none if unknown is None else list(unknown), dtype=np.bool_),
+        uncounted=np.array(none if uncounted is None else list(uncounted), dtype=np.bool_),
     )
 
 
@@ -299,9 +300,7 @@ def joined(works: Sequence[Workload]) -> Workload:
         op=np.concatenate(renumbered),
         ops=ops,
         columns={name: np.concatenate([work[name] for work in works]) for name in COLUMNS},
-        kernels=np.concatenate([work.kernels for work in works]),
-        unknown=np.concatenate([work.unknown for work in works]),
-        uncounted=np.concatenate([work.uncounted for work in works]),
+        **{name: np.concatenate([getattr(work, name) for work in works]) for name in _BY_GROUP},
     )
 
 
