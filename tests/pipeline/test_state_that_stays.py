@@ -282,7 +282,7 @@ def test_a_model_with_state_is_measured_on_the_cpu_with_its_state_as_inputs() ->
 
 def test_a_run_on_cuda_counts_what_it_takes_with_the_state_on_the_gpu() -> None:
     def timed(seconds: float, origin: str) -> Latency:
-        times = dict.fromkeys(("value", "p10_s", "p90_s", "min_s", "low", "high"), seconds)
+        times: dict[str, Any] = dict.fromkeys(("value", "p10_s", "p90_s", "min_s", "low", "high"), seconds)
         return Latency(**times, runs=3, warmup_runs=1, method=origin)
 
     copies, resident = timed(5e-3, "copies"), timed(1e-3, "resident")
