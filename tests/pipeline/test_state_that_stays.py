@@ -1,6 +1,7 @@
 """A step of a model that generates: its cache lies where it is used, and only tokens and logits cross."""
 
 from dataclasses import replace
+from typing import Any
 
 import onnx
 import pytest
