@@ -221,7 +221,7 @@ def no_fallback(record: Record, _budget: float) -> None:
             measured = measure(
                 MeasureRequest(model_path=path, provider="cuda", time_budget_s=0.5, timeout_s=60)
             )
-            record.check("no silent fall-back", False, f"{measured.origin} without a visible GPU")
+            record.check("no silent fall-back", False, f"{measured.latency.method} without a visible GPU")
         except MeasurementError as error:
             record.check("no silent fall-back", True, error.message)
         finally:

@@ -244,7 +244,7 @@ class Bench:
         return SessionSettings(
             provider=self.device,
             optimize=case.optimized,
-            cuda={**case.cuda, **(cuda or {})} if self.device == "cuda" else None,
+            cuda={**case.cuda, **(cuda or {})} if self.device == "cuda" else {},
             entries=dict(case.entries),
         )
 

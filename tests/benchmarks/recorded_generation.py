@@ -22,15 +22,15 @@ from recorded_cards import HOST, RECORDS, card_of, compared, read
 
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
+from analyzer.figures import Figure
 from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
 from analyzer.generation.steps.step_times import step_times
 from analyzer.options import LAUNCHES
-from analyzer.prediction import Estimate
 
 _MEASURED = {"session": "session_s", "graph": "graph_s"}
 
 
-def predicted(card: Device, row: dict[str, Any], launch: Any) -> Estimate:
+def predicted(card: Device, row: dict[str, Any], launch: Any) -> Figure:
     """A step on a card, without its ids: they were on the card."""
     sizes = StepSizes(batch=row["batch"], tokens=row["tokens"], context=row["context"])
     model = model_of(row["model"])

@@ -7,6 +7,7 @@ import random
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import onnx
 import pytest
@@ -25,11 +26,10 @@ if TYPE_CHECKING:
 def _sessions_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """What sessions of the CPU's provider tell is no subject here; a child for each imports for a second."""
 
-    def done(_module: str, asked: Any, _folder: Path, **_: Any) -> dict[str, Any]:
-        tasks = asked["tasks"]
-        return {
-            task["kind"]: applied_child._attempted(applied_child.TASKS[task["kind"]], task) for task in tasks
-        }
+    def done(_module: str, asked: Any, folder: Path, **_: Any) -> dict[str, Any]:
+        results: dict[str, Any] = {}
+        applied_child._work(asked, folder, Mock(update=results.update))
+        return results
 
     monkeypatch.setattr(applied_session, "run_task", done)
 
