@@ -213,7 +213,10 @@ def _json_type(value: Mapping[str, Any], which: str) -> str:
         return ", ".join(f"`{one}`" for one in value["enum"])
     kinds = value.get("type", "anything")
     texts = [kinds] if isinstance(kinds, str) else list(kinds)
-    if "items" in value:
+    if "prefixItems" in value:
+        inner = ", ".join(_json_type(kind, which) for kind in value["prefixItems"])
+        texts[texts.index("array")] = f"list of {inner}"
+    elif isinstance(value.get("items"), dict):
         texts[texts.index("array")] = f"list of {_json_type(value['items'], which)}"
     if isinstance(value.get("additionalProperties"), dict):
         texts[texts.index("object")] = f"object of {_json_type(value['additionalProperties'], which)}"

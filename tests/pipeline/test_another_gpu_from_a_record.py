@@ -18,6 +18,7 @@ from analyzer.devices import catalogue
 from analyzer.devices.detection import gpu_by_name
 from analyzer.devices.device import Device
 from analyzer.errors import AnalyzerError, RecordError
+from analyzer.figures import total
 from analyzer.graph import Graph
 from analyzer.loading.loaded import Loaded
 from analyzer.options import Options
@@ -26,7 +27,7 @@ from analyzer.ort.fusion import predicted_groups
 from analyzer.ort.placement import place
 from analyzer.pipeline import measure, target_devices
 from analyzer.pipeline.measure import Measured
-from analyzer.prediction.estimate import Estimate
+from analyzer.prediction.estimate import Estimate, limited
 from analyzer.progress import Progress
 from analyzer.record import from_json, to_dict
 from analyzer.record.analysis import Analysis
@@ -85,12 +86,7 @@ def session(
     """What a session executed: its groups, their times and the whole call."""
     groups = predicted_groups(graph, kind, place(graph) if kind == "cuda" else None)
     times = tuple(timed(number, seconds) for number, _ in enumerate(groups))
-    ends = (sum(getattr(time, end) for time in times) for end in ("time_s", "low_s", "high_s"))
-    return (
-        groups,
-        times,
-        Estimate(**dict(zip(("time_s", "low_s", "high_s"), ends, strict=True)), origin="measured"),
-    )
+    return groups, times, limited(total(times), None)
 
 
 def measure_at_once(

@@ -175,20 +175,20 @@ def test_updates_of_large_parameters_are_bound_by_memory_and_fused_ones_take_28_
     large = [2**27]  # half a gigabyte: no cache holds it, and launches are nothing beside it
     (foreach,), (fused,) = (on_a100(updates_of(ADAM, options, large)) for options in ({}, {"fused": True}))
     assert (foreach.bound, fused.bound) == ("memory", "memory")
-    assert fused.time_s / foreach.time_s == pytest.approx(28 / 72, rel=0.01)
+    assert fused.value / foreach.value == pytest.approx(28 / 72, rel=0.01)
 
 
 def test_a_bias_beside_a_large_parameter_costs_next_to_nothing() -> None:
-    alone = sum(one.time_s for one in on_a100(updates_of(ADAM, {}, [2**24])))
+    alone = sum(one.value for one in on_a100(updates_of(ADAM, {}, [2**24])))
     *_, bias = together = on_a100(updates_of(ADAM, {}, [2**24, *[64] * 100]))
     assert bias.bound == "memory"
     # Of a run's own cost each group has its share, so that 100 more change what is left of rounding alone.
-    assert sum(one.time_s for one in together) == pytest.approx(alone, rel=0.001)
+    assert sum(one.value for one in together) == pytest.approx(alone, rel=0.001)
 
 
 def test_all_parameters_go_through_memory_in_each_pass_however_small_each_is() -> None:
     many, one = (on_a100(updates_of(ADAM, {"fused": True}, sizes)) for sizes in ([2**20] * 64, [2**26]))
-    assert math.fsum(part.time_s for part in many) == pytest.approx(one[0].time_s, rel=0.001)
+    assert math.fsum(part.value for part in many) == pytest.approx(one[0].value, rel=0.001)
 
 
 def test_a_step_says_how_its_optimizer_is_priced(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
