@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, cast
 
 from analyzer.options import Pricing
-from analyzer.quantities import Amount, Count
+from analyzer.quantities import Amount, Count, Positive
 from analyzer.units import span
 
 Origin = Literal["measured", "predicted", "mixed"]
-_View = TypeVar("_View", bound="Way")
+_View = TypeVar("_View")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +121,11 @@ class Price:
     pricing: Pricing = "on-demand"
     region: str = ""
 
+    @property
+    def machine(self) -> str:
+        """The provider and its machine: ``AWS g6.xlarge``."""
+        return f"{self.provider} {self.instance}".strip()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Latency:
@@ -196,9 +201,47 @@ class Way(Run, Price):
         return self if other is None else replace(self, **{key: getattr(other, key) for key in _PRICE_KEYS})
 
 
+@dataclass(frozen=True, kw_only=True)
+class LoadedQueue:
+    """A queue's requests at one rate; None where it grows without end.
+
+    Attributes:
+        utilisation: Share of time in which a server is busy; of a model that generates, of the highest rate
+            that can be finished.
+        mean_batch: Requests in a batch, each batch counted once; of a model that generates, sequences that run.
+        mean_s, p50_s, p90_s, p95_s, p99_s: From a request's arrival to its answer; of a model that generates,
+            to its first token.
+        tpot_p50_s, tpot_p99_s: Of a model that generates, the time of each further token.
+    """
+
+    utilisation: Amount | None = None
+    mean_batch: Amount | None = None
+    mean_s: Amount | None = None
+    p50_s: Amount | None = None
+    p90_s: Amount | None = None
+    p95_s: Amount | None = None
+    p99_s: Amount | None = None
+    tpot_p50_s: Amount | None = None
+    tpot_p99_s: Amount | None = None
+
+    def latency_s(self, percentile: float | None) -> float | None:
+        """Return a percentile of the latency, its mean for None; None for one that is not known."""
+        return getattr(self, "mean_s" if percentile is None else f"p{percentile:g}_s", None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitPoint:
+    """The highest rate of one instance at one limit, and the batching that has it."""
+
+    limit_s: Positive
+    rate_per_s: Amount
+    max_batch: Count
+    max_delay_s: Amount
+
+
 def seen_as(view: type[_View], way: object, **changes: Any) -> _View:
     """Return another view of a way to run: all of its fields that the way has, and these changes."""
-    shared = {each.name: getattr(way, each.name) for each in fields(view) if hasattr(way, each.name)}
+    shared = {each.name: getattr(way, each.name) for each in fields(cast(Any, view)) if hasattr(way, each.name)}
     return view(**{**shared, **changes})
 
 

@@ -12,11 +12,11 @@ from typing import Any
 
 from handmade import made
 
+from analyzer.figures import LimitPoint
 from analyzer.record.capacity import (
     CapacityOption,
     CapacityResult,
     InstanceLoads,
-    LimitPoint,
     LoadPoint,
     ServicePoint,
     TrafficPoint,

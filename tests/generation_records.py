@@ -40,6 +40,10 @@ def times(scale: float = 1.0, **changes: Any) -> RequestTimes:
     return made(RequestTimes, values, changes)
 
 
+def times_of(scale: float) -> dict[str, Any]:
+    return vars(times(scale))
+
+
 def memory(**changes: Any) -> GenerationMemory:
     """16 of the 22 GB that one device leaves."""
     values = {
@@ -63,7 +67,7 @@ def option(device: str = "imaginary-gpu", name: str = "Imaginary GPU 3000", **ch
         "gpus": 1,
         "weights": "fp16",
         "kv": "fp16",
-        "times": times(),
+        **times_of(1.0),
         "fits": True,
         "meets_limits": None,
         "memory_bytes": 16 * GB,
@@ -71,7 +75,8 @@ def option(device: str = "imaginary-gpu", name: str = "Imaginary GPU 3000", **ch
         "best_tokens_per_s": 8 * OUTPUT / 1.2,
         "usd_per_hour": 1.5,
         "usd_per_million_tokens": 4.0,
-        "instance": "imaginary i.gpu.large",
+        "provider": "imaginary",
+        "instance": "i.gpu.large",
     }
     return made(GenerationOption, values, changes)
 
@@ -79,15 +84,16 @@ def option(device: str = "imaginary-gpu", name: str = "Imaginary GPU 3000", **ch
 def devices() -> tuple[GenerationOption, ...]:
     """Two with a price, one without, and the CPU, in which it does not fit."""
     return (
-        option("imaginary-small", "Imaginary GPU 1000", times=times(2.5), usd_per_million_tokens=3.0),
+        option("imaginary-small", "Imaginary GPU 1000", **times_of(2.5), usd_per_million_tokens=3.0),
         option(),
         option(
             "imaginary-large",
             "Imaginary GPU 9000",
-            times=times(0.5),
+            **times_of(0.5),
             gpus=2,
             usd_per_hour=None,
             usd_per_million_tokens=None,
+            provider="",
             instance="",
         ),
         option(
@@ -97,12 +103,13 @@ def devices() -> tuple[GenerationOption, ...]:
             gpus=0,
             weights="fp32",
             kv="fp32",
-            times=times(50.0),
+            **times_of(50.0),
             fits=False,
             largest_batch=0,
             best_tokens_per_s=None,
             usd_per_hour=None,
             usd_per_million_tokens=None,
+            provider="",
             instance="",
         ),
     )
@@ -110,16 +117,14 @@ def devices() -> tuple[GenerationOption, ...]:
 
 def on_cpu(**changes: Any) -> CpuGeneration:
     """Fifty times as long."""
-    slow = times(50.0)
     values = {
+        **times_of(50.0),
+        "device": "imaginary-cpu",
+        "gpus": 0,
+        "largest_batch": 0,
         "weights": "fp32",
         "kv": "fp32",
-        "times": slow,
         "memory": memory(total_bytes=32 * GB, device_bytes=32 * GB, fits=False),
-        "ttft_s": slow.ttft_s,
-        "tpot_s": slow.tpot_s,
-        "request_s": slow.request_s,
-        "tokens_per_s": slow.tokens_per_s,
     }
     return made(CpuGeneration, values, changes)
 
@@ -146,7 +151,6 @@ def sweep() -> tuple[GenerationPoint, ...]:
 
 def generation(**changes: Any) -> GenerationResult:
     """Eight sequences on one invented GPU of 24 GB, without limits."""
-    plain = times()
     values: dict[str, Any] = {
         "prompt_tokens": PROMPT,
         "output_tokens": OUTPUT,
@@ -156,7 +160,7 @@ def generation(**changes: Any) -> GenerationResult:
         "weights": "fp16",
         "kv": "fp16",
         "launch": "session",
-        **{name: getattr(plain, name) for name in RequestTimes.__slots__},
+        **times_of(1.0),
         "kv_bytes_per_token": 340_000,
         "state_bytes": 0,
         "memory": memory(),
@@ -164,7 +168,8 @@ def generation(**changes: Any) -> GenerationResult:
         "longest_context": 3500,
         "model_context": 4096,
         "usd_per_million_tokens": 4.0,
-        "instance": "imaginary i.gpu.large",
+        "provider": "imaginary",
+        "instance": "i.gpu.large",
         "joules_per_token": 0.5,
         "cpu": on_cpu(),
         "sweep": sweep(),
@@ -172,11 +177,11 @@ def generation(**changes: Any) -> GenerationResult:
         "devices": devices(),
         "types": (
             option(prefill_speedup=1.0, decode_speedup=1.0),
-            option(kv="int8", largest_batch=48, times=times(0.9), prefill_speedup=1.0, decode_speedup=1.11),
-            option(weights="int4", largest_batch=40, times=times(0.5), prefill_speedup=2.0, decode_speedup=2.0),
-            option(weights="int4", kv="int8", times=times(0.4), largest_batch=80),
+            option(kv="int8", largest_batch=48, **times_of(0.9), prefill_speedup=1.0, decode_speedup=1.11),
+            option(weights="int4", largest_batch=40, **times_of(0.5), prefill_speedup=2.0, decode_speedup=2.0),
+            option(weights="int4", kv="int8", **times_of(0.4), largest_batch=80),
         ),
-        "widths": (option(), option(gpus=2, times=times(0.6), prefill_speedup=1.7, decode_speedup=1.6)),
+        "widths": (option(), option(gpus=2, **times_of(0.6), prefill_speedup=1.7, decode_speedup=1.6)),
         "frontier": tuple(
             FrontierPoint(gpus=gpus, context=context, largest_batch=gpus * 24_000 // context)
             for gpus in (1, 2)

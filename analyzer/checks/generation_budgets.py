@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from analyzer.checks.phrases import beyond
 from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.errors import UsageError
+from analyzer.figures import Figure
 from analyzer.record.generation import GenerationResult
 from analyzer.units import digits, seconds
 
@@ -36,13 +37,7 @@ def over_ttft(subject: Subject) -> Iterator[Diagnostic]:
     if limit is None:
         return
     told = _generation(subject, "max-ttft")
-    if told.ttft_high_s > limit:
-        yield _late(
-            "the time to the first token",
-            (told.ttft_s, told.ttft_low_s, told.ttft_high_s),
-            (f"max-ttft {seconds(limit)}", limit),
-            told,
-        )
+    yield from _late("the time to the first token", told.ttft, ("max-ttft", limit), told)
 
 
 @rule("A605", "over-tpot-budget", "error")
@@ -68,13 +63,7 @@ def over_tpot(subject: Subject) -> Iterator[Diagnostic]:
     if limit is None:
         return
     told = _generation(subject, "max-tpot")
-    if told.tpot_high_s > limit:
-        yield _late(
-            "the time of each further token",
-            (told.tpot_s, told.tpot_low_s, told.tpot_high_s),
-            (f"max-tpot {seconds(limit)}", limit),
-            told,
-        )
+    yield from _late("the time of each further token", told.tpot, ("max-tpot", limit), told)
 
 
 @rule("A606", "below-token-rate", "error")
@@ -101,8 +90,7 @@ def below_rate(subject: Subject) -> Iterator[Diagnostic]:
     if limit is None:
         return
     told = _generation(subject, "min-tokens-per-s")
-    # Tokens a second are the batch's tokens over the request's time: its slow end is the low end of the rate.
-    low, high = (told.tokens_per_s * told.request_s / end for end in (told.request_high_s, told.request_low_s))
+    low, high = told.rate.low, told.rate.high
     if low >= limit:
         return
     certain = high < limit
@@ -126,16 +114,17 @@ def _generation(subject: Subject, name: str) -> GenerationResult:
     return told
 
 
-def _late(
-    what: str, times: tuple[float, float, float], budget: tuple[str, float], told: GenerationResult
-) -> Diagnostic:
-    (time_s, low_s, high_s), (name, limit) = times, budget
+def _late(what: str, time: Figure, budget: tuple[str, float], told: GenerationResult) -> Iterator[Diagnostic]:
+    name, limit = budget
+    if time.high <= limit:
+        return
     # By the whole interval, as a latency: the middle alone would fail a build that a measurement passes.
-    certain = low_s > limit
-    verb = beyond("above", certain=certain, expected=time_s > limit)
-    interval = f"{seconds(low_s)} to {seconds(high_s)}, {told.origin}"
-    return Diagnostic(
-        message=f"{what} {verb} {name}: {seconds(time_s)} ({interval}) at batch {told.batch}",
-        fix=f"use a smaller batch; or {_FIX}; or a higher {name.split(' ')[0]}",
+    certain = time.low > limit
+    verb = beyond("above", certain=certain, expected=time.value > limit)
+    interval = f"{seconds(time.low)} to {seconds(time.high)}, {told.origin}"
+    yield Diagnostic(
+        message=f"{what} {verb} {name} {seconds(limit)}: {seconds(time.value)} ({interval}) "
+        f"at batch {told.batch}",
+        fix=f"use a smaller batch; or {_FIX}; or a higher {name}",
         certain=certain,
     )

@@ -130,7 +130,7 @@ def _served_by(option: CapacityOption, told: CapacityResult, chosen: bool) -> Fl
         precision=option.precision,
         named=chosen and option.kind == "gpu",
         meets=option.feasible,
-        latency_s=capacity_words.latency(told, option),
+        latency_s=option.latency_s(told.percentile),
         origin=option.origin,
         usd_per_million=option.usd_per_million_tokens or option.usd_per_million,
         usd_per_month=option.usd_per_month,
@@ -154,8 +154,7 @@ def _generated(told: GenerationResult, chosen: bool) -> tuple[tuple[FleetCell, .
 
 
 def _generated_by(option: GenerationOption, batch: int, named: bool) -> FleetCell:
-    times, dollars = option.times, option.usd_per_million_tokens
-    low, high = times.request_low_s / times.request_s, times.request_high_s / times.request_s
+    dollars, request = option.usd_per_million_tokens, option.request
     return FleetCell(
         device=option.device,
         kind=option.kind,
@@ -165,19 +164,16 @@ def _generated_by(option: GenerationOption, batch: int, named: bool) -> FleetCel
         named=named or option.kind == "cpu",
         fits=option.fits,
         meets=option.meets_limits,
-        latency_s=times.request_s,
-        low_s=times.request_low_s,
-        high_s=times.request_high_s,
-        origin=times.origin,
-        ttft_s=times.ttft_s,
-        tpot_s=times.tpot_s,
-        tokens_per_s=times.tokens_per_s,
+        **request.keys("latency_s"),
+        ttft_s=option.ttft_s,
+        tpot_s=option.tpot_s,
+        tokens_per_s=option.tokens_per_s,
         memory_bytes=option.memory_bytes,
         usd_per_million=dollars,
         # Tokens a second follow from the request's time, dollars from them.
-        usd_low_per_million=None if dollars is None else dollars * low,
-        usd_high_per_million=None if dollars is None else dollars * high,
-        instance=option.instance,
+        usd_low_per_million=None if dollars is None else dollars * (request.low / request.value),
+        usd_high_per_million=None if dollars is None else dollars * (request.high / request.value),
+        instance=option.machine,
         usd_per_hour=option.usd_per_hour,
         region=option.region,
     )

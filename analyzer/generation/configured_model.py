@@ -15,7 +15,7 @@ from analyzer.generation.memory import (
     table_bytes,
     weight_bytes,
 )
-from analyzer.generation.model import NO_LONGEST
+from analyzer.generation.model import NO_LONGEST, float_precision
 from analyzer.generation.request import DEFAULT_PROMPT, Request, Setting
 from analyzer.generation.steps.decoder_graph import StepGraph, check_width, step_graph
 from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
@@ -93,7 +93,15 @@ class ConfiguredModel:
         return Exchange(
             hidden=self.architecture.hidden,
             vocabulary=self.architecture.vocabulary,
-            sums=sums_of(self.architecture),
+            # For the embedding, and twice a layer: once where mixer and what follows are parallel, or where
+            # nothing follows.
+            sums=1
+            + sum(
+                1
+                if layer.parallel or layer.mlp is None or isinstance(layer.mixer, StateSpace | Recurrence)
+                else 2
+                for layer in self.architecture.layers
+            ),
         )
 
     def decoder_prompt(self, prompt: int) -> int:
@@ -115,11 +123,8 @@ class ConfiguredModel:
     @cached_property
     def widths(self) -> tuple[int, ...]:
         """Numbers of devices that can share it: powers of two up to a machine's, that divide its heads."""
-        return tuple(width for width in (1, 2, 4, 8) if self._divides(width))
-
-    def _divides(self, width: int) -> bool:
         mixers = [mixer for layer in self.architecture.layers for mixer in mixers_of(layer)]
-        return all(mixer.heads % width == 0 for mixer in mixers)
+        return tuple(width for width in (1, 2, 4, 8) if all(mixer.heads % width == 0 for mixer in mixers))
 
     def check(self, width: int) -> None:
         """Refuses a width that does not divide the query heads.
@@ -165,11 +170,7 @@ class ConfiguredModel:
 
     def precision_on(self, device: Device, setting: Setting) -> str:
         """The precision of the floats on a device, as predictions take it."""
-        if device.kind == "cpu":
-            return "fp32"
-        if setting.weights == "fp32":
-            return "tf32" if "tf32" in device.peak_flops_per_s else "fp32"
-        return "bf16" if setting.weights == "bf16" and "bf16" in device.peak_flops_per_s else "fp16"
+        return float_precision(device, setting.weights)
 
     def step(self, sizes: StepSizes, types: StepTypes, kind: DeviceKind) -> GenerationStep:
         """A step, ready to be timed on any device of a kind."""
@@ -271,14 +272,3 @@ def _is_operator(storage: Storage) -> bool:
 
 
 _LEAST_BLOCK, _INTEGERS, _HALF = 16, (4, 8), 16
-
-
-def sums_of(architecture: Architecture) -> int:
-    """How often a step sums over devices: for the embedding, and once or twice a layer.
-
-    Once where mixer and what follows are parallel, or where nothing follows.
-    """
-    return 1 + sum(
-        1 if layer.parallel or layer.mlp is None or isinstance(layer.mixer, StateSpace | Recurrence) else 2
-        for layer in architecture.layers
-    )

@@ -108,3 +108,12 @@ class GeneratingModel(Protocol):
 
     def footprint(self, request: Request, types: StepTypes, width: int, kind: DeviceKind) -> Footprint:
         """What each device holds."""
+
+
+def float_precision(device: Device, floats: Weights) -> str:
+    """Return the precision in which a device computes with these floats; a CPU widens them."""
+    if device.kind == "cpu":
+        return "fp32"
+    if floats == "fp32":
+        return "tf32" if "tf32" in device.peak_flops_per_s else "fp32"
+    return "bf16" if floats == "bf16" and "bf16" in device.peak_flops_per_s else "fp16"

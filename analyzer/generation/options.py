@@ -2,20 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 
+from analyzer.decision.energy import power, watts
+from analyzer.decision.money import usd_per_million
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
+from analyzer.figures import Price, seen_as
 from analyzer.generation.memory import Footprint
 from analyzer.generation.model import GeneratingModel
-from analyzer.generation.prices import CpuOffer, Offer, cpu_offer, gpu_offer, usd_per_million_tokens
 from analyzer.generation.request import Request, Setting, TimeLimits
 from analyzer.generation.steps.step_sizes import StepTypes
 from analyzer.generation.times import RequestPhases, Runner, timed
 from analyzer.memory.fit import largest_between
 from analyzer.record.generation import GenerationOption
+
+
+def gpu_price(gpu: Device, width: int, instances: Iterable[Instance]) -> Price | None:
+    """Return the cheapest share of an instance with so many of these GPUs; None where none is known.
+
+    A machine with more of them runs as many models as fit side by side.
+    """
+    prices = [
+        _rented(instance, instance.usd_per_hour / (int(instance.gpu_count) // width))
+        for instance in instances
+        if instance.gpu == gpu.slug and int(instance.gpu_count) >= width
+    ]
+    return min(prices, key=lambda price: (price.usd_per_hour, price.machine), default=None)
+
+
+def cpu_price(
+    instances: Iterable[Instance],
+    needed_bytes: int,
+    tokens_per_s: Callable[[Instance], float | None],
+) -> tuple[Price, float] | None:
+    """Return the CPU instance on which a token costs least, and its tokens in a second; None for none.
+
+    Args:
+        instances: What can be rented.
+        needed_bytes: Of memory.
+        tokens_per_s: What one makes; None where that is not known.
+    """
+    offers = []
+    for instance in instances:
+        if instance.gpu or instance.accelerator or (instance.memory_bytes or 0) < needed_bytes:
+            continue
+        rate = tokens_per_s(instance)
+        if rate:
+            offers.append((instance.usd_per_hour / rate, _rented(instance, instance.usd_per_hour), rate))
+    best = min(offers, key=lambda offer: (offer[0], offer[1].machine), default=None)
+    return None if best is None else best[1:]
+
+
+def _rented(instance: Instance, usd_per_hour: float) -> Price:
+    return seen_as(Price, instance, instance=instance.name, usd_per_hour=usd_per_hour)
+
+
+def joules_per_token(device: Device, cpu: Device, width: int, tokens_per_s: float) -> float | None:
+    """Energy of an output token: devices at full use, GPUs with a thread of their host that waits for them."""
+    gpu = device if device.kind == "gpu" else None
+    drawn, each = watts(cpu if gpu else device, gpu), power(device)
+    if drawn is None or each is None or tokens_per_s <= 0:
+        return None
+    if gpu is None:
+        return drawn["cpu"] / tokens_per_s
+    return (drawn["gpu"] + (width - 1) * each.full) / tokens_per_s
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -174,48 +227,37 @@ def option(
     # A CPU to rent has memory of its own, whatever this machine's is.
     held = one.fits or one.device.kind == "cpu"
     shown = best if market.limits.any else (phases if held else None)
-    offer, dollars = _price(one, market, shown)
+    priced = _price(one, market, shown) if shown is not None else None
+    price, rate = priced or (Price(), 0.0)
+    per_hour = price.usd_per_hour
     weights, cache = one.kept_in
-    return GenerationOption(
+    return seen_as(
+        GenerationOption,
+        phases.recorded(),
+        **asdict(price),
         device=one.device.slug,
         name=one.device.name,
         kind=one.device.kind,
         gpus=one.setting.width if one.device.kind == "gpu" else 0,
         weights=weights,
         kv=cache,
-        times=phases.recorded(),
         fits=one.fits,
         meets_limits=market.limits.keep(phases.first.value, phases.other.value) if market.limits.any else None,
         memory_bytes=one.whole_bytes,
         largest_batch=most,
         best_tokens_per_s=shown.tokens_per_s if shown else None,
-        usd_per_hour=offer.usd_per_hour if offer and shown else None,
-        usd_per_million_tokens=dollars,
-        instance=offer.name if offer and shown else "",
-        pricing=offer.instance.pricing if offer and shown else "on-demand",
-        region=offer.instance.region if offer and shown else "",
-        price_date=offer.instance.price_date if offer and shown else "",
+        usd_per_million_tokens=None if per_hour is None or rate <= 0 else usd_per_million(per_hour, rate),
         prefill_speedup=beside.first.value / phases.first.value if beside else None,
         decode_speedup=beside.other.value / phases.other.value if beside else None,
     )
 
 
-def _price(one: Candidate, market: Market, shown: RequestPhases | None) -> tuple[Offer | None, float | None]:
-    if shown is None:
-        return None, None
+def _price(one: Candidate, market: Market, shown: RequestPhases) -> tuple[Price, float] | None:
+    """Return the price of the cheapest machine, and the tokens in a second there."""
     if one.device.kind == "gpu":
-        offer = gpu_offer(one.device, one.setting.width, market.instances)
-        return offer, usd_per_million_tokens(offer, shown.tokens_per_s)
-    found = rented_cpu(one, market, shown.request)
-    return (
-        (None, None)
-        if found is None
-        else (found.offer, usd_per_million_tokens(found.offer, found.tokens_per_s))
-    )
-
-
-def rented_cpu(one: Candidate, market: Market, request: Request) -> CpuOffer | None:
-    """The CPU instance on which the request costs least: another CPU than the one that was looked at."""
+        price = gpu_price(one.device, one.setting.width, market.instances)
+        return None if price is None else (price, shown.tokens_per_s)
+    # A CPU that can be rented is another one than that which was looked at.
     known: dict[object, float | None] = {}
 
     def rate(instance: Instance) -> float | None:
@@ -223,8 +265,10 @@ def rented_cpu(one: Candidate, market: Market, request: Request) -> CpuOffer | N
         if key not in known:
             cpu = catalogue.instance_cpu(instance)
             known[key] = (
-                None if cpu is None else timed(one.model, cpu, one.setting, [request], Runner())[0].tokens_per_s
+                None
+                if cpu is None
+                else timed(one.model, cpu, one.setting, [shown.request], Runner())[0].tokens_per_s
             )
         return known[key]
 
-    return cpu_offer(market.instances, one.whole_bytes, rate)
+    return cpu_price(market.instances, one.whole_bytes, rate)

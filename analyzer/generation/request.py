@@ -47,6 +47,10 @@ class Request:
         """A step that makes one more token of each sequence, which then has so many."""
         return StepSizes(batch=self.batch, tokens=1, context=context, width=width, source=self.source)
 
+    def steps(self, width: int) -> tuple[StepSizes, ...]:
+        """The prompt's step, then those that the mean of the others is made of."""
+        return (self.prefill(width), *(self.decode(context, width) for context, _ in self.contexts()))
+
     def contexts(self) -> tuple[tuple[int, float], ...]:
         """Contexts of decode steps, and the weight of each in their mean (Simpson's rule).
 

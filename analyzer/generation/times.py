@@ -10,9 +10,9 @@ from analyzer.figures import Figure
 from analyzer.generation.model import GeneratingModel
 from analyzer.generation.request import Request, Setting
 from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
-from analyzer.generation.steps.step_times import GenerationStep, StepTimes, step_times
+from analyzer.generation.steps.step_times import StepTimes, step_times
 from analyzer.prediction import total
-from analyzer.record.generation import RequestTimes
+from analyzer.record.generation import RequestTimes, times_as_keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,15 +43,7 @@ class RequestPhases:
         """As the record has it."""
         whole = self.whole
         return RequestTimes(
-            ttft_s=self.first.value,
-            ttft_low_s=self.first.low,
-            ttft_high_s=self.first.high,
-            tpot_s=self.other.value,
-            tpot_low_s=self.other.low,
-            tpot_high_s=self.other.high,
-            request_s=whole.value,
-            request_low_s=whole.low,
-            request_high_s=whole.high,
+            **times_as_keys(ttft=self.first, tpot=self.other, request=whole),
             tokens_per_s=self.tokens_per_s,
             origin=whole.origin,
         )
@@ -124,17 +116,12 @@ def timed(
     if types is None:
         return ()
     width = setting.width
-
-    def step(sizes: StepSizes) -> GenerationStep:
-        assert types is not None
-        return model.step(sizes, types, device.kind)
-
     position: dict[StepSizes, int] = {}
     for request in requests:
-        for sizes in _steps_of(request, width):
+        for sizes in request.steps(width):
             position.setdefault(sizes, len(position))
     times = step_times(
-        [step(sizes) for sizes in position],
+        [model.step(sizes, types, device.kind) for sizes in position],
         model.exchange,
         device,
         precision=model.precision_on(device, setting),
@@ -147,10 +134,6 @@ def timed(
         replace(one, first=one.first.widened(model.unsure), other=one.other.widened(model.unsure))
         for one in phases
     )
-
-
-def _steps_of(request: Request, width: int) -> list[StepSizes]:
-    return [request.prefill(width), *(request.decode(context, width) for context, _ in request.contexts())]
 
 
 def _phases(request: Request, width: int, position: dict[StepSizes, int], times: StepTimes) -> RequestPhases:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from analyzer.checks import run as find_findings
+from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.errors import UsageError
-from analyzer.generation.answer import request_of, setting_of
+from analyzer.generation.answer import BATCHES, ComparedDevices, answer, corrected, request_of, setting_of
 from analyzer.generation.model import GeneratingModel
+from analyzer.generation.options import Market
+from analyzer.generation.request import Request, TimeLimits
 from analyzer.generation.sources import (
     OpenedModel,
     from_configuration,
@@ -25,19 +29,24 @@ from analyzer.generation.sources import (
     no_way,
 )
 from analyzer.generation.sources import is_generating as names_generating
+from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
 from analyzer.generation.times import Runner, timed
+from analyzer.graph import Graph
 from analyzer.loading.configuration_file import is_genai
 from analyzer.loading.model_reference import parse_reference, split_path, with_arguments
 from analyzer.options import ALL, GenerationOptions, Options, keywords_of
 from analyzer.ort.execution import Session
-from analyzer.pipeline import environment
+from analyzer.pipeline import build_record, environment
+from analyzer.pipeline.batches import BatchModels
+from analyzer.pipeline.device_decisions import analysis_of, decide_on
 from analyzer.pipeline.generation_measure import MeasuredRequest, MeasuredSides, measure_request, not_run
-from analyzer.pipeline.generation_record import Named, generation_analysis
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.options import make_options, path_shower
+from analyzer.pipeline.predictor import Predictor
+from analyzer.pipeline.prepared import CpuForm, PreparedGraph, prepare
 from analyzer.pipeline.target_devices import Targets, find_targets
 from analyzer.progress import Progress
-from analyzer.record.analysis import Analysis
+from analyzer.record.analysis import Analysis, ModelInfo, PhaseResult, Phases
 from analyzer.record.invocation import Invocation, written
 
 _MOST_SEQUENCES = 2**16
@@ -63,22 +72,37 @@ def generation_with_basis(
         # All of the catalogue stand in the table as it is; the answer is for the usual one.
         del of_any["gpu"]
     options = make_options(**of_any)
-    question = _question(given, options)
+    largest = max(options.batches, default=1)
+    if largest > _MOST_SEQUENCES:
+        raise UsageError(f"--batch {largest}: must be a whole number from 1 to {_MOST_SEQUENCES:,}.")
+    question = GenerationOptions.of(given).replace(batches=options.batches or (1,))
     targets = find_targets(options)
     progress("reading the model", None)
     source = _source(model, inputs, options, progress)
+    shown = None
+    if isinstance(model, (str, os.PathLike)):
+        # MODEL, its path as reports show it.
+        path, name = split_path(os.fspath(model))
+        shown = path_shower()(path or name) + (name if path else "")
     loaded = time.perf_counter()
     measured = _measured(source.model, question, options, targets, progress)
     run = time.perf_counter()
     progress("predicting", None)
-    analysis = generation_analysis(source.model, _named(model, source), question, options, targets, measured)
+    analysis = generation_analysis(
+        source, shown or f"{type(model).__name__} in memory", question, options, targets, measured
+    )
     spent = {"load": loaded - started, "predict and decide": time.perf_counter() - run}
     ran = bool(measured.facts or measured.messages)
     if ran:
         spent["measure"] = run - loaded
     analysis = replace(
         analysis,
-        invocation=_invocation(model, given, targets),
+        invocation=Invocation(
+            command="generate",
+            model=shown,
+            options=written("generate", given, path_shower()),
+            stand_ins={} if targets.default_gpu is None else {"gpu": (targets.default_gpu,)},
+        ),
         environment=environment.describe(
             measured=Measured(facts=measured.facts, messages=measured.messages) if ran else None,
             timings_s=spent,
@@ -94,13 +118,6 @@ def is_generating(model: Any) -> bool:
     """Whether MODEL, if it is named by a text, can only be one that generates."""
     text = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
     return bool(text) and names_generating(text)
-
-
-def _question(given: Mapping[str, Any], options: Options) -> GenerationOptions:
-    largest = max(options.batches, default=1)
-    if largest > _MOST_SEQUENCES:
-        raise UsageError(f"--batch {largest}: must be a whole number from 1 to {_MOST_SEQUENCES:,}.")
-    return GenerationOptions.of(given).replace(batches=options.batches or (1,))
 
 
 def _measured(
@@ -162,24 +179,188 @@ def _source(model: Any, inputs: Any, options: Options, progress: Progress) -> Op
     raise no_way(text)
 
 
-def _shown(text: str) -> str:
-    """MODEL, its path as reports show it."""
-    path, name = split_path(text)
-    return path_shower()(path or name) + (name if path else "")
+# In operators. Of larger steps fewer batches are looked at: each is decided in a tenth of a second a thousand.
+_ALL_BATCHES_UP_TO = 2000
+_FEW_BATCHES = (1, 16, 256)
+# GPUs asked for beside the first whose plans are worked out as well.
+_MOST_ALTERNATIVES = 8
 
 
-def _named(model: Any, source: OpenedModel) -> Named:
-    named = os.fspath(model) if isinstance(model, (str, os.PathLike)) else None
-    shown = _shown(named) if named is not None else f"{type(model).__name__} in memory"
-    return Named(name=source.name, source=shown, notes=source.notes)
+def generation_analysis(
+    source: OpenedModel,
+    shown: str,
+    question: GenerationOptions,
+    options: Options,
+    targets: Targets,
+    measured: MeasuredSides | None = None,
+) -> Analysis:
+    """The record of a generating model, without the circumstances.
 
-
-def _invocation(model: Any, given: Mapping[str, Any], targets: Targets) -> Invocation:
-    named = os.fspath(model) if isinstance(model, (str, os.PathLike)) else None
-    show = path_shower()
-    return Invocation(
-        command="generate",
-        model=_shown(named) if named is not None else None,
-        options=written("generate", given, show),
-        stand_ins={} if targets.default_gpu is None else {"gpu": (targets.default_gpu,)},
+    Args:
+        source: What generates.
+        shown: What reports call its source.
+        question: What is asked about generation.
+        options: What is asked as of any model.
+        targets: The devices.
+        measured: What was run here.
+    """
+    model, measured = source.model, measured or MeasuredSides()
+    gpus = targets.gpus
+    if not gpus and question.gpus is not None:
+        raise UsageError(f"--gpus {question.gpus}: there is no GPU to share the model.", hint="Name a --gpu.")
+    first = gpus[0] if gpus else targets.cpu
+    setting = setting_of(model, question, first)
+    types = model.types_on(first, setting) or StepTypes()
+    request = request_of(model, question)
+    predictor = Predictor(options, targets.cpu)
+    market = Market(
+        runner=Runner(host=predictor.host, threads=options.threads if targets.local_cpu else None),
+        instances=predictor.instances,
+        limits=TimeLimits(ttft_s=question.ttft_s, tpot_s=question.tpot_s),
     )
+    sides = ((first, measured.gpu), (targets.cpu, measured.cpu))
+    devices = ComparedDevices(
+        first=first,
+        cpu=targets.cpu,
+        compared=_compared(gpus, targets.cpu),
+        measured={device.slug: side.phases for device, side in sides if side is not None and side.phases},
+    )
+    market = corrected(model, question, devices, request, market)
+    on_cpu = market.runner.correction(targets.cpu)
+    steps = _Steps(
+        model=model,
+        types=types,
+        cpu_types=model.types_on(targets.cpu, setting_of(model, question, targets.cpu)),
+        request=request,
+    )
+    decode = steps.decode(request.batch)
+    decided = decide_on(
+        Predictor(options, targets.cpu, on_cpu.other, predictor.offers), decode,
+        BatchModels(prepared_graphs=steps.decodes(question.batches, decode)),
+        gpus[: 1 + _MOST_ALTERNATIVES], request.batch,
+        measured.seen(request.batch, "middle"),
+    )  # fmt: skip
+    precision = model.floats_of(setting.weights) if gpus else model.precision_on(first, setting)
+    info = _model_info(source, shown, decode.graph, request, precision)
+    analysis = analysis_of(info, decode, decided, targets.cpu, gpus)
+    prefill = _phase(
+        Predictor(options, targets.cpu, on_cpu.first, predictor.offers), steps.prefill(request.batch),
+        gpus[:1], request.batch, measured.seen(request.batch, "prompt"),
+    )  # fmt: skip
+    return replace(
+        analysis, generation=answer(model, question, devices, market), phases=Phases(prefill=prefill)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Steps:
+    """The whole model's steps, each layer written out, on one device.
+
+    Attributes:
+        model: What generates.
+        types: In which the device that the answer is about runs it.
+        cpu_types: In which the CPU beside it does; None where that cannot.
+        request: What is asked.
+    """
+
+    model: GeneratingModel
+    types: StepTypes
+    cpu_types: StepTypes | None
+    request: Request
+
+    def decode(self, batch: int) -> PreparedGraph:
+        request = replace(self.request, batch=batch)
+        return self._prepared(request, request.decode(self.request.middle, 1))
+
+    def prefill(self, batch: int) -> PreparedGraph:
+        request = replace(self.request, batch=batch)
+        return self._prepared(request, request.prefill(1))
+
+    def decodes(self, asked: Sequence[int], own: PreparedGraph) -> dict[int, PreparedGraph]:
+        few = len(own.graph.nodes) > _ALL_BATCHES_UP_TO
+        batches = sorted({*(_FEW_BATCHES if few else BATCHES), *asked})
+        return {batch: own if batch == self.request.batch else self.decode(batch) for batch in batches}
+
+    def _prepared(self, request: Request, sizes: StepSizes) -> PreparedGraph:
+        prepared = prepare(self.model.whole_step(sizes, self.types))
+        if self.cpu_types == self.types:
+            return prepared
+        return replace(prepared, cpu_form=self._cpu_form(prepared, request, sizes))
+
+    def _cpu_form(self, prepared: PreparedGraph, request: Request, sizes: StepSizes) -> CpuForm:
+        """The step in the types of the CPU: the same operators, but where the CPU has none of them."""
+        types = self.cpu_types
+        if types is None:
+            lacking = {
+                node.op_type
+                for node in prepared.graph.nodes
+                if any(tensor.dtype.name.startswith("float8") for tensor in node.present_inputs)
+            }
+            return CpuForm(
+                prepared=prepared, weight_bytes=prepared.graph.parameter_bytes, lacks=tuple(sorted(lacking))
+            )
+        graph = self.model.whole_step(sizes, types)
+        held = self.model.footprint(request, types, 1, "cpu")
+        return CpuForm(
+            prepared=prepared if graph is prepared.graph else prepare(graph),
+            weight_bytes=held.weights + held.tables,
+        )
+
+
+def _compared(gpus: tuple[Device, ...], cpu: Device) -> tuple[Device, ...]:
+    """Those that were named; of one, or none, all of the catalogue."""
+    table = gpus if len(gpus) > 1 else (*gpus, *catalogue.gpus())
+    if not gpus:
+        table = ()
+    by_slug: dict[str, Device] = {}
+    for device in table:  # this machine's own comes first: it is calibrated where the catalogue's is not
+        by_slug.setdefault(device.slug, device)
+    return (*by_slug.values(), cpu)
+
+
+def _phase(
+    predictor: Predictor,
+    prepared: PreparedGraph,
+    gpus: tuple[Device, ...],
+    batch: int,
+    measured: dict[int, Measured],
+) -> PhaseResult:
+    decided = decide_on(predictor, prepared, BatchModels(), gpus, batch, measured)
+    return PhaseResult(
+        totals=build_record.totals(prepared, decided.decision_input),
+        operators=build_record.operators(decided.decision_input, decided.decision),
+        plans=decided.decision.plans,
+        verdict=decided.decision.verdict,
+    )
+
+
+def _model_info(source: OpenedModel, shown: str, graph: Graph, request: Request, precision: str) -> ModelInfo:
+    return ModelInfo(
+        name=source.name,
+        source=shown,
+        digest=digest(graph),
+        opset=graph.opsets["ai.onnx"],
+        batch=request.batch,
+        precision=precision,
+        parameters=source.model.parameters,
+        parameter_bytes=graph.parameter_bytes,
+        inputs=tuple(map(build_record.tensor_info, graph.inputs)),
+        outputs=tuple(map(build_record.tensor_info, graph.outputs)),
+        training=False,
+        inputs_origin="model",
+        exporter=source.model.exporter,
+        notes=(*source.notes, *source.model.notes),
+        state=build_record.state_info(graph),
+    )
+
+
+def digest(graph: Graph) -> str:
+    """SHA-256 of operators, sizes and types."""
+    sha = hashlib.sha256()
+    for node in graph.nodes:
+        tensors = [
+            None if tensor is None else (tensor.name, tensor.shape, tensor.dtype.name)
+            for tensor in (*node.inputs, *node.outputs)
+        ]
+        sha.update(repr((node.op_type, node.domain, sorted(node.attributes.items()), tensors)).encode())
+    return sha.hexdigest()

@@ -7,17 +7,18 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from analyzer.errors import AnalyzerError
 from analyzer.figures import Figure, total
 from analyzer.generation.model import GeneratingModel
 from analyzer.generation.request import Request
-from analyzer.generation.steps.step_inputs import in_place, step_inputs, token_inputs
+from analyzer.generation.steps.mixers import SEQLENS
 from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
 from analyzer.generation.steps.step_writer import OWN_DOMAIN
 from analyzer.generation.times import RequestPhases
 from analyzer.graph import Graph
+from analyzer.loading.drawn_inputs import random_feeds
 from analyzer.loading.random_weights import RandomWeights
 from analyzer.measurement.child_process import measure
 from analyzer.measurement.gpu_memory import free_bytes
@@ -32,6 +33,12 @@ from analyzer.pipeline.measure import Measured, facts_of, in_one_text, sharing
 from analyzer.progress import Progress
 from analyzer.run_folder import run_folder
 from analyzer.units import byte_count
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
 
 # Weights live three times for a while: as a file, in the session, and as the session packs them. Of a CUDA
 # session the file is read once more on its way to the GPU.
@@ -123,7 +130,7 @@ def measure_request(
         launch: How a GPU's kernels are launched in what counts.
     """
     request = predicted.request
-    steps = _steps(request)
+    steps = request.steps(1)
     why = _unfit(model, types, predicted, len(steps), session)
     if why:
         return not_run(session, why)
@@ -231,10 +238,6 @@ def _without_kernel(model: GeneratingModel, types: StepTypes, request: Request) 
     return next((node.op_type for node in nodes if node.domain == OWN_DOMAIN), "")
 
 
-def _steps(request: Request) -> list[StepSizes]:
-    return [request.prefill(1), *(request.decode(context, 1) for context, _ in request.contexts())]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _StepRuns:
     """Steps of one model in one folder, on one side.
@@ -314,3 +317,49 @@ def _facts(
             for sizes, latency in zip(steps, counted, strict=True)
         ],
     }
+
+
+def step_inputs(graph: Graph, sizes: StepSizes) -> dict[str, Array]:
+    """Inputs by name.
+
+    Args:
+        graph: Of a step.
+        sizes: Its sizes.
+
+    Raises:
+        InputError: No values can be made for an input.
+    """
+    import numpy as np
+
+    feeds = random_feeds(graph)
+    places = np.arange(sizes.context - sizes.tokens, sizes.context)
+    for name, array in feeds.items():
+        shape, kind = array.shape, array.dtype
+        if name.startswith(SEQLENS):
+            length = name.removeprefix(SEQLENS).strip("_") or str(sizes.context)
+            feeds[name] = np.full(shape, int(length) - 1, kind)
+        elif "mask" in name.lower():
+            feeds[name] = np.ones(shape, kind)
+        elif "position" in name.lower() and shape:
+            feeds[name] = np.broadcast_to(places, shape).astype(kind)
+        elif name.startswith("total_sequence"):
+            feeds[name] = np.full(shape, sizes.context, kind)
+    return feeds
+
+
+def in_place(graph: Graph) -> Mapping[str, str]:
+    """Caches whose next value is written into their own memory: those that do not grow."""
+    inputs = {tensor.name: tensor.shape for tensor in graph.inputs}
+    outputs = {tensor.name: tensor.shape for tensor in graph.outputs}
+    return {
+        past: present
+        for past, present in graph.carried.items()
+        if past != present and inputs.get(past) == outputs.get(present)
+    }
+
+
+def token_inputs(graph: Graph) -> tuple[str, ...]:
+    """What the host gives anew in each step: ids and places of tokens, lengths; neither state nor floats."""
+    return tuple(
+        tensor.name for tensor in graph.inputs if tensor.name not in graph.carried and not tensor.dtype.is_float
+    )

@@ -6,15 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from analyzer.figures import LimitPoint, LoadedQueue, Origin, Price
 from analyzer.quantities import Amount, Count, Positive
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CapacityOption:
+@dataclass(frozen=True, kw_only=True)
+class CapacityOption(Price, LoadedQueue):
     """One instance type as the answer; without a figure where it cannot keep the limit at any count.
 
+    Its load is that of each with all ``count`` instances up, at the rate with growth.
+
     Attributes:
-        provider, instance, region, price_date: What is rented, where, and the day of its price.
         device, device_name, kind: What the model runs on there: its slug, what people call it, and on which
             side that is.
         precision: That the times are for.
@@ -24,15 +26,10 @@ class CapacityOption:
         max_batch, max_delay_s: How requests are batched on each.
         highest_rate_per_s: Requests a second that one instance takes within the limit; its ends are those of
             the service times' 90 % intervals.
-        utilisation, mean_batch, mean_s, p50_s, p90_s, p95_s, p99_s: With all ``count`` instances up, at the
-            rate with growth. The utilisation is the share of time in which a copy of the model is busy.
-        tpot_p50_s, tpot_p99_s: Of a model that generates, the time of each further token; the latencies above
-            are then those of the first token.
         tokens_per_s: Output tokens of all instances, at the rate with growth.
         width: GPUs that share one copy of the model.
         room: Share by which the rate with growth may still rise with the spare instances down; it counts the
             headroom.
-        usd_per_hour: Of one instance.
         usd_per_month: Of all of them, in 730 hours.
         usd_per_million: Requests, at the rate with growth.
         usd_per_million_tokens: Output tokens, at the rate with growth, of a model that generates.
@@ -40,16 +37,12 @@ class CapacityOption:
         origin: Of the service times.
     """
 
-    provider: str
-    instance: str
-    region: str
     device: str
     kind: Literal["cpu", "gpu"]
     precision: str
     feasible: bool
     reason: str
-    origin: Literal["measured", "predicted", "mixed"] = "predicted"
-    price_date: str = ""
+    origin: Origin = "predicted"
     device_name: str = ""
     replicas: Count | None = None
     count: Count | None = None
@@ -60,19 +53,9 @@ class CapacityOption:
     highest_rate_per_s: Amount | None = None
     low_rate_per_s: Amount | None = None
     high_rate_per_s: Amount | None = None
-    utilisation: Amount | None = None
-    mean_batch: Amount | None = None
-    mean_s: Amount | None = None
-    p50_s: Amount | None = None
-    p90_s: Amount | None = None
-    p95_s: Amount | None = None
-    p99_s: Amount | None = None
-    tpot_p50_s: Amount | None = None
-    tpot_p99_s: Amount | None = None
     tokens_per_s: Amount | None = None
     width: Count = 1
     room: Amount | None = None
-    usd_per_hour: Amount | None = None
     usd_per_month: Amount | None = None
     low_usd_per_month: Amount | None = None
     high_usd_per_month: Amount | None = None
@@ -90,34 +73,11 @@ class ServicePoint:
     high_s: Amount
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadPoint:
-    """One instance at one rate: how full it is, the batch that forms, and its latencies.
-
-    Of a model that generates latencies are those of the first token, ``tpot_s`` those of each further one, the
-    batch is how many sequences run, and the utilisation the share of the highest rate that can be finished.
-    """
+@dataclass(frozen=True, kw_only=True)
+class LoadPoint(LoadedQueue):
+    """One instance at one rate."""
 
     rate_per_s: Positive
-    utilisation: Amount
-    mean_batch: Amount
-    mean_s: Amount
-    p50_s: Amount
-    p90_s: Amount
-    p95_s: Amount
-    p99_s: Amount
-    tpot_p50_s: Amount | None = None
-    tpot_p99_s: Amount | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LimitPoint:
-    """The highest rate of one instance at one limit, and the batching that has it."""
-
-    limit_s: Positive
-    rate_per_s: Amount
-    max_batch: Count
-    max_delay_s: Amount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

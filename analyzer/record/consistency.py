@@ -14,6 +14,7 @@ from typing import Any
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import CapacityResult
 from analyzer.record.fleet import Fleet
+from analyzer.record.generation import GenerationResult
 from analyzer.record.outcome import PlanResult
 
 Fault = tuple[str, str]
@@ -50,6 +51,8 @@ def faults_of_analysis(analysis: Analysis) -> Iterator[Fault]:
     yield from _faults_of_intervals(analysis)
     if analysis.capacity is not None:
         yield from _faults_of_capacity(analysis.capacity)
+    if analysis.generation is not None:
+        yield from _faults_of_generation(analysis.generation)
     batches = analysis.kept.batches if analysis.kept is not None else None
     if batches is not None and len(batches.looked_at) * max(len(operators), 1) > _MOST_DECIDED:
         yield "kept.batches.looked_at", f"they are too many for {len(operators)} operators"
@@ -132,6 +135,22 @@ def _faults_of_intervals(analysis: Analysis) -> Iterator[Fault]:
                 continue
             if not low * (1 - _ROUNDING) <= value <= high * (1 + _ROUNDING):
                 yield f"{place}[{position}].{name}", "it lies outside its own interval"
+
+
+def _faults_of_generation(generation: GenerationResult) -> Iterator[Fault]:
+    ways: dict[str, Sequence[object]] = {
+        "": [generation],
+        ".cpu": [generation.cpu],
+        ".split": [generation.split],
+        ".sweep[{}]": generation.sweep,
+    }
+    ways |= {f".{key}[{{}}]": getattr(generation, key) for key in ("devices", "types", "widths")}
+    for place, rows in ways.items():
+        for position, row in enumerate(rows):
+            for name in ("ttft", "tpot", "request"):
+                low, value, high = (getattr(row, f"{name}{end}_s", 1.0) for end in ("_low", "", "_high"))
+                if not 0 < low <= value <= high:
+                    yield f"generation{place.format(position)}.{name}_s", "it lies outside its own interval"
 
 
 def _faults_of_capacity(capacity: CapacityResult) -> Iterator[Fault]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from analyzer.options import Pricing
+from analyzer.figures import Figure, Origin, Price
 from analyzer.quantities import Amount, Count, Positive
 
 
@@ -26,13 +26,18 @@ class GenerationMemory:
     available_bytes: Count | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestTimes:
-    """A request's times on one device, or on several that share the model; ends of 90 % intervals.
+def times_as_keys(**times: Figure) -> dict[str, Any]:
+    """Return times by the keys of the types below: ``ttft_s``, ``ttft_low_s``, ``ttft_high_s``."""
+    return {
+        f"{name}{end}_s": value
+        for name, time in times.items()
+        for end, value in zip(("_low", "", "_high"), time.ends, strict=True)
+    }
 
-    ``ttft_s`` is the time to the first token of a batch that waits for nobody, ``tpot_s`` the mean over the
-    others, ``request_s`` both together. ``tokens_per_s`` are the output tokens of the whole batch.
-    """
+
+@dataclass(frozen=True, kw_only=True)
+class TokenTimes:
+    """Seconds to the first token of a batch that waits for no other, and of each further token."""
 
     ttft_s: Amount
     ttft_low_s: Amount
@@ -40,73 +45,98 @@ class RequestTimes:
     tpot_s: Amount
     tpot_low_s: Amount
     tpot_high_s: Amount
+    origin: Origin = "predicted"
+
+    @property
+    def ttft(self) -> Figure:
+        """The time to the first token."""
+        return Figure(value=self.ttft_s, low=self.ttft_low_s, high=self.ttft_high_s, origin=self.origin)
+
+    @property
+    def tpot(self) -> Figure:
+        """The time of each further token; of a request the mean over them."""
+        return Figure(value=self.tpot_s, low=self.tpot_low_s, high=self.tpot_high_s, origin=self.origin)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeRequest:
+    """Seconds from a request's first to its last token; the whole batch's output tokens in a second."""
+
     request_s: Amount
     request_low_s: Amount
     request_high_s: Amount
     tokens_per_s: Amount
-    origin: Literal["measured", "predicted", "mixed"] = "predicted"
+    origin: Origin = "predicted"
+
+    @property
+    def request(self) -> Figure:
+        """The time of the request."""
+        return Figure(
+            value=self.request_s, low=self.request_low_s, high=self.request_high_s, origin=self.origin
+        )
+
+    @property
+    def rate(self) -> Figure:
+        """Tokens in a second: they are the same at both ends of the request's time, which is turned over."""
+        tokens, time = self.tokens_per_s * self.request_s, self.request
+        return Figure(
+            value=self.tokens_per_s, low=tokens / time.high, high=tokens / time.low, origin=time.origin
+        )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CpuGeneration:
-    """The same request on the CPU, in the types that ONNX Runtime computes in there."""
+@dataclass(frozen=True, kw_only=True)
+class RequestTimes(TokenTimes, WholeRequest):
+    """A request's times on one device, or on several that share the model."""
 
+
+@dataclass(frozen=True, kw_only=True)
+class GeneratingWay(RequestTimes, Price):
+    """A request on a device: in these types, on so many GPUs, on the cheapest instance that has them.
+
+    ``largest_batch`` is the largest that fits and, where limits were given, meets them.
+    ``usd_per_million_tokens`` is at it with limits, at the batch that was requested without; None where that
+    does not fit, no batch meets them, or no price is known.
+    """
+
+    device: str
+    gpus: Count
     weights: str
     kv: str
-    times: RequestTimes
-    memory: GenerationMemory
-    ttft_s: Amount
-    tpot_s: Amount
-    request_s: Amount
-    tokens_per_s: Amount
+    largest_batch: Count
+    meets_limits: bool | None = None
     usd_per_million_tokens: Amount | None = None
-    instance: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GenerationPoint:
+@dataclass(frozen=True, kw_only=True)
+class CpuGeneration(GeneratingWay):
+    """The same request on the CPU, in the types that ONNX Runtime computes in there, without limits."""
+
+    memory: GenerationMemory
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationPoint(TokenTimes):
     """One batch at one context: ``ttft_s`` of a prompt so long, ``tpot_s`` of a token behind so many."""
 
     batch: Count
     context: Count
-    ttft_s: Amount
-    ttft_low_s: Amount
-    ttft_high_s: Amount
-    tpot_s: Amount
-    tpot_low_s: Amount
-    tpot_high_s: Amount
     tokens_per_s: Amount
     fits: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GenerationOption:
+@dataclass(frozen=True, kw_only=True)
+class GenerationOption(GeneratingWay):
     """The request on another device, in other types or on another number of devices.
 
-    ``largest_batch`` is the largest that fits and, where limits were given, meets them, then to a quarter of
-    the way between two powers of two. ``best_tokens_per_s`` and ``usd_per_million_tokens`` are at it with
-    limits, at the batch that was asked for without; None where that does not fit, or no batch meets them.
-    ``pricing``, ``region`` and ``price_date`` are of the instance's price.
+    ``largest_batch`` is exact to a quarter of the way between two powers of two where limits were given;
+    ``best_tokens_per_s`` is at the batch of the dollars. The speed-ups are over what was requested.
     """
 
-    device: str
     name: str
     kind: Literal["cpu", "gpu"]
-    gpus: Count
-    weights: str
-    kv: str
-    times: RequestTimes
     fits: bool
-    meets_limits: bool | None
     memory_bytes: Count
-    largest_batch: Count
     best_tokens_per_s: Amount | None = None
-    usd_per_hour: Amount | None = None
-    usd_per_million_tokens: Amount | None = None
-    instance: str = ""
-    pricing: Pricing = "on-demand"
-    region: str = ""
-    price_date: str = ""
     prefill_speedup: Positive | None = None
     decode_speedup: Positive | None = None
 
@@ -142,8 +172,8 @@ class PhaseVerdict:
     high: Positive
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SplitRequest:
+@dataclass(frozen=True, kw_only=True)
+class SplitRequest(WholeRequest):
     """A request whose prompt the GPU reads and whose other tokens the CPU makes, the cache copied between.
 
     ``pays`` says whether it is quicker than either alone, the intervals left aside.
@@ -151,32 +181,26 @@ class SplitRequest:
 
     handover_bytes: Count
     handover_s: Amount
-    request_s: Amount
-    request_low_s: Amount
-    request_high_s: Amount
-    tokens_per_s: Amount
     pays: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GenerationResult:
+@dataclass(frozen=True, kw_only=True)
+class GenerationResult(GeneratingWay):
     """A model that generates, on one GPU or on several: times, memory, what else could be done.
 
     Attributes:
-        prompt_tokens, output_tokens, batch, gpus: What was asked.
+        prompt_tokens, output_tokens, batch: Of the request.
         device: The GPU's slug; the CPU's with ``--gpu none``.
-        weights, kv, launch: Types and way of launching that the figures are for.
-        ttft_s, tpot_s, request_s, tokens_per_s: As in ``RequestTimes``.
+        launch: How kernels are launched in these times.
         kv_bytes_per_token: Of the cache, for one more token of one sequence.
         state_bytes: Of one sequence, whatever its length (state spaces, the cache of an encoder's states).
         largest_batch: That fits at this context, and meets the limits where there are any.
         longest_context: That fits at this batch; at most the model's own.
         model_context: Positions that the model was made for; None where nothing limits them.
-        usd_per_million_tokens, instance: On the cheapest instance that has these GPUs.
         joules_per_token: Of an output token, prefill included.
-        ttft_limit_s, tpot_limit_s: As asked; ``meets_limits`` says whether they are kept.
+        ttft_limit_s, tpot_limit_s: The limits; ``meets_limits`` says whether they are met.
         cheapest: Index of the cheapest of ``devices`` that meets them; None where none does.
-        devices: Every GPU asked for, or all of the catalogue, and the CPU.
+        devices: Every GPU that was named, or all of the catalogue, and the CPU.
         types: Other types of weights and cache on the same device.
         widths: Other numbers of the same GPU.
         phases: Which side each phase belongs on.
@@ -187,36 +211,17 @@ class GenerationResult:
     prompt_tokens: Count
     output_tokens: Count
     batch: Count
-    gpus: Count
-    device: str
-    weights: str
-    kv: str
     launch: Literal["session", "graph"]
-    ttft_s: Amount
-    ttft_low_s: Amount
-    ttft_high_s: Amount
-    tpot_s: Amount
-    tpot_low_s: Amount
-    tpot_high_s: Amount
-    request_s: Amount
-    request_low_s: Amount
-    request_high_s: Amount
-    tokens_per_s: Amount
-    origin: Literal["measured", "predicted", "mixed"]
     kv_bytes_per_token: Count
     state_bytes: Count
     memory: GenerationMemory
-    largest_batch: Count
     longest_context: Count
     model_context: Count | None
-    usd_per_million_tokens: Amount | None
-    instance: str
     joules_per_token: Amount | None
     cpu: CpuGeneration | None
     sweep: tuple[GenerationPoint, ...] = ()
     ttft_limit_s: Amount | None = None
     tpot_limit_s: Amount | None = None
-    meets_limits: bool | None = None
     cheapest: Count | None = None
     devices: tuple[GenerationOption, ...] = ()
     types: tuple[GenerationOption, ...] = ()
@@ -226,3 +231,8 @@ class GenerationResult:
     phases: tuple[PhaseVerdict, ...] = ()
     split: SplitRequest | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def limited(self) -> bool:
+        """Whether times are limited."""
+        return self.ttft_limit_s is not None or self.tpot_limit_s is not None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,42 @@ class OptionTable:
     pale: tuple[int, ...] = ()
     links: tuple[str, ...] = ()
     lead: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OptionColumn:
+    """A column of a table of options.
+
+    Attributes:
+        head: Its heading.
+        text: A row's cell.
+        value: By which the cell is sorted.
+        beside: The cell's smaller text.
+        narrow: Whether a terminal has it.
+        figure: Whether it is flush right.
+    """
+
+    head: str
+    text: Callable[[Any], str]
+    value: Callable[[Any], float | str | None]
+    beside: Callable[[Any], str] | None = None
+    narrow: bool = True
+    figure: bool = True
+
+
+def option_table(rows: Sequence[Any], columns: Sequence[OptionColumn], **more: Any) -> OptionTable:
+    """Return a table of options by its columns; ``more`` are further attributes of it."""
+    return OptionTable(
+        head=tuple(column.head for column in columns),
+        rows=tuple(tuple(column.text(row) for column in columns) for row in rows),
+        figures=tuple(at for at, column in enumerate(columns) if column.figure),
+        narrow=tuple(at for at, column in enumerate(columns) if column.narrow),
+        sort=tuple(tuple(column.value(row) for column in columns) for row in rows),
+        beside=tuple(tuple(column.beside(row) if column.beside else "" for column in columns) for row in rows)
+        if any(column.beside for column in columns)
+        else (),
+        **more,
+    )
 
 
 def first_rows(sheet: OptionTable, most: int) -> OptionTable:

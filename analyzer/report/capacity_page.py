@@ -7,7 +7,7 @@ from typing import Any
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import CapacityOption, CapacityResult, InstanceLoads
 from analyzer.report import capacity_tables, capacity_words
-from analyzer.report.charts import capacity_loads, capacity_traffic
+from analyzer.report.charts import capacity_loads
 from analyzer.report.charts.chart import Chart
 from analyzer.units import HOURS_PER_MONTH, SECONDS_PER_HOUR, seconds
 
@@ -24,7 +24,7 @@ _SECTIONS = (
 def charts(analysis: Analysis) -> tuple[Chart | None, ...]:
     """The charts of a capacity plan; none for another record."""
     told = analysis.capacity
-    return () if told is None else (capacity_traffic.chart(told), *capacity_loads.charts(told))
+    return () if told is None else (capacity_loads.traffic(told), *capacity_loads.charts(told))
 
 
 def view(analysis: Analysis) -> dict[str, Any] | None:
@@ -32,7 +32,7 @@ def view(analysis: Analysis) -> dict[str, Any] | None:
     told = analysis.capacity
     if told is None:
         return None
-    best = capacity_words.best(told)
+    best = told.best_option
     figures = capacity_words.figures(told)
     tables = {sheet.name: sheet for sheet in capacity_tables.sheets(analysis)}
     known = {chart.name for chart in charts(analysis) if chart is not None} | set(tables)

@@ -45,11 +45,6 @@ def limited_latency(told: CapacityResult) -> str:
     return f"{limited(told)} to the first token" if generates(told) else limited(told)
 
 
-def latency(told: CapacityResult, point: CapacityOption | LoadPoint) -> float | None:
-    """That latency; None for a percentile that the record does not hold."""
-    return getattr(point, f"{limited(told)}_s", None)
-
-
 def further(told: CapacityResult) -> str:
     """The percentile of each further token that is told: the limited one, else the later of those known."""
     return "p50" if told.percentile == 50 else "p99"
@@ -171,14 +166,9 @@ def _tokens(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 or value % 1 == 0 else digits(value)
 
 
-def best(told: CapacityResult) -> CapacityOption | None:
-    """The cheapest that keeps the limit; None where none does."""
-    return told.best_option
-
-
 def word(told: CapacityResult) -> str:
     """The answer in a word or two."""
-    option = best(told)
+    option = told.best_option
     return several(option) if option else f"no instance keeps the {limits(told)}"
 
 
@@ -204,19 +194,19 @@ def _least(one: InstanceLoads | None, told: CapacityResult) -> tuple[float, ...]
     if one is None:
         return never, 0, never
     kept = [(point.limit_s, -point.rate_per_s) for point in one.limits if point.rate_per_s > 0]
-    least = min((latency(told, point) or never for point in one.loads), default=never)
+    least = min((point.latency_s(told.percentile) or never for point in one.loads), default=never)
     return (*min(kept, default=(never, 0.0)), least)
 
 
 def sentence(told: CapacityResult) -> str:
     """The answer as a sentence."""
-    option = best(told)
+    option = told.best_option
     if not told.options:
         return "No instance was looked at."
     if option is None:
         other = f" and of {seconds(told.tpot_limit_s)} for each further one" if told.tpot_limit_s else ""
         return f"{_none(told)} keeps a {limited_latency(told)} of {seconds(told.limit_s)}{other}."
-    taken = latency(told, option)
+    taken = option.latency_s(told.percentile)
     kept = f", {limited_name(told)} {seconds(taken)} of the {seconds(told.limit_s)} allowed" if taken else ""
     kept += _further(told, option)
     return f"{count(option.count)} x {where(option)}: {dollars(option.usd_per_month)} a month{kept}."
@@ -246,7 +236,7 @@ def _types(told: CapacityResult) -> dict[tuple[str, ...], bool]:
 
 def details(told: CapacityResult) -> tuple[str, ...]:
     """What belongs to the answer, as sentences: interval, batches, spare and room; else what comes nearest."""
-    option = best(told)
+    option = told.best_option
     said = (
         _why_none(told)
         if option is None
@@ -317,60 +307,38 @@ def _why_none(told: CapacityResult) -> tuple[str, ...]:
 
 def figures(told: CapacityResult) -> tuple[AnswerFigure, ...]:
     """All figures of the answer, the most wanted first; only who comes nearest where there is none."""
-    option = best(told)
+    option = told.best_option
     return (*(_figures(told, option) if option else ()), *(_side(told, kind) for kind in ("gpu", "cpu")))
 
 
 def _figures(told: CapacityResult, option: CapacityOption) -> tuple[AnswerFigure, ...]:
+    def of(name: str, title: str, figure: str, note: str, interval: str = "") -> AnswerFigure:
+        return AnswerFigure(
+            name=name, title=title, figure=figure, note=note, interval=interval, origin=option.origin
+        )
+
     dated = f"{way(told.pricing)}, price of {option.price_date or price_words.UNDATED}"
+    spares = f"{plural(told.spare, 'spare')} among them" if told.spare else "none of them a spare"
+    down = f", with {count(told.spare)} down" if told.spare else ""
+    above = f"above {asked(planned(told))} requests/s{down}"
+    counts = ends(count(option.low_count), count(option.high_count))
+    months = ends(dollars(option.low_usd_per_month), dollars(option.high_usd_per_month))
+    rates = ends(rate(option.low_rate_per_s), rate(option.high_rate_per_s))
+    a_million = f"{dollars(option.usd_per_million)} per million requests{_per_token(option)}; {dated}"
     return (
-        AnswerFigure(
-            name="instances",
-            title="Instances",
-            figure=count(option.count),
-            interval=ends(count(option.low_count), count(option.high_count)),
-            note=f"{plural(told.spare, 'spare')} among them" if told.spare else "none of them a spare",
-            origin=option.origin,
-        ),
-        AnswerFigure(
-            name="$/month",
-            title="Dollars a month",
-            figure=dollars(option.usd_per_month),
-            interval=ends(dollars(option.low_usd_per_month), dollars(option.high_usd_per_month)),
-            note=f"{dollars(option.usd_per_million)} per million requests{_per_token(option)}; {dated}",
-            origin=option.origin,
-        ),
+        of("instances", "Instances", count(option.count), spares, counts),
+        of("$/month", "Dollars a month", dollars(option.usd_per_month), a_million, months),
         _first(told, option),
         *_tokens_figures(told, option),
-        AnswerFigure(
-            name="highest rate",
-            title="Highest rate of one",
-            figure=requests(option.highest_rate_per_s),
-            interval=ends(rate(option.low_rate_per_s), rate(option.high_rate_per_s)),
-            note=_within(told),
-            origin=option.origin,
-        ),
-        AnswerFigure(
-            name="utilisation",
-            title="Utilisation",
-            figure=share(option.utilisation),
-            note=_formed(told, option),
-            origin=option.origin,
-        ),
-        AnswerFigure(
-            name="room",
-            title="Room for more traffic",
-            figure=share(option.room),
-            note=f"above {asked(planned(told))} requests/s"
-            + (f", with {count(told.spare)} down" if told.spare else ""),
-            origin=option.origin,
-        ),
+        of("highest rate", "Highest rate of one", requests(option.highest_rate_per_s), _within(told), rates),
+        of("utilisation", "Utilisation", share(option.utilisation), _formed(told, option)),
+        of("room", "Room for more traffic", share(option.room), above),
     )
 
 
 def _first(told: CapacityResult, option: CapacityOption) -> AnswerFigure:
     """The latency that is limited: of a model that generates that of the first token."""
-    taken = latency(told, option)
+    taken = option.latency_s(told.percentile)
     what, short = ("time to the first token", " TTFT") if generates(told) else ("latency", "")
     title = f"{limited(told)} {what}" if told.percentile is not None else f"Mean {what}"
     return AnswerFigure(
@@ -466,7 +434,7 @@ def _price(told: CapacityResult, option: CapacityOption) -> str:
     if not option.instance:
         return "in no price list"
     note = f"{option.provider}, {runs_on(option)}, {dollars(option.usd_per_month)} a month"
-    first = best(told)
+    first = told.best_option
     if first is None or option is first or not first.usd_per_month or option.usd_per_month is None:
         return note
     return f"{note}, {factor(option.usd_per_month / first.usd_per_month)} the price of {several(first)}"

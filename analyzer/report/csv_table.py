@@ -8,11 +8,9 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 from analyzer.record.analysis import Analysis
-from analyzer.record.capacity import CapacityOption
 from analyzer.record.operator_rows import COLUMNS, row
 from analyzer.text import loggable, printable
 
@@ -50,4 +48,18 @@ def cell(value: Any) -> Any:
     return "" if value is None else value
 
 
-INSTANCES = tuple(item.name for item in fields(CapacityOption))
+INSTANCES = (
+    *("provider", "instance", "region", "device", "kind", "precision", "feasible", "reason", "origin"),
+    *("price_date", "device_name", "replicas", "count", "low_count", "high_count", "max_batch", "max_delay_s"),
+    *(
+        "highest_rate_per_s",
+        "low_rate_per_s",
+        "high_rate_per_s",
+        "utilisation",
+        "mean_batch",
+        "mean_s",
+        "p50_s",
+    ),
+    *("p90_s", "p95_s", "p99_s", "tpot_p50_s", "tpot_p99_s", "tokens_per_s", "width", "room", "usd_per_hour"),
+    *("usd_per_month", "low_usd_per_month", "high_usd_per_month", "usd_per_million", "usd_per_million_tokens"),
+)

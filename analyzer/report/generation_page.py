@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from analyzer.record.analysis import Analysis
-from analyzer.record.generation import GenerationResult
 from analyzer.report import generation_tables, generation_words
 from analyzer.report.charts import (
     generation_batches,
     generation_devices,
-    generation_memory,
     generation_request,
 )
 from analyzer.report.charts.chart import Chart
@@ -35,7 +33,7 @@ def charts(analysis: Analysis) -> tuple[Chart | None, ...]:
         generation_request.timeline(analysis, told),
         generation_request.parts(told),
         *generation_batches.charts(told),
-        generation_memory.chart(told),
+        generation_batches.frontier(told),
         generation_devices.chart(told),
     )
 
@@ -48,10 +46,11 @@ def view(analysis: Analysis) -> dict[str, Any] | None:
     figures = generation_words.figures(told)
     sheets = {sheet.name: sheet for sheet in generation_tables.sheets(analysis)}
     known = {chart.name for chart in charts(analysis) if chart is not None} | set(sheets)
+    chips = {None: "GPU" if told.gpus else "CPU", True: "Limits kept", False: "Limits missed"}
     return {
         "word": generation_words.device(analysis, told),
         "device": "gpu" if told.gpus else "cpu",
-        "chip": _chip(told),
+        "chip": chips[told.meets_limits] if told.memory.fits else "Does not fit",
         "fits": told.memory.fits,
         "missed": told.meets_limits is False,
         "subject": generation_words.subject(told),
@@ -66,10 +65,3 @@ def view(analysis: Analysis) -> dict[str, Any] | None:
         ),
         "notes": told.notes,
     }
-
-
-def _chip(told: GenerationResult) -> str:
-    """What the tag above the sentence says."""
-    if not told.memory.fits:
-        return "Does not fit"
-    return {None: "GPU" if told.gpus else "CPU", True: "Limits kept", False: "Limits missed"}[told.meets_limits]

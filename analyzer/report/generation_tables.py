@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from analyzer.options import PRICINGS
 from analyzer.record.analysis import Analysis
 from analyzer.record.generation import GenerationOption, GenerationResult, PhaseVerdict
 from analyzer.report import price_words
-from analyzer.report.answer import OptionTable, first_rows, narrowed
-from analyzer.report.generation_words import limited, on, rate
+from analyzer.report.answer import OptionColumn, OptionTable, first_rows, narrowed, option_table
+from analyzer.report.generation_words import on, rate
 from analyzer.report.summary.figure_words import PLAN_TITLES, VERDICT_WORDS, marked, sign
 from analyzer.units import UNKNOWN, byte_count, count, dollars, factor, seconds, span
 
 # Of the devices, on a terminal; a page and Markdown have all.
 MOST_DEVICES = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _OptionColumn:
-    """A column of options: its heading, what it shows and what it is sorted by."""
-
-    head: str
-    text: Callable[[GenerationOption], str]
-    value: Callable[[GenerationOption], float | str | None]
-    narrow: bool = True
-    figure: bool = True
 
 
 def sheets(analysis: Analysis) -> tuple[OptionTable, ...]:
@@ -49,7 +37,7 @@ def terminal_sheets(analysis: Analysis) -> tuple[OptionTable, ...]:
 
 
 def _phases(told: GenerationResult) -> OptionTable:
-    cpu_origin = told.cpu.times.origin if told.cpu else ""
+    cpu_origin = told.cpu.origin if told.cpu else ""
     return OptionTable(
         name="phases",
         title="Both phases, CPU and GPU",
@@ -65,14 +53,13 @@ _PHASES = "Prefill reads the prompts and gives the first token; decode is a furt
 
 
 def _split(told: GenerationResult) -> str:
-    """What a prompt on the GPU and tokens on the CPU would take, where that pays; empty elsewhere."""
+    """Say how long a prompt on the GPU and tokens on the CPU would take, where that pays; empty elsewhere."""
     split = told.split
     if split is None or not split.pays:
         return ""
-    whole = marked(seconds(split.request_s), "predicted")
     return (
-        f"The prompt on the GPU and all further tokens on the CPU would take {whole} "
-        f"({span(seconds(split.request_low_s), seconds(split.request_high_s))}), "
+        "The prompt on the GPU and all further tokens on the CPU would take "
+        f"{marked(seconds(split.request_s), 'predicted')} ({split.request.between(seconds)}), "
         f"{seconds(split.handover_s)} of it for {byte_count(split.handover_bytes)} of cache in between."
     )
 
@@ -88,61 +75,34 @@ def _phase(phase: PhaseVerdict, cpu_origin: str, gpu_origin: str) -> tuple[str, 
     )
 
 
-def _options(
-    told: GenerationResult, first: tuple[_OptionColumn, ...], *, beside: bool
-) -> tuple[_OptionColumn, ...]:
-    """The columns of a table of options.
-
-    Args:
-        told: The answer.
-        first: What tells one row from the next.
-        beside: Whether the rows know how much faster they are than what was asked.
-    """
-    found = [
+def _options(told: GenerationResult, first: tuple[OptionColumn, ...], *, beside: bool) -> _Columns:
+    """Return the columns of a table of options; with ``beside`` the rows know their speed-ups."""
+    return (
         *first,
-        _OptionColumn(head="TTFT", text=_ttft, value=lambda row: row.times.ttft_s),
-        _OptionColumn(head="TPOT", text=_tpot, value=lambda row: row.times.tpot_s),
-        _OptionColumn(
-            head="Tokens/s",
-            text=lambda row: rate(row.times.tokens_per_s),
-            value=lambda row: row.times.tokens_per_s,
+        OptionColumn("TTFT", lambda row: marked(seconds(row.ttft_s), row.origin), lambda row: row.ttft_s),
+        OptionColumn("TPOT", lambda row: marked(seconds(row.tpot_s), row.origin), lambda row: row.tpot_s),
+        OptionColumn("Tokens/s", lambda row: rate(row.tokens_per_s), lambda row: row.tokens_per_s),
+        OptionColumn("Memory", _memory, lambda row: row.memory_bytes, narrow=False),
+        OptionColumn("Max batch", _batch, lambda row: row.largest_batch),
+        OptionColumn(
+            "$/M tokens",
+            lambda row: dollars(row.usd_per_million_tokens),
+            lambda row: row.usd_per_million_tokens,
         ),
-        _OptionColumn(head="Memory", text=_memory, value=lambda row: row.memory_bytes, narrow=False),
-        _OptionColumn(head="Max batch", text=_batch, value=lambda row: row.largest_batch),
-        _OptionColumn(
-            head="$/M tokens",
-            text=lambda row: dollars(row.usd_per_million_tokens),
-            value=lambda row: row.usd_per_million_tokens,
-        ),
-    ]
-    if limited(told):
-        found.append(
-            _OptionColumn(head=f"Batch {told.batch}", text=_kept, value=lambda row: _kept(row), figure=False)
-        )
-    if beside:
-        found += [
-            _OptionColumn(
-                head="Prefill",
-                text=lambda row: factor(row.prefill_speedup),
-                value=lambda row: row.prefill_speedup,
-                narrow=False,
-            ),
-            _OptionColumn(
-                head="Decode",
-                text=lambda row: factor(row.decode_speedup),
-                value=lambda row: row.decode_speedup,
-                narrow=False,
-            ),
-        ]
-    return tuple(found)
+        *([OptionColumn(f"Batch {told.batch}", _kept, _kept, figure=False)] if told.limited else []),
+        *(_SPEED_UPS if beside else ()),
+    )
 
 
-def _ttft(row: GenerationOption) -> str:
-    return marked(seconds(row.times.ttft_s), row.times.origin)
-
-
-def _tpot(row: GenerationOption) -> str:
-    return marked(seconds(row.times.tpot_s), row.times.origin)
+_Columns = tuple[OptionColumn, ...]
+_SPEED_UPS = (
+    OptionColumn(
+        "Prefill", lambda row: factor(row.prefill_speedup), lambda row: row.prefill_speedup, narrow=False
+    ),
+    OptionColumn(
+        "Decode", lambda row: factor(row.decode_speedup), lambda row: row.decode_speedup, narrow=False
+    ),
+)
 
 
 def _memory(row: GenerationOption) -> str:
@@ -160,48 +120,35 @@ def _kept(row: GenerationOption) -> str:
 def _sheet(
     told: GenerationResult,
     rows: tuple[GenerationOption, ...],
-    columns: tuple[_OptionColumn, ...],
-    words: tuple[str, str, str],
+    columns: _Columns,
+    name: str,
+    title: str,
+    lead: str,
 ) -> OptionTable:
-    name, title, lead = words
-    return OptionTable(
-        name=name,
-        title=title,
-        head=tuple(column.head for column in columns),
-        rows=tuple(tuple(column.text(row) for column in columns) for row in rows),
-        figures=tuple(at for at, column in enumerate(columns) if column.figure),
-        narrow=tuple(at for at, column in enumerate(columns) if column.narrow),
-        sort=tuple(tuple(column.value(row) for column in columns) for row in rows),
-        chosen=next((at for at, row in enumerate(rows) if _is_asked(row, told)), None),
-        lead=lead,
-    )
-
-
-def _is_asked(row: GenerationOption, told: GenerationResult) -> bool:
-    asked = (told.device, told.gpus, told.weights, told.kv)
-    return (row.device, row.gpus, row.weights, row.kv) == asked
+    own = (told.device, told.gpus, told.weights, told.kv)
+    ways = [(row.device, row.gpus, row.weights, row.kv) for row in rows]
+    chosen = ways.index(own) if own in ways else None
+    return option_table(rows, columns, name=name, title=title, lead=lead, chosen=chosen)
 
 
 def _priced(told: GenerationResult) -> str:
-    if limited(told):
+    if told.limited:
         return "The largest batch is the one that fits and keeps the limits; the price is at that batch."
     return f"The largest batch is the one that fits; the price is at batch {told.batch}, as asked."
 
 
 def _devices(told: GenerationResult) -> OptionTable:
-    name = _OptionColumn(
-        head="Device",
-        text=lambda row: on(row.name, row.gpus),
-        value=lambda row: on(row.name, row.gpus),
-        figure=False,
-    )
-    instance = _OptionColumn(
-        head="Instance", text=_instance, value=lambda row: row.instance or None, narrow=False, figure=False
-    )
-    every = any(row.instance for row in told.devices)
+    columns = _options(told, (_text("Device", lambda row: on(row.name, row.gpus)),), beside=False)
+    if any(row.instance for row in told.devices):
+        columns += (
+            OptionColumn("Instance", _instance, lambda row: row.machine or None, narrow=False, figure=False),
+        )
     lead = f"As many of each as hold the model, the cheapest first, then those without a price. {_priced(told)}"
-    columns = (*_options(told, (name,), beside=False), *((instance,) if every else ()))
-    return _sheet(told, told.devices, columns, ("devices", "Devices", lead))
+    return _sheet(told, told.devices, columns, "devices", "Devices", lead)
+
+
+def _text(head: str, text: Callable[[GenerationOption], str]) -> OptionColumn:
+    return OptionColumn(head, text, text, figure=False)
 
 
 def _instance(row: GenerationOption) -> str:
@@ -209,31 +156,24 @@ def _instance(row: GenerationOption) -> str:
         return UNKNOWN
     hour = f", {dollars(row.usd_per_hour)} an hour" if row.usd_per_hour is not None else ""
     paid = f", {price_words.WAYS[row.pricing]}" if row.pricing != PRICINGS[0] else ""
-    return f"{row.instance}{hour}{paid}"
+    return f"{row.machine}{hour}{paid}"
 
 
 def _types(told: GenerationResult) -> OptionTable:
-    first = (
-        _OptionColumn(
-            head="Weights", text=lambda row: row.weights, value=lambda row: row.weights, figure=False
-        ),
-        _OptionColumn(head="Cache", text=lambda row: row.kv, value=lambda row: row.kv, figure=False),
-    )
+    first = (_text("Weights", lambda row: row.weights), _text("Cache", lambda row: row.kv))
     lead = (
         "On the same devices. Prefill and decode say how many times as fast as what was asked. What a type "
         "does to the model's answers is not told."
     )
     columns = _options(told, first, beside=_compared(told.types))
-    return _sheet(told, told.types, columns, ("types", "Types of weights and cache", lead))
+    return _sheet(told, told.types, columns, "types", "Types of weights and cache", lead)
 
 
 def _widths(told: GenerationResult) -> OptionTable:
-    first = (
-        _OptionColumn(head="GPUs", text=lambda row: str(row.gpus), value=lambda row: row.gpus, figure=False),
-    )
+    first = (OptionColumn("GPUs", lambda row: str(row.gpus), lambda row: row.gpus, figure=False),)
     lead = "Each layer is shared by all (tensor parallel). Prefill and decode say how many times as fast."
     columns = _options(told, first, beside=_compared(told.widths))
-    return _sheet(told, told.widths, columns, ("widths", "Numbers of the same GPU", lead))
+    return _sheet(told, told.widths, columns, "widths", "Numbers of the same GPU", lead)
 
 
 def _compared(rows: tuple[GenerationOption, ...]) -> bool:
@@ -251,7 +191,7 @@ def _square(told: GenerationResult) -> OptionTable | None:
         yield weights
         for cache in caches:
             row = found.get((weights, cache))
-            yield UNKNOWN if row is None else f"{seconds(row.times.tpot_s)}, {_batch(row)}"
+            yield UNKNOWN if row is None else f"{seconds(row.tpot_s)}, {_batch(row)}"
 
     return OptionTable(
         name="types",

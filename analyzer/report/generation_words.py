@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from analyzer.figures import Figure
 from analyzer.record.analysis import Analysis
-from analyzer.record.generation import GenerationMemory, GenerationOption, GenerationResult
+from analyzer.record.generation import GenerationMemory, GenerationResult
 from analyzer.report.answer import AnswerFigure
 from analyzer.report.summary.figure_words import joules
-from analyzer.units import UNKNOWN, byte_count, count, digits, dollars, seconds, share, span
+from analyzer.units import UNKNOWN, byte_count, count, digits, dollars, seconds, share
 
 # From here on a rate is read in whole tokens, with separators.
 _WHOLE = 1000.0
@@ -84,11 +86,6 @@ def rate(value: float | None) -> str:
     return f"{value:,.0f}" if value >= _WHOLE else digits(value)
 
 
-def limited(told: GenerationResult) -> bool:
-    """Whether times were asked to be kept."""
-    return told.ttft_limit_s is not None or told.tpot_limit_s is not None
-
-
 def figures(told: GenerationResult) -> tuple[AnswerFigure, ...]:
     """All figures of the answer, the most wanted first."""
     every = (
@@ -104,52 +101,31 @@ def figures(told: GenerationResult) -> tuple[AnswerFigure, ...]:
 
 
 def _times(told: GenerationResult) -> tuple[AnswerFigure, ...]:
-    # The batch's tokens over the request's time: its slow end is the low end of the rate.
-    low, high = (told.tokens_per_s * told.request_s / end for end in (told.request_high_s, told.request_low_s))
-    return (
-        AnswerFigure(
-            name="TTFT",
-            title="Time to first token",
-            figure=seconds(told.ttft_s),
-            interval=span(seconds(told.ttft_low_s), seconds(told.ttft_high_s)),
-            origin=told.origin,
-            bad=_above(told.ttft_s, told.ttft_limit_s),
-        ),
-        AnswerFigure(
-            name="TPOT",
-            title="Each further token",
-            figure=seconds(told.tpot_s),
-            interval=span(seconds(told.tpot_low_s), seconds(told.tpot_high_s)),
-            origin=told.origin,
-            bad=_above(told.tpot_s, told.tpot_limit_s),
-        ),
-        AnswerFigure(
-            name="tokens/s",
-            title="Tokens per second",
-            figure=rate(told.tokens_per_s),
-            interval=f"{rate(low)} to {rate(high)}",
-            note=f"{told.batch} sequences together" if told.batch > 1 else "",
-            origin=told.origin,
-        ),
-        AnswerFigure(
-            name="request",
-            title="Whole request",
-            figure=seconds(told.request_s),
-            interval=span(seconds(told.request_low_s), seconds(told.request_high_s)),
-            origin=told.origin,
-        ),
+    rows: tuple[tuple[str, str, Figure, Callable[[float | None], str], float | None], ...] = (
+        ("TTFT", "Time to first token", told.ttft, seconds, told.ttft_limit_s),
+        ("TPOT", "Each further token", told.tpot, seconds, told.tpot_limit_s),
+        ("tokens/s", "Tokens per second", told.rate, rate, None),
+        ("request", "Whole request", told.request, seconds, None),
     )
-
-
-def _above(value: float, limit: float | None) -> bool:
-    return limit is not None and value > limit
+    return tuple(
+        AnswerFigure(
+            name=name,
+            title=title,
+            figure=shown(figure.value),
+            interval=figure.between(shown),
+            note=f"{told.batch} sequences together" if name == "tokens/s" and told.batch > 1 else "",
+            origin=figure.origin,
+            bad=limit is not None and figure.value > limit,
+        )
+        for name, title, figure, shown, limit in rows
+    )
 
 
 def _money(told: GenerationResult) -> AnswerFigure:
     if told.usd_per_million_tokens is not None:
         # With limits the price is that of the largest batch that keeps them, else that of what was asked.
-        where = f", at batch {count(told.largest_batch)}" if limited(told) else ""
-        note = f"{told.instance}{where}"
+        where = f", at batch {count(told.largest_batch)}" if told.limited else ""
+        note = f"{told.machine}{where}"
     elif not told.largest_batch:
         note = "no batch keeps the limits" if told.memory.fits else "it does not fit"
     else:
@@ -230,7 +206,7 @@ def bar(told: GenerationResult) -> MemoryBar | None:
 
 def _room(told: GenerationResult) -> tuple[AnswerFigure, ...]:
     tokens = count(told.prompt_tokens + told.output_tokens)
-    within = " and keeps the limits" if limited(told) else ""
+    within = " and keeps the limits" if told.limited else ""
     own = told.model_context
     if not told.longest_context:
         context = "nothing fits"
@@ -257,40 +233,33 @@ def _room(told: GenerationResult) -> tuple[AnswerFigure, ...]:
 
 
 def _limits(told: GenerationResult) -> AnswerFigure | None:
-    if not limited(told):
+    if not told.limited:
         return None
-    said = [
-        _limit(name, *figures)
-        for name, figures in (
-            ("TTFT", (told.ttft_s, told.ttft_low_s, told.ttft_high_s, told.ttft_limit_s)),
-            ("TPOT", (told.tpot_s, told.tpot_low_s, told.tpot_high_s, told.tpot_limit_s)),
-        )
-    ]
+    pairs = (("TTFT", told.ttft, told.ttft_limit_s), ("TPOT", told.tpot, told.tpot_limit_s))
+    said = (_limit(name, time, limit) for name, time, limit in pairs if limit is not None)
     return AnswerFigure(
         name="limits",
         title="Limits",
         figure="kept" if told.meets_limits else "missed",
-        note="; ".join(filter(None, said)),
+        note="; ".join(said),
         bad=not told.meets_limits,
     )
 
 
-def _limit(name: str, value: float, low: float, high: float, limit: float | None) -> str:
-    if limit is None:
-        return ""
-    kept = value <= limit
+def _limit(name: str, time: Figure, limit: float) -> str:
+    verb = "keeps" if time.value <= limit else "is above"
     # As a gate does: a limit inside of the interval is neither kept nor missed for certain.
-    unsure = " (uncertain: inside the 90 % interval)" if low <= limit < high else ""
-    return f"{name} {seconds(value)} {'keeps' if kept else 'is above'} {seconds(limit)}{unsure}"
+    unsure = " (uncertain: inside the 90 % interval)" if time.low <= limit < time.high else ""
+    return f"{name} {seconds(time.value)} {verb} {seconds(limit)}{unsure}"
 
 
 def _cheapest(told: GenerationResult) -> AnswerFigure | None:
-    within = " that keeps the limits" if limited(told) else ""
+    within = " that keeps the limits" if told.limited else ""
     if told.cheapest is None or told.cheapest >= len(told.devices):
         if len(told.devices) < 2:
             return None
         none = all(row.largest_batch == 0 for row in told.devices)
-        note = f"no device that was looked at {'keeps the limits' if limited(told) else 'holds it'}"
+        note = f"no device that was looked at {'keeps the limits' if told.limited else 'holds it'}"
         return AnswerFigure(
             name="cheapest",
             title=f"Cheapest device{within}",
@@ -299,13 +268,10 @@ def _cheapest(told: GenerationResult) -> AnswerFigure | None:
             bad=none,
         )
     row = told.devices[told.cheapest]
+    batch = f", at batch {count(row.largest_batch)}" if told.limited else ""
     return AnswerFigure(
         name="cheapest",
         title=f"Cheapest device{within}",
         figure=on(row.name, row.gpus),
-        note=f"{dollars(row.usd_per_million_tokens)} per million tokens on {row.instance}{_at(row, told)}",
+        note=f"{dollars(row.usd_per_million_tokens)} per million tokens on {row.machine}{batch}",
     )
-
-
-def _at(row: GenerationOption, told: GenerationResult) -> str:
-    return f", at batch {count(row.largest_batch)}" if limited(told) else ""

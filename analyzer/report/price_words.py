@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from analyzer.figures import Price
 from analyzer.options import PRICINGS, Pricing
-from analyzer.record.analysis import Analysis, CostRow, PlanResult
-from analyzer.record.generation import GenerationOption
+from analyzer.record.analysis import Analysis
 from analyzer.text import listed
 
 WAYS: dict[Pricing, str] = {
@@ -22,7 +22,6 @@ KINDS: dict[Pricing, str] = {
     "spot": "prices of spot machines",
 }
 UNDATED = "a day that is not recorded"
-_Priced = CostRow | GenerationOption | PlanResult
 REMARKS: dict[Pricing, str] = {
     "on-demand": "",
     "reserved-1y": " The whole year is paid, used or not.",
@@ -45,7 +44,7 @@ def statement(analysis: Analysis) -> str:
     return f"Dollars follow from {KINDS[pricing]}{there}, of {dates(rows)}.{REMARKS[pricing]}"
 
 
-def dates(rows: Iterable[_Priced]) -> str:
+def dates(rows: Iterable[Price]) -> str:
     """The days of prices, from the oldest to the newest."""
     found = {row.price_date for row in rows}
     known = sorted(found - {""})
@@ -53,14 +52,14 @@ def dates(rows: Iterable[_Priced]) -> str:
     return " and ".join([*words, *([UNDATED] if "" in found else [])])
 
 
-def _pricing(analysis: Analysis, rows: tuple[_Priced, ...]) -> Pricing:
+def _pricing(analysis: Analysis, rows: tuple[Price, ...]) -> Pricing:
     if rows:
         return rows[0].pricing  # one way of paying is asked for
     asked = analysis.invocation.options.get("pricing", ()) if analysis.invocation is not None else ()
     return next((pricing for pricing in PRICINGS if (pricing,) == tuple(asked)), PRICINGS[0])
 
 
-def _priced(analysis: Analysis) -> tuple[_Priced, ...]:
+def _priced(analysis: Analysis) -> tuple[Price, ...]:
     """Everything with dollars whose price is told."""
     told = analysis.generation
     options = (*told.devices, *told.types, *told.widths) if told is not None else ()

@@ -9,7 +9,7 @@ import numpy as np
 
 from analyzer.arrays import Floats
 from analyzer.errors import UsageError
-from analyzer.serving.load import QueueLoad
+from analyzer.serving.load import PERCENTILES, QueueLoad, by_percentile
 
 # Of the probability of a long queue, beyond which states are left out.
 _TAIL = 1e-12
@@ -73,14 +73,9 @@ class SingleRequests:
         return QueueLoad(
             rate_per_s=self.rate_per_s,
             mean_s=self.mean_s,
-            p50_s=self.percentile_s(50),
-            p90_s=self.percentile_s(90),
-            p95_s=self.percentile_s(95),
-            p99_s=self.percentile_s(99),
+            **by_percentile(map(self.percentile_s, PERCENTILES)),
             mean_batch=1.0,
             utilisation=self.rate_per_s * self.service_s / self.servers,
-            saturated=False,
-            requests=0,
         )
 
 

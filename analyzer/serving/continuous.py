@@ -16,6 +16,7 @@ import numpy as np
 
 from analyzer.arrays import Floats, Ints
 from analyzer.errors import UsageError
+from analyzer.serving.load import PERCENTILES, QueueLoad, by_percentile
 
 _NEVER = np.iinfo(np.int64).max
 
@@ -81,35 +82,17 @@ class Conversations:
             raise UsageError("A prompt and an output have at least one token.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GenerationLoad:
-    """What requests meet at one rate; None where the queue grows without end.
+@dataclass(frozen=True, kw_only=True)
+class GenerationLoad(QueueLoad):
+    """Requests at one rate, their latencies those of the first token.
 
     Attributes:
-        rate_per_s: Requests a second.
-        ttft_mean_s, ttft_p50_s, ttft_p90_s, ttft_p95_s, ttft_p99_s: From arrival to the first token.
-        tpot_mean_s, tpot_p50_s, tpot_p99_s: Of a request, the mean time of its tokens after the first.
+        tpot_mean_s: Of a request, the mean time of its tokens after the first.
         request_p99_s: From arrival to the last token.
-        mean_batch: Sequences that run, on average over time.
-        tokens_per_s: Output tokens of the server.
-        saturated: Whether requests come as fast as they can be served, or faster.
-        requests: How many were looked at.
     """
 
-    rate_per_s: float
-    ttft_mean_s: float | None
-    ttft_p50_s: float | None
-    ttft_p90_s: float | None
-    ttft_p95_s: float | None
-    ttft_p99_s: float | None
-    tpot_mean_s: float | None
-    tpot_p50_s: float | None
-    tpot_p99_s: float | None
-    request_p99_s: float | None
-    mean_batch: float | None
-    tokens_per_s: float | None
-    saturated: bool
-    requests: int
+    tpot_mean_s: float | None = None
+    request_p99_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -182,7 +165,10 @@ def simulated_generation(scenarios: Sequence[GenerationScenario], *, seed: int =
         if one.rate_per_s < highest_throughput_per_s(one.server, one.conversations)
     ]
     loads = dict(zip(able, _loads([scenarios[number] for number in able], seed), strict=True)) if able else {}
-    return [loads.get(number) or _overrun(scenario) for number, scenario in enumerate(scenarios)]
+    return [
+        loads.get(number) or GenerationLoad(rate_per_s=scenario.rate_per_s, saturated=True)
+        for number, scenario in enumerate(scenarios)
+    ]
 
 
 def replayed(
@@ -198,20 +184,6 @@ def replayed(
     )
     served = _serve(_Asked([lane], [server], np.array([0])))
     return served.first, served.last
-
-
-def _overrun(scenario: GenerationScenario) -> GenerationLoad:
-    return GenerationLoad(
-        rate_per_s=scenario.rate_per_s,
-        **dict.fromkeys(
-            (
-                *("ttft_mean_s", "ttft_p50_s", "ttft_p90_s", "ttft_p95_s", "ttft_p99_s", "tpot_mean_s"),
-                *("tpot_p50_s", "tpot_p99_s", "request_p99_s", "mean_batch", "tokens_per_s"),
-            )
-        ),
-        saturated=True,
-        requests=0,
-    )
 
 
 # A queue near the highest throughput has forgotten its beginning after so many requests over the square of what
@@ -444,20 +416,14 @@ def _load(
     several = steps > 0
     tpot = (served.last[counted] - served.first[counted])[several] / steps[several]
     whole = served.last[counted] - asked.arrivals[counted]
-    p50, p90, p95, p99 = np.percentile(ttft, (50, 90, 95, 99))
     return GenerationLoad(
         rate_per_s=scenario.rate_per_s,
-        ttft_mean_s=float(ttft.mean()),
-        ttft_p50_s=float(p50),
-        ttft_p90_s=float(p90),
-        ttft_p95_s=float(p95),
-        ttft_p99_s=float(p99),
+        mean_s=float(ttft.mean()),
+        **by_percentile(map(float, np.percentile(ttft, PERCENTILES))),
         tpot_mean_s=float(tpot.mean()) if len(tpot) else 0.0,
         tpot_p50_s=float(np.percentile(tpot, 50)) if len(tpot) else 0.0,
         tpot_p99_s=float(np.percentile(tpot, 99)) if len(tpot) else 0.0,
         request_p99_s=float(np.percentile(whole, 99)),
         mean_batch=float(served.mean_batch[lanes].mean()),
-        tokens_per_s=scenario.rate_per_s * float(asked.outputs[counted].mean()),
-        saturated=False,
         requests=len(counted),
     )

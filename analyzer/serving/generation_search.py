@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from analyzer.figures import LimitPoint
 from analyzer.serving.continuous import (
     Conversations,
     GenerationLoad,
@@ -15,7 +16,7 @@ from analyzer.serving.continuous import (
     highest_throughput_per_s,
     simulated_generation,
 )
-from analyzer.serving.search import RateWithin, count_for
+from analyzer.serving.load import Need, Server, Sizing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,100 +46,82 @@ _PARTS_OF_TPOT = (0.4, 0.65, 0.9)
 _TIMES_THE_LIMIT = (0.25, 0.5, 0.75, 1.5, 2.0, 4.0, 8.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GeneratingInstance:
-    """A model's copies on one instance, each with a queue and a cache of its own.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GenerationDemand(Need):
+    """Traffic of prompts.
 
     Attributes:
-        server: One copy; ``quick`` and ``slow`` are the ends of its times' 90 % interval.
-        copies: Side by side; each gets an equal part of the requests.
-    """
-
-    server: GenerationServer
-    quick: GenerationServer
-    slow: GenerationServer
-    copies: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class GenerationDemand:
-    """Traffic and what it may take; see ``Demand``.
-
-    Attributes:
-        rate_per_s: Of all requests, growth with it.
         conversations: Their lengths.
-        ttft_s: Limit of the time to the first token, for 99 of 100 requests.
-        tpot_s: Of the time of each further token of a request; None for no limit.
-        headroom, spare, max_batch: As in ``Demand``.
+        tpot_s: Limit of the percentile of the time of each further token of a request; None for no limit.
     """
 
-    rate_per_s: float
     conversations: Conversations
-    ttft_s: float
     tpot_s: float | None = None
-    headroom: float = 0.0
-    spare: int = 0
-    max_batch: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GenerationSizing:
-    """How one kind of instance meets a demand; as ``Sizing``, rates are of one instance."""
-
-    max_batch: int
-    highest_rate_per_s: float
-    low_rate_per_s: float
-    high_rate_per_s: float
-    throughput_per_s: float
-    count: int | None
-    load: GenerationLoad | None
-    loads: tuple[GenerationLoad, ...]
-    within: tuple[RateWithin, ...]
+GeneratingServer = Server[GenerationServer]
 
 
 def generation_sizings(
-    instances: Sequence[GeneratingInstance], demand: GenerationDemand
-) -> dict[GeneratingInstance, GenerationSizing]:
-    """The sizing of every instance; all of them are searched at once."""
+    instances: Sequence[GeneratingServer], demand: GenerationDemand
+) -> dict[GeneratingServer, Sizing]:
+    """Return the sizing of every instance; all of them are searched at once."""
     every = tuple(dict.fromkeys(instances))
     # Copies side by side know nothing of each other: one of them is searched.
     searched = _searched(tuple(dict.fromkeys(replace(one, copies=1) for one in every)), demand)
     of_each = [searched[replace(one, copies=1)] for one in every]
     of_each, counts, at_count = _confirmed(every, of_each, demand)
     return {
-        one: GenerationSizing(
-            max_batch=found.server.max_batch,
-            highest_rate_per_s=found.rate_per_s * one.copies,
-            low_rate_per_s=min(found.low_rate_per_s, found.rate_per_s) * one.copies,
-            high_rate_per_s=max(found.high_rate_per_s, found.rate_per_s) * one.copies,
-            throughput_per_s=highest_throughput_per_s(found.server, demand.conversations) * one.copies,
-            count=count,
-            load=load,
-            loads=tuple(load for load in found.looked[found.server] if not load.saturated),
-            within=_within(one, found, demand),
-        )
+        one: _sizing(one, found, count, load, demand)
         for one, found, count, load in zip(every, of_each, counts, at_count, strict=True)
     }
 
 
+def _sizing(
+    one: GeneratingServer,
+    found: _Found,
+    count: int | None,
+    load: GenerationLoad | None,
+    demand: GenerationDemand,
+) -> Sizing:
+    """Return what was found of one copy for an instance."""
+    throughput_per_s = highest_throughput_per_s(found.server, demand.conversations) * one.copies
+
+    def on_all(load: GenerationLoad) -> GenerationLoad:
+        rate_per_s = load.rate_per_s * one.copies
+        return replace(load, rate_per_s=rate_per_s, utilisation=min(1.0, rate_per_s / throughput_per_s))
+
+    if load is not None and count is not None and not load.saturated:
+        part = demand.rate_per_s / (count * throughput_per_s)
+        load = replace(load, rate_per_s=load.rate_per_s * one.copies, utilisation=min(1.0, part))
+    return Sizing(
+        max_batch=found.server.max_batch,
+        highest_rate_per_s=found.rate_per_s * one.copies,
+        low_rate_per_s=min(found.low_rate_per_s, found.rate_per_s) * one.copies,
+        high_rate_per_s=max(found.high_rate_per_s, found.rate_per_s) * one.copies,
+        count=count,
+        load=load,
+        loads=tuple(on_all(load) for load in found.looked[found.server] if not load.saturated),
+        within=_within(one, found, demand),
+    )
+
+
 def _confirmed(
-    instances: Sequence[GeneratingInstance],
+    instances: Sequence[GeneratingServer],
     found: Sequence[_Found],
     demand: GenerationDemand,
 ) -> tuple[list[_Found], list[int | None], list[GenerationLoad | None]]:
     """Rates, counts and loads that agree: so many instances were seen to keep the limits."""
-
-    def count(rate_per_s: float, copies: int) -> int | None:
-        return count_for(demand.rate_per_s, rate_per_s * copies, demand.headroom, demand.spare)
-
     confirmed = list(found)
-    numbers = [count(of_one.rate_per_s, one.copies) for of_one, one in zip(found, instances, strict=True)]
+    numbers = [
+        demand.count(of_one.rate_per_s * one.copies) for of_one, one in zip(found, instances, strict=True)
+    ]
     loads = _at_count(instances, [one.server for one in confirmed], numbers, demand)
     for last in (False, False, False, True):
         over = [
             number
             for number, load in enumerate(loads)
-            if load is not None and not _keeps(load, demand, demand.ttft_s)
+            if load is not None and not _keeps(load, demand, demand.limit_s)
         ]
         for number in over:
             one, copies = confirmed[number], instances[number].copies
@@ -146,7 +129,7 @@ def _confirmed(
             assert load is not None
             rate_per_s = 0.0 if last else min(one.rate_per_s, load.rate_per_s) * (1 - _LESS)
             confirmed[number] = replace(one, rate_per_s=rate_per_s)
-            numbers[number] = count(rate_per_s, copies)
+            numbers[number] = demand.count(rate_per_s * copies)
         again = _at_count(
             [instances[number] for number in over],
             [confirmed[number].server for number in over],
@@ -170,12 +153,12 @@ class _Found:
 
 
 def _searched(
-    instances: Sequence[GeneratingInstance], demand: GenerationDemand
-) -> dict[GeneratingInstance, _Found]:
+    instances: Sequence[GeneratingServer], demand: GenerationDemand
+) -> dict[GeneratingServer, _Found]:
     ways = [_ways(one, demand) for one in instances]
     every = [way for of_one in ways for way in of_one]
     looked = dict(zip(every, _at_shares(every, [_SHARES] * len(every), demand, _CHOOSING), strict=True))
-    chosen = [max(of_one, key=lambda way: _rate(looked[way], demand, demand.ttft_s)) for of_one in ways]
+    chosen = [max(of_one, key=lambda way: _rate(looked[way], demand, demand.limit_s)) for of_one in ways]
     middle = _closely(chosen, [looked[way] for way in chosen], demand)
     slow, quick = (
         _at_ends(
@@ -196,9 +179,9 @@ def _searched(
     }
 
 
-def _ways(one: GeneratingInstance, demand: GenerationDemand) -> list[GenerationServer]:
+def _ways(one: GeneratingServer, demand: GenerationDemand) -> list[GenerationServer]:
     """The server with fewer sequences at once: steps are then shorter, and more requests wait."""
-    server = one.server
+    server = one.times
     if demand.max_batch is not None:
         return [replace(server, max_batch=min(demand.max_batch, server.max_batch))]
     batches = {server.max_batch}
@@ -243,9 +226,9 @@ def _at_shares(
 
 
 def _keeps(load: GenerationLoad, demand: GenerationDemand, ttft_s: float) -> bool:
-    if load.ttft_p99_s is None or load.tpot_p99_s is None:
+    if load.p99_s is None or load.tpot_p99_s is None:
         return False
-    return load.ttft_p99_s <= ttft_s and (demand.tpot_s is None or load.tpot_p99_s <= demand.tpot_s)
+    return load.p99_s <= ttft_s and (demand.tpot_s is None or load.tpot_p99_s <= demand.tpot_s)
 
 
 def _rate(loads: Loads, demand: GenerationDemand, ttft_s: float) -> float:
@@ -263,7 +246,7 @@ def _rate(loads: Loads, demand: GenerationDemand, ttft_s: float) -> float:
 
 def _between(below: GenerationLoad, above: GenerationLoad, demand: GenerationDemand, ttft_s: float) -> float:
     parts = [1.0]
-    for name, limit_s in (("ttft_p99_s", ttft_s), ("tpot_p99_s", demand.tpot_s)):
+    for name, limit_s in (("p99_s", ttft_s), ("tpot_p99_s", demand.tpot_s)):
         low, high = getattr(below, name), getattr(above, name)
         if limit_s is not None and high is not None and high > limit_s:
             parts.append((limit_s - low) / (high - low))
@@ -276,7 +259,7 @@ def _closely(
     servers: Sequence[GenerationServer], looked: Sequence[Loads], demand: GenerationDemand
 ) -> list[float]:
     rates = [highest_throughput_per_s(server, demand.conversations) for server in servers]
-    about = [_rate(loads, demand, demand.ttft_s) for loads in looked]
+    about = [_rate(loads, demand, demand.limit_s) for loads in looked]
     shares = [
         [min(0.97, factor * found / rate) for factor in _FACTORS] if found > 0 else []
         for found, rate in zip(about, rates, strict=True)
@@ -284,18 +267,18 @@ def _closely(
     closer = _at_shares(servers, shares, demand, _FINAL)
     return [
         # Where not even the lowest of the closer ones keeps the limits, the first look was lucky.
-        _rate(loads, demand, demand.ttft_s) or min(found, loads[0].rate_per_s * 0.9 if loads else 0.0)
+        _rate(loads, demand, demand.limit_s) or min(found, loads[0].rate_per_s * 0.9 if loads else 0.0)
         for loads, found in zip(closer, about, strict=True)
     ]
 
 
 def _at_ends(servers: Sequence[GenerationServer], demand: GenerationDemand) -> list[float]:
     looked = _at_shares(servers, [_END_SHARES] * len(servers), demand, _CHOOSING)
-    return [_rate(loads, demand, demand.ttft_s) for loads in looked]
+    return [_rate(loads, demand, demand.limit_s) for loads in looked]
 
 
 def _at_count(
-    instances: Sequence[GeneratingInstance],
+    instances: Sequence[GeneratingServer],
     servers: Sequence[GenerationServer],
     counts: Sequence[int | None],
     demand: GenerationDemand,
@@ -310,13 +293,13 @@ def _at_count(
     return [loads[0] if loads else None for loads in _at_shares(servers, shares, demand, _FINAL, seed=1)]
 
 
-def _within(one: GeneratingInstance, found: _Found, demand: GenerationDemand) -> tuple[RateWithin, ...]:
-    def within(limit_s: float, rate: float, batch: int) -> RateWithin:
-        return RateWithin(limit_s=limit_s, rate_per_s=rate * one.copies, max_batch=batch, max_delay_s=0.0)
+def _within(one: GeneratingServer, found: _Found, demand: GenerationDemand) -> tuple[LimitPoint, ...]:
+    def within(limit_s: float, rate: float, batch: int) -> LimitPoint:
+        return LimitPoint(limit_s=limit_s, rate_per_s=rate * one.copies, max_batch=batch, max_delay_s=0.0)
 
-    rows = [within(demand.ttft_s, found.rate_per_s, found.server.max_batch)]
+    rows = [within(demand.limit_s, found.rate_per_s, found.server.max_batch)]
     for times in _TIMES_THE_LIMIT:
-        limit_s = times * demand.ttft_s
+        limit_s = times * demand.limit_s
         rate, batch = max((_rate(loads, demand, limit_s), way.max_batch) for way, loads in found.looked.items())
         # A looser limit is kept by whatever keeps the one that was asked for.
         rate = max(rate, found.rate_per_s) if times > 1 else min(rate, found.rate_per_s)

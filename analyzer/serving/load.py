@@ -1,40 +1,109 @@
-"""What requests meet at one rate: how long they take, in which batches, and how busy the servers are."""
+"""What must be taken, by what, and what comes of it: the same for batches and for continuous batching."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Generic, Literal, TypeVar
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueLoad:
-    """Latencies from a request's arrival to its answer, in seconds; None where the queue grows without end.
-
-    Attributes:
-        rate_per_s: Requests a second.
-        mean_s, p50_s, p90_s, p95_s, p99_s: Of the latency.
-        mean_batch: Requests in a batch, each batch counted once.
-        utilisation: Share of time in which a server is busy.
-        saturated: Whether requests come as fast as full batches leave, or faster.
-        requests: How many were looked at; 0 where nothing was simulated.
-    """
-
-    rate_per_s: float
-    mean_s: float | None
-    p50_s: float | None
-    p90_s: float | None
-    p95_s: float | None
-    p99_s: float | None
-    mean_batch: float | None
-    utilisation: float
-    saturated: bool
-    requests: int
-
-    def latency_s(self, percentile: Percentile | None) -> float | None:
-        """A percentile of the latency; with None its mean."""
-        by_percentile = {None: self.mean_s, 50: self.p50_s, 90: self.p90_s, 95: self.p95_s, 99: self.p99_s}
-        return by_percentile[percentile]
-
+from analyzer.figures import LimitPoint, LoadedQueue
 
 Percentile = Literal[50, 90, 95, 99]
 PERCENTILES: tuple[Percentile, ...] = (50, 90, 95, 99)
+CopyTimes = TypeVar("CopyTimes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueLoad(LoadedQueue):
+    """Requests at one rate.
+
+    Attributes:
+        rate_per_s: Requests a second.
+        saturated: Whether requests come as fast as full batches leave, or faster.
+        requests: How many were simulated; 0 where nothing was.
+    """
+
+    rate_per_s: float
+    saturated: bool = False
+    requests: int = 0
+
+
+def by_percentile(values: Iterable[float]) -> dict[str, Any]:
+    """Return values of ``PERCENTILES`` by the names that a load has for them."""
+    return {f"p{name}_s": value for name, value in zip(PERCENTILES, values, strict=True)}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Need:
+    """Traffic and what it may take.
+
+    Attributes:
+        rate_per_s: Of all requests, growth with it.
+        limit_s: Of the percentile of the latency, or of its mean where that is None; of a model that generates,
+            of the time to the first token.
+        headroom: Share of the rate that must be free as well.
+        spare: Instances that may fail.
+        max_batch: None to choose.
+    """
+
+    rate_per_s: float
+    limit_s: float
+    percentile: Percentile | None = 99
+    headroom: float = 0.0
+    spare: int = 0
+    max_batch: int | None = None
+
+    def count(self, highest_rate_per_s: float) -> int | None:
+        """Return how many instances are needed, the spare ones with them; None where one takes nothing."""
+        if highest_rate_per_s <= 0:
+            return None
+        return needed(self.rate_per_s, highest_rate_per_s, self.headroom) + self.spare
+
+
+def needed(rate_per_s: float, highest_rate_per_s: float, headroom: float) -> int:
+    """Return the instances for a rate, without spare ones; the highest rate is one instance's, above 0."""
+    # A rate that is met exactly stays so, however its product was rounded.
+    return max(1, math.ceil(rate_per_s * (1 + headroom) / highest_rate_per_s * (1 - 1e-12)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server(Generic[CopyTimes]):
+    """A model's copies on one instance, behind one queue; of a model that generates each with its own.
+
+    Attributes:
+        times: Of one copy; ``quick`` and ``slow`` are the ends of its 90 % interval.
+        copies: Run side by side.
+    """
+
+    times: CopyTimes
+    quick: CopyTimes
+    slow: CopyTimes
+    copies: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizing:
+    """How one kind of instance meets a need.
+
+    Attributes:
+        max_batch, max_delay_s: The batching with the highest rate.
+        highest_rate_per_s: Of one instance; 0 where no rate keeps the limit, or no number of instances at the
+            rate that is needed. ``low_rate_per_s`` and ``high_rate_per_s`` are those of the slow and the
+            quick end of the service times.
+        count: Instances, the spare ones with them; None where no number keeps the limit.
+        load: One of them at its part of the rate; above the limit where so light a load keeps it from being
+            kept, None where no rate keeps it.
+        loads: One of them at rates up to near its capacity.
+        within: By rising limit.
+    """
+
+    max_batch: int
+    max_delay_s: float = 0.0
+    highest_rate_per_s: float
+    low_rate_per_s: float
+    high_rate_per_s: float
+    count: int | None
+    load: QueueLoad | None
+    loads: tuple[QueueLoad, ...]
+    within: tuple[LimitPoint, ...]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from analyzer.figures import LimitPoint
 from analyzer.serving.arrivals import POISSON, Arrivals, Poisson
 from analyzer.serving.closed_forms import single_requests
 from analyzer.serving.highest_rate import (
@@ -18,7 +19,7 @@ from analyzer.serving.highest_rate import (
     loads_at,
     share_within,
 )
-from analyzer.serving.load import Percentile, QueueLoad
+from analyzer.serving.load import Need, QueueLoad, Server, Sizing
 from analyzer.serving.queue import MOST_SERVERS_OF_BATCHES, Queue, make_queue
 from analyzer.serving.service_curve import ServiceCurve
 from analyzer.serving.simulation import Served
@@ -45,78 +46,15 @@ _NEAR = 0.95
 _TIMES_THE_LIMIT = (*(0.1, 0.14, 0.2, 0.28, 0.4, 0.56, 0.75), *(1.33, 1.8, 2.5, 3.5, 5.0, 7.0, 10.0))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
-    """A model's copies on one instance.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Demand(Need):
+    """Traffic of single requests; ``max_delay_s`` is None to choose."""
 
-    Attributes:
-        curve: Seconds of a batch of one copy; ``quick`` and ``slow`` are the ends of its 90 % interval.
-        copies: Run side by side, behind one queue.
-    """
-
-    curve: ServiceCurve
-    quick: ServiceCurve
-    slow: ServiceCurve
-    copies: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Demand:
-    """Traffic and what it may take.
-
-    Attributes:
-        rate_per_s: Of all requests, growth with it.
-        limit_s: Of the percentile of the latency, or of its mean where that is None.
-        headroom: Share of the rate that must be free beside it.
-        spare: Instances that may fail.
-        max_batch, max_delay_s: None to choose.
-    """
-
-    rate_per_s: float
-    limit_s: float
-    percentile: Percentile | None = 99
     arrivals: Arrivals = POISSON
-    headroom: float = 0.0
-    spare: int = 0
-    max_batch: int | None = None
     max_delay_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RateWithin:
-    """The highest rate of one instance within a limit, and the batching that has it."""
-
-    limit_s: float
-    rate_per_s: float
-    max_batch: int
-    max_delay_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sizing:
-    """How one kind of instance meets a demand.
-
-    Attributes:
-        max_batch, max_delay_s: The batching with the highest rate.
-        highest_rate_per_s: Of one instance; 0 where no rate keeps the limit, or no number of instances at the
-            rate that is asked about. ``low_rate_per_s`` and ``high_rate_per_s`` are those of the slow and the
-            quick end of the service times.
-        count: Instances, the spare ones with them; None where no number keeps the limit.
-        load: One of them at its part of the rate; above the limit where so light a load keeps it from being
-            kept, None where no rate keeps it.
-        loads: One of them at rates up to near its capacity.
-        within: By rising limit.
-    """
-
-    max_batch: int
-    max_delay_s: float
-    highest_rate_per_s: float
-    low_rate_per_s: float
-    high_rate_per_s: float
-    count: int | None
-    load: QueueLoad | None
-    loads: tuple[QueueLoad, ...]
-    within: tuple[RateWithin, ...]
+BatchServer = Server[ServiceCurve]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -130,7 +68,7 @@ class _Tried:
         return share_within(self.loads, limit_s, percentile) * self.queue.capacity_per_s
 
 
-def sizings(servers: Sequence[Server], demand: Demand) -> dict[Server, Sizing]:
+def sizings(servers: Sequence[BatchServer], demand: Demand) -> dict[BatchServer, Sizing]:
     """The sizing of every server; all of them are searched at once."""
     every = tuple(dict.fromkeys(servers))
     if not every:
@@ -138,7 +76,7 @@ def sizings(servers: Sequence[Server], demand: Demand) -> dict[Server, Sizing]:
     tried = _all_tried(every, demand)
     queues = [_best(tried[server], demand.limit_s, demand.percentile).queue for server in every]
     if demand.max_delay_s is None:
-        queues = _delayed(queues, [server.curve for server in every], demand)
+        queues = _delayed(queues, [server.times for server in every], demand)
     middle = _highest(queues, demand, _FINAL)
     low = _highest(_like(queues, [server.slow for server in every]), demand, _COMPARING, _SHARES)
     high = _highest(_like(queues, [server.quick for server in every]), demand, _COMPARING, _SHARES)
@@ -165,24 +103,7 @@ def sizings(servers: Sequence[Server], demand: Demand) -> dict[Server, Sizing]:
     }
 
 
-def needed(rate_per_s: float, highest_rate_per_s: float, headroom: float) -> int:
-    """Instances for a rate, the spare ones left aside; the highest rate is one instance's, above 0."""
-    # A rate that is met exactly stays so, however its product was rounded.
-    return max(1, math.ceil(rate_per_s * (1 + headroom) / highest_rate_per_s * (1 - 1e-12)))
-
-
-def count_for(rate_per_s: float, highest_rate_per_s: float, headroom: float, spare: int) -> int | None:
-    """Instances for a rate, the spare ones with them; None where one of them takes nothing."""
-    if highest_rate_per_s <= 0:
-        return None
-    return needed(rate_per_s, highest_rate_per_s, headroom) + spare
-
-
-def _count(highest_rate_per_s: float, demand: Demand) -> int | None:
-    return count_for(demand.rate_per_s, highest_rate_per_s, demand.headroom, demand.spare)
-
-
-def _all_tried(servers: Sequence[Server], demand: Demand) -> dict[Server, list[_Tried]]:
+def _all_tried(servers: Sequence[BatchServer], demand: Demand) -> dict[BatchServer, list[_Tried]]:
     queues = [_to_try(server, demand) for server in servers]
     every = [queue for of_server in queues for queue in of_server]
     loads = iter(loads_at(every, [_SHARES] * len(every), demand.arrivals, _CHOOSING))
@@ -192,9 +113,9 @@ def _all_tried(servers: Sequence[Server], demand: Demand) -> dict[Server, list[_
     }
 
 
-def _to_try(server: Server, demand: Demand) -> list[Queue]:
+def _to_try(server: BatchServer, demand: Demand) -> list[Queue]:
     """Batchings of a server, of those with larger batches the ones that bring something."""
-    curve, delay_s = server.curve, demand.max_delay_s or 0.0
+    curve, delay_s = server.times, demand.max_delay_s or 0.0
     times_s = curve.times()[1:]
 
     def within(limit_s: float) -> int:
@@ -279,7 +200,7 @@ def _confirmed(
     taken to be lower. That does not help where the load is light, and requests wait for their batch to fill.
     """
     rates = list(highest)
-    counts = [_count(rate_per_s, demand) for rate_per_s in rates]
+    counts = [demand.count(rate_per_s) for rate_per_s in rates]
     loads = _at_count(queues, counts, demand)
 
     def is_over(number: int) -> bool:
@@ -296,7 +217,7 @@ def _confirmed(
             load = loads[number]
             assert load is not None
             rates[number] = min(rates[number], load.rate_per_s) * (1 - less)
-            counts[number] = _count(rates[number], demand)
+            counts[number] = demand.count(rates[number])
         again = _at_count([queues[number] for number in over], [counts[number] for number in over], demand)
         for number, load in zip(over, again, strict=True):
             loads[number] = load
@@ -328,27 +249,23 @@ def _solved(queue: Queue, share: tuple[float, ...], demand: Demand) -> QueueLoad
 
 def _within(
     tried: Sequence[_Tried], queue: Queue, highest_rate_per_s: float, demand: Demand
-) -> tuple[RateWithin, ...]:
+) -> tuple[LimitPoint, ...]:
     """The highest rate by limit; at the limit that was asked for it is the one that was looked at closely."""
-    asked = RateWithin(
-        limit_s=demand.limit_s,
-        rate_per_s=highest_rate_per_s,
-        max_batch=queue.max_batch,
-        max_delay_s=queue.max_delay * queue.unit_s,
-    )
-    rows = [asked]
+
+    def within(limit_s: float, rate_per_s: float, queue: Queue) -> LimitPoint:
+        return LimitPoint(
+            limit_s=limit_s,
+            rate_per_s=rate_per_s,
+            max_batch=queue.max_batch,
+            max_delay_s=queue.max_delay * queue.unit_s,
+        )
+
+    rows = [within(demand.limit_s, highest_rate_per_s, queue)]
     for times in _TIMES_THE_LIMIT:
         limit_s = times * demand.limit_s
         best = _best(tried, limit_s, demand.percentile)
         rate_per_s = best.rate_within(limit_s, demand.percentile) if best.queue.unit_s <= limit_s else 0.0
         # A looser limit is kept by whatever keeps the one that was asked for.
-        rate_per_s = max(rate_per_s, asked.rate_per_s) if times > 1 else min(rate_per_s, asked.rate_per_s)
-        rows.append(
-            RateWithin(
-                limit_s=limit_s,
-                rate_per_s=rate_per_s,
-                max_batch=best.queue.max_batch,
-                max_delay_s=best.queue.max_delay * best.queue.unit_s,
-            )
-        )
+        rate_per_s = max(rate_per_s, highest_rate_per_s) if times > 1 else min(rate_per_s, highest_rate_per_s)
+        rows.append(within(limit_s, rate_per_s, best.queue))
     return tuple(sorted(rows, key=lambda row: row.limit_s))

@@ -12,7 +12,7 @@ from analyzer.arrays import Bools, Floats, Ints
 from analyzer.errors import UsageError
 from analyzer.serving.arrivals import POISSON, Arrivals
 from analyzer.serving.batching import Lanes, form_batches
-from analyzer.serving.load import PERCENTILES, QueueLoad
+from analyzer.serving.load import PERCENTILES, QueueLoad, by_percentile
 from analyzer.serving.poisson import usual_batch, warm_up, weights
 from analyzer.serving.queue import Queue, make_queue
 from analyzer.serving.service_curve import ServiceCurve
@@ -134,29 +134,13 @@ class Served:
     def load(self) -> QueueLoad:
         """The same as a plain value."""
         if not len(self.latencies_s):
-            return QueueLoad(
-                rate_per_s=self.scenario.rate_per_s,
-                mean_s=None,
-                p50_s=None,
-                p90_s=None,
-                p95_s=None,
-                p99_s=None,
-                mean_batch=None,
-                utilisation=1.0,
-                saturated=True,
-                requests=0,
-            )
-        p50_s, p90_s, p95_s, p99_s = (self.latency_s(percentile) for percentile in PERCENTILES)
+            return QueueLoad(rate_per_s=self.scenario.rate_per_s, utilisation=1.0, saturated=True)
         return QueueLoad(
             rate_per_s=self.scenario.rate_per_s,
             mean_s=self.mean_s,
-            p50_s=p50_s,
-            p90_s=p90_s,
-            p95_s=p95_s,
-            p99_s=p99_s,
+            **by_percentile(map(self.latency_s, PERCENTILES)),
             mean_batch=self.mean_batch,
             utilisation=self.utilisation,
-            saturated=False,
             requests=len(self.latencies_s),
         )
 

@@ -90,7 +90,7 @@ def row(name: str, weights: str, seconds: float) -> str:
     mine, theirs = predicted.generation.cpu, run.generation.cpu
     assert mine is not None
     assert theirs is not None
-    if theirs.times.origin != "measured":
+    if theirs.origin != "measured":
         return f"| {name} | {weights} | {'; '.join(run.environment.messages)} |"
     cells = [name, "fp32" if weights == "bf16" else weights]
     for measured_s, predicted_s in ((theirs.ttft_s, mine.ttft_s), (theirs.tpot_s, mine.tpot_s)):

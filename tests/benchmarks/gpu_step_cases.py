@@ -115,8 +115,8 @@ def _case(
     block: int | None = None,
     fused: int | None = None,
 ) -> Case:
-    from analyzer.generation.steps.step_inputs import in_place, step_inputs
     from analyzer.generation.steps.step_sizes import BLOCK, StepSizes, StepTypes
+    from analyzer.pipeline.generation_measure import in_place, step_inputs
 
     sizes = StepSizes(batch=batch, tokens=tokens, context=context)
     types = StepTypes(weights=weights, block=block or BLOCK)  # type: ignore[arg-type]

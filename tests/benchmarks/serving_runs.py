@@ -25,7 +25,8 @@ from analyzer.arrays import Floats, Ints
 from analyzer.devices import catalogue
 from analyzer.generation.answer import setting_of
 from analyzer.generation.times import Runner
-from analyzer.pipeline.capacity.generation import DECODE_BATCHES, GeneratingOffers, GenerationTraffic
+from analyzer.pipeline.capacity.generation import DECODE_BATCHES, GenerationService
+from analyzer.pipeline.capacity.traffic import CapacityQuestion
 from analyzer.pipeline.generation import generation_with_basis
 from analyzer.serving.continuous import Conversations, GenerationServer, replayed
 from analyzer.serving.generation_search import GenerationDemand
@@ -147,12 +148,12 @@ def _servers(run: Run) -> tuple[GenerationServer, ...]:
             },
             lambda _stage, _share: None,
         )
-    demand = GenerationDemand(rate_per_s=1.0, conversations=asked, ttft_s=1.0)
-    traffic = GenerationTraffic(rate_per_s=1.0, growth=1.0, arrivals="poisson", demand=demand)
+    demand = GenerationDemand(rate_per_s=1.0, conversations=asked, limit_s=1.0)
+    question = CapacityQuestion(rate_per_s=1.0, limit_option="", growth=1.0, arrivals="poisson", demand=demand)
     setting = setting_of(basis.model, basis.question, gpu)
-    servers = GeneratingOffers(basis, traffic).servers(gpu, setting, DECODE_BATCHES, Runner())
-    assert servers is not None
-    return servers
+    server = GenerationService(basis, question).server(gpu, setting, DECODE_BATCHES, Runner())
+    assert server is not None
+    return server.times, server.quick, server.slow
 
 
 def _figures(run: Run, first: Floats, last: Floats) -> str:

@@ -16,11 +16,11 @@ from analyzer import analyze_generation
 from analyzer.generation.configurations.hugging_face import architecture_of
 from analyzer.generation.configured_model import ConfiguredModel
 from analyzer.generation.sources import from_graph
-from analyzer.generation.steps.step_inputs import in_place, step_inputs
 from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
 from analyzer.graph import Graph
 from analyzer.loading.random_weights import RandomWeights
 from analyzer.options import Weights
+from analyzer.pipeline.generation_measure import in_place, step_inputs
 
 Config = dict[str, Any]
 WINDOW, SOURCE = 7, 12
@@ -165,7 +165,7 @@ def test_a_graph_is_run_here_with_random_weights(tmp_path: Path, model: Any) -> 
     answer, steps = analysis.generation, analysis.environment.measurement["steps"]
     # The prompt, and the one place that stands for three tokens.
     assert [(step["tokens"], step["context"]) for step in steps] == [(8, 8), (1, 10)]
-    assert (answer.origin, answer.cpu.times.origin) == ("measured", "measured")
+    assert (answer.origin, answer.cpu.origin) == ("measured", "measured")
     assert (answer.ttft_s, answer.cpu.tpot_s) == (steps[0]["median_s"], steps[1]["median_s"])
     assert answer.ttft_low_s <= answer.ttft_s <= answer.ttft_high_s
 
@@ -173,7 +173,7 @@ def test_a_graph_is_run_here_with_random_weights(tmp_path: Path, model: Any) -> 
 def test_a_model_that_is_too_slow_here_is_predicted_and_says_so(tmp_path: Path) -> None:
     path = saved(growing(Decoder(key_heads=4)), tmp_path)
     analysis = analyze_generation(path, gpu="none", prompt=2**17, output_tokens=4)
-    assert analysis.generation.cpu.times.origin == "predicted"
+    assert analysis.generation.cpu.origin == "predicted"
     assert any("Not run on the CPU" in message for message in analysis.environment.messages)
 
 

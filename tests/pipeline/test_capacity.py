@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from analyzer import analyze, plan_capacity
 from analyzer.devices import catalogue
 from analyzer.errors import AnalyzerError, DeviceError, UsageError
-from analyzer.pipeline.capacity import sizing
+from analyzer.pipeline.capacity.inference import InferenceService
 from analyzer.pipeline.capacity.sizing import gpus_asked
 from analyzer.pipeline.capacity.traffic import make_question
 from analyzer.record import from_dict, to_dict, to_json
@@ -474,8 +474,10 @@ def test_where_the_limit_decides_the_number_the_reason_says_how_idle_they_are() 
     question = make_question({"rate": 100.0, "p99": "40ms"})
     times = dict.fromkeys(("mean_s", "p50_s", "p90_s", "p95_s", "p99_s"), 0.0398)
     load = QueueLoad(rate_per_s=0.5, utilisation=0.02, mean_batch=1.0, saturated=False, requests=0, **times)
-    reason = sizing._why(question, load, 200)
+    service = InferenceService.__new__(InferenceService)
+    service._demand = question.demand
+    reason = service.why(load, 200)
     assert reason.startswith("The p99 is 39.8 ms of 40.0 ms: hardly a request may wait for another within that")
     assert reason.endswith("each of the 200 is idle 98 % of the time.")
     # Of one instance it is the traffic that is little.
-    assert sizing._why(question, load, 1) == "The p99 is 39.8 ms of 40.0 ms."
+    assert service.why(load, 1) == "The p99 is 39.8 ms of 40.0 ms."

@@ -1,12 +1,14 @@
-"""A capacity plan in a record: what it points at is there, and what lines are drawn through rises."""
+"""Capacity plans and times of generation in a record: what they point at is there, what should rise does."""
 
 import json
+import re
 from typing import Any
 
 import pytest
 
 from analyzer.errors import RecordError
 from analyzer.record import from_dict, from_json, to_json
+from analyzer.record.analysis import Analysis
 
 
 def damaged(text: str, path: str, value: object) -> str:
@@ -51,3 +53,20 @@ def test_a_plan_without_an_answer_and_without_instances_is_sound(capacity_text: 
     record["capacity"] |= {"best": None, "instances": [], "traffic": [], "options": []}
     analysis = from_dict(record)
     assert from_json(to_json(analysis)) == analysis
+
+
+@pytest.mark.parametrize(
+    ("row", "key", "value", "said"),
+    [
+        (lambda told: told, "ttft_low_s", 1e9, "generation.ttft_s"),
+        (lambda told: told, "request_low_s", 0.0, "generation.request_s"),
+        (lambda told: told["devices"][1], "tpot_high_s", 0.0, "generation.devices[1].tpot_s"),
+    ],
+)
+def test_a_time_of_generation_outside_its_own_interval_is_named_with_its_place(
+    generation: Analysis, row: Any, key: str, value: float, said: str
+) -> None:
+    record = json.loads(to_json(generation))
+    row(record["generation"])[key] = value
+    with pytest.raises(RecordError, match=re.escape(f"{said}: it lies outside its own interval")):
+        from_dict(record)

@@ -298,7 +298,7 @@ def test_a_devices_name_of_a_stranger_is_shown_as_text() -> None:
 
 def test_a_comparison_has_the_figures_of_generation_before_those_of_the_decode_step() -> None:
     faster = factory.generation(
-        **{name: getattr(records.times(0.25), name) for name in records.times().__slots__},
+        **records.times_of(0.25),
         usd_per_million_tokens=1.0,
     )
     comparison = compare([("old", factory.generation()), ("new", faster)])

@@ -81,9 +81,9 @@ def test_first_and_further_tokens_come_as_a_step_after_the_other_has_them(
     rate = share * highest_throughput_per_s(SERVER, asked)
     ttft, tpot, running = by_steps(SERVER, rate, asked, 8000)
     seen = simulate_generation(SERVER, rate, asked, requests=20_000)
-    assert seen.ttft_mean_s == pytest.approx(ttft.mean(), rel=0.07)
-    assert seen.ttft_p50_s == pytest.approx(np.percentile(ttft, 50), rel=0.05)
-    assert seen.ttft_p95_s == pytest.approx(np.percentile(ttft, 95), rel=0.12)
+    assert seen.mean_s == pytest.approx(ttft.mean(), rel=0.07)
+    assert seen.p50_s == pytest.approx(np.percentile(ttft, 50), rel=0.05)
+    assert seen.p95_s == pytest.approx(np.percentile(ttft, 95), rel=0.12)
     assert seen.tpot_mean_s == pytest.approx(tpot.mean(), rel=0.05)
     assert seen.tpot_p99_s == pytest.approx(np.percentile(tpot, 99), rel=0.12)
     assert seen.mean_batch == pytest.approx(running, rel=0.1)
@@ -98,7 +98,7 @@ def test_answers_so_long_that_the_cache_slows_their_steps_let_others_in_when_the
     rate = 0.05 * highest_throughput_per_s(slowing, asked)
     ttft, tpot, _ = by_steps(slowing, rate, asked, 300)
     seen = simulate_generation(slowing, rate, asked, requests=2000)
-    assert seen.ttft_p95_s == pytest.approx(np.percentile(ttft, 95), rel=0.1)
+    assert seen.p95_s == pytest.approx(np.percentile(ttft, 95), rel=0.1)
     assert seen.tpot_mean_s == pytest.approx(tpot.mean(), rel=0.03)
 
 
@@ -107,7 +107,7 @@ def test_a_request_alone_takes_its_prompt_and_then_its_steps() -> None:
     seen = simulate_generation(SERVER, 1e-4, asked, requests=50)
     # Ten steps behind 1,025 to 1,034 cached tokens.
     step = 0.012 + 1e-7 * (1025 + 4.5)
-    assert seen.ttft_p99_s == pytest.approx(0.08)
+    assert seen.p99_s == pytest.approx(0.08)
     assert seen.tpot_mean_s == pytest.approx(step)
     assert seen.request_p99_s == pytest.approx(0.08 + 10 * step)
 
@@ -117,7 +117,7 @@ def test_one_token_is_made_by_the_prompt_alone() -> None:
     seen = simulate_generation(SERVER, 10.0, asked, requests=2000)
     # M/D/1 with the prompt's time as its service.
     load = 10 * 0.02
-    assert seen.ttft_mean_s == pytest.approx(0.02 * (1 + load / (2 * (1 - load))), rel=0.02)
+    assert seen.mean_s == pytest.approx(0.02 * (1 + load / (2 * (1 - load))), rel=0.02)
 
 
 def test_a_cache_with_room_for_one_request_serves_one_after_the_other() -> None:
@@ -131,7 +131,7 @@ def test_a_cache_with_room_for_one_request_serves_one_after_the_other() -> None:
 def test_what_comes_faster_than_it_can_be_finished_has_no_times() -> None:
     seen = simulate_generation(SERVER, 1.01 * highest_throughput_per_s(SERVER, EQUAL), EQUAL)
     assert seen.saturated
-    assert seen.ttft_p99_s is seen.tpot_p99_s is seen.mean_batch is None
+    assert seen.p99_s is seen.tpot_p99_s is seen.mean_batch is None
 
 
 def test_a_request_without_room_is_never_served() -> None:
@@ -164,5 +164,5 @@ def test_near_the_highest_rate_a_lane_counts_once_its_queue_is_as_long_as_it_sta
     )
     seen = simulated_generation([scenario])[0]
     # Lanes so short that a queue which began empty would be seen too short.
-    assert seen.ttft_mean_s == pytest.approx(solved.mean_s, rel=0.1)
-    assert seen.ttft_p99_s == pytest.approx(solved.percentile_s(99), rel=0.15)
+    assert seen.mean_s == pytest.approx(solved.mean_s, rel=0.1)
+    assert seen.p99_s == pytest.approx(solved.percentile_s(99), rel=0.15)

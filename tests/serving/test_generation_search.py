@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from analyzer.serving.continuous import Conversations, GenerationServer, simulate_generation
-from analyzer.serving.generation_search import GeneratingInstance, GenerationDemand, generation_sizings
+from analyzer.serving.generation_search import GeneratingServer, GenerationDemand, generation_sizings
+from analyzer.serving.load import Server
 
 ASKED = Conversations(prompts=np.array([1024]), outputs=np.array([128]))
 
@@ -22,39 +23,37 @@ def server(factor: float) -> GenerationServer:
     )
 
 
-def instance(factor: float = 1.0, copies: int = 1) -> GeneratingInstance:
-    return GeneratingInstance(
-        server=server(factor), quick=server(0.8 * factor), slow=server(1.25 * factor), copies=copies
-    )
+def instance(factor: float = 1.0, copies: int = 1) -> GeneratingServer:
+    return Server(times=server(factor), quick=server(0.8 * factor), slow=server(1.25 * factor), copies=copies)
 
 
 def test_at_the_highest_rate_both_limits_are_just_kept() -> None:
-    demand = GenerationDemand(rate_per_s=10, conversations=ASKED, ttft_s=0.4, tpot_s=0.06)
+    demand = GenerationDemand(rate_per_s=10, conversations=ASKED, limit_s=0.4, tpot_s=0.06)
     sizing = generation_sizings([instance()], demand)[instance()]
     most = server(1.0)
     limited = GenerationServer(
         prefill=most.prefill, decode=most.decode, cache_tokens=most.cache_tokens, max_batch=sizing.max_batch
     )
     below = simulate_generation(limited, 0.9 * sizing.highest_rate_per_s, ASKED, requests=20_000)
-    assert below.ttft_p99_s <= 0.4
+    assert below.p99_s <= 0.4
     assert below.tpot_p99_s <= 0.06
     above = simulate_generation(limited, 1.12 * sizing.highest_rate_per_s, ASKED, requests=20_000)
-    assert above.saturated or above.ttft_p99_s > 0.4 or above.tpot_p99_s > 0.06
+    assert above.saturated or above.p99_s > 0.4 or above.tpot_p99_s > 0.06
 
 
 def test_the_count_is_the_rate_with_headroom_over_that_of_one_rounded_up_and_the_spare_ones() -> None:
     demand = GenerationDemand(
-        rate_per_s=40, conversations=ASKED, ttft_s=0.4, tpot_s=0.06, headroom=0.25, spare=2
+        rate_per_s=40, conversations=ASKED, limit_s=0.4, tpot_s=0.06, headroom=0.25, spare=2
     )
     sizing = generation_sizings([instance()], demand)[instance()]
     assert sizing.count == math.ceil(40 * 1.25 / sizing.highest_rate_per_s) + 2
     assert sizing.low_rate_per_s < sizing.highest_rate_per_s < sizing.high_rate_per_s
-    assert sizing.load.ttft_p99_s <= 0.4
+    assert sizing.load.p99_s <= 0.4
     assert sizing.load.rate_per_s == pytest.approx(40 / sizing.count)
 
 
 def test_two_copies_take_twice_as_much_as_one() -> None:
-    demand = GenerationDemand(rate_per_s=10, conversations=ASKED, ttft_s=0.4, tpot_s=0.06)
+    demand = GenerationDemand(rate_per_s=10, conversations=ASKED, limit_s=0.4, tpot_s=0.06)
     sized = generation_sizings([instance(), instance(copies=2)], demand)
     assert sized[instance(copies=2)].highest_rate_per_s == pytest.approx(
         2 * sized[instance()].highest_rate_per_s
@@ -62,7 +61,7 @@ def test_two_copies_take_twice_as_much_as_one() -> None:
 
 
 def test_rates_rise_with_the_limit_and_the_one_asked_for_is_among_them() -> None:
-    demand = GenerationDemand(rate_per_s=10, conversations=ASKED, ttft_s=0.4)
+    demand = GenerationDemand(rate_per_s=10, conversations=ASKED, limit_s=0.4)
     sizing = generation_sizings([instance()], demand)[instance()]
     rates = [row.rate_per_s for row in sizing.within]
     assert rates == sorted(rates)
@@ -70,8 +69,8 @@ def test_rates_rise_with_the_limit_and_the_one_asked_for_is_among_them() -> None
 
 
 def test_limits_that_one_request_alone_breaks_are_kept_at_no_rate() -> None:
-    demand = GenerationDemand(rate_per_s=10, conversations=ASKED, ttft_s=0.01)
+    demand = GenerationDemand(rate_per_s=10, conversations=ASKED, limit_s=0.01)
     sizing = generation_sizings([instance()], demand)[instance()]
     assert (sizing.highest_rate_per_s, sizing.count, sizing.load) == (0.0, None, None)
-    slow_steps = GenerationDemand(rate_per_s=10, conversations=ASKED, ttft_s=5.0, tpot_s=0.011)
+    slow_steps = GenerationDemand(rate_per_s=10, conversations=ASKED, limit_s=5.0, tpot_s=0.011)
     assert generation_sizings([instance()], slow_steps)[instance()].count is None

@@ -12,9 +12,9 @@ from analyzer.serving import ServiceCurve, highest_rate, simulate
 from analyzer.serving.arrivals import Trace
 from analyzer.serving.closed_forms import single_requests
 from analyzer.serving.highest_rate import highest_rates
-from analyzer.serving.load import Percentile
+from analyzer.serving.load import Percentile, Server, Sizing, needed
 from analyzer.serving.queue import make_queue
-from analyzer.serving.search import Demand, Server, Sizing, needed, sizings
+from analyzer.serving.search import BatchServer, Demand, sizings
 
 # A batch costs 3 ms and 1 ms a request: 250/s one by one, nearly 1000/s in large batches.
 CURVE = ServiceCurve(points=((1, 0.004), (256, 0.259)))
@@ -25,11 +25,11 @@ def times(curve: ServiceCurve, factor: float) -> ServiceCurve:
     return ServiceCurve(points=tuple((batch, factor * time_s) for batch, time_s in curve.points))
 
 
-def server(curve: ServiceCurve = CURVE, copies: int = 1) -> Server:
-    return Server(curve=curve, quick=times(curve, 0.7), slow=times(curve, 1.5), copies=copies)
+def server(curve: ServiceCurve = CURVE, copies: int = 1) -> BatchServer:
+    return Server(times=curve, quick=times(curve, 0.7), slow=times(curve, 1.5), copies=copies)
 
 
-def sized(demand: Demand = DEMAND, of: Server | None = None) -> Sizing:
+def sized(demand: Demand = DEMAND, of: BatchServer | None = None) -> Sizing:
     of = of or server()
     return sizings([of], demand)[of]
 

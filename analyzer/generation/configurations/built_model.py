@@ -148,6 +148,19 @@ def built_model(values: Mapping[str, Any], kind: str) -> BuiltModel:
         raise reader.unknown("a part") from error
 
 
+def defaults_of(values: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
+    """Return what transformers' class makes of some values; None where it is not installed.
+
+    Raises:
+        UsageError: It does not take them.
+    """
+    if known_families() is None:
+        return None
+    with _refusing(kind):
+        made: Mapping[str, Any] = _configuration(values, kind).to_dict()
+    return made
+
+
 @contextmanager
 def _refusing(kind: str) -> Iterator[None]:
     try:

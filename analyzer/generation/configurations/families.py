@@ -148,14 +148,22 @@ def _llama(values: Values) -> Architecture:
     return _decoder(values, [layer] * values["layers"])
 
 
+def _alike(
+    values: Values, windows: list[int], mlp: Mlp | Experts | None = None, **attention: Any
+) -> Architecture:
+    """A model whose layers differ in their windows alone."""
+    mlp = mlp or _mlp(values)
+    return _decoder(
+        values, [Layer(mixer=_attention(values, window=one, **attention), mlp=mlp) for one in windows]
+    )
+
+
 def _mistral(values: Values) -> Architecture:
-    windows = _windows(values, _everywhere, default=4096)
-    return _decoder(values, [Layer(mixer=_attention(values, window=one), mlp=_mlp(values)) for one in windows])
+    return _alike(values, _windows(values, _everywhere, default=4096))
 
 
 def _phi3(values: Values) -> Architecture:
-    windows = _windows(values, _everywhere)
-    return _decoder(values, [Layer(mixer=_attention(values, window=one), mlp=_mlp(values)) for one in windows])
+    return _alike(values, _windows(values, _everywhere))
 
 
 def _qwen_windows(values: Values, windowed: Callable[[int], bool]) -> list[int]:
@@ -171,10 +179,7 @@ def _upper_layers(values: Values) -> Callable[[int], bool]:
 
 
 def _qwen2(values: Values) -> Architecture:
-    windows, mlp = _qwen_windows(values, _upper_layers(values)), _mlp(values)
-    return _decoder(
-        values, [Layer(mixer=_attention(values, window=one, bias=True), mlp=mlp) for one in windows]
-    )
+    return _alike(values, _qwen_windows(values, _upper_layers(values)), bias=True)
 
 
 def _qwen3_attention(values: Values, window: int) -> Attention:
@@ -252,8 +257,7 @@ def _gpt2(values: Values) -> Architecture:
 
 def _mixtral(values: Values) -> Architecture:
     experts = Experts(count=values["experts"], chosen=values["chosen"], expert=_mlp(values))
-    windows = _windows(values, _everywhere)
-    return _decoder(values, [Layer(mixer=_attention(values, window=one), mlp=experts) for one in windows])
+    return _alike(values, _windows(values, _everywhere), experts)
 
 
 def _latent(values: Values, *, chosen: int = 0, indexer: Indexer | None = None) -> LatentAttention:
@@ -328,11 +332,8 @@ def _gpt_oss(values: Values) -> Architecture:
     experts = Experts(
         count=values["experts"], chosen=values["chosen"], expert=_mlp(values, bias=True), router_bias=True
     )
-    layers = [
-        Layer(mixer=_attention(values, window=one, bias=bias, output_bias=bias, sinks=True), mlp=experts)
-        for one in _windows(values, _every_other)
-    ]
-    return _decoder(values, layers)
+    windows = _windows(values, _every_other)
+    return _alike(values, windows, experts, bias=bias, output_bias=bias, sinks=True)
 
 
 def _llama4(values: Values) -> Architecture:

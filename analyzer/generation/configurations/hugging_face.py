@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from analyzer.generation.architecture import Architecture
-from analyzer.generation.configurations.built_model import builds_generator, built_model, tied_around
+from analyzer.generation.configurations.built_model import (
+    builds_generator,
+    built_model,
+    defaults_of,
+    tied_around,
+)
 from analyzer.generation.configurations.families import FAMILIES, TEXT_PARTS, Family
 from analyzer.generation.configurations.values import Values, refusal
 from analyzer.loading.configuration_file import (
@@ -16,15 +20,10 @@ from analyzer.loading.configuration_file import (
     PIP_LINE,
     class_of,
     names_generation,
-    transformers_silent,
 )
 from analyzer.text import listed, printable
 
 _DTYPES = ("bfloat16", "float16", "float32")
-# What says nothing of the shape, or has a class of transformers look further than at the values.
-_NO_DEFAULT_NEEDS = frozenset(
-    {"architectures", "auto_map", "dtype", "model_type", "quantization_config", "torch_dtype"}
-)
 
 
 def architecture_of(config: Mapping[str, Any], *, name: str) -> Architecture:
@@ -108,7 +107,7 @@ def _complete(part: Mapping[str, Any], kind: str, family: Family) -> Mapping[str
     there = Values(given=usual, names=family.names)
     for key in set(family.names.values()).difference(missing):
         there.count(key)
-    defaults = _defaults(usual, family.like or kind)
+    defaults = defaults_of(usual, family.like or kind)
     if defaults is None:
         raise refusal(
             f"the configuration of a {kind} model leaves out {listed(f'`{key}`' for key in missing)}",
@@ -127,33 +126,6 @@ def _complete(part: Mapping[str, Any], kind: str, family: Family) -> Mapping[str
 
 def _missing(values: Mapping[str, Any], family: Family) -> list[str]:
     return [key for key in family.names.values() if values.get(key) is None]
-
-
-def _defaults(values: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
-    """What transformers' class makes of the values; None where it is not installed."""
-    try:
-        from transformers import CONFIG_MAPPING
-    except ImportError:
-        return None
-    try:
-        kept = CONFIG_MAPPING[kind]
-        # Any other key becomes an attribute of the object: none may hide one of its methods.
-        plain = {
-            key: value
-            for key, value in values.items()
-            if not key.startswith("_")
-            and key not in _NO_DEFAULT_NEEDS
-            and not callable(getattr(kept, key, None))
-        }
-        with transformers_silent():
-            made: Mapping[str, Any] = kept(**plain).to_dict()
-    except Exception as error:  # whatever the class says of values that it does not take
-        reason = re.sub(r"\s+", " ", printable(str(error))).strip()
-        raise refusal(
-            f"transformers' class for {kind} does not take the configuration: {reason}",
-            hint="compare it with the config.json that the model was published with",
-        ) from error
-    return made
 
 
 def _dtype(part: Mapping[str, Any], config: Mapping[str, Any], default: str) -> str:

@@ -83,7 +83,8 @@ def _pairs(decoder: Mapping[str, Any], file: Path) -> tuple[tuple[str, str], ...
     layers = _count(decoder.get("num_hidden_layers"), file, "model.decoder.num_hidden_layers") or 0
     if layers > _MOST_LAYERS:
         raise _wrong(file, "model.decoder.num_hidden_layers", f"is more than {_MOST_LAYERS:,}")
-    inputs, outputs = (_names(decoder.get(key)) for key in ("inputs", "outputs"))
+    parts = (decoder.get(key) for key in ("inputs", "outputs"))
+    inputs, outputs = (part if isinstance(part, Mapping) else {} for part in parts)
     found = []
     for past, present, usual_past, usual_present in _PATTERNS:
         before, after = inputs.get(past, usual_past), outputs.get(present, usual_present)
@@ -94,10 +95,6 @@ def _pairs(decoder: Mapping[str, Any], file: Path) -> tuple[tuple[str, str], ...
             (before.replace("%d", str(layer)), after.replace("%d", str(layer))) for layer in range(layers)
         ]
     return tuple(found)
-
-
-def _names(part: object) -> Mapping[str, Any]:
-    return part if isinstance(part, Mapping) else {}
 
 
 def _wrong(file: Path, key: str, what: str) -> UsageError:

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from analyzer.costs.parameters import parameters
 from analyzer.devices.device import Device, DeviceKind
 from analyzer.errors import GraphError, UsageError
 from analyzer.generation.graphs.axes import OWN_NAMES, Axes, GivenInput, axes_of, named_axes, without_partner
 from analyzer.generation.memory import Footprint, activation_bytes
-from analyzer.generation.model import NO_LONGEST
+from analyzer.generation.model import NO_LONGEST, float_precision
 from analyzer.generation.request import DEFAULT_PROMPT, Request, Setting
 from analyzer.generation.steps.decoder_graph import StepGraph
 from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
@@ -66,6 +66,12 @@ class GraphModel:
     axes: Axes
     name: str
     positions: int | None = None
+    # A graph leaves nothing open, its operators are those that it has, and one device runs it.
+    unsure: ClassVar[float] = 1.0
+    runs_as_stored: ClassVar[bool] = True
+    widths: ClassVar[tuple[int, ...]] = (1,)
+    exchange: ClassVar[None] = None
+    usual_prompt: ClassVar[int] = DEFAULT_PROMPT
     _graphs: dict[tuple[int, int, int], Graph] = field(default_factory=dict)
     _steps: dict[tuple[StepSizes, bool], GenerationStep] = field(default_factory=dict)
     _groups: dict[tuple[bool, bool, bool, int], tuple[Group, ...]] = field(default_factory=dict)
@@ -120,26 +126,6 @@ class GraphModel:
         return self.positions or NO_LONGEST
 
     @property
-    def unsure(self) -> float:
-        """A graph leaves nothing open."""
-        return 1.0
-
-    @property
-    def runs_as_stored(self) -> bool:
-        """A graph's operators are those that it has."""
-        return True
-
-    @property
-    def widths(self) -> tuple[int, ...]:
-        """One device: a graph is not divided."""
-        return (1,)
-
-    @property
-    def exchange(self) -> None:
-        """Nothing: one device runs it."""
-        return
-
-    @property
     def has_state_alone(self) -> bool:
         """Whether no cache grows."""
         return all(cache.axis is None for cache in self.axes.caches)
@@ -147,11 +133,6 @@ class GraphModel:
     def decoder_prompt(self, prompt: int) -> int:
         """All tokens."""
         return prompt
-
-    @property
-    def usual_prompt(self) -> int:
-        """A page of text."""
-        return DEFAULT_PROMPT
 
     def source_of(self, prompt: int) -> int:
         """None: no encoder is known."""
@@ -206,11 +187,7 @@ class GraphModel:
     def precision_on(self, device: Device, setting: Setting) -> str:
         """The precision of the floats on a device, as predictions take it."""
         del setting
-        if device.kind == "cpu":
-            return "fp32"
-        if self._floats == "fp32":
-            return "tf32" if "tf32" in device.peak_flops_per_s else "fp32"
-        return "bf16" if self._floats == "bf16" and "bf16" in device.peak_flops_per_s else "fp16"
+        return float_precision(device, self._floats)
 
     def step(self, sizes: StepSizes, types: StepTypes, kind: DeviceKind) -> GenerationStep:
         """A step, ready to be timed on any device of a kind."""

@@ -27,7 +27,7 @@ from analyzer.generation.architecture import (
     Recurrence,
     Storage,
 )
-from analyzer.generation.steps import latent_attention, mixers
+from analyzer.generation.steps import mixers
 from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
 from analyzer.generation.steps.step_writer import StepWriter, shape_of
 from analyzer.generation.weights import mixers_of
@@ -255,7 +255,7 @@ def _mixed(writer: StepWriter, mixer: Mixer, path: str, normed: Tensor, bias: Te
         return mixers.attended(writer, mixer, f"{path}.self_attn", normed, bias)
     if isinstance(mixer, LatentAttention):
         writer.enter(f"{path}.self_attn", "Attention")
-        return latent_attention.attended(writer, mixer, f"{path}.self_attn", normed)
+        return mixers.latent_attended(writer, mixer, f"{path}.self_attn", normed)
     if isinstance(mixer, Recurrence):
         writer.enter(path, "LinearAttention")
         return mixers.recurred(writer, mixer, path, normed)

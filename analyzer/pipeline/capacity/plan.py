@@ -11,12 +11,20 @@ from analyzer.checks import run as find_findings
 from analyzer.devices import catalogue
 from analyzer.errors import RecordError, UsageError
 from analyzer.loading.configuration_file import is_record
-from analyzer.option_kinds import parts
+from analyzer.option_kinds import Command, parts
 from analyzer.options import ALL, keywords_of
 from analyzer.pipeline.basis import Analyse, AnalysisBasis
-from analyzer.pipeline.capacity.generation import generation_traffic, of_lengths, with_generation_capacity
+from analyzer.pipeline.capacity.generation import GenerationService
+from analyzer.pipeline.capacity.inference import InferenceService
 from analyzer.pipeline.capacity.sizing import with_capacity
-from analyzer.pipeline.capacity.traffic import POISSON_NAME, is_poisson, make_question, with_earlier
+from analyzer.pipeline.capacity.traffic import (
+    POISSON_NAME,
+    is_poisson,
+    make_generation_question,
+    make_question,
+    of_lengths,
+    with_earlier,
+)
 from analyzer.pipeline.generation import generation_with_basis, is_generating
 from analyzer.pipeline.options import path_shower
 from analyzer.pipeline.replay.decide import basis_of, decide_again
@@ -62,11 +70,8 @@ def plan(model: Any, inputs: Any, given: Mapping[str, Any], analyse: Analyse, pr
         gpus, cpus = _names(whole.get("gpu")), cpus or ((whole["cpu"],) if whole.get("cpu") else ())
     else:
         # All GPUs stand in the table of instances; the model's own report is about the usual one.
-        of_model = {name: value for name, value in given.items() if name in keywords_of("run")}
-        if gpus is not None and _are_all(gpus):
-            of_model.pop("gpu")
-        analysis, basis = analyse(model, inputs, of_model, progress)
-    planned = with_capacity(analysis, basis, question, gpus, cpus, progress)
+        analysis, basis = analyse(model, inputs, _of_model(given, gpus, "run"), progress)
+    planned = with_capacity(analysis, InferenceService(basis, question), gpus, cpus, progress)
     return _answered(planned, whole, show, record=named if record is not None else None)
 
 
@@ -97,7 +102,7 @@ def check_service(model: str, given: Mapping[str, Any]) -> None:
         UsageError: No limit, no rate, or a value that cannot be right.
     """
     if given.get("ttft") is not None or is_generating(model):
-        generation_traffic(given, shown="")
+        make_generation_question(given, shown="")
     else:
         _require_single(given)
         make_question(given)
@@ -117,20 +122,19 @@ def _of_generation(
 ) -> Analysis:
     """A model that generates: its own record, and what serves it."""
     gpus, cpus = _names(given.get("gpu")), _cpus(given.get("cpu"))
-    of_model = {name: value for name, value in given.items() if name in keywords_of("generate")}
-    # Both limits are those of requests under traffic, and the record's own are of one that waits for nobody.
+    of_model = _of_model(given, gpus, "generate")
+    # Both limits are those of requests under traffic, and the record's own are of one that waits for no other.
     of_model = {name: value for name, value in of_model.items() if name not in ("ttft", "tpot")}
-    if gpus is not None and _are_all(gpus):
-        of_model.pop("gpu")
     arrivals = str(given.get("arrivals") or POISSON_NAME)
     # What is wrong in it is said before seconds are spent; how long requests are the model says, or a trace.
-    traffic = generation_traffic(given, shown=show(arrivals))
+    question = make_generation_question(given, shown=show(arrivals))
     analysis, basis = generation_with_basis(model, inputs, of_model, progress)
     told = analysis.generation
     assert told is not None
     if is_poisson(arrivals):
-        traffic = of_lengths(traffic, told.prompt_tokens, told.output_tokens)
-    planned = with_generation_capacity(analysis, basis, traffic, gpus, cpus, progress)
+        lengths = of_lengths(told.prompt_tokens, told.output_tokens)
+        question = replace(question, demand=replace(question.demand, conversations=lengths))
+    planned = with_capacity(analysis, GenerationService(basis, question), gpus, cpus, progress)
     return _answered(planned, given, show)
 
 
@@ -138,9 +142,7 @@ def _of_record(
     analysis: Analysis, given: Mapping[str, Any], gpus: Sequence[str] | None
 ) -> tuple[Analysis, AnalysisBasis]:
     """The record, decided anew where other devices or prices are asked for, and what it rests on."""
-    changed = {name: value for name, value in given.items() if name in keywords_of("run")}
-    if gpus is not None and _are_all(gpus):
-        del changed["gpu"]
+    changed = _of_model(given, gpus, "run")
     of_a_model = [name for name in changed if name not in keywords_of("render") and name != "run"]
     if of_a_model:
         raise UsageError(
@@ -160,12 +162,16 @@ def _of_record(
     return analysis, basis_of(analysis, {})
 
 
+def _of_model(given: Mapping[str, Any], gpus: Sequence[str] | None, command: Command) -> dict[str, Any]:
+    """Return the options that another command has as well; all GPUs stand in the table as it is."""
+    found = {name: value for name, value in given.items() if name in keywords_of(command)}
+    if gpus is not None and any(name.lower() == ALL for name in gpus):
+        del found["gpu"]
+    return found
+
+
 def _names(gpu: str | Sequence[str] | None) -> tuple[str, ...] | None:
     return None if gpu is None else tuple(name for name in parts(gpu) if name.lower() != "none")
-
-
-def _are_all(gpus: Sequence[str]) -> bool:
-    return any(name.lower() == ALL for name in gpus)
 
 
 def _cpus(cpu: str | None) -> tuple[str, ...]:

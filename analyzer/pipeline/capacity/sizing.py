@@ -1,19 +1,22 @@
-"""An analysis, its basis and a question of traffic -> the same analysis with its capacity."""
+"""Instances that run a model, and a question of traffic -> how many of each, at which price.
+
+What differs between single inferences and models that generate is a ``Service``.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
 
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
 from analyzer.errors import UsageError
-from analyzer.pipeline.basis import AnalysisBasis
-from analyzer.pipeline.capacity.counted import Need, check_spare, counted, uncounted, without_price
-from analyzer.pipeline.capacity.servers import Copies, InstanceOffer, cpu_offers, gpu_offers
+from analyzer.figures import LoadedQueue, Origin, Price, seen_as
 from analyzer.pipeline.capacity.traffic import CapacityQuestion
 from analyzer.progress import Progress
 from analyzer.record.analysis import Analysis
@@ -21,13 +24,13 @@ from analyzer.record.capacity import (
     CapacityOption,
     CapacityResult,
     InstanceLoads,
-    LimitPoint,
     LoadPoint,
+    ServicePoint,
     TrafficPoint,
 )
-from analyzer.serving.load import QueueLoad
-from analyzer.serving.search import Server, Sizing, needed, sizings
-from analyzer.units import HOURS_PER_MONTH, seconds, share
+from analyzer.serving.load import Need, QueueLoad, Server, Sizing, needed
+from analyzer.text import first_few
+from analyzer.units import HOURS_PER_MONTH, SECONDS_PER_HOUR, seconds
 
 # Ways to share an instance that are searched, beside the quickest one.
 _WAYS = 1
@@ -37,76 +40,147 @@ _STEPS, _TIMES_THE_RATE = 60, 3
 _FIGURES = 6
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copies:
+    """Copies of the model side by side on one instance.
+
+    Attributes:
+        points: What a copy takes: each batch; of a model that generates, a step with empty caches.
+        server: The same for the search.
+    """
+
+    number: int
+    points: tuple[ServicePoint, ...]
+    server: Server[Any]
+    origin: Origin = "predicted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceOffer:
+    """What can be rented, and how the model runs on it.
+
+    Attributes:
+        instance: None for a GPU that was named and that no provider in the price list rents out.
+        device: Slug of what the model runs on; ``kind`` is its side.
+        name: Of the device.
+        precision: That the times are for.
+        width: GPUs that share one copy.
+        copies: Ways to run copies of the model side by side; none where it cannot run.
+        problem: Why it cannot, as a sentence.
+    """
+
+    instance: Instance | None
+    device: str
+    name: str
+    kind: Literal["cpu", "gpu"]
+    precision: str
+    width: int = 1
+    copies: tuple[Copies, ...] = ()
+    problem: str = ""
+
+
+class Service(ABC):
+    """A model that serves requests.
+
+    Attributes:
+        question: Traffic and limits.
+        pricing: Way of paying.
+        quickest: What the quickest answer of all is, in a message; takes a time and a device.
+        no_way: What to do where nothing can run the model.
+    """
+
+    question: CapacityQuestion[Any]
+    pricing: str
+    quickest: str
+    no_way: str
+
+    @abstractmethod
+    def offers(self, gpus: Sequence[str] | None, cpus: Sequence[str]) -> Iterator[InstanceOffer]:
+        """Yield every instance with one of these GPUs or CPUs; as for ``with_capacity``."""
+
+    @abstractmethod
+    def least_s(self, copies: Copies) -> float:
+        """Return the time of the quickest answer."""
+
+    @abstractmethod
+    def sizings(self, servers: Sequence[Server[Any]]) -> Mapping[Server[Any], Sizing]:
+        """Search for the sizing of every server."""
+
+    @abstractmethod
+    def why(self, load: QueueLoad, count: int) -> str:
+        """Return how so many instances meet the limits, as a sentence."""
+
+    @abstractmethod
+    def why_not(self, offer: InstanceOffer, copies: Copies, sizing: Sizing) -> str:
+        """Return why no number of instances does."""
+
+    @abstractmethod
+    def notes(self, options: Sequence[CapacityOption]) -> Iterator[str]:
+        """Yield what the figures rest on."""
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        """Further keys of the record."""
+        return {}
+
+
 def with_capacity(
     analysis: Analysis,
-    basis: AnalysisBasis,
-    question: CapacityQuestion,
+    service: Service,
     gpus: Sequence[str] | None,
     cpus: Sequence[str],
     progress: Progress,
 ) -> Analysis:
-    """Sizes every instance that could serve the model.
+    """Size every instance that could serve the model.
 
     Args:
         analysis: Of the model.
-        basis: What it rests on.
-        question: Traffic and limit.
+        service: The model under traffic.
         gpus: Slugs, or ``all`` of the catalogue; None for every one that is rented out.
         cpus: Slugs of the CPUs whose instances are looked at; empty for all.
-        progress: Told what is happening.
+        progress: Receives what is happening.
 
     Raises:
-        DeviceError: Nobody knows a name.
-        UsageError: No instance is left, the limit is below the quickest batch of all, or more instances may
+        DeviceError: A name is not known.
+        UsageError: No instance is left, the limit is below the quickest answer of all, or more instances may
             fail than are needed.
     """
     progress("predicting every instance", None)
-    offers = tuple(_offers(basis, gpus, cpus))
-    _check_limit(offers, question)
+    question, need = service.question, service.question.demand
+    offers = tuple(service.offers(gpus, cpus))
+    _check_limit(offers, service)
     progress("searching for the highest rates", None)
-    offers = tuple(replace(offer, copies=tuple(_promising(offer.copies, question.limit_s))) for offer in offers)
-    servers = [copies.server for offer in offers for copies in offer.copies]
-    sized = sizings(servers, question.demand)
+    offers = tuple(replace(offer, copies=tuple(_promising(offer.copies, need.limit_s))) for offer in offers)
+    sized = service.sizings([copies.server for offer in offers for copies in offer.copies])
     chosen = [(offer, *_best_copies(offer, sized)) for offer in offers]
-    check_spare((sizing.count for _, _, sizing in chosen if sizing is not None), question.demand.spare)
-    rows = sorted(
-        ((_option(question, *one), one) for one in chosen),
-        key=lambda row: by_dollars(row[0]),
-    )
+    _check_spare((sizing.count for _, _, sizing in chosen if sizing is not None), need.spare)
+    rows = sorted(((_option(service, *one), one) for one in chosen), key=lambda row: _by_dollars(row[0]))
     options = tuple(option for option, _ in rows)
     best = 0 if options[0].feasible else None
-    asked = question.demand
     return replace(
         analysis,
-        capacity=CapacityResult(
+        capacity=seen_as(
+            CapacityResult,
+            need,
             rate_per_s=question.rate_per_s,
-            percentile=question.percentile,
-            limit_s=question.limit_s,
             arrivals=question.arrivals,
-            headroom=asked.headroom,
             growth=question.growth,
-            spare=asked.spare,
-            pricing=basis.predictor.options.pricing,
+            pricing=service.pricing,
             options=options,
             best=best,
-            max_batch=asked.max_batch,
-            max_delay_s=asked.max_delay_s,
             instances=tuple(_instances(rows)),
-            traffic=()
-            if best is None
-            else tuple(traffic_steps(options[best], asked.rate_per_s, asked.headroom, asked.spare)),
-            notes=tuple(_notes(basis, options)),
+            traffic=() if best is None else tuple(_traffic_steps(options[best], need)),
+            notes=(
+                *service.notes(options),
+                *_without_price(options),
+                "Disks, networks and load balancers are not in the dollars.",
+            ),
+            **service.keys,
         ),
     )
 
 
 Chosen = tuple[InstanceOffer, Copies | None, Sizing | None]
-
-
-def _offers(basis: AnalysisBasis, gpus: Sequence[str] | None, cpus: Sequence[str]) -> Iterator[InstanceOffer]:
-    for gpu in gpus_asked(basis.predictor.instances, basis.gpu, gpus):
-        yield from gpu_offers(basis, gpu, named=gpus is not None)
-    yield from cpu_offers(basis, cpus)
 
 
 def gpus_asked(
@@ -130,21 +204,36 @@ def gpus_asked(
     return tuple(own.get(slug) or catalogue.device(slug) for slug in dict.fromkeys(slugs))
 
 
-def _check_limit(offers: Sequence[InstanceOffer], question: CapacityQuestion) -> None:
+def rented(instances: Iterable[Instance], gpu: Device, *, named: bool) -> Sequence[Instance | None]:
+    """Return the instances with a GPU; None, the GPU alone, where it was named and no instance has it."""
+    found = [one for one in instances if one.gpu == gpu.slug and one.gpu_count >= 1]
+    return found or ([None] if named else [])
+
+
+def rented_cpus(instances: Iterable[Instance], cpus: Sequence[str]) -> Iterator[tuple[Instance, Device]]:
+    """Yield the instances without an accelerator whose CPU the catalogue has, with that CPU."""
+    for instance in instances:
+        # An accelerator that is not used would be paid for.
+        if instance.gpu is not None or instance.accelerator or not instance.vcpus or not instance.cpu:
+            continue
+        if cpus and instance.cpu not in cpus:
+            continue
+        cpu = catalogue.instance_cpu(instance)
+        if cpu is not None:
+            yield instance, cpu
+
+
+def _check_limit(offers: Sequence[InstanceOffer], service: Service) -> None:
     quickest = min(
-        ((point.time_s, offer.name) for offer in offers for copies in offer.copies for point in copies.points),
-        default=None,
+        ((service.least_s(copies), offer.name) for offer in offers for copies in offer.copies), default=None
     )
     if quickest is None:
         reason = next((f" {offer.problem}" for offer in offers if offer.problem), "")
-        raise UsageError(
-            f"Nothing that was asked for can run the model.{reason}",
-            hint="`analyze check` says what stops it; `analyze devices` lists GPUs and CPUs.",
-        )
+        raise UsageError(f"Nothing that was asked for can run the model.{reason}", hint=service.no_way)
     time_s, name = quickest
-    if time_s > question.limit_s:
+    if time_s > service.question.demand.limit_s:
         raise UsageError(
-            f"{question.limit_option}: the quickest batch of all takes {seconds(time_s)}, on {name}.",
+            f"{service.question.limit_option}: {service.quickest.format(seconds(time_s), name)}",
             hint="No traffic is so light that this limit is kept: give a longer one, or other devices.",
         )
 
@@ -166,7 +255,9 @@ def _promising(ways: Sequence[Copies], limit_s: float) -> Iterator[Copies]:
     return (copies for copies in ways if copies is quickest or (copies in largest and most(copies) > 0))
 
 
-def _best_copies(offer: InstanceOffer, sized: Mapping[Server, Sizing]) -> tuple[Copies | None, Sizing | None]:
+def _best_copies(
+    offer: InstanceOffer, sized: Mapping[Server[Any], Sizing]
+) -> tuple[Copies | None, Sizing | None]:
     """Of the ways to run copies on an instance the one with the highest rate."""
     ways = [(copies, sized[copies.server]) for copies in offer.copies]
     # Of two that keep no limit the quicker one: it comes nearer.
@@ -178,87 +269,68 @@ def _best_copies(offer: InstanceOffer, sized: Mapping[Server, Sizing]) -> tuple[
 
 
 def _option(
-    question: CapacityQuestion, offer: InstanceOffer, copies: Copies | None, sizing: Sizing | None
+    service: Service, offer: InstanceOffer, copies: Copies | None, sizing: Sizing | None
 ) -> CapacityOption:
-    option = uncounted(
-        offer.instance,
+    instance, need = offer.instance, service.question.demand
+    option = seen_as(
+        CapacityOption,
+        Price() if instance is None else instance,
+        instance="" if instance is None else instance.name,
+        # Of what keeps no limit every figure is unknown.
+        usd_per_hour=None,
+        replicas=None,
         device=offer.device,
-        name=offer.name,
+        device_name=offer.name,
         kind=offer.kind,
         precision=offer.precision,
+        width=offer.width,
+        feasible=False,
         reason=offer.problem,
     )
     if copies is None or sizing is None:
         return option
     option = replace(option, origin=copies.origin)
-    if sizing.count is None or sizing.load is None:
-        return replace(option, reason=_why_not(question, offer, copies, sizing))
-    demand, load = question.demand, sizing.load
-    option = counted(
+    count, load = sizing.count, sizing.load
+    if count is None or load is None or load.saturated:
+        return replace(option, reason=service.why_not(offer, copies, sizing))
+    per_hour = None if instance is None else instance.usd_per_hour
+
+    def a_month(number: int | None) -> float | None:
+        return None if per_hour is None or number is None else number * per_hour * HOURS_PER_MONTH
+
+    def a_million(rate_per_s: float) -> float | None:
+        return None if per_hour is None else count * per_hour / SECONDS_PER_HOUR / rate_per_s * 1e6
+
+    # Quick service times are a high rate and few instances.
+    low_count, high_count = need.count(sizing.high_rate_per_s), need.count(sizing.low_rate_per_s)
+    tokens = service.keys.get("output_tokens")
+    tokens_per_s = None if tokens is None else need.rate_per_s * tokens
+    return replace(
         option,
-        offer.instance,
-        Need(rate_per_s=demand.rate_per_s, headroom=demand.headroom, spare=demand.spare),
-        sizing.count,
+        feasible=True,
+        reason=service.why(load, count),
+        replicas=copies.number,
+        count=count,
+        low_count=low_count,
+        high_count=high_count,
+        max_batch=sizing.max_batch,
+        max_delay_s=sizing.max_delay_s,
         highest_rate_per_s=sizing.highest_rate_per_s,
         low_rate_per_s=sizing.low_rate_per_s,
         high_rate_per_s=sizing.high_rate_per_s,
-    )
-    return replace(
-        option,
-        reason=_why(question, load, sizing.count),
-        replicas=copies.number,
-        max_batch=sizing.max_batch,
-        max_delay_s=sizing.max_delay_s,
-        utilisation=load.utilisation,
-        mean_batch=load.mean_batch,
-        mean_s=load.mean_s,
-        p50_s=load.p50_s,
-        p90_s=load.p90_s,
-        p95_s=load.p95_s,
-        p99_s=load.p99_s,
+        **{item.name: getattr(load, item.name) for item in fields(LoadedQueue)},
+        tokens_per_s=tokens_per_s,
+        room=max(0.0, (count - need.spare) * sizing.highest_rate_per_s / need.rate_per_s - 1),
+        usd_per_hour=per_hour,
+        usd_per_month=a_month(count),
+        low_usd_per_month=a_month(low_count),
+        high_usd_per_month=a_month(high_count),
+        usd_per_million=a_million(need.rate_per_s),
+        usd_per_million_tokens=None if tokens_per_s is None else a_million(tokens_per_s),
     )
 
 
-def _limited(question: CapacityQuestion) -> str:
-    return "mean" if question.percentile is None else f"p{question.percentile:g}"
-
-
-# Below this utilisation the limit, not the work, decides how many instances there are. A judgement.
-_MOSTLY_IDLE = 0.1
-
-
-def _why(question: CapacityQuestion, load: QueueLoad, count: int) -> str:
-    latency = seconds(load.latency_s(question.percentile))
-    text = f"The {_limited(question)} is {latency} of {seconds(question.limit_s)}"
-    if load.utilisation < _MOSTLY_IDLE and count > 1 + question.demand.spare:
-        text += (
-            ": hardly a request may wait for another within that, so each of the "
-            f"{count:,} is idle {share(1 - load.utilisation)} of the time"
-        )
-    return f"{text}."
-
-
-def _why_not(question: CapacityQuestion, offer: InstanceOffer, copies: Copies, sizing: Sizing) -> str:
-    quickest = min(point.time_s for point in copies.points)
-    limit = f"the limit of {seconds(question.limit_s)}"
-    if quickest > question.limit_s:
-        return f"The quickest batch takes {seconds(quickest)} on {offer.name}, over {limit}."
-    if sizing.load is not None and question.demand.max_delay_s:
-        latency, delay = seconds(sizing.load.latency_s(question.percentile)), seconds(sizing.max_delay_s)
-        return (
-            f"The {_limited(question)} is {latency} of {seconds(question.limit_s)}: at so low a rate requests "
-            f"wait up to {delay} for their batch to fill."
-        )
-    if sizing.load is not None:
-        latency, busy = seconds(sizing.load.latency_s(question.percentile)), share(sizing.load.utilisation)
-        return (
-            f"The {_limited(question)} is {latency} of {seconds(question.limit_s)} though each is busy only "
-            f"{busy} of the time: a batch alone takes {seconds(quickest)}."
-        )
-    return f"No rate keeps {limit}: a batch takes {seconds(quickest)} or more, and requests wait for it."
-
-
-def by_dollars(option: CapacityOption) -> tuple[bool, float, int, str, str, str]:
+def _by_dollars(option: CapacityOption) -> tuple[bool, float, int, str, str, str]:
     """What keeps the limit first, the cheaper first."""
     usd = math.inf if option.usd_per_month is None else option.usd_per_month
     names = (option.provider, option.instance, option.device)
@@ -272,25 +344,34 @@ def _instances(rows: Sequence[tuple[CapacityOption, Chosen]]) -> Iterator[Instan
         yield InstanceLoads(
             option=number,
             service=tuple(
-                replace(point, time_s=short(point.time_s), low_s=short(point.low_s), high_s=short(point.high_s))
+                ServicePoint(
+                    batch=point.batch,
+                    time_s=_short(point.time_s),
+                    low_s=_short(point.low_s),
+                    high_s=_short(point.high_s),
+                )
                 for point in copies.points
             ),
-            loads=tuple(_load_point(load) for load in sizing.loads if load.mean_s is not None),
-            limits=tuple(
-                LimitPoint(
-                    limit_s=row.limit_s,
-                    rate_per_s=row.rate_per_s,
-                    max_batch=row.max_batch,
-                    max_delay_s=short(row.max_delay_s),
+            loads=tuple(
+                LoadPoint(
+                    rate_per_s=_short(load.rate_per_s),
+                    **{item.name: _short(getattr(load, item.name)) for item in fields(LoadedQueue)},
                 )
-                for row in sizing.within
+                for load in sizing.loads
+                if load.mean_s is not None
             ),
-            usd_per_hour=dollars_by_pricing(offer.instance),
+            limits=tuple(replace(row, max_delay_s=_short(row.max_delay_s)) for row in sizing.within),
+            usd_per_hour=_dollars_by_pricing(offer.instance),
         )
 
 
-def dollars_by_pricing(instance: Instance | None) -> dict[str, float]:
-    """An hour of an instance, in its own region, by way of paying."""
+def _short(value: float | None) -> Any:
+    """Return the number with as many figures as were simulated, and some."""
+    return None if value is None else float(f"{value:.{_FIGURES}g}")
+
+
+def _dollars_by_pricing(instance: Instance | None) -> dict[str, float]:
+    """Return the dollars of an hour in the instance's own region, by way of paying."""
     if instance is None:
         return {}
     # The instance's own price comes first, and stays.
@@ -301,56 +382,44 @@ def dollars_by_pricing(instance: Instance | None) -> dict[str, float]:
     }
 
 
-def _load_point(load: QueueLoad) -> LoadPoint:
-    # A load that was looked at has all its figures.
-    figures = (load.mean_batch, load.mean_s, load.p50_s, load.p90_s, load.p95_s, load.p99_s)
-    mean_batch, mean_s, p50_s, p90_s, p95_s, p99_s = (short(figure or 0.0) for figure in figures)
-    return LoadPoint(
-        rate_per_s=short(load.rate_per_s),
-        utilisation=short(load.utilisation),
-        mean_batch=mean_batch,
-        mean_s=mean_s,
-        p50_s=p50_s,
-        p90_s=p90_s,
-        p95_s=p95_s,
-        p99_s=p99_s,
-    )
-
-
-def short(value: float) -> float:
-    """With as many figures as were simulated, and some."""
-    return float(f"{value:.{_FIGURES}g}")
-
-
-def traffic_steps(
-    option: CapacityOption, rate_per_s: float, headroom: float, spare: int
-) -> Iterator[TrafficPoint]:
+def _traffic_steps(option: CapacityOption, need: Need) -> Iterator[TrafficPoint]:
     """Count and dollars of an option over traffic, up to some times the rate."""
     highest, per_hour = option.highest_rate_per_s, option.usd_per_hour
     if highest is None or per_hour is None:
         return
-    each = highest / (1 + headroom)
-    most = max(3, math.ceil(_TIMES_THE_RATE * rate_per_s / each))
+    each = highest / (1 + need.headroom)
+    most = max(3, math.ceil(_TIMES_THE_RATE * need.rate_per_s / each))
     # The step of the rate itself is shown as it is, and of others so many that a chart can.
-    own = needed(rate_per_s, highest, headroom) - 1
+    own = needed(need.rate_per_s, highest, need.headroom) - 1
     numbers = sorted({*range(0, most + 2, math.ceil(most / _STEPS)), own, own + 1})
     for number, following in itertools.pairwise(numbers):
-        count = following + spare
+        count = following + need.spare
         yield TrafficPoint(
             rate_per_s=number * each, count=count, usd_per_month=count * per_hour * HOURS_PER_MONTH
         )
 
 
-def _notes(basis: AnalysisBasis, options: Sequence[CapacityOption]) -> Iterator[str]:
-    if any(option.kind == "gpu" for option in options):
-        yield (
-            "What a GPU instance's own processor adds is that of "
-            f"{basis.predictor.cpu.name if basis.predictor.host is not None else 'a usual host'}; requests "
-            "reach it one after the other, without copies and runs overlapping."
+def _without_price(options: Iterable[CapacityOption]) -> Iterator[str]:
+    """A note on what would keep the limit and has no dollars to be sorted by."""
+    able = [one for one in options if one.feasible]
+    names = dict.fromkeys(one.device_name for one in able if one.usd_per_month is None)
+    if not names:
+        return
+    stands = "it stands" if len(names) == 1 else "they stand"
+    priced = any(one.usd_per_month is not None for one in able)
+    behind = f"{stands} behind all that has one" if priced else "--prices adds prices of your own"
+    yield f"No price of {first_few(names)} is known: {behind}."
+
+
+def _check_spare(counts: Iterable[int | None], spare: int) -> None:
+    """Refuses more spare instances than any kind of them is needed of; counts hold the spare ones.
+
+    Raises:
+        UsageError: There are more.
+    """
+    needs = [count - spare for count in counts if count is not None]
+    if needs and spare > max(needs):
+        raise UsageError(
+            f"--spare {spare}: at most {max(needs)} are needed, and no more than those can fail.",
+            hint="Give how many instances may fail at once, like --spare 1.",
         )
-    if any((option.replicas or 1) > 1 and option.kind == "cpu" for option in options):
-        yield (
-            "Copies on one CPU have even parts of its cores, caches and bandwidth, and weights of their own."
-        )
-    yield from without_price(options)
-    yield "Disks, networks and load balancers are not in the dollars."

@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+import numpy as np
 
 from analyzer.devices import catalogue
 from analyzer.errors import UsageError
-from analyzer.options import TrafficOptions
+from analyzer.figures import seen_as
+from analyzer.options import GenerationOptions, TrafficOptions
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import CapacityResult
 from analyzer.serving.arrivals import POISSON, Arrivals, Trace, mean_rate_per_s
-from analyzer.serving.load import Percentile
+from analyzer.serving.continuous import Conversations
+from analyzer.serving.generation_search import GenerationDemand
+from analyzer.serving.load import Need, Percentile
 from analyzer.serving.search import Demand
-from analyzer.serving.trace_file import read_trace
+from analyzer.serving.trace_file import read_conversations, read_trace
+from analyzer.units import seconds
+
+AnyNeed = TypeVar("AnyNeed", bound=Need)
 
 POISSON_NAME = "poisson"
 # Options that limit a latency, and of which percentile; None for the mean.
@@ -23,7 +31,7 @@ LIMITS: dict[str, Percentile | None] = {"p50": 50, "p90": 90, "p95": 95, "p99": 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CapacityQuestion:
+class CapacityQuestion(Generic[AnyNeed]):
     """Traffic and what it may take; see ``record.capacity.CapacityResult``.
 
     Attributes:
@@ -33,16 +41,14 @@ class CapacityQuestion:
     """
 
     rate_per_s: float
-    percentile: Percentile | None
-    limit_s: float
     limit_option: str
     arrivals: str
     growth: float
-    demand: Demand
+    demand: AnyNeed
 
 
-def make_question(given: Mapping[str, Any], *, shown: str = POISSON_NAME) -> CapacityQuestion:
-    """Checks what a user gave.
+def make_question(given: Mapping[str, Any], *, shown: str = POISSON_NAME) -> CapacityQuestion[Demand]:
+    """Check the options for single inferences.
 
     Args:
         given: Keywords of ``plan_capacity()``.
@@ -63,34 +69,83 @@ def make_question(given: Mapping[str, Any], *, shown: str = POISSON_NAME) -> Cap
         )
     options, name = TrafficOptions.of(given), named[0]
     arrivals_s = None if is_poisson(options.arrivals) else read_trace(Path(str(options.arrivals)))
-    rate_per_s = options.rate_per_s
-    if rate_per_s is None:
-        if arrivals_s is None:
-            raise UsageError("--rate is missing.", hint="Requests a second, like --rate 500.")
-        rate_per_s = TrafficOptions.of({"rate": mean_rate_per_s(arrivals_s)}).rate_per_s
-        assert rate_per_s is not None
+    own_rate_per_s = None if arrivals_s is None else mean_rate_per_s(arrivals_s)
+    rate_per_s = _rate(options, own_rate_per_s, hint="Requests a second, like --rate 500.")
     planned: Arrivals = POISSON
     if arrivals_s is not None:
         planned = Trace(arrivals_s=arrivals_s, whole_rate_per_s=rate_per_s * options.growth)
-    limit_s: float = getattr(options, name)
     return CapacityQuestion(
         rate_per_s=rate_per_s,
-        percentile=LIMITS[name],
-        limit_s=limit_s,
         limit_option=f"--{name} {given[name]}",
         arrivals=POISSON_NAME if arrivals_s is None else shown,
         growth=options.growth,
-        demand=Demand(
+        demand=seen_as(
+            Demand,
+            options,
             rate_per_s=rate_per_s * options.growth,
-            limit_s=limit_s,
+            limit_s=getattr(options, name),
             percentile=LIMITS[name],
             arrivals=planned,
-            headroom=options.headroom,
-            spare=options.spare,
-            max_batch=options.max_batch,
-            max_delay_s=options.max_delay_s,
         ),
     )
+
+
+def make_generation_question(given: Mapping[str, Any], *, shown: str) -> CapacityQuestion[GenerationDemand]:
+    """Check the options for a model that generates; without a trace, requests are of one token for now.
+
+    Args:
+        given: Keywords of ``plan_capacity()``.
+        shown: How the trace's file is written in reports.
+
+    Raises:
+        UsageError: A value that cannot be right, no rate, or a limit that is not one of generation.
+    """
+    wrong = next((name for name in (*LIMITS, "max_delay") if given.get(name) is not None), None)
+    if wrong is not None:
+        raise UsageError(
+            f"--{wrong.replace('_', '-')} is of single inferences, and the model generates.",
+            hint="Limit 99 of 100 requests by --ttft 500ms, and by --tpot 50ms.",
+        )
+    limits = GenerationOptions.of({name: given.get(name) for name in ("ttft", "tpot")})
+    if limits.ttft_s is None:
+        raise UsageError(
+            "A limit of the time to the first token is missing.", hint="For example --ttft 500ms --tpot 50ms."
+        )
+    options = TrafficOptions.of(given)
+    own_rate_per_s, conversations = None, of_lengths(1, 1)
+    if not is_poisson(options.arrivals):
+        own_rate_per_s, conversations = read_conversations(Path(str(options.arrivals)))
+    rate_per_s = _rate(options, own_rate_per_s, hint="Requests a second, like --rate 5.")
+    return CapacityQuestion(
+        rate_per_s=rate_per_s,
+        limit_option=f"--ttft {seconds(limits.ttft_s)}",
+        arrivals=POISSON_NAME if is_poisson(options.arrivals) else shown,
+        growth=options.growth,
+        demand=seen_as(
+            GenerationDemand,
+            options,
+            rate_per_s=rate_per_s * options.growth,
+            limit_s=limits.ttft_s,
+            tpot_s=limits.tpot_s,
+            conversations=conversations,
+        ),
+    )
+
+
+def of_lengths(prompt_tokens: int, output_tokens: int) -> Conversations:
+    """Return requests that have each so many tokens in and out."""
+    return Conversations(prompts=np.array([prompt_tokens]), outputs=np.array([output_tokens]))
+
+
+def _rate(options: TrafficOptions, own_rate_per_s: float | None, *, hint: str) -> float:
+    """Return the requests a second; ``own_rate_per_s`` is a trace's, which an option's takes the place of."""
+    if options.rate_per_s is not None:
+        return options.rate_per_s
+    if own_rate_per_s is None:
+        raise UsageError("--rate is missing.", hint=hint)
+    checked = TrafficOptions.of({"rate": own_rate_per_s}).rate_per_s
+    assert checked is not None
+    return checked
 
 
 def is_poisson(arrivals: object) -> bool:

@@ -5,6 +5,7 @@ Of a model that generates the latencies are those of the first token and of each
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from analyzer.record.capacity import CapacityOption, CapacityResult, InstanceLoads, LoadPoint
@@ -14,37 +15,25 @@ from analyzer.report.charts.chart import (
     Column,
     Row,
     axis,
-    by_line,
     decades,
     faded,
     layered,
     legend_selection,
-    lines_with_words,
+    limit_lines,
+    limit_rows,
     quantity,
+    rate_lines,
+    rate_rows,
     ring,
     series,
     tooltip,
 )
 from analyzer.report.generation_words import rate
-from analyzer.units import count, digits, seconds, share
+from analyzer.text import plural
+from analyzer.units import count, digits, dollars, seconds, share
 
-
-def _columns(latency: str) -> tuple[Column, ...]:
-    return (
-        Column(name="rate", title="Requests per second", kind="per_second"),
-        Column(name="of", title="Latency of"),
-        Column(name="latency", title=latency, kind="seconds"),
-        Column(name="utilisation", title="Utilisation", kind="share"),
-        Column(name="limited", title="Limited"),
-    )
-
-
-_BATCH = (
-    Column(name="rate", title="Requests per second", kind="per_second"),
-    Column(name="batch", title="Mean batch", kind="number"),
-    Column(name="utilisation", title="Utilisation", kind="share"),
-)
-_SEQUENCES = (_BATCH[0], Column(name="batch", title="Sequences", kind="number"), _BATCH[2])
+_RATE = Column(name="rate", title="Requests per second", kind="per_second")
+_UTILISATION = Column(name="utilisation", title="Utilisation", kind="share")
 _PERCENTILES = {
     "p50": "var(--record-3)",
     "p90": "var(--record-1)",
@@ -54,6 +43,8 @@ _PERCENTILES = {
 _MEAN = {"mean": "var(--record-8)"}
 # Of the axis' length: from where on a mark's words are written to the left of it.
 _LATE = 0.6
+# Of the horizontal axis.
+_X = quantity("rate", zero=True, nice=False)
 
 
 def charts(told: CapacityResult) -> tuple[Chart, ...]:
@@ -67,8 +58,15 @@ def charts(told: CapacityResult) -> tuple[Chart, ...]:
     return (*lines, _batch(told, option, one))
 
 
-def _marks(told: CapacityResult, option: CapacityOption, end: float) -> tuple[dict[str, Any], ...]:
-    """Where an instance stands at the planned rate, and the most that it takes within the limit."""
+def _chart(
+    told: CapacityResult,
+    option: CapacityOption,
+    points: tuple[LoadPoint, ...],
+    spec: dict[str, Any],
+    extra: dict[str, Any],
+    **more: Any,
+) -> Chart:
+    """Return a chart over the load, with where an instance stands at the planned rate, and its most."""
     marks = []
     if option.count:
         share_of_each = words.planned(told) / option.count
@@ -76,78 +74,127 @@ def _marks(told: CapacityResult, option: CapacityOption, end: float) -> tuple[di
         marks.append((share_of_each, f"{each}: {rate(share_of_each)}/s"))
     if option.highest_rate_per_s is not None:
         marks.append((option.highest_rate_per_s, f"highest: {rate(option.highest_rate_per_s)}/s"))
-    return tuple(
-        # One above the other: the two may lie close together.
-        {"rate": value, "label": label, "late": value > end * _LATE, "line": 8 + 14 * line}
-        for line, (value, label) in enumerate(marks)
+    end = points[-1].rate_per_s
+    return Chart(spec=spec, extra={**extra, "marks": rate_rows(marks, end * _LATE)}, height=360, **more)
+
+
+def _times(
+    told: CapacityResult,
+    option: CapacityOption,
+    points: tuple[LoadPoint, ...],
+    colours: Mapping[str, str],
+    *,
+    prefix: str = "",
+    thick: str,
+    time: str,
+    limit_s: float | None,
+    below: bool,
+    **more: Any,
+) -> Chart:
+    """Return a chart of percentiles of a time.
+
+    Args:
+        told: The answer.
+        option: What it is of.
+        points: Its loads.
+        colours: By percentile.
+        prefix: Of the keys of the time.
+        thick: The percentile whose line is thick.
+        time: Its name.
+        limit_s: Of the time; None for none.
+        below: Whether the limit's words stand below its line, on the side where the lines are not.
+        more: Title, lead and so on.
+    """
+    columns = (
+        _RATE,
+        Column(name="of", title="Latency of"),
+        Column(name="latency", title=time, kind="seconds"),
+        _UTILISATION,
+        Column(name="limited", title="Limited"),
     )
+    rows: tuple[Row, ...] = tuple(
+        (
+            point.rate_per_s,
+            name,
+            getattr(point, f"{prefix}{name}_s"),
+            point.utilisation,
+            "yes" if name == thick else "no",
+        )
+        for name in colours
+        for point in points
+    )
+    # No whole decade below the lines, where nothing is.
+    y = quantity("latency", type="log", nice=False, padding=18)
+    scale = {"domain": list(colours), "range": list(colours.values())}
+    drawn = {
+        "x": _X,
+        "y": y,
+        "color": {**series("of", scale), "sort": list(colours)},
+        "opacity": faded("latencies", 0.1),
+    }
+    up = axis("seconds", time, values=decades([*(row[2] for row in rows), limit_s]))
+    spec = layered(
+        280,
+        [
+            {
+                "mark": {"type": "line"},
+                "encoding": {
+                    **drawn,
+                    "x": {**_X, "axis": _across()},
+                    "y": {**y, "axis": up},
+                    "strokeWidth": {
+                        "condition": {"test": "datum.limited === 'yes'", "value": 3.5},
+                        "value": 1.5,
+                    },
+                },
+            },
+            {
+                "params": [legend_selection("latencies", "of")],
+                "mark": ring(40, 1.6),
+                "encoding": {**drawn, "tooltip": tooltip(*columns[:-1])},
+            },
+            *(limit_lines({**y, "field": "limit"}, below=below) if limit_s is not None else ()),
+            *rate_lines("marks", _X, "var(--muted)"),
+        ],
+    )
+    extra = {"limits": limit_rows(limit_s)}
+    return _chart(told, option, points, spec, extra, columns=columns, rows=rows, **more)
+
+
+def _across() -> dict[str, Any]:
+    return axis("per_second", "Requests per second to one instance", grid=False, tickCount=6)
 
 
 def _latency(told: CapacityResult, option: CapacityOption, one: InstanceLoads) -> Chart:
-    colours = _PERCENTILES if told.percentile is not None else _PERCENTILES | _MEAN
-    kept = words.limited(told)
-    answered = "have their first token" if words.generates(told) else "are answered"
+    generates, kept = words.generates(told), words.limited(told)
+    answered = "have their first token" if generates else "are answered"
     lead = (
         f"Of one {words.name(option)}, waiting included: half of the requests {answered} within p50, 99 of 100 "
         f"within p99. The thick line is {kept}, which is limited"
     )
     lead += "." if option.feasible else f"; at no rate does it keep the {words.limits(told)}."
-    return Chart(
-        name="capacity-latency",
-        title="First token by load" if words.generates(told) else "Latency by load",
-        lead=lead,
-        alternative=_words(told, option, one),
-        **_drawn(
-            _columns("Time to the first token" if words.generates(told) else "Latency"),
-            colours,
-            {name: [(point, getattr(point, f"{name}_s")) for point in one.loads] for name in colours},
-            kept,
-            told.limit_s,
-            marks=_marks(told, option, one.loads[-1].rate_per_s),
-            below=told.best is None,
-        ),
-    )
-
-
-def _drawn(
-    columns: tuple[Column, ...],
-    colours: dict[str, str],
-    lines: dict[str, list[tuple[LoadPoint, float | None]]],
-    limited: str,
-    limit_s: float | None,
-    *,
-    marks: tuple[dict[str, Any], ...],
-    below: bool,
-) -> dict[str, Any]:
-    """Return what a chart of latencies draws: a line for each percentile, the limited one thick."""
-    rows: tuple[Row, ...] = tuple(
-        (point.rate_per_s, name, time_s, point.utilisation, "yes" if name == limited else "no")
-        for name, line in lines.items()
-        for point, time_s in line
-    )
-    limits = () if limit_s is None else ({"limit": limit_s, "label": f"limit {seconds(limit_s)}"},)
-    return {
-        "spec": _latency_spec(rows, columns, colours, limit_s, below=below),
-        "columns": columns,
-        "rows": rows,
-        "extra": {"limits": limits, "marks": marks},
-        "height": 360,
-    }
-
-
-def _words(told: CapacityResult, option: CapacityOption, one: InstanceLoads) -> str:
-    kept, first, last = words.limited(told), one.loads[0], one.loads[-1]
     low, high = (
-        f"{seconds(words.latency(told, point))} at {words.requests(point.rate_per_s)}"
-        for point in (first, last)
+        f"{seconds(point.latency_s(told.percentile))} at {words.requests(point.rate_per_s)}"
+        for point in (one.loads[0], one.loads[-1])
     )
-    what = " to the first token" if words.generates(told) else ""
+    what = " to the first token" if generates else ""
     said = f"{kept}{what} of one {words.name(option)}: {low}, {high}. The limit is {seconds(told.limit_s)}"
-    if option.highest_rate_per_s is None:
-        return f"{said}."
-    # Of two limits it may be the other that is reached there.
-    kept = "; both limits are kept" if told.tpot_limit_s is not None else ", kept"
-    return f"{said}{kept} up to {words.requests(option.highest_rate_per_s)}."
+    if option.highest_rate_per_s is not None:
+        # Of two limits it may be the other that is reached there.
+        both = "; both limits are kept" if told.tpot_limit_s is not None else ", kept"
+        said = f"{said}{both} up to {words.requests(option.highest_rate_per_s)}"
+    return _times(
+        *(told, option, one.loads),
+        _PERCENTILES if told.percentile is not None else _PERCENTILES | _MEAN,
+        thick=kept,
+        time="Time to the first token" if generates else "Latency",
+        limit_s=told.limit_s,
+        below=told.best is None,
+        name="capacity-latency",
+        title="First token by load" if generates else "Latency by load",
+        lead=lead,
+        alternative=f"{said}.",
+    )
 
 
 def _further(told: CapacityResult, option: CapacityOption, one: InstanceLoads) -> Chart | None:
@@ -155,7 +202,6 @@ def _further(told: CapacityResult, option: CapacityOption, one: InstanceLoads) -
     loads = tuple(point for point in one.loads if point.tpot_p50_s and point.tpot_p99_s)
     if not words.generates(told) or len(loads) < 2:
         return None
-    colours = {name: _PERCENTILES[name] for name in ("p50", "p99")}
     kept, limit_s = words.further(told), words.further_limit_s(told)
     least = min(words.further_s(told, point) or 0.0 for point in loads)
     thick = f" The thick line is {kept}, which is limited." if limit_s is not None else ""
@@ -164,7 +210,14 @@ def _further(told: CapacityResult, option: CapacityOption, one: InstanceLoads) -
         for point in (loads[0], loads[-1])
     )
     limit = f" The limit is {seconds(limit_s)}." if limit_s is not None else ""
-    return Chart(
+    return _times(
+        *(told, option, loads),
+        {name: _PERCENTILES[name] for name in ("p50", "p99")},
+        prefix="tpot_",
+        thick=kept if limit_s is not None else "",
+        time="Time of each further token",
+        limit_s=limit_s,
+        below=least > (limit_s or least),
         name="capacity-tpot",
         title="Further tokens by load",
         lead=(
@@ -172,15 +225,6 @@ def _further(told: CapacityResult, option: CapacityOption, one: InstanceLoads) -
             f"run and the more prompts are read.{thick}"
         ),
         alternative=f"{kept} of each further token of one {words.name(option)}: {low}, {high}.{limit}",
-        **_drawn(
-            _columns("Time of each further token"),
-            colours,
-            {name: [(point, getattr(point, f"tpot_{name}_s")) for point in loads] for name in colours},
-            kept if limit_s is not None else "",
-            limit_s,
-            marks=_marks(told, option, loads[-1].rate_per_s),
-            below=least > (limit_s or least),
-        ),
     )
 
 
@@ -191,7 +235,7 @@ def _batch(told: CapacityResult, option: CapacityOption, one: InstanceLoads) -> 
     generates = words.generates(told)
     busy = "of what could be finished" if generates else "busy"
     low, high = (
-        f"{digits(point.mean_batch, 2)} at {words.requests(point.rate_per_s)}, "
+        f"{digits(point.mean_batch or 0.0, 2)} at {words.requests(point.rate_per_s)}, "
         f"{share(point.utilisation)} {busy}"
         for point in (one.loads[0], one.loads[-1])
     )
@@ -202,88 +246,128 @@ def _batch(told: CapacityResult, option: CapacityOption, one: InstanceLoads) -> 
             f"How many sequences run on average on each copy of the model{most}. The longer a token takes, the "
             "longer each of them stays."
         )
-    columns = _SEQUENCES if generates else _BATCH
-    return Chart(
+    title, colour = "Sequences" if generates else "Mean batch", f"var(--{option.kind})"
+    columns = (_RATE, Column(name="batch", title=title, kind="number"), _UTILISATION)
+    y = quantity("batch", domain=[0, 1.1 * max(row[1] for row in rows)], nice=False)
+    up = axis("number", title, tickCount=6)
+    spec = layered(
+        310,
+        [
+            {
+                "mark": {"type": "line", "strokeWidth": 2.5, "color": colour},
+                "encoding": {"x": {**_X, "axis": _across()}, "y": {**y, "axis": up}},
+            },
+            {
+                "mark": ring(40, 1.6, color=colour, opacity=1),
+                "encoding": {"x": _X, "y": y, "tooltip": tooltip(*columns)},
+            },
+            *rate_lines("marks", _X, "var(--muted)"),
+        ],
+    )
+    return _chart(
+        *(told, option, one.loads, spec, {}),
         name="capacity-batch",
         title="Sequences by load" if generates else "Batch by load",
         lead=lead,
         alternative=f"{'Sequences that run' if generates else 'Requests in a batch'}: {low}; {high}.",
-        spec=_batch_spec(option, columns, max(row[1] for row in rows)),
         columns=columns,
         rows=rows,
-        extra={"marks": _marks(told, option, one.loads[-1].rate_per_s)},
-        height=360,
     )
 
 
-def _latency_spec(
-    rows: tuple[Row, ...],
-    columns: tuple[Column, ...],
-    colours: dict[str, str],
-    limit_s: float | None,
-    *,
-    below: bool,
-) -> dict[str, Any]:
-    x, across = _rates()
-    # No whole decade below the lines, where nothing is.
-    y = quantity("latency", type="log", nice=False, padding=18)
-    up = axis("seconds", columns[2].title, values=decades([*(row[2] for row in rows), limit_s]))
-    scale = {"domain": list(colours), "range": list(colours.values())}
-    colour = {**series("of", scale), "sort": list(colours)}
-    pale = faded("latencies", 0.1)
-    thick = {"condition": {"test": "datum.limited === 'yes'", "value": 3.5}, "value": 1.5}
-    layers: list[dict[str, Any]] = [
+_TRAFFIC = (
+    Column(name="rate", title="From this rate on", kind="per_second"),
+    Column(name="count", title="Instances", kind="count"),
+    Column(name="usd", title="Per month", kind="dollars"),
+)
+# As many labels as an axis of this height has room for.
+_MOST_TICKS = 8
+# Of the axis' length: from where on a mark's words are written to the left of it.
+_TRAFFIC_LATE = 0.7
+
+
+def traffic(told: CapacityResult) -> Chart | None:
+    """The steps; None without an answer, or where fewer than two are known."""
+    option = told.best_option
+    if option is None or len(told.traffic) < 2:
+        return None
+    rows: tuple[Row, ...] = tuple(
+        (point.rate_per_s, point.count, point.usd_per_month) for point in told.traffic
+    )
+    # The last step goes on: its line ends with the axis, behind the last rate that is known.
+    end = max(rows[-1][0], words.planned(told)) * 1.05
+    spare = f", {plural(told.spare, 'spare')} among them" if told.spare else ""
+    return Chart(
+        name="capacity-traffic",
+        title=f"{words.name(option)} by traffic",
+        lead=(
+            f"How many {words.name(option)} the traffic needs{spare}, with {share(told.headroom)} headroom, "
+            f"and what they cost a month. {'Growth is in the traffic. ' if told.growth != 1 else ''}"
+            "Each step is one instance more."
+        ),
+        alternative=_traffic_words(told, option, rows),
+        spec=_traffic_spec(rows, option, end),
+        columns=_TRAFFIC,
+        rows=rows,
+        extra={
+            "end": ({"rate": rows[-1][0], "end": end, "count": rows[-1][1]},),
+            "asked": rate_rows(_asked_rates(told), end * _TRAFFIC_LATE),
+        },
+        height=340,
+    )
+
+
+def _asked_rates(told: CapacityResult) -> tuple[tuple[float, str], ...]:
+    """The question's rate, and with growth the one that is planned for."""
+    asked = (told.rate_per_s, f"{words.asked(told.rate_per_s)}/s asked")
+    if told.growth == 1:
+        return (asked,)
+    return (asked, (words.planned(told), f"{words.asked(words.planned(told))}/s with growth"))
+
+
+def _traffic_words(told: CapacityResult, option: CapacityOption, rows: tuple[Row, ...]) -> str:
+    first, last = rows[0], rows[-1]
+    return (
+        f"{plural(first[1], 'instance')} ({dollars(first[2])} a month) from {words.requests(first[0])} on, "
+        f"{count(last[1])} ({dollars(last[2])}) from {words.requests(last[0])} on. "
+        f"{words.asked(words.planned(told))} requests/s need {count(option.count)}, "
+        f"{dollars(option.usd_per_month)} a month."
+    )
+
+
+def _traffic_spec(rows: tuple[Row, ...], option: CapacityOption, end: float) -> dict[str, Any]:
+    colour = f"var(--{option.kind})"
+    # Both axes are the same steps: their labels stand at the same heights.
+    steps = sorted({(row[1], row[2]) for row in rows})
+    labelled = steps[:: -(-len(steps) // _MOST_TICKS)]
+    x = quantity("rate", domain=[0, end], nice=False)
+    up = axis("count", "Instances", values=[step[0] for step in labelled])
+    right = axis(
+        "dollars", "US dollars a month", values=[step[1] for step in labelled], grid=False, orient="right"
+    )
+    # A tenth above the last step is left for the words of the marks.
+    most, dearest = (1.1 * value for value in steps[-1])
+    number = quantity("count", up, domain=[0, most], nice=False)
+    money = quantity("usd", right, domain=[0, dearest], nice=False)
+    line = {"type": "line", "interpolate": "step-after", "strokeWidth": 2.5, "color": colour}
+    counted: list[dict[str, Any]] = [
         {
-            "mark": {"type": "line"},
+            "mark": line,
             "encoding": {
-                "x": {**x, "axis": across},
-                "y": {**y, "axis": up},
-                "color": colour,
-                "strokeWidth": thick,
-                "opacity": pale,
+                "x": {**x, "axis": axis("per_second", "Requests per second", grid=False)},
+                "y": number,
             },
         },
         {
-            "params": [legend_selection("latencies", "of")],
-            "mark": ring(40, 1.6),
-            "encoding": {"x": x, "y": y, "color": colour, "opacity": pale, "tooltip": tooltip(*columns[:-1])},
-        },
-        *(_limit(y, below=below) if limit_s is not None else ()),
-        *_vertical(x),
-    ]
-    return layered(280, layers)
-
-
-def _batch_spec(option: CapacityOption, columns: tuple[Column, ...], most: float) -> dict[str, Any]:
-    x, across = _rates()
-    colour = f"var(--{option.kind})"
-    y = quantity("batch", domain=[0, 1.1 * most], nice=False)
-    up = axis("number", columns[1].title, tickCount=6)
-    layers: list[dict[str, Any]] = [
-        {
-            "mark": {"type": "line", "strokeWidth": 2.5, "color": colour},
-            "encoding": {"x": {**x, "axis": across}, "y": {**y, "axis": up}},
+            "data": {"name": "end"},
+            "mark": {"type": "rule", "strokeWidth": 2.5, "color": colour},
+            "encoding": {"x": x, "x2": {"field": "end"}, "y": number},
         },
         {
-            "mark": ring(40, 1.6, color=colour, opacity=1),
-            "encoding": {"x": x, "y": y, "tooltip": tooltip(*columns)},
+            "mark": {"type": "point", "filled": True, "size": 50, "color": colour, "opacity": 1},
+            "encoding": {"x": x, "y": number, "tooltip": tooltip(*_TRAFFIC)},
         },
-        *_vertical(x),
     ]
-    return layered(310, layers)
-
-
-def _rates() -> tuple[dict[str, Any], dict[str, Any]]:
-    x = quantity("rate", zero=True, nice=False)
-    return x, axis("per_second", "Requests per second to one instance", grid=False, tickCount=6)
-
-
-def _limit(y: dict[str, Any], *, below: bool) -> list[dict[str, Any]]:
-    # The words stand on the side where the lines are not.
-    place = {"y": {**y, "field": "limit"}}
-    return lines_with_words("limits", place, rule="var(--bad)", align="left", dx=4, dy=8 if below else -7)
-
-
-def _vertical(x: dict[str, Any]) -> list[dict[str, Any]]:
-    words = {**by_line(6), "dy": {"expr": "datum.line"}}
-    return lines_with_words("marks", {"x": x}, rule="var(--muted)", words="var(--text)", **words)
+    dearer = {"mark": {"type": "point", "opacity": 0}, "encoding": {"x": x, "y": money}}
+    asked = rate_lines("asked", x, "var(--text)")
+    return layered(270, [{"layer": counted}, dearer, *asked], resolve={"scale": {"y": "independent"}})

@@ -83,7 +83,7 @@ def origin_sentences(chart: Chart, otherwise: str = "") -> str:
 
 def _origins(analysis: Analysis, chart: Chart) -> str:
     if chart.name.startswith("capacity-") and analysis.capacity is not None:
-        best = capacity_words.best(analysis.capacity)
+        best = analysis.capacity.best_option
         return origin_sentences(chart, best.origin if best else "predicted")
     if chart.name.startswith("generation-") and analysis.generation is not None:
         return origin_sentences(chart, analysis.generation.origin)

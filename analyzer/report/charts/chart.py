@@ -13,6 +13,7 @@ from analyzer.report.charts import expressions
 from analyzer.report.charts.expressions import ColumnKind as ColumnKind
 from analyzer.report.summary.figure_words import MARKS, PLAN_TITLES
 from analyzer.text import listed
+from analyzer.units import seconds
 
 Row = tuple[Any, ...]
 
@@ -235,6 +236,42 @@ def lines_with_words(
         {"data": {"name": data}, "mark": dashed, "encoding": place},
         *text_over_marks(data, text, {**place, **other, "text": {"field": "label"}}),
     ]
+
+
+def limit_rows(limit_s: float | None) -> tuple[dict[str, Any], ...]:
+    """Return the data ``limits`` of ``limit_lines``."""
+    return () if limit_s is None else ({"limit": limit_s, "label": f"limit {seconds(limit_s)}"},)
+
+
+def limit_lines(
+    place: Mapping[str, Any], *, below: bool = False, upright: bool = False
+) -> list[dict[str, Any]]:
+    """Return a dashed line at a limit of time, with its words.
+
+    Args:
+        place: The channel of the limit.
+        below: Whether the words stand below the line.
+        upright: Whether it is a time on the horizontal axis.
+    """
+    if upright:
+        return lines_with_words("limits", {"x": place}, rule="var(--bad)", align="right", dx=-5, dy=8)
+    dy = 8 if below else -7
+    return lines_with_words("limits", {"y": place}, rule="var(--bad)", align="left", dx=4, dy=dy)
+
+
+def rate_rows(marks: Iterable[tuple[float, str]], late: float) -> tuple[dict[str, Any], ...]:
+    """Return the data of ``rate_lines``: rates with their words, which beyond ``late`` stand to the left."""
+    return tuple(
+        # One above the other: they may lie close together.
+        {"rate": value, "label": label, "late": value > late, "line": 8 + 14 * line}
+        for line, (value, label) in enumerate(marks)
+    )
+
+
+def rate_lines(data: str, x: Mapping[str, Any], colour: str) -> list[dict[str, Any]]:
+    """Return dashed lines at rates, with their words."""
+    words = {**by_line(6), "dy": {"expr": "datum.line"}}
+    return lines_with_words(data, {"x": x}, rule=colour, words="var(--text)", **words)
 
 
 def text_over_marks(data: str, mark: Mapping[str, Any], encoding: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from analyzer.record.generation import GenerationPoint, GenerationResult
+from analyzer.record.generation import FrontierPoint, GenerationPoint, GenerationResult
 from analyzer.report.charts.chart import (
     Chart,
     Column,
@@ -16,14 +16,17 @@ from analyzer.report.charts.chart import (
     faded,
     layered,
     legend_selection,
-    lines_with_words,
+    limit_lines,
+    limit_rows,
     page_colours,
     quantity,
     ring,
     series,
+    text_over_marks,
     tooltip,
 )
 from analyzer.report.generation_words import rate
+from analyzer.text import listed, plural
 from analyzer.units import count, seconds
 
 Field = Literal["tpot", "tokens", "ttft"]
@@ -40,22 +43,24 @@ _COLUMNS = (
     Column(name="fits", title="Fits in memory"),
     Column(name="asked", title="As asked"),
 )
-_TITLES: dict[Field, str] = {
-    "tpot": "Each further token by batch",
-    "tokens": "Tokens per second by batch",
-    "ttft": "Time to first token by batch",
+# Of each chart: its title and lead, the kind and title of its axis, and where a row has its figure.
+_CHARTS: dict[Field, tuple[str, str, ColumnKind, str, int]] = {
+    "tpot": (
+        "Each further token by batch",
+        "Time of a token behind a context so long (TPOT).",
+        *("seconds", "Time per token", 2),
+    ),
+    "tokens": (
+        "Tokens per second by batch",
+        "Of the whole batch while it decodes. Where a line flattens, larger batches gain nothing.",
+        *("per_second", "Tokens per second", 5),
+    ),
+    "ttft": (
+        "Time to first token by batch",
+        "Time until a prompt so long is read and the first token is there (TTFT), for each of the batch.",
+        *("seconds", "Time to first token", 6),
+    ),
 }
-_LEADS: dict[Field, str] = {
-    "tpot": "Time of a token behind a context so long (TPOT).",
-    "tokens": "Of the whole batch while it decodes. Where a line flattens, larger batches gain nothing.",
-    "ttft": "Time until a prompt so long is read and the first token is there (TTFT), for each of the batch.",
-}
-_AXES: dict[Field, tuple[ColumnKind, str]] = {
-    "tpot": ("seconds", "Time per token"),
-    "tokens": ("per_second", "Tokens per second"),
-    "ttft": ("seconds", "Time to first token"),
-}
-_AT: dict[Field, int] = {name: place for place, name in ((2, "tpot"), (5, "tokens"), (6, "ttft"))}  # type: ignore[misc]
 
 
 def charts(told: GenerationResult) -> tuple[Chart, ...]:
@@ -63,20 +68,16 @@ def charts(told: GenerationResult) -> tuple[Chart, ...]:
     points = sorted(told.sweep, key=lambda point: (point.context, point.batch))
     if len({point.batch for point in points}) < 2:
         return ()
-    return tuple(_chart(field, points, told) for field in _TITLES)
-
-
-def _asked(field: Field, told: GenerationResult) -> int:
-    """The context whose line is the question's: a first token sees the prompt alone."""
-    return told.prompt_tokens if field == "ttft" else told.prompt_tokens + told.output_tokens
+    return tuple(_chart(field, points, told) for field in _CHARTS)
 
 
 def _chart(field: Field, points: list[GenerationPoint], told: GenerationResult) -> Chart:
-    asked = _asked(field, told)
+    # The context whose line is the question's: a first token sees the prompt alone.
+    asked = told.prompt_tokens if field == "ttft" else told.prompt_tokens + told.output_tokens
     rows = tuple(_row(point, asked) for point in points)
     contexts = list(dict.fromkeys(row[1] for row in rows))
     limit = {"tpot": told.tpot_limit_s, "ttft": told.ttft_limit_s, "tokens": None}[field]
-    lead = f"{_LEADS[field]} A line for each context; points are predicted."
+    lead = f"{_CHARTS[field][1]} A line for each context; points are predicted."
     if any(point.context == asked for point in points):
         lead += " The thick line is the context that was asked for" + (
             ", the band its 90 % interval." if field != "tokens" else "."
@@ -85,13 +86,13 @@ def _chart(field: Field, points: list[GenerationPoint], told: GenerationResult) 
         lead += " Crosses do not fit in memory."
     return Chart(
         name=f"generation-{field}",
-        title=_TITLES[field],
+        title=_CHARTS[field][0],
         lead=lead,
         alternative=_words(field, rows, contexts, limit),
         spec=_spec(field, rows, contexts, limit),
         columns=_COLUMNS,
         rows=rows,
-        extra={"limits": ({"limit": limit, "label": f"limit {seconds(limit)}"},) if limit is not None else ()},
+        extra={"limits": limit_rows(limit)},
         height=330,
     )
 
@@ -100,20 +101,16 @@ def _row(point: GenerationPoint, asked: int) -> Row:
     return (
         point.batch,
         count(point.context),
-        point.tpot_s,
-        point.tpot_low_s,
-        point.tpot_high_s,
+        *(point.tpot.value, point.tpot.low, point.tpot.high),
         point.tokens_per_s,
-        point.ttft_s,
-        point.ttft_low_s,
-        point.ttft_high_s,
+        *(point.ttft.value, point.ttft.low, point.ttft.high),
         "yes" if point.fits else "no",
         "yes" if point.context == asked else "no",
     )
 
 
 def _words(field: Field, rows: tuple[Row, ...], contexts: list[str], limit: float | None) -> str:
-    at = _AT[field]
+    at = _CHARTS[field][-1]
     figure = (lambda value: f"{rate(value)} tokens/s") if field == "tokens" else seconds
     parts = []
     for context in contexts:
@@ -131,50 +128,122 @@ def _words(field: Field, rows: tuple[Row, ...], contexts: list[str], limit: floa
 
 
 def _spec(field: Field, rows: tuple[Row, ...], contexts: list[str], limit: float | None) -> dict[str, Any]:
-    kind, title = _AXES[field]
-    at = _AT[field]
+    _, _, kind, title, at = _CHARTS[field]
     shown = [row[at] for row in rows] + [limit]
     x = quantity("batch", type="log", base=2)
     y = quantity(field, type="log")
     across = axis("count", "Batch", grid=False, values=batch_ticks(row[0] for row in rows))
     up = axis(kind, title, values=decades(shown))
     colour = series("context", page_colours(contexts), title="Context, tokens", columns=3)
-    pale = faded("contexts", 0.1)
-    line = {"x": {**x, "axis": across}, "y": {**y, "axis": up}, "color": colour}
-    asked = {"filter": "datum.asked === 'yes'"}
-    layers: list[dict[str, Any]] = [
-        {"mark": {"type": "line", "strokeWidth": 1.5}, "encoding": {**line, "opacity": pale}},
-        {
-            "transform": [asked],
-            "mark": {"type": "line", "strokeWidth": 3.5},
-            "encoding": {"x": x, "y": y, "color": colour, "opacity": pale},
-        },
-        _points(x, y, colour, pale),
-    ]
-    if field != "tokens":
-        band = {"x": x, "y": {**y, "field": f"{field}_low"}, "y2": {"field": f"{field}_high"}, "color": colour}
-        layers.insert(0, {"transform": [asked], "mark": {"type": "area", "opacity": 0.14}, "encoding": band})
-    if limit is not None:
-        layers += lines_with_words(
-            "limits", {"y": quantity("limit")}, rule="var(--bad)", align="left", dx=4, dy=-7
-        )
-    return layered(270, layers)
-
-
-def _points(
-    x: dict[str, Any], y: dict[str, Any], colour: dict[str, Any], pale: dict[str, Any]
-) -> dict[str, Any]:
-    # Rings, as everywhere what was predicted is; what has no room is crossed out.
+    drawn = {"x": x, "y": y, "color": colour, "opacity": faded("contexts", 0.1)}
+    asked = [{"filter": "datum.asked === 'yes'"}]
+    band = {"x": x, "y": {**y, "field": f"{field}_low"}, "y2": {"field": f"{field}_high"}, "color": colour}
+    # What has no room is crossed out.
     shapes = {"domain": ["yes", "no"], "range": ["circle", "M-0.7,-0.7L0.7,0.7M0.7,-0.7L-0.7,0.7"]}
-    return {
-        "params": [legend_selection("contexts", "context")],
-        "mark": ring(46, 1.8),
-        "encoding": {
-            "x": x,
-            "y": y,
-            "color": colour,
-            "shape": {"field": "fits", "type": "nominal", "scale": shapes, "legend": None},
-            "opacity": pale,
-            "tooltip": tooltip(*_COLUMNS[:-1]),
-        },
+    return layered(
+        270,
+        [
+            *(
+                [{"transform": asked, "mark": {"type": "area", "opacity": 0.14}, "encoding": band}]
+                if field != "tokens"
+                else []
+            ),
+            {
+                "mark": {"type": "line", "strokeWidth": 1.5},
+                "encoding": {**drawn, "x": {**x, "axis": across}, "y": {**y, "axis": up}},
+            },
+            {"transform": asked, "mark": {"type": "line", "strokeWidth": 3.5}, "encoding": drawn},
+            {
+                "params": [legend_selection("contexts", "context")],
+                "mark": ring(46, 1.8),
+                "encoding": {
+                    **drawn,
+                    "shape": {"field": "fits", "type": "nominal", "scale": shapes, "legend": None},
+                    "tooltip": tooltip(*_COLUMNS[:-1]),
+                },
+            },
+            *(limit_lines(quantity("limit")) if limit is not None else ()),
+        ],
+    )
+
+
+_FRONTIER = (
+    Column(name="devices", title="Devices"),
+    Column(name="context", title="Context", kind="count"),
+    Column(name="batch", title="Largest batch", kind="count"),
+)
+
+
+def frontier(told: GenerationResult) -> Chart | None:
+    """The frontier; None where nothing fits anywhere or there is one context alone."""
+    points = sorted(told.frontier, key=lambda point: (point.gpus, point.context))
+    if not any(point.largest_batch for point in points) or len({point.context for point in points}) < 2:
+        return None
+    rows = tuple((_devices(point), point.context, point.largest_batch) for point in points)
+    names = list(dict.fromkeys(row[0] for row in rows))
+    none = [name for name in names if not any(row[2] for row in rows if row[0] == name)]
+    lead = "What lies below a line fits in memory: weights, cache and activations, whatever time it takes."
+    if none:
+        lead += f" Nothing fits {listed(none)}."
+    context = told.prompt_tokens + told.output_tokens
+    return Chart(
+        name="generation-frontier",
+        title="Largest batch by context",
+        lead=lead,
+        alternative=_frontier_words(rows, names),
+        spec=_frontier_spec(rows, names),
+        columns=_FRONTIER,
+        rows=rows,
+        extra={"asked": ({"context": context, "batch": told.batch, "label": "as asked"},)},
+        height=330,
+    )
+
+
+def _devices(point: FrontierPoint) -> str:
+    return plural(point.gpus, "GPU") if point.gpus else "the CPU"
+
+
+def _frontier_words(rows: tuple[Row, ...], names: list[str]) -> str:
+    parts = []
+    for name in names:
+        line = [row for row in rows if row[0] == name and row[2]]
+        if line:
+            first, last = line[0], line[-1]
+            parts.append(
+                f"On {name}: batch {count(first[2])} at {count(first[1])} tokens to {count(last[2])} at "
+                f"{count(last[1])}."
+            )
+        else:
+            parts.append(f"Nothing fits {name}.")
+    return " ".join(parts)
+
+
+def _frontier_spec(rows: tuple[Row, ...], names: list[str]) -> dict[str, Any]:
+    contexts = sorted({row[1] for row in rows})
+    x = quantity("context", type="log", base=2)
+    y = quantity("batch", type="log")
+    drawn = {
+        "x": {**x, "axis": axis("count", "Context, tokens", grid=False, values=contexts)},
+        "y": {**y, "axis": axis("count", "Largest batch", values=decades([*(row[2] for row in rows), 1]))},
+        "color": series("devices", page_colours(names), columns=3),
+        "opacity": faded("widths", 0.1),
     }
+    asked = {"x": x, "y": y}
+    diamond = {"type": "point", "shape": "diamond", "filled": True, "size": 90, "color": "var(--text)"}
+    text = {"type": "text", "align": "left", "dx": 9, "dy": -1, "fontSize": 11, "color": "var(--text)"}
+    # A logarithm has no place for none; the words and the table tell it.
+    some = [{"filter": "datum.batch > 0"}]
+    return layered(
+        270,
+        [
+            {"transform": some, "mark": {"type": "line", "strokeWidth": 2}, "encoding": drawn},
+            {
+                "transform": some,
+                "params": [legend_selection("widths", "devices")],
+                "mark": ring(46, 1.8),
+                "encoding": {**drawn, "tooltip": tooltip(*_FRONTIER)},
+            },
+            {"data": {"name": "asked"}, "mark": diamond, "encoding": asked},
+            *text_over_marks("asked", text, {**asked, "text": {"field": "label"}}),
+        ],
+    )

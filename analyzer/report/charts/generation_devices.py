@@ -17,13 +17,14 @@ from analyzer.report.charts.chart import (
     colours,
     layered,
     legend_selection,
-    lines_with_words,
+    limit_lines,
+    limit_rows,
     quantity,
     ring,
     text_over_marks,
     tooltip,
 )
-from analyzer.report.generation_words import limited, on
+from analyzer.report.generation_words import on
 from analyzer.units import dollars, seconds
 
 # Of the axes' lengths: what a name takes, and from where on it is written to the left.
@@ -48,7 +49,7 @@ def chart(told: GenerationResult) -> Chart | None:
     if len(priced) < 2:
         return None
     rows = tuple(_row(row, told) for row in priced)
-    at = "each one's largest batch that keeps the limits" if limited(told) else f"batch {told.batch}"
+    at = "each one's largest batch that keeps the limits" if told.limited else f"batch {told.batch}"
     lead = (
         f"Left is faster, below is cheaper. TPOT is at batch {told.batch}, dollars are at {at}, at full use. "
     )
@@ -66,10 +67,7 @@ def chart(told: GenerationResult) -> Chart | None:
         spec=_spec(rows, limit),
         columns=_COLUMNS,
         rows=rows,
-        extra={
-            "named": _labels(rows),
-            "limits": ({"limit": limit, "label": f"limit {seconds(limit)}"},) if limit is not None else (),
-        },
+        extra={"named": _labels(rows), "limits": limit_rows(limit)},
         height=380,
     )
 
@@ -78,13 +76,13 @@ def _row(row: GenerationOption, told: GenerationResult) -> Row:
     return (
         on(row.name, row.gpus),
         GPU if row.kind == "gpu" else CPU,
-        row.times.tpot_s,
-        row.times.ttft_s,
+        row.tpot_s,
+        row.ttft_s,
         row.usd_per_million_tokens,
         row.usd_per_hour,
         row.largest_batch,
         {None: "none given", True: "kept", False: "missed"}[row.meets_limits],
-        row.instance,
+        row.machine,
         "yes" if (row.device, row.gpus) == (told.device, told.gpus) else "no",
     )
 
@@ -140,34 +138,34 @@ def _spec(rows: tuple[Row, ...], limit: float | None) -> dict[str, Any]:
     sides = [side for side in (CPU, GPU) if any(row[1] == side for row in rows)]
     x = quantity("tpot", type="log", nice=False, padding=24)
     y = quantity("usd", type="log", nice=False, padding=24)
-    across = axis("seconds", "Time per token", tickCount=6)
-    up = axis("dollars", "US dollars per million tokens", tickCount=6)
-    points = {
-        "params": [legend_selection("side", "side")],
-        "mark": ring(70, 2),
-        "encoding": {
-            "x": {**x, "axis": across},
-            "y": {**y, "axis": up},
-            "color": {"field": "side", "type": "nominal", "scale": colours(*sides), "title": None},
-            "opacity": {
-                "condition": [
-                    {"test": {"not": {"param": "side"}}, "value": 0.08},
-                    {"test": "datum.limits === 'missed'", "value": 0.35},
-                ],
-                "value": 1,
-            },
-            "shape": {
-                "field": "asked",
-                "type": "nominal",
-                "scale": {"domain": ["no", "yes"], "range": ["circle", "diamond"]},
-                "legend": None,
-            },
-            "tooltip": tooltip(*_COLUMNS[:-1]),
-        },
-    }
     mark = {"type": "text", **by_line(9), "fontSize": 11, "color": "var(--text)"}
-    layers = [points, *text_over_marks("named", mark, {"x": x, "y": y, "text": {"field": "device"}})]
-    if limit is not None:
-        place = {"x": quantity("limit")}
-        layers += lines_with_words("limits", place, rule="var(--bad)", align="right", dx=-5, dy=8)
-    return layered(320, layers)
+    return layered(
+        320,
+        [
+            {
+                "params": [legend_selection("side", "side")],
+                "mark": ring(70, 2),
+                "encoding": {
+                    "x": {**x, "axis": axis("seconds", "Time per token", tickCount=6)},
+                    "y": {**y, "axis": axis("dollars", "US dollars per million tokens", tickCount=6)},
+                    "color": {"field": "side", "type": "nominal", "scale": colours(*sides), "title": None},
+                    "opacity": {
+                        "condition": [
+                            {"test": {"not": {"param": "side"}}, "value": 0.08},
+                            {"test": "datum.limits === 'missed'", "value": 0.35},
+                        ],
+                        "value": 1,
+                    },
+                    "shape": {
+                        "field": "asked",
+                        "type": "nominal",
+                        "scale": {"domain": ["no", "yes"], "range": ["circle", "diamond"]},
+                        "legend": None,
+                    },
+                    "tooltip": tooltip(*_COLUMNS[:-1]),
+                },
+            },
+            *text_over_marks("named", mark, {"x": x, "y": y, "text": {"field": "device"}}),
+            *(limit_lines(quantity("limit"), upright=True) if limit is not None else ()),
+        ],
+    )

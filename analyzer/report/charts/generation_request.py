@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from analyzer.record.analysis import Analysis
-from analyzer.record.generation import GenerationResult, PartTime
+from analyzer.record.generation import GenerationResult, RequestTimes
 from analyzer.report.charts.chart import (
     CPU,
     GPU,
@@ -48,26 +48,27 @@ _AIR = 1.12
 
 def timeline(analysis: Analysis, told: GenerationResult) -> Chart:
     """Prefill, then decode; the CPU beside it where it is known."""
-    lanes = [(_lane(told), told.ttft_s, told.request_s, told.origin, told.tpot_s)]
+    lanes: list[tuple[str, RequestTimes]] = [(_lane(told), told)]
     if told.cpu is not None and told.gpus:
-        cpu = told.cpu
-        lanes.append((CPU, cpu.ttft_s, cpu.request_s, cpu.times.origin, cpu.tpot_s))
+        lanes.append((CPU, told.cpu))
     names = {CPU: analysis.devices.cpu.name, _lane(told): device(analysis, told)}
     rows: list[Row] = []
-    for lane, ttft, request, origin, _ in lanes:
-        rows.append((lane, PREFILL, 0.0, ttft, ttft, origin))
-        rows.append((lane, DECODE, ttft, request, request - ttft, origin))
-    longest = max(lane[2] for lane in lanes)
-    shortest = min(lane[2] for lane in lanes)
+    for lane, times in lanes:
+        ttft, request = times.ttft_s, times.request_s
+        rows.append((lane, PREFILL, 0.0, ttft, ttft, times.origin))
+        rows.append((lane, DECODE, ttft, request, request - ttft, times.origin))
+    longest = max(times.request_s for _, times in lanes)
+    shortest = min(times.request_s for _, times in lanes)
     whole = longest <= _WHOLE_LANE * shortest
     end = (longest if whole else shortest) * _AIR
     labels = tuple(
         {
             "device": lane,
             "at": 0.0,
-            "label": f"TTFT {seconds(ttft)}, TPOT {seconds(tpot)}, all {seconds(request)}",
+            "label": f"TTFT {seconds(times.ttft_s)}, TPOT {seconds(times.tpot_s)}, "
+            f"all {seconds(times.request_s)}",
         }
-        for lane, ttft, request, _, tpot in lanes
+        for lane, times in lanes
     )
     lead = (
         f"{count(told.prompt_tokens)} tokens are read (prefill), {count(told.output_tokens)} are made (decode)."
@@ -79,9 +80,9 @@ def timeline(analysis: Analysis, told: GenerationResult) -> Chart:
         title="One request",
         lead=lead,
         alternative=" ".join(
-            f"{names[lane]}: the first token after {seconds(ttft)}, then one every {seconds(tpot)}, all after "
-            f"{seconds(request)}."
-            for lane, ttft, request, _, tpot in lanes
+            f"{names[lane]}: the first token after {seconds(times.ttft_s)}, then one every "
+            f"{seconds(times.tpot_s)}, all after {seconds(times.request_s)}."
+            for lane, times in lanes
         ),
         spec=_timeline_spec([lane[0] for lane in lanes], end),
         columns=_TIMELINE,
@@ -125,12 +126,13 @@ def parts(told: GenerationResult) -> Chart | None:
     )
     if not all(sum(times) for _, times in phases):
         return None
+    # What takes nothing would be an entry of the legend without a bar.
+    timed = {part.part for part in told.parts if part.prefill_s > 0 or part.decode_s > 0}
     rows = tuple(
-        (phase, _name(part), time, time / sum(times))
+        (phase, {"Mlp": "MLP", "Linear": "Head"}.get(part.part, part.part), time, time / sum(times))
         for phase, times in phases
         for part, time in zip(told.parts, times, strict=True)
-        # What takes nothing would be an entry of the legend without a bar.
-        if time or any(_of(other, part) for other in told.parts)
+        if part.part in timed
     )
     return Chart(
         name="generation-parts",
@@ -144,14 +146,6 @@ def parts(told: GenerationResult) -> Chart | None:
         rows=rows,
         height=220,
     )
-
-
-def _of(other: PartTime, part: PartTime) -> bool:
-    return other.part == part.part and (other.prefill_s > 0 or other.decode_s > 0)
-
-
-def _name(part: PartTime) -> str:
-    return {"Mlp": "MLP", "Linear": "Head"}.get(part.part, part.part)
 
 
 def _part_words(rows: tuple[Row, ...]) -> str:

@@ -98,7 +98,7 @@ def headline(labels: Sequence[str], analyses: Sequence[Analysis]) -> tuple[str, 
         f"{top} makes most tokens a second: {_words(best)} against {_words(worst)} of {others}, a factor of "
         f"{times(ratio)}."
     )
-    return text, certainty(_ends(best)[0] > _ends(second)[1])
+    return text, certainty(best.rate.low > second.rate.high)
 
 
 def cheapest(labels: Sequence[str], analyses: Sequence[Analysis]) -> tuple[str, str]:
@@ -112,11 +112,6 @@ def cheapest(labels: Sequence[str], analyses: Sequence[Analysis]) -> tuple[str, 
         least(labels, usd, "costs least", lambda value: f"{dollars(value)} per million tokens"),
         least(labels, energy, "takes least energy", lambda value: f"{joules(value)} a token"),
     )
-
-
-def _ends(told: GenerationResult) -> tuple[float, float]:
-    tokens = told.tokens_per_s * told.request_s
-    return tokens / told.request_high_s, tokens / told.request_low_s
 
 
 def _words(told: GenerationResult) -> str:

@@ -1,75 +1,124 @@
-"""A model over batches and what can be rented -> how long each instance takes for each batch."""
+"""A model of single inferences under traffic: how long each instance takes for each batch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
 
 from analyzer.decision import DecisionInput
 from analyzer.decision.plans import Plans, plan_all
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
-from analyzer.figures import Figure, Origin
+from analyzer.figures import Figure
 from analyzer.memory.fit import fits
 from analyzer.pipeline.basis import AnalysisBasis
+from analyzer.pipeline.capacity.sizing import (
+    Copies,
+    InstanceOffer,
+    Service,
+    gpus_asked,
+    rented,
+    rented_cpus,
+)
+from analyzer.pipeline.capacity.traffic import CapacityQuestion
 from analyzer.pipeline.predictor import decision_inputs_by_batch
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.pipeline.target_devices import decision_precision, model_precision
 from analyzer.precision import INTEGER_FORMS
-from analyzer.record.capacity import ServicePoint
+from analyzer.record.capacity import CapacityOption, ServicePoint
 from analyzer.record.split_gain import WORTHWHILE
-from analyzer.serving.search import Server
+from analyzer.serving.load import QueueLoad, Server, Sizing
+from analyzer.serving.search import Demand, sizings
 from analyzer.serving.service_curve import ServiceCurve
+from analyzer.units import seconds, share
 
 Times = Mapping[int, Figure]
 # Batches at which CPUs are predicted: one has each of many parts of it to be asked about.
 _CPU_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Copies:
-    """So many copies of the model side by side on one instance."""
+# Below this utilisation the limit, not the work, decides how many instances there are. A judgement.
+_MOSTLY_IDLE = 0.1
 
-    number: int
-    points: tuple[ServicePoint, ...]
-    origin: Origin
 
-    @property
-    def server(self) -> Server:
-        """The same for the queue."""
-        return Server(
-            curve=ServiceCurve(points=tuple((point.batch, point.time_s) for point in self.points)),
-            quick=ServiceCurve(points=tuple((point.batch, point.low_s) for point in self.points)),
-            slow=ServiceCurve(points=tuple((point.batch, point.high_s) for point in self.points)),
-            copies=self.number,
+class InferenceService(Service):
+    """A model whose requests are single inferences."""
+
+    quickest = "the quickest batch of all takes {}, on {}."
+    no_way = "`analyze check` says what stops it; `analyze devices` lists GPUs and CPUs."
+
+    def __init__(self, basis: AnalysisBasis, question: CapacityQuestion[Demand]) -> None:
+        self._basis, self.question = basis, question
+        self._demand: Demand = question.demand
+        self.pricing = basis.predictor.options.pricing
+
+    def offers(self, gpus: Sequence[str] | None, cpus: Sequence[str]) -> Iterator[InstanceOffer]:
+        """Yield instances with these GPUs, then those without an accelerator."""
+        basis = self._basis
+        for gpu in gpus_asked(basis.predictor.instances, basis.gpu, gpus):
+            yield from _gpu_offers(basis, gpu, named=gpus is not None)
+        yield from _cpu_offers(basis, cpus)
+
+    def least_s(self, copies: Copies) -> float:
+        """Return the time of the quickest batch."""
+        return min(point.time_s for point in copies.points)
+
+    def sizings(self, servers: Sequence[Server[Any]]) -> Mapping[Server[Any], Sizing]:
+        """Search for the batching of every server."""
+        return sizings(servers, self._demand)
+
+    def why(self, load: QueueLoad, count: int) -> str:
+        """Return the latency with so many, and that they are idle where the limit asks for it."""
+        text, busy = self._latency(load), load.utilisation or 0.0
+        if busy < _MOSTLY_IDLE and count > 1 + self._demand.spare:
+            text += (
+                ": hardly a request may wait for another within that, so each of the "
+                f"{count:,} is idle {share(1 - busy)} of the time"
+            )
+        return f"{text}."
+
+    def why_not(self, offer: InstanceOffer, copies: Copies, sizing: Sizing) -> str:
+        """Return what a batch takes, or how long requests wait at so low a rate."""
+        quickest, load = self.least_s(copies), sizing.load
+        limit, alone = f"the limit of {seconds(self._demand.limit_s)}", seconds(quickest)
+        if quickest > self._demand.limit_s:
+            return f"The quickest batch takes {alone} on {offer.name}, over {limit}."
+        if load is None:
+            return f"No rate keeps {limit}: a batch takes {alone} or more, and requests wait for it."
+        if self._demand.max_delay_s:
+            return (
+                f"{self._latency(load)}: at so low a rate requests wait up to {seconds(sizing.max_delay_s)} "
+                "for their batch to fill."
+            )
+        busy = share(load.utilisation)
+        return (
+            f"{self._latency(load)} though each is busy only {busy} of the time: a batch alone takes {alone}."
         )
 
+    def _latency(self, load: QueueLoad) -> str:
+        percentile = self._demand.percentile
+        name = "mean" if percentile is None else f"p{percentile:g}"
+        return f"The {name} is {seconds(load.latency_s(percentile))} of {seconds(self._demand.limit_s)}"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceOffer:
-    """What can be rented, and how the model runs on it.
-
-    Attributes:
-        instance: None for a GPU that was named and that nobody in the price list rents out.
-        device: Slug of what the model runs on; ``kind`` is its side.
-        name: Of the device.
-        precision: That the times are for.
-        copies: Ways to run copies of the model side by side; none where it cannot run.
-        problem: Why it cannot, as a sentence.
-    """
-
-    instance: Instance | None
-    device: str
-    name: str
-    kind: Literal["cpu", "gpu"]
-    precision: str
-    copies: tuple[Copies, ...] = ()
-    problem: str = ""
+    def notes(self, options: Sequence[CapacityOption]) -> Iterator[str]:
+        """Yield what an instance's own processor and copies on one are taken to do."""
+        if any(option.kind == "gpu" for option in options):
+            predictor = self._basis.predictor
+            yield (
+                "What a GPU instance's own processor adds is that of "
+                f"{predictor.cpu.name if predictor.host is not None else 'a usual host'}; requests "
+                "reach it one after the other, without copies and runs overlapping."
+            )
+        if any((option.replicas or 1) > 1 and option.kind == "cpu" for option in options):
+            yield (
+                "Copies on one CPU have even parts of its cores, caches and bandwidth, and weights of "
+                "their own."
+            )
 
 
-def gpu_offers(basis: AnalysisBasis, gpu: Device, *, named: bool) -> Iterator[InstanceOffer]:
+def _gpu_offers(basis: AnalysisBasis, gpu: Device, *, named: bool) -> Iterator[InstanceOffer]:
     """Every instance with this GPU; the GPU alone where it was named and no instance has it."""
     offer = InstanceOffer(
         instance=None,
@@ -79,9 +128,7 @@ def gpu_offers(basis: AnalysisBasis, gpu: Device, *, named: bool) -> Iterator[In
         precision=_told(basis, decision_precision(basis.predictor.options, basis.prepared.graph, gpu)),
     )
     runs = _GpuRuns(basis, gpu)
-    rented = [one for one in basis.predictor.instances if one.gpu == gpu.slug and one.gpu_count >= 1]
-    unrented: list[Instance | None] = [None] if named else []
-    for instance in rented or unrented:
+    for instance in rented(basis.predictor.instances, gpu, named=named):
         times, problem = runs.times(instance)
         number = instance.replicas if instance else 1
         copies = (_copies(number, times),) if times else ()
@@ -159,21 +206,13 @@ def _graphs(basis: AnalysisBasis) -> Mapping[int, PreparedGraph]:
     return basis.models.prepared_graphs or {1: basis.prepared}
 
 
-def cpu_offers(basis: AnalysisBasis, cpus: Sequence[str]) -> Iterator[InstanceOffer]:
+def _cpu_offers(basis: AnalysisBasis, cpus: Sequence[str]) -> Iterator[InstanceOffer]:
     """Every instance without an accelerator whose CPU the catalogue has; ``cpus`` are slugs, empty for all."""
     predicted = _CpuTimes(basis)
     measured = next((run for run in basis.measured.values() if run.fails), None)
     question = basis.predictor.decision_input(basis.prepared, None, None, measured, per_operator=False)
     fails = _no_answer(question)
-    for instance in basis.predictor.instances:
-        # An accelerator that is not used would be paid for.
-        if instance.gpu is not None or instance.accelerator or not instance.vcpus or not instance.cpu:
-            continue
-        if cpus and instance.cpu not in cpus:
-            continue
-        cpu = catalogue.instance_cpu(instance)
-        if cpu is None:
-            continue
+    for instance, cpu in rented_cpus(basis.predictor.instances, cpus):
         copies = () if fails else tuple(predicted.ways(instance))
         yield InstanceOffer(
             instance=instance,
@@ -255,13 +294,23 @@ class _CpuTimes:
 
 
 def _copies(number: int, times: Times) -> Copies:
+    known = [(batch, times[batch]) for batch in sorted(times) if times[batch].value > 0]
+
+    def curve(end: Callable[[Figure], float]) -> ServiceCurve:
+        return ServiceCurve(points=tuple((batch, end(time)) for batch, time in known))
+
     origins = {time.origin for time in times.values()}
     return Copies(
         number=number,
         points=tuple(
             ServicePoint(batch=batch, time_s=time.value, low_s=time.low, high_s=time.high)
-            for batch, time in sorted(times.items())
-            if time.value > 0
+            for batch, time in known
+        ),
+        server=Server(
+            times=curve(lambda time: time.value),
+            quick=curve(lambda time: time.low),
+            slow=curve(lambda time: time.high),
+            copies=number,
         ),
         origin=origins.pop() if len(origins) == 1 else "mixed",
     )
