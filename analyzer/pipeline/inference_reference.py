@@ -92,7 +92,9 @@ def summary_of(record: Analysis, file: str) -> InferenceSummary:
     """What a step's record keeps of a record of inference."""
     gpu = record.devices.gpu
     verdict = record.verdict
-    return InferenceSummary(
+    return seen_as(
+        InferenceSummary,
+        verdict,
         file=file,
         date=record.environment.date or "",
         batch=record.model.batch,
@@ -100,12 +102,6 @@ def summary_of(record: Analysis, file: str) -> InferenceSummary:
         cpu=record.devices.cpu.name,
         gpu=gpu.slug if gpu is not None else None,
         parameters=record.model.parameters,
-        device=verdict.device,
-        speedup=verdict.speedup,
-        low=verdict.low,
-        high=verdict.high,
-        crossover_batch=verdict.crossover_batch,
-        sentence=verdict.sentence,
         plans=tuple(seen_as(InferencePlan, plan) for plan in record.plans),
     )
 

@@ -76,8 +76,20 @@ class BatchRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VerdictResult:
-    """The answer. ``speedup`` is always the CPU plan's latency over the GPU plan's; None without a GPU.
+class VerdictSummary:
+    """Which device it is. ``speedup`` is always the CPU plan's latency over the GPU plan's; None without a GPU."""
+
+    device: Literal["cpu", "gpu", "hybrid", "either"] | None
+    speedup: Positive | None
+    low: Amount | None
+    high: Amount | None
+    crossover_batch: Count | None
+    sentence: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictResult(VerdictSummary):
+    """The answer, with its reasons.
 
     ``crossover_batch`` is the first from which the GPU is expected to be faster; ``ranges`` say how sure that
     is, from the smallest batch looked at to the largest that fits. ``slo_s`` is the latency that had to be met
@@ -85,14 +97,8 @@ class VerdictResult:
     device, and where a run that was requested failed.
     """
 
-    device: Literal["cpu", "gpu", "hybrid", "either"] | None
     objective: Literal["latency", "throughput", "cost", "energy"]
-    speedup: Positive | None
-    low: Amount | None
-    high: Amount | None
-    crossover_batch: Count | None
     reason: str
-    sentence: str = ""
     because: tuple[str, ...] = ()
     would_change: tuple[str, ...] = ()
     crossovers: tuple[Count, ...] = ()

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from analyzer.figures import Figure
-from analyzer.quantities import Amount, Count, Positive
-from analyzer.record.outcome import InferencePlan
+from analyzer.quantities import Amount, Count
+from analyzer.record.outcome import InferencePlan, VerdictSummary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,7 @@ class Scaling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InferenceSummary:
+class InferenceSummary(VerdictSummary):
     """What a record of the same model's inference says: the file's name, its date, its verdict and plans.
 
     ``cpu`` is the CPU's name, ``gpu`` the GPU's slug; ``device``, ``speedup`` and its interval,
@@ -124,12 +124,6 @@ class InferenceSummary:
     cpu: str
     gpu: str | None
     parameters: Count
-    device: Literal["cpu", "gpu", "hybrid", "either"] | None
-    speedup: Positive | None
-    low: Amount | None
-    high: Amount | None
-    crossover_batch: Count | None
-    sentence: str
     plans: tuple[InferencePlan, ...]
 
 

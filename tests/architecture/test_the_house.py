@@ -24,7 +24,7 @@ def test_no_two_types_of_the_record_are_one_concept() -> None:
     fields = {
         node.name: {item.target.id for item in node.body if isinstance(item, ast.AnnAssign)}
         for path, tree in MODULES.items()
-        if path.startswith(("record/", "figures", "devices/"))
+        if path.startswith(("record/", "figures"))
         for node in tree.body
         if isinstance(node, ast.ClassDef)
     }
