@@ -88,7 +88,13 @@ def total(parts: Iterable[Figure]) -> Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """Seconds of a part of a run, with their 90 % interval and origin; None where they are not known."""
+    """Seconds of a part of a run; None where they are not known.
+
+    Attributes:
+        time_s: The expected seconds.
+        low_s, high_s: Ends of the 90 % interval.
+        origin: ``measured``, ``predicted``, or ``mixed`` where parts of both are in it.
+    """
 
     time_s: Amount | None
     low_s: Amount | None
@@ -110,7 +116,11 @@ class Price:
     """The rented machine that runs a model for the least, and its price; empty and None where none is known.
 
     Attributes:
-        usd_per_hour: Of one machine, at the date ``price_date``, paid by ``pricing``.
+        provider: The cloud.
+        instance: The machine, in the provider's words.
+        usd_per_hour: Dollars of one machine, at the date ``price_date``, paid by ``pricing``.
+        price_date: ISO date of the price; empty where the source does not say.
+        pricing: How it is paid.
         region: Where the price holds.
     """
 
@@ -129,7 +139,13 @@ class Price:
 
 @dataclass(frozen=True, kw_only=True)
 class Latency:
-    """Seconds of a run, host to host, with their 90 % interval and origin; None where it cannot run."""
+    """Seconds of a run; None where it cannot run.
+
+    Attributes:
+        latency_s: The expected seconds, host to host.
+        low_s, high_s: Ends of the 90 % interval.
+        origin: ``measured``, ``predicted``, or ``mixed`` where parts of both are in it.
+    """
 
     latency_s: Amount | None = None
     low_s: Amount | None = None

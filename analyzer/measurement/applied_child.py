@@ -204,10 +204,6 @@ TASKS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
 }
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
-
-
 # A model that also tells how far its tensors reach, for types that end early.
 _MARK = ".reaches."
 
@@ -254,3 +250,7 @@ def beyond(outputs: Mapping[str, Any], limit: float) -> dict[str, float]:
             tensor = name.rpartition(_MARK)[0]
             reached[tensor] = max(size, reached.get(tensor, 0.0))
     return reached
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -77,7 +77,7 @@ class BatchRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictSummary:
-    """Which device it is. ``speedup`` is always the CPU plan's latency over the GPU plan's; None without a GPU."""
+    """The device. ``speedup`` is always the CPU plan's latency over the GPU plan's; None without a GPU."""
 
     device: Literal["cpu", "gpu", "hybrid", "either"] | None
     speedup: Positive | None

@@ -6,10 +6,12 @@ lies between two places (an index of an operator that is there) is checked on re
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 
@@ -49,22 +51,41 @@ def main() -> None:
 
 def _schema_of(kind: type, title: str) -> dict[str, Any]:
     (top,), parts = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
+    types = {one.__name__: one for one in _types_in(kind)}
     # Sorted: msgspec gives them in the order in which it meets the types, which an added field changes.
-    described = {name: _with_meanings(_tidy(part)) for name, part in sorted(parts.items())}
+    described = {name: _with_meanings(_tidy(part), types[name]) for name, part in sorted(parts.items())}
     return {"$schema": _DIALECT, "title": title, "description": _UNITS, **top, "$defs": described}
 
 
-def _with_meanings(part: dict[str, Any]) -> dict[str, Any]:
-    """Give each key that the docstring's ``Attributes:`` name its entry there as a description."""
-    prose, _, section = part["description"].partition(" Attributes: ")
-    # Each entry begins with its keys, a colon behind the last.
+def _types_in(annotation: Any) -> Iterator[type]:
+    """Yield the dataclasses of an annotation, and those of their fields."""
+    if dataclasses.is_dataclass(annotation) and isinstance(annotation, type):
+        yield annotation
+        for hint in get_type_hints(annotation).values():
+            yield from _types_in(hint)
+    for inner in get_args(annotation):
+        yield from _types_in(inner)
+
+
+def _with_meanings(part: dict[str, Any], kind: type) -> dict[str, Any]:
+    """Give each key its entry under ``Attributes:`` in the docstring of its type or of a base."""
     names = "|".join(part["properties"])
-    entries = re.split(rf"(?:^|(?<=[.]) )((?:{names})(?:, (?:{names}))*): ", section)
-    meanings = dict(zip(entries[1::2], entries[2::2], strict=True))
-    for listed, meaning in meanings.items():
-        for name in listed.split(", "):
-            part["properties"][name]["description"] = meaning
-    return {**part, "description": prose}
+    for base in reversed(kind.__mro__):
+        # Each entry begins with its keys, a colon behind the last.
+        section = _in_words(base.__doc__ or "").partition(" Attributes: ")[2]
+        entries = re.split(rf"(?:^|(?<=[.]) )((?:{names})(?:, (?:{names}))*): ", section)
+        for listed, meaning in zip(entries[1::2], entries[2::2], strict=True):
+            for name in listed.split(", "):
+                part["properties"][name]["description"] = meaning
+    return {**part, "description": part["description"].partition(" Attributes: ")[0]}
+
+
+def _in_words(docstring: str) -> str:
+    """Return a docstring on one line, in JSON's words."""
+    words = " ".join(docstring.split()).replace("``", "`")
+    for ours, theirs in (("None", "null"), ("True", "true"), ("False", "false")):
+        words = re.sub(rf"\b{ours}\b", theirs, words)
+    return words
 
 
 def _tidy(part: Any) -> Any:
@@ -75,10 +96,7 @@ def _tidy(part: Any) -> Any:
         return part
     tidied = {name: _tidy(entry) for name, entry in part.items()}
     if isinstance(tidied.get("description"), str):
-        words = " ".join(tidied["description"].split()).replace("``", "`")
-        for ours, theirs in (("None", "null"), ("True", "true"), ("False", "false")):
-            words = re.sub(rf"\b{ours}\b", theirs, words)
-        tidied["description"] = words
+        tidied["description"] = _in_words(tidied["description"])
     return _short_union(tidied) if "anyOf" in tidied else tidied
 
 
