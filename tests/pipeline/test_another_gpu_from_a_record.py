@@ -276,7 +276,7 @@ def test_samples_are_decided_anew_as_they_are_afresh(name: str) -> None:
     if name == "resnet50.py":
         # What a sweep needs makes the record of a model of usual size little larger.
         whole, bare = len(analysis.render("json")), len(replace(analysis, kept=None).render("json"))
-        assert whole < 1.05 * bare
+        assert whole < 1.08 * bare
 
 
 def squares() -> onnx.ModelProto:
