@@ -33,8 +33,9 @@ nitpicky = True
 nitpick_ignore = [
     ("py:class", name)
     for name in (
+        "Amount",
+        "Count",
         "Model",
-        "PathLike",
         "PathLike",
         "Progress",
         "analyzer.costs.cost.Cost",

@@ -66,6 +66,8 @@ def of_file(path: Path) -> str:
 
 def scrubbed(text: str) -> str:
     """Return the text without dates of today, versions of libraries and durations of this run."""
+    # Click names -h alone where a command was first met in its group.
+    text = re.sub(r"(-h, )?--help +Show this", "--help  Show this", text)
     text = re.sub(r"\b20\d\d-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?([+-]\d\d:\d\d|Z)?( UTC)?", "<time>", text)
     return re.sub(r"\b(analyze|onnx-analyzer|torch|numpy|scipy|onnx) \d+\.\d+[\w.+]*", r"\1 <version>", text)
 
