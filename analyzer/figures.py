@@ -44,6 +44,12 @@ class Figure:
         if not least <= self.low <= self.value <= self.high:
             raise ValueError(f"no figure with its interval: {self.low} <= {self.value} <= {self.high}")
 
+    @classmethod
+    def about(cls, value: float, low: float, high: float, origin: Origin = "predicted") -> Self:
+        """Return a figure whose ends were worked out or saved apart from it: its interval holds the value."""
+        # Dollars and rates follow from times by products, whose rounding may put an end past the value.
+        return cls(value=value, low=min(low, value), high=max(high, value), origin=origin)
+
     @property
     def ends(self) -> tuple[float, float, float]:
         """The low end, the value and the high end."""
@@ -173,7 +179,7 @@ class KnownLatency(Latency):
     @property
     def latency(self) -> Figure:
         """The latency in seconds."""
-        return Figure(value=self.latency_s, low=self.low_s, high=self.high_s, origin=self.origin)
+        return Figure.about(self.latency_s, self.low_s, self.high_s, self.origin)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,13 +272,8 @@ def figure(holder: Any, value: str, low: str, high: str, origin: Origin) -> Figu
     known = getattr(holder, value)
     if known is None:
         return None
-    ends = getattr(holder, low), getattr(holder, high)
-    return Figure(
-        value=known,
-        low=known if ends[0] is None else ends[0],
-        high=known if ends[1] is None else ends[1],
-        origin=origin,
-    )
+    first, last = (known if end is None else end for end in (getattr(holder, low), getattr(holder, high)))
+    return Figure.about(known, first, last, origin)
 
 
 _PRICE_KEYS = (

@@ -50,12 +50,12 @@ class TokenTimes:
     @property
     def ttft(self) -> Figure:
         """The time to the first token."""
-        return Figure(value=self.ttft_s, low=self.ttft_low_s, high=self.ttft_high_s, origin=self.origin)
+        return Figure.about(self.ttft_s, self.ttft_low_s, self.ttft_high_s, self.origin)
 
     @property
     def tpot(self) -> Figure:
         """The time of each further token; of a request the mean over them."""
-        return Figure(value=self.tpot_s, low=self.tpot_low_s, high=self.tpot_high_s, origin=self.origin)
+        return Figure.about(self.tpot_s, self.tpot_low_s, self.tpot_high_s, self.origin)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,17 +71,13 @@ class WholeRequest:
     @property
     def request(self) -> Figure:
         """The time of the request."""
-        return Figure(
-            value=self.request_s, low=self.request_low_s, high=self.request_high_s, origin=self.origin
-        )
+        return Figure.about(self.request_s, self.request_low_s, self.request_high_s, self.origin)
 
     @property
     def rate(self) -> Figure:
         """Tokens in a second: they are the same at both ends of the request's time, which is turned over."""
         tokens, time = self.tokens_per_s * self.request_s, self.request
-        return Figure(
-            value=self.tokens_per_s, low=tokens / time.high, high=tokens / time.low, origin=time.origin
-        )
+        return Figure.about(self.tokens_per_s, tokens / time.high, tokens / time.low, time.origin)
 
 
 @dataclass(frozen=True, kw_only=True)

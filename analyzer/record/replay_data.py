@@ -63,7 +63,7 @@ class ReplayRun:
     @property
     def latency(self) -> Figure:
         """The seconds of the whole run."""
-        return Figure(value=self.latency_s, low=self.low_s, high=self.high_s, origin="measured")
+        return Figure.about(self.latency_s, self.low_s, self.high_s, "measured")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,7 +74,7 @@ class PredictedStep:
     @property
     def step(self) -> Figure:
         """The seconds."""
-        return Figure(value=self.step_s, low=self.low_s, high=self.high_s)
+        return Figure.about(self.step_s, self.low_s, self.high_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

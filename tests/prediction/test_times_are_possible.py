@@ -14,8 +14,10 @@ from hypothesis import given, settings
 from analyzer import prediction
 from analyzer.costs.registry import rules
 from analyzer.devices import catalogue
+from analyzer.figures import Way
 from analyzer.graph import DTYPES, Graph, Node, Tensor
 from analyzer.prediction.estimate import Estimate
+from analyzer.record.fleet import FleetCell
 from analyzer.training_operators.definition import DOMAIN
 
 CPUS = [catalogue.device(slug) for slug in ("epyc-9654", "graviton3")]
@@ -165,3 +167,15 @@ def test_what_is_no_time_is_refused_where_it_is_made(figures: tuple[float, float
     low, time, high = figures
     with pytest.raises(ValueError, match="no figure"):
         Estimate(value=time, low=low, high=high, origin="predicted")
+
+
+def test_dollars_whose_ends_rounding_put_past_them_are_a_figure_all_the_same() -> None:
+    """A run without spread: usd * time / time is now and then the next number above usd."""
+    above = math.nextafter(0.1, 1)
+    way = Way(usd_per_million=0.1, usd_low_per_million=above, usd_high_per_million=above)
+    assert way.dollars.ends == (0.1, 0.1, above)
+
+
+def test_an_interval_of_a_strangers_record_that_lacks_its_value_is_no_fault_of_ours() -> None:
+    cell = FleetCell(device="l4", kind="gpu", latency_s=1.0, low_s=2.0, high_s=3.0)
+    assert cell.latency.ends == (1.0, 1.0, 3.0)
