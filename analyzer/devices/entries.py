@@ -18,10 +18,10 @@ from analyzer.options import Pricing
 from analyzer.precision import PEAK_TYPES
 from analyzer.toml_file import read_toml as read_within_limits
 
-Figure = Annotated[float, Meta(gt=0, le=1e30)]  # TOML has inf and nan
+AboveZero = Annotated[float, Meta(gt=0, le=1e30)]  # TOML has inf and nan
 Whole = Annotated[int, Meta(gt=0, le=10**18)]
 Peaks = Annotated[
-    dict[Literal["fp64", "fp32", "tf32", "fp16", "bf16", "int8", "fp8", "fp4"], Figure],
+    dict[Literal["fp64", "fp32", "tf32", "fp16", "bf16", "int8", "fp8", "fp4"], AboveZero],
     Meta(examples=["{ fp32 = 30.3e12, fp16 = 121e12 } (operations per second)"]),
 ]
 # The slowest way that was ever measured, eight GPUs through one host's memory, reaches 1.4e9.
@@ -47,15 +47,15 @@ class LikeEntry(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen
     fast_units: Whole | None = None
     threads: Whole | None = None
     peak_flops_per_s: Peaks = {}
-    bandwidth_bytes_per_s: Annotated[Figure, Meta(examples=["400e9"])] | None = None
-    memory_bytes: Figure | None = None
+    bandwidth_bytes_per_s: Annotated[AboveZero, Meta(examples=["400e9"])] | None = None
+    memory_bytes: AboveZero | None = None
     memory_type: str = ""
     memory_channels: Whole | None = None
-    memory_transfers_per_s: Figure | None = None
-    cache_bytes: Figure | None = None
-    clock_hz: Figure | None = None
-    turbo_hz: Figure | None = None
-    tdp_w: Figure | None = None
+    memory_transfers_per_s: AboveZero | None = None
+    cache_bytes: AboveZero | None = None
+    clock_hz: AboveZero | None = None
+    turbo_hz: AboveZero | None = None
+    tdp_w: AboveZero | None = None
     link: Annotated[str, Meta(examples=['"PCIe 4.0 x16"'])] | None = None
     runs_release_wheel: bool = True
     year: Whole | None = None
@@ -63,7 +63,7 @@ class LikeEntry(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen
     derived: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
-    sustained: dict[str, Figure] = {}
+    sustained: dict[str, AboveZero] = {}
     bus_bandwidth_bytes_per_s: BusBandwidth = {}
 
 
@@ -72,16 +72,16 @@ class DeviceEntry(LikeEntry, forbid_unknown_fields=True, kw_only=True, frozen=Tr
 
     units: Annotated[Whole, Meta(examples=["40"])]
     peak_flops_per_s: Peaks
-    bandwidth_bytes_per_s: Annotated[Figure, Meta(examples=["400e9"])]
+    bandwidth_bytes_per_s: Annotated[AboveZero, Meta(examples=["400e9"])]
 
 
 class LinkEntry(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """A way between a host's memory and a GPU's."""
 
-    bandwidth_bytes_per_s: Figure
+    bandwidth_bytes_per_s: AboveZero
     # A user's own file need not tell them apart: then both are the one figure that it gives.
-    pageable_bytes_per_s: Figure | None = None
-    latency_s: Figure = 10e-6
+    pageable_bytes_per_s: AboveZero | None = None
+    latency_s: AboveZero = 10e-6
     source: str = ""
 
 
@@ -90,11 +90,11 @@ class InstanceEntry(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, fr
 
     provider: Annotated[str, Meta(examples=['"AWS"'])]
     name: Annotated[str, Meta(examples=['"g6.xlarge"'])]
-    usd_per_hour: Annotated[Figure, Meta(examples=["0.80"])]
+    usd_per_hour: Annotated[AboveZero, Meta(examples=["0.80"])]
     region: str = ""
     price_date: str = ""
     vcpus: Whole | None = None
-    memory_bytes: Figure | None = None
+    memory_bytes: AboveZero | None = None
     cpu_type: str = ""
     cpu: str = ""
     cpu_nearest: bool = False

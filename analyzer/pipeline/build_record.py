@@ -15,7 +15,7 @@ from analyzer.costs.cost import Cost
 from analyzer.costs.parameters import parameter_bytes, parameters
 from analyzer.decision import Decision, DecisionInput
 from analyzer.decision.decision_input import Side
-from analyzer.figures import NOT_TIMED
+from analyzer.figures import NOT_TIMED, seen_as
 from analyzer.graph import Graph, Node, Tensor
 from analyzer.loading.loaded import Loaded
 from analyzer.ort.execution import Group, NodePlacement
@@ -246,18 +246,7 @@ def groups(decision_input: DecisionInput) -> tuple[GroupResult, ...]:
     """What both sessions execute."""
     pairs = [*zip(decision_input.cpu_groups, decision_input.cpu_times, strict=True)]
     pairs += zip(decision_input.cuda_groups, decision_input.cuda_times, strict=True)
-    return tuple(_group(group, estimate) for group, estimate in pairs)
-
-
-def _group(group: Group, estimate: Estimate | None) -> GroupResult:
-    return GroupResult(
-        session=group.session,
-        name=group.name,
-        op_type=group.op_type,
-        members=group.members,
-        provider=group.provider,
-        **_seconds(estimate),
-    )
+    return tuple(seen_as(GroupResult, group, **_seconds(estimate)) for group, estimate in pairs)
 
 
 def totals(prepared: PreparedGraph, decision_input: DecisionInput) -> Totals:

@@ -15,6 +15,7 @@ from analyzer.costs.parameters import parameter_bytes
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.errors import RecordError
+from analyzer.figures import seen_as
 from analyzer.options import Options
 from analyzer.ort.execution import Group
 from analyzer.pipeline.basis import AnalysisBasis
@@ -262,16 +263,7 @@ def _measured(
 
 
 def _with_run(measured: Measured, run: ReplayRun) -> Measured:
-    groups = tuple(
-        Group(
-            session=run.session,
-            name=group.name,
-            op_type=group.op_type,
-            members=group.members,
-            provider=group.provider,
-        )
-        for group in run.groups
-    )
+    groups = tuple(seen_as(Group, group) for group in run.groups)
     times = tuple(None if (time := group.time) is None else limited(time, None) for group in run.groups)
     if run.session == "cpu":
         return replace(measured, cpu_latency=run.latency, cpu_groups=groups, cpu_times=times, busy=run.busy)

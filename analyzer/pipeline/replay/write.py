@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from analyzer.figures import NOT_TIMED, Figure
+from analyzer.figures import NOT_TIMED, Figure, seen_as
 from analyzer.graph import Graph, Tensor
 from analyzer.ort.execution import Group, Session
 from analyzer.pipeline.batches import BatchModels
@@ -87,12 +87,9 @@ def _run(
         low_s=latency.low,
         high_s=latency.high,
         groups=tuple(
-            GroupResult(
-                session=group.session,
-                name=group.name,
-                op_type=group.op_type,
-                members=group.members,
-                provider=group.provider,
+            seen_as(
+                GroupResult,
+                group,
                 **({**NOT_TIMED, "origin": "measured"} if time is None else time.keys("time_s")),
             )
             for group, time in zip(groups, times, strict=True)

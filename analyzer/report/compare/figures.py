@@ -147,7 +147,7 @@ def _plan(name: str, analyses: Sequence[Analysis]) -> tuple[ComparedFigure, ...]
         ("usd_per_million", "dollars per million", "$", "less", "usd_{}_per_million", "", "usd_origin"),
         ("energy_j", "energy for each", "J", "less", "energy_{}_j", "", "energy_origin"),
     )
-    # Records of older versions have neither interval nor origin of dollars and joules.
+    # Without a price or a power there is neither interval nor origin.
     known_origins = {
         row[-1] for row in named if row[-1] and any(plan and getattr(plan, row[-1]) for plan in plans)
     }

@@ -136,11 +136,6 @@ def plan(cell: FleetCell) -> str:
     return PLANS.get(cell.plan, cell.plan)
 
 
-def usable(cell: FleetCell) -> bool:
-    """Whether it runs, fits and keeps its limits, as far as is known."""
-    return cell.is_usable
-
-
 def status(cell: FleetCell) -> str:
     """Why a cell is no answer; empty for one that may be."""
     if not cell.runs:
