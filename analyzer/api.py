@@ -17,7 +17,7 @@ from analyzer.isolation.process import READING
 from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference, with_arguments
-from analyzer.loading.python.user_source.kept_executions import executions_kept
+from analyzer.loading.python.reused_executions import executions_kept
 from analyzer.loading.reading_process import HANDLERS
 from analyzer.options import Options, takes_options
 from analyzer.pipeline import build_record, environment
@@ -302,7 +302,7 @@ def _load(model: Model, inputs: Any, options: Options, progress: Progress) -> Lo
                 "inputs= goes with a module; a file brings its own.", hint="Use input= or example_inputs."
             )
         return load(
-            with_arguments(parse_reference(os.fspath(model)), options.arguments),
+            with_arguments(parse_reference(os.fspath(model)), options.arguments, options.script_arguments),
             batch=options.batch,
             specs=options.inputs,
             opset=options.opset,

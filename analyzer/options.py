@@ -113,6 +113,12 @@ class Options(OptionGroup):
         "Argument of the class or function that builds the model: a literal, else text; repeatable.",
         (*_MODEL_READING, "generate", "fleet"),
     )
+    script_arguments: tuple[str, ...] = option(
+        "script-arg ARG",
+        REPEATED,
+        "Argument that the script itself sees; `-- ARG...` behind all options gives several; repeatable.",
+        (*_MODEL_READING, "generate"),
+    )
     gpus: tuple[str, ...] | None = option(
         "gpu NAME[,NAME...]",
         DEVICES,

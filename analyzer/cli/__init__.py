@@ -89,7 +89,10 @@ class CommandLine(click.Group):
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Puts ``run`` in front of arguments that name no command."""
+        """Put ``run`` in front of arguments that name no command; what follows ``--`` is the script's own."""
+        if "--" in args:
+            end = args.index("--")
+            args = [*args[:end], *(f"--script-arg={argument}" for argument in args[end + 1 :])]
         if args and args[0] not in COMMANDS and args[0] not in ("--help", "-h", "--version"):
             args = [DEFAULT, *args]
         return super().parse_args(ctx, args)

@@ -88,7 +88,7 @@ def _load_python(
     limits: Limits = DEFAULT_LIMITS,
 ) -> Loaded:
     source = str(reference.path.resolve()) if reference.path else reference.module or ""
-    texts = [spec.text for spec in specs] + ["--training"] * training
+    texts = [*(spec.text for spec in specs), *["--training"] * training, *reference.script_arguments]
 
     def key(fixed: int | None) -> str:
         return export_cache.key(source=source, name=reference.called, opset=opset, specs=texts, batch=fixed)
@@ -121,7 +121,6 @@ def _export_python(
     from analyzer.loading.python.source_lines import shown_path
     from analyzer.loading.python.user_model import path_of
     from analyzer.loading.python.user_module import home_folder
-    from analyzer.loading.python.user_source.script_sizes import told_batch
 
     progress("importing torch")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its C++ parts warn on standard error
@@ -133,9 +132,6 @@ def _export_python(
             from analyzer.loading.training.load_step import export_step
 
             user, inputs, exported = export_step(reference, batch, specs, opset, progress, limits.memory)
-            if batch is None:
-                told = told_batch(user.module, inputs.batch)
-                exported = replace(exported, notes=(*exported.notes, *told))
             batch = inputs.batch
         else:
             user, inputs, exported, batch = _export_first_that_works(

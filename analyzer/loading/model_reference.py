@@ -73,6 +73,7 @@ class Reference:
         module: Dotted module name; None for a file.
         name: The name after the colon, None where there is none.
         arguments: What the named class or function is called with to build the model.
+        script_arguments: What the file sees as ``sys.argv[1:]``.
     """
 
     text: str
@@ -81,6 +82,7 @@ class Reference:
     module: str | None = None
     name: str | None = None
     arguments: tuple[Argument, ...] = ()
+    script_arguments: tuple[str, ...] = ()
 
     @property
     def called(self) -> str | None:
@@ -212,23 +214,26 @@ def parse_argument(text: str) -> Argument:
         return Argument(name=name, literal=repr(given), word=given if given.isidentifier() else "")
 
 
-def with_arguments(reference: Reference, arguments: Iterable[Argument]) -> Reference:
-    """The reference with what ``--arg`` gives beside what stands in parentheses.
+def with_arguments(
+    reference: Reference, arguments: Iterable[Argument], script_arguments: Iterable[str] = ()
+) -> Reference:
+    """Add what ``--arg`` gives to what stands in parentheses, and the arguments of the script.
 
     Raises:
         UsageError: An argument is given twice, or there is no code that takes one.
     """
-    arguments = tuple(arguments)
-    if not arguments:
+    arguments, script_arguments = tuple(arguments), tuple(script_arguments)
+    if not (arguments or script_arguments):
         return reference
     if reference.kind != "python":
+        given = f"--arg {arguments[0]}" if arguments else f"-- {script_arguments[0]}"
         raise UsageError(
-            f"--arg {arguments[0]}: {reference.text} is no Python code that builds a model.",
+            f"{given}: {reference.text} is no Python code that builds a model.",
             hint="Arguments go to a class or a function of a .py file or of a module.",
         )
     merged = (*reference.arguments, *arguments)
     _require_once(reference.text, merged)
-    return replace(reference, arguments=merged)
+    return replace(reference, arguments=merged, script_arguments=script_arguments)
 
 
 def _arguments(text: str, inside: str | None) -> tuple[Argument, ...]:

@@ -169,7 +169,7 @@ def _source(model: Any, inputs: Any, options: Options, progress: Progress) -> Op
         return from_graph(text, limits=options.limits)
     if is_python(text):
         return from_python(
-            with_arguments(parse_reference(text), options.arguments),
+            with_arguments(parse_reference(text), options.arguments, options.script_arguments),
             lambda stage: progress(stage, None),
             use_cache=options.cache,
             limits=options.limits,

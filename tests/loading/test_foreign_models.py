@@ -252,7 +252,9 @@ def test_a_bound_on_what_the_data_decide_is_no_bound_of_the_batch(loaded: Callab
     assert (found.exporter, found.symbol, found.batch_range) == ("torch.export", "batch", (1, None))
 
 
-def test_a_script_with_required_arguments_is_told_that_it_gets_none(loaded: Callable[..., Any]) -> None:
+def test_a_script_with_required_arguments_has_the_way_to_give_them_in_its_hint(
+    loaded: Callable[..., Any],
+) -> None:
     with pytest.raises(ModelError, match="SystemExit") as caught:
         loaded("""
             import argparse
@@ -260,4 +262,4 @@ def test_a_script_with_required_arguments_is_told_that_it_gets_none(loaded: Call
             parser.add_argument("--data", required=True)
             model = nn.Linear(len(parser.parse_args().data), 2)
         """)
-    assert "empty command line" in caught.value.hint
+    assert "after --, as in `analyze train.py -- --epochs 1`" in caught.value.hint

@@ -69,19 +69,6 @@ def hint_of(load: Callable[[str], Any], built: str) -> str:
     return caught.value.hint or ""
 
 
-def test_a_graph_model_that_is_not_built_is_offered_the_graph_of_each_node(load: Any) -> None:
-    hint = hint_of(load, "Net")
-    assert f"--arg width=... --input x=100,...:float32 {EDGES} {GRAPHS}`, or write" in hint
-    # With `edge_dim=None` nothing reads features of edges: given in the line they would be counted nowhere.
-    assert hint.endswith(" With edge_dim, add --input edge_attr=400,...:float32.")
-
-
-def test_features_of_edges_are_in_the_line_where_an_argument_has_them_read(load: Any) -> None:
-    hint = hint_of(load, "Net(edge_dim=4)")
-    assert f"{EDGES} {GRAPHS} --input edge_attr=400,4:float32`" in hint
-    assert "With edge_dim" not in hint
-
-
 @pytest.mark.parametrize(
     ("built", "edges"), [("Net(16)", ""), ("Net(16, edge_dim=4)", " --input edge_attr=400,4:float32")]
 )

@@ -1,5 +1,6 @@
 """Scripts as users have them: they train where they are executed, and name their model as they like."""
 
+import os
 import sys
 import textwrap
 from collections.abc import Callable
@@ -11,14 +12,13 @@ import torch
 
 from analyzer.errors import ModelError
 from analyzer.loading.load import load
-from analyzer.loading.model_reference import parse_reference
-from analyzer.loading.python import user_module
+from analyzer.loading.model_reference import parse_reference, with_arguments
+from analyzer.loading.python import first_forward
 from analyzer.loading.python.example_inputs import resolve_inputs
 from analyzer.loading.python.input_spec import parse_input
 from analyzer.loading.python.model_weights import ValuedWeights
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import UserModel, load_user_model
-from analyzer.loading.python.user_source.training_loops import before_training
 
 HEAD = """
 import copy
@@ -31,13 +31,25 @@ TRAINED = """
     net = Net(4)
     opt = torch.optim.SGD(net.parameters(), lr=0.1)
     for step in range(3):
-        loss = net(torch.ones(1, 4)).sum()
+        loss = net(torch.ones(5, 4)).sum()
         loss.backward()
         opt.step()
         open("last.pt", "w").write(str(step))
     torch.save(net.state_dict(), "final.pt")
-    def example_inputs(batch): return torch.ones(batch, 4)
-    def threshold(x, least=float(loss)): return x > least
+"""
+GUARDED = """
+    class Net(nn.Module):
+        def __init__(self, width):
+            super().__init__()
+            self.first = nn.Linear(width, 3)
+        def forward(self, x, *, scale): return self.first(x) * scale
+    def main():
+        net = Net(7)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        {}
+        open("after", "w").close()
+    if __name__ == "__main__":
+        main()
 """
 
 
@@ -53,108 +65,153 @@ def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., UserM
     return build
 
 
-def test_a_training_loop_of_the_module_level_is_not_executed_and_a_note_says_so(
+def test_a_script_is_executed_up_to_the_first_forward_and_trains_nothing(
     user: Callable[..., UserModel], tmp_path: Path
 ) -> None:
     found = user(TRAINED)
-    assert found.name == "net"
+    assert (found.name, found.model.in_features) == ("net", 4)
     assert found.model.weight.grad is None
     assert not [*tmp_path.glob("*.pt")]
-    # Line 4 of HEAD is the last of it; the loop is the fifth line of what follows, after an empty one.
-    assert "train.py was executed up to line 10, where it trains: `for step in range(3):`" in found.notes[-1]
-
-
-def test_what_is_defined_behind_the_loop_is_there_but_for_what_needs_the_loop(
-    user: Callable[..., UserModel],
-) -> None:
-    found = user(TRAINED)
-    assert found.module.example_inputs(2).shape == (2, 4)
-    assert not hasattr(found.module, "threshold")
+    # Line 4 of HEAD is the last of it; the call is the sixth line of what follows, after an empty one.
+    assert "first forward of net (line 11 of train.py: `loss = net(torch.ones(5, 4)).sum()`)" in found.notes[0]
+    inputs = resolve_inputs(found, [], None)
+    assert (inputs.batch, tuple(inputs.arguments[0].shape), inputs.origin) == (5, (5, 4), "file")
+    assert resolve_inputs(found, [], 12).arguments[0].shape == (12, 4)
 
 
 def test_a_report_has_the_notes_on_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(HEAD + textwrap.dedent(TRAINED))
     notes = " ".join(load(parse_reference("train.py"), use_cache=False).notes)
-    assert "The model is the variable net of train.py." in notes
-    assert "was executed up to line 10" in notes
+    assert "The script was executed up to the first forward of net" in notes
+    assert "The inputs are those that the script calls its model with." in notes
 
 
-def test_a_module_that_the_file_imports_trains_nothing_either(
-    user: Callable[..., UserModel], tmp_path: Path
+# Statements of a script -> the shape and the scale that its first forward has; each batch is of 6 rows of 7.
+@pytest.mark.parametrize(
+    "statements",
+    [
+        "net(torch.ones(6, 7), scale=2.0).sum().backward()",
+        "nn.DataParallel(net)(torch.ones(6, 7), scale=2.0)",
+        "torch.compile(net)(torch.ones(6, 7), scale=2.0)",
+        "net.forward(torch.ones(6, 7), scale=2.0)",
+        "torch.onnx.export(net, (torch.ones(6, 7),), 'out.onnx', kwargs={'scale': 2.0})",
+        "net.to('cuda')(torch.ones(6, 7, device='cuda'), scale=2.0)",
+        # A loss and a network that no optimizer trains are called before.
+        """
+        nn.MSELoss()(torch.ones(1), torch.ones(1))
+        nn.Linear(2, 2)(torch.ones(1, 2))
+        net(torch.ones(6, 7), scale=2.0)
+        """,
+        "torch.multiprocessing.spawn(lambda rank: net(torch.ones(6, 7), scale=2.0), nprocs=2)",
+        """
+        for rows in torch.utils.data.DataLoader(torch.ones(8, 7), batch_size=6, shuffle=True):
+            net(rows, scale=2.0)
+        """,
+        """
+        for step in range(3):
+            try: net(torch.ones(6, 7), scale=2.0).sum().backward()
+            except: pass  # the end of the run too
+        """,
+        """
+        import threading
+        thread = threading.Thread(target=lambda: net(torch.ones(6, 7), scale=2.0))
+        thread.start()
+        thread.join()
+        """,
+    ],
+)
+def test_what_a_script_calls_its_model_with_are_the_inputs(
+    user: Callable[..., UserModel], tmp_path: Path, statements: str
 ) -> None:
-    (tmp_path / "trained_beside_it.py").write_text(HEAD + textwrap.dedent(TRAINED))
-    found = user("from trained_beside_it import Net\ndef build_model(): return Net(5)")
-    assert found.model.in_features == 5
-    assert not [*tmp_path.glob("*.pt")]
-    # Nothing of a file that was cut is kept for whoever imports it next.
-    assert not [*tmp_path.rglob("trained_beside_it*.pyc")]
-
-
-def test_what_is_missing_may_stand_behind_the_loop(user: Callable[..., UserModel]) -> None:
-    with pytest.raises(ModelError, match="there is no final") as caught:
-        user(TRAINED + "    final = copy.deepcopy(net)\n", "final")
-    assert "executed up to line 10" in (caught.value.hint or "")
+    found = user(GUARDED.format(textwrap.indent(textwrap.dedent(statements).strip(), " " * 8).strip()))
+    assert type(found.model).__name__ == "Net"
+    inputs = resolve_inputs(found, [], None)
+    assert (inputs.arguments[0].shape, dict(inputs.keywords)) == ((6, 7), {"scale": 2.0})
+    assert [path.name for path in tmp_path.iterdir() if path.suffix != ".py"] == []
 
 
 @pytest.mark.parametrize(
-    ("code", "line"),
+    ("statement", "why"),
     [
-        ("net = 1\nfor x in y:\n    net.loss(x).backward()", 2),
-        ("while True:\n    accelerator.backward(loss)", 1),
-        ("def train():\n    for x in y: loss(x).backward()\ntrain()", 3),
-        ("def step(x): loss(x).backward()\nfor x in y:\n    step(x)", 2),
-        ("class T:\n    def run(self):\n        for x in y: x.backward()\nt = T()\nt.run()", 5),
-        (
-            "class T:\n    def a(self): x.backward()\n    def run(self):\n        while y: self.a()\nT().run()",
-            5,
-        ),
-        ("def main():\n    t = Trainer(net)\n    t.fit(data)\nmain()", 4),
-        ("import lightning as L\nL.Trainer(max_epochs=3).fit(net, data)", 2),
-        ("with run():\n    net = 1\n    for x in y: x.backward()", 3),
-        ("def closure(): loss().backward()\nfor x in y:\n    closure()", 2),
+        ("pass", "Run as a script it calls no model."),
+        ("torch.ones(1, requires_grad=True).sum().backward()", "it calls no model before it trains."),
+        ("torch.load('data.pt')", "No such file or directory: 'data.pt'"),
+        ("import os; os._exit(0)", "SystemExit: 0"),
+        ("import argparse; p = argparse.ArgumentParser(); p.add_argument('--n', required=True); p.parse_args()",
+         "Give the script its arguments after --"),
+        ("input()", "EOFError"),
     ],
-)
-def test_a_statement_that_trains_is_found_in_functions_methods_and_trainers(code: str, line: int) -> None:
-    found = before_training(code.encode(), "train.py")
-    assert found is not None
-    assert found[1] == line
+)  # fmt: skip
+def test_a_script_that_reaches_no_forward_says_why(
+    user: Callable[..., UserModel], statement: str, why: str
+) -> None:
+    with pytest.raises(ModelError, match=r"Net needs arguments \(width\)") as caught:
+        user(GUARDED.format(statement))
+    assert why in (caught.value.hint or "")
+    assert "train.py:Net --arg width=..." in (caught.value.hint or "")
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "loss = net(x).sum()\nloss.backward()",  # one step, by which a file tries itself
-        "def train():\n    for x in y: loss(x).backward()",
-        "if __name__ == '__main__':\n    for x in y: x.backward()",
-        "class F(torch.autograd.Function):\n    def backward(ctx, g):\n        for x in g: x.sum()",
-        "scaler.fit(rows)\nfor x in y: x.forward()  # no backward",
-        "class T:\n    def train(self):\n        for x in y: x.backward()\nnet.train()",
-        "for x in (: backward",
-    ],
-)
-def test_a_file_that_does_not_train_where_it_is_imported_is_executed_whole(code: str) -> None:
-    assert before_training(code.encode(), "train.py") is None
+def test_a_script_that_loops_ends_with_the_line_at_work(
+    user: Callable[..., UserModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(first_forward, "LIMIT_S", 0.5)
+    with pytest.raises(ModelError, match=r"within 0 s: line 5 of train\.py is at work \(`while True: pass`\)"):
+        user("while True: pass")
 
 
-def test_a_with_block_keeps_what_stands_before_its_loop(user: Callable[..., UserModel]) -> None:
-    found = user("""
-        with torch.enable_grad():
-            net = nn.Linear(3, 3)
-            for step in range(2):
-                net(torch.ones(1, 3)).sum().backward()
-            net = None
+def test_a_forked_process_ends_at_its_first_forward_too(user: Callable[..., UserModel], tmp_path: Path) -> None:
+    user("""
+        import os
+        net = nn.Linear(2, 2)
+        child = os.fork()
+        net(torch.ones(1, 2))
+        open("after", "w").close()
     """)
-    assert found.model.in_features == 3
+    os.wait()
+    assert not (tmp_path / "after").exists()
+
+
+def test_a_script_that_prints_much_is_cut_short(
+    user: Callable[..., UserModel], capsys: pytest.CaptureFixture[str]
+) -> None:
+    user("for step in range(2000): print('x' * 99)\nmodel = nn.Linear(2, 2)")
+    shown = capsys.readouterr()
+    assert (shown.out, len(shown.err) < 70_000) == ("", True)
+    assert "The rest of the script's output is left out." in shown.err
+
+
+def test_a_name_waits_for_its_own_forward(user: Callable[..., UserModel]) -> None:
+    code = """
+        class Net(nn.Linear): pass
+        def main():
+            other, net = Net(4, 4), Net(6, 6)
+            opt = torch.optim.SGD([*other.parameters(), *net.parameters()], lr=0.1)
+            other(torch.ones(2, 4)).sum().backward()
+            opt.step()
+            net(torch.ones(3, 6)).sum().backward()
+        if __name__ == "__main__":
+            main()
+    """
+    assert user(code).model.in_features == 4
+    found = user(code, "net")
+    assert (found.model.in_features, resolve_inputs(found, [], None).batch) == (6, 3)
+
+
+def test_a_script_sees_its_own_arguments(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(HEAD + "import sys\nmodel = nn.Linear(int(sys.argv[2]), 2)")
+    reference = with_arguments(parse_reference(str(path)), (), ("--width", "9"))
+    assert load_user_model(reference, weights="meta").model.in_features == 9
 
 
 def test_a_file_that_takes_long_tells_the_line_that_is_at_work(
     user: Callable[..., UserModel], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(user_module, "_SECONDS_UNTIL_TOLD", 0.05)
+    monkeypatch.setattr(first_forward, "NOTICE_S", 0.05)
     user("import time\nwait = time.sleep\nwait(0.6)\nmodel = nn.Linear(2, 2)")
     told = capsys.readouterr().err
-    assert "executing train.py takes long: line 7 of its module level is at work (`wait(0.6)`)" in told
+    assert "executing train.py takes long: line 7 is at work (`wait(0.6)`)" in told
     assert "analyzer" not in sys.modules["train"].__dict__
 
 
@@ -275,60 +332,7 @@ def test_where_the_whole_model_needs_arguments_its_parts_are_not_taken_for_it(
     assert "Swish needs none: train.py:Swish." in (caught.value.hint or "")
 
 
-# Arguments of the file's own call
-
-
-CALLED = """
-    import argparse
-    class Net(nn.Linear):
-        def __init__(self, inner, outer, bias=True): super().__init__(inner, outer, bias=bias)
-    SCALE = 3
-    def options():
-        parser = argparse.ArgumentParser()
-        parser.add_argument("--hidden", type=int, default=4)
-        return parser.parse_args()
-    def main():
-        args = options()
-        net = Net(2 * args.hidden, outer=SCALE, bias=False)
-"""
-
-
-def test_a_class_is_built_as_the_files_own_call_builds_it_and_a_note_says_how(
-    user: Callable[..., UserModel],
-) -> None:
-    found = user(CALLED)
-    assert (found.model.in_features, found.model.out_features, found.model.bias) == (2 * 4, 3, None)
-    assert (
-        "Net was built as line 16 builds it: inner=8, outer=3, bias=False (--arg gives others)." in found.notes
-    )
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "net = Net(unknown(), outer=SCALE)",
-        "net = Net(*sizes, 3)",
-        "SCALE = unknown(); net = Net(2, SCALE)",  # the function's own name hides the file's
-        "net = Net(2, 3, bias=unknown())",
-        "net = Net(2, 3); other = Net(4, 5)",
-        "net = Net(config.hidden, 3)",  # no command line
-    ],
-)
-def test_where_a_part_of_the_call_is_computed_or_calls_differ_the_arguments_are_asked_for(
-    user: Callable[..., UserModel], line: str
-) -> None:
-    with pytest.raises(ModelError, match="Net needs arguments"):
-        user(CALLED.replace("net = Net(2 * args.hidden, outer=SCALE, bias=False)", line))
-
-
-def test_arguments_that_are_given_stay_and_the_files_call_gives_the_others(tmp_path: Path) -> None:
-    path = tmp_path / "train.py"
-    path.write_text(HEAD + textwrap.dedent(CALLED))
-    model: Any = load_user_model(parse_reference(f"{path}:Net(outer=9)"), weights="meta").model
-    assert (model.in_features, model.out_features) == (8, 9)
-
-
-def test_random_weights_are_those_of_the_loop_not_begun(user: Callable[..., UserModel]) -> None:
+def test_random_weights_are_the_same_in_each_execution(user: Callable[..., UserModel]) -> None:
     first, second = (user(TRAINED).model.state_dict()["weight"] for _ in range(2))
     assert torch.equal(first, second)
 

@@ -3,15 +3,12 @@
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
-import torch
 
 from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference
-from analyzer.loading.python.user_source.own_calls import own_optimizer
 
 SCRIPT = """
 import argparse
@@ -57,46 +54,36 @@ def test_a_criterion_stands_where_loss_is_what_a_loop_left(step: Callable[..., L
 def test_the_one_optimizer_of_the_file_is_taken_under_any_name(step: Callable[..., Loaded], name: str) -> None:
     found = step(f"{name} = optim.SGD(net.parameters(), lr=args.lr)")
     assert update_of(found) == "Sgd"
-    assert f"The optimizer is the variable {name} of the file: SGD" in " ".join(found.notes)
+    assert "The optimizer is the SGD that the file builds" in " ".join(found.notes)
 
 
-def test_the_optimizer_that_a_function_builds_is_taken_as_its_call_has_it(step: Callable[..., Loaded]) -> None:
-    found = step("""
+def test_the_optimizer_that_a_script_builds_on_its_way_to_the_first_forward_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(
+        textwrap.dedent("""
+        import torch
+        from torch import nn
+        class Net(nn.Linear):
+            def __init__(self, width): super().__init__(width, 3)
         def main():
-            opt = torch.optim.AdamW(net.parameters(), lr=args.lr, weight_decay=1e-4)
-    """)
-    assert update_of(found) == "AdamW"
-    assert "The optimizer is AdamW(lr=0.0002, weight_decay=0.0001), as line 11 builds it" in " ".join(
-        found.notes
+            net = Net(6)
+            opt = torch.optim.AdamW(net.parameters(), lr=2e-4, weight_decay=1e-4)
+            for step in range(2):
+                loss = net(torch.randn(4, 6)).sum()
+                loss.backward()
+                opt.step()
+        if __name__ == "__main__":
+            main()
+        """)
     )
+    found = load(parse_reference("train.py"), training=True, use_cache=False)
+    assert (update_of(found), found.batch) == ("AdamW", 4)
+    assert "The optimizer is the AdamW that the file builds" in " ".join(found.notes)
 
 
 def test_of_two_optimizers_neither_is_taken_and_the_note_says_so(step: Callable[..., Loaded]) -> None:
     found = step("a = optim.SGD(net.parameters(), lr=0.1); b = optim.AdamW(net.parameters())")
     assert update_of(found) == "Adam"
     assert "The optimizer is assumed to be Adam (the file builds 2)" in " ".join(found.notes)
-
-
-@pytest.mark.parametrize(
-    ("line", "kind", "options", "unknown"),
-    [
-        ("optim.SGD(p, 0.1, momentum=0.9)", "SGD", {"lr": 0.1, "momentum": 0.9}, ()),
-        ("torch.optim.Adam(p, lr=rate())", "Adam", {}, ("lr",)),
-        # Whether a state is kept would be a guess.
-        ("optim.SGD(p, 0.1, momentum=rate())", None, {}, ()),
-        ("optim.SGD(p, **options)", None, {}, ()),
-        # Another library's class of that name.
-        ("other.optim.Adam(p, lr=0.1)", None, {}, ()),
-    ],
-)
-def test_a_call_of_an_optimizer_is_read_with_what_is_known_of_it(
-    tmp_path: Path, line: str, kind: str | None, options: dict[str, float], unknown: tuple[str, ...]
-) -> None:
-    module = ModuleType("train")
-    module.__file__ = str(tmp_path / "train.py")
-    module.torch, module.optim = torch, torch.optim  # type: ignore[attr-defined]  # what the file imports
-    (tmp_path / "train.py").write_text(f"def main(p):\n    o = {line}\n")
-    found = own_optimizer(module)
-    assert (found and found.kind) == kind
-    if found is not None:
-        assert (found.options, found.unknown, found.line) == (options, unknown, 2)

@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import enum
 import inspect
 import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+import typing
+from collections.abc import Callable, Mapping, Sequence
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 from analyzer.errors import ModelError
 from analyzer.loading.model_reference import Argument, Reference
 from analyzer.loading.python.documented_shapes import remember_sizes
-from analyzer.loading.python.shown_arguments import (
-    OPEN,
-    annotations_of,
-    built_by_annotation,
-    dataclass_in,
-    positional_names,
-    shown_arguments,
-)
 from analyzer.loading.python.user_module import user_failure
-from analyzer.loading.python.user_source.own_calls import own_call
-from analyzer.loading.python.user_source.unbuilt_models import inputs_of_arguments, inputs_to_give
 from analyzer.text import first_few, nearest, plural
 
 _OF_ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _UNKNOWN = "has no argument "
+_OPEN = "..."  # for a value that the user must fill in
+_DEEPEST = 4  # classes in one another
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -120,7 +113,7 @@ def called_with(builder: Callable[..., object], values: Sequence[tuple[str | Non
     Raises:
         ModelError: A dict has what its dataclass has not.
     """
-    types = annotations_of(builder)
+    types = _annotations_of(builder)
     by_position = [types.get(item.name) for item in _all_parameters(builder) or () if item.kind in _POSITIONAL]
     positional = [value for name, value in values if name is None]
     count = len(positional)
@@ -136,7 +129,7 @@ def called_with(builder: Callable[..., object], values: Sequence[tuple[str | Non
 
 
 def _as_annotated(value: object, annotation: object) -> object:
-    kind = dataclass_in(annotation)
+    kind = _dataclass_in(annotation)
     if kind is None or not isinstance(value, Mapping):
         return value
     fields = [item.name for item in dataclasses.fields(kind) if item.init]
@@ -155,49 +148,12 @@ def fits(builder: Callable[..., object], arguments: Sequence[Argument]) -> bool:
     return not _fault(builder, arguments)[0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompletedReference:
-    """A reference with the arguments that the file's own call passes.
-
-    Attributes:
-        reference: With all arguments.
-        line: Of that call.
-        told: The arguments that it added.
-    """
-
-    reference: Reference
-    line: int
-    told: str
-
-
-def completed(
-    reference: Reference, builder: Callable[..., object], module: ModuleType
-) -> CompletedReference | None:
-    """The arguments that nobody gave, as the file itself gives them.
-
-    None where none is missing, and where not all are known.
-    """
-    _, missing = _fault(builder, reference.arguments)
-    call = own_call(module, builder) if missing else None
-    if call is None:
-        return None
-    by_position = positional_names(builder)
-    count = sum(item.name is None for item in reference.arguments)
-    given = {*by_position[:count], *(item.name for item in reference.arguments)}
-    added = [item for item in call.arguments if item.name not in given]
-    whole = replace(reference, arguments=(*reference.arguments, *added))
-    if not fits(builder, whole.arguments):
-        return None
-    return CompletedReference(reference=whole, line=call.line, told=", ".join(map(str, added)))
-
-
 def require_fitting(
     reference: Reference,
     name: str,
     builder: Callable[..., object],
     module: ModuleType,
     *,
-    inputs: Collection[str] = (),
     beside: str = "",
 ) -> None:
     """Says which argument is missing, or not known.
@@ -207,7 +163,6 @@ def require_fitting(
         name: Of the builder.
         builder: What is called.
         module: The file.
-        inputs: Names of the inputs that are given.
         beside: What could be built instead.
 
     Raises:
@@ -218,7 +173,7 @@ def require_fitting(
         return
     where = f"{reference.text}: {name} {fault}."
     if missing:
-        hint = _how_to_give(reference, name, builder, missing, module, inputs)
+        hint = _how_to_give(reference, name, builder, missing, module)
         raise ModelError(where, hint=f"{hint} {beside}".rstrip())
     known = ", ".join(map(_shown, parameters_of(builder)))
     unknown = fault.removeprefix(_UNKNOWN) if fault.startswith(_UNKNOWN) else ""
@@ -251,40 +206,28 @@ def _fault(builder: Callable[..., object], arguments: Sequence[Argument]) -> tup
 
 
 def _how_to_give(
-    reference: Reference,
-    name: str,
-    builder: Callable[..., object],
-    missing: Sequence[str],
-    module: ModuleType,
-    inputs: Collection[str],
+    reference: Reference, name: str, builder: Callable[..., object], missing: Sequence[str], module: ModuleType
 ) -> str:
-    """All that is still missing, arguments and inputs, in one command."""
+    """All arguments that are still missing, in one command."""
     text = reference.text.partition("(")[0] if reference.arguments else reference.text
     target = text if reference.name is not None else f"{text}:{name}"
-    # What the file calls as the parameter is called is what it means.
-    own = {item for item in missing if item in vars(module) and _is_own(vars(module)[item], module)}
-    shown, line = shown_arguments(module, builder)
-    told = {item: item if item in own else shown.get(item) for item in missing}
-    given = [
-        f"{item}={value or built_by_annotation(module, builder, item) or OPEN}" for item, value in told.items()
-    ]
+    given = []
+    for item in missing:
+        # What the file calls as the parameter is called is what it means.
+        own = item in vars(module) and _is_own(vars(module)[item], module)
+        given.append(f"{item}={item if own else _built_by_annotation(module, builder, item) or _OPEN}")
     written = ", ".join([*map(str, reference.arguments), *given])
     options = _options(reference.arguments, given)
-    named = {item.name: item.literal for item in reference.arguments if item.name is not None}
-    needed = inputs_to_give(builder, {**shown, **named}, inputs)
-    of_arguments = inputs_of_arguments(builder, {**shown, **named}, inputs)
-    command = [target, *options] if options is not None else [f"{target}({written})"]
-    command += [part for item in needed for part in ("--input", item)]
-    hint = f"Run `analyze {shlex.join(command)}`"
-    hint += f" (values of line {line})" if shown.keys() & {*missing} - own else ""
+    hint = (
+        f"Run `analyze {shlex.join([target, *options] if options is not None else [f'{target}({written})'])}`"
+    )
     hint += f', or write "{target}({written})"' if options is not None else ""
     if name != "build_model":
         hint += f", or add a line to the file: def build_model(): return {name}({written})"
-    if any(OPEN in item for item in (*given, *needed)):
+    if any(_OPEN in item for item in given):
         hint += ", with values in place of `...`"
     defaults = [_shown(item) for item in parameters_of(builder) if item.default is not item.empty]
-    hint += f". The others have defaults: {first_few(defaults, 6)}." if defaults else "."
-    return hint + "".join(f" With {item}, add --input {text}." for item, text in of_arguments.items())
+    return hint + (f". The others have defaults: {first_few(defaults, 6)}." if defaults else ".")
 
 
 def _options(arguments: Sequence[Argument], given: Sequence[str]) -> list[str] | None:
@@ -306,3 +249,54 @@ def _all_parameters(builder: Callable[..., object]) -> list[inspect.Parameter] |
         return list(inspect.signature(builder).parameters.values())
     except (TypeError, ValueError):
         return None
+
+
+def _built_by_annotation(
+    module: ModuleType, builder: Callable[..., object], parameter: str, depth: int = 0
+) -> str | None:
+    """A call of the file's class that a parameter is annotated with, and what that needs; None without one."""
+    kind = _own_class(_annotations_of(builder).get(parameter), module)
+    if kind is None or depth == _DEEPEST:
+        return None
+    needed = [
+        f"{item.name}={_built_by_annotation(module, kind, item.name, depth + 1) or _OPEN}"
+        for item in _all_parameters(kind) or ()
+        if item.default is item.empty and item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD)
+    ]
+    return f"{kind.__name__}({', '.join(needed)})"
+
+
+def _annotations_of(builder: Callable[..., object]) -> Mapping[str, Any]:
+    """The types of its parameters; empty where they name what is not there."""
+    try:
+        if isinstance(builder, type) and not dataclasses.is_dataclass(builder):
+            return typing.get_type_hints(builder.__init__)  # type: ignore[misc]  # of a class, not of an object
+        return typing.get_type_hints(builder)
+    except Exception:  # whatever a user's annotation evaluates to
+        return {}
+
+
+def _dataclass_in(annotation: object) -> type | None:
+    """The one dataclass that an annotation names, ``X | None`` too."""
+    named = (annotation, *typing.get_args(annotation))
+    kinds = {item for item in named if isinstance(item, type) and dataclasses.is_dataclass(item)}
+    return kinds.pop() if len(kinds) == 1 and typing.get_origin(annotation) not in (list, tuple, dict) else None
+
+
+def _own_class(annotation: object, module: ModuleType) -> type | None:
+    """The class by its name in the file: a dataclass, or one that the file defines."""
+    found = _dataclass_in(annotation) or annotation
+    if not isinstance(found, type) or issubclass(found, enum.Enum):
+        return None
+    kind: type = found
+    known = vars(module).get(kind.__name__) is kind
+    return kind if known and (dataclasses.is_dataclass(kind) or kind.__module__ == module.__name__) else None
+
+
+def positional_names(builder: Callable[..., object]) -> list[str]:
+    """The parameters that may be given by their position."""
+    return [
+        item.name
+        for item in _all_parameters(builder) or ()
+        if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)
+    ]

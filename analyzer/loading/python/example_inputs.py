@@ -25,8 +25,6 @@ from analyzer.loading.python.plain_call import Misfit, call, first_rows, given_w
 from analyzer.loading.python.solved_sizes import with_width
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import DEFAULT_BATCH, UserModel, call_example_inputs
-from analyzer.loading.python.user_source.script_data import script_data
-from analyzer.loading.python.user_source.script_sizes import script_sizes
 from analyzer.loading.torch_private import leaves_with_steps, tree_leaves, tree_map
 
 if TYPE_CHECKING:
@@ -94,9 +92,24 @@ def _first_source(user: UserModel, specs: Sequence[InputSpec], batch: int | None
         inputs = _from_file(user, offered, batch)
         assumed = _assumed(user, inputs)
         return replace(inputs, origin="inferred", guessed=assumed) if assumed else inputs
+    if user.forward is not None:
+        # A script gives the layers their data; without weights these have no values either.
+        arguments, keywords = user.forward.arguments, user.forward.keywords
+        if user.meta:
+            arguments, keywords = tree_map(_on_meta, (arguments, keywords))
+        inputs = _with_values(arguments, keywords, batch)
+        return replace(inputs, notes=("The inputs are those that the script calls its model with.",))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of inputs that are but tried
-        return _from_data(user, batch or 1) or _inferred(user, batch or 1)
+        try:
+            return _inferred(user, batch or 1)
+        except InputError as error:
+            error.hint = " ".join(filter(None, [user.no_forward, error.hint]))
+            raise
+
+
+def _on_meta(leaf: Any) -> Any:
+    return leaf.to("meta") if _is_tensor(leaf) else leaf
 
 
 def _assumed(user: UserModel, inputs: ExampleInputs) -> tuple[InputSpec, ...]:
@@ -193,13 +206,7 @@ def _from_file(user: UserModel, offered: Tree, batch: int | None) -> ExampleInpu
     arguments, keywords = arguments_and_keywords(user, offered)
     register_containers(arguments, keywords)
     leaves = flatten(arguments, keywords)
-    leading = next((leaf.shape[0] for leaf in leaves if _is_tensor(leaf) and leaf.dim()), None)
-    if leading is None:
-        kinds = ", ".join(dict.fromkeys(type(leaf).__name__ for leaf in leaves)) or "nothing"
-        raise InputError(
-            f"example_inputs holds no tensor with a leading dimension: it gives {kinds}.",
-            hint="Give torch tensors: one, a tuple of them, or a dict by name.",
-        )
+    leading = _rows(leaves)
     # The batch of a graph is told to be 1, and asked for as that where the model is run.
     asked = batch if _takes_batch(user.module.example_inputs) else None if batch == 1 else batch
     if asked is None:
@@ -225,6 +232,18 @@ def _from_file(user: UserModel, offered: Tree, batch: int | None) -> ExampleInpu
         return ExampleInputs(
             arguments=arguments, keywords=keywords, batch=batch, batch_axes=axes, origin="file"
         )
+    return _with_values(arguments, keywords, batch)
+
+
+def _with_values(arguments: tuple[Any, ...], keywords: Mapping[str, Any], batch: int | None) -> ExampleInputs:
+    """Inputs that are there as values: those with as many rows as the first follow the batch.
+
+    Raises:
+        InputError: No tensor has rows.
+    """
+    register_containers(arguments, keywords)
+    leaves = flatten(arguments, keywords)
+    leading = _rows(leaves)
     axes = {
         position: (0,)
         for position, leaf in enumerate(leaves)
@@ -235,6 +254,22 @@ def _from_file(user: UserModel, offered: Tree, batch: int | None) -> ExampleInpu
     return ExampleInputs(
         arguments=arguments, keywords=keywords, batch=batch or leading, batch_axes=axes, origin="file"
     )
+
+
+def _rows(leaves: Sequence[Any]) -> int:
+    """The leading dimension of the first tensor.
+
+    Raises:
+        InputError: There is none.
+    """
+    leading = next((leaf.shape[0] for leaf in leaves if _is_tensor(leaf) and leaf.dim()), None)
+    if leading is None:
+        kinds = ", ".join(dict.fromkeys(type(leaf).__name__ for leaf in leaves)) or "nothing"
+        raise InputError(
+            f"The inputs hold no tensor with a leading dimension but {kinds}.",
+            hint="Give torch tensors: one, a tuple of them, or a dict by name.",
+        )
+    return int(leading)
 
 
 def _takes_batch(offered: object) -> bool:
@@ -438,54 +473,18 @@ def make_tensor(spec: InputSpec, batch: int, weights: ValuedWeights, memory_byte
         return torch.randint(0, 2, sizes, dtype=dtype)
 
 
-def _from_data(user: UserModel, batch: int) -> ExampleInputs | None:
-    """Inputs like what the file has ready to train with; None where the model takes nothing of it."""
-    names = [item.name for item in needed(forward_parameters(user)) if item.kind not in _VARIADIC]
-    for data in script_data(user.module, user.model, names, batch):
-        if not _types_fit(user, data.specs):
-            continue
-        inputs = _called_with(user, data.specs, batch, "file")
-        if not user.meta:
-            order = [spec.name for spec in data.specs]
-            tensors = dict(zip(order, data.tensors(batch), strict=True))
-            inputs = replace(
-                inputs,
-                arguments=tuple(tensors.values()) if inputs.arguments else (),
-                keywords={} if inputs.arguments else tensors,
-            )
-        if _call_failure(user, inputs) is None:
-            return replace(inputs, notes=(data.note,))
-    return None
-
-
-def _types_fit(user: UserModel, specs: Sequence[InputSpec]) -> bool:
-    """Whether the weights and the source take inputs of these types, which the meta device hardly checks."""
-    kinds = {str(item.dtype).removeprefix("torch.") for item in user.model.parameters()}
-    floats = {kind for kind in kinds if "float" in kind}
-    told = {item.name: item for item in told_inputs(user.model, [spec.name for spec in specs])}
-    for spec in specs:
-        reader = told.get(spec.name)
-        reads_floats = reader is not None and reader.is_read and "float" in reader.dtype
-        if spec.dtype not in floats if "float" in spec.dtype else reads_floats and spec.dtype != "bool":
-            return False
-    return True
-
-
 def _inferred(user: UserModel, batch: int) -> ExampleInputs:
-    sizes = script_sizes(user.module, user.model)
     parameters_taken = [item for item in forward_parameters(user) if item.kind not in _VARIADIC]
     parameters = needed(parameters_taken)
     trials: list[tuple[InputSpec, ...]] = []
     problems: list[Exception] = []
 
     def fitting(further: Sequence[tuple[InputSpec, ...]]) -> ExampleInputs | None:
-        named = [] if sizes is None else [*dict.fromkeys(map(sizes.in_place_of_usual, further))]
-        for specs in [*named, *(item for item in further if item not in named)]:
+        for specs in further:
             inputs = _called_with(user, specs, batch, "inferred")
             problem = _call_failure(user, inputs)
             if problem is None:
-                note = sizes.note(specs) if sizes is not None and specs in named else ""
-                return replace(inputs, notes=(note,) if note else ())
+                return inputs
             trials.append(specs)
             problems.append(problem)
         return None

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import ModelError
 from analyzer.loading.model_reference import Reference
-from analyzer.loading.python.construction import completed, fits
+from analyzer.loading.python.construction import fits
+from analyzer.loading.python.first_forward import ScriptRun
 from analyzer.loading.python.model_libraries import library_builder
-from analyzer.loading.python.shown_arguments import tree_of
 from analyzer.loading.torch_private import compiled_from
 from analyzer.text import listed
 
@@ -46,25 +45,33 @@ class ChosenModel:
     beside: str = ""
 
 
-def choose(reference: Reference, module: ModuleType, inputs: Collection[str]) -> ChosenModel:
-    """The model of a file: what is named, else ``build_model``, ``model``, a variable, a class, a function.
+def choose(reference: Reference, run: ScriptRun, inputs: Collection[str]) -> ChosenModel:
+    """Return what is named, else ``build_model``, ``model``, what is called, a variable, a class, a function.
 
     Args:
         reference: What the user named.
-        module: The executed file.
+        run: The executed file.
         inputs: Names of the inputs that are given.
 
     Raises:
         ModelError: There is none, or several.
     """
+    module, forward = run.module, run.forward
+    called: ChosenModel | None = None
+    if forward is not None and not reference.arguments:  # which go to a class
+        called = ChosenModel(name=forward.name, candidate=forward.module, notes=(forward.message,))
     if reference.name is not None:
+        if called is not None:
+            return called
         found = library_builder(reference, module) or _named(reference, module)
         return ChosenModel(name=reference.name, candidate=found)
     if callable(getattr(module, "build_model", None)):
         return ChosenModel(name="build_model", candidate=module.build_model)
     if getattr(module, "model", None) is not None:  # `model = None` is no model
         return ChosenModel(name="model", candidate=module.model)
-    if not reference.arguments:  # which go to a class
+    if called is not None:
+        return called
+    if not reference.arguments:
         variable = _variable(reference, module)
         if variable is not None:
             return variable
@@ -216,7 +223,7 @@ def _class(reference: Reference, module: ModuleType, inputs: Collection[str]) ->
     if reference.arguments and len(ready) == 1:
         return ChosenModel(name=ready[0].__name__, candidate=ready[0])
     whole = _whole_models(module, classes, inputs)
-    buildable = [item for item in whole if item in ready or completed(reference, item, module) is not None]
+    buildable = [item for item in whole if item in ready]
     if len(buildable) > 1:
         names = ", ".join(item.__name__ for item in buildable)
         raise ModelError(
@@ -269,28 +276,25 @@ def _takes(kind: type[Module], inputs: Collection[str]) -> bool:
 
 
 def _names_used(module: ModuleType) -> dict[str, set[str]]:
-    """By what the file defines, which of that its text uses, itself or through functions and tables.
+    """By what the file defines, which of that its code uses, itself or through functions and tables.
 
-    What a class inherits from is another model, not a part.
+    A class that another inherits from is another model, not a part.
     """
-    tree = tree_of(module)
-    if tree is None:
-        return {}
     used: dict[str, set[str]] = {}
-    for statement in tree.body:
-        if isinstance(statement, ast.ClassDef):
-            used.setdefault(statement.name, set()).update(*map(_names_in, statement.body))
-        elif isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            used.setdefault(statement.name, set()).update(_names_in(statement))
-        elif isinstance(statement, ast.Assign):
-            for target in statement.targets:
-                if isinstance(target, ast.Name):
-                    used.setdefault(target.id, set()).update(_names_in(statement.value))
+    for name, value in vars(module).items():
+        if isinstance(value, (dict, list, tuple)):
+            items = value.values() if isinstance(value, dict) else value
+            used[name] = {item.__name__ for item in items if isinstance(item, (type, FunctionType))}
+        elif isinstance(value, (type, FunctionType)) and value.__module__ == module.__name__:
+            functions = vars(value).values() if isinstance(value, type) else (value,)
+            codes = [item.__code__ for item in functions if isinstance(item, FunctionType)]
+            used[name] = {item for code in codes for item in _names_in(code)}
     return {name: _reached(name, used) for name in used}
 
 
-def _names_in(node: ast.AST) -> set[str]:
-    return {item.id for item in ast.walk(node) if isinstance(item, ast.Name)}
+def _names_in(code: CodeType) -> set[str]:
+    inner = [item for item in code.co_consts if isinstance(item, CodeType)]
+    return set(code.co_names).union(*map(_names_in, inner))
 
 
 def _reached(start: str, used: Mapping[str, set[str]]) -> set[str]:

@@ -1,7 +1,7 @@
 """A Python file or module -> the user's model object and example inputs.
 
-The file runs as Python would run it, with its own folder importable. Where possible it runs with PyTorch's meta
-device as the default, so that no weight is ever allocated.
+The file runs as Python would run it, with its own folder importable, up to the first forward of its model.
+Where possible it runs with PyTorch's meta device as the default, so that no weight is ever allocated.
 """
 
 from __future__ import annotations
@@ -21,34 +21,41 @@ from analyzer.loading.dependencies import Dependencies, recording
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.construction import (
     called_with,
-    completed,
     require_fitting,
     required_by,
     values_of,
 )
+from analyzer.loading.python.first_forward import FirstForward, ScriptRun
 from analyzer.loading.python.hugging_face import configured
 from analyzer.loading.python.input_spec import InputSpec
 from analyzer.loading.python.model_choice import ChosenModel, choose, unwrapped
 from analyzer.loading.python.model_libraries import inputs_of_library
 from analyzer.loading.python.model_weights import ValuedWeights, built_with
 from analyzer.loading.python.nested_inputs import parameter_of
-from analyzer.loading.python.source_lines import construction_lines
-from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, unscripted
-from analyzer.loading.python.user_module import executed, home_folder, importable
-from analyzer.loading.python.user_module import (
-    user_failure as user_failure,  # also for whoever runs a UserModel
-)
-from analyzer.loading.python.user_source.kept_executions import (
+from analyzer.loading.python.reused_executions import (
     KeptExecution,
     are_kept,
     execution_of,
     keep,
     kept_execution,
 )
-from analyzer.loading.python.user_source.training_loops import TrainingLoop
+from analyzer.loading.python.source_lines import construction_lines
+from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, unscripted
+from analyzer.loading.python.user_module import (
+    Modes,
+    execute,
+    execute_as_script,
+    home_folder,
+    importable,
+    why_no_forward,
+)
+from analyzer.loading.python.user_module import (
+    user_failure as user_failure,  # also for callers of a UserModel
+)
 
 if TYPE_CHECKING:
     from torch.nn import Module
+    from torch.optim import Optimizer
 
     from analyzer.loading.torch_private import Tree
 
@@ -70,6 +77,9 @@ class UserModel:
         assumed: Of a configuration, the inputs whose sizes it leaves open, and the values that fill them.
         notes: What the report should say of how the model was found and built.
         memory_bytes: What a call may allocate; None for no limit.
+        forward: The first call that the file itself makes of the model; None where it was not reached.
+        optimizers: Those that the file has built.
+        no_forward: Why the file, run as a script, calls no model; empty where that was not tried.
     """
 
     model: Module
@@ -80,6 +90,9 @@ class UserModel:
     assumed: Mapping[str, tuple[int, int] | None] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     memory_bytes: int | None = None
+    forward: FirstForward | None = None
+    optimizers: tuple[Optimizer, ...] = ()
+    no_forward: str = ""
 
     @property
     def meta(self) -> bool:
@@ -126,7 +139,7 @@ def load_user_model(
 
 def _loaded(
     reference: Reference,
-    kept: KeptExecution | None,
+    reused: KeptExecution | None,
     inputs: Collection[str],
     weights: ValuedWeights,
     memory_bytes: int | None,
@@ -135,50 +148,49 @@ def _loaded(
     import torch
 
     execution = None
-    # What the user's code prints is no result of ours: standard output may be a report.
-    with (
-        importable(home_folder(reference), kept.modules if kept is not None else {}) as finder,
-        construction_lines(),
-        redirect_stdout(sys.stderr),
-        _empty_command_line(reference),
-        unscripted(),
-    ):
-        with (
-            built_with(weights, memory_bytes),
-            cuda_is_elsewhere(),
-            warnings.catch_warnings(),
-        ):
+    run: ScriptRun | None = None
+    assumed: Mapping[str, tuple[int, int] | None] = {}
+
+    @contextmanager
+    def modes() -> Iterator[None]:
+        with built_with(weights, memory_bytes), cuda_is_elsewhere(), warnings.catch_warnings():
             if weights != "real":  # copying a checkpoint into a meta tensor warns once for each
                 warnings.simplefilter("ignore")
-            if weights != "meta":
-                torch.manual_seed(0)  # random weights are the same in every run
-            assumed: Mapping[str, tuple[int, int] | None] = {}
-            if reference.kind == "configuration":
-                built = configured(reference)
-                module, assumed = built.module, built.assumed
-                choice = ChosenModel(name=module.__name__, candidate=module.model)
-            elif kept is not None:
-                module, choice = kept.module, kept.afresh()
-                finder.loops += kept.loops
-            else:
-                module = executed(reference, finder)
-            with _told_of(finder.loops):
-                if reference.kind != "configuration" and kept is None:
-                    random_state = torch.get_rng_state()
-                    choice = choose(reference, module, inputs)
-                    if are_kept(weights):
-                        execution = execution_of(module, choice, finder.loops, random_state)
-                model, is_function, notes = _build(reference, choice, module, inputs)
+            yield
+
+    # What the user's code prints is no result of ours: standard output may be a report.
+    with (
+        importable(home_folder(reference), reused.modules if reused is not None else {}),
+        construction_lines(),
+        redirect_stdout(sys.stderr),
+        _command_line(reference),
+        unscripted(),
+        modes(),
+    ):
+        if weights != "meta":
+            torch.manual_seed(0)  # random weights are the same in every run
+        if reference.kind == "configuration":
+            built = configured(reference)
+            module, assumed = built.module, built.assumed
+            choice = ChosenModel(name=module.__name__, candidate=module.model)
+        elif reused is not None:
+            run, choice = reused.run, reused.afresh()
+            module = run.module
+        else:
+            choice, run = _executed(reference, inputs, weights, modes)
+            module = run.module
+            if are_kept(weights):
+                execution = execution_of(run, choice, torch.get_rng_state())
+        model, is_function = _build(reference, choice, module)
         model = unwrapped(model)
         set_training(model, training=False)
     offered = inputs_of_library(reference, model)
-    if offered is not None:  # beside the library's own module, which stays as it is
+    if offered is not None:  # the library's own module stays as it is
         module = ModuleType(module.__name__)
         module.example_inputs = offered  # type: ignore[attr-defined]  # what a user's file would define
-    left_out = tuple(
-        f"{loop.told} What follows it was left out, but functions, classes and example_inputs."
-        for loop in finder.loops
-    )
+    forward = run.forward if run is not None else None
+    if forward is not None and type(unwrapped(forward.module)).__name__ != type(model).__name__:
+        forward = None
     user = UserModel(
         model=model,
         name=choice.name,
@@ -187,36 +199,78 @@ def _loaded(
         memory_bytes=memory_bytes,
         is_function=is_function,
         assumed=assumed,
-        notes=(*choice.notes, *notes, *left_out),
+        notes=choice.notes,
+        forward=forward,
+        optimizers=tuple(run.optimizers) if run is not None else (),
+        no_forward=why_no_forward(run) if run is not None and run.error is not None and forward is None else "",
     )
     return user, execution
 
 
-@contextmanager
-def _told_of(loops: list[TrainingLoop]) -> Iterator[None]:
-    """Says in an error's hint where the file was not executed further: what is missing may stand there."""
+def _executed(
+    reference: Reference, inputs: Collection[str], weights: ValuedWeights, modes: Modes
+) -> tuple[ChosenModel, ScriptRun]:
+    """The model of a file, and its execution: as an import, and as a script for what that leaves open.
+
+    Raises:
+        ModelError: Neither leaves a model.
+    """
+    quiet = weights != "real"
+    run = execute(reference, modes, quiet=quiet)
+    choice: ChosenModel | None = None
+    fault: ModelError | None = None
     try:
-        yield
+        choice = choose(reference, run, inputs)
     except ModelError as error:
-        error.hint = " ".join([*filter(None, [error.hint]), *(loop.told for loop in loops)]) or None
-        raise
+        fault = error
+    if choice is not None and inspect.isclass(choice.candidate):
+        try:
+            require_fitting(reference, choice.name, choice.candidate, run.module, beside=choice.beside)
+        except ModelError as error:
+            fault = error
+    has_inputs = inputs or run.forward is not None or hasattr(run.module, "example_inputs")
+    if fault is None and choice is not None and (has_inputs or reference.arguments):
+        return choice, run
+    script = execute_as_script(reference, run.module, modes, quiet=quiet)
+    if weights == "meta" and script is not None and isinstance(script.error, Exception):
+        raise user_failure(
+            script.error, "Run as a script it raises"
+        )  # a loader draws numbers, which need values
+    if script is not None and script.forward is not None:
+        if fault is not None:
+            return _called(script.forward), script
+        assert choice is not None
+        expected = choice.candidate if inspect.isclass(choice.candidate) else type(choice.candidate)
+        if type(unwrapped(script.forward.module)).__name__ == expected.__name__:
+            return _called(script.forward), script
+        run.forward = script.forward  # of what build_model() builds, where it is of that class
+    if fault is not None:
+        if script is not None:
+            fault.hint = " ".join(filter(None, [why_no_forward(script), fault.hint]))
+        raise fault
+    assert choice is not None
+    if script is not None:
+        run.error = script.error
+    return choice, run
+
+
+def _called(forward: FirstForward) -> ChosenModel:
+    return ChosenModel(name=forward.name, candidate=forward.module, notes=(forward.message,))
 
 
 @contextmanager
-def _empty_command_line(reference: Reference) -> Iterator[None]:
-    """Lets a script that parses its command line see an empty one, not that of this program."""
+def _command_line(reference: Reference) -> Iterator[None]:
+    """Let a script that parses its command line see its own arguments, not those of this program."""
     before = sys.argv
-    sys.argv = [str(reference.path or reference.module)]
+    sys.argv = [str(reference.path or reference.module), *reference.script_arguments]
     try:
         yield
     finally:
         sys.argv = before
 
 
-def _build(
-    reference: Reference, choice: ChosenModel, module: ModuleType, inputs: Collection[str]
-) -> tuple[Module, bool, tuple[str, ...]]:
-    """The model as an ``nn.Module``, whether it is a plain function of tensors, and what was assumed."""
+def _build(reference: Reference, choice: ChosenModel, module: ModuleType) -> tuple[Module, bool]:
+    """The model as an ``nn.Module``, and whether it is a plain function of tensors."""
     import torch
 
     name, candidate = choice.name, choice.candidate
@@ -226,7 +280,7 @@ def _build(
                 f"{reference.text}: {name} is built already and takes no arguments.",
                 hint="Name the class or the function that builds it.",
             )
-        return unwrapped(candidate), False, ()
+        return unwrapped(candidate), False
     if not callable(candidate):
         raise ModelError(
             f"{reference.text}: {name} is a {type(candidate).__name__}, not a model.",
@@ -236,13 +290,9 @@ def _build(
         if not issubclass(candidate, torch.nn.Module):
             raise ModelError(f"{reference.text}: the class {name} is not an nn.Module.")
     elif required_by(candidate) and name != "build_model" and not reference.arguments:
-        return function_module(candidate), True, ()
-    completion = completed(reference, candidate, module)
-    if completion is None:
-        require_fitting(reference, name, candidate, module, inputs=inputs, beside=choice.beside)
-        return _built(reference, name, candidate, module), False, ()
-    note = f"{name} was built as line {completion.line} builds it: {completion.told} (--arg gives others)."
-    return _built(completion.reference, name, candidate, module), False, (note,)
+        return function_module(candidate), True
+    require_fitting(reference, name, candidate, module, beside=choice.beside)
+    return _built(reference, name, candidate, module), False
 
 
 def _built(reference: Reference, name: str, builder: Callable[..., object], module: ModuleType) -> Module:

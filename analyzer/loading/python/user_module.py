@@ -1,7 +1,4 @@
-"""A user's Python file or module, executed: on the import path, with its errors told by its own lines.
-
-Up to where it trains: neither the time nor the checkpoints of a training are an analysis's to take.
-"""
+"""Execute a user's Python file or module: on the import path, with its errors reported by its own lines."""
 
 from __future__ import annotations
 
@@ -10,30 +7,25 @@ import importlib.util
 import os
 import re
 import sys
-import threading
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from types import CodeType, FrameType, MappingProxyType, ModuleType
+from types import MappingProxyType, ModuleType
 
 from analyzer.errors import AnalyzerError, ModelError
 from analyzer.loading.dependencies import is_library
 from analyzer.loading.model_reference import Reference
+from analyzer.loading.python.first_forward import ScriptRun
 from analyzer.loading.python.model_libraries import LIBRARIES
+from analyzer.loading.python.reused_executions import LOADED_MARK, forget_user_modules
 from analyzer.loading.python.source_lines import line_text, shown_path
-from analyzer.loading.python.user_source.kept_executions import LOADED_MARK, forget_user_modules
-from analyzer.loading.python.user_source.training_loops import TrainingLoop, before_training
 
 # What urllib, requests and huggingface_hub say of a machine without a network.
 _NO_NETWORK = re.compile(
     r"URLError|HTTPError|ConnectionError|ConnectTimeout|internet connection|couldn't connect|Max retries|"
     r"offline mode"
 )
-_OWN_FOLDER = str(Path(__file__).resolve().parent.parent.parent) + os.sep
-_SECONDS_UNTIL_TOLD = 5.0  # that a file takes to execute
 # What PyTorch says where there is no CUDA (torch/cuda/__init__.py, torch/serialization.py).
 NO_CUDA = re.compile(
     r"not compiled with CUDA|not linked with support for cuda|NVIDIA driver|No CUDA GPUs|"
@@ -51,72 +43,22 @@ def home_folder(reference: Reference) -> str:
     return str(reference.path.resolve().parent) if reference.path else os.getcwd()
 
 
-class _LoaderUntilTraining(SourceFileLoader):
-    """Loads a file of the user's up to the statement that trains, and notes where that is."""
-
-    def __init__(self, name: str, path: str, loops: list[TrainingLoop]) -> None:
-        super().__init__(name, path)
-        self.loops = loops
-
-    def get_code(self, fullname: str) -> CodeType | None:
-        """The file's code; nothing of it is kept in ``__pycache__`` where a part is left out."""
-        path = self.get_filename(fullname)
-        cut = before_training(self.get_data(path), path)
-        if cut is None:
-            return super().get_code(fullname)
-        tree, line = cut
-        self.loops.append(TrainingLoop(file=shown_path(path), line=line, text=line_text(path, line)))
-        return compile(tree, path, "exec", dont_inherit=True)
-
-
-class _FinderUntilTraining(MetaPathFinder):
-    """Finds modules as Python's own finder does, and has those of the user's loaded up to where they train."""
-
-    def __init__(self) -> None:
-        self.loops: list[TrainingLoop] = []
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """As ``PathFinder.find_spec``."""
-        spec = PathFinder.find_spec(fullname, path, target)
-        if spec is not None and type(spec.loader) is SourceFileLoader and spec.origin is not None:
-            file = os.path.abspath(spec.origin)
-            if not is_library(file):
-                spec.loader = _LoaderUntilTraining(fullname, spec.origin, self.loops)
-        return spec
-
-    def loader(self, name: str, path: Path) -> SourceFileLoader:
-        """A loader of this file."""
-        return _LoaderUntilTraining(name, str(path), self.loops)
-
-
 @contextmanager
-def importable(
-    folder: str, kept: Mapping[str, ModuleType] = MappingProxyType({})
-) -> Iterator[_FinderUntilTraining]:
-    """Puts a folder first on the import path, and forgets its modules before, so that edits are seen.
+def importable(folder: str, executed_before: Mapping[str, ModuleType] = MappingProxyType({})) -> Iterator[None]:
+    """Put a folder first on the import path, and forget its modules before, so that edits are seen.
 
     Args:
         folder: It; empty for none.
-        kept: Modules of the user's that stay as they were executed.
-
-    Yields:
-        What finds modules inside the block, and knows where their execution was stopped.
+        executed_before: Modules of the user's that stay as they were executed.
     """
     forget_user_modules()
     before = set(sys.modules)
-    sys.modules.update(kept)
+    sys.modules.update(executed_before)
     first = [folder] if folder else []
     sys.path[:0] = first
-    finder = _FinderUntilTraining()
-    # In the place of Python's own: built-in modules come before both.
-    place = sys.meta_path.index(PathFinder) if PathFinder in sys.meta_path else len(sys.meta_path)
-    sys.meta_path.insert(place, finder)
     try:
-        yield finder
+        yield
     finally:
-        sys.meta_path.remove(finder)
         for name in first:
             sys.path.remove(name)
         for name in set(sys.modules) - before:
@@ -126,68 +68,93 @@ def importable(
                 vars(module)[LOADED_MARK] = True
 
 
-def executed(reference: Reference, finder: _FinderUntilTraining) -> ModuleType:
-    """The file or module of a reference, run as an import would, up to where it trains.
+Modes = Callable[[], AbstractContextManager[object]]
+"""A block that the user's code runs in; PyTorch's are of one thread."""
+
+
+def execute(reference: Reference, modes: Modes, *, quiet: bool) -> ScriptRun:
+    """Import the file or module of a reference, up to the first forward of its model.
 
     Args:
-        reference: It.
-        finder: Of ``importable``.
+        reference: It; the forward of what it names is waited for, else any.
+        modes: Block that its code runs in.
+        quiet: Whether what it prints is left out.
 
     Raises:
         ModelError: It cannot be found or read, or raises.
     """
-    with _told_if_slow():
-        return _import_module(reference) if reference.module is not None else _run_file(reference, finder)
+    modules: list[ModuleType] = []
+    run = ScriptRun(reference.name, quiet=quiet)
+
+    def imported() -> None:
+        with modes():
+            if reference.module is not None:
+                modules.append(_import_module(reference))
+            else:
+                _run_file(reference, modules)
+
+    run(imported)
+    if run.error is not None and run.forward is None:
+        raise run.error
+    if modules:
+        run.module = modules[-1]
+    return run
 
 
-@contextmanager
-def _told_if_slow() -> Iterator[None]:
-    """Tells on standard error which line of the user's is at work where a block takes long."""
-    thread = threading.get_ident()
+def execute_as_script(
+    reference: Reference, imported: ModuleType, modes: Modes, *, quiet: bool
+) -> ScriptRun | None:
+    """Run a file as ``__main__``, up to the first forward of its model; None where that is what an import does.
 
-    def tell() -> None:
-        at = _module_level_at_work(sys._current_frames().get(thread))  # noqa: SLF001  # Python's own way to it
-        if at is None:
-            return
-        file, line = at
-        print(
-            f"executing {shown_path(file)} takes long: line {line} of its module level is at work "
-            f"(`{line_text(file, line)}`). What the model does not need can stand under "
-            '`if __name__ == "__main__":`.',
-            file=sys.stderr,
-            flush=True,
-        )
-
-    timer = threading.Timer(_SECONDS_UNTIL_TOLD, tell)
-    timer.daemon = True
-    timer.start()
+    Args:
+        reference: It; the forward of what it names is waited for, else any.
+        imported: The file, as an import left it.
+        modes: Block that its code runs in.
+        quiet: Whether what it prints is left out.
+    """
+    file = getattr(imported, "__file__", None)
     try:
-        yield
+        source = Path(file).read_bytes() if file else b""
+    except OSError:
+        source = b""
+    if not file or b"__main__" not in source:
+        return None
+    module = ModuleType("__main__")
+    vars(module).update(__file__=file, __package__=imported.__name__.rpartition(".")[0] or None)
+    before = sys.modules["__main__"]
+    run = ScriptRun(reference.name, quiet=quiet, module=module)
+
+    def executed_as_script() -> None:
+        with modes():
+            exec(compile(source, file, "exec", dont_inherit=True), vars(module))  # as Python does
+
+    sys.modules["__main__"] = module
+    try:
+        run(executed_as_script)
     finally:
-        timer.cancel()
-        timer.join()  # no thread is left where a process is forked
+        sys.modules["__main__"] = before
+    return run
 
 
-def _module_level_at_work(frame: FrameType | None) -> tuple[str, int] | None:
-    """File and line of the outermost module level of the user's that we execute."""
-    found = None
-    while frame is not None and not frame.f_code.co_filename.startswith(_OWN_FOLDER):
-        code = frame.f_code
-        if code.co_name == "<module>" and not is_library(code.co_filename):
-            found = (code.co_filename, frame.f_lineno)
-        frame = frame.f_back
-    return found
+def why_no_forward(run: ScriptRun) -> str:
+    """Say why a script did not reach a forward."""
+    if run.error is not None:
+        error = user_failure(run.error, "Run as a script it raises")
+        return f"{error.message.rstrip('.')}." + (f" {error.hint}" if isinstance(run.error, SystemExit) else "")
+    return "Run as a script it calls no model" + (" before it trains." if run.trains else ".")
 
 
-def _run_file(reference: Reference, finder: _FinderUntilTraining) -> ModuleType:
+def _run_file(reference: Reference, modules: list[ModuleType]) -> None:
+    """Execute a file as an import does; its module is appended before, as it may be ended on the way."""
     assert reference.path is not None
     path = reference.path.resolve()
     # A file called torch.py or json.py must not stand in for the library of that name.
     name = path.stem if path.stem not in sys.modules and path.stem.isidentifier() else f"model_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path, loader=finder.loader(name, path))
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ModelError(f"Python cannot import {path.name}.")
     module = importlib.util.module_from_spec(spec)
+    modules.append(module)
     sys.modules[name] = module  # before it runs, as import does: dataclasses and pickle look modules up by name
     try:
         spec.loader.exec_module(module)
@@ -199,9 +166,9 @@ def _run_file(reference: Reference, finder: _FinderUntilTraining) -> ModuleType:
     except (Exception, SystemExit) as error:  # a script may end itself: sys.exit, argparse
         del sys.modules[name]
         if isinstance(error, ImportError) and "no known parent package" in str(error):
-            return _in_its_package(reference, path, error)
+            modules.append(_in_its_package(reference, path, error))
+            return
         raise user_failure(error, f"{reference.text} raises while it is imported") from error
-    return module
 
 
 def _in_its_package(reference: Reference, path: Path, error: ImportError) -> ModuleType:
@@ -291,10 +258,7 @@ def _what_to_do(error: BaseException) -> str | None:
     if isinstance(error, SystemExit) and any(
         frame.f_code.co_filename.endswith("argparse.py") for frame, _ in traceback.walk_tb(error.__traceback__)
     ):
-        return (
-            "The script sees an empty command line: give its arguments defaults, or parse them under "
-            "`if __name__ == '__main__':`."
-        )
+        return "Give the script its arguments after --, as in `analyze train.py -- --epochs 1`."
     if isinstance(error, SystemExit):
         return "Put what the script does under `if __name__ == '__main__':`; define the model outside of it."
     if isinstance(error, ImportError) and "relative import" in str(error):

@@ -7,17 +7,14 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import InputError, ModelError
 from analyzer.loading.python.example_inputs import ExampleInputs
 from analyzer.loading.python.model_weights import built_with
 from analyzer.loading.python.user_model import UserModel, user_failure
-from analyzer.loading.python.user_source.own_calls import own_optimizer
 from analyzer.loading.torch_private import tree_leaves
 from analyzer.loading.training.gradient_failures import needs_values
-from analyzer.text import listed
 from analyzer.training_operators import IMPLEMENTATION, Implementation
 
 if TYPE_CHECKING:
@@ -277,7 +274,7 @@ def find_updates(
     Raises:
         ModelError: The file's ``optimizer`` cannot be built.
     """
-    offered, assumed = _offered_optimizer(user.module)
+    offered, assumed = _offered_optimizer(user)
     built = _built(offered, [parameter for _, parameter in named])
     names = {id(parameter): name for name, parameter in named}
     updates = {
@@ -296,27 +293,20 @@ def find_updates(
     return updates, assumed
 
 
-def _offered_optimizer(module: ModuleType) -> tuple[Any, tuple[str, ...]]:
+def _offered_optimizer(user: UserModel) -> tuple[Any, tuple[str, ...]]:
     """The file's optimizer, else Adam, and what the report should say of it."""
     import torch
 
-    offered = getattr(module, "optimizer", None)
+    offered = getattr(user.module, "optimizer", None)
     if offered is not None:
         return offered, ()
     advice = "define optimizer in the file for another"
-    built = {name: item for name, item in vars(module).items() if isinstance(item, torch.optim.Optimizer)}
-    kinds = {(type(item), repr(item.defaults)) for item in built.values()}
-    if len(kinds) == 1:
-        name, item = next(iter(built.items()))
-        return item, (f"The optimizer is the variable {name} of the file: {type(item).__name__}; {advice}.",)
-    call = None if built else own_optimizer(module)
-    if call is not None:
-        told = f"The optimizer is {call.written}, as line {call.line} builds it"
-        if call.unknown:
-            told += f"; {listed(call.unknown)}, computed there, left at the default"
-        return (getattr(torch.optim, call.kind), dict(call.options)), (f"{told}; {advice}.",)
+    by_kind = {(type(item), repr(item.defaults)): item for item in user.optimizers}
+    if len(by_kind) == 1:
+        (item,) = by_kind.values()
+        return item, (f"The optimizer is the {type(item).__name__} that the file builds; {advice}.",)
     # Two states a parameter, as most training holds: the memory of a step is not underrated.
-    several = f" (the file builds {len(kinds)})" if kinds else ""
+    several = f" (the file builds {len(by_kind)})" if by_kind else ""
     return torch.optim.Adam, (f"The optimizer is assumed to be Adam{several}; {advice}.",)
 
 

@@ -113,9 +113,16 @@ def _model_of(analysis: Analysis, given: Mapping[str, Any], progress: Progress) 
         ) from error
     asked = analysis.invocation.options if analysis.invocation is not None else {}
     loading = {name: value for name, value in given.items() if name in _LOADING}
-    options = make_options(**{"input": asked.get("input", ()), "arg": asked.get("arg", ()), **loading})
+    options = make_options(
+        **{
+            "input": asked.get("input", ()),
+            "arg": asked.get("arg", ()),
+            "script_arg": asked.get("script-arg", ()),
+            **loading,
+        }
+    )
     loaded = load(
-        with_arguments(reference, options.arguments),
+        with_arguments(reference, options.arguments, options.script_arguments),
         batch=analysis.model.batch,
         specs=options.inputs,
         opset=analysis.model.opset,

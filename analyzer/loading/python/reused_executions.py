@@ -1,4 +1,4 @@
-"""Executions of a user's file that one analysis asks for again: what stands before a training loop runs once.
+"""Executions of a user's file that one analysis needs again: what stands before its first forward runs once.
 
 Once for each way of building it: without weights, and with them, which a run needs. Nothing is kept beyond the
 analysis, nor where a file that was read has changed.
@@ -26,8 +26,8 @@ from analyzer.loading.python.model_weights import ValuedWeights, parameter_sizes
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from analyzer.loading.python.first_forward import ScriptRun
     from analyzer.loading.python.model_choice import ChosenModel
-    from analyzer.loading.python.user_source.training_loops import TrainingLoop
 
 LOADED_MARK = "_analyzer_loaded"
 """Our mark on a user's module."""
@@ -41,16 +41,14 @@ class KeptExecution:
     """A file that was executed, with what it takes to build its model once more.
 
     Attributes:
-        module: The executed file.
+        run: Its execution, with its first forward.
         choice: Its model, as it was before anything was done with it.
-        loops: Where its execution, and that of its imports, ended.
         modules: The user's modules, by name in ``sys.modules``.
         random_state: Of PyTorch's generator when the file had been executed.
     """
 
-    module: ModuleType
+    run: ScriptRun
     choice: ChosenModel
-    loops: tuple[TrainingLoop, ...]
     modules: Mapping[str, ModuleType]
     random_state: Tensor
 
@@ -62,7 +60,7 @@ class KeptExecution:
         if not isinstance(self.choice.candidate, torch.nn.Module):
             return self.choice
         candidate = copy.deepcopy(self.choice.candidate)
-        vars(self.module)[self.choice.name.partition(".")[0]] = candidate
+        vars(self.run.module)[self.choice.name.partition(".")[0]] = candidate
         return replace(self.choice, candidate=candidate)
 
 
@@ -163,9 +161,7 @@ def keep(
         executions.answers.append(_KeptAnswer(asked=asked, found=found, dependencies=dependencies))
 
 
-def execution_of(
-    module: ModuleType, choice: ChosenModel, loops: Collection[TrainingLoop], random_state: Tensor
-) -> KeptExecution | None:
+def execution_of(run: ScriptRun, choice: ChosenModel, random_state: Tensor) -> KeptExecution | None:
     """What to keep of a file just executed; None of a model that is too large, or that cannot be copied."""
     import torch
 
@@ -188,9 +184,8 @@ def execution_of(
         if isinstance(file := getattr(item, "__file__", None), str) and not is_library(os.path.abspath(file))
     }
     return KeptExecution(
-        module=module,
+        run=run,
         choice=replace(choice, candidate=candidate),
-        loops=tuple(loops),
         modules=own,
         random_state=random_state,
     )

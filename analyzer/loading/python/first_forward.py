@@ -1,0 +1,340 @@
+"""Run a user's file up to the first forward of its model, and no further.
+
+The file runs in a thread of its own. The first call of its outermost module hands that module over, with the
+inputs of the call, and ends the thread; so does whatever would train (``backward``, an optimizer's step). A
+script that catches the end is stopped at its next call, and one that takes too long is left behind.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import ctypes
+import io
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from types import FrameType, ModuleType
+from typing import TYPE_CHECKING, Any, TextIO
+from unittest.mock import patch
+
+from analyzer.errors import ModelError
+from analyzer.loading.dependencies import is_library
+from analyzer.loading.python.source_lines import line_text, shown_path
+from analyzer.loading.torch_private import tree_map
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Module
+    from torch.optim import Optimizer
+
+NOTICE_S = 5.0
+"""A file that takes longer is reported on standard error, with the line at work."""
+LIMIT_S = 300.0
+"""A file may take so long to reach its first forward."""
+
+# A thread that has been ended gets so long to leave its blocks.
+_LEAVING_S = 2.0
+# Steps of training that are left out before a model that is waited for by its name.
+_MOST_STEPS = 8
+# Characters of a script's output that are shown.
+_MOST_OUTPUT = 2**16
+
+
+class _Ended(BaseException):
+    """Ends a script; no ``except Exception`` of its own catches it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FirstForward:
+    """The first call of a script's model.
+
+    Attributes:
+        module: The outermost module that is called.
+        name: The variable that holds it where it is called; its class's name where none does.
+        arguments, keywords: Of the call.
+        file, line: Of the user's code that calls it; empty and 0 where a library does.
+    """
+
+    module: Module
+    name: str
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+    file: str
+    line: int
+
+    @property
+    def message(self) -> str:
+        """Say where the file was stopped."""
+        where = f" (line {self.line} of {shown_path(self.file)}: `{line_text(self.file, self.line)}`)"
+        return f"The script was executed up to the first forward of {self.name}{where if self.line else ''}."
+
+
+@dataclass(slots=True, eq=False)
+class ScriptRun:
+    """A file that is being executed, and its first forward.
+
+    Args:
+        wanted: Name of the variable or the class whose forward ends the run; None for any.
+        quiet: Whether what it prints is left out.
+        module: The file, as far as it was executed.
+
+    Attributes:
+        forward: Its first forward; None where it has none.
+        optimizers: Those that it has built.
+        trains: Whether it was ended where it would have trained.
+        error: What it raised.
+    """
+
+    wanted: str | None
+    quiet: bool = False
+    module: ModuleType = field(default_factory=lambda: ModuleType("unnamed"))
+    forward: FirstForward | None = None
+    optimizers: list[Optimizer] = field(default_factory=list)
+    trains: bool = False
+    error: BaseException | None = None
+    _steps: int = 0
+    _thread: int = 0
+    _another: FirstForward | None = None
+    _over: threading.Event = field(default_factory=threading.Event)
+    _ended_threads: set[int] = field(default_factory=set)
+    _inside: threading.local = field(default_factory=threading.local)
+    _process: int = field(default_factory=os.getpid)
+
+    def __call__(self, execute: Callable[[], object]) -> None:
+        """Execute, until it returns, raises, or calls its model; ``error`` is what it raises.
+
+        Raises:
+            ModelError: It takes too long.
+        """
+        context = contextvars.copy_context()
+        thread = threading.Thread(target=context.run, args=(self._target, execute), daemon=True)
+        shown = sys.stderr
+        output: Any = _Limited(shown, 0 if self.quiet else _MOST_OUTPUT)
+        with self._patched(), redirect_stdout(output), redirect_stderr(output):
+            thread.start()
+            self._thread = thread.ident or 0
+            if not self._over.wait(NOTICE_S):
+                file, line = _at_work(thread)
+                print(
+                    f"executing {shown_path(file)} takes long: line {line} is at work "
+                    f"(`{line_text(file, line)}`)",
+                    file=shown,
+                    flush=True,
+                )
+            if not self._over.wait(max(0.0, LIMIT_S - NOTICE_S)):
+                file, line = _at_work(thread)
+                self._over.set()
+                _raise_in(self._thread)
+                raise ModelError(
+                    f"No model was called within {LIMIT_S:.0f} s: line {line} of {shown_path(file)} is at work "
+                    f"(`{line_text(file, line)}`).",
+                    hint="Name the class or a function that builds the model after a colon: model.py:Net.",
+                )
+            thread.join(_LEAVING_S)
+        self.forward = self.forward or self._another
+
+    def _target(self, execute: Callable[[], object]) -> None:
+        try:
+            execute()
+        except _Ended:
+            pass
+        except BaseException as error:  # SystemExit too; the caller words it
+            self.error = None if self._over.is_set() else error
+        finally:
+            self._over.set()
+
+    def _end(self) -> None:
+        """End the thread; one that has caught that before waits for the end of the process."""
+        self._over.set()
+        if threading.get_ident() in self._ended_threads:
+            threading.Event().wait()
+        if threading.get_ident() != self._thread:
+            _raise_in(self._thread)
+        self._ended_threads.add(threading.get_ident())
+        raise _Ended
+
+    def _trains(self, *_: object, **__: object) -> None:
+        """End the run; while a model by its name is waited for, leave out a few steps of others before."""
+        self._steps += 1
+        if self.wanted is None or self._steps > _MOST_STEPS:
+            self.trains = True
+            self._end()
+
+    @contextmanager
+    def _patched(self) -> Iterator[None]:
+        """Have modules, optimizers and gradients report here inside the block."""
+        import torch
+        from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+        call, initialise, exit_process = torch.nn.Module.__call__, torch.optim.Optimizer.__init__, os._exit
+
+        def called(module: Module, *arguments: Any, **keywords: Any) -> Any:
+            if os.getpid() != self._process:
+                exit_process(0)  # a process that the script forked trains nothing either
+            outermost = not getattr(self._inside, "call", False)
+            if outermost or self.wanted is not None:
+                self._look_at(module, arguments, keywords)
+            if not outermost:
+                return call(module, *arguments, **keywords)
+            self._inside.call = True
+            try:
+                return call(module, *arguments, **keywords)
+            finally:
+                self._inside.call = False
+
+        def initialised(optimizer: Optimizer, *arguments: Any, **keywords: Any) -> None:
+            initialise(optimizer, *arguments, **keywords)
+            self.optimizers.append(optimizer)
+
+        def exits(status: int) -> None:
+            if os.getpid() != self._process:
+                exit_process(status)
+            raise SystemExit(status)
+
+        def spawned(function: Callable[..., object], args: tuple[Any, ...] = (), **_: object) -> object:
+            return function(0, *args)  # the first of its processes, here
+
+        def exported(module: Any, args: Any = (), *_: object, **keywords: Any) -> Any:
+            if not isinstance(module, torch.nn.Module):
+                return module
+            arguments = args if isinstance(args, tuple) else (args,)
+            self._look_at(module, arguments, dict(keywords.get("kwargs") or {}))
+            return module
+
+        hook = register_optimizer_step_pre_hook(self._trains)
+        try:
+            with ExitStack() as patches:
+                for owner, name, value in (
+                    (torch.nn.Module, "__call__", called),
+                    (torch.optim.Optimizer, "__init__", initialised),
+                    (torch.autograd, "backward", self._trains),
+                    (torch.multiprocessing, "spawn", spawned),
+                    (torch, "compile", lambda model=None, **_: (lambda it: it) if model is None else model),
+                    # An export calls the model by its own way, and writes a file.
+                    (torch.onnx, "export", exported),
+                    (torch.export, "export", exported),
+                    (threading, "excepthook", lambda _: None),
+                    (os, "_exit", exits),
+                    # Python handles signals in the main thread alone.
+                    (signal, "signal", lambda *_: signal.SIG_DFL),
+                    (sys, "stdin", io.StringIO()),
+                ):
+                    patches.enter_context(patch.object(owner, name, value))
+                yield
+        finally:
+            hook.remove()
+
+    def _look_at(self, module: Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """End the run where this call is the one that is waited for."""
+        import torch
+
+        if self._over.is_set():
+            self._end()
+        user: FrameType | None = None
+        frame: FrameType | None = sys._getframe(2)  # noqa: SLF001  # Python's own way to it
+        while frame is not None:
+            caller = frame.f_locals.get("self")
+            if isinstance(caller, torch.nn.Module) and frame.f_code.co_name == "__init__":
+                return  # a model that is being built tries a part of itself
+            if (
+                isinstance(caller, torch.nn.Module)
+                and frame.f_code.co_name == "forward"
+                and self.wanted is None
+            ):
+                # `model.forward(x)`: no call of the model itself is seen.
+                module, arguments, keywords = caller, *_arguments_of(frame)
+                user = None
+            if user is None and not is_library(frame.f_code.co_filename):
+                user = frame
+            frame = frame.f_back
+        parameters = {id(parameter) for parameter in module.parameters()}
+        trained = {
+            id(parameter)
+            for optimizer in self.optimizers
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        }
+        forward = FirstForward(
+            module=module,
+            name=_name_of(module, user),
+            arguments=tree_map(_detached, arguments),
+            keywords=tree_map(_detached, keywords),
+            file=user.f_code.co_filename if user is not None else "",
+            line=user.f_lineno if user is not None else 0,
+        )
+        if self.wanted is not None:
+            fits = self.wanted in (forward.name, type(module).__name__)
+        else:
+            # A loss or a preparation of data has no parameters, a frozen encoder none that is trained.
+            fits = bool(parameters) and (not trained or not trained.isdisjoint(parameters))
+            self._another = self._another or forward
+        if fits:
+            self.forward = forward
+            self._end()
+
+
+def _arguments_of(frame: FrameType) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What a method was called with; its parameters may have been assigned since."""
+    code, values = frame.f_code, frame.f_locals
+    names = code.co_varnames
+    count = code.co_argcount
+    positional = [values[name] for name in names[1:count] if name in values]
+    keywords = {name: values[name] for name in names[count : count + code.co_kwonlyargcount] if name in values}
+    return tuple(positional), keywords
+
+
+def _name_of(module: Module, frame: FrameType | None) -> str:
+    """The variable of a frame that holds a module, else the name of its class."""
+    for variables in (frame.f_locals, frame.f_globals) if frame is not None else ():
+        for name, value in list(variables.items()):
+            if value is module and name.isidentifier() and name != "self":
+                return name
+    return type(module).__name__
+
+
+def _detached(leaf: Any) -> Any:
+    """A tensor that needs no gradient; of one that is but traced, zeros in its place."""
+    import torch
+
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    if type(leaf) not in (torch.Tensor, torch.nn.Parameter):
+        return torch.zeros([int(size) for size in leaf.shape], dtype=leaf.dtype)
+    tensor: Tensor = leaf.detach()
+    return tensor
+
+
+def _at_work(thread: threading.Thread) -> tuple[str, int]:
+    """File and line of the innermost code of the user's that a thread executes."""
+    frame = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001  # Python's own way to it
+    while frame is not None and is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("", 0)
+
+
+def _raise_in(thread: int) -> None:
+    """Have another thread end at its next instruction of Python."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(_Ended))
+
+
+class _Limited:
+    """A stream that passes on so many characters, and says once that it leaves out the rest."""
+
+    def __init__(self, stream: TextIO, most: int) -> None:
+        self._stream = stream
+        self._left = most
+
+    def write(self, text: str) -> int:
+        if self._left > 0:
+            self._stream.write(text[: self._left])
+            self._left -= len(text)
+            if self._left <= 0:
+                self._stream.write("\nThe rest of the script's output is left out.\n")
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
