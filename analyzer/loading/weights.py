@@ -100,7 +100,9 @@ def _from_python(loaded: Loaded, batch: int | None, folder: Path, *, as_if_train
             )
     else:
         assert loaded.reference is not None
-        user = load_user_model(loaded.reference, weights="real", specs=loaded.specs)
+        user = load_user_model(
+            loaded.reference, weights="real", specs=loaded.specs, training=loaded.step is not None
+        )
     import sys
 
     import torch

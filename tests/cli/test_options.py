@@ -29,6 +29,7 @@ GIVEN: dict[str, Any] = {
     "batch": [8, 1],
     "input": "x=B,3:float32",
     "arg": "hidden=512",
+    "script_arg": ("--epochs", "1"),
     "gpu": "t4",
     "cpu": "epyc-9654",
     "precision": "fp16",

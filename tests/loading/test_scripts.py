@@ -1,5 +1,6 @@
 """Scripts as users have them: they train where they are executed, and name their model as they like."""
 
+import json
 import os
 import sys
 import textwrap
@@ -10,9 +11,10 @@ from typing import Any
 import pytest
 import torch
 
+from analyzer.cli import run_command_line
 from analyzer.errors import ModelError
 from analyzer.loading.load import load
-from analyzer.loading.model_reference import parse_reference, with_arguments
+from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.python import first_forward
 from analyzer.loading.python.example_inputs import resolve_inputs
 from analyzer.loading.python.input_spec import parse_input
@@ -198,11 +200,17 @@ def test_a_name_waits_for_its_own_forward(user: Callable[..., UserModel]) -> Non
     assert (found.model.in_features, resolve_inputs(found, [], None).batch) == (6, 3)
 
 
-def test_a_script_sees_its_own_arguments(tmp_path: Path) -> None:
+def test_what_follows_two_dashes_are_the_scripts_own_arguments(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "train.py"
     path.write_text(HEAD + "import sys\nmodel = nn.Linear(int(sys.argv[2]), 2)")
-    reference = with_arguments(parse_reference(str(path)), (), ("--width", "9"))
-    assert load_user_model(reference, weights="meta").model.in_features == 9
+    command = [str(path), "--no-run", "--format", "json", "--output", "-", "--", "--width", "9"]
+    assert run_command_line(command) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["model"]["parameters"] == 9 * 2 + 2
+    # The command that asks the same again gives them too.
+    assert record["invocation"]["options"]["script-arg"] == ["--width", "9"]
 
 
 def test_a_file_that_takes_long_tells_the_line_that_is_at_work(

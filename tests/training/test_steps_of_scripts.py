@@ -57,14 +57,18 @@ def test_the_one_optimizer_of_the_file_is_taken_under_any_name(step: Callable[..
     assert "The optimizer is the SGD that the file builds" in " ".join(found.notes)
 
 
+@pytest.mark.parametrize(
+    ("offered", "batch"), [("", 4), ("def example_inputs(batch=9): return torch.randn(batch, 6)", 9)]
+)
 def test_the_optimizer_that_a_script_builds_on_its_way_to_the_first_forward_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offered: str, batch: int
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(
-        textwrap.dedent("""
+        textwrap.dedent(f"""
         import torch
         from torch import nn
+        {offered}
         class Net(nn.Linear):
             def __init__(self, width): super().__init__(width, 3)
         def main():
@@ -79,7 +83,7 @@ def test_the_optimizer_that_a_script_builds_on_its_way_to_the_first_forward_is_t
         """)
     )
     found = load(parse_reference("train.py"), training=True, use_cache=False)
-    assert (update_of(found), found.batch) == ("AdamW", 4)
+    assert (update_of(found), found.batch) == ("AdamW", batch)
     assert "The optimizer is the AdamW that the file builds" in " ".join(found.notes)
 
 

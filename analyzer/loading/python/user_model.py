@@ -106,14 +106,16 @@ def load_user_model(
     weights: ValuedWeights,
     specs: Sequence[InputSpec] = (),
     memory_bytes: int | None = None,
+    training: bool = False,
 ) -> UserModel:
-    """Executes the file and builds its model.
+    """Execute the file and build its model.
 
     Args:
         reference: Which file or module, and which name in it.
         weights: Which tensors are to have values.
         specs: The inputs that are given, which only some of its classes may take.
         memory_bytes: What building it may allocate; None for no limit.
+        training: Whether its optimizer is wanted too.
 
     Raises:
         ModelError: No model, several, one that needs arguments, or code that raises.
@@ -122,12 +124,12 @@ def load_user_model(
     inputs = {parameter_of(spec.name) for spec in specs}
     kept = kept_execution(reference, weights=weights, inputs=inputs)
     if kept is not None or not are_kept(weights):
-        return _loaded(reference, kept, inputs, weights, memory_bytes)[0]
+        return _loaded(reference, kept, inputs, weights, memory_bytes, training)[0]
     found: KeptExecution | AnalyzerError | None = None
     recorded: list[Dependencies] = []
     try:
         with recording(home_folder(reference)) as recorded:
-            user, found = _loaded(reference, None, inputs, weights, memory_bytes)
+            user, found = _loaded(reference, None, inputs, weights, memory_bytes, training)
     except AnalyzerError as error:
         found = error
         raise
@@ -143,6 +145,7 @@ def _loaded(
     inputs: Collection[str],
     weights: ValuedWeights,
     memory_bytes: int | None,
+    training: bool,
 ) -> tuple[UserModel, KeptExecution | None]:
     """The model of a file, executed where nothing was kept of it, and what may be kept."""
     import torch
@@ -177,7 +180,7 @@ def _loaded(
             run, choice = reused.run, reused.afresh()
             module = run.module
         else:
-            choice, run = _executed(reference, inputs, weights, modes)
+            choice, run = _executed(reference, inputs, weights, training, modes)
             module = run.module
             if are_kept(weights):
                 execution = execution_of(run, choice, torch.get_rng_state())
@@ -208,7 +211,7 @@ def _loaded(
 
 
 def _executed(
-    reference: Reference, inputs: Collection[str], weights: ValuedWeights, modes: Modes
+    reference: Reference, inputs: Collection[str], weights: ValuedWeights, training: bool, modes: Modes
 ) -> tuple[ChosenModel, ScriptRun]:
     """The model of a file, and its execution: as an import, and as a script for what that leaves open.
 
@@ -229,21 +232,23 @@ def _executed(
         except ModelError as error:
             fault = error
     has_inputs = inputs or run.forward is not None or hasattr(run.module, "example_inputs")
-    if fault is None and choice is not None and (has_inputs or reference.arguments):
+    has_optimizer = not training or run.optimizers or hasattr(run.module, "optimizer")
+    if fault is None and choice is not None and (reference.arguments or (has_inputs and has_optimizer)):
         return choice, run
     script = execute_as_script(reference, run.module, modes, quiet=quiet)
-    if weights == "meta" and script is not None and isinstance(script.error, Exception):
-        raise user_failure(
-            script.error, "Run as a script it raises"
-        )  # a loader draws numbers, which need values
+    if weights == "meta" and script is not None and isinstance(script.error, Exception) and not has_inputs:
+        # A loader draws numbers, which need values: the next way to build the model gives small tensors theirs.
+        raise user_failure(script.error, "Run as a script it raises")
     if script is not None and script.forward is not None:
         if fault is not None:
             return _called(script.forward), script
         assert choice is not None
         expected = choice.candidate if inspect.isclass(choice.candidate) else type(choice.candidate)
         if type(unwrapped(script.forward.module)).__name__ == expected.__name__:
+            script.module.__dict__.setdefault("example_inputs", getattr(run.module, "example_inputs", None))
             return _called(script.forward), script
-        run.forward = script.forward  # of what build_model() builds, where it is of that class
+        # Of what build_model() builds, where it is of that class.
+        run.forward, run.optimizers = script.forward, script.optimizers
     if fault is not None:
         if script is not None:
             fault.hint = " ".join(filter(None, [why_no_forward(script), fault.hint]))

@@ -41,7 +41,9 @@ def export_step(
     # Without weights first: a model of any size is traced in little memory, and most are built so.
     for weights in (*WEIGHTLESS, "real"):
         try:
-            user = load_user_model(reference, weights=weights, specs=specs, memory_bytes=memory_bytes)
+            user = load_user_model(
+                reference, weights=weights, specs=specs, memory_bytes=memory_bytes, training=True
+            )
             inputs = resolve_inputs(user, specs, batch)
             progress("tracing the training step")
             exported = step_of_user(user, inputs, opset)

@@ -178,7 +178,7 @@ def _in_short(loaded: Loaded, batch: int, options: Options) -> Graph | None:
     try:
         user = loaded.live
         if loaded.reference is not None:
-            user = load_user_model(loaded.reference, weights="meta", specs=loaded.specs)
+            user = load_user_model(loaded.reference, weights="meta", specs=loaded.specs, training=True)
         return _of_user(loaded, user, batch, options.opset or DEFAULT_OPSET, modules=False).graph()
     except Exception:  # the shortcut is ours: a whole trace tells what is the model's
         return None
