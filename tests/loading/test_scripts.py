@@ -98,7 +98,7 @@ def test_a_report_has_the_notes_on_a_script(tmp_path: Path, monkeypatch: pytest.
         "torch.compile(net)(torch.ones(6, 7), scale=2.0)",
         "net.forward(torch.ones(6, 7), scale=2.0)",
         "torch.onnx.export(net, (torch.ones(6, 7),), 'out.onnx', kwargs={'scale': 2.0})",
-        "net.to('cuda')(torch.ones(6, 7, device='cuda'), scale=2.0)",
+        "net.to('cuda')(torch.ones(6, 7).pin_memory().to('cuda'), scale=2.0)",
         # A loss and a network that no optimizer trains are called before.
         """
         nn.MSELoss()(torch.ones(1), torch.ones(1))
@@ -116,10 +116,11 @@ def test_a_report_has_the_notes_on_a_script(tmp_path: Path, monkeypatch: pytest.
             except: pass  # the end of the run too
         """,
         """
-        import threading
+        import threading, time
         thread = threading.Thread(target=lambda: net(torch.ones(6, 7), scale=2.0))
         thread.start()
         thread.join()
+        time.sleep(0.5)
         """,
     ],
 )
@@ -181,6 +182,21 @@ def test_a_script_that_prints_much_is_cut_short(
     shown = capsys.readouterr()
     assert (shown.out, len(shown.err) < 70_000) == ("", True)
     assert "The rest of the script's output is left out." in shown.err
+
+
+def test_the_batch_of_a_sequence_first_model_is_its_second_axis(user: Callable[..., UserModel]) -> None:
+    found = user("""
+        class Tagger(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.table, self.cells = nn.Embedding(9, 5), nn.LSTM(5, 5)
+            def forward(self, ids, state): return self.cells(self.table(ids), state)
+        Tagger()(torch.ones(11, 3, dtype=torch.long), (torch.zeros(1, 3, 5), torch.zeros(1, 3, 5)))
+    """)
+    inputs = resolve_inputs(found, [], None)
+    assert (inputs.batch, set(inputs.batch_axes.values())) == (3, {(1,)})
+    ids, state = resolve_inputs(found, [], 8).arguments
+    assert (ids.shape, state[0].shape) == ((11, 8), (1, 8, 5))
 
 
 def test_a_name_waits_for_its_own_forward(user: Callable[..., UserModel]) -> None:

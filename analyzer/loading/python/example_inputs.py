@@ -98,6 +98,8 @@ def _first_source(user: UserModel, specs: Sequence[InputSpec], batch: int | None
         if user.meta:
             arguments, keywords = tree_map(_on_meta, (arguments, keywords))
         inputs = _with_values(arguments, keywords, batch)
+        if _is_sequence_first(user, inputs):
+            inputs = _with_values(arguments, keywords, batch, axis=1)
         return replace(inputs, notes=("The inputs are those that the script calls its model with.",))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of inputs that are but tried
@@ -235,34 +237,56 @@ def _from_file(user: UserModel, offered: Tree, batch: int | None) -> ExampleInpu
     return _with_values(arguments, keywords, batch)
 
 
-def _with_values(arguments: tuple[Any, ...], keywords: Mapping[str, Any], batch: int | None) -> ExampleInputs:
-    """Inputs that are there as values: those with as many rows as the first follow the batch.
+def _is_sequence_first(user: UserModel, inputs: ExampleInputs) -> bool:
+    """Whether a recurrent or attention layer with the batch on axis 1 gets the first input's axes in order."""
+    import torch
+
+    layers = (layer for layer in user.model.modules() if getattr(layer, "batch_first", True) is False)
+    layer = next(layers, None)
+    leaves = flatten(inputs.arguments, inputs.keywords)
+    tensor = next((leaf for leaf in leaves if _is_tensor(leaf) and leaf.dim() > 1), None)
+    if layer is None or tensor is None or tensor.shape[0] == tensor.shape[1]:
+        return False
+    seen: list[Any] = []
+    hook = layer.register_forward_pre_hook(
+        lambda _, taken: seen.extend(item.shape[:2] for item in taken if isinstance(item, torch.Tensor))
+    )
+    with suppress(Exception):  # explained where the model is traced
+        call(user, inputs)
+    hook.remove()
+    return bool(seen) and seen[0] == tensor.shape[:2]
+
+
+def _with_values(
+    arguments: tuple[Any, ...], keywords: Mapping[str, Any], batch: int | None, *, axis: int = 0
+) -> ExampleInputs:
+    """Inputs that are there as values: those with as many rows on an axis as the first follow the batch.
 
     Raises:
         InputError: No tensor has rows.
     """
     register_containers(arguments, keywords)
     leaves = flatten(arguments, keywords)
-    leading = _rows(leaves)
+    leading = _rows(leaves, axis)
     axes = {
-        position: (0,)
+        position: (axis,)
         for position, leaf in enumerate(leaves)
-        if _is_tensor(leaf) and leaf.dim() and leaf.shape[0] == leading
+        if _is_tensor(leaf) and leaf.dim() > axis and leaf.shape[axis] == leading
     }
     if batch is not None and batch != leading:
-        arguments, keywords = _rebatched(arguments, keywords, leading, batch)
+        arguments, keywords = _rebatched(arguments, keywords, leading, batch, axis)
     return ExampleInputs(
         arguments=arguments, keywords=keywords, batch=batch or leading, batch_axes=axes, origin="file"
     )
 
 
-def _rows(leaves: Sequence[Any]) -> int:
-    """The leading dimension of the first tensor.
+def _rows(leaves: Sequence[Any], axis: int = 0) -> int:
+    """The size of this axis of the first tensor that has it.
 
     Raises:
         InputError: There is none.
     """
-    leading = next((leaf.shape[0] for leaf in leaves if _is_tensor(leaf) and leaf.dim()), None)
+    leading = next((leaf.shape[axis] for leaf in leaves if _is_tensor(leaf) and leaf.dim() > axis), None)
     if leading is None:
         kinds = ", ".join(dict.fromkeys(type(leaf).__name__ for leaf in leaves)) or "nothing"
         raise InputError(
@@ -340,16 +364,15 @@ def _batch_axes(user: UserModel, leaves: list[Any], batch: int) -> dict[int, tup
 
 
 def _rebatched(
-    arguments: Tree, keywords: Tree, leading: int, batch: int
+    arguments: Tree, keywords: Tree, leading: int, batch: int, axis: int
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     import torch
 
     def repeat(leaf: object) -> object:
-        if not _is_tensor(leaf) or not leaf.dim() or leaf.shape[0] != leading:
+        if not _is_tensor(leaf) or leaf.dim() <= axis or leaf.shape[axis] != leading:
             return leaf
-        if leaf.is_meta:
-            return torch.empty((batch, *leaf.shape[1:]), dtype=leaf.dtype, device="meta")
-        return leaf[torch.arange(batch) % leading]  # the user's own rows again: valid ids stay valid
+        # The user's own rows again: valid ids stay valid.
+        return leaf.index_select(axis, torch.arange(batch, device=leaf.device) % leading)
 
     repeated = tree_map(repeat, (arguments, dict(keywords)))
     return tuple(repeated[0]), dict(repeated[1])

@@ -37,7 +37,7 @@ LIMIT_S = 300.0
 """A file may take so long to reach its first forward."""
 
 # A thread that has been ended gets so long to leave its blocks.
-_LEAVING_S = 2.0
+_LEAVING_S, _STEP_S = 2.0, 0.05
 # Steps of training that are left out before a model that is waited for by its name.
 _MOST_STEPS = 8
 # Characters of a script's output that are shown.
@@ -134,7 +134,11 @@ class ScriptRun:
                     f"(`{line_text(file, line)}`).",
                     hint="Name the class or a function that builds the model after a colon: model.py:Net.",
                 )
-            thread.join(_LEAVING_S)
+            # What another thread ends may leave a block that swallows the first end.
+            for _ in range(round(_LEAVING_S / _STEP_S)):
+                thread.join(_STEP_S)
+                if thread.is_alive() and self._thread not in self._ended_threads:
+                    _raise_in(self._thread)
         self.forward = self.forward or self._another
 
     def _target(self, execute: Callable[[], object]) -> None:

@@ -81,6 +81,8 @@ def _cuda_mode(home: str | None) -> TorchFunctionMode:
             # A mode of functions, not of operators: .cuda() fails before it reaches an operator.
             if function is torch.Tensor.cuda:
                 return at_home(arguments[0])
+            if function is torch.Tensor.pin_memory:
+                return arguments[0]
             asked = _is_cuda(keywords.get("device"))
             if asked:
                 keywords["device"] = home
