@@ -117,29 +117,37 @@ class ScriptRun:
         with self._patched(), redirect_stdout(output), redirect_stderr(output):
             thread.start()
             self._thread = thread.ident or 0
-            if not self._over.wait(NOTICE_S):
-                file, line = _at_work(thread)
-                print(
-                    f"executing {shown_path(file)} takes long: line {line} is at work "
-                    f"(`{line_text(file, line)}`)",
-                    file=shown,
-                    flush=True,
-                )
-            if not self._over.wait(max(0.0, LIMIT_S - NOTICE_S)):
-                file, line = _at_work(thread)
+            try:
+                self._wait(shown)
+            except BaseException:  # the user's own interrupt too: nothing may go on in the background
                 self._over.set()
-                _raise_in(self._thread)
-                raise ModelError(
-                    f"No model was called within {LIMIT_S:.0f} s: line {line} of {shown_path(file)} is at work "
-                    f"(`{line_text(file, line)}`).",
-                    hint="Name the class or a function that builds the model after a colon: model.py:Net.",
-                )
-            # What another thread ends may leave a block that swallows the first end.
-            for _ in range(round(_LEAVING_S / _STEP_S)):
-                thread.join(_STEP_S)
-                if thread.is_alive() and self._thread not in self._ended_threads:
-                    _raise_in(self._thread)
+                raise
+            finally:
+                # A block of the script may swallow the first end.
+                for _ in range(round(_LEAVING_S / _STEP_S)):
+                    thread.join(_STEP_S)
+                    if thread.is_alive() and self._thread not in self._ended_threads:
+                        _raise_in(self._thread)
         self.forward = self.forward or self._another
+
+    def _wait(self, shown: TextIO) -> None:
+        """Wait for the end of the run, and report the line at work where that takes long."""
+        if self._over.wait(NOTICE_S):
+            return
+        file, line = _at_work(self._thread)
+        print(
+            f"executing {shown_path(file)} takes long: line {line} is at work (`{line_text(file, line)}`)",
+            file=shown,
+            flush=True,
+        )
+        if self._over.wait(max(0.0, LIMIT_S - NOTICE_S)):
+            return
+        file, line = _at_work(self._thread)
+        raise ModelError(
+            f"No model was called within {LIMIT_S:.0f} s: line {line} of {shown_path(file)} is at work "
+            f"(`{line_text(file, line)}`).",
+            hint="Name the class or a function that builds the model after a colon: model.py:Net.",
+        )
 
     def _target(self, execute: Callable[[], object]) -> None:
         try:
@@ -312,9 +320,9 @@ def _detached(leaf: Any) -> Any:
     return tensor
 
 
-def _at_work(thread: threading.Thread) -> tuple[str, int]:
+def _at_work(thread: int) -> tuple[str, int]:
     """File and line of the innermost code of the user's that a thread executes."""
-    frame = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001  # Python's own way to it
+    frame = sys._current_frames().get(thread)  # noqa: SLF001  # Python's own way to it
     while frame is not None and is_library(frame.f_code.co_filename):
         frame = frame.f_back
     return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("", 0)
