@@ -16,7 +16,6 @@ from analyzer.loading.model_reference import (
     split_path,
     with_arguments,
 )
-from analyzer.loading.python.input_spec import parse_input
 from analyzer.loading.python.user_model import UserModel, load_user_model
 
 HEAD = """
@@ -412,48 +411,3 @@ def test_a_text_arrives_with_its_blanks() -> None:
     assert len(parse_argument(f"labels={letters}").value) == 29
     assert parse_argument("pad= ").value == " "
     assert parse_argument("hidden= 5 ").value == 5
-
-
-SPEECH = """
-    class Cells(nn.Module):
-        def __init__(self, size):
-            super().__init__()
-            self.rnn = nn.LSTM(size, size, batch_first=True)
-        def forward(self, x): return self.rnn(x)[0]
-    class Speech(nn.Module):
-        def __init__(self, labels, words, hidden=6):
-            super().__init__()
-            self.table = nn.Embedding(words, hidden)
-            self.conv = nn.Sequential(nn.Conv2d(1, hidden, 3), nn.ReLU())
-            self.cells = nn.ModuleList(Cells(hidden) for _ in range(3))
-            self.out = nn.Linear(hidden, len(labels))
-            self.mixed = nn.Linear(labels * 2, 4)
-        def forward(self, sound, tokens, states, weights, spare):
-            for cell in self.cells:
-                states = cell(states)
-            return self.conv(sound), self.table(tokens), states, self.mixed(weights), spare
-"""
-
-
-def test_one_message_has_the_arguments_and_the_inputs_that_are_missing(built: Callable[..., UserModel]) -> None:
-    with pytest.raises(ModelError, match=r"Speech needs arguments \(labels, words\)") as caught:
-        built(SPEECH)
-    # Sizes of layers whose sizes are known, types of all; what follows from `labels` stays open.
-    inputs = (
-        "--input sound=B,1,224,224:float32 --input tokens=B,128:int64 --input states=B,128,6:float32 "
-        "--input weights=B,...:float32 --input spare=B,...:float32`"
-    )
-    assert f"net.py:Speech --arg labels=... --arg words=... {inputs}, or write" in (caught.value.hint or "")
-
-
-def test_inputs_that_are_given_or_will_be_inferred_are_not_asked_for(
-    built: Callable[..., UserModel], tmp_path: Path
-) -> None:
-    with pytest.raises(ModelError) as caught:
-        built(NET)
-    assert "--input" not in (caught.value.hint or "")
-    (tmp_path / "speech.py").write_text(HEAD + textwrap.dedent(SPEECH))
-    given = [parse_input(f"{name}=B,3") for name in ("sound", "tokens", "states", "weights")]
-    with pytest.raises(ModelError) as caught:
-        load_user_model(parse_reference(str(tmp_path / "speech.py")), weights="meta", specs=given)
-    assert "--arg words=... --input spare=B,...:float32`, or" in (caught.value.hint or "")

@@ -6,14 +6,13 @@ import ast
 import dataclasses
 import inspect
 import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 from analyzer.errors import ModelError
 from analyzer.loading.model_reference import Argument, Reference
-from analyzer.loading.python.documented_shapes import remember_sizes
 from analyzer.loading.python.shown_arguments import (
     OPEN,
     annotations_of,
@@ -24,7 +23,6 @@ from analyzer.loading.python.shown_arguments import (
 )
 from analyzer.loading.python.user_module import user_failure
 from analyzer.loading.python.user_source.own_calls import own_call
-from analyzer.loading.python.user_source.unbuilt_models import inputs_of_arguments, inputs_to_give
 from analyzer.text import first_few, nearest, plural
 
 _OF_ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -125,14 +123,10 @@ def called_with(builder: Callable[..., object], values: Sequence[tuple[str | Non
     positional = [value for name, value in values if name is None]
     count = len(positional)
     by_position = [*by_position[:count], *[None] * (count - len(by_position))]
-    made = builder(
+    return builder(
         *map(_as_annotated, positional, by_position),
         **{name: _as_annotated(value, types.get(name)) for name, value in values if name is not None},
     )
-    names = (item.name for item in parameters_of(builder) if item.kind in _POSITIONAL)
-    sizes = {**dict(zip(names, positional, strict=False)), **{name: value for name, value in values if name}}
-    remember_sizes(made, {name: size for name, size in sizes.items() if type(size) is int})
-    return made
 
 
 def _as_annotated(value: object, annotation: object) -> object:
@@ -197,7 +191,6 @@ def require_fitting(
     builder: Callable[..., object],
     module: ModuleType,
     *,
-    inputs: Collection[str] = (),
     beside: str = "",
 ) -> None:
     """Says which argument is missing, or not known.
@@ -207,7 +200,6 @@ def require_fitting(
         name: Of the builder.
         builder: What is called.
         module: The file.
-        inputs: Names of the inputs that are given.
         beside: What could be built instead.
 
     Raises:
@@ -218,7 +210,7 @@ def require_fitting(
         return
     where = f"{reference.text}: {name} {fault}."
     if missing:
-        hint = _how_to_give(reference, name, builder, missing, module, inputs)
+        hint = _how_to_give(reference, name, builder, missing, module)
         raise ModelError(where, hint=f"{hint} {beside}".rstrip())
     known = ", ".join(map(_shown, parameters_of(builder)))
     unknown = fault.removeprefix(_UNKNOWN) if fault.startswith(_UNKNOWN) else ""
@@ -256,9 +248,8 @@ def _how_to_give(
     builder: Callable[..., object],
     missing: Sequence[str],
     module: ModuleType,
-    inputs: Collection[str],
 ) -> str:
-    """All that is still missing, arguments and inputs, in one command."""
+    """All arguments that are still missing, in one command."""
     text = reference.text.partition("(")[0] if reference.arguments else reference.text
     target = text if reference.name is not None else f"{text}:{name}"
     # What the file calls as the parameter is called is what it means.
@@ -270,21 +261,16 @@ def _how_to_give(
     ]
     written = ", ".join([*map(str, reference.arguments), *given])
     options = _options(reference.arguments, given)
-    named = {item.name: item.literal for item in reference.arguments if item.name is not None}
-    needed = inputs_to_give(builder, {**shown, **named}, inputs)
-    of_arguments = inputs_of_arguments(builder, {**shown, **named}, inputs)
     command = [target, *options] if options is not None else [f"{target}({written})"]
-    command += [part for item in needed for part in ("--input", item)]
     hint = f"Run `analyze {shlex.join(command)}`"
     hint += f" (values of line {line})" if shown.keys() & {*missing} - own else ""
     hint += f', or write "{target}({written})"' if options is not None else ""
     if name != "build_model":
         hint += f", or add a line to the file: def build_model(): return {name}({written})"
-    if any(OPEN in item for item in (*given, *needed)):
+    if any(OPEN in item for item in given):
         hint += ", with values in place of `...`"
     defaults = [_shown(item) for item in parameters_of(builder) if item.default is not item.empty]
-    hint += f". The others have defaults: {first_few(defaults, 6)}." if defaults else "."
-    return hint + "".join(f" With {item}, add --input {text}." for item, text in of_arguments.items())
+    return hint + (f". The others have defaults: {first_few(defaults, 6)}." if defaults else ".")
 
 
 def _options(arguments: Sequence[Argument], given: Sequence[str]) -> list[str] | None:

@@ -168,7 +168,7 @@ def _loaded(
                     choice = choose(reference, module, inputs)
                     if are_kept(weights):
                         execution = execution_of(module, choice, finder.loops, random_state)
-                model, is_function, notes = _build(reference, choice, module, inputs)
+                model, is_function, notes = _build(reference, choice, module)
         model = unwrapped(model)
         set_training(model, training=False)
     offered = inputs_of_library(reference, model)
@@ -214,7 +214,7 @@ def _empty_command_line(reference: Reference) -> Iterator[None]:
 
 
 def _build(
-    reference: Reference, choice: ChosenModel, module: ModuleType, inputs: Collection[str]
+    reference: Reference, choice: ChosenModel, module: ModuleType
 ) -> tuple[Module, bool, tuple[str, ...]]:
     """The model as an ``nn.Module``, whether it is a plain function of tensors, and what was assumed."""
     import torch
@@ -239,7 +239,7 @@ def _build(
         return function_module(candidate), True, ()
     completion = completed(reference, candidate, module)
     if completion is None:
-        require_fitting(reference, name, candidate, module, inputs=inputs, beside=choice.beside)
+        require_fitting(reference, name, candidate, module, beside=choice.beside)
         return _built(reference, name, candidate, module), False, ()
     note = f"{name} was built as line {completion.line} builds it: {completion.told} (--arg gives others)."
     return _built(completion.reference, name, candidate, module), False, (note,)
