@@ -174,7 +174,7 @@ def _images_of_usual_size(
 
 
 _IMAGE_RANK, _CHANNELS = 4, (1, 3)
-# As the layers of Python models get them: ``shapes_taken_by`` of loading/python/layer_inputs.py.
+# As the layers of Python models get them: ``images`` of loading/python/layer_inputs.py.
 _SIDES = {"H": int(IMAGE_SIDE), "W": int(IMAGE_SIDE)}
 _LAYOUTS = (
     *(("NCHW", _SIDES), ("NHWC", _SIDES), ("HWC", _SIDES), ("CHW", _SIDES)),

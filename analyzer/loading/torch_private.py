@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import LibraryError
@@ -478,6 +479,17 @@ def tensor_factories() -> frozenset[Callable[..., Any]]:
     with _looking_up():
         from torch.utils._device import _device_constructors
     return frozenset(_device_constructors())
+
+
+def autowrap(tracer: fx.Tracer, *modules: ModuleType) -> None:
+    """Have a tracer record its wrapped functions wherever they are called by way of ``torch`` or these modules.
+
+    By itself it looks in the globals of what it traces alone; without the name it still does
+    (torch/fx/_symbolic_trace.py).
+    """
+    import torch
+
+    getattr(tracer, "_autowrap_search", []).extend((torch, *modules))
 
 
 def joint_graph_module(

@@ -1,6 +1,5 @@
 """What strangers call their models with, and what those give back."""
 
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,11 +7,7 @@ from typing import Any
 import pytest
 
 from analyzer.errors import UsageError
-from analyzer.loading.model_reference import parse_reference
-from analyzer.loading.python.example_inputs import resolve_inputs
 from analyzer.loading.python.input_spec import parse_input
-from analyzer.loading.python.left_out_inputs import left_out
-from analyzer.loading.python.user_model import load_user_model
 from analyzer.loading.weights import materialise
 
 
@@ -246,17 +241,7 @@ def test_inputs_that_stay_none_are_named(
     [
         ("state=None", "y, state = self.lstm(x, state)", "state.0=... --input state.1=..."),
         ("state=None", "y, _ = self.lstm(x, hx=state)", "state.0=... --input state.1=..."),
-        (
-            "state: 'Optional[Tuple[torch.Tensor, torch.Tensor]]' = None",
-            "y, _ = self.step(x, state)",
-            "state.0=... --input state.1=...",
-        ),
-        (
-            "state=None",
-            "if state is None: state = (x, x, x)\n                a, b, c = state\n                y = a",
-            "state.0=... --input state.1=... --input state.2=...",
-        ),
-        ("state=None", "y, _ = self.gru(x, state)", "state=1,B,8:float32"),
+        ("state=None", "y, _ = self.gru(x, state)", "state=..."),
         ("state=None", "y = x if state is None else x + state", "state=..."),
         (
             "state=None",
@@ -271,13 +256,11 @@ def test_a_state_that_is_a_tuple_is_named_by_its_parts(
 ) -> None:
     """The state of nn.LSTM is (h_0, c_0), that of nn.GRU one tensor; what is unpacked has its parts."""
     found = loaded(f"""
-        from typing import Optional, Tuple
         class Net(nn.Module):
             def __init__(self):
                 super().__init__()
                 self.lstm = nn.LSTM(8, 8, batch_first=True)
                 self.gru = nn.GRU(8, 8, batch_first=True)
-            def step(self, x, state): return self.lstm(x)
             def forward(self, x, {parameter}):
                 {body}
                 return y
@@ -298,128 +281,3 @@ def test_optional_inputs_of_a_librarys_module_are_not_named(loaded: Callable[...
         "model = nn.TransformerEncoderLayer(8, 2)\ndef example_inputs(batch=2): return torch.randn(4, batch, 8)"
     )
     assert loaded(code).notes == ()
-
-
-PERCEIVER = """
-class Filled(nn.Module):
-    def forward(self, sim, mask=None):
-        return sim.masked_fill(~mask[:, None, :], -1e9)
-class Handing(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.filled = Filled()
-    def forward(self, sim, **kwargs):
-        return self.filled(sim, **kwargs)
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.to_q, self.to_k, self.handing = nn.Linear(6, 8), nn.Linear(4, 8), Handing()
-    def forward(self, queries, data, mask=None):
-        sim = self.to_q(queries) @ self.to_k(data).transpose(1, 2)
-        if mask is not None:
-            sim = {masked}
-        self.last = sim.softmax(-1)
-        return self.last
-"""
-
-
-@pytest.mark.parametrize(
-    ("masked", "told"),
-    [
-        # Scores are [B, 10, 50]: of the two lengths 50 alone fits behind them.
-        ("sim.masked_fill(~mask[:, None, :], -1e9)", "mask=B,50:bool=1"),
-        # Filled where it is true: a mask of ones would leave nothing.
-        ("sim.masked_fill(mask[:, None, :], -1e9)", "mask=B,50:bool=0"),
-        ("sim.masked_fill(mask[:, None, :] == 0, -1e9)", "mask=B,50:int64=1"),
-        ("sim.masked_fill(~mask[:, :, None], -1e9)", "mask=B,10:bool=1"),
-        # Handed on by keyword through a function that does not name it.
-        ("self.handing(sim, mask=mask)", "mask=B,50:bool=1"),
-        # [10, 50] is no row of each example, though at batch 1 a row would fit too.
-        ("sim.masked_fill(~mask, -1e9)", "mask=..."),
-        ("sim + mask", "mask=..."),
-    ],
-)
-def test_a_mask_that_was_left_out_is_told_with_the_length_that_fits(
-    loaded: Callable[..., Any], masked: str, told: str
-) -> None:
-    specs = [parse_input("queries=B,10,6"), parse_input("data=B,50,4")]
-    found = loaded(PERCEIVER.format(masked=masked), specs=specs)
-    notes = [note for note in found.notes if "(None)" in note]
-    assert notes == [f"mask was left out (None); --input {told} gives it."]
-    if told == "mask=...":
-        return
-    full = loaded(PERCEIVER.format(masked=masked), specs=[*specs, parse_input(told)])
-    assert not any("(None)" in note for note in full.notes)
-
-
-def test_a_standard_mask_that_was_left_out_is_as_long_as_the_tokens(loaded: Callable[..., Any]) -> None:
-    code = """
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.table, self.attention = nn.Embedding(100, 8), nn.MultiheadAttention(8, 2, batch_first=True)
-        def forward(self, tokens, key_padding_mask=None, attention_mask=None):
-            x = self.table(tokens)
-            x, _ = self.attention(x, x, x, key_padding_mask=key_padding_mask)
-            return x if attention_mask is None else x * attention_mask[:, :, None]
-    """
-    found = loaded(code, specs=[parse_input("tokens=B,40:int64")])
-    # PyTorch leaves out where its mask is true; a tokenizer's has ones for words.
-    assert found.notes == (
-        "key_padding_mask and attention_mask were left out (None); "
-        "--input key_padding_mask=B,40:bool=0 --input attention_mask=B,40:int64=1 gives them.",
-    )
-
-
-def test_trying_an_input_leaves_the_model_as_it_was(tmp_path: Path) -> None:
-    path = tmp_path / "net.py"
-    masked = PERCEIVER.format(masked="sim.masked_fill(~mask[:, None, :], -1e9)")
-    path.write_text(f"from torch import nn\n{masked}")
-    user = load_user_model(parse_reference(str(path)), weights="real")
-    specs = [parse_input("queries=B,10,6"), parse_input("data=B,50,4")]
-    (note,) = left_out(user, resolve_inputs(user, specs, None))
-    assert "mask=B,50:bool=1" in note
-    # `forward` keeps its last scores: those of the trial, which have no data, are gone.
-    assert not hasattr(user.model, "last")
-
-
-def test_inputs_of_a_graph_that_were_left_out_are_as_large_as_those_given(tmp_path: Path) -> None:
-    path = tmp_path / "net.py"
-    path.write_text(
-        textwrap.dedent("""
-        import torch
-        from torch import nn
-        class Net(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.fc, self.edges = nn.Linear(6, 8), nn.Linear(3, 8)
-            def forward(self, x, edge_index, batch=None, edge_attr=None, edge_weight=None):
-                h = self.fc(x)
-                sent = h[edge_index[0]]
-                sent = sent if edge_attr is None else sent + self.edges(edge_attr)
-                return torch.zeros_like(h).index_add_(0, edge_index[1], sent)
-    """)
-    )
-    user = load_user_model(parse_reference(str(path)), weights="real")
-    specs = [parse_input("x=50,6"), parse_input("edge_index=2,70:int64=0..49")]
-    assert left_out(user, resolve_inputs(user, specs, None)) == (
-        "batch, edge_attr and edge_weight were left out (None); --input batch=50:int64=0..3 "
-        "--input edge_attr=70,3:float32 --input edge_weight=... gives them.",
-    )
-
-
-def test_an_input_that_is_but_tried_leaves_nothing_in_the_model(tmp_path: Path) -> None:
-    # Its control flow needs values, which what is tried has not.
-    path = tmp_path / "net.py"
-    path.write_text(
-        "import torch\nfrom torch import nn\n"
-        "class Net(nn.Module):\n"
-        "    def forward(self, x: torch.Tensor, mask: torch.Tensor = None):\n"
-        "        if mask is not None:\n"
-        "            self.last = x\n"
-        "            x = x.masked_fill(mask == 0, 0.0) if float(x.sum()) else x\n"
-        "        return x + 1\n"
-    )
-    user = load_user_model(parse_reference(str(path)), weights="real")
-    left_out(user, resolve_inputs(user, [parse_input("x=B,8,4")], 2))
-    assert not hasattr(user.model, "last")

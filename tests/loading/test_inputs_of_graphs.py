@@ -1,4 +1,4 @@
-"""Which inputs a line for a model of graphs names, built or not, and how large they are beside those given."""
+"""Which inputs a line for a model of graphs names, and how large they are."""
 
 import textwrap
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from analyzer.errors import InputError, ModelError
+from analyzer.errors import InputError
 from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.python.example_inputs import resolve_inputs
 from analyzer.loading.python.graph_inputs import is_one_graph
@@ -47,8 +47,6 @@ ATTENTION = """
             batch = edge_index.new_zeros(x.size(0)) if batch is None else batch
             return x.new_zeros(4, 8).index_add_(0, batch, x)
 """
-EDGES = "--input edge_index=2,400:int64=0..99"
-GRAPHS = "--input batch=100:int64=0..3"
 
 
 @pytest.fixture
@@ -63,23 +61,13 @@ def load(tmp_path: Path) -> Callable[[str], Any]:
     return build
 
 
-def hint_of(load: Callable[[str], Any], built: str) -> str:
-    with pytest.raises(ModelError, match="needs arguments") as caught:
-        load(built)
-    return caught.value.hint or ""
-
-
-@pytest.mark.parametrize(
-    ("built", "edges"), [("Net(16)", ""), ("Net(16, edge_dim=4)", " --input edge_attr=400,4:float32")]
-)
-def test_a_built_graph_model_is_offered_the_same_inputs_and_the_line_works(
-    load: Any, built: str, edges: str
-) -> None:
-    user = load(built)
-    with pytest.raises(InputError) as caught:
+def test_a_graph_model_is_offered_its_nodes_and_edges_and_the_line_works(load: Any) -> None:
+    user = load("Net(16)")
+    with pytest.raises(InputError, match="are nodes and edges, and how many") as caught:
         resolve_inputs(user, [], None)
-    line = f"--input x=100,16:float32 {EDGES} {GRAPHS}{edges}"
-    assert (caught.value.hint or "").endswith(f"or give {line}.")
+    # Features are what the linear layer takes, floats; each number of a pair is one of the nodes.
+    line = "--input x=100,16:float32 --input edge_index=2,400:int64=0..99"
+    assert caught.value.hint == f"Add example_inputs(batch) to the file, or give {line}."
     specs = [parse_input(item.strip()) for item in line.split("--input ")[1:]]
     inputs = resolve_inputs(user, specs, None)
     assert user.model(*inputs.arguments, **inputs.keywords).shape == (4, 8)

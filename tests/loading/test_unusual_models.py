@@ -174,6 +174,7 @@ def test_what_torchscript_records_as_a_constant_is_no_model(loaded: Callable[...
                 def forward(self, x):
                     data = x.detach().numpy().tobytes()  # Dynamo follows NumPy, and no bytes
                     return self.a(torch.frombuffer(bytearray(data), dtype=x.dtype).view(x.shape))
+            def example_inputs(batch): return torch.ones(batch, 8)
         """)
 
 
@@ -202,6 +203,7 @@ def test_what_is_computed_with_numpy_is_followed(loaded: Callable[..., Any]) -> 
                 self.a = nn.Linear(8, 4)
             def forward(self, x):
                 return self.a(torch.from_numpy(x.detach().numpy() + 1))
+        def example_inputs(batch): return torch.ones(batch, 8)
     """)
     assert (found.exporter, found.symbol) == ("torch.export", "batch")
     assert [node.op_type for node in found.graph(3).nodes] == ["Add", "Gemm"]

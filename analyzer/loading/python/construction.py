@@ -14,7 +14,6 @@ from typing import Any
 
 from analyzer.errors import ModelError
 from analyzer.loading.model_reference import Argument, Reference
-from analyzer.loading.python.documented_shapes import remember_sizes
 from analyzer.loading.python.user_module import user_failure
 from analyzer.text import first_few, nearest, plural
 
@@ -118,14 +117,10 @@ def called_with(builder: Callable[..., object], values: Sequence[tuple[str | Non
     positional = [value for name, value in values if name is None]
     count = len(positional)
     by_position = [*by_position[:count], *[None] * (count - len(by_position))]
-    made = builder(
+    return builder(
         *map(_as_annotated, positional, by_position),
         **{name: _as_annotated(value, types.get(name)) for name, value in values if name is not None},
     )
-    names = (item.name for item in parameters_of(builder) if item.kind in _POSITIONAL)
-    sizes = {**dict(zip(names, positional, strict=False)), **{name: value for name, value in values if name}}
-    remember_sizes(made, {name: size for name, size in sizes.items() if type(size) is int})
-    return made
 
 
 def _as_annotated(value: object, annotation: object) -> object:

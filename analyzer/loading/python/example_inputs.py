@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import re
 import warnings
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -12,31 +14,31 @@ from itertools import islice, product
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 from analyzer.errors import AnalyzerError, InputError, ModelError, UsageError
-from analyzer.loading.python.documented_shapes import image_side
-from analyzer.loading.python.forward_reads import ToldInput, is_graph, options_to_give, told_inputs
-from analyzer.loading.python.graph_inputs import inputs_on_line, is_one_graph, needed, of_graph_given
+from analyzer.loading.python.graph_inputs import GRAPH_EDGES, is_one_graph
+from analyzer.loading.python.inferred_inputs import InferredInput, infer_inputs, options_to_give
 from analyzer.loading.python.input_containers import register_containers
 from analyzer.loading.python.input_spec import InputSpec, drawn_values
-from analyzer.loading.python.layer_inputs import shapes_taken_by, with_side
+from analyzer.loading.python.layer_inputs import MASKS, OpenLength, OpenSide, OpenWidth
 from analyzer.loading.python.model_weights import ValuedWeights, built_with
-from analyzer.loading.python.named_inputs import MASKS
 from analyzer.loading.python.nested_inputs import names_in_order, nested, parameter_of
-from analyzer.loading.python.plain_call import Misfit, call, first_rows, given_width, misfit
-from analyzer.loading.python.solved_sizes import with_width
+from analyzer.loading.python.plain_call import call, first_rows, given_width, misfit
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import DEFAULT_BATCH, UserModel, call_example_inputs
 from analyzer.loading.torch_private import leaves_with_steps, tree_leaves, tree_map
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from torch.nn import Module
 
     from analyzer.loading.torch_private import Tree
 
 InputsOrigin = Literal["given", "file", "inferred"]
 
-# Calls to try before inputs count as not to be told.
+# Calls to try before inputs count as unknown.
 _MOST_TRIALS = 24
+# Beyond the frequencies, steps and pixels of usual inputs a trial takes seconds.
+_LARGEST_SIZE = 1024
+# Of all layers together, in usual models.
+_STRIDES = 32
 _PART_OF_A_BYTE = re.compile(r"u?int[24]|float[46]e\w*")
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _POSITIONAL_ONLY = (inspect.Parameter.POSITIONAL_ONLY, *_VARIADIC)
@@ -101,13 +103,18 @@ def _first_source(user: UserModel, specs: Sequence[InputSpec], batch: int | None
         if _is_sequence_first(user, inputs):
             inputs = _with_values(arguments, keywords, batch, axis=1)
         return replace(inputs, notes=("The inputs are those that the script calls its model with.",))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of inputs that are but tried
-        try:
+    # Nothing is said of inputs that are but tried.
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             return _inferred(user, batch or 1)
-        except InputError as error:
-            error.hint = " ".join(filter(None, [user.no_forward, error.hint]))
-            raise
+    except InputError as error:
+        error.hint = " ".join(filter(None, [user.no_forward, error.hint]))
+        raise
+    finally:
+        logging.disable(before)
 
 
 def _on_meta(leaf: Any) -> Any:
@@ -409,26 +416,30 @@ def _from_specs(user: UserModel, specs: Sequence[InputSpec], batch: int) -> Exam
         if item.default is item.empty and item.kind not in _VARIADIC and item.name not in given
     ]
     if missing:
-        told = [as_long_as_given(item, specs) for item in told_inputs(user.model, missing)]
-        raise InputError(f"{user.name} also needs {', '.join(missing)}.", hint=f"Add {options_to_give(told)}.")
+        further = [_as_long_as_given(item, specs) for item in infer_inputs(user.model, missing)]
+        raise InputError(
+            f"{user.name} also needs {', '.join(missing)}.", hint=f"Add {options_to_give(further)}."
+        )
     return _called_with(user, specs, batch, "given")
 
 
 def _taken_by(user: UserModel, known: Sequence[str]) -> str:
-    """What the model takes; of dicts what it reads in them."""
-    members = [item for item in told_inputs(user.model, known) if item.name not in known]
-    line = f" Of what it reads in a dict: {options_to_give(members)}." if members else ""
-    return f"It takes {', '.join(known)}.{line}"
+    """Return what the model takes; of dicts what it reads in them."""
+    members = [item for item in infer_inputs(user.model, known) if item.name not in known]
+    if not members:
+        return f"It takes {', '.join(known)}."
+    return f"It takes {', '.join(known)}, of which it reads {options_to_give(members)}."
 
 
-def as_long_as_given(told: ToldInput, given: Sequence[InputSpec]) -> ToldInput:
-    """A mask of the tokens that are given has their shape, of a graph there are as many nodes and edges."""
-    if told.of_graph:
-        return of_graph_given(told, given)
+def _as_long_as_given(item: InferredInput, given: Sequence[InputSpec]) -> InferredInput:
+    """Return a mask as long as the tokens that are given, pairs of nodes among the nodes that are given."""
     tokens = next((spec for spec in given if spec.name == "input_ids"), None)
-    if tokens is None or told.name not in MASKS:
-        return told
-    return replace(told, specs=tuple(replace(spec, shape=tokens.shape) for spec in told.specs))
+    if tokens is not None and item.name in MASKS:
+        return replace(item, specs=tuple(replace(spec, shape=tokens.shape) for spec in item.specs))
+    nodes = next((spec.shape[0] for spec in given if spec.shape), None)
+    if nodes is not None and item.name == GRAPH_EDGES:
+        return replace(item, specs=tuple(replace(spec, values=(0, nodes - 1)) for spec in item.specs))
+    return item
 
 
 def _called_with(
@@ -497,124 +508,97 @@ def make_tensor(spec: InputSpec, batch: int, weights: ValuedWeights, memory_byte
 
 
 def _inferred(user: UserModel, batch: int) -> ExampleInputs:
-    parameters_taken = [item for item in forward_parameters(user) if item.kind not in _VARIADIC]
-    parameters = needed(parameters_taken)
-    trials: list[tuple[InputSpec, ...]] = []
-    problems: list[Exception] = []
+    """Return inputs that the model's first layers and their names decide, with usual sizes for the rest.
 
-    def fitting(further: Sequence[tuple[InputSpec, ...]]) -> ExampleInputs | None:
-        for specs in further:
-            inputs = _called_with(user, specs, batch, "inferred")
-            problem = _call_failure(user, inputs)
-            if problem is None:
-                return inputs
-            trials.append(specs)
-            problems.append(problem)
-        return None
-
-    # Of one input the first layers tell enough, and are asked in less time than the source.
-    if len(parameters) == 1 and not _holds_several(parameters[0]):
-        name = parameters[0].name
-        inputs = fitting([(replace(spec, name=name),) for spec in _candidates(user.model)])
-        if inputs is not None:
-            return inputs
-    told = told_inputs(user.model, [item.name for item in parameters])
-    if is_graph(told):
-        raise _graph_to_size(user, parameters_taken)
-    # A forward whose parameters all have defaults may need the masks beside its tokens.
-    optional = all(item.default is not item.empty for item in parameters)
-    masks = [item.name for item in parameters_taken[1:] if item.name in MASKS] if optional else []
-    for names in ([], masks) if masks else ([],):
-        tried = (*told, *told_inputs(user.model, names))
-        if told and all(item.specs for item in tried):
-            same, mixed = _combinations([item.specs for item in tried])
-            inputs = fitting(same)
-            # Where all sizes give one layer a wrong width it is solved for, whatever the sizes of the others.
-            if inputs is None and not _fail_in_one_layer(user, problems):
-                inputs = fitting(mixed)
-            if inputs is not None:
-                return inputs
-    if not trials:
-        line = options_to_give(told or (ToldInput(name="x"),))
+    Raises:
+        InputError: They do not decide them, or the model does not take what they decide.
+    """
+    parameters = [item for item in forward_parameters(user) if item.kind not in _VARIADIC]
+    # A model that can do with none of its inputs (text or embeddings, one of both) usually means the first.
+    needed = [item.name for item in parameters if item.default is item.empty]
+    names = needed or [item.name for item in parameters[:1]]
+    inferred = infer_inputs(user.model, names)
+    line = options_to_give(inferred or (InferredInput(name="x"),))
+    if any(item.name == GRAPH_EDGES for item in parameters):
+        raise InputError(
+            f"The inputs of {user.name} are nodes and edges, and how many there are decides the time.",
+            hint=f"Add example_inputs(batch) to the file, or give {line}.",
+        )
+    if not inferred or not all(item.specs for item in inferred):
         raise InputError(
             f"The inputs of {user.name} cannot be told from its layers.",
             hint=f"Add example_inputs(batch) to the file, or give {line}.",
         )
-    return _solved_or_refused(user, told, trials, problems[0], batch)
-
-
-def _graph_to_size(user: UserModel, parameters: Sequence[inspect.Parameter]) -> InputError:
-    """Of a graph nobody knows how many nodes and edges it has, and its nodes are no batch."""
-    line = options_to_give(inputs_on_line(user.model, parameters))
-    return InputError(
-        f"The inputs of {user.name} are nodes and edges, and how many there are decides the time.",
-        hint=f"Add example_inputs(batch) to the file, or give {line}.",
+    trials = _combinations([item.specs for item in inferred])
+    # A forward whose parameters all have defaults may need the masks of its tokens.
+    masks = [item.name for item in parameters[1:] if item.name in MASKS and not needed]
+    if masks:
+        trials += _combinations([item.specs for item in infer_inputs(user.model, [*names, *masks])])
+    problems: list[Exception] = []
+    for specs in trials:
+        inputs = _called_with(user, specs, batch, "inferred")
+        problem = _call_failure(user, inputs)
+        if problem is None:
+            return inputs
+        problems.append(problem)
+    misfits = [(specs, misfit(user.model, problem)) for specs, problem in zip(trials, problems, strict=True)]
+    specs, found = next((item for item in misfits if item[1] is not None), misfits[0])
+    solved = None if found is None else _solved(user, found.path, found.taken, specs)
+    if solved is not None:
+        inputs = _called_with(user, solved, batch, "inferred")
+        if _call_failure(user, inputs) is None:
+            return inputs
+    cause = found.text if found is not None else _first_line(problems[0])
+    raise InputError(
+        f"Inputs inferred from the first layers of {user.name} do not fit: {cause.removesuffix('.')}.",
+        hint=f"Give the right shape{'s' if len(inferred) > 1 else ''}, for example {line}.",
     )
 
 
-def _holds_several(parameter: inspect.Parameter) -> bool:
-    """Whether a parameter is annotated as a dict or a list of tensors."""
-    written = str(parameter.annotation)
-    return bool(re.search(r"\b(?:dict|mapping|list|tuple|sequence)\b", written, re.IGNORECASE))
-
-
-def _solved_or_refused(
-    user: UserModel,
-    told: Sequence[ToldInput],
-    trials: Sequence[tuple[InputSpec, ...]],
-    problem: Exception,
-    batch: int,
-) -> ExampleInputs:
-    """Of guesses none of which fits, the size that the layer which failed takes, if there is one."""
-    found = misfit(user.model, problem)
-    solved = None if found is None else _solved(user, found, trials, batch)
-    if solved is None:
-        raise _unfit(user, told, trials, found.text if found is not None else _first_line(problem))
-    return solved
+def _combinations(specs: Sequence[tuple[InputSpec, ...]]) -> list[tuple[InputSpec, ...]]:
+    """Return what to try for several inputs: the same choice of each (sequences as long), then any of them."""
+    same = [tuple(each[min(i, len(each) - 1)] for each in specs) for i in range(max(map(len, specs)))]
+    return list(dict.fromkeys([*same, *islice(product(*specs), _MOST_TRIALS)]))[:_MOST_TRIALS]
 
 
 def _solved(
-    user: UserModel, found: Misfit, trials: Sequence[tuple[InputSpec, ...]], batch: int
-) -> ExampleInputs | None:
-    """Inputs of the least size that gives the layer which failed its width; None where there are none."""
-    names = [spec.name for spec in trials[0]]
-    others = [[spec for specs in trials for spec in specs if spec.name == name] for name in names]
+    user: UserModel, path: str, taken: int, specs: tuple[InputSpec, ...]
+) -> tuple[InputSpec, ...] | None:
+    """Return the inputs with open sizes at which a layer gets the width it takes, None where there are none.
 
-    def width_at(specs: tuple[InputSpec, ...]) -> int | None:
-        inputs = _called_with(user, specs, 1, "inferred")
-        return given_width(user, found.path, inputs)
+    Args:
+        user: The model.
+        path: Of the layer.
+        taken: The width that it takes.
+        specs: Inputs at which it gets another width.
+    """
 
-    specs = with_width(trials[0], others, found.taken, width_at)
-    if specs is None:
-        return None
-    inputs = _called_with(user, specs, batch, "inferred")
-    return inputs if _call_failure(user, inputs) is None else None
+    def sized(position: int, axes: Sequence[int], size: int) -> tuple[InputSpec, ...]:
+        shape = tuple(size if axis in axes else old for axis, old in enumerate(specs[position].shape))
+        return (*specs[:position], replace(specs[position], shape=shape), *specs[position + 1 :])
 
+    def width_at(specs: tuple[InputSpec, ...]) -> int:
+        # What ends before the layer is too small for a kernel, or for a pooling.
+        return given_width(user, path, _called_with(user, specs, 1, "inferred")) or 0
 
-def _unfit(
-    user: UserModel, told: Sequence[ToldInput], trials: Sequence[tuple[InputSpec, ...]], what: str
-) -> InputError:
-    """What to say of guesses none of which fits: ``what`` names the layer that the first fails in."""
-    texts = [item.text for item in told] if all(item.specs for item in told) else [trials[0][0].text]
-    line = " ".join(f"--input {text}" for text in texts)
-    return InputError(
-        f"Inputs inferred from the first layers of {user.name} do not fit: {what.removesuffix('.')}.",
-        hint=f"Give the right shape{'s' if len(told) > 1 else ''}, for example {line}.",
-    )
-
-
-def _combinations(
-    specs: Sequence[tuple[InputSpec, ...]],
-) -> tuple[list[tuple[InputSpec, ...]], list[tuple[InputSpec, ...]]]:
-    """What to try for several inputs: first the same choice of each (sequences as long), then any of them."""
-    same = [tuple(each[min(i, len(each) - 1)] for each in specs) for i in range(max(map(len, specs)))]
-    mixed = [item for item in islice(product(*specs), _MOST_TRIALS) if item not in same]
-    return same, mixed[: max(0, _MOST_TRIALS - len(same))]
-
-
-def _fail_in_one_layer(user: UserModel, problems: Sequence[Exception]) -> bool:
-    layers = [misfit(user.model, problem) for problem in problems]
-    return len({layer and layer.path for layer in layers}) == 1 and layers[0] is not None
+    width = width_at(specs)
+    for position, spec in enumerate(specs):
+        kinds = (OpenLength, OpenSide, OpenWidth)
+        usual = {axis: size for axis, size in enumerate(spec.shape) if isinstance(size, kinds)}
+        deciding = [
+            axis for axis, size in usual.items() if width_at(sized(position, [axis], 2 * size)) != width
+        ]
+        if deciding:
+            # Larger inputs give larger widths.
+            least = 1 + bisect_left(
+                range(1, _LARGEST_SIZE), taken, key=lambda size: width_at(sized(position, deciding, size))
+            )
+            # Of several sizes that strides bring to one width, a multiple of 8 is the most usual.
+            sizes = [least, *(size for size in range(least, least + _STRIDES) if size % 8 == 0)]
+            fitting = [solved for size in sizes if width_at(solved := sized(position, deciding, size)) == taken]
+            if fitting:
+                return fitting[-1]
+    return None
 
 
 def _call_failure(user: UserModel, inputs: ExampleInputs) -> Exception | None:
@@ -634,14 +618,3 @@ def _call_failure(user: UserModel, inputs: ExampleInputs) -> Exception | None:
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-
-
-def _candidates(model: Module) -> list[InputSpec]:
-    """Shapes (None is the batch) and types that the first layer with a say would take; without a name."""
-    # modules() goes through parents before children, in the order of definition: mostly that of the calls.
-    for layer in model.modules():
-        shapes, dtype = shapes_taken_by(layer)
-        if shapes:
-            shapes_of_side = with_side(shapes, image_side(model))
-            return [InputSpec(name="", shape=shape, dtype=dtype) for shape in shapes_of_side]
-    return []

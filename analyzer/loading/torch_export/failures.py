@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from analyzer.errors import AnalyzerError, ExportError, InputError, LibraryError
 from analyzer.loading.python.example_inputs import ExampleInputs, flatten, tensor_names
-from analyzer.loading.python.forward_reads import GRAPH_EDGES
+from analyzer.loading.python.graph_inputs import GRAPH_EDGES
 from analyzer.loading.python.plain_call import call, misfit
 from analyzer.loading.python.source_lines import line_text, shown_path, source_line
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere

@@ -1,4 +1,4 @@
-"""What the source of ``forward`` tells of its inputs: types, shapes, and a call where all are told."""
+"""Inputs that the first layers decide, by a trace of ``forward``: types, shapes, and a call of all."""
 
 import textwrap
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from analyzer.errors import InputError, UsageError
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.python.example_inputs import resolve_inputs
-from analyzer.loading.python.forward_reads import told_inputs
+from analyzer.loading.python.inferred_inputs import infer_inputs
 from analyzer.loading.python.input_spec import parse_input
 from analyzer.loading.python.user_model import load_user_model
 from analyzer.loading.weights import materialise
@@ -20,7 +20,7 @@ from analyzer.loading.weights import materialise
 LAYERS = {
     "words": "nn.Embedding(100, 16)",
     "fc": "nn.Linear(12, 4)",
-    "half": "nn.Linear(12, 4).half()",
+    "brief": "nn.Linear(12, 4).half()",
     "conv": "nn.Conv2d(3, 8, 3)",
     "mono": "nn.Conv2d(1, 8, 3)",
     "lstm": "nn.LSTM(16, 4, batch_first=True)",
@@ -85,24 +85,22 @@ def model_with(parameters: str, body: str, load: Callable[..., Any]) -> Any:
         ("return torch.gather(self.table, 1, x)", "x=B,...:int64"),
         ("return F.one_hot(x, 4)", "x=B,128:int64"),
         ("return self.fc(x)", "x=B,12:float32"),
-        ("return self.half(x)", "x=B,12:float16"),
+        ("return self.brief(x)", "x=B,12:float16"),
         ("return self.conv(x / 255)", "x=B,3,224,224:float32"),
         ("return self.conv(x.permute(0, 3, 1, 2))", "x=B,224,224,3:float32"),
         ("return self.conv(torch.permute(x, (0, 3, 1, 2)))", "x=B,224,224,3:float32"),
-        ("return self.gru(x.transpose(0, 1))", "x=B,128,16:float32"),
-        ("return self.lstm(x.mT)", "x=B,16,128:float32"),
-        ("return self.lstm(x.transpose(1, 2).transpose(-1, 1))", "x=B,128,16:float32"),
+        ("return self.gru(x.transpose(0, 1))", "x=B,32,16:float32"),
+        ("return self.lstm(x.mT)", "x=B,16,32:float32"),
+        ("return self.lstm(x.transpose(1, 2).transpose(-1, 1))", "x=B,32,16:float32"),
         ("return self.mono(x.unsqueeze(1))", "x=B,224,224:float32"),
         ("return self.mono(x[:, None])", "x=B,224,224:float32"),
-        ("return self.fc(x.squeeze(-1))", "x=B,12,1:float32"),
         # Which axis it is stands nowhere in numbers; three channels are not one; no such axis.
         ("return self.conv(x.unsqueeze(self.axis))", "x=B,...:float32"),
         ("return self.conv(x.unsqueeze(1))", "x=B,...:float32"),
         ("return self.fc(x.transpose(1, 5))", "x=B,...:float32"),
-        ("return self.fc(x[:, :5])", "x=B,...:float32"),
         ("return self.conv(scaled(x))", "x=B,3,224,224:float32"),
-        ("return self.lstm(x)", "x=B,128,16:float32"),
-        ("return self.gru(x)", "x=128,B,16:float32"),
+        ("return self.lstm(x)", "x=B,32,16:float32"),
+        ("return self.gru(x)", "x=32,B,16:float32"),
         ("return self.gru(self.table, x)", "x=2,B,4:float32"),
         ("return self.norm(x)", "x=B,12:float32"),
         ("return self.body(x)", "x=B,12:float32"),
@@ -118,8 +116,20 @@ def model_with(parameters: str, body: str, load: Callable[..., Any]) -> Any:
         ("return self.table * x", "x=B,...:float32"),
         ("return self.table.masked_fill(x[:, None] == 0, 0.0)", "x=B,...:int64"),
         ("h = x.abs()\nreturn self.lstm(self.table, (h, h))", "x=1,B,4:float32"),
-        # A tuple of two tensors.
-        ("return self.lstm(self.table, x)", "x=B,...:float32"),
+        # A tuple of two tensors, as a whole or taken apart.
+        ("return self.lstm(self.table, x)", "x.0=1,B,4:float32 x.1=1,B,4:float32"),
+        ("h, c = x\nreturn self.lstm(self.table, (h, c))", "x.0=1,B,4:float32 x.1=1,B,4:float32"),
+        # 12 * 1 * 2 sizes, of which none but the batch is open; a column each of whole numbers.
+        ("return self.norm(x.view(-1, 2, 12))", "x=B,2,12:float32"),
+        ("return self.words(x[:, 0]) + self.words(x[:, 2])", "x=B,3:int64"),
+        # Frames of a video, which are no layer's; the names of the sizes tell how many there are.
+        ("b, t, c, h, w = x.shape\nreturn self.conv(x.view(b * t, c, h, w))", "x=B,8,3,224,224:float32"),
+        ("b, t, c = x.shape\nreturn self.fc(x)", "x=B,128,12:float32"),
+        # Conditions that depend on values end no trace.
+        ("if x.sum() > 0: return x\nreturn self.fc(x)", "x=B,12:float32"),
+        ("assert x.dim() == 2\nreturn self.fc(x)", "x=B,12:float32"),
+        # Loops over values do: nothing is read before.
+        ("for row in x: y = self.fc(row)\nreturn y", "x=B,...:float32"),
         ("return " + " + ".join(["x"] * 500), "x=B,...:float32"),
         # A result of a layer is no input any more, whatever reads it.
         ("x = self.conv(x)\nreturn self.words(x)", "x=B,3,224,224:float32"),
@@ -133,7 +143,7 @@ def test_the_reader_of_an_input_tells_its_type_and_shape(
     load: Callable[..., Any], body: str, told: str
 ) -> None:
     user = model_with("x", body, load)
-    assert [item.text for item in told_inputs(user.model, ["x"])] == [told]
+    assert " ".join(item.text for item in infer_inputs(user.model, ["x"])) == told
 
 
 def test_all_inputs_without_a_default_are_named_each_with_its_own_type(load: Callable[..., Any]) -> None:
@@ -147,8 +157,8 @@ def test_all_inputs_without_a_default_are_named_each_with_its_own_type(load: Cal
         resolve_inputs(user, [], None)
     assert caught.value.hint == (
         "Add example_inputs(batch) to the file, or give --input tokens=B,128:int64 "
-        "--input image=B,3,224,224:float32 --input mask=B,...:bool --input rows=B,...:int64, "
-        "with the sizes of mask and rows behind the batch in place of `...`."
+        "--input image=B,3,224,224:float32 --input mask=B,128:bool=0 --input rows=B,...:int64, "
+        "with the sizes of rows behind the batch in place of `...`."
     )
     # Typed as it stands, the line is told what is missing in it.
     with pytest.raises(
@@ -217,12 +227,12 @@ def test_lengths_of_sequences_are_as_long_as_the_sequences(load: Callable[..., A
         load,
     )
     inputs = resolve_inputs(user, [], 2)
-    assert [spec.text for spec in inputs.guessed] == ["x=B,128,16:float32", "lengths=B:int64=128"]
-    assert torch.equal(inputs.arguments[1], torch.tensor([128, 128]))
+    assert [spec.text for spec in inputs.guessed] == ["x=B,32,16:float32", "lengths=B:int64=32"]
+    assert torch.equal(inputs.arguments[1], torch.tensor([32, 32]))
 
 
-def test_a_docstring_names_sizes_that_the_model_was_built_with(load: Callable[..., Any]) -> None:
-    """Log-mel features of a speech encoder: a plane of frames and features is no image of 224 by 224."""
+def test_a_later_layer_decides_how_wide_a_plane_of_frames_is(load: Callable[..., Any]) -> None:
+    """Log-mel features of a speech encoder: 4 * ((80 + 3) // 4) = 80 features, which 77 to 80 give."""
     user = load(
         """
         class Subsampling(nn.Module):
@@ -237,7 +247,6 @@ def test_a_docstring_names_sizes_that_the_model_was_built_with(load: Callable[..
                 return x, (lengths + 3) // 4
 
         class Net(nn.Module):
-            '''An encoder. feats: (B, T, n_mels) log-mel; lengths: (B,) frames.'''
             def __init__(self, n_mels):
                 super().__init__()
                 self.front = Subsampling(n_mels)
@@ -250,7 +259,7 @@ def test_a_docstring_names_sizes_that_the_model_was_built_with(load: Callable[..
         "Net(n_mels=80)",
     )
     inputs = resolve_inputs(user, [], 2)
-    assert [spec.text for spec in inputs.guessed] == ["feats=B,128,80:float32", "lengths=B:int64=128"]
+    assert [spec.text for spec in inputs.guessed] == ["feats=B,224,80:float32", "lengths=B:int64=128"]
 
 
 # Hugging Face's glossary: ids and masks are whole numbers, a row of them for each text.
@@ -347,32 +356,35 @@ def test_lengths_behind_a_convolution_over_frames_are_inferred_with_the_frames(
     assert [spec.text for spec in inputs.guessed] == ["x=B,128,40:float32", "lengths=B:int64=128"]
 
 
-def test_reading_the_source_executes_nothing_but_forward(load: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_trace_leaves_the_model_as_it_was(load: Callable[..., Any]) -> None:
     user = load("""
         class Net(nn.Module):
             def __init__(self):
                 super().__init__()
-                self.fc, self.calls = nn.Linear(4, 4), []
-            @property
-            def secret(self): raise SystemExit("was executed")
-            def helper(self, x): self.calls.append("helper"); return x
-            def forward(self, x, y):
-                if False: self.secret(x)
-                return self.fc(x) + y
+                self.fc, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+            def forward(self, x):
+                self.last, self.fc.seen = x, x
+                return self.norm(self.fc(x))
         def build_model(): return Net()
     """)
-    assert [item.text for item in told_inputs(user.model, ["x", "y"])] == ["x=B,4:float32", "y=B,...:float32"]
-    assert user.model.calls == []
+    before = dict(user.model.state_dict())
+    assert [item.text for item in infer_inputs(user.model, ["x"])] == ["x=B,4:float32"]
+    assert not hasattr(user.model, "last")
+    assert not hasattr(user.model.fc, "seen")
+    assert all(
+        value is not None and torch.equal(value, before[name])
+        for name, value in user.model.state_dict().items()
+    )
 
 
-def test_a_function_that_calls_itself_is_read_to_an_end(load: Callable[..., Any]) -> None:
+def test_a_function_that_calls_itself_is_traced_to_an_end(load: Callable[..., Any]) -> None:
     user = load("""
         class Net(nn.Module):
             def turned(self, x): return self.turned(self.turned(x)) + self.turned(x * 0.5)
             def forward(self, x): return self.turned(x)
         def build_model(): return Net()
     """)
-    assert [item.text for item in told_inputs(user.model, ["x"])] == ["x=B,...:float32"]
+    assert [item.text for item in infer_inputs(user.model, ["x"])] == ["x=B,...:float32"]
 
 
 def test_a_model_of_two_kinds_of_inputs_runs_without_a_word_about_them(
@@ -396,3 +408,191 @@ def test_a_model_of_two_kinds_of_inputs_runs_without_a_word_about_them(
         "features": ((4, 12), "float32"),
         "tokens": ((4, 128), "int64"),
     }
+
+
+LANGUAGE_MODEL = """
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.drop, self.encoder = nn.Dropout(0.5), nn.Embedding(100, 16)
+            self.rnn, self.decoder = nn.LSTM(16, 8, 2{options}), nn.Linear(8, 100)
+        def forward(self, input, hidden):
+            output, hidden = self.rnn(self.drop(self.encoder(input)), hidden)
+            return self.decoder(output), hidden
+"""
+TRANSFORMER = """
+    class Places(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("pe", torch.zeros(5000, 1, 16))
+        def forward(self, x): return x + self.pe[: x.size(0)]
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding, self.places = nn.Embedding(100, 16), Places()
+            self.encoder = nn.TransformerEncoderLayer(16, 2, 32)
+        def forward(self, src, src_key_padding_mask):
+            return self.encoder(self.places(self.embedding(src)), src_key_padding_mask=src_key_padding_mask)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "inferred"),
+    [
+        # nn.LSTM takes (T, B, width) unless batch_first; its states are (2 layers, B, 8).
+        (LANGUAGE_MODEL.format(options=""), "input=128,B:int64 hidden.0=2,B,8:float32 hidden.1=2,B,8:float32"),
+        (
+            LANGUAGE_MODEL.format(options=", batch_first=True"),
+            "input=B,128:int64 hidden.0=2,B,8:float32 hidden.1=2,B,8:float32",
+        ),
+        # The masks of padding are (B, T) whatever the sequences are.
+        (TRANSFORMER, "src=128,B:int64 src_key_padding_mask=B,128:bool=0"),
+    ],
+)
+def test_a_sequence_comes_before_the_batch_where_the_layer_behind_the_table_takes_it_so(
+    load: Callable[..., Any], code: str, inferred: str
+) -> None:
+    inputs = resolve_inputs(load(code), [], 3)
+    assert " ".join(spec.text for spec in inputs.guessed) == inferred
+    tokens = inputs.guessed[0]
+    assert inputs.batch_axes[0] == (tokens.shape.index(None),)
+
+
+CLIP = """
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.patches, self.table = nn.Conv2d(3, 16, 8, 8), nn.Embedding(1000, 16)
+            self.pixel_places = nn.Parameter(torch.zeros(16 + 1, 16))
+            self.places = nn.Parameter(torch.zeros(77, 16))
+            self.word, self.attention = nn.Parameter(torch.zeros(16)), nn.MultiheadAttention(16, 2)
+        def forward(self, image, text):
+            x = self.patches(image)
+            x = x.reshape(x.shape[0], x.shape[1], -1).permute(0, 2, 1)
+            word = self.word + torch.zeros(x.shape[0], 1, x.shape[-1], device=x.device)
+            x = (torch.cat([word, x], dim=1) + self.pixel_places).mean(1)
+            y = (self.table(text) + self.places).permute(1, 0, 2)
+            return x @ self.attention(y, y, y)[0].mean(0).T
+"""
+GPT = """
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokens, self.places = nn.Embedding(100, 16), nn.Embedding(48, 16)
+            self.head = nn.Linear(16, 100)
+        def forward(self, idx, targets=None):
+            b, t = idx.size()
+            assert t <= 48, f"{t} is too long"
+            x = self.tokens(idx) + self.places(torch.arange(0, t, dtype=torch.long, device=idx.device))
+            return self.head(x[:, [-1], :])
+"""
+NAMED_PLACES = """
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokens, self.places, self.head = nn.Embedding(100, 8), nn.Embedding(64 + 1, 8), nn.Linear(8, 4)
+            self.first = nn.Parameter(torch.zeros(1, 1, 8))
+        def forward(self, ids, mask):
+            x = self.tokens(ids)
+            x = torch.cat([self.first.expand(x.shape[0], -1, -1), x], 1)
+            x = (x + self.places(torch.arange(x.shape[1], device=x.device)))[:, 1:]
+            return self.head(x * mask.unsqueeze(-1))
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "inferred"),
+    [
+        # 32 / 8 squared patches and one more are 17; CLIP's text has 77 positions (openai/CLIP, model.py).
+        (CLIP, "image=B,3,32,32:float32 text=B,77:int64"),
+        (GPT, "idx=B,48:int64"),
+        # 65 positions, of which the first is of the word that is joined before; a mask is as long.
+        (NAMED_PLACES, "ids=B,64:int64 mask=B,64:int64=1"),
+    ],
+)
+def test_a_table_of_positions_decides_the_length(load: Callable[..., Any], code: str, inferred: str) -> None:
+    assert " ".join(spec.text for spec in resolve_inputs(load(code), [], 2).guessed) == inferred
+
+
+def images(convolutions: str, features: str) -> str:
+    return f"""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body, self.fc = nn.Sequential({convolutions}), nn.Linear({features}, 10)
+            def forward(self, x):
+                x = self.body(x)
+                return self.fc(x.view(x.size(0), -1))
+    """
+
+
+@pytest.mark.parametrize(
+    ("code", "inferred"),
+    [
+        # MNIST: two convolutions of 3 leave 24 of 28, the pool 12: 64 * 12 * 12 = 9216.
+        (images("nn.Conv2d(1, 32, 3), nn.Conv2d(32, 64, 3), nn.MaxPool2d(2)", "9216"), "x=B,1,28,28:float32"),
+        # Faces: three strides of 2 bring 153 to 160 pixels to 20, of which 160 is a multiple of 8.
+        (
+            images("*(nn.Conv2d(c, 4, 3, 2, 1) for c in (3, 4, 4))", "4 * 20 * 20"),
+            "x=B,3,160,160:float32",
+        ),
+    ],
+)
+def test_a_linear_layer_behind_the_images_decides_their_side(
+    load: Callable[..., Any], code: str, inferred: str
+) -> None:
+    assert [spec.text for spec in resolve_inputs(load(code), [], 2).guessed] == [inferred]
+
+
+def test_the_layer_that_reads_columns_and_numbers_together_decides_how_many_numbers_there_are(
+    load: Callable[..., Any],
+) -> None:
+    user = load("""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.tables = nn.ModuleList([nn.Embedding(rows, 4) for rows in (3, 10, 7)])
+                self.head = nn.Linear(3 * 4 + 5, 1)
+            def forward(self, cat, numbers):
+                columns = [table(cat[:, i]) for i, table in enumerate(self.tables)]
+                return self.head(torch.cat([*columns, numbers], 1))
+    """)
+    inputs = resolve_inputs(user, [], 2)
+    assert [spec.text for spec in inputs.guessed] == ["cat=B,3:int64", "numbers=B,5:float32"]
+
+
+IMAGE = "--input x=B,3,224,224:float32"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "body", "line"),
+    [
+        # A condition is no batch, and which way it goes is the user's to say.
+        (
+            "x, is_training",
+            "return F.dropout(self.conv(x), training=is_training)",
+            f"{IMAGE} --input is_training=:bool=0",
+        ),
+        (
+            "x, is_training",
+            "x = self.conv(x)\nreturn x.relu() if is_training else x",
+            f"{IMAGE} --input is_training=:bool=0",
+        ),
+        (
+            "x, t",
+            "return self.conv(x) * t[:, None]",
+            f"{IMAGE} --input t=B,...:float32, with the sizes of t behind the batch in place of `...`",
+        ),
+        (
+            "images",
+            "return [self.conv(image) for image in images]",
+            "--input images=B,...:float32, with the sizes of images behind the batch in place of `...`",
+        ),
+    ],
+)
+def test_an_input_that_no_layer_decides_is_to_be_given(
+    load: Callable[..., Any], parameters: str, body: str, line: str
+) -> None:
+    with pytest.raises(InputError, match="cannot be told from its layers") as caught:
+        resolve_inputs(model_with(parameters, body, load), [], None)
+    assert caught.value.hint == f"Add example_inputs(batch) to the file, or give {line}."
