@@ -216,7 +216,7 @@ def test_a_single_input_that_does_not_fit_is_offered_as_its_reader_takes_it(load
     """)
     with pytest.raises(InputError, match="do not fit") as caught:
         resolve_inputs(user, [], None)
-    assert caught.value.hint == "Give the right shape, for example --input x=B,12:float32."
+    assert caught.value.hint == "Give the right shape: --input x=B,12:float32."
 
 
 def test_lengths_of_sequences_are_as_long_as_the_sequences(load: Callable[..., Any]) -> None:

@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 from analyzer.errors import AnalyzerError, InputError, ModelError, UsageError
 from analyzer.loading.python.graph_inputs import GRAPH_EDGES, is_one_graph
-from analyzer.loading.python.inferred_inputs import InferredInput, infer_inputs, options_to_give
+from analyzer.loading.python.inferred_inputs import (
+    InferredInput,
+    infer_inputs,
+    options_to_complete,
+    options_to_give,
+)
 from analyzer.loading.python.input_containers import register_containers
 from analyzer.loading.python.input_spec import InputSpec, drawn_values
 from analyzer.loading.python.layer_inputs import MASKS, OpenLength, OpenSide, OpenWidth
@@ -551,7 +556,8 @@ def _inferred(user: UserModel, batch: int) -> ExampleInputs:
     cause = found.text if found is not None else _first_line(problems[0])
     raise InputError(
         f"Inputs inferred from the first layers of {user.name} do not fit: {cause.removesuffix('.')}.",
-        hint=f"Give the right shape{'s' if len(inferred) > 1 else ''}, for example {line}.",
+        # Not the very sizes that failed.
+        hint=f"Give the right shape{'s' if len(inferred) > 1 else ''}: {options_to_complete(inferred)}.",
     )
 
 

@@ -75,6 +75,20 @@ def options_to_give(inferred: Sequence[InferredInput]) -> str:
     return f"{line}, with the sizes of {names} behind the {behind} in place of `...`"
 
 
+def options_to_complete(inferred: Sequence[InferredInput]) -> str:
+    """Return the ``--input`` options of inputs that do not fit, ``...`` for sizes that no layer decides."""
+    texts = []
+    for item in inferred:
+        spec = item.specs[0]
+        sizes = [
+            "B" if size is None else "..." if isinstance(size, (OpenLength, OpenSide, OpenWidth)) else str(size)
+            for size in spec.shape
+        ]
+        texts.append(f"--input {spec.name}={','.join(sizes)}:{spec.dtype}")
+    line = " ".join(texts)
+    return f"{line}, with the right sizes in place of `...`" if "..." in line else line
+
+
 def infer_inputs(model: Module, names: Iterable[str]) -> tuple[InferredInput, ...]:
     """Return what is known of these inputs of a model's ``forward``; of a dict or a tuple, of each member."""
     requested = list(names)
@@ -91,6 +105,8 @@ def infer_inputs(model: Module, names: Iterable[str]) -> tuple[InferredInput, ..
         # The table of positions first: the axis of the batch shows only where its sizes fit.
         for _ in range(2):
             known = {item.name: item.specs[0] for item in found if item.specs and item.name in trace.roots}
+            if not any(isinstance(size, OpenLength) for spec in known.values() for size in spec.shape):
+                break
             length, before_batch = trace.sequences(known)
             if length is None and not before_batch:
                 break
