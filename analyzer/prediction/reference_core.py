@@ -68,11 +68,6 @@ def _sustained(device: Device, threads: int) -> float:
     return share * (1.0 + gained * (1.0 - (1.0 - kept) * min(1.0, busy)))
 
 
-def reference_dispatch_s() -> float:
-    """Seconds in which the measured core hands one operator on."""
-    return float(_core()["overhead"]["dispatch"])
-
-
 def gain(alone_s: npt.NDArray[np.float64], threads: int) -> npt.NDArray[np.float64]:
     """How much faster so many threads make an operator that takes ``alone_s`` on one."""
     useful = np.clip(alone_s / _GRAIN_S, 1.0, threads)

@@ -286,12 +286,3 @@ def _own_class(annotation: object, module: ModuleType) -> type | None:
     kind: type = found
     known = vars(module).get(kind.__name__) is kind
     return kind if known and (dataclasses.is_dataclass(kind) or kind.__module__ == module.__name__) else None
-
-
-def positional_names(builder: Callable[..., object]) -> list[str]:
-    """The parameters that may be given by their position."""
-    return [
-        item.name
-        for item in _all_parameters(builder) or ()
-        if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)
-    ]
