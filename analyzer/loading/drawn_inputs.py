@@ -68,7 +68,7 @@ def random_feeds(graph: Graph, specs: Iterable[InputSpec] = ()) -> dict[str, Arr
 
 def deciding_values(loaded: Loaded, graph: Graph) -> tuple[str, ...]:
     """What was put into inputs of whole numbers that decide how much is computed and that nobody gave."""
-    if loaded.step is not None or (loaded.inputs_origin == "file" and loaded.exporter != "pt2"):
+    if loaded.step is not None or (loaded.inputs_origin in ("file", "script") and loaded.exporter != "pt2"):
         return ()
     said = {spec.name for spec in loaded.specs if spec.values is not None}
     # A guess may say values, such as lengths as long as the sequences.

@@ -39,7 +39,7 @@ class ModelFacts:
         symbol: Name of the batch's dimension, empty where nothing is symbolic.
         static_batch: The batch that the graph is fixed to, None where it is symbolic.
         batch_range: Smallest and largest batch the graph is right for.
-        inputs_origin: ``given``, ``file``, ``inferred`` or ``model``.
+        inputs_origin: ``given``, ``file``, ``script``, ``inferred`` or ``model``.
         guessed: The inputs that were inferred, as ``--input`` takes them.
         exporter: ``torch.export``, ``torchscript``, ``pt2`` or ``onnx``.
         notes: What the report should say.

@@ -77,7 +77,7 @@ def test_a_script_is_executed_up_to_the_first_forward_and_trains_nothing(
     # Line 4 of HEAD is the last of it; the call is the sixth line of what follows, after an empty one.
     assert "first forward of net (line 11 of train.py: `loss = net(torch.ones(5, 4)).sum()`)" in found.notes[0]
     inputs = resolve_inputs(found, [], None)
-    assert (inputs.batch, tuple(inputs.arguments[0].shape), inputs.origin) == (5, (5, 4), "file")
+    assert (inputs.batch, tuple(inputs.arguments[0].shape), inputs.origin) == (5, (5, 4), "script")
     assert resolve_inputs(found, [], 12).arguments[0].shape == (12, 4)
 
 
@@ -86,7 +86,6 @@ def test_a_report_has_the_notes_on_a_script(tmp_path: Path, monkeypatch: pytest.
     Path("train.py").write_text(HEAD + textwrap.dedent(TRAINED))
     notes = " ".join(load(parse_reference("train.py"), use_cache=False).notes)
     assert "The script was executed up to the first forward of net" in notes
-    assert "The inputs are those that the script calls its model with." in notes
 
 
 # Statements of a script -> the shape and the scale that its first forward has; each batch is of 6 rows of 7.

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from analyzer.loading.torch_private import Tree
 
-InputsOrigin = Literal["given", "file", "inferred"]
+InputsOrigin = Literal["given", "file", "script", "inferred"]
 
 # Calls to try before inputs count as unknown.
 _MOST_TRIALS = 24
@@ -107,7 +107,7 @@ def _first_source(user: UserModel, specs: Sequence[InputSpec], batch: int | None
         inputs = _with_values(arguments, keywords, batch)
         if _is_sequence_first(user, inputs):
             inputs = _with_values(arguments, keywords, batch, axis=1)
-        return replace(inputs, notes=("The inputs are those that the script calls its model with.",))
+        return replace(inputs, origin="script")
     # Nothing is said of inputs that are but tried.
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)

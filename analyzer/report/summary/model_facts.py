@@ -141,7 +141,8 @@ def inputs_line(analysis: Analysis) -> str:
     """The inputs as a sentence; empty where one input was guessed, which is told with its shape."""
     few = len(analysis.model.inputs) < 2
     told = "" if few and analysis.model.guessed_inputs else inputs(analysis)
-    return f"Inputs: {told}." if told else ""
+    whose = " of the script's own call" if analysis.model.inputs_origin == "script" else ""
+    return f"Inputs{whose}: {told}." if told else ""
 
 
 def assumed(analysis: Analysis) -> str:
