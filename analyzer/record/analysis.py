@@ -93,8 +93,8 @@ class StateInfo:
 class ModelInfo:
     """What was analysed.
 
-    ``inputs_origin`` is ``given``, ``file``, ``script`` (its own first forward) or ``inferred``; ``exporter`` is
-    ``torch.export``, ``torchscript``, ``onnx`` or ``pt2``; ``weights`` is ``none`` where they were never allocated.
+    ``inputs_origin`` is ``given``, ``file``, ``script`` (its first forward) or ``inferred``; ``exporter`` is
+    ``torch.export``, ``torchscript``, ``onnx`` or ``pt2``; ``weights`` is ``none`` where none was allocated.
     ``guessed_inputs`` are those that were inferred, as ``--input`` takes them.
     ``assumed_sizes`` are the sizes that were taken for dimensions of the inputs which nothing binds, by name.
     ``state`` is what a model of inference hands on from run to run; none of it is copied.
