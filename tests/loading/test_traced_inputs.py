@@ -561,6 +561,11 @@ def test_the_layer_that_reads_columns_and_numbers_together_decides_how_many_numb
     assert [spec.text for spec in inputs.guessed] == ["cat=B,3:int64", "numbers=B,5:float32"]
 
 
+def test_a_layer_whose_width_its_first_call_decides_decides_none(load: Callable[..., Any]) -> None:
+    with pytest.raises(InputError, match="cannot be told from its layers"):
+        resolve_inputs(load("model = nn.Sequential(nn.LazyConv2d(4, 3), nn.ReLU())"), [], None)
+
+
 IMAGE = "--input x=B,3,224,224:float32"
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 # Far above the first readers of usual models, in a tenth of a second.
-_MOST_NODES = 2000
+_MOST_NODES = 1000
 # Conditions that depend on values count as false, then as true where that ends in an error.
 _MOST_TRACES = 6
 

@@ -116,7 +116,10 @@ def _weights_type(layer: Module) -> str:
 def arguments_taken_by(layer: Module) -> Mapping[str, Taken]:
     """Return what a layer of PyTorch takes, by the name of its argument; empty where it decides nothing."""
     from torch import nn
+    from torch.nn.parameter import is_lazy
 
+    if any(is_lazy(parameter) for parameter in layer.parameters(recurse=False)):
+        return {}
     if isinstance(layer, nn.Embedding):
         return {"input": INDICES}
     if isinstance(layer, nn.EmbeddingBag):  # a bag is a row each; words of one row need offsets

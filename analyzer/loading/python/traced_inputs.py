@@ -258,6 +258,7 @@ class InputTrace:
 
     def _evaluated(self, node: Node, values: Mapping[Node, Any]) -> Any:
         from torch.fx.node import map_arg
+        from torch.nn.parameter import is_lazy
 
         def value(item: Node) -> Any:
             return values[item] if item in values else self._constant(item)
@@ -268,7 +269,8 @@ class InputTrace:
                 return node.target(*arguments, **keywords)  # type: ignore[operator]  # a function there
             case "call_method":
                 return getattr(arguments[0], str(node.target))(*arguments[1:], **keywords)
-            case "call_module":
+            case "call_module" if not any(map(is_lazy, self._layer(node).parameters())):
+                # A lazy layer would keep the sizes of this call.
                 return self._layer(node)(*arguments, **keywords)
             case "get_attr":
                 return operator.attrgetter(str(node.target))(self.model)
@@ -397,6 +399,7 @@ def traced(model: Module, names: Sequence[str]) -> Iterator[InputTrace]:
     Inside the block its tensors have no data.
     """
     import torch
+    from torch.nn.parameter import is_lazy
 
     with unchanged(model):
         graph, flags = longest_graph(model, names)
@@ -404,7 +407,7 @@ def traced(model: Module, names: Sequence[str]) -> Iterator[InputTrace]:
         for module in model.modules():
             for table in held_tensors(module):
                 for name, tensor in table.items():
-                    with suppress(Exception):  # a lazy layer has no sizes yet
+                    if tensor is not None and not is_lazy(tensor):  # which has no size yet
                         table[name] = tensor.to("meta")
         with torch.device("meta"):
             yield InputTrace(model, graph, _roots(model, graph), flags)
