@@ -252,6 +252,18 @@ def test_a_bound_on_what_the_data_decide_is_no_bound_of_the_batch(loaded: Callab
     assert (found.exporter, found.symbol, found.batch_range) == ("torch.export", "batch", (1, None))
 
 
+def test_a_number_read_from_a_tensor_of_floats_has_no_bounds_of_the_batch(loaded: Callable[..., Any]) -> None:
+    found = loaded("""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer, self.scales = nn.Linear(4, 4), torch.tensor([3.0, 2.0])
+            def forward(self, x): return self.layer(x) * self.scales[0].item()
+        def example_inputs(batch): return torch.randn(batch, 4)
+    """)
+    assert (found.symbol, found.batch_range) == ("batch", (1, None))
+
+
 def test_a_script_with_required_arguments_has_the_way_to_give_them_in_its_hint(
     loaded: Callable[..., Any],
 ) -> None:

@@ -258,7 +258,8 @@ def batch_bounds(program: ExportedProgram) -> tuple[int, int | None]:
     """Bounds that the tracer found for its symbols; it never tries sizes 0 and 1, so 2 stands for no bound."""
     low, high = 1, None
     for symbol, bounds in program.range_constraints.items():
-        if str(symbol).startswith("u"):  # unbacked: a size or value that the data decide
+        # Unbacked: a size or a value that the data decide; "z" stands before those of floating point.
+        if str(symbol).startswith(("u", "z")):
             continue
         lower, upper = int(bounds.lower), bounds.upper
         # torch/fx/experimental/symbolic_shapes.py specialises 0 and 1 before it makes a symbol.
