@@ -10,6 +10,7 @@ from analyzer.loading.onnx_graph.constant_folding import fold
 
 if TYPE_CHECKING:
     import numpy as np
+    import onnx
 
     Array = np.ndarray[Any, Any]
 
@@ -83,20 +84,30 @@ class Evaluation:
 
     def _outputs(self, node: Node) -> tuple[Array | None, ...]:
         """What an operator gives; None for each where something that it reads is not known."""
-        import onnx
-
         unknown = (None,) * len(node.outputs)
         if node.domain != DEFAULT_DOMAIN or node.graphs:
             return unknown
         arrays = [None if tensor is None else self._known.get(tensor.name) for tensor in node.inputs]
         if any(array is None and tensor is not None for array, tensor in zip(arrays, node.inputs, strict=True)):
             return unknown
-        read, written = (
-            [tensor.name if tensor else "" for tensor in side] for side in (node.inputs, node.outputs)
-        )
-        try:
-            proto = onnx.helper.make_node(node.op_type, read, written, **node.attributes)
-        except (TypeError, ValueError):  # an attribute that is no plain value
+        proto = node_proto(node)
+        if proto is None:
             return unknown
         found = fold(node.op_type, node.attributes, arrays, proto, node.version, most=self._most_elements)
         return found or unknown
+
+
+def node_proto(node: Node) -> onnx.NodeProto | None:
+    """A node in ONNX's form, without its bodies; None where an attribute is no plain value."""
+    import numpy as np
+    from onnx import helper, numpy_helper
+
+    read, written = ([tensor.name if tensor else "" for tensor in side] for side in (node.inputs, node.outputs))
+    attributes: dict[str, Any] = {
+        name: numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
+        for name, value in node.attributes.items()
+    }
+    try:
+        return helper.make_node(node.op_type, read, written, **attributes)
+    except (TypeError, ValueError):
+        return None

@@ -49,10 +49,8 @@ _WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 class _Demands(NamedTuple):
     """What a schema says of its nodes."""
 
-    fewest_inputs: int
-    most_inputs: int
-    fewest_outputs: int
-    most_outputs: int
+    inputs: tuple[int, int]
+    outputs: tuple[int, int]
     needed_inputs: tuple[tuple[int, str], ...]
     string_inputs: frozenset[int]
     repeats_last_input: bool
@@ -79,7 +77,8 @@ def check_nodes(graph: onnx.GraphProto, opsets: Mapping[str, int]) -> None:
             demands = _demands(node.op_type, domain, opsets.get(domain, 1))
             if demands is not None:
                 _check_ends(node, demands)
-                _check_attributes(node, demands)
+                if node.attribute or demands.required or node.op_type == "Constant":
+                    _check_attributes(node, demands)
                 if node.op_type in _WITH_BODIES:
                     _check_bodies(node, opsets.get(domain, 1))
             for attribute in node.attribute:
@@ -281,10 +280,8 @@ def _demands(op_type: str, domain: str, version: int) -> _Demands | None:
     single = onnx.defs.OpSchema.FormalParameterOption.Single
     inlined = schema.all_function_opset_versions  # type: ignore[attr-defined]  # its stub lacks it
     return _Demands(
-        schema.min_input,
-        schema.max_input,
-        schema.min_output,
-        schema.max_output,
+        (schema.min_input, schema.max_input),
+        (schema.min_output, schema.max_output),
         tuple((place, item.name) for place, item in enumerate(schema.inputs) if item.option == single),
         frozenset(place for place, item in enumerate(schema.inputs) if "tensor(string)" in item.types),
         schema.max_input > len(schema.inputs),
@@ -308,13 +305,13 @@ def _contrib_demands(op_type: str) -> _Demands | None:
         for name, variable, kinds in said["types"]
     )
     needed = tuple((place, name) for place, name in said["needed"])
-    (fewest, most), (fewest_out, most_out) = said["inputs"], said["outputs"]
+    inputs, outputs = tuple(said["inputs"]), tuple(said["outputs"])
     # None of these repeats an input that may be strings.
     strings = frozenset(
         place for place, (_, _, allowed) in enumerate(read_types) if "tensor(string)" in allowed
     )
     kinds, required = said["attributes"], tuple(said["required"])
-    return _Demands(fewest, most, fewest_out, most_out, needed, strings, False, kinds, required, read_types)
+    return _Demands(inputs, outputs, needed, strings, False, kinds, required, read_types)
 
 
 @lru_cache(maxsize=1)
@@ -329,13 +326,13 @@ def _number(kind: Any) -> int:
 
 def _check_ends(node: onnx.NodeProto, demands: _Demands) -> None:
     reads, writes = node.input, node.output
-    for ends, fewest, most, noun in (
-        (reads, demands.fewest_inputs, demands.most_inputs, "input"),
-        (writes, demands.fewest_outputs, demands.most_outputs, "output"),
+    for count, (fewest, most), noun in (
+        (len(reads), demands.inputs, "input"),
+        (len(writes), demands.outputs, "output"),
     ):
-        if not fewest <= len(ends) <= most:
-            wanted = f"at least {fewest}" if len(ends) < fewest else f"at most {most}"
-            raise _invalid(node, f"has {plural(len(ends), noun)}, {wanted} must be given")
+        if not fewest <= count <= most:
+            wanted = f"at least {fewest}" if count < fewest else f"at most {most}"
+            raise _invalid(node, f"has {plural(count, noun)}, {wanted} must be given")
     if "" in reads:
         for place, name in demands.needed_inputs:
             if place < len(reads) and not reads[place]:

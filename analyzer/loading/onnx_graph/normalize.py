@@ -90,11 +90,9 @@ class StatedTypes:
         """Note where the file states another type of a tensor than the implied one.
 
         Args:
-            tensor: As it is implied.
+            tensor: As it is implied; the file states a type of it.
             op_type: Of the operator that writes it, empty for an input.
         """
-        if tensor.name not in self.written:
-            return
         (dtype, stated), implied = self.written[tensor.name], tensor.shape
         names = (dtype.name, tensor.dtype.name)
         if (
@@ -133,8 +131,8 @@ class Normalized:
     """A model ready to be read.
 
     Attributes:
-        model: Nodes in execution order with unique names; no functions, no symbolic sizes on inputs. Without
-            its initializers until ``with_weights`` puts them there.
+        model: Nodes in execution order with unique names; no functions, no symbolic sizes on inputs. It may
+            lack its initializers.
         initializers: Its initializers.
         rows: The model's nodes, read.
         origins: Where each node comes from; its metadata are dropped from the model.
@@ -166,10 +164,7 @@ class Normalized:
 
     def with_open_sizes(self) -> onnx.ModelProto:
         """Return a copy as ONNX Runtime meets it when it loads: inputs open, nothing stated of the rest."""
-        import onnx
-
-        copy = onnx.ModelProto()
-        copy.CopyFrom(self.with_weights())
+        copy = self.with_weights()
         without_sizes(copy.graph)
         inputs = {value.name: value for value in copy.graph.input}
         for name, axis in self.opened:
@@ -177,12 +172,15 @@ class Normalized:
         return copy
 
     def with_weights(self) -> onnx.ModelProto:
-        """The model with its initializers, large ones without their data."""
-        graph = self.model.graph
-        if not graph.initializer:
+        """Return a copy of the model with its initializers, large ones without their data."""
+        import onnx
+
+        copy = onnx.ModelProto()
+        copy.CopyFrom(self.model)
+        if not copy.graph.initializer:
             for tensor in self.initializers:
-                _add_weight(graph, tensor)
-        return self.model
+                _add_weight(copy.graph, tensor)
+        return copy
 
 
 def normalized(

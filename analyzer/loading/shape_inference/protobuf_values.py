@@ -109,17 +109,6 @@ class Attributes(Mapping[str, Any]):
         """The value of an attribute, or the default where it is absent."""
         return self._all().get(name, default)
 
-    def as_dictionary(self) -> dict[str, Any]:
-        """All of them, in a dictionary that answers faster."""
-        return self._all()
-
-    def data_type(self, name: str) -> int:
-        """The element type's number of a tensor, whose elements are not read; float32 where it is absent."""
-        for proto in self._protos:
-            if proto.name == name:
-                return proto.t.data_type
-        return 1
-
     def __repr__(self) -> str:
         return repr(self._all())
 
