@@ -394,9 +394,11 @@ class Scope:
         for array, tensor in zip(arrays, inputs, strict=True):
             if array is None and tensor is not None:
                 return None
-        return constant_folding.fold(
-            op_type, call.attributes, arrays, call.proto, self.opsets.get(DEFAULT_DOMAIN, 1)
-        )
+        version = self.opsets.get(DEFAULT_DOMAIN, 1)
+        values = constant_folding.fold(op_type, call.attributes, arrays, call.proto, version)
+        # Inference of the whole model may leave the type open that says how large a result is.
+        is_worth = all(not is_large((constant_folding.dtype_of(value), value.shape)) for value in values or ())
+        return values if is_worth else None
 
     def _infer_types(self, call: Call) -> None:
         types: Mapping[str, Type]
