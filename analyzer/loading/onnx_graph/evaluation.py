@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Shape, Tensor
 from analyzer.loading.onnx_graph.constant_folding import fold
+from analyzer.loading.onnx_graph.node_evaluation import SHAPE_OPERATORS, shape_or_size
 
 if TYPE_CHECKING:
     import numpy as np
     import onnx
 
     Array = np.ndarray[Any, Any]
-
-_SHAPES = frozenset({"Shape", "Size"})
 
 
 class Evaluation:
@@ -56,8 +55,10 @@ class Evaluation:
                 known[tensor.name] = tensor.value
                 continue
             node = self._graph.nodes[producer]
-            if node.op_type in _SHAPES and node.domain == DEFAULT_DOMAIN:
-                known[tensor.name] = self._sizes(node)
+            if node.op_type in SHAPE_OPERATORS and node.domain == DEFAULT_DOMAIN:
+                source = node.input(0)
+                shape = None if source is None else self._shape_of(source)
+                known[tensor.name] = shape_or_size(node.op_type, shape, node.attributes)
                 continue
             missing = [operand for operand in node.present_inputs if operand.name not in known]
             # A cycle cannot be, yet no walk may be endless.
@@ -69,18 +70,6 @@ class Evaluation:
                     known[output.name] = value
             known.setdefault(tensor.name, None)
         return known.get(wanted.name)
-
-    def _sizes(self, node: Node) -> Array | None:
-        """What Shape or Size gives."""
-        import numpy as np
-
-        source = node.input(0)
-        shape = None if source is None else self._shape_of(source)
-        if shape is None or None in shape:
-            return None
-        if node.op_type == "Size":
-            return np.asarray(np.prod([size or 0 for size in shape], dtype=np.int64))
-        return np.asarray(shape[node.attributes.get("start", 0) : node.attributes.get("end")], np.int64)
 
     def _outputs(self, node: Node) -> tuple[Array | None, ...]:
         """What an operator gives; None for each where something that it reads is not known."""

@@ -381,7 +381,7 @@ class Scope:
         if call.domain != DEFAULT_DOMAIN:
             return None
         if op_type in SHAPE_OPERATORS:
-            return shape_or_size(call)
+            return [shape_or_size(op_type, None if inputs[0] is None else inputs[0].shape, call.attributes)]
         if op_type == "CastLike":
             return constant_folding.cast_like(inputs)
         if call.graphs:
