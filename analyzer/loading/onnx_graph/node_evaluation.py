@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analyzer.graph import DEFAULT_DOMAIN, Graph, Shape, Tensor, Trips
 from analyzer.loading.onnx_graph import constant_folding
-from analyzer.loading.shape_inference.protobuf_values import LONGEST, SMALL, Type, tensor_value
+from analyzer.loading.shape_inference.protobuf_values import GRAPH_KINDS, LONGEST, SMALL, Type, tensor_value
 from analyzer.operators import CLASSICAL_DOMAIN, CONTRIB_DOMAIN, NEVER_FOLDED
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 SHAPE_OPERATORS = ("Shape", "Size")
 """Operators that need the shape of what they read alone."""
 
-_GRAPH_KINDS = (5, 10)  # AttributeProto.GRAPH, GRAPHS
 # Of any other domain nobody says that equal inputs give equal outputs.
 _FOLDABLE = frozenset({DEFAULT_DOMAIN, CLASSICAL_DOMAIN, CONTRIB_DOMAIN})
 # Floats decide sizes only as the few that Resize (scales) or Range reads.
@@ -53,7 +52,7 @@ def all_constant(inputs: Sequence[Tensor | None]) -> bool:
 
 def has_graphs(attributes: Sequence[onnx.AttributeProto]) -> bool:
     """Whether any of a node's attributes is a subgraph."""
-    return any(entry.type in _GRAPH_KINDS for entry in attributes)
+    return any(entry.type in GRAPH_KINDS for entry in attributes)
 
 
 def is_constant(call: Call) -> bool:

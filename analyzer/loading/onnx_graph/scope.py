@@ -39,6 +39,7 @@ from analyzer.loading.onnx_graph.normalize import dangling, rows_of
 from analyzer.loading.shape_inference import onnx_inference, sequences
 from analyzer.loading.shape_inference.contrib_operators import infer_contrib
 from analyzer.loading.shape_inference.protobuf_values import (
+    GRAPH_KINDS,
     UNKNOWN_TYPE,
     Attributes,
     Type,
@@ -61,8 +62,6 @@ if TYPE_CHECKING:
 
 # Their types alone are not enough: a value that is known before the run decides what later nodes give.
 _EVALUATED = frozenset({*SHAPE_OPERATORS, "CastLike", "SequenceEmpty", "Optional"})
-_GRAPH = 5  # AttributeProto.GRAPH
-_GRAPHS = 10  # AttributeProto.GRAPHS
 # onnx looks at an equation's result from 1.22 on; ONNX Runtime 1.31 has the inference of 1.21, and loads it.
 _LATER_CHECKED = "Equation output contains"
 _ONNX_DOMAINS = frozenset({DEFAULT_DOMAIN, CLASSICAL_DOMAIN})
@@ -449,9 +448,9 @@ class Scope:
     ) -> Mapping[str, Graph]:
         graphs = {}
         for entry, known in zip(proto.attribute, inferred.attribute, strict=True):
-            if entry.type == _GRAPH:
+            if entry.type == GRAPH_KINDS[0]:
                 graphs[entry.name] = self._subgraph(proto, entry.g, known.g, inputs, attributes)
-            elif entry.type == _GRAPHS:
+            elif entry.type == GRAPH_KINDS[1]:
                 for number, (graph, types) in enumerate(zip(entry.graphs, known.graphs, strict=True)):
                     graphs[f"{entry.name}[{number}]"] = self._subgraph(proto, graph, types, inputs, attributes)
         return graphs

@@ -14,7 +14,7 @@ from analyzer.graph import DTYPES, DTYPES_BY_NUMBER, DType, Shape, Tensor, broad
 from analyzer.loading.shape_inference import classical_operators
 from analyzer.loading.shape_inference.protobuf_values import Type
 from analyzer.loading.shape_inference.subgraphs import AttributeMap, InputTensors
-from analyzer.operators import CLASSICAL_DOMAIN, NCHWC_DOMAIN, NHWC_DOMAIN
+from analyzer.operators import CLASSICAL_DOMAIN, CONTRIB_DOMAIN, NCHWC_DOMAIN, NHWC_DOMAIN
 
 if TYPE_CHECKING:
     import onnx
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from analyzer.loading.shape_inference.protobuf_values import Type
 
 Infer = Callable[[InputTensors, AttributeMap], Sequence[Type | None]]
-
-_CONTRIB_DOMAIN = "com.microsoft"
 
 
 def infer_contrib(
@@ -36,7 +34,7 @@ def infer_contrib(
     if domain == NCHWC_DOMAIN:
         function = _BLOCKED.get(proto.op_type)
     else:
-        known = domain in (_CONTRIB_DOMAIN, NHWC_DOMAIN) or proto.op_type in _IN_DEFAULT_DOMAIN
+        known = domain in (CONTRIB_DOMAIN, NHWC_DOMAIN) or proto.op_type in _IN_DEFAULT_DOMAIN
         function = _TABLE.get(proto.op_type) if known else None
     if function is None:
         return {}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.graph import DEFAULT_DOMAIN, Shape, Tensor
 from analyzer.isolation import whereabouts
-from analyzer.loading.shape_inference.protobuf_values import UNKNOWN_TYPE, Type, declared_type
+from analyzer.loading.shape_inference.protobuf_values import GRAPH_KINDS, UNKNOWN_TYPE, Type, declared_type
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 Types = dict[str, Type]
 
-_GRAPH_KINDS = (5, 10)  # AttributeProto.GRAPH, GRAPHS
 WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 """Operators of ONNX's own domain that run bodies."""
 
@@ -64,7 +63,7 @@ def without_sizes(graph: onnx.GraphProto, *, numbers_only: bool = False) -> None
         if not own and node.op_type not in WITH_GRAPHS:
             continue
         for attribute in node.attribute:
-            if attribute.type not in _GRAPH_KINDS:
+            if attribute.type not in GRAPH_KINDS:
                 continue
             for body in (attribute.g, *attribute.graphs):
                 without_sizes(body, numbers_only=numbers_only)
