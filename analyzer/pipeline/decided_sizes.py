@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from analyzer.graph import Graph, SizeOrigin, Tensor
 from analyzer.loading.from_onnx import sizes_as_written
-from analyzer.loading.input_values.filled_values import by_graph_name, deciding_inputs
+from analyzer.loading.input_values.filled_values import deciding_inputs
+from analyzer.loading.input_values.row_lengths import by_graph_name
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.onnx_graph.known_sizes import open_tensors
 from analyzer.loading.python.input_spec import parse_input

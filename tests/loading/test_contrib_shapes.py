@@ -11,7 +11,6 @@ import pytest
 from onnx import helper
 
 from analyzer.graph import DTYPES, Shape, Tensor
-from analyzer.loading.shape_inference import rules
 from analyzer.loading.shape_inference.contrib_operators import infer_contrib
 
 CONTRIB, NHWC = "com.microsoft", "com.ms.internal.nhwc"
@@ -102,14 +101,6 @@ def test_the_norm_that_onnx_runtime_declares_in_onnx_s_own_domain_keeps_the_shap
     # Its builder for GenAI writes it there (onnxruntime/core/graph/contrib_ops/contrib_defs.cc).
     assert outputs("SimplifiedLayerNormalization", "", [(2, 3, 8), (8,)]) == [("float32", (2, 3, 8))]
     assert outputs("QuickGelu", "", [(2, 3)]) == []
-
-
-def test_an_operator_has_one_shape_rule() -> None:
-    with pytest.raises(ValueError, match="Relu has two shape rules"):
-        rules.rule("Relu")(lambda inputs, attributes, number: None)
-    with pytest.raises(ValueError, match="MyRelu has two shape rules"):
-        rules.rule("MyRelu MyRelu")(lambda inputs, attributes, number: None)
-    assert "MyRelu" not in rules.RULES
 
 
 def test_the_words_of_texts_are_texts_as_many_as_the_longest_has() -> None:

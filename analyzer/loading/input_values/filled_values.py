@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from analyzer.graph import Graph, SizeOrigin, Tensor
-from analyzer.loading.input_values.row_lengths import whole_sequences
+from analyzer.loading.input_values.row_lengths import by_graph_name, whole_sequences
 from analyzer.loading.onnx_graph.known_sizes import open_tensors, with_known_sizes
 from analyzer.loading.python.input_spec import InputSpec, drawn_values
-from analyzer.loading.python.nested_inputs import steps_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,14 +17,6 @@ if TYPE_CHECKING:
 
 # Larger inputs decide sizes too, but nobody waits for what they hold at each of many batches.
 _MOST_ELEMENTS = 2**20
-
-
-def by_graph_name(specs: Iterable[InputSpec]) -> dict[str, InputSpec]:
-    """Specs by the name that their input has in the graph: what stands in a dict has its way, batch_lengths."""
-    found: dict[str, InputSpec] = {}
-    for spec in specs:
-        found |= dict.fromkeys((spec.name, "_".join(steps_of(spec.name))), spec)
-    return found
 
 
 def whole_values(graph: Graph, tensor: Tensor, spec: InputSpec | None, *, of_file: bool) -> Array:

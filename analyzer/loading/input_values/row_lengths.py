@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,22 +21,16 @@ if TYPE_CHECKING:
 # By operator, the operand that holds the lengths, and where X has its steps.
 _RECURRENCES = ("LSTM", "GRU", "RNN")
 _LENGTHS = 4
-_UNCHANGED = frozenset(
-    {"Cast", "Identity", "TopK", "Gather", "GatherElements", "Reshape", "Squeeze", "Unsqueeze", "Flatten"}
-)
-# How deep lengths are followed to an input.
-_DEEPEST = 64
 
 Bounds = tuple[int, int]
-_ARITHMETIC: Mapping[str, Callable[[Bounds, Bounds], tuple[int, ...]]] = {
-    "Add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
-    "Sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
-    "Mul": lambda a, b: tuple(x * y for x in a for y in b),
-    # Of whole numbers towards 0, as ONNX says.
-    "Div": lambda a, b: tuple(int(x / y) for x in a for y in b) if b[0] > 0 else (),
-    "Min": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
-    "Max": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
-}
+
+
+def by_graph_name(specs: Iterable[InputSpec]) -> dict[str, InputSpec]:
+    """Specs by the name that their input has in the graph: what stands in a dict has its way, batch_lengths."""
+    found: dict[str, InputSpec] = {}
+    for spec in specs:
+        found |= dict.fromkeys((spec.name, "_".join(steps_of(spec.name))), spec)
+    return found
 
 
 def with_steps(graph: Graph, specs: Iterable[InputSpec]) -> Graph:
@@ -46,11 +40,8 @@ def with_steps(graph: Graph, specs: Iterable[InputSpec]) -> Graph:
         graph: The model at one batch.
         specs: ``--input`` options and inferred inputs; those with values tell.
     """
-    given: dict[str, tuple[float, float]] = {}
-    for spec in specs:
-        if spec.values is not None:
-            # What stands in a dict has its way as its name in the graph: batch_lengths.
-            given |= dict.fromkeys((spec.name, "_".join(steps_of(spec.name))), spec.values)
+    with_values = by_graph_name(spec for spec in specs if spec.values is not None)
+    given = {name: spec.values for name, spec in with_values.items() if spec.values is not None}
     if not any(node.op_type in _RECURRENCES for node in graph.nodes):
         return graph
     lengths_of = _Lengths(graph, given)
@@ -62,7 +53,7 @@ def with_steps(graph: Graph, specs: Iterable[InputSpec]) -> Graph:
         lengths, whole = node.input(_LENGTHS), _steps(node)
         if lengths is None or not whole:
             continue
-        found = lengths_of.bounds(lengths, _DEEPEST)
+        found = lengths_of.bounds(lengths)
         fewest, most = (1, whole) if found is None else (min(max(end, 1), whole) for end in found)
         if (fewest, most) == (whole, whole):
             continue
@@ -91,7 +82,7 @@ def whole_sequences(graph: Graph, name: str) -> int | None:
         if lengths is None or not whole:
             continue
         for value in (whole, 1):
-            found = _Lengths(graph, {name: (value, value)}).bounds(lengths, _DEEPEST)
+            found = _Lengths(graph, {name: (value, value)}).bounds(lengths)
             # What its type cannot hold is no length.
             if found == (whole, whole) and value < 2 ** (bits - 1):
                 return value
@@ -134,36 +125,16 @@ class _Lengths:
             for corner in (found if len(found) <= _MOST_CORNERS else ())
         ]
 
-    def bounds(self, tensor: Tensor, depth: int) -> Bounds | None:
+    def bounds(self, tensor: Tensor) -> Bounds | None:
         """The smallest and the largest that any of its elements may be; None where that is not known."""
         if tensor.value is not None and tensor.value.size and tensor.value.dtype.kind in "iu":
             return int(tensor.value.min()), int(tensor.value.max())
         if tensor.dtype.is_float:
             return None
-        producer = self._graph.producer.get(tensor.name)
-        if producer is None:
-            known = self._given.get(tensor.name)
-            return None if known is None else (int(known[0]), int(known[1]))
-        found = self._by_ends(self._graph.nodes[producer], tensor, depth)
-        return self._computed(tensor) if found is None else found
-
-    def _by_ends(self, node: Node, tensor: Tensor, depth: int) -> Bounds | None:
-        """From the ends of what an operator reads."""
-        operands = list(node.present_inputs)
-        if not depth or not operands:
-            return None
-        first = self.bounds(operands[0], depth - 1)
-        if node.op_type in _UNCHANGED:
-            values = node.output(0)
-            return first if values is not None and values.name == tensor.name else None
-        if node.op_type not in _ARITHMETIC or len(operands) != 2 or first is None:
-            return None
-        second = self.bounds(operands[1], depth - 1)
-        ends = () if second is None else _ARITHMETIC[node.op_type](first, second)
-        return (min(ends), max(ends)) if ends else None
-
-    def _computed(self, tensor: Tensor) -> Bounds | None:
-        """From the values themselves, as the operators before it compute them from those of the inputs."""
+        if tensor.name not in self._graph.producer:
+            ends = self._given.get(tensor.name)
+            return None if ends is None else (int(ends[0]), int(ends[1]))
+        # From the values themselves, as the operators before it compute them from those of the inputs.
         arrays = [corner.value(tensor) for corner in self._corners]
         known = [array for array in arrays if array is not None and array.size and array.dtype.kind in "iu"]
         if not known or len(known) < len(arrays):

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from analyzer.errors import ModelError
+from analyzer.loading.shape_inference.protobuf_values import GRAPH_KINDS
 from analyzer.text import plural
 from analyzer.units import byte_count
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
     FunctionKey = tuple[str, str, str]
     """Domain, name and overload."""
-
-_GRAPH_KINDS = (5, 10)  # AttributeProto.GRAPH, GRAPHS
 
 
 class _Body(NamedTuple):
@@ -103,7 +102,7 @@ class _Counter:
                     name = f"node '{node.name}' ({node.op_type}) with {len(attributes):,} attributes"
                     raise _over(self._subject, f"has a {name}", "attributes", most)
                 for attribute in attributes:
-                    if attribute.type in _GRAPH_KINDS:
+                    if attribute.type in GRAPH_KINDS:
                         waiting += [(inner.node, level + 1) for inner in (attribute.g, *attribute.graphs)]
                 if functions:
                     key = (node.domain, node.op_type, node.overload)

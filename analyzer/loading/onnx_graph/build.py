@@ -15,16 +15,11 @@ from analyzer.loading.onnx_graph.data_dependent_sizes import expected_shapes
 from analyzer.loading.onnx_graph.fitting_sizes import SizeSearch, require_fitting
 from analyzer.loading.onnx_graph.node_validity import schema_problems
 from analyzer.loading.onnx_graph.normalize import Normalized, normalized
-from analyzer.loading.onnx_graph.scope import WITH_GRAPHS, OpenTypeError, Scope
+from analyzer.loading.onnx_graph.scope import Scope
 from analyzer.loading.shape_inference import onnx_inference
-from analyzer.loading.shape_inference.common_operators import OLDEST_OPSET, has_rule
 
 if TYPE_CHECKING:
     import onnx
-
-# One in so many operators may be without a rule of its own: each is a call into ONNX, and too many of them take
-# longer than one inference of the whole model.
-_COMMON_SHARE = 16
 
 
 def to_graph(
@@ -116,12 +111,12 @@ def shaped(ready: Normalized, *, executable: bool = True) -> Graph:
 def _implied(ready: Normalized, executable: bool) -> Graph:
     """The graph with the sizes that inputs and weights imply; those that the file states fill what is left."""
     opsets = {(entry.domain or DEFAULT_DOMAIN): entry.version for entry in ready.model.opset_import}
-    graph = from_common_rules(ready, opsets) or from_onnx_inference(ready, opsets)
+    graph = _with_expected(_inferred(ready, opsets), ready, opsets)
     note = ready.stated.note()
     if note:
         # Numbers of another batch: what they filled is as wrong as those that inference contradicts.
         ready.forget_numbers()
-        graph = from_common_rules(ready, opsets) or from_onnx_inference(ready, opsets)
+        graph = _with_expected(_inferred(ready, opsets), ready, opsets)
     problems = tuple(dict.fromkeys((*schema_problems(graph), *ready.stated.mistyped, *_forbidden(ready))))
     # A size that is but assumed is no reason to refuse the model.
     if executable and not problems and not ready.open_dimensions:
@@ -138,60 +133,25 @@ def _forbidden(ready: Normalized) -> Iterator[str]:
                 yield f"node '{name}' ({op_type}): {reason}"
 
 
-def from_common_rules(ready: Normalized, opsets: Mapping[str, int]) -> Graph | None:
-    """The graph with each node's types from its inputs; None where any stays open, or it would take longer."""
-    if opsets.get(DEFAULT_DOMAIN, 0) < OLDEST_OPSET:
-        return None
-    uncommon = 0
-    # Decided before any work: a start that has to be given up would be paid twice.
-    for _, _, op_type, domain, *_ in ready.rows:
-        if not has_rule(op_type):
-            uncommon += op_type != "Constant"
-            if op_type in WITH_GRAPHS or uncommon * _COMMON_SHARE > len(ready.rows):
-                return None
-        if domain != DEFAULT_DOMAIN:
-            return None
-    scope = Scope(
-        opsets=opsets,
-        ir_version=ready.model.ir_version,
-        stated=ready.stated,
-        by_rules=True,
-        limits=ready.limits,
-    )
-    try:
-        graph = scope.model_graph(ready, ready.model.graph)
-    except OpenTypeError:
-        return None
-    ready.forbidden = scope.forbidden
-    return graph
-
-
-def from_onnx_inference(ready: Normalized, opsets: Mapping[str, int]) -> Graph:
-    """The graph with the types that ONNX's inference of the whole model finds; node by node what is left."""
-    graph = _inferred(ready, opsets)
-    shapes = _expected_shapes(graph, ready, opsets)
-    return dataclasses.replace(graph, expected_shapes=shapes) if shapes else graph
-
-
-def _expected_shapes(
-    graph: Graph, ready: Normalized, opsets: Mapping[str, int]
-) -> Mapping[str, tuple[int, ...]]:
-    def remade(model: onnx.ModelProto) -> Graph:
-        return _inferred(normalized(model, limits=ready.limits), opsets)
-
-    try:
-        return expected_shapes(graph, ready.with_weights(), remade)
-    except MemoryError:
-        raise
-    except Exception:  # of a node that is none of its operator nothing is expected: its sizes stay open
-        return {}
-
-
 def _inferred(ready: Normalized, opsets: Mapping[str, int]) -> Graph:
+    """The graph with the types that ONNX's inference of the whole model finds; node by node what is left."""
     scope = Scope(opsets=opsets, ir_version=ready.model.ir_version, stated=ready.stated, limits=ready.limits)
     graph = scope.model_graph(ready, onnx_inference.infer_model(ready.with_weights()).graph)
     ready.forbidden = scope.forbidden
     return graph
+
+
+def _with_expected(graph: Graph, ready: Normalized, opsets: Mapping[str, int]) -> Graph:
+    def remade(model: onnx.ModelProto) -> Graph:
+        return _inferred(normalized(model, limits=ready.limits), opsets)
+
+    try:
+        shapes = expected_shapes(graph, ready.with_weights, remade)
+    except MemoryError:
+        raise
+    except Exception:  # of a node that is none of its operator nothing is expected: its sizes stay open
+        return graph
+    return dataclasses.replace(graph, expected_shapes=shapes) if shapes else graph
 
 
 def prune(graph: Graph) -> Graph:

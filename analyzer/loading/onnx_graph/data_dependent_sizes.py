@@ -28,20 +28,19 @@ _SAME_VALUES = frozenset(
 _DATA_DEPENDENT = frozenset({"NonZero", "Compress", "Unique", "NonMaxSuppression", "Split"})
 
 
-def expected_shapes(graph: Graph, model: onnx.ModelProto, remake: Callable[[onnx.ModelProto], Graph]) -> Shapes:
+def expected_shapes(
+    graph: Graph, model: Callable[[], onnx.ModelProto], remake: Callable[[onnx.ModelProto], Graph]
+) -> Shapes:
     """The whole shapes expected of tensors that have an open size in ``graph``, by name.
 
     Args:
-        graph: What was made of ``model``.
-        model: Its nodes carry the names of the graph's; not changed.
+        graph: The model's.
+        model: Gives a copy of the model; its nodes carry the names of the graph's.
         remake: Makes the graph of a changed model.
     """
-    import onnx
-
     if not any(node.op_type in _DATA_DEPENDENT and _is_open(node.output(0)) for node in graph.nodes):
         return {}
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
+    copy = model()
     copy.opset_import.add(domain=_DOMAIN, version=1)  # ONNX's inference refuses a model that lacks it
     current = graph
     for _ in range(_ROUNDS):

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Shape, Tensor
 from analyzer.loading.onnx_graph.constant_folding import fold
+from analyzer.loading.onnx_graph.node_evaluation import SHAPE_OPERATORS, shape_or_size
 
 if TYPE_CHECKING:
     import numpy as np
+    import onnx
 
     Array = np.ndarray[Any, Any]
-
-_SHAPES = frozenset({"Shape", "Size"})
 
 
 class Evaluation:
@@ -55,8 +55,10 @@ class Evaluation:
                 known[tensor.name] = tensor.value
                 continue
             node = self._graph.nodes[producer]
-            if node.op_type in _SHAPES and node.domain == DEFAULT_DOMAIN:
-                known[tensor.name] = self._sizes(node)
+            if node.op_type in SHAPE_OPERATORS and node.domain == DEFAULT_DOMAIN:
+                source = node.input(0)
+                shape = None if source is None else self._shape_of(source)
+                known[tensor.name] = shape_or_size(node.op_type, shape, node.attributes)
                 continue
             missing = [operand for operand in node.present_inputs if operand.name not in known]
             # A cycle cannot be, yet no walk may be endless.
@@ -69,34 +71,32 @@ class Evaluation:
             known.setdefault(tensor.name, None)
         return known.get(wanted.name)
 
-    def _sizes(self, node: Node) -> Array | None:
-        """What Shape or Size gives."""
-        import numpy as np
-
-        source = node.input(0)
-        shape = None if source is None else self._shape_of(source)
-        if shape is None or None in shape:
-            return None
-        if node.op_type == "Size":
-            return np.asarray(np.prod([size or 0 for size in shape], dtype=np.int64))
-        return np.asarray(shape[node.attributes.get("start", 0) : node.attributes.get("end")], np.int64)
-
     def _outputs(self, node: Node) -> tuple[Array | None, ...]:
         """What an operator gives; None for each where something that it reads is not known."""
-        import onnx
-
         unknown = (None,) * len(node.outputs)
         if node.domain != DEFAULT_DOMAIN or node.graphs:
             return unknown
         arrays = [None if tensor is None else self._known.get(tensor.name) for tensor in node.inputs]
         if any(array is None and tensor is not None for array, tensor in zip(arrays, node.inputs, strict=True)):
             return unknown
-        read, written = (
-            [tensor.name if tensor else "" for tensor in side] for side in (node.inputs, node.outputs)
-        )
-        try:
-            proto = onnx.helper.make_node(node.op_type, read, written, **node.attributes)
-        except (TypeError, ValueError):  # an attribute that is no plain value
+        proto = node_proto(node)
+        if proto is None:
             return unknown
         found = fold(node.op_type, node.attributes, arrays, proto, node.version, most=self._most_elements)
         return found or unknown
+
+
+def node_proto(node: Node) -> onnx.NodeProto | None:
+    """A node in ONNX's form, without its bodies; None where an attribute is no plain value."""
+    import numpy as np
+    from onnx import helper, numpy_helper
+
+    read, written = ([tensor.name if tensor else "" for tensor in side] for side in (node.inputs, node.outputs))
+    attributes: dict[str, Any] = {
+        name: numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
+        for name, value in node.attributes.items()
+    }
+    try:
+        return helper.make_node(node.op_type, read, written, **attributes)
+    except (TypeError, ValueError):
+        return None

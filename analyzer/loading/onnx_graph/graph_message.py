@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     Plain = Any
     """What MessagePack has: numbers, texts, bytes, None, lists and maps of them."""
 
+_FACTS = ("name", "ir_version", "notes", "problems")
+_MAPS = ("opsets", "open_dimensions", "expected_shapes", "carried")
 _ARRAY, _STRINGS = 1, 2  # codes of our own extension types
 _TOO_LARGE = "a number of the graph is too large"
 
@@ -64,37 +66,23 @@ class _TensorTable:
 
     def describe(self, graph: Graph) -> list[Plain]:
         inputs, initializers = self._all(graph.inputs), self._all(graph.initializers)
-        return [
-            graph.name,
-            inputs,
-            initializers,
-            [self._node(node) for node in graph.nodes],
-            self._all(graph.outputs),
-            dict(graph.opsets),
-            graph.ir_version,
-            dict(graph.open_dimensions),
-            dict(graph.expected_shapes),
-            graph.notes,
-            graph.problems,
-            dict(graph.carried),
-        ]
+        nodes = [self._node(node) for node in graph.nodes]
+        facts = {name: getattr(graph, name) for name in _FACTS}
+        maps = {name: dict(getattr(graph, name)) for name in _MAPS}
+        return [inputs, initializers, nodes, self._all(graph.outputs), facts, maps]
 
     def _node(self, node: Node) -> list[Plain]:
         source = node.source
+        written = None if source is None else (source.file, source.line, source.code)
         return [
             node.name,
-            node.op_type,
-            node.domain,
-            node.version,
+            (node.op_type, node.domain, node.version),
             self._all(node.inputs),
             self._all(node.outputs),
             dict(node.attributes) if node.attributes else None,
             {name: self.describe(graph) for name, graph in node.graphs.items()} if node.graphs else None,
-            node.module,
-            node.module_class,
-            None if source is None else [source.file, source.line, source.code],
-            node.phase,
-            None if node.trips is None else [node.trips.count, node.trips.exact],
+            (node.module, node.module_class, written, node.phase),
+            None if node.trips is None else (node.trips.count, node.trips.exact),
         ]
 
     def _all(self, tensors: Sequence[Tensor | None]) -> list[int]:
@@ -127,33 +115,18 @@ def _tensor(row: Sequence[Plain]) -> Tensor | None:
 
 
 def _graph(described: Sequence[Plain], tensors: Sequence[Tensor | None]) -> Graph:
-    (
-        name,
-        inputs,
-        initializers,
-        nodes,
-        outputs,
-        opsets,
-        ir_version,
-        open_dimensions,
-        expected,
-        notes,
-        problems,
-        carried,
-    ) = described
+    inputs, initializers, nodes, outputs, facts, maps = described
+    # MessagePack has one kind of list; those of a graph and of its nodes are tuples.
+    maps["expected_shapes"] = {key: tuple(shape) for key, shape in maps["expected_shapes"].items()}
+    maps["carried"] = maps["carried"] or NO_ATTRIBUTES
+    facts = {name: tuple(fact) if isinstance(fact, list) else fact for name, fact in facts.items()}
+    plain: dict[str, Any] = {**facts, **maps}
     return Graph(
-        name=name,
         nodes=tuple([_node(index, node, tensors) for index, node in enumerate(nodes)]),
         inputs=_present(inputs, tensors),
         outputs=_present(outputs, tensors),
         initializers=_present(initializers, tensors),
-        opsets=opsets,
-        ir_version=ir_version,
-        open_dimensions=open_dimensions,
-        expected_shapes={key: tuple(shape) for key, shape in expected.items()},
-        notes=tuple(notes),
-        problems=tuple(problems),
-        carried=carried or NO_ATTRIBUTES,
+        **plain,
     )
 
 
@@ -162,22 +135,8 @@ def _present(numbers: Sequence[int], tensors: Sequence[Tensor | None]) -> tuple[
 
 
 def _node(index: int, described: Sequence[Plain], tensors: Sequence[Tensor | None]) -> Node:
-    (
-        name,
-        op_type,
-        domain,
-        version,
-        reads,
-        writes,
-        attributes,
-        graphs,
-        module,
-        module_class,
-        source,
-        phase,
-        trips,
-    ) = described
-    # MessagePack has one kind of list; lists of a node are tuples.
+    name, operator, reads, writes, attributes, graphs, (module, module_class, source, phase), trips = described
+    op_type, domain, version = operator
     return make_node(
         index,
         name,
@@ -188,13 +147,9 @@ def _node(index: int, described: Sequence[Plain], tensors: Sequence[Tensor | Non
         if attributes
         else NO_ATTRIBUTES,
         {key: _graph(graph, tensors) for key, graph in graphs.items()} if graphs else NO_ATTRIBUTES,
-        (module, module_class, _source(source), phase),
+        (module, module_class, source and Source(file=source[0], line=source[1], code=source[2]), phase),
         None if trips is None else Trips(count=trips[0], exact=trips[1]),
     )
-
-
-def _source(stored: Sequence[Plain] | None) -> Source | None:
-    return None if stored is None else Source(file=stored[0], line=stored[1], code=stored[2])
 
 
 def _encode_array(value: object) -> Plain:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analyzer.graph import DEFAULT_DOMAIN, NO_ATTRIBUTES, Graph, Node, Shape, SizeOrigin, Tensor
-from analyzer.loading.onnx_graph.evaluation import Evaluation
-from analyzer.loading.shape_inference.common_operators import OLDEST_OPSET, common_output_types
+from analyzer.loading.onnx_graph.evaluation import Evaluation, node_proto
+from analyzer.loading.shape_inference.onnx_inference import Memo, infer_node
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,6 +66,7 @@ class _Closing:
         self._shapes = shapes
         self._shown = shown
         self._changed: dict[str, Tensor] = {}
+        self._memo: Memo = {}
         self._size_origins: dict[str, SizeOrigin] = {}
         self._behind: dict[str, frozenset[str]] = {name: frozenset({name}) for name in values}
         self._evaluation = Evaluation(
@@ -140,7 +141,8 @@ class _Closing:
     def _inferred(self, node: Node, inputs: Sequence[Tensor | None]) -> list[Sequence[int] | None]:
         """Whole shapes of the outputs, from those of the inputs and from the values that decide them."""
         unknown: list[Sequence[int] | None] = [None] * len(node.outputs)
-        if node.domain != DEFAULT_DOMAIN or node.version < OLDEST_OPSET or node.graphs:
+        proto = node_proto(node)
+        if node.domain != DEFAULT_DOMAIN or node.graphs or proto is None:
             return unknown
         if any(tensor is not None and tensor.elements is None for tensor in inputs):
             return unknown
@@ -152,10 +154,9 @@ class _Closing:
             else tensor
             for position, tensor in enumerate(inputs)
         ]
-        kinds = common_output_types(node.op_type, known, node.attributes, len(node.outputs))
-        if kinds is None:
-            return unknown
-        return [_whole(shape) for _, shape in kinds]
+        opsets = {node.domain: node.version}
+        types, _ = infer_node(proto, known, opsets, self._graph.ir_version, memo=self._memo)
+        return [_whole(types[name][1]) if name in types else None for name in proto.output]
 
 
 # Operators whose first operand is a shape; of all others the values of a later one decide.

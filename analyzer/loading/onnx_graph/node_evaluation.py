@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from analyzer.graph import DEFAULT_DOMAIN, Graph, Tensor, Trips
+from analyzer.graph import DEFAULT_DOMAIN, Graph, Shape, Tensor, Trips
 from analyzer.loading.onnx_graph import constant_folding
-from analyzer.loading.shape_inference.protobuf_values import LONGEST, SMALL, Type, tensor_value
+from analyzer.loading.shape_inference.protobuf_values import GRAPH_KINDS, LONGEST, SMALL, Type, tensor_value
 from analyzer.operators import CLASSICAL_DOMAIN, CONTRIB_DOMAIN, NEVER_FOLDED
 
 if TYPE_CHECKING:
@@ -15,13 +16,11 @@ if TYPE_CHECKING:
     import onnx
 
     Array = np.ndarray[Any, Any]
-    import numpy as np
 
 
 SHAPE_OPERATORS = ("Shape", "Size")
 """Operators that need the shape of what they read alone."""
 
-_GRAPH_KINDS = (5, 10)  # AttributeProto.GRAPH, GRAPHS
 # Of any other domain nobody says that equal inputs give equal outputs.
 _FOLDABLE = frozenset({DEFAULT_DOMAIN, CLASSICAL_DOMAIN, CONTRIB_DOMAIN})
 # Floats decide sizes only as the few that Resize (scales) or Range reads.
@@ -53,7 +52,7 @@ def all_constant(inputs: Sequence[Tensor | None]) -> bool:
 
 def has_graphs(attributes: Sequence[onnx.AttributeProto]) -> bool:
     """Whether any of a node's attributes is a subgraph."""
-    return any(entry.type in _GRAPH_KINDS for entry in attributes)
+    return any(entry.type in GRAPH_KINDS for entry in attributes)
 
 
 def is_constant(call: Call) -> bool:
@@ -81,15 +80,15 @@ def taken_branch(inputs: Sequence[Tensor | None]) -> str:
     return "then_branch" if condition.reshape(-1)[0] else "else_branch"
 
 
-def shape_or_size(call: Call) -> Sequence[Array]:
-    """What Shape or Size gives."""
+def shape_or_size(op_type: str, shape: Shape, attributes: Mapping[str, Any]) -> Array | None:
+    """Return what Shape or Size gives of a shape; None where the shape is not known."""
     import numpy as np
 
-    tensor = call.inputs[0]
-    shape = () if tensor is None or tensor.shape is None else tensor.shape
-    if call.op_type == "Size":
-        return [np.asarray(tensor.elements if tensor is not None else 0, np.int64)]
-    return [np.asarray(shape[call.attributes.get("start", 0) : call.attributes.get("end")], np.int64)]
+    if shape is None or None in shape:
+        return None
+    if op_type == "Size":
+        return np.asarray(math.prod(size or 0 for size in shape), np.int64)
+    return np.asarray(shape[attributes.get("start", 0) : attributes.get("end")], np.int64)
 
 
 def is_large(kind: Type | None) -> bool:

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analyzer.errors import GraphError, ModelError
 from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor
-from analyzer.operators import CLASSICAL_DOMAIN
+from analyzer.loading.shape_inference.onnx_inference import WITH_GRAPHS
+from analyzer.loading.shape_inference.protobuf_values import GRAPH_KINDS
+from analyzer.operators import CLASSICAL_DOMAIN, CONTRIB_DOMAIN
 from analyzer.text import plural
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 # AttributeProto.AttributeType, written out as onnx is imported where it is used.
 _FLOAT, _INT, _STRING, _TENSOR, _GRAPH, _FLOATS, _INTS = range(1, 8)
-_GRAPHS, _SPARSE_TENSOR, _TYPE_PROTO = 10, 11, 13
+_SPARSE_TENSOR, _TYPE_PROTO = 11, 13
 # Of a message among an attribute's fields it can be said that it is not there.
 _MESSAGES = {_TENSOR: "t", _GRAPH: "g", _SPARSE_TENSOR: "sparse_tensor", _TYPE_PROTO: "tp"}
 _CONSTANT_VALUES = frozenset(
@@ -41,18 +43,14 @@ _POSITIVE = frozenset(
         *("hidden_size", "num_heads", "q_num_heads", "kv_num_heads", "num_scan_inputs", "num_outputs"),
     )
 )
-CONTRIB_DOMAIN = "com.microsoft"
 _CONTRIB_SCHEMAS = Path(__file__).with_name("data") / "contrib_schemas_1.31.1.json"
-_WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 
 class _Demands(NamedTuple):
     """What a schema says of its nodes."""
 
-    fewest_inputs: int
-    most_inputs: int
-    fewest_outputs: int
-    most_outputs: int
+    inputs: tuple[int, int]
+    outputs: tuple[int, int]
     needed_inputs: tuple[tuple[int, str], ...]
     string_inputs: frozenset[int]
     repeats_last_input: bool
@@ -79,11 +77,12 @@ def check_nodes(graph: onnx.GraphProto, opsets: Mapping[str, int]) -> None:
             demands = _demands(node.op_type, domain, opsets.get(domain, 1))
             if demands is not None:
                 _check_ends(node, demands)
-                _check_attributes(node, demands)
-                if node.op_type in _WITH_BODIES:
+                if node.attribute or demands.required or node.op_type == "Constant":
+                    _check_attributes(node, demands)
+                if node.op_type in WITH_GRAPHS:
                     _check_bodies(node, opsets.get(domain, 1))
             for attribute in node.attribute:
-                if attribute.type in (_GRAPH, _GRAPHS):
+                if attribute.type in GRAPH_KINDS:
                     waiting += (attribute.g, *attribute.graphs)
 
 
@@ -247,7 +246,7 @@ def _texts_of(nodes: Iterable[onnx.NodeProto], graphs: list[onnx.GraphProto]) ->
         yield from node.output
         for attribute in node.attribute:
             yield from (attribute.name, attribute.ref_attr_name)
-            if attribute.type in (_GRAPH, _GRAPHS):
+            if attribute.type in GRAPH_KINDS:
                 graphs += (attribute.g, *attribute.graphs)
         for entry in node.metadata_props:
             yield from (entry.key, entry.value)
@@ -281,14 +280,12 @@ def _demands(op_type: str, domain: str, version: int) -> _Demands | None:
     single = onnx.defs.OpSchema.FormalParameterOption.Single
     inlined = schema.all_function_opset_versions  # type: ignore[attr-defined]  # its stub lacks it
     return _Demands(
-        schema.min_input,
-        schema.max_input,
-        schema.min_output,
-        schema.max_output,
+        (schema.min_input, schema.max_input),
+        (schema.min_output, schema.max_output),
         tuple((place, item.name) for place, item in enumerate(schema.inputs) if item.option == single),
         frozenset(place for place, item in enumerate(schema.inputs) if "tensor(string)" in item.types),
         schema.max_input > len(schema.inputs),
-        {key: _number(item.type) for key, item in schema.attributes.items()},
+        {key: int(item.type) for key, item in schema.attributes.items()},  # type: ignore[call-overload]  # of C++
         tuple(key for key, item in schema.attributes.items() if item.required),
         tuple(
             (item.name, item.type_str if item.is_homogeneous else "", frozenset(item.types))
@@ -308,13 +305,13 @@ def _contrib_demands(op_type: str) -> _Demands | None:
         for name, variable, kinds in said["types"]
     )
     needed = tuple((place, name) for place, name in said["needed"])
-    (fewest, most), (fewest_out, most_out) = said["inputs"], said["outputs"]
+    inputs, outputs = tuple(said["inputs"]), tuple(said["outputs"])
     # None of these repeats an input that may be strings.
     strings = frozenset(
         place for place, (_, _, allowed) in enumerate(read_types) if "tensor(string)" in allowed
     )
     kinds, required = said["attributes"], tuple(said["required"])
-    return _Demands(fewest, most, fewest_out, most_out, needed, strings, False, kinds, required, read_types)
+    return _Demands(inputs, outputs, needed, strings, False, kinds, required, read_types)
 
 
 @lru_cache(maxsize=1)
@@ -323,19 +320,15 @@ def _contrib_schemas() -> Mapping[str, Any]:
     return schemas
 
 
-def _number(kind: Any) -> int:
-    return int(kind)  # an enumeration of C++, whose type stubs say less than it can
-
-
 def _check_ends(node: onnx.NodeProto, demands: _Demands) -> None:
     reads, writes = node.input, node.output
-    for ends, fewest, most, noun in (
-        (reads, demands.fewest_inputs, demands.most_inputs, "input"),
-        (writes, demands.fewest_outputs, demands.most_outputs, "output"),
+    for count, (fewest, most), noun in (
+        (len(reads), demands.inputs, "input"),
+        (len(writes), demands.outputs, "output"),
     ):
-        if not fewest <= len(ends) <= most:
-            wanted = f"at least {fewest}" if len(ends) < fewest else f"at most {most}"
-            raise _invalid(node, f"has {plural(len(ends), noun)}, {wanted} must be given")
+        if not fewest <= count <= most:
+            wanted = f"at least {fewest}" if count < fewest else f"at most {most}"
+            raise _invalid(node, f"has {plural(count, noun)}, {wanted} must be given")
     if "" in reads:
         for place, name in demands.needed_inputs:
             if place < len(reads) and not reads[place]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, SupportsIndex
 
@@ -21,7 +22,13 @@ from analyzer.loading.onnx_graph.dimension_expressions import evaluate, is_symbo
 from analyzer.loading.onnx_graph.node_validity import check_nodes
 from analyzer.loading.onnx_graph.onnx_file import KEEP_BYTES, check_versions
 from analyzer.loading.shape_inference.onnx_inference import graph_types, merged, without_sizes
-from analyzer.loading.shape_inference.protobuf_values import Type, declared_type, size_name
+from analyzer.loading.shape_inference.protobuf_values import (
+    EXTERNAL,
+    GRAPH_KINDS,
+    Type,
+    declared_type,
+    size_name,
+)
 from analyzer.text import plural
 
 if TYPE_CHECKING:
@@ -33,8 +40,6 @@ if TYPE_CHECKING:
 DEFAULT_SIZE = 1
 """What stands in for a symbolic dimension that nothing binds."""
 
-_EXTERNAL = 1  # TensorProto.EXTERNAL
-_GRAPH_KINDS = (5, 10)  # AttributeProto.GRAPH, GRAPHS
 _COPIED_WHOLE = 512 * 1024  # bytes of weights; with fewer a copy at once is faster than field by field
 _NOT_NEEDED = ("doc_string", "metadata_props")
 
@@ -90,11 +95,9 @@ class StatedTypes:
         """Note where the file states another type of a tensor than the implied one.
 
         Args:
-            tensor: As it is implied.
+            tensor: As it is implied; the file states a type of it.
             op_type: Of the operator that writes it, empty for an input.
         """
-        if tensor.name not in self.written:
-            return
         (dtype, stated), implied = self.written[tensor.name], tensor.shape
         names = (dtype.name, tensor.dtype.name)
         if (
@@ -133,8 +136,8 @@ class Normalized:
     """A model ready to be read.
 
     Attributes:
-        model: Nodes in execution order with unique names; no functions, no symbolic sizes on inputs. Without
-            its initializers until ``with_weights`` puts them there.
+        model: Nodes in execution order with unique names; no functions, no symbolic sizes on inputs. It may
+            lack its initializers.
         initializers: Its initializers.
         rows: The model's nodes, read.
         origins: Where each node comes from; its metadata are dropped from the model.
@@ -166,10 +169,7 @@ class Normalized:
 
     def with_open_sizes(self) -> onnx.ModelProto:
         """Return a copy as ONNX Runtime meets it when it loads: inputs open, nothing stated of the rest."""
-        import onnx
-
-        copy = onnx.ModelProto()
-        copy.CopyFrom(self.with_weights())
+        copy = self.with_weights()
         without_sizes(copy.graph)
         inputs = {value.name: value for value in copy.graph.input}
         for name, axis in self.opened:
@@ -177,12 +177,15 @@ class Normalized:
         return copy
 
     def with_weights(self) -> onnx.ModelProto:
-        """The model with its initializers, large ones without their data."""
-        graph = self.model.graph
-        if not graph.initializer:
+        """Return a copy of the model with its initializers, large ones without their data."""
+        import onnx
+
+        copy = onnx.ModelProto()
+        copy.CopyFrom(self.model)
+        if not copy.graph.initializer:
             for tensor in self.initializers:
-                _add_weight(graph, tensor)
-        return self.model
+                _add_weight(copy.graph, tensor)
+        return copy
 
 
 def normalized(
@@ -271,7 +274,7 @@ def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _add_weight(graph: onnx.GraphProto, tensor: onnx.TensorProto) -> None:
     new = graph.initializer.add()
-    if tensor.data_location == tensor.EXTERNAL or _data_bytes(tensor) > KEEP_BYTES:
+    if tensor.data_location == EXTERNAL or _data_bytes(tensor) > KEEP_BYTES:
         new.name, new.data_type, new.data_location = tensor.name, tensor.data_type, tensor.EXTERNAL
         new.dims.extend(tensor.dims)
     else:
@@ -280,7 +283,7 @@ def _add_weight(graph: onnx.GraphProto, tensor: onnx.TensorProto) -> None:
 
 def _data_bytes(tensor: onnx.TensorProto) -> int:
     """How much data a tensor holds, by its shape: ``ByteSize`` would write it all out."""
-    if tensor.data_location == _EXTERNAL:
+    if tensor.data_location == EXTERNAL:
         return 0
     dtype = DTYPES_BY_NUMBER.get(tensor.data_type)
     size = None if dtype is None else packed_bytes(tuple(tensor.dims), dtype.bits)
@@ -400,15 +403,9 @@ def _sort(graph: onnx.GraphProto, known: set[str]) -> None:
             hint="export the model again",
         )
     # Copied before the list is emptied: a node belongs to its list.
-    copies = [_copied(nodes[index]) for index in order]
+    copies = [deepcopy(nodes[index]) for index in order]
     del graph.node[:]
     graph.node.extend(copies)
-
-
-def _copied(node: onnx.NodeProto) -> onnx.NodeProto:
-    copy = type(node)()
-    copy.CopyFrom(node)
-    return copy
 
 
 def dangling(node: onnx.NodeProto, name: str) -> GraphError:
@@ -422,7 +419,7 @@ def dangling(node: onnx.NodeProto, name: str) -> GraphError:
 def _names_read(node: onnx.NodeProto) -> Iterator[str]:
     yield from (name for name in node.input if name)
     for attribute in node.attribute:
-        if attribute.type in _GRAPH_KINDS:
+        if attribute.type in GRAPH_KINDS:
             for graph in (attribute.g, *attribute.graphs):
                 inner = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
                 for child in graph.node:

@@ -37,9 +37,9 @@ from analyzer.loading.onnx_graph.node_evaluation import (
 from analyzer.loading.onnx_graph.node_validity import check_strings
 from analyzer.loading.onnx_graph.normalize import dangling, rows_of
 from analyzer.loading.shape_inference import onnx_inference, sequences
-from analyzer.loading.shape_inference.common_operators import common_output_types
 from analyzer.loading.shape_inference.contrib_operators import infer_contrib
 from analyzer.loading.shape_inference.protobuf_values import (
+    GRAPH_KINDS,
     UNKNOWN_TYPE,
     Attributes,
     Type,
@@ -62,12 +62,9 @@ if TYPE_CHECKING:
 
 # Their types alone are not enough: a value that is known before the run decides what later nodes give.
 _EVALUATED = frozenset({*SHAPE_OPERATORS, "CastLike", "SequenceEmpty", "Optional"})
-_GRAPH = 5  # AttributeProto.GRAPH
-_GRAPHS = 10  # AttributeProto.GRAPHS
 # onnx looks at an equation's result from 1.22 on; ONNX Runtime 1.31 has the inference of 1.21, and loads it.
 _LATER_CHECKED = "Equation output contains"
 _ONNX_DOMAINS = frozenset({DEFAULT_DOMAIN, CLASSICAL_DOMAIN})
-WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 
 def _unreadable(node: onnx.NodeProto, error: Exception) -> GraphError:
@@ -75,10 +72,6 @@ def _unreadable(node: onnx.NodeProto, error: Exception) -> GraphError:
         f"node '{node.name}' ({node.op_type}) cannot be read ({type(error).__name__}: {str(error)[:200]})",
         hint="if ONNX Runtime runs the model, please report this with the model",
     )
-
-
-class OpenTypeError(Exception):
-    """A scope that is to do without ONNX's inference of the whole model met a type that stays open."""
 
 
 class _ValueBudget:
@@ -108,8 +101,6 @@ class Scope:
         stated: What the file says of the types of its tensors.
         outer: The scope around it.
         limits: What the values that are known before the run may take.
-        by_rules: The types that inference of the whole model finds are not at hand: each node's follow from its
-            inputs, and one that stays open raises OpenTypeError.
     """
 
     def __init__(
@@ -119,14 +110,12 @@ class Scope:
         ir_version: int,
         stated: StatedTypes,
         outer: Scope | None = None,
-        by_rules: bool = False,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         self.opsets = opsets
         self.ir_version = ir_version
         self.stated = stated
         self.outer = outer
-        self.by_rules = by_rules
         self.tensors: dict[str, Tensor] = {}
         self.initializers: list[Tensor] = []
         self.types: onnx_inference.Types = {}
@@ -140,8 +129,7 @@ class Scope:
         """Makes the Graph of a model; ``inferred`` is its graph with the types that C++ found."""
         proto = ready.model.graph
         inputs = self._graph_inputs(proto, ready.initializers)
-        if not self.by_rules:
-            self.types = onnx_inference.graph_types(inferred)
+        self.types = onnx_inference.graph_types(inferred)
         nodes = tuple(self._nodes(ready.rows, ready.origins, inferred))
         self.compare_stated(inputs, nodes)
         return Graph(
@@ -172,12 +160,14 @@ class Scope:
 
     def compare_stated(self, inputs: Sequence[Tensor], nodes: Sequence[Node]) -> None:
         """Note where the file states other types than those that its inputs and weights imply."""
-        if self.stated.written:
-            for tensor in inputs:
+        written = self.stated.written
+        for tensor in inputs:
+            if tensor.name in written:
                 self.stated.compare(tensor, "")
-            for node in nodes:
-                for tensor in node.present_outputs:
-                    self.stated.compare(tensor, node.op_type)
+        for node in nodes if written else ():
+            for output in node.outputs:
+                if output is not None and output.name in written:
+                    self.stated.compare(output, node.op_type)
 
     def _graph_inputs(
         self,
@@ -197,7 +187,6 @@ class Scope:
                 dtype, shape = types[position] if types else declared_type(value.type, name)
                 inputs.append(Tensor(name=name, shape=shape, dtype=dtype))
                 self.tensors[name] = inputs[-1]
-                self._check_known(inputs[-1])
         return tuple(inputs)
 
     def _graph_outputs(self, proto: onnx.GraphProto) -> tuple[Tensor, ...]:
@@ -227,7 +216,7 @@ class Scope:
                 attributes = Attributes(stored) if stored else NO_ATTRIBUTES
                 graphs: Mapping[str, Graph] = NO_ATTRIBUTES
                 trips: Trips | None = None
-                if (op_type in WITH_GRAPHS or domain != DEFAULT_DOMAIN) and has_graphs(stored):
+                if (op_type in onnx_inference.WITH_GRAPHS or domain != DEFAULT_DOMAIN) and has_graphs(stored):
                     graphs = self._graphs(node, inferred.node[index], inputs, attributes)
                     if self.outer is None:  # what is inside is looked at with what it stands in
                         trips, graphs = with_trips(op_type, inputs, graphs, self.late.value)
@@ -247,7 +236,7 @@ class Scope:
             if error.node < 0 and self.outer is None:
                 error.node, error.wanted = len(nodes), known_sizes(inputs)
             raise
-        except (AnalyzerError, OpenTypeError, MemoryError):
+        except (AnalyzerError, MemoryError):
             raise
         except Exception as error:  # whatever a rule meets in a node that is no node of its operator
             raise _unreadable(node, error) from error
@@ -267,12 +256,7 @@ class Scope:
         name = writes[0]
         kind = self.types.get(name)
         if kind is None or kind[1] is None or None in kind[1]:
-            if not self.by_rules:
-                return None
-            kinds = common_output_types(op_type, inputs, attributes, 1)
-            if kinds is None:
-                return None
-            kind = self.types[name] = kinds[0]
+            return None
         constant = False
         if all_constant(inputs):
             # A large result is never folded; whether it is constant needs no more than this.
@@ -354,17 +338,14 @@ class Scope:
     def _outputs(self, call: Call, names: Sequence[str]) -> tuple[Tensor | None, ...]:
         types = self.types
         whereabouts.now_at(f"node '{call.proto.name}' ({call.op_type})")
-        # By rules the type comes first: it says whether folding is worth it. Otherwise ONNX's inference of the
-        # model told nearly all, and a folded value tells the rest better than inference of the node would.
-        if self.by_rules and any(name and onnx_inference.is_open(types.get(name)) for name in names):
-            self._infer_types(call)
+        # A folded value tells what ONNX's inference of the model left open better than that of the node would.
         constant = is_constant(call)
         values = self._values(call) if constant else None
         for array in values or ():
             self.budget.take(array)
         if constant and values is None and not call.graphs:
             self.late.computed(call.op_type, call.attributes, call.inputs, names)
-        if values is None and not self.by_rules:
+        if values is None:
             for name in names:
                 kind = types.get(name)
                 if (
@@ -389,17 +370,9 @@ class Scope:
                 kind = types.get(name) or UNKNOWN_TYPE
                 # The inferred shape may still be open.
                 kind = (kind[0] if kind[0].onnx else constant_folding.dtype_of(value), value.shape)
-            outputs.append(self._make_output(name, kind, constant, value))
+            tensor = self.tensors[name] = make_tensor(name, kind[1], kind[0], constant, False, value)
+            outputs.append(tensor)
         return tuple(outputs)
-
-    def _make_output(self, name: str, kind: Type, constant: bool, value: Array | None = None) -> Tensor:
-        tensor = self.tensors[name] = make_tensor(name, kind[1], kind[0], constant, False, value)
-        self._check_known(tensor)
-        return tensor
-
-    def _check_known(self, tensor: Tensor) -> None:
-        if self.by_rules and onnx_inference.is_open((tensor.dtype, tensor.shape)):
-            raise OpenTypeError(tensor.name)
 
     def _values(self, call: Call) -> Sequence[Array | None] | None:
         """What a constant node gives where all it reads is known and small."""
@@ -407,7 +380,7 @@ class Scope:
         if call.domain != DEFAULT_DOMAIN:
             return None
         if op_type in SHAPE_OPERATORS:
-            return shape_or_size(call)
+            return [shape_or_size(op_type, None if inputs[0] is None else inputs[0].shape, call.attributes)]
         if op_type == "CastLike":
             return constant_folding.cast_like(inputs)
         if call.graphs:
@@ -420,9 +393,11 @@ class Scope:
         for array, tensor in zip(arrays, inputs, strict=True):
             if array is None and tensor is not None:
                 return None
-        return constant_folding.fold(
-            op_type, call.attributes, arrays, call.proto, self.opsets.get(DEFAULT_DOMAIN, 1)
-        )
+        version = self.opsets.get(DEFAULT_DOMAIN, 1)
+        values = constant_folding.fold(op_type, call.attributes, arrays, call.proto, version)
+        # Inference of the whole model may leave the type open that says how large a result is.
+        is_worth = all(not is_large((constant_folding.dtype_of(value), value.shape)) for value in values or ())
+        return values if is_worth else None
 
     def _infer_types(self, call: Call) -> None:
         types: Mapping[str, Type]
@@ -430,7 +405,7 @@ class Scope:
         if call.domain == DEFAULT_DOMAIN and call.graphs:
             types = control_flow_types(proto, inputs, call.attributes, call.graphs, call.trips)
         # Schemas before opset 10 say nothing of the mask's shape (onnx/defs/nn/old.cc).
-        elif call.domain == DEFAULT_DOMAIN and call.op_type == "Dropout" and not self.by_rules:
+        elif call.domain == DEFAULT_DOMAIN and call.op_type == "Dropout":
             shape = None if inputs[0] is None else inputs[0].shape
             types = dict.fromkeys(proto.output[1:], (DTYPES["bool"], shape))
         # ONNX leaves open how many texts pass; without words that are left out all do
@@ -453,13 +428,6 @@ class Scope:
             self.types[name] = onnx_inference.merged(self.types.get(name), (kind[0], checked(kind[1], name)))
 
     def _node_types(self, call: Call) -> Mapping[str, Type]:
-        """By the rules for common operators where these will do, else by ONNX's own inference."""
-        names = call.proto.output[:]
-        kinds = None
-        if self.by_rules:
-            kinds = common_output_types(call.op_type, call.inputs, call.attributes, len(names))
-        if kinds is not None:
-            return {name: kind for name, kind in zip(names, kinds, strict=False) if name}
         # In a body, the branch of an If that is never taken may hold sizes that cannot be.
         lenient = self.outer is not None
         types, forbidden = onnx_inference.infer_node(
@@ -480,9 +448,9 @@ class Scope:
     ) -> Mapping[str, Graph]:
         graphs = {}
         for entry, known in zip(proto.attribute, inferred.attribute, strict=True):
-            if entry.type == _GRAPH:
+            if entry.type == GRAPH_KINDS[0]:
                 graphs[entry.name] = self._subgraph(proto, entry.g, known.g, inputs, attributes)
-            elif entry.type == _GRAPHS:
+            elif entry.type == GRAPH_KINDS[1]:
                 for number, (graph, types) in enumerate(zip(entry.graphs, known.graphs, strict=True)):
                     graphs[f"{entry.name}[{number}]"] = self._subgraph(proto, graph, types, inputs, attributes)
         return graphs

@@ -8,14 +8,13 @@ inference can be asked: where a model declares a wrong output shape, a session w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from analyzer.graph import DTYPES, DTYPES_BY_NUMBER, DType, Shape, Tensor, broadcast
 from analyzer.loading.shape_inference import classical_operators
-from analyzer.loading.shape_inference.common_operators import common_output_types
 from analyzer.loading.shape_inference.protobuf_values import Type
 from analyzer.loading.shape_inference.subgraphs import AttributeMap, InputTensors
-from analyzer.operators import CLASSICAL_DOMAIN, NCHWC_DOMAIN, NHWC_DOMAIN
+from analyzer.operators import CLASSICAL_DOMAIN, CONTRIB_DOMAIN, NCHWC_DOMAIN, NHWC_DOMAIN
 
 if TYPE_CHECKING:
     import onnx
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 
 Infer = Callable[[InputTensors, AttributeMap], Sequence[Type | None]]
 
-_CONTRIB_DOMAIN = "com.microsoft"
-
 
 def infer_contrib(
     proto: onnx.NodeProto, domain: str, inputs: InputTensors, attributes: AttributeMap
@@ -35,10 +32,10 @@ def infer_contrib(
     if domain == CLASSICAL_DOMAIN:
         return _by_name(proto, classical_operators.classical_types(proto.op_type, inputs, attributes))
     if domain == NCHWC_DOMAIN:
-        blocked = nchwc_types(proto.op_type, inputs, attributes)
-        return dict(zip(proto.output, blocked, strict=False))
-    known = domain in (_CONTRIB_DOMAIN, NHWC_DOMAIN) or proto.op_type in _IN_DEFAULT_DOMAIN
-    function = _TABLE.get(proto.op_type) if known else None
+        function = _BLOCKED.get(proto.op_type)
+    else:
+        known = domain in (CONTRIB_DOMAIN, NHWC_DOMAIN) or proto.op_type in _IN_DEFAULT_DOMAIN
+        function = _TABLE.get(proto.op_type) if known else None
     if function is None:
         return {}
     if domain == NHWC_DOMAIN:
@@ -456,35 +453,31 @@ _TABLE: dict[str, Infer] = {
 }
 
 
-# Output types of the operators on blocks of channels (NCHWc) in models that ONNX Runtime saved.
-#
-# Mirrors ``onnxruntime/core/graph/contrib_ops/nchwc_schema_defs.cc`` of onnxruntime 1.31.
-# Their schemas call the inference functions of ONNX's own operators (convPoolShapeInference and
-# globalPoolTypeShapeInference of onnx/defs/nn/defs.cc). Upsample, the one that is missing, is left open.
-_AS_STANDARD = frozenset({"Conv", "MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"})
-
-
-def nchwc_types(op_type: str, inputs: Sequence[Tensor | None], attributes: Mapping[str, Any]) -> Sequence[Type]:
-    """The type of the only output; empty where it is not known.
-
-    Blocks change the order of the elements, not the sizes that a shape tells; channels may have been padded to
-    whole blocks, which the weights' shapes show.
-    """
-    first = inputs[0] if inputs else None
-    if first is None or first.shape is None or None in first.shape:
-        return ()
-    if op_type in _AS_STANDARD:
-        # A fourth input of a convolution is added to what it gives.
-        return common_output_types(op_type, inputs, attributes, 1) or ()
-    shape = tuple(first.shape)
+def _reorder_input(inputs: InputTensors, attributes: AttributeMap) -> list[Type | None]:
+    shape = _shape(inputs, 0)
     # The schema rounds the channels up to whole blocks of the processor that runs it (MlasNchwcGetBlockSize: 8
     # or 16). The file does not say which that will be: the channels stand here as they are.
-    if op_type == "ReorderInput":
-        last = bool(attributes.get("channels_last", 0))
-        return ((first.dtype, (shape[0], shape[-1], *shape[1:-1]) if last else shape),)
-    if op_type == "ReorderOutput":
-        batch, _, *sizes = shape
-        channels = attributes["channels"]
-        last = bool(attributes.get("channels_last", 0))
-        return ((first.dtype, (batch, *sizes, channels) if last else (batch, channels, *sizes)),)
-    return ()
+    last = bool(attributes.get("channels_last", 0))
+    return [(_tensor(inputs, 0).dtype, (shape[0], shape[-1], *shape[1:-1]) if last else shape)]
+
+
+def _reorder_output(inputs: InputTensors, attributes: AttributeMap) -> list[Type | None]:
+    batch, _, *sizes = _shape(inputs, 0)
+    channels, last = attributes["channels"], bool(attributes.get("channels_last", 0))
+    shape = (batch, *sizes, channels) if last else (batch, channels, *sizes)
+    return [(_tensor(inputs, 0).dtype, shape)]
+
+
+# Operators on blocks of channels (NCHWc) in models that ONNX Runtime saved, by
+# onnxruntime/core/graph/contrib_ops/nchwc_schema_defs.cc, whose schemas call the inference functions of ONNX's
+# own operators. Blocks change the order of the elements, not the sizes that a shape tells; channels may have
+# been padded to whole blocks, which the weights' shapes show. Upsample, the one that is missing, is left open.
+_BLOCKED: Mapping[str, Infer] = {
+    "AveragePool": _pool(),
+    "Conv": _conv(weight=1),  # a fourth input is added to what it gives
+    "GlobalAveragePool": _global_pool,
+    "GlobalMaxPool": _global_pool,
+    "MaxPool": _pool(),
+    "ReorderInput": _reorder_input,
+    "ReorderOutput": _reorder_output,
+}

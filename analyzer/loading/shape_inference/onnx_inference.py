@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.graph import DEFAULT_DOMAIN, Shape, Tensor
 from analyzer.isolation import whereabouts
-from analyzer.loading.shape_inference.protobuf_values import UNKNOWN_TYPE, Type, declared_type
+from analyzer.loading.shape_inference.protobuf_values import GRAPH_KINDS, UNKNOWN_TYPE, Type, declared_type
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,21 +21,22 @@ if TYPE_CHECKING:
 
 Types = dict[str, Type]
 
-_GRAPH_KINDS = (5, 10)  # AttributeProto.GRAPH, GRAPHS
+WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+"""Operators of ONNX's own domain that run bodies."""
 
 
 def infer_model(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with the types that its inputs and weights imply as value_info.
 
-    None are there where inference cannot be had at all. What the model states itself is left out: inference
-    would take it for true, and leave open whatever contradicts it.
+    None are there where inference cannot be had at all.
+
+    Args:
+        model: What it states itself is cleared: inference would take it for true, and leave open whatever
+            contradicts it.
     """
-    import onnx
     from onnx import shape_inference
 
     whereabouts.now_at("onnx's shape inference of the whole model")
-    stated, model = model, onnx.ModelProto()
-    model.CopyFrom(stated)
     without_sizes(model.graph)
     try:
         # data_prop follows the values of Shape, Gather and Concat through the graph: they decide what Reshape
@@ -58,13 +59,16 @@ def without_sizes(graph: onnx.GraphProto, *, numbers_only: bool = False) -> None
         else:
             value.ClearField("type")
     for node in graph.node:
+        own = (node.domain or DEFAULT_DOMAIN) != DEFAULT_DOMAIN
+        if not own and node.op_type not in WITH_GRAPHS:
+            continue
         for attribute in node.attribute:
-            if attribute.type not in _GRAPH_KINDS:
+            if attribute.type not in GRAPH_KINDS:
                 continue
             for body in (attribute.g, *attribute.graphs):
                 without_sizes(body, numbers_only=numbers_only)
                 # Operators of other domains make their bodies' inputs themselves: nothing else tells them.
-                if (node.domain or DEFAULT_DOMAIN) == DEFAULT_DOMAIN:
+                if not own:
                     for value in body.input:
                         _clear_shape(value, numbers_only=numbers_only)
 

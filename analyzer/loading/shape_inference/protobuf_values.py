@@ -28,7 +28,6 @@ UNKNOWN_TYPE: Type = (UNDEFINED, None)
 # Numbers of the enums of onnx.proto (TensorProto.DataLocation, TensorProto.DataType,
 # AttributeProto.AttributeType), written out: onnx is imported where it is used, and these are compared for
 # every node and tensor.
-_EXTERNAL = 1
 # raw_data is little-endian by onnx.proto, whatever the machine; bool and 8-bit types have no byte order.
 _RAW = {1: "<f4", 2: "u1", 3: "i1", 6: "<i4", 7: "<i8", 9: "?", 10: "<f2", 11: "<f8"}
 # The fields for values that are not raw; float16 and others share int32_data as bits and go through
@@ -36,7 +35,10 @@ _RAW = {1: "<f4", 2: "u1", 3: "i1", 6: "<i4", 7: "<i8", 9: "?", 10: "<f2", 11: "
 _FIELDS = {1: ("float_data", "f4"), 6: ("int32_data", "i4"), 7: ("int64_data", "i8"), 11: ("double_data", "f8")}
 _FLOAT, _INT, _STRING, _TENSOR, _GRAPH, _FLOATS, _INTS, _STRINGS, _TENSORS = range(1, 10)
 _TYPE_PROTO = 13
-_GRAPH_KINDS = (5, 10)
+GRAPH_KINDS = (5, 10)
+"""Attributes that hold bodies: AttributeProto.GRAPH, GRAPHS."""
+EXTERNAL = 1
+"""TensorProto.EXTERNAL."""
 
 
 def size_name(tensor: str, axis: int, dim: onnx.TensorShapeProto.Dimension) -> str:
@@ -92,7 +94,7 @@ class Attributes(Mapping[str, Any]):
                     values[proto.name] = tuple(proto.ints[:])
                 elif kind == _INT:
                     values[proto.name] = proto.i
-                elif kind not in _GRAPH_KINDS:
+                elif kind not in GRAPH_KINDS:
                     values[proto.name] = attribute_value(proto)
         return self._values
 
@@ -109,17 +111,6 @@ class Attributes(Mapping[str, Any]):
         """The value of an attribute, or the default where it is absent."""
         return self._all().get(name, default)
 
-    def as_dictionary(self) -> dict[str, Any]:
-        """All of them, in a dictionary that answers faster."""
-        return self._all()
-
-    def data_type(self, name: str) -> int:
-        """The element type's number of a tensor, whose elements are not read; float32 where it is absent."""
-        for proto in self._protos:
-            if proto.name == name:
-                return proto.t.data_type
-        return 1
-
     def __repr__(self) -> str:
         return repr(self._all())
 
@@ -132,7 +123,7 @@ def tensor_value(
     proto: onnx.TensorProto, limit: int = SMALL, *, shape: tuple[int, ...] | None = None
 ) -> np.ndarray[Any, Any] | None:
     """The elements of a stored tensor; None where they are many or lie elsewhere."""
-    if proto.data_location == _EXTERNAL:
+    if proto.data_location == EXTERNAL:
         return None
     dims = tuple(proto.dims[:]) if shape is None else shape
     if math.prod(dims) > limit:
