@@ -11,7 +11,7 @@ from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from analyzer.errors import AnalyzerError, UsageError
-from analyzer.text import nearest, printable
+from analyzer.text import did_you_mean, printable
 
 if TYPE_CHECKING:
     import msgspec
@@ -86,8 +86,8 @@ def _hint(key: str, kind: Any, *, unknown: bool) -> str:
     if unknown:
         # A key is spelled with underscores or hyphens by its file; the other is the first thing that is tried.
         words = {name.replace("-", "_"): name for name in fields}
-        meant = nearest(key.replace("-", "_").lower(), words)
-        return f"Did you mean {words[meant]}?" if meant else f"It knows: {', '.join(fields)}."
+        known = f"It knows: {', '.join(fields)}."
+        return did_you_mean(key.replace("-", "_").lower(), words, known, spelled=words.__getitem__)
     examples = [one for meta in _parts(fields.get(key)) for one in getattr(meta, "examples", None) or ()]
     literals = [part for part in _parts(fields.get(key)) if get_origin(part) is Literal]
     choices = [str(choice) for literal in literals for choice in get_args(literal)]

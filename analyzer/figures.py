@@ -65,9 +65,9 @@ class Figure:
         """Return the same value with an interval that is so many times as wide on either side."""
         return self if factor == 1 else replace(self, low=self.low / factor, high=self.high * factor)
 
-    def keeps(self, limit: float | None) -> bool:
-        """Tell whether the value is within a limit; True where there is none."""
-        return limit is None or self.value <= limit
+    def keeps(self, limit: float | None) -> bool | None:
+        """Tell whether the value is within a limit; None where there is none."""
+        return None if limit is None else self.value <= limit
 
     def between(self, words: Callable[[float | None], str]) -> str:
         """Return the interval in words: ``1.2 to 1.5 ms``."""
@@ -165,7 +165,7 @@ class Latency:
 
     def keeps(self, limit_s: float | None) -> bool | None:
         """Tell whether the expected latency is within a limit; None without a limit, or without a latency."""
-        return None if limit_s is None or self.latency_s is None else self.latency_s <= limit_s
+        return None if self.latency is None else self.latency.keeps(limit_s)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from analyzer.errors import UsageError
-from analyzer.text import duration, is_duration, latency_limit, nearest, share
+from analyzer.text import did_you_mean, duration, is_duration, latency_limit, share
 
 Command = Literal["run", "check", "render", "generate", "capacity", "apply", "fleet"]
 SettingsTable = Literal["", "tool.analyzer", "tool.analyzer.check"]
@@ -220,11 +220,8 @@ def one_of(value: object, known: tuple[str, ...], where: str) -> str:
     word = str(value).strip().lower()
     if word in known:
         return word
-    meant = nearest(word, known)
-    raise UsageError(
-        f"{where} {value}: no such value.",
-        hint=f"Did you mean {meant}?" if meant else f"One of {', '.join(known)}.",
-    )
+    hint = did_you_mean(word, known, f"One of {', '.join(known)}.")
+    raise UsageError(f"{where} {value}: no such value.", hint=hint)
 
 
 def left_out(value: object) -> bool:

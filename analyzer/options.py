@@ -39,7 +39,7 @@ from analyzer.option_kinds import (
     left_out,
     option,
 )
-from analyzer.text import nearest
+from analyzer.text import did_you_mean
 
 if TYPE_CHECKING:
     from analyzer.checks.settings import Ignore
@@ -637,11 +637,10 @@ def require_keywords(function: str, given: Iterable[str], known: Iterable[str]) 
     # `no_run=True`, as the command line has it, is `run=False` here.
     negated = next((option.keyword for option in OPTIONS if option.name.replace("-", "_") == unknown), None)
     if negated in known:
-        hint = f"write {negated}=False"
+        hint = f"Write {negated}=False."
     else:
-        meant = nearest(unknown.lower(), known)
-        hint = f"did you mean {meant}?" if meant else f"it takes {', '.join(sorted(known))}"
-    raise TypeError(f"{function}() has no option {unknown!r}; {hint}")
+        hint = did_you_mean(unknown.lower(), known, f"It takes {', '.join(sorted(known))}.")
+    raise TypeError(f"{function}() has no option {unknown!r}. {hint}")
 
 
 def takes_options(command: Command) -> Callable[[Documented], Documented]:

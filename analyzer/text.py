@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from analyzer.errors import UsageError
 
@@ -92,6 +92,14 @@ def nearest(word: str, words: Iterable[str]) -> str | None:
     """The word that was probably meant, None where none is close."""
     close = difflib.get_close_matches(word, list(words), n=1, cutoff=0.6)
     return close[0] if close else None
+
+
+def did_you_mean(
+    word: str, words: Iterable[str], otherwise: str = "", *, spelled: Callable[[str], str] = str
+) -> str:
+    """Return the hint for an unknown word: the one that was probably meant, else ``otherwise``."""
+    meant = nearest(word, words)
+    return f"Did you mean {spelled(meant)}?" if meant else otherwise
 
 
 def plural(number: int, noun: str, nouns: str = "") -> str:

@@ -132,7 +132,7 @@ def find(code: str) -> CheckRule:
     # Three letters are in half of all names.
     parts = [name for name in names if len(text) > 3 and text.lower() in name]
     meant = _nearest_code(text.upper()) or nearest(text.lower(), names) or next(iter(parts), None)
-    hint = f"did you mean `{meant}`?" if meant else "`analyze rules` lists them"
+    hint = f"Did you mean {meant}?" if meant else "`analyze rules` lists them"
     raise UsageError(f"there is no rule {code!r}", hint=hint)
 
 
@@ -144,7 +144,7 @@ def require_known(prefix: str, where: str) -> None:
     """
     if not prefix or not any(code.startswith(prefix) for code in _RULES):
         meant = _nearest_code(prefix)
-        hint = f"did you mean `{meant}`?" if meant else "`analyze rules` lists them"
+        hint = f"Did you mean {meant}?" if meant else "`analyze rules` lists them"
         raise UsageError(f"{where}: there is no rule {prefix!r}", hint=hint)
 
 

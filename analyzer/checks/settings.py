@@ -24,7 +24,7 @@ from analyzer.errors import UsageError
 from analyzer.option_kinds import ABOVE_ZERO, LATENCY, NUMBER, WHOLE, Option, left_out, parts
 from analyzer.options import OPTIONS, PLANS, GateOptions, in_settings
 from analyzer.record.output_files import STANDARD_OUTPUT
-from analyzer.text import nearest
+from analyzer.text import did_you_mean
 from analyzer.toml_file import is_toml, read_toml, split_entry
 
 Severity = Literal["error", "warning", "note"]
@@ -141,8 +141,7 @@ def levels(values: Iterable[str], *, where: str) -> tuple[str, tuple[str, ...]]:
         elif re.fullmatch(r"A\d{0,3}", value.upper()):
             codes.append(value.upper())
         else:
-            meant = nearest(value.lower(), LEVELS)
-            hint = f"did you mean `{meant}`?" if meant else f"one of {', '.join(LEVELS)}, or a code like A101"
+            hint = did_you_mean(value.lower(), LEVELS, f"One of {', '.join(LEVELS)}, or a code like A101.")
             raise UsageError(f"{where}: {value!r} is neither a severity nor a rule's code", hint=hint)
     return level or "error", tuple(codes)
 
@@ -283,8 +282,7 @@ def _unknown_key(location: str, key: str, known: Iterable[str]) -> UsageError:
     words = sorted(known)
     key = key if len(key) < _LONGEST_SHOWN else reprlib.repr(key)
     # Underscores are what the keywords of analyze() have, and the first thing that is tried.
-    meant = nearest(key.replace("_", "-").lower(), words)
-    hint = f"did you mean `{meant}`?" if meant else f"it knows: {', '.join(words)}"
+    hint = did_you_mean(key.replace("_", "-").lower(), words, f"It knows: {', '.join(words)}.")
     return UsageError(f"{location} has an unknown key `{key}`", hint=hint)
 
 

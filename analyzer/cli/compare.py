@@ -132,15 +132,12 @@ def _known_formats() -> dict[str, Format]:
 
 
 def _formats(names: list[str], by_name: Mapping[str, Format]) -> list[Format]:
-    from analyzer.text import nearest
+    from analyzer.text import did_you_mean
 
     if not names:
         raise UsageError("--format names no format", hint=f"one of {', '.join(by_name)}")
     for name in names:
         if name not in by_name:
-            meant = nearest(name, by_name)
-            raise UsageError(
-                f"compare has no format {name!r}",
-                hint=f"did you mean `{meant}`?" if meant else f"one of {', '.join(by_name)}",
-            )
+            hint = did_you_mean(name, by_name, f"One of {', '.join(by_name)}.")
+            raise UsageError(f"compare has no format {name!r}", hint=hint)
     return [by_name[name] for name in names]

@@ -26,7 +26,7 @@ def explain(operator: str) -> str:
     matching = [one for one in rules() if one.op_type.lower() == name.lower() and domain in ("", one.domain)]
     if not matching:
         near = difflib.get_close_matches(name, {one.op_type for one in rules()}, n=3)
-        hint = f"did you mean {', '.join(near)}?" if near else "`analyze ops` lists all"
+        hint = f"Did you mean {', '.join(near)}?" if near else "`analyze ops` lists all"
         raise UsageError(f"no rule counts '{operator}'", hint=hint)
     ordered = sorted(matching, key=lambda one: (one.domain != DEFAULT_DOMAIN, one.domain))
     return "\n\n".join(_described(one) for one in ordered)

@@ -63,7 +63,7 @@ def choose(question: DecisionInput, plans: Plans, prices: Prices) -> Choice:
     ineligible = dict(_ineligible(question, plans))
     # Where nothing is eligible the CPU plan answers: of the three it needs least.
     eligible = [plan for plan in plans if plan.name not in ineligible] or [plans.cpu]
-    in_time = [plan for plan in eligible if plan.latency.keeps(question.limit_s)]
+    in_time = [plan for plan in eligible if plan.latency.keeps(question.limit_s) is not False]
     weighted, objective = _weighted_by_objective(question, plans, prices)
     misses_slo = not in_time
     if misses_slo:  # the plan that comes nearest to the limit is wanted, whatever the objective
@@ -93,7 +93,7 @@ def plan_with_gpu(question: DecisionInput, plans: Plans, choice: Choice) -> Plan
         return choice.plan
     assert plans.gpu is not None
     usable = [plan for plan in plans if "gpu" in plan.sides and plan.name not in choice.ineligible]
-    in_time = [plan for plan in usable if plan.latency.keeps(question.limit_s)]
+    in_time = [plan for plan in usable if plan.latency.keeps(question.limit_s) is not False]
     return next(iter(in_time or usable), plans.gpu)
 
 

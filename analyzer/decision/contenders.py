@@ -234,7 +234,7 @@ def _figures(
     told = replace(
         candidate,
         fits=plan.fits,
-        meets=None if question.limit_s is None else latency.keeps(question.limit_s),
+        meets=latency.keeps(question.limit_s),
         **latency.keys("latency_s"),
         throughput_per_s=throughput(question, plan),
         memory_bytes=plan.memory_bytes,
@@ -260,7 +260,9 @@ def _of_device(slug: str, components: ErrorComponents) -> ErrorComponents:
 
 
 def _missed(question: DecisionInput, latency: Figure) -> str:
-    return "" if latency.keeps(question.limit_s) else f"misses the limit of {seconds(question.limit_s)}"
+    return (
+        f"misses the limit of {seconds(question.limit_s)}" if latency.keeps(question.limit_s) is False else ""
+    )
 
 
 def _why_not(question: DecisionInput, plan: Plan, choice: Choice) -> str:

@@ -94,7 +94,7 @@ def _row(question: DecisionInput, plan: Plan, instance: Instance, run: _Run) -> 
         price_date=instance.price_date,
         throughput_per_s=throughput,
         usd_per_million=usd,
-        meets_slo=None if question.limit_s is None else latency.keeps(question.limit_s),
+        meets_slo=latency.keeps(question.limit_s),
         **latency.keys("latency_s"),
         # What is paid are hours: dollars go with the time.
         usd_low_per_million=usd * latency.low / latency.value,

@@ -17,6 +17,7 @@ from analyzer.devices.instances import Instance
 from analyzer.devices.price_lists import areas, listed_prices
 from analyzer.errors import DeviceError
 from analyzer.options import PRICINGS, Pricing
+from analyzer.text import did_you_mean
 from analyzer.toml_file import is_toml, split_entry
 
 FOLDER = Path(__file__).parent
@@ -193,10 +194,9 @@ def _regions_named(regions: Sequence[str], offers: Iterable[Instance]) -> Collec
         # Before the regions: one provider calls its own "US".
         area = areas().get(name.lower())
         if area is None and name.lower() not in known:
-            near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
-            meant = f"Did you mean {known[near[0]]}? " if near else ""
-            listed = ", ".join((*areas(), *sorted(known.values())))
-            raise DeviceError(f"--region {name}: no price is known there.", hint=f"{meant}Known are {listed}.")
+            listed = f"Known are {', '.join((*areas(), *sorted(known.values())))}."
+            hint = f"{did_you_mean(name.lower(), known, spelled=known.__getitem__)} {listed}".lstrip()
+            raise DeviceError(f"--region {name}: no price is known there.", hint=hint)
         wanted.update((name.lower(),) if area is None else map(str.lower, area))
     return wanted
 

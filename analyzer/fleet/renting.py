@@ -11,7 +11,7 @@ from analyzer.errors import DeviceError, UsageError
 from analyzer.memory.fit import room
 from analyzer.record.fleet import FleetCell, FleetModel, Today, Traffic
 from analyzer.serving.packing import MachineKind, ServiceDemand, ServiceMode
-from analyzer.text import nearest
+from analyzer.text import did_you_mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,10 +103,10 @@ def instance_of(today: Today, offers: Sequence[Instance]) -> Instance:
     named = {offer.name.lower(): offer for offer in reversed(offers)}
     named |= {f"{offer.provider} {offer.name}".lower(): offer for offer in offers}
     if asked not in named:
-        meant = nearest(asked, named)
+        own = "`--prices` adds instances of your own."
         raise UsageError(
             f"No instance is called {today.instance!r} on the price list.",
-            hint=f"Did you mean {named[meant].name!r}?" if meant else "`--prices` adds instances of your own.",
+            hint=did_you_mean(asked, named, own, spelled=lambda name: repr(named[name].name)),
         )
     return named[asked]
 

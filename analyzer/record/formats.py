@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import UsageError
-from analyzer.text import nearest
+from analyzer.text import did_you_mean
 
 if TYPE_CHECKING:
     from analyzer.record.analysis import Analysis
@@ -240,11 +240,8 @@ def find_charts(names: Iterable[str], known: Sequence[str] = CHARTS) -> tuple[st
     chosen = tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
     for name in chosen:
         if name not in known:
-            meant = nearest(name, known)
-            raise UsageError(
-                f"No chart is called {name!r}.",
-                hint=f"Did you mean {meant}?" if meant else f"Choose among {', '.join(known)}.",
-            )
+            hint = did_you_mean(name, known, f"Choose among {', '.join(known)}.")
+            raise UsageError(f"No chart is called {name!r}.", hint=hint)
     return chosen
 
 

@@ -80,12 +80,12 @@ def test_an_analysis_saves_and_loads(proto: onnx.ModelProto, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("given", "hint"),
     [
-        ({"bacth": 3}, "did you mean batch"),
-        ({"Batch": 3}, "did you mean batch"),
-        ({"time-budget": 3}, "did you mean time_budget"),
-        ({"no_run": True}, "write run=False"),
-        ({"no_cache": True}, "write cache=False"),
-        ({"xyzzy": 3}, "it takes arg, batch, cache, check, cpu"),
+        ({"bacth": 3}, "Did you mean batch"),
+        ({"Batch": 3}, "Did you mean batch"),
+        ({"time-budget": 3}, "Did you mean time_budget"),
+        ({"no_run": True}, "Write run=False"),
+        ({"no_cache": True}, "Write cache=False"),
+        ({"xyzzy": 3}, "It takes arg, batch, cache, check, cpu"),
     ],
 )
 def test_an_unknown_option_is_a_type_error_that_names_the_nearest(
@@ -97,7 +97,7 @@ def test_an_unknown_option_is_a_type_error_that_names_the_nearest(
 
 def test_an_unknown_option_for_a_record_is_a_type_error_that_names_the_nearest(proto: onnx.ModelProto) -> None:
     analysis = analyze(proto, batch=8, run=False)
-    with pytest.raises(TypeError, match=r"analyze_record.*presicion.*did you mean precision"):
+    with pytest.raises(TypeError, match=r"analyze_record.*presicion.*Did you mean precision"):
         analyze_record(analysis, presicion="fp16")
     with pytest.raises(TypeError, match=r"analyze_record.*'batch'"):
         analyze_record(analysis, batch=3)

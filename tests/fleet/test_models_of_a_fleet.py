@@ -229,7 +229,7 @@ def test_what_a_table_knows_is_told_once_each_and_without_what_it_refuses(
 ) -> None:
     with pytest.raises(UsageError) as told:
         read_manifest(manifest(zoo, f'{table}\nreference = "a.onnx"\n'))
-    known = (told.value.hint or "").removeprefix("it knows: ").split(", ")
+    known = (told.value.hint or "").removeprefix("It knows: ").split(", ")
     assert "batch" in known
     assert "gpu" in known
     assert len(known) == len(set(known))

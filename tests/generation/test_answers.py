@@ -415,7 +415,7 @@ def test_what_cannot_be_is_one_message_with_a_way_out(
 
 
 def test_an_option_that_there_is_not_is_a_type_error(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="did you mean prompt"):
+    with pytest.raises(TypeError, match="Did you mean prompt"):
         asked(tmp_path, LLAMA_2_7B, promt=3)
 
 

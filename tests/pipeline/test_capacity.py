@@ -465,7 +465,7 @@ def test_a_record_takes_no_options_of_a_model(tiny_model: onnx.ModelProto) -> No
 
 
 def test_an_unknown_keyword_is_a_type_error_that_names_the_nearest(tiny_model: onnx.ModelProto) -> None:
-    with pytest.raises(TypeError, match="'headrom'; did you mean headroom"):
+    with pytest.raises(TypeError, match=r"'headrom'\. Did you mean headroom"):
         plan_capacity(tiny_model, headrom=0.2)
 
 

@@ -32,7 +32,7 @@ from analyzer.generation.configurations.values import check_sizes, refusal
 from analyzer.generation.weights import layer_parameters, parameters
 from analyzer.loading.configuration_file import PIP_LINE, transformers_silent
 from analyzer.loading.python.model_weights import built_with
-from analyzer.text import nearest, printable
+from analyzer.text import did_you_mean, printable
 
 # Of PyTorch's classes names alone are read: this room imports no torch.
 TorchModule = Any
@@ -121,11 +121,10 @@ def built_model(values: Mapping[str, Any], kind: str) -> BuiltModel:
             hint=f"transformers builds it without weights: {PIP_LINE}",
         )
     if kind not in families:
-        close = nearest(kind, families)
         runs = " (code of its folder, which `auto_map` names, is never run)" if "auto_map" in values else ""
         raise refusal(
             f"the family of the model is not known to transformers: {printable(kind)}{runs}",
-            hint=f"did you mean {close}?" if close else "a newer release of transformers may know it",
+            hint=did_you_mean(kind, families, "A newer release of transformers may know it."),
         )
     check_sizes(values)
     with _refusing(kind):

@@ -24,7 +24,7 @@ from analyzer.report.compare.comparison import (
 from analyzer.report.compare.joined_tree import join
 from analyzer.report.compare.sides import ComparedSide
 from analyzer.report.escaping import ascii_json
-from analyzer.text import nearest
+from analyzer.text import did_you_mean
 
 
 def compare(records: Sequence[tuple[str, Analysis]]) -> Comparison:
@@ -137,8 +137,7 @@ def failures(comparison: Comparison, conditions: Sequence[str], *, tolerance: fl
     """
     for condition in conditions:
         if condition not in CONDITIONS:
-            meant = nearest(condition, CONDITIONS)
-            hint = f"did you mean `{meant}`?" if meant else f"one of {', '.join(CONDITIONS)}"
+            hint = did_you_mean(condition, CONDITIONS, f"One of {', '.join(CONDITIONS)}.")
             raise UsageError(f"--fail-on: there is no condition {condition!r}", hint=hint)
     chosen = CONDITIONS if "any" in conditions else tuple(conditions)
     reasons = [text for condition in chosen for text in _risen(comparison, condition, tolerance)]
