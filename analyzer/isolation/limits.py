@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from analyzer.errors import UsageError
-from analyzer.text import duration, nearest
+from analyzer.text import did_you_mean, duration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,13 +66,10 @@ def parse_limits(texts: Iterable[str]) -> Limits:
     for part in (part.strip() for text in texts for part in text.split(",") if part.strip()):
         name, separator, value = (piece.strip() for piece in part.partition("="))
         if not separator or name not in _NAMES:
-            meant = nearest(name, _NAMES)
-            raise UsageError(
-                f"--limit {part}: {'no value' if name in _NAMES else 'no such limit'}",
-                hint=f"did you mean {meant}?"
-                if meant and meant != name
-                else f"NAME=VALUE, of {', '.join(_NAMES)}",
-            )
+            form = f"NAME=VALUE, of {', '.join(_NAMES)}"
+            if name in _NAMES:
+                raise UsageError(f"--limit {part}: no value", hint=form)
+            raise UsageError(f"--limit {part}: no such limit", hint=did_you_mean(name, _NAMES, form))
         given[name] = _number(name, value)
     return dataclasses.replace(DEFAULT_LIMITS, **given)  # type: ignore[arg-type]  # by name, checked above
 

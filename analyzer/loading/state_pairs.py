@@ -15,7 +15,7 @@ from functools import cached_property
 from analyzer.errors import UsageError
 from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor
 from analyzer.operators import CONTRIB_DOMAIN, is_view
-from analyzer.text import nearest
+from analyzer.text import did_you_mean
 
 # What a name says besides which tensor it is: of the past, and of the present. ONNX Runtime GenAI, Optimum and
 # transformers write past_key_values.0.key and present.0.key, past_key_self_0 and present_key_self_0; others a
@@ -100,8 +100,7 @@ def corrected(graph: Graph, given: Iterable[tuple[str, str]]) -> dict[str, str]:
 def _named(name: str, known: Mapping[str, Tensor], option: str, kind: str) -> Tensor:
     if name in known:
         return known[name]
-    meant = nearest(name, known)
-    hint = f"Did you mean {meant}?" if meant else f"Its {kind}s are {', '.join([*known][:8])}."
+    hint = did_you_mean(name, known, f"Its {kind}s are {', '.join([*known][:8])}.")
     raise UsageError(f"{option}: the model has no {kind} {name!r}.", hint=hint)
 
 

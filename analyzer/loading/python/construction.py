@@ -15,7 +15,7 @@ from typing import Any
 from analyzer.errors import ModelError
 from analyzer.loading.model_reference import Argument, Reference
 from analyzer.loading.python.user_module import user_failure
-from analyzer.text import first_few, nearest, plural
+from analyzer.text import did_you_mean, first_few, plural
 
 _OF_ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _UNKNOWN = "has no argument "
@@ -172,9 +172,9 @@ def require_fitting(
         raise ModelError(where, hint=f"{hint} {beside}".rstrip())
     known = ", ".join(map(_shown, parameters_of(builder)))
     unknown = fault.removeprefix(_UNKNOWN) if fault.startswith(_UNKNOWN) else ""
-    close = nearest(unknown, [item.name for item in parameters_of(builder)]) if unknown else None
+    meant = did_you_mean(unknown, [item.name for item in parameters_of(builder)]) if unknown else ""
     takes = f"It takes {known}." if known else "It takes none."
-    raise ModelError(where, hint=f"Did you mean {close}? {takes}" if close else takes)
+    raise ModelError(where, hint=f"{meant} {takes}".lstrip())
 
 
 def _fault(builder: Callable[..., object], arguments: Sequence[Argument]) -> tuple[str, list[str]]:

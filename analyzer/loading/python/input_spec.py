@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import UsageError
 from analyzer.graph import DTYPES
-from analyzer.text import nearest
+from analyzer.text import did_you_mean
 
 if TYPE_CHECKING:
     import numpy as np
@@ -87,11 +87,8 @@ def parse_input(text: str) -> InputSpec:
         raise UsageError(f"--input {text}: not NAME=SHAPE[:DTYPE][=VALUES].", hint=_HINT)
     dtype = match["dtype"] or "float32"
     if dtype not in DTYPES or dtype == "undefined":
-        close = nearest(dtype, DTYPES)
-        meant = f"Did you mean {close}? " if close else ""
-        raise UsageError(
-            f"--input {text}: no such type as {dtype}.", hint=f"{meant}Usual ones are {_USUAL_TYPES}."
-        )
+        hint = f"{did_you_mean(dtype, DTYPES)} Usual ones are {_USUAL_TYPES}.".lstrip()
+        raise UsageError(f"--input {text}: no such type as {dtype}.", hint=hint)
     name = match["name"].strip()
     if re.search(r"[()\[\]]", match["shape"]):
         raise UsageError(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import ModelError
 from analyzer.loading.model_reference import Reference
-from analyzer.text import nearest
+from analyzer.text import did_you_mean
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -61,13 +61,9 @@ def library_builder(reference: Reference, module: ModuleType) -> Callable[..., o
     known = list(functions.list_models())
     # timm's names may end in those of trained weights: resnet50.a1_in1k.
     if reference.name.partition(".")[0] not in known:
-        close = nearest(reference.name, known)
-        raise ModelError(
-            f"{reference.module} has no model {reference.name}.",
-            hint=f"Did you mean {reference.module}:{close}?"
-            if close
-            else f"{functions.__name__}.list_models() names the {len(known)} that it has.",
-        )
+        listed = f"{functions.__name__}.list_models() names the {len(known)} that it has."
+        hint = did_you_mean(reference.name, known, listed, spelled=lambda name: f"{reference.module}:{name}")
+        raise ModelError(f"{reference.module} has no model {reference.name}.", hint=hint)
     return partial(getattr(functions, library.builder), reference.name, **library.fixed)
 
 
