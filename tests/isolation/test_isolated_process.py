@@ -141,7 +141,7 @@ def test_limits_are_raised_by_name() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("memroy=1GB", "did you mean memory"),
+        ("memroy=1GB", "Did you mean memory"),
         ("memory", "memory"),
         ("memory=0", "8GB"),
         ("nodes=many", "1000000"),
