@@ -44,6 +44,7 @@ def test_every_long_option_of_the_contract_may_stand_there(tmp_path: Path) -> No
     batch = [1, 64]
     input = ["x=B,3:float32", "y=B"]
     arg = ["hidden=512"]
+    script-arg = ["--epochs", "1"]
     gpu = "l4"
     cpu = "epyc-9654"
     precision = "fp16"

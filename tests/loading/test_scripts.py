@@ -177,7 +177,7 @@ def test_a_forked_process_ends_at_its_first_forward_too(user: Callable[..., User
 def test_a_script_that_prints_much_is_cut_short(
     user: Callable[..., UserModel], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    user("for step in range(2000): print('x' * 99)\nmodel = nn.Linear(2, 2)")
+    user("for step in range(2000): print('x' * 99)\nmodel = nn.Linear(2, 2)", weights="meta")
     shown = capsys.readouterr()
     assert (shown.out, len(shown.err) < 70_000) == ("", True)
     assert "The rest of the script's output is left out." in shown.err

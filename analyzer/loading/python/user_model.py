@@ -218,7 +218,7 @@ def _executed(
     Raises:
         ModelError: Neither leaves a model.
     """
-    quiet = weights != "real"
+    quiet = weights != "meta"  # which is the first way; what is executed again prints the same
     run = execute(reference, modes, quiet=quiet)
     choice: ChosenModel | None = None
     fault: ModelError | None = None
