@@ -254,9 +254,7 @@ def _built_by_annotation(
     if kind is None or depth == _DEEPEST:
         return None
     needed = [
-        f"{item.name}={_built_by_annotation(module, kind, item.name, depth + 1) or _OPEN}"
-        for item in _all_parameters(kind) or ()
-        if item.default is item.empty and item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD)
+        f"{name}={_built_by_annotation(module, kind, name, depth + 1) or _OPEN}" for name in required_by(kind)
     ]
     return f"{kind.__name__}({', '.join(needed)})"
 
