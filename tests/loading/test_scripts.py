@@ -4,7 +4,10 @@ import json
 import os
 import sys
 import textwrap
+import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ import pytest
 import torch
 
 from analyzer.cli import run_command_line
-from analyzer.errors import ModelError
+from analyzer.errors import InputError, ModelError
 from analyzer.loading.load import load
 from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.python import first_forward
@@ -172,6 +175,153 @@ def test_a_forked_process_ends_at_its_first_forward_too(user: Callable[..., User
     """)
     os.wait()
     assert not (tmp_path / "after").exists()
+
+
+def test_nothing_is_written_once_the_run_has_ended(user: Callable[..., UserModel], tmp_path: Path) -> None:
+    (tmp_path / "last.pt").write_text("of the user")
+    user("""
+        net = nn.Linear(2, 2)
+        try:
+            net(torch.ones(1, 2)).sum().backward()
+        except BaseException:
+            open("caught", "w").close()
+        finally:
+            torch.save(net.state_dict(), "last.pt")
+    """)
+    assert (tmp_path / "last.pt").read_text() == "of the user"
+    assert not (tmp_path / "caught").exists()
+
+
+def test_a_transform_that_is_a_module_may_be_called_in_a_loaders_process(
+    user: Callable[..., UserModel],
+) -> None:
+    found = user("""
+        class Rows(torch.utils.data.Dataset):
+            flip = nn.Linear(3, 3)
+            def __len__(self): return 8
+            def __getitem__(self, index): return self.flip(torch.ones(3)).detach()
+        if __name__ == "__main__":
+            net = nn.Linear(3, 2)
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            for rows in torch.utils.data.DataLoader(Rows(), batch_size=4, num_workers=1):
+                net(rows)
+    """)
+    assert resolve_inputs(found, [], None).arguments[0].shape == (4, 3)
+
+
+def test_a_process_in_a_fresh_interpreter_trains_nothing_either(
+    user: Callable[..., UserModel], tmp_path: Path
+) -> None:
+    found = user("""
+        def train(rank, path):
+            net = nn.Linear(5, 2)
+            net(torch.ones(6, 5)).sum().backward()
+            open(path, "w").close()
+        if __name__ == "__main__":
+            process = torch.multiprocessing.get_context("spawn").Process(target=train, args=(0, "after"))
+            process.start()
+            process.join()
+    """)
+    assert resolve_inputs(found, [], None).arguments[0].shape == (6, 5)
+    assert not (tmp_path / "after").exists()
+
+
+@pytest.mark.parametrize("step", ["net(torch.ones(1, 2)).sum().backward()", "optimizer.step()"])
+def test_a_function_that_trains_what_it_builds_is_an_error(user: Callable[..., UserModel], step: str) -> None:
+    with pytest.raises(ModelError, match=r"build_model\(\) trains the model"):
+        user(f"""
+            def build_model():
+                net = nn.Linear(2, 2)
+                optimizer = torch.optim.SGD(net.parameters())
+                {step}
+                return net
+        """)
+
+
+def test_a_call_of_forward_itself_gives_its_arguments_too(user: Callable[..., UserModel]) -> None:
+    found = user("""
+        class Net(nn.Module):
+            def __init__(it):
+                super().__init__()
+                it.layer = nn.Linear(3, 2)
+            def forward(it, *rows, scale=1.0, **rest):
+                return it.layer(rows[0] + rest["more"]) * scale
+        net = Net()
+        net.forward(torch.ones(7, 3), scale=torch.ones(7, 2), more=torch.ones(7, 3))
+    """)
+    inputs = resolve_inputs(found, [], None)
+    assert inputs.arguments[0].shape == (7, 3)
+    assert {name: tuple(tensor.shape) for name, tensor in inputs.keywords.items()} == {
+        "scale": (7, 2),
+        "more": (7, 3),
+    }
+
+
+def test_arguments_that_forward_has_assigned_anew_are_not_its_inputs(user: Callable[..., UserModel]) -> None:
+    found = user("""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(12, 2)
+            def forward(self, image):
+                image = image.flatten(1)
+                return self.layer(image)
+        net = Net()
+        net.forward(torch.ones(7, 3, 4))
+    """)
+    assert found.forward is not None
+    assert found.forward.arguments is None
+
+
+def test_what_other_threads_do_goes_on(user: Callable[..., UserModel]) -> None:
+    layer, steps, end = torch.nn.Linear(2, 2), [0], threading.Event()
+
+    def work() -> None:
+        while not end.is_set():
+            layer(torch.ones(1, 2)).sum().backward()
+            steps[0] += 1
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        found = user("""
+            import time
+            net = nn.Linear(3, 2)
+            time.sleep(0.2)
+            net(torch.ones(4, 3))
+        """)
+        during = steps[0]
+        while steps[0] == during and thread.is_alive():
+            time.sleep(0.01)
+    finally:
+        end.set()
+        thread.join()
+    assert steps[0] > during
+    assert resolve_inputs(found, [], None).arguments[0].shape == (4, 3)
+
+
+def test_two_files_at_once_leave_nothing_patched(user: Callable[..., UserModel], tmp_path: Path) -> None:
+    before = (torch.nn.Module.__call__, torch.autograd.backward, os._exit, torch.save)
+    file = tmp_path / "both.py"
+    file.write_text("import torch, time\nnet = torch.nn.Linear(3, 2)\ntime.sleep(0.2)\nnet(torch.ones(4, 3))\n")
+    with ThreadPoolExecutor(2) as pool:
+        runs = [pool.submit(load_user_model, parse_reference(str(file)), weights="real") for _ in range(2)]
+    assert all(run.result().forward is not None for run in runs)
+    assert before == (torch.nn.Module.__call__, torch.autograd.backward, os._exit, torch.save)
+
+
+def test_an_empty_batch_is_passed_over(user: Callable[..., UserModel]) -> None:
+    found = user("net = nn.Linear(4, 2)\nnet(torch.ones(0, 4))\nnet(torch.ones(3, 4))")
+    assert resolve_inputs(found, [], None).batch == 3
+
+
+def test_a_packed_sequence_is_refused(user: Callable[..., UserModel]) -> None:
+    found = user("""
+        net = nn.LSTM(8, 16)
+        net(nn.utils.rnn.pack_sequence([torch.ones(5, 8), torch.ones(3, 8)]))
+    """)
+    with pytest.raises(InputError, match="packed sequence"):
+        resolve_inputs(found, [], None)
 
 
 def test_a_script_that_prints_much_is_cut_short(

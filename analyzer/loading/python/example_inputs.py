@@ -82,10 +82,17 @@ def resolve_inputs(user: UserModel, specs: Sequence[InputSpec], batch: int | Non
         batch: The batch wanted, None for the inputs' own.
 
     Raises:
-        InputError: None of the three works.
+        InputError: None of the three works, or an input is a packed sequence, whose rows are not the batch.
     """
+    from torch.nn.utils.rnn import PackedSequence
+
     with cuda_is_elsewhere("meta" if user.meta else "cpu"):
         inputs = _first_source(user, specs, batch)
+        if any(isinstance(value, PackedSequence) for value in (*inputs.arguments, *inputs.keywords.values())):
+            raise InputError(
+                f"{user.name} gets a packed sequence, and no graph takes one.",
+                hint="Let example_inputs(batch) give the padded batch and its lengths; pack inside forward.",
+            )
         _complete_lazy_layers(user, inputs)
     return inputs
 
@@ -99,7 +106,7 @@ def _first_source(user: UserModel, specs: Sequence[InputSpec], batch: int | None
         inputs = _from_file(user, offered, batch)
         assumed = _assumed(user, inputs)
         return replace(inputs, origin="inferred", guessed=assumed) if assumed else inputs
-    if user.forward is not None:
+    if user.forward is not None and user.forward.arguments is not None:
         # A script gives the layers their data; without weights these have no values either.
         arguments, keywords = user.forward.arguments, user.forward.keywords
         if user.meta:

@@ -9,14 +9,24 @@ from __future__ import annotations
 
 import contextvars
 import ctypes
+import dis
+import inspect
 import io
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+    redirect_stderr,
+    redirect_stdout,
+)
 from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, TextIO
 from unittest.mock import patch
@@ -24,7 +34,7 @@ from unittest.mock import patch
 from analyzer.errors import ModelError
 from analyzer.loading.dependencies import is_library
 from analyzer.loading.python.source_lines import line_text, shown_path
-from analyzer.loading.torch_private import tree_map
+from analyzer.loading.torch_private import tree_leaves, tree_map
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,6 +53,20 @@ _MOST_STEPS = 8
 # Characters of a script's output that are shown.
 _MOST_OUTPUT = 2**16
 
+_ONE_RUN = threading.Lock()
+# The run that a thread executes code of, as `run`; whether it is inside a call of a module, as `call`.
+_THREAD = threading.local()
+# An audit hook cannot be removed: one serves every run.
+_HOOKED = threading.Event()
+
+
+def one_run() -> AbstractContextManager[object]:
+    """Return a block for one thread at a time: what a run patches, and its imports, are of the whole process.
+
+    A script that begins an analysis of its own is inside such a block already.
+    """
+    return _ONE_RUN if getattr(_THREAD, "run", None) is None else nullcontext()
+
 
 class _Ended(BaseException):
     """Ends a script; no ``except Exception`` of its own catches it."""
@@ -55,13 +79,14 @@ class FirstForward:
     Attributes:
         module: The outermost module that is called.
         name: The variable that holds it where it is called; its class's name where none does.
-        arguments, keywords: Of the call.
+        arguments, keywords: Of the call; None and empty where ``forward`` itself was called and has assigned
+            one of them anew.
         file, line: Of the user's code that calls it; empty and 0 where a library does.
     """
 
     module: Module
     name: str
-    arguments: tuple[Any, ...]
+    arguments: tuple[Any, ...] | None
     keywords: dict[str, Any]
     file: str
     line: int
@@ -97,11 +122,11 @@ class ScriptRun:
     trains: bool = False
     error: BaseException | None = None
     _steps: int = 0
+    _others: tuple[threading.Thread, ...] = ()
     _thread: int = 0
+    _ended: bool = False
     _another: FirstForward | None = None
     _over: threading.Event = field(default_factory=threading.Event)
-    _ended_threads: set[int] = field(default_factory=set)
-    _inside: threading.local = field(default_factory=threading.local)
     _process: int = field(default_factory=os.getpid)
 
     def __call__(self, execute: Callable[[], object]) -> None:
@@ -110,6 +135,10 @@ class ScriptRun:
         Raises:
             ModelError: It takes too long.
         """
+        if not _HOOKED.is_set():
+            sys.addaudithook(_refuse_writing)
+            _HOOKED.set()
+        self._others = tuple(threading.enumerate())
         context = contextvars.copy_context()
         thread = threading.Thread(target=context.run, args=(self._target, execute), daemon=True)
         shown = sys.stderr
@@ -126,7 +155,7 @@ class ScriptRun:
                 # A block of the script may swallow the first end.
                 for _ in range(round(_LEAVING_S / _STEP_S)):
                     thread.join(_STEP_S)
-                    if thread.is_alive() and self._thread not in self._ended_threads:
+                    if thread.is_alive() and not self._ended:
                         _raise_in(self._thread)
         self.forward = self.forward or self._another
 
@@ -150,6 +179,7 @@ class ScriptRun:
         )
 
     def _target(self, execute: Callable[[], object]) -> None:
+        _THREAD.run = self
         try:
             execute()
         except _Ended:
@@ -162,41 +192,54 @@ class ScriptRun:
     def _end(self) -> None:
         """End the thread; one that has caught that before waits for the end of the process."""
         self._over.set()
-        if threading.get_ident() in self._ended_threads:
+        if getattr(_THREAD, "ended", None) is self:
             threading.Event().wait()
+        _THREAD.run = _THREAD.ended = self
         if threading.get_ident() != self._thread:
             _raise_in(self._thread)
-        self._ended_threads.add(threading.get_ident())
+        else:
+            self._ended = True
         raise _Ended
+
+    def _is_watched(self) -> bool:
+        """Whether the thread at work is the script's, or began after it."""
+        return threading.current_thread() not in self._others
 
     def _trains(self, *_: object, **__: object) -> None:
         """End the run; while a model by its name is waited for, leave out a few steps of others before."""
+        if not self._is_watched():
+            return
+        if os.getpid() != self._process:
+            os._exit(0)  # a process that the script forked trains nothing either
         self._steps += 1
         if self.wanted is None or self._steps > _MOST_STEPS:
             self.trains = True
             self._end()
 
     @contextmanager
-    def _patched(self) -> Iterator[None]:
+    def _patched(self) -> Iterator[None]:  # noqa: C901  # one function for each thing that is patched
         """Have modules, optimizers and gradients report here inside the block."""
         import torch
         from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+        backward, save, start = torch.autograd.backward, torch.save, BaseProcess.start
         call, initialise, exit_process = torch.nn.Module.__call__, torch.optim.Optimizer.__init__, os._exit
 
         def called(module: Module, *arguments: Any, **keywords: Any) -> Any:
+            if not self._is_watched() or torch.utils.data.get_worker_info() is not None:
+                return call(module, *arguments, **keywords)  # a transform in a loader's process, say
             if os.getpid() != self._process:
                 exit_process(0)  # a process that the script forked trains nothing either
-            outermost = not getattr(self._inside, "call", False)
+            outermost = not getattr(_THREAD, "call", False)
             if outermost or self.wanted is not None:
                 self._look_at(module, arguments, keywords)
             if not outermost:
                 return call(module, *arguments, **keywords)
-            self._inside.call = True
+            _THREAD.call = True
             try:
                 return call(module, *arguments, **keywords)
             finally:
-                self._inside.call = False
+                _THREAD.call = False
 
         def initialised(optimizer: Optimizer, *arguments: Any, **keywords: Any) -> None:
             initialise(optimizer, *arguments, **keywords)
@@ -207,8 +250,27 @@ class ScriptRun:
                 exit_process(status)
             raise SystemExit(status)
 
-        def spawned(function: Callable[..., object], args: tuple[Any, ...] = (), **_: object) -> object:
+        def differentiated(*arguments: Any, **keywords: Any) -> None:
+            if not self._is_watched():
+                return backward(*arguments, **keywords)
+            return self._trains()
+
+        def saved(*arguments: Any, **keywords: Any) -> None:
+            _refuse_writing("open", ("", "w", os.O_WRONLY))  # PyTorch writes its files below Python
+            save(*arguments, **keywords)
+
+        def spawned(
+            function: Callable[..., object], args: tuple[Any, ...] = (), *_: object, **__: object
+        ) -> object:
             return function(0, *args)  # the first of its processes, here
+
+        def started(process: Any) -> None:
+            function = process._target or type(process).run  # noqa: SLF001  # as its own `run` reads it
+            file = getattr(getattr(function, "__code__", None), "co_filename", "")
+            if not file or is_library(file):
+                return start(process)
+            process._popen = _InThread(process)  # noqa: SLF001  # what its own `start` sets
+            return None
 
         def exported(module: Any, args: Any = (), *_: object, **keywords: Any) -> Any:
             if not isinstance(module, torch.nn.Module):
@@ -223,8 +285,10 @@ class ScriptRun:
                 for owner, name, value in (
                     (torch.nn.Module, "__call__", called),
                     (torch.optim.Optimizer, "__init__", initialised),
-                    (torch.autograd, "backward", self._trains),
+                    (torch.autograd, "backward", differentiated),
+                    (torch, "save", saved),
                     (torch.multiprocessing, "spawn", spawned),
+                    (BaseProcess, "start", started),
                     (torch, "compile", lambda model=None, **_: (lambda it: it) if model is None else model),
                     # An export calls the model by its own way, and writes a file.
                     (torch.onnx, "export", exported),
@@ -240,7 +304,7 @@ class ScriptRun:
         finally:
             hook.remove()
 
-    def _look_at(self, module: Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+    def _look_at(self, module: Module, arguments: tuple[Any, ...] | None, keywords: dict[str, Any]) -> None:
         """End the run where this call is the one that is waited for."""
         import torch
 
@@ -249,20 +313,25 @@ class ScriptRun:
         user: FrameType | None = None
         frame: FrameType | None = sys._getframe(2)  # noqa: SLF001  # Python's own way to it
         while frame is not None:
-            caller = frame.f_locals.get("self")
-            if isinstance(caller, torch.nn.Module) and frame.f_code.co_name == "__init__":
+            code = frame.f_code
+            caller = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None  # "self" by any name
+            if isinstance(caller, torch.nn.Module) and code.co_name == "__init__":
                 return  # a model that is being built tries a part of itself
             if (
                 isinstance(caller, torch.nn.Module)
-                and frame.f_code.co_name == "forward"
+                and code.co_name in ("forward", "__call__")
                 and self.wanted is None
             ):
                 # `model.forward(x)`: no call of the model itself is seen.
-                module, arguments, keywords = caller, *_arguments_of(frame)
+                module, (arguments, keywords) = caller, _arguments_of(frame)
                 user = None
             if user is None and not is_library(frame.f_code.co_filename):
                 user = frame
             frame = frame.f_back
+        if any(
+            isinstance(leaf, torch.Tensor) and not leaf.numel() for leaf in tree_leaves((arguments, keywords))
+        ):
+            return  # an empty batch is no example
         parameters = {id(parameter) for parameter in module.parameters()}
         trained = {
             id(parameter)
@@ -273,7 +342,7 @@ class ScriptRun:
         forward = FirstForward(
             module=module,
             name=_name_of(module, user),
-            arguments=tree_map(_detached, arguments),
+            arguments=None if arguments is None else tree_map(_detached, arguments),
             keywords=tree_map(_detached, keywords),
             file=user.f_code.co_filename if user is not None else "",
             line=user.f_lineno if user is not None else 0,
@@ -289,13 +358,23 @@ class ScriptRun:
             self._end()
 
 
-def _arguments_of(frame: FrameType) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What a method was called with; its parameters may have been assigned since."""
+def _arguments_of(frame: FrameType) -> tuple[tuple[Any, ...] | None, dict[str, Any]]:
+    """Return the arguments and keywords of a method at work; no arguments where it has assigned one anew."""
     code, values = frame.f_code, frame.f_locals
     names = code.co_varnames
-    count = code.co_argcount
-    positional = [values[name] for name in names[1:count] if name in values]
-    keywords = {name: values[name] for name in names[count : count + code.co_kwonlyargcount] if name in values}
+    count, after = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
+    rest = names[after : after + bool(code.co_flags & inspect.CO_VARARGS)]
+    if any(
+        instruction.offset < frame.f_lasti
+        and instruction.opname.startswith("STORE_FAST")
+        and instruction.argval in names[1 : after + len(rest)]
+        for instruction in dis.get_instructions(code)
+    ):
+        return None, {}
+    positional = [values[name] for name in names[1:count]] + [value for name in rest for value in values[name]]
+    keywords = {name: values[name] for name in names[count:after]}
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        keywords |= values[names[after + len(rest)]]
     return tuple(positional), keywords
 
 
@@ -328,9 +407,86 @@ def _at_work(thread: int) -> tuple[str, int]:
     return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("", 0)
 
 
+def _refuse_writing(event: str, arguments: tuple[Any, ...]) -> None:
+    """End a block of a script that would write a file after the end: its ``finally``, say."""
+    run: ScriptRun | None = getattr(_THREAD, "run", None)
+    if run is None or not run._over.is_set():  # noqa: SLF001  # of this module
+        return
+    opens = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+    if opens or event in ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "subprocess.Popen", "os.system"):
+        raise _Ended
+
+
+@contextmanager
+def no_training(what: str) -> Iterator[None]:
+    """Raise at whatever would train a model inside the block.
+
+    Args:
+        what: What runs there, as the error names it.
+
+    Raises:
+        ModelError: It computes gradients or takes a step of an optimizer.
+    """
+    import torch
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+    thread, backward = threading.get_ident(), torch.autograd.backward
+
+    def refuse(*_: object, **__: object) -> None:
+        if threading.get_ident() == thread:
+            raise ModelError(
+                f"{what} trains the model.", hint="Return the model untrained: only its sizes count."
+            )
+
+    def differentiated(*arguments: Any, **keywords: Any) -> None:
+        refuse()
+        backward(*arguments, **keywords)
+
+    hook = register_optimizer_step_pre_hook(refuse)
+    try:
+        with patch.object(torch.autograd, "backward", differentiated):
+            yield
+    finally:
+        hook.remove()
+
+
 def _raise_in(thread: int) -> None:
     """Have another thread end at its next instruction of Python."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(_Ended))
+
+
+class _InThread:
+    """A process that a script starts, as a thread: what it calls is seen, in a fresh interpreter it is not."""
+
+    def __init__(self, process: BaseProcess) -> None:
+        self.returncode: int | None = None
+        self._thread = threading.Thread(target=self._run, args=(process,), daemon=True)
+        self._thread.start()
+
+    def _run(self, process: BaseProcess) -> None:
+        status = 1
+        try:
+            process.run()
+            status = 0
+        except _Ended:
+            pass
+        finally:
+            self.returncode = status
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Wait for the thread as for a process."""
+        self._thread.join(timeout)
+        return self.returncode
+
+    def poll(self) -> int | None:
+        """Return the status; None while the thread runs."""
+        return self.returncode
+
+    def terminate(self) -> None:
+        """End the thread at its next instruction of Python."""
+        _raise_in(self._thread.ident or 0)
+
+    kill = close = terminate
 
 
 class _Limited:

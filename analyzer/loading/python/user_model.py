@@ -25,7 +25,7 @@ from analyzer.loading.python.construction import (
     required_by,
     values_of,
 )
-from analyzer.loading.python.first_forward import FirstForward, ScriptRun
+from analyzer.loading.python.first_forward import FirstForward, ScriptRun, no_training, one_run
 from analyzer.loading.python.hugging_face import configured
 from analyzer.loading.python.input_spec import InputSpec
 from analyzer.loading.python.model_choice import ChosenModel, choose, unwrapped
@@ -163,6 +163,7 @@ def _loaded(
 
     # What the user's code prints is no result of ours: standard output may be a report.
     with (
+        one_run(),
         importable(home_folder(reference), reused.modules if reused is not None else {}),
         construction_lines(),
         redirect_stdout(sys.stderr),
@@ -231,7 +232,8 @@ def _executed(
             require_fitting(reference, choice.name, choice.candidate, run.module, beside=choice.beside)
         except ModelError as error:
             fault = error
-    has_inputs = inputs or run.forward is not None or hasattr(run.module, "example_inputs")
+    called = run.forward is not None and run.forward.arguments is not None
+    has_inputs = inputs or called or hasattr(run.module, "example_inputs")
     has_optimizer = not training or run.optimizers or hasattr(run.module, "optimizer")
     if fault is None and choice is not None and (reference.arguments or (has_inputs and has_optimizer)):
         return choice, run
@@ -241,9 +243,13 @@ def _executed(
         # A loader draws numbers, which need values: the next way to build the model gives more tensors theirs.
         raise user_failure(raised, "Run as a script it raises")
     if script is not None and script.forward is not None:
-        if fault is not None:
+        # A function that takes arguments, as train(rank) does, is no model where the script calls one.
+        if (
+            choice is None
+            or fault is not None
+            or (reference.name is None and _needs_arguments(choice.candidate))
+        ):
             return _called(script.forward), script
-        assert choice is not None
         expected = choice.candidate if inspect.isclass(choice.candidate) else type(choice.candidate)
         if type(unwrapped(script.forward.module)).__name__ == expected.__name__:
             script.module.__dict__.setdefault("example_inputs", getattr(run.module, "example_inputs", None))
@@ -258,6 +264,10 @@ def _executed(
     if script is not None:
         run.error = script.error
     return choice, run
+
+
+def _needs_arguments(candidate: object) -> bool:
+    return inspect.isfunction(candidate) and bool(required_by(candidate))
 
 
 def _called(forward: FirstForward) -> ChosenModel:
@@ -306,7 +316,8 @@ def _built(reference: Reference, name: str, builder: Callable[..., object], modu
 
     values = values_of(reference, module)
     try:
-        model = called_with(builder, values)
+        with no_training(f"{name}()"):
+            model = called_with(builder, values)
     except AnalyzerError:  # of arguments that do not fit
         raise
     except (Exception, SystemExit) as error:
