@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.checks import run as find_findings
 from analyzer.errors import UsageError
-from analyzer.isolation.child import SELDOM
-from analyzer.isolation.process import READING
 from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference, with_arguments
@@ -35,7 +33,9 @@ from analyzer.pipeline.prepared import PreparedGraph, prepare, with_measured_siz
 from analyzer.pipeline.replay.write import write_replay_data
 from analyzer.pipeline.target_devices import find_targets
 from analyzer.pipeline.training_summary import training_result
+from analyzer.process import SELDOM
 from analyzer.progress import Progress
+from analyzer.reading import READING
 from analyzer.record.analysis import Analysis
 
 if TYPE_CHECKING:

@@ -43,9 +43,9 @@ from analyzer.text import did_you_mean
 
 if TYPE_CHECKING:
     from analyzer.checks.settings import Ignore
-    from analyzer.isolation.limits import Limits
     from analyzer.loading.model_reference import Argument
     from analyzer.loading.python.input_spec import InputSpec
+    from analyzer.reading import Limits
 
 Documented = TypeVar("Documented", bound=Callable[..., Any])
 Pricing = Literal["on-demand", "reserved-1y", "reserved-3y", "spot"]

@@ -17,7 +17,6 @@ from analyzer.generation.graphs.genai import genai_decoder
 from analyzer.generation.graphs.graph_model import GraphModel, exported_model, graph_model
 from analyzer.generation.model import GeneratingModel
 from analyzer.generation.weights import known_by_size
-from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading.configuration_file import CONFIG_NAME, GENAI_NAME, is_genai, read_config
 from analyzer.loading.decoder_export import (
     cached_decoder,
@@ -34,6 +33,7 @@ from analyzer.loading.model_reference import Reference, names_python, parse_refe
 from analyzer.loading.python.user_model import UserModel
 from analyzer.options import Weights
 from analyzer.progress import StageProgress
+from analyzer.reading import DEFAULT_LIMITS, Limits
 
 _WEIGHTS_OF: Mapping[str, Weights] = {"float32": "fp16", "float16": "fp16", "bfloat16": "bf16"}
 

@@ -10,7 +10,6 @@ from types import ModuleType
 from typing import Any
 
 from analyzer.errors import InputError, ModelError
-from analyzer.isolation.limits import Limits
 from analyzer.loading import cache as export_cache
 from analyzer.loading.dependencies import Dependencies, recording
 from analyzer.loading.loaded import DEFAULT_OPSET, Loaded, cached_export, keep_export
@@ -24,6 +23,7 @@ from analyzer.loading.python.user_model import UserModel, in_mode, load_user_mod
 from analyzer.loading.python.user_module import home_folder
 from analyzer.loading.torch_export.export import export_model
 from analyzer.progress import StageProgress
+from analyzer.reading import Limits
 
 BATCH, TOKENS, PAST, CONTEXT = "batch", "tokens", "past", "context"
 _TAKEN = (BATCH, TOKENS, PAST)

@@ -9,7 +9,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import ExportError, ModelError, UsageError
-from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading import reader
 from analyzer.loading.load import export_any_batch
 from analyzer.loading.loaded import DEFAULT_OPSET, Loaded, check_opset
@@ -17,6 +16,7 @@ from analyzer.loading.python.example_inputs import ExampleInputs, resolve_inputs
 from analyzer.loading.python.input_spec import InputSpec
 from analyzer.loading.torch_private import tree_map
 from analyzer.progress import StageProgress
+from analyzer.reading import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     from analyzer.loading.python.user_model import UserModel

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from analyzer.errors import InputError, UsageError
 from analyzer.graph import DTYPES_BY_NUMBER, UNDEFINED
-from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading import reader
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import Reference
@@ -19,6 +18,7 @@ from analyzer.loading.python.input_spec import InputSpec, values_problem
 from analyzer.loading.python.layer_inputs import IMAGE_SIDE
 from analyzer.loading.python.source_lines import shown_path
 from analyzer.loading.shape_inference.protobuf_values import size_name
+from analyzer.reading import DEFAULT_LIMITS, Limits
 from analyzer.text import listed
 
 if TYPE_CHECKING:

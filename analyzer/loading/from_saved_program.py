@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import AnalyzerError, InputError, ModelError
-from analyzer.isolation.limits import Limits
 from analyzer.loading import reader
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import Reference
@@ -17,6 +16,7 @@ from analyzer.loading.python.model_weights import parameter_sizes
 from analyzer.loading.python.source_lines import repository_root, shown_path
 from analyzer.loading.torch_export.silence import quiet_exporter
 from analyzer.loading.torch_private import example_size
+from analyzer.reading import Limits
 
 if TYPE_CHECKING:
     import onnx

@@ -9,7 +9,6 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from analyzer.errors import AnalyzerError, ExportError, InputError, MemoryForeseenError, ModelError, UsageError
-from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading import cache as export_cache
 from analyzer.loading.loaded import DEFAULT_OPSET, Loaded, cached_export, check_opset, keep_export
 from analyzer.loading.model_reference import Reference
@@ -17,6 +16,7 @@ from analyzer.loading.python.example_inputs import ExampleInputs, resolve_inputs
 from analyzer.loading.python.input_spec import InputSpec
 from analyzer.loading.python.model_weights import parameter_sizes
 from analyzer.progress import StageProgress
+from analyzer.reading import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     from analyzer.loading.dependencies import Dependencies

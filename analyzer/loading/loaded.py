@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import ModelError, UsageError
 from analyzer.graph import Graph
-from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading import cache as export_cache
 from analyzer.loading import reader
 from analyzer.loading.dependencies import Dependencies
@@ -20,6 +19,7 @@ from analyzer.loading.python.input_spec import InputSpec, parse_input
 from analyzer.loading.state_pairs import corrected
 from analyzer.loading.step_interface import Step, step_of
 from analyzer.quantities import Count
+from analyzer.reading import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     import onnx

@@ -1,4 +1,4 @@
-"""Loading: asks the reading process: ``reading_process`` does what is asked, ``isolation.limits`` bounds it.
+"""Loading: asks the reading process: ``reading_process`` does what is asked, ``reading.Limits`` bounds it.
 
 Everything that parses a stranger's file, infers its shapes, computes its constants or unpacks a saved program
 happens there. What comes back is data: a weight-free model that was parsed and written anew, and Graphs.
@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import GraphError
 from analyzer.graph import Graph
-from analyzer.isolation.child import sendable
-from analyzer.isolation.limits import Limits
-from analyzer.isolation.process import READING, NotRunningError
 from analyzer.loading.onnx_graph.graph_message import from_message
+from analyzer.reading import READING, Limits, NotRunningError, sendable
 
 if TYPE_CHECKING:
     import onnx

@@ -1,26 +1,22 @@
-"""The reading process: ``python -m analyzer.loading.reading_process CONNECTION WHEREABOUTS``.
+"""The reading process: ``python -m analyzer.loading.reading_process``.
 
-The arguments are file descriptors. It parses, infers and computes what a stranger's file says, within the
+It parses, infers and computes what a stranger's file says, within the
 limits that each request brings, and runs nothing of it. It is no sandbox: it has the user's rights.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import ModelError, OutputError
-from analyzer.isolation import whereabouts
-from analyzer.isolation.child import Handlers, serve
-from analyzer.isolation.limits import Limits
-from analyzer.isolation.process import READING
 from analyzer.loading.reader import KEPT_MODELS, model_of
+from analyzer.process import now_at, run_as_child
+from analyzer.reading import READING, Handlers, Limits, serve
 from analyzer.run_folder import is_about_writing
 
 if TYPE_CHECKING:
@@ -50,7 +46,7 @@ def reading_process() -> Iterator[None]:
 def _parse_file(path: bytes, opset: int | None, limits: Mapping[str, Any]) -> tuple[bytes, bool]:
     from analyzer.loading.onnx_graph.onnx_file import read_model
 
-    whereabouts.now_at("parsing")
+    now_at("parsing")
     file = os.fsdecode(path)
     return _checked(read_model(file), f"'{file}'", opset, limits)
 
@@ -63,7 +59,7 @@ def _parse_bytes(
 
     from analyzer.loading.onnx_graph.protobuf_scan import WireError, without_weights
 
-    whereabouts.now_at("parsing")
+    now_at("parsing")
     model = onnx.ModelProto()
     try:
         # Of a model in memory the weights are out already; large trees are not.
@@ -86,7 +82,7 @@ def _checked(
     check_texts(model, subject)
     convert_it = opset is not None and opset != default_opset(model)
     if opset is not None and convert_it:
-        whereabouts.now_at("the conversion to another opset")
+        now_at("the conversion to another opset")
         model = convert(model, opset)
         check_budget(model, Limits(**limits), subject)
     return model.SerializeToString(deterministic=True), convert_it
@@ -165,7 +161,7 @@ def _read_program(path: bytes, batch: int | None, opset: int) -> tuple[bytes, di
     from analyzer.loading.from_saved_program import program_facts
     from analyzer.loading.model_reference import parse_reference
 
-    whereabouts.now_at("the exported program")
+    now_at("the exported program")
     proto, facts = program_facts(parse_reference(os.fsdecode(path)), batch=batch, opset=opset)
     return proto.SerializeToString(), facts
 
@@ -173,7 +169,7 @@ def _read_program(path: bytes, batch: int | None, opset: int) -> tuple[bytes, di
 def _write_file(path: bytes, opset: int | None, sizes: Mapping[str, int], folder: bytes) -> None:
     from analyzer.loading.runnable_files import write_file
 
-    whereabouts.now_at("writing a model that can be run")
+    now_at("writing a model that can be run")
     with _writing(folder) as place:
         write_file(Path(os.fsdecode(path)), opset, sizes, place)
 
@@ -183,7 +179,7 @@ def _write_program(path: bytes, proto: bytes, sizes: Mapping[str, int], folder: 
     from analyzer.loading.model_reference import parse_reference
     from analyzer.loading.runnable_files import write_model
 
-    whereabouts.now_at("the weights of the exported program")
+    now_at("the weights of the exported program")
     program = read_program(parse_reference(os.fsdecode(path)))
     with _writing(folder) as place:
         write_model(model_of(proto), sizes, {**program.state_dict, **program.constants}, place)
@@ -218,12 +214,5 @@ HANDLERS: Handlers = {
 }
 
 
-def main(arguments: list[str]) -> None:
-    """Serves the process that started this one."""
-    connection, memory = map(int, arguments)
-    whereabouts.tell_in(whereabouts.shared_memory(memory))
-    serve(Connection(connection), HANDLERS)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run_as_child(lambda channel: serve(channel, HANDLERS))

@@ -1,15 +1,14 @@
-"""The child process for an applied plan: ``python -m analyzer.measurement.applied_child SPEC.json``.
+"""The child process for an applied plan: ``python -m analyzer.measurement.applied_child``.
 
-SPEC names tasks, done one after the other; results go into ``partial.json`` beside it as soon as they are
-there. ``level_one`` saves what ONNX Runtime's level 1 makes of a model, ``numbers`` compares the outputs of two
-models, ``overflow`` looks for tensors that a type cannot hold, ``later_tokens`` asks whether earlier rows of an
-output read the last token, ``placement`` asks a session what it recorded, ``time`` times it.
+Its tasks are done one after the other; each result is sent as soon as it is there. ``level_one`` saves what
+ONNX Runtime's level 1 makes of a model, ``numbers`` compares the outputs of two models, ``overflow`` looks for
+tensors that a type cannot hold, ``later_tokens`` asks whether earlier rows of an output read the last token,
+``placement`` asks a session what it recorded, ``time`` times it.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
@@ -27,6 +26,7 @@ from analyzer.measurement.request import from_message
 from analyzer.measurement.session import WEIGHTS_APART, SessionSettings, SessionSide, create, explained
 from analyzer.measurement.statistics import median
 from analyzer.measurement.varied_inputs import later_changed, varied
+from analyzer.process import run_as_child
 
 if TYPE_CHECKING:
     import onnx
@@ -34,11 +34,6 @@ if TYPE_CHECKING:
 
 RECORD = "session.record_ep_graph_assignment_info"
 _SEED = 20
-
-
-def main(arguments: list[str]) -> int:
-    """Do what the file asks for; exit status 0, or 1 with the error in ``partial.json``."""
-    return work_as_child(arguments, _work, "use a machine with more memory")
 
 
 def _work(tasks: Mapping[str, Any], _folder: Path, reporter: Reporter) -> None:
@@ -253,4 +248,4 @@ def beyond(outputs: Mapping[str, Any], limit: float) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_as_child(lambda channel: work_as_child(channel, _work, "use a machine with more memory"))

@@ -1,25 +1,21 @@
-"""What the measuring child tells its parent: progress at once, results as soon as they are there.
+"""Messages of a measuring child: progress at once, results as soon as they are there.
 
-``partial.json`` in the working folder always holds everything known so far, so that a crash loses only what was
-still to come.
+A crash loses only what was still to come.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from analyzer.errors import AnalyzerError
-from analyzer.isolation.child import die_first_when_memory_ends, die_with_parent
 from analyzer.measurement.noise.core_migration import APART_RATIO
 from analyzer.measurement.noise.machine_load import Load
 from analyzer.measurement.request import Latency, NodeTime, to_message
+from analyzer.process import Channel
 
-RESULT = "partial.json"
+PROGRESS, RESULTS = "progress", "results"
 OPTIMIZED = "slim.onnx"
 OPTIMIZED_FULL = "optimized.onnx"
 # Initializers up to this size keep their values: shapes, axes and scalars, which shape inference needs.
@@ -29,76 +25,73 @@ _SPEED_CHANGED = 1.25
 
 
 def work_as_child(
-    arguments: list[str], work: Callable[[Mapping[str, Any], Path, Reporter], None], out_of_memory: str
-) -> int:
-    """Do what the file named by the arguments asks for; its folder is the working folder.
+    channel: Channel, work: Callable[[Mapping[str, Any], Path, Reporter], None], out_of_memory: str
+) -> None:
+    """Do the task that the parent sends.
 
     Args:
-        arguments: The path of a file of JSON.
-        work: Takes its values, its folder and the reporter.
+        channel: To the parent.
+        work: Takes the task, its folder and the reporter.
         out_of_memory: The hint where memory ends.
-
-    Returns:
-        Exit status 0, or 1 with the error in ``partial.json``.
     """
-    spec = Path(arguments[0])
-    # Before anything that may hang or grow.
-    die_with_parent()
-    die_first_when_memory_ends()
-    reporter = Reporter(spec.parent)
+    folder, task = channel.receive()
+    reporter = Reporter(channel, Path(folder))
     try:
-        work(json.loads(spec.read_text(encoding="utf-8")), spec.parent, reporter)
+        work(task, Path(folder), reporter)
     except AnalyzerError as error:
         reporter.error(error.message, error.hint, type(error).__name__)
-        return 1
     except MemoryError:
         reporter.error("out of memory", out_of_memory, "MeasurementError")
-        return 1
-    return 0
 
 
 class Reporter:
-    """Collects results and writes them out; one per child process."""
+    """Collects results and sends each as soon as it is there; one per child process.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        channel: To the parent.
+        folder: The child's own.
+    """
+
+    def __init__(self, channel: Channel, folder: Path) -> None:
+        self._channel = channel
         self._folder = folder
-        self._values: dict[str, Any] = {"messages": [], "environment": {}, "ways": {}}
+        self._messages: list[str] = []
+        self._environment: dict[str, Any] = {}
+        self._ways: dict[str, Any] = {}
         self._loads: dict[str, Load] = {}
         self._busy = ""
 
     def progress(self, stage: str, fraction: float) -> None:
-        """Tell the parent how far it is, as one line of JSON."""
-        sys.stdout.write(json.dumps({"stage": stage, "fraction": round(fraction, 3)}) + "\n")
-        sys.stdout.flush()  # to a pipe, Python holds lines back
+        """Report the stage and how much is done, 0 to 1."""
+        self._channel.send([PROGRESS, [stage, round(fraction, 3)]])
 
     def update(self, **values: Any) -> None:
-        """Results by field of ``Measurement``."""
-        self._values.update(values)
-        self._write()
+        """Report results by field of ``Measurement``."""
+        self._channel.send([RESULTS, values])
 
     def message(self, text: str) -> None:
         """A sentence for the user, once."""
-        if text not in self._values["messages"]:
-            self._values["messages"].append(text)
-            self._write()
+        if text not in self._messages:
+            self._messages.append(text)
+            self._send_messages()
 
     def environment(self, **values: Any) -> None:
         """What the measurement's circumstances were."""
-        self._values["environment"].update(values)
-        self._write()
+        self._environment |= values
+        self.update(environment=self._environment)
 
     def latency(self, latency: Latency, load: Load, threads: int, way: str = "copies") -> None:
         """The latency, and what else the machine did meanwhile; replaces an earlier one of the same way.
 
         Of several ways that with copies is the latency; where a run has none, the first.
         """
-        self._values["ways"][way] = to_message(latency)
-        if way == "copies" or "latency" not in self._values:
-            self._values["latency"] = self._values["ways"][way]
+        self._ways[way] = to_message(latency)
         self._loads[way] = load
         heaviest = max(self._loads.values(), key=lambda one: one.others_cores)
         self._busy = heaviest.sentence(threads) if heaviest.is_busy() else ""
-        self._values["busy"] = heaviest.is_busy()
+        first = next(iter(self._ways.values()))
+        self.update(latency=self._ways.get("copies", first), ways=self._ways, busy=heaviest.is_busy())
+        self._send_messages()
         self.environment(
             threads=threads,
             available_cores=heaviest.available_cores,
@@ -153,12 +146,8 @@ class Reporter:
         """Why it ended early."""
         self.update(error={"message": message, "hint": hint, "kind": kind})
 
-    def _write(self) -> None:
-        temporary = self._folder / f"{RESULT}.tmp"
-        messages = [*([self._busy] if self._busy else []), *self._values["messages"]]
-        temporary.write_text(json.dumps({**self._values, "messages": messages}), encoding="utf-8")
-        # Whole or not at all: the child may be killed in the middle of a write.
-        os.replace(temporary, self._folder / RESULT)
+    def _send_messages(self) -> None:
+        self.update(messages=[*([self._busy] if self._busy else []), *self._messages])
 
 
 def drop_weights(graph: Any) -> None:

@@ -1,6 +1,6 @@
-"""The child process of rewriting tools: ``python -m analyzer.measurement.model_tools_child SPEC.json``.
+"""The child process of rewriting tools: ``python -m analyzer.measurement.model_tools_child``.
 
-SPEC names a tool, a model and a folder: ``float16`` (onnxruntime.transformers), ``int8``
+Its task names a tool, a model and a folder: ``float16`` (onnxruntime.transformers), ``int8``
 (onnxruntime.quantization), ``rules`` (onnxscript's rewriter), ``transformers``
 (onnxruntime.transformers.optimizer). A process of its own, because the tools hold whole models in memory, log
 as they like and are no part of what is measured.
@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +19,7 @@ from analyzer.loading.known_fusions import WEIGHTS, restore
 from analyzer.measurement import tensor_files
 from analyzer.measurement.child_messages import Reporter, work_as_child
 from analyzer.measurement.varied_inputs import varied
+from analyzer.process import run_as_child
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,19 +33,11 @@ _ALIGNMENT = 4096  # a page, so that the file can be mapped
 _LONGEST_ERROR = 300  # characters
 
 
-def main(arguments: list[str]) -> int:
-    """Use the tool; exit status 0, or 1 with the error in ``partial.json``."""
-    return work_as_child(arguments, _rewrite, "use a machine with more memory")
-
-
 def _rewrite(task: Mapping[str, Any], _folder: Path, reporter: Reporter) -> None:
     logging.disable(logging.CRITICAL)
     try:
         reporter.progress(f"rewriting the model ({task['tool']})", 0.0)
-        # Standard output is where progress goes.
-        with redirect_stdout(sys.stderr):
-            told = TOOLS[task["tool"]](task, Path(task["model"]), Path(task["folder"]))
-        reporter.update(told=dict(told))
+        reporter.update(told=dict(TOOLS[task["tool"]](task, Path(task["model"]), Path(task["folder"]))))
     except (AnalyzerError, MemoryError):
         raise
     except Exception as error:  # a tool's own: AttributeErrors and KeyErrors of graphs that it does not know
@@ -270,4 +261,4 @@ TOOLS: Mapping[str, Callable[[Mapping[str, Any], Path, Path], Mapping[str, Any]]
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_as_child(lambda channel: work_as_child(channel, _rewrite, "use a machine with more memory"))

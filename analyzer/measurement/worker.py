@@ -1,24 +1,23 @@
-"""The child process of a measurement: ``python -m analyzer.measurement.worker SPEC.json``.
+"""The child process of a measurement: ``python -m analyzer.measurement.worker``.
 
-SPEC holds the request, and with ``blocking`` the latency to which operators are scaled; its folder is the
-working folder. Progress goes to standard output as lines of JSON, results into ``partial.json`` beside
-SPEC. What kills this process costs what it had not yet measured.
+Its task holds the request, and with ``blocking`` the latency to which operators are scaled. What kills this
+process costs what it had not yet measured.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from analyzer.measurement.child_messages import Reporter, work_as_child
 from analyzer.measurement.request import Latency, MeasureRequest, from_message
+from analyzer.process import Channel, run_as_child
 
 
-def main(arguments: list[str]) -> int:
-    """Measure what the file asks for; exit status 0, or 1 with the error in ``partial.json``."""
-    return work_as_child(arguments, _measure, "use a smaller --batch, or --no-run")
+def main(channel: Channel) -> None:
+    """Measure as the parent asks."""
+    work_as_child(channel, _measure, "use a smaller --batch, or --no-run")
 
 
 def _measure(task: Mapping[str, Any], folder: Path, reporter: Reporter) -> None:
@@ -53,4 +52,4 @@ def _versions(reporter: Reporter, request: MeasureRequest) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_as_child(main)

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analyzer.graph import DEFAULT_DOMAIN, DTYPES_BY_NUMBER, UNDEFINED, Dim, Graph, Node, Tensor
-from analyzer.isolation.limits import DEFAULT_LIMITS
-from analyzer.isolation.process import READING
 from analyzer.ort.kernels import Registry
+from analyzer.reading import DEFAULT_LIMITS, READING
 from analyzer.training_operators import OPSET, definition, is_defined
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.errors import UsageError
-from analyzer.isolation.limits import parse_limits
 from analyzer.loading.model_reference import parse_argument, parse_reference
 from analyzer.loading.python.input_spec import InputSpec, parse_input
 from analyzer.loading.python.source_lines import repository_root, shown_path
@@ -17,6 +16,7 @@ from analyzer.option_kinds import AUTO, Command, one_of
 from analyzer.options import Options, keywords_of, require_keywords
 from analyzer.ort.kernels import find_release
 from analyzer.precision import INTEGER_FORMS, PRECISIONS
+from analyzer.reading import parse_limits
 from analyzer.record.invocation import Invocation, amended, written
 
 # No machine has so much memory: options may come with a stranger's model.

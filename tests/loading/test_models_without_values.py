@@ -13,13 +13,13 @@ from torch import nn
 
 from analyzer import analyze
 from analyzer.errors import MemoryForeseenError
-from analyzer.isolation.limits import Limits
 from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.python.example_inputs import ExampleInputs
 from analyzer.loading.python.plain_call import call
 from analyzer.loading.python.user_model import load_user_model
+from analyzer.reading import Limits
 
 HEAD = "import torch\nfrom torch import nn\n"
 # The weights of one layer of 2048 x 2048 in float32; the limit lies between its smaller tensors and it.

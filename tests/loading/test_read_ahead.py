@@ -9,9 +9,9 @@ import pytest
 from onnx import helper
 
 from analyzer.errors import GraphError, ModelError
-from analyzer.isolation.process import READING, NotRunningError
 from analyzer.loading.from_onnx import from_proto
 from analyzer.loading.reader import ReadAhead
+from analyzer.reading import READING, NotRunningError
 
 
 def test_a_graph_that_was_read_ahead_is_the_one_that_is_read_when_asked(

@@ -16,7 +16,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 import analyzer
 from analyzer.errors import GraphError, MeasurementError, ModelError
-from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading import load as loading
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference
@@ -25,6 +24,7 @@ from analyzer.loading.onnx_graph.build import to_graph
 from analyzer.loading.onnx_graph.graph_message import from_message, to_message
 from analyzer.loading.weights import materialise
 from analyzer.pipeline.options import make_options
+from analyzer.reading import DEFAULT_LIMITS, Limits
 
 FLOAT, INT64, STRING, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING, TensorProto.BOOL
 

@@ -2,16 +2,16 @@
 
 import gc
 import itertools
-import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from measuring_models import perceptron, save
 
 from analyzer.figures import Figure
-from analyzer.measurement.child_messages import RESULT, Reporter
+from analyzer.measurement.child_messages import Reporter
 from analyzer.measurement.child_process import MeasureRequest, measure
 from analyzer.measurement.noise import core_migration as core_distances
 from analyzer.measurement.noise.core_migration import (
@@ -187,8 +187,8 @@ def test_cores_that_were_apart_all_the_time_widen_the_interval_and_are_named(tmp
 def test_cores_apart_are_worth_a_sentence_where_most_turns_had_them_so(
     tmp_path: Path, ratios: list[float], said: str | None
 ) -> None:
-    Reporter(tmp_path).cores_apart(ratios)
-    told = json.loads((tmp_path / RESULT).read_text())
+    told: dict[str, Any] = {"messages": []}
+    Reporter(Mock(send=lambda message: told.update(message[1])), tmp_path).cores_apart(ratios)
     assert told["environment"]["turns_with_cores_apart"] == sum(ratio > 1.3 for ratio in ratios)
     assert [text.startswith(said) for text in told["messages"]] == ([True] if said else [])
 

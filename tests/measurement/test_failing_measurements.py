@@ -21,6 +21,7 @@ from analyzer.errors import AnalyzerError, InputError, MeasurementError, MemoryF
 from analyzer.measurement import child_process as measuring
 from analyzer.measurement.child_process import MeasureRequest, measure
 from analyzer.measurement.tensor_files import save_tensors
+from analyzer.process import ChildEndedError
 
 
 def request(path: Path, **options: Any) -> MeasureRequest:
@@ -123,7 +124,7 @@ def test_a_hang_inside_a_kernel_ends_at_the_time_limit(tmp_path: Path) -> None:
 def test_a_child_that_dies_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str
 ) -> None:
-    monkeypatch.setattr(measuring, "_command", lambda _spec, _module: dying(number))
+    stand_in(tmp_path, monkeypatch, f"import os; os.kill(os.getpid(), {int(number)})")
     assert said in failure(save(perceptron(), tmp_path)).message
 
 
@@ -135,19 +136,20 @@ def test_on_windows_which_has_no_sigkill_a_child_ends_like_any_other(
 ) -> None:
     """0xC0000005 is an access violation: Windows gives it as the status of a process, not as a signal."""
     monkeypatch.delattr(signal, "SIGKILL")
-    trouble = measuring.ChildExit(status, timed_out=False, stderr="").trouble(1.0)
-    assert trouble is None if said is None else said in trouble[0]  # type: ignore[index]
+    trouble = measuring._trouble(None, ChildEndedError(status, "exit"), "", 1.0)
+    assert trouble is None if said is None else said in trouble.message
 
 
 def test_what_was_measured_before_the_crash_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The child dies while it profiles: the latency stays, and a message says what is missing."""
     script = textwrap.dedent("""
-        import os, signal, sys
+        import os, signal
         from analyzer.measurement import on_cpu, worker
+        from analyzer.process import run_as_child
         on_cpu.calibrate_bias = lambda *_: os.kill(os.getpid(), signal.SIGSEGV)
-        worker.main([sys.argv[1]])
+        run_as_child(worker.main)
     """)
-    monkeypatch.setattr(measuring, "_command", lambda spec, _module: [sys.executable, "-c", script, str(spec)])
+    stand_in(tmp_path, monkeypatch, script)
     measured = measure(request(save(perceptron(), tmp_path)))
     assert measured.latency.value > 0
     assert measured.nodes == ()
@@ -158,9 +160,10 @@ def test_what_was_measured_before_the_crash_is_kept(tmp_path: Path, monkeypatch:
 def test_a_session_that_dies_in_a_run_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """ONNX Runtime itself crashes: a kernel reads an input whose memory was taken away."""
     script = textwrap.dedent("""
-        import ctypes, mmap, sys
+        import ctypes, mmap
         import numpy as np
         from analyzer.measurement import tensor_files, worker
+        from analyzer.process import run_as_child
 
         load = tensor_files.load_tensors
 
@@ -176,7 +179,7 @@ def test_a_session_that_dies_in_a_run_is_an_error(tmp_path: Path, monkeypatch: p
 
         held = []
         tensor_files.load_tensors = without_memory
-        worker.main([sys.argv[1]])
+        run_as_child(worker.main)
     """)
     path = save(perceptron(), tmp_path)
     feeds = tmp_path / "feeds.npz"
@@ -184,25 +187,23 @@ def test_a_session_that_dies_in_a_run_is_an_error(tmp_path: Path, monkeypatch: p
     shape = [size.dim_value or 1 for size in onnx.load(path).graph.input[0].type.tensor_type.shape.dim]
     save_tensors(feeds, {name: np.ones(shape, np.float32)})
     assert measure(request(path, feeds=feeds)).latency.value > 0
-    monkeypatch.setattr(measuring, "_command", lambda spec, _module: [sys.executable, "-c", script, str(spec)])
+    stand_in(tmp_path, monkeypatch, script)
     assert "crashed (SIGSEGV)" in failure(path, feeds=feeds).message
 
 
 def test_a_fault_in_the_child_shows_its_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    command = [sys.executable, "-c", "raise RuntimeError('the tape is torn')"]
-    monkeypatch.setattr(measuring, "_command", lambda _spec, _module: command)
+    stand_in(tmp_path, monkeypatch, "raise RuntimeError('the tape is torn')")
     assert "the tape is torn" in failure(save(perceptron(), tmp_path)).message
 
 
 def test_noise_on_the_childs_output_is_no_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = textwrap.dedent("""
-        import sys
         from analyzer.measurement import worker
+        from analyzer.process import run_as_child
         print("hello")
-        print("[1]")
-        worker.main([sys.argv[1]])
+        run_as_child(worker.main)
     """)
-    monkeypatch.setattr(measuring, "_command", lambda spec, _module: [sys.executable, "-c", script, str(spec)])
+    stand_in(tmp_path, monkeypatch, script)
     assert (
         measure(request(save(perceptron(), tmp_path), profile=False), progress=lambda *_: None).latency.runs > 0
     )
@@ -240,8 +241,11 @@ def test_a_file_of_the_working_folder_does_not_stand_in_for_a_module(
     assert measure(request(save(perceptron(), tmp_path), profile=False)).latency.runs > 0
 
 
-def dying(number: int) -> list[str]:
-    return [sys.executable, "-c", f"import os; os.kill(os.getpid(), {int(number)})"]
+def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """Have a child run this code in place of the worker."""
+    (folder / "other_worker.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.setattr(measuring, "WORKER", "other_worker")
 
 
 def children_of(pid: int) -> list[psutil.Process]:

@@ -18,7 +18,7 @@ from analyzer.units import byte_count
 if TYPE_CHECKING:
     import onnx
 
-    from analyzer.isolation.limits import Limits
+    from analyzer.reading import Limits
 
     FunctionKey = tuple[str, str, str]
     """Domain, name and overload."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from analyzer.errors import GraphError
 from analyzer.graph import DEFAULT_DOMAIN, NO_ATTRIBUTES, Graph, Node, Tensor, names_read
-from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading.onnx_graph.construction import renumbered
 from analyzer.loading.onnx_graph.data_dependent_sizes import expected_shapes
 from analyzer.loading.onnx_graph.fitting_sizes import SizeSearch, require_fitting
@@ -17,6 +16,7 @@ from analyzer.loading.onnx_graph.node_validity import schema_problems
 from analyzer.loading.onnx_graph.normalize import Normalized, normalized
 from analyzer.loading.onnx_graph.scope import Scope
 from analyzer.loading.shape_inference import onnx_inference
+from analyzer.reading import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     import onnx

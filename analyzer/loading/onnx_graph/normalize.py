@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, SupportsIndex
 
 from analyzer.errors import GraphError, ModelError, UsageError
 from analyzer.graph import DEFAULT_DOMAIN, DTYPES_BY_NUMBER, NO_ATTRIBUTES, Shape, Tensor, packed_bytes
-from analyzer.isolation import whereabouts
-from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading.onnx_graph.budget import check_budget
 from analyzer.loading.onnx_graph.construction import NOWHERE, NodeOrigin, origin
 from analyzer.loading.onnx_graph.dimension_expressions import evaluate, is_symbol, symbols
@@ -29,6 +27,8 @@ from analyzer.loading.shape_inference.protobuf_values import (
     declared_type,
     size_name,
 )
+from analyzer.process import now_at
+from analyzer.reading import DEFAULT_LIMITS, Limits
 from analyzer.text import plural
 
 if TYPE_CHECKING:
@@ -295,7 +295,7 @@ def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
         return model
     from onnx import inliner
 
-    whereabouts.now_at("the model's own functions")
+    now_at("the model's own functions")
     try:
         return inliner.inline_local_functions(model, convert_version=False)
     except Exception as error:  # the inliner raises what C++ throws, of any type

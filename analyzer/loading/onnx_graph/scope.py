@@ -17,8 +17,6 @@ from analyzer.graph import (
     Tensor,
     Trips,
 )
-from analyzer.isolation import whereabouts
-from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading.onnx_graph import constant_folding
 from analyzer.loading.onnx_graph.construction import NodeOrigin, make_node, make_tensor, origin
 from analyzer.loading.onnx_graph.fitting_sizes import known_sizes
@@ -50,6 +48,8 @@ from analyzer.loading.shape_inference.protobuf_values import (
 )
 from analyzer.loading.shape_inference.subgraphs import body_inputs, control_flow_types
 from analyzer.operators import CLASSICAL_DOMAIN, NEVER_FOLDED
+from analyzer.process import now_at
+from analyzer.reading import DEFAULT_LIMITS, Limits
 from analyzer.units import byte_count
 
 if TYPE_CHECKING:
@@ -337,7 +337,7 @@ class Scope:
 
     def _outputs(self, call: Call, names: Sequence[str]) -> tuple[Tensor | None, ...]:
         types = self.types
-        whereabouts.now_at(f"node '{call.proto.name}' ({call.op_type})")
+        now_at(f"node '{call.proto.name}' ({call.op_type})")
         # A folded value tells what ONNX's inference of the model left open better than that of the node would.
         constant = is_constant(call)
         values = self._values(call) if constant else None

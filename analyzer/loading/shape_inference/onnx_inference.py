@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analyzer.graph import DEFAULT_DOMAIN, Shape, Tensor
-from analyzer.isolation import whereabouts
 from analyzer.loading.shape_inference.protobuf_values import GRAPH_KINDS, UNKNOWN_TYPE, Type, declared_type
+from analyzer.process import now_at
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,7 +36,7 @@ def infer_model(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     from onnx import shape_inference
 
-    whereabouts.now_at("onnx's shape inference of the whole model")
+    now_at("onnx's shape inference of the whole model")
     without_sizes(model.graph)
     try:
         # data_prop follows the values of Shape, Gather and Concat through the graph: they decide what Reshape

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 import time
-from multiprocessing.connection import Connection
 
 from analyzer.errors import GraphError
-from analyzer.isolation import whereabouts
-from analyzer.isolation.child import Handlers, serve
+from analyzer.process import now_at, run_as_child
+from analyzer.reading import Handlers, serve
 
 
 def _echo(value: object) -> object:
@@ -22,7 +20,7 @@ def _number() -> int:
 
 
 def _segfault(place: str) -> None:
-    whereabouts.now_at(place)
+    now_at(place)
     ctypes.string_at(0)
 
 
@@ -31,7 +29,7 @@ def _abort() -> None:
 
 
 def _hang() -> None:
-    whereabouts.now_at("node 'slow'")
+    now_at("node 'slow'")
     while True:
         time.sleep(1)
 
@@ -66,6 +64,4 @@ HANDLERS: Handlers = {
 }
 
 if __name__ == "__main__":
-    connection, memory = map(int, sys.argv[1:])
-    whereabouts.tell_in(whereabouts.shared_memory(memory))
-    serve(Connection(connection), HANDLERS)
+    run_as_child(lambda channel: serve(channel, HANDLERS))

@@ -14,8 +14,7 @@ import psutil
 import pytest
 
 from analyzer.errors import GraphError, ModelError, UsageError
-from analyzer.isolation.limits import DEFAULT_LIMITS, Limits, parse_limits
-from analyzer.isolation.process import IsolatedFaultError, IsolatedProcess
+from analyzer.reading import DEFAULT_LIMITS, Limits, Reading, ReadingFaultError, parse_limits
 
 HERE = Path(__file__).parent
 SHORT = Limits(time=1.0)
@@ -23,50 +22,50 @@ SMALL = Limits(memory=200 * 2**20)
 
 
 @pytest.fixture
-def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[IsolatedProcess]:
+def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Reading]:
     monkeypatch.setenv("PYTHONPATH", str(HERE))
-    process = IsolatedProcess("misbehaving")
+    process = Reading("misbehaving")
     yield process
     process.end()
 
 
-def ask(process: IsolatedProcess, name: str, limits: Limits = DEFAULT_LIMITS, **arguments: object) -> object:
+def ask(process: Reading, name: str, limits: Limits = DEFAULT_LIMITS, **arguments: object) -> object:
     return process.ask(name, arguments, limits, subject="'strange.onnx'")
 
 
-def test_what_a_handler_gives_comes_back(process: IsolatedProcess) -> None:
+def test_what_a_handler_gives_comes_back(process: Reading) -> None:
     assert ask(process, "echo", value={"shape": [1, None], "data": b"\x00\xff"}) == {
         "shape": [1, None],
         "data": b"\x00\xff",
     }
 
 
-def test_one_process_answers_many_requests(process: IsolatedProcess) -> None:
+def test_one_process_answers_many_requests(process: Reading) -> None:
     assert ask(process, "number") == ask(process, "number") != os.getpid()
 
 
-def test_an_error_of_the_users_is_raised_as_it_is(process: IsolatedProcess) -> None:
+def test_an_error_of_the_users_is_raised_as_it_is(process: Reading) -> None:
     with pytest.raises(GraphError, match="node 'x' cannot be") as caught:
         ask(process, "refuse")
     assert caught.value.hint == "mend it"
 
 
-def test_what_no_check_foresaw_is_a_message_too_and_keeps_its_traceback(process: IsolatedProcess) -> None:
+def test_what_no_check_foresaw_is_a_message_too_and_keeps_its_traceback(process: Reading) -> None:
     with pytest.raises(ModelError, match=r"^'strange\.onnx' cannot be read .KeyError: 'axis'") as caught:
         ask(process, "fail")
-    assert isinstance(caught.value.__cause__, IsolatedFaultError)
+    assert isinstance(caught.value.__cause__, ReadingFaultError)
     assert "misbehaving.py" in str(caught.value.__cause__)
     assert "please report" in (caught.value.hint or "")
 
 
-def test_a_crash_is_a_message_that_names_file_signal_and_place(process: IsolatedProcess) -> None:
+def test_a_crash_is_a_message_that_names_file_signal_and_place(process: Reading) -> None:
     first = ask(process, "number")
     with pytest.raises(ModelError, match=r"^'strange\.onnx' .*SIGSEGV.*node 'a' \(Conv\)"):
         ask(process, "segfault", place="node 'a' (Conv)")
     assert ask(process, "number") != first  # another one goes on
 
 
-def test_the_place_of_an_earlier_request_is_not_blamed(process: IsolatedProcess) -> None:
+def test_the_place_of_an_earlier_request_is_not_blamed(process: Reading) -> None:
     with pytest.raises(ModelError, match="node 'slow'"):
         ask(process, "hang", SHORT)
     with pytest.raises(ModelError) as caught:
@@ -74,13 +73,13 @@ def test_the_place_of_an_earlier_request_is_not_blamed(process: IsolatedProcess)
     assert "slow" not in caught.value.message
 
 
-def test_an_abort_is_said_to_be_what_it_mostly_is(process: IsolatedProcess) -> None:
+def test_an_abort_is_said_to_be_what_it_mostly_is(process: Reading) -> None:
     with pytest.raises(ModelError, match=r"aborted.*memory"):
         ask(process, "abort")
 
 
 @pytest.mark.parametrize("name", ["hang", "spin"])
-def test_what_takes_too_long_is_ended(process: IsolatedProcess, name: str) -> None:
+def test_what_takes_too_long_is_ended(process: Reading, name: str) -> None:
     running = ask(process, "number")
     with pytest.raises(ModelError, match=r"more than 1 s to read") as caught:
         ask(process, name, SHORT)
@@ -90,14 +89,14 @@ def test_what_takes_too_long_is_ended(process: IsolatedProcess, name: str) -> No
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the system keeps the limit on Linux alone")
-def test_what_takes_too_much_memory_is_refused(process: IsolatedProcess) -> None:
+def test_what_takes_too_much_memory_is_refused(process: Reading) -> None:
     with pytest.raises(ModelError, match="more than 210 MB of memory") as caught:
         ask(process, "grow", SMALL)
     assert "--limit memory=" in (caught.value.hint or "")
     assert ask(process, "grow", Limits(memory=2**31)) == 600 * 2**20  # the option that the hint names
 
 
-def test_a_process_that_died_meanwhile_is_no_error(process: IsolatedProcess) -> None:
+def test_a_process_that_died_meanwhile_is_no_error(process: Reading) -> None:
     first = ask(process, "number")
     assert isinstance(first, int)
     os.kill(first, signal.SIGKILL)
@@ -110,9 +109,9 @@ def test_a_process_that_died_meanwhile_is_no_error(process: IsolatedProcess) -> 
 def test_it_does_not_outlive_its_parent(forked: bool) -> None:
     program = (
         "import os, signal, misbehaving\n"
-        "from analyzer.isolation.limits import DEFAULT_LIMITS\n"
-        "from analyzer.isolation.process import IsolatedProcess\n"
-        "process = IsolatedProcess('misbehaving')\n"
+        "from analyzer.reading import DEFAULT_LIMITS\n"
+        "from analyzer.reading import Reading\n"
+        "process = Reading('misbehaving')\n"
         f"if {forked}: process.fork(misbehaving.HANDLERS)\n"
         "print(process.ask('number', {}, DEFAULT_LIMITS, subject='x'), flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
