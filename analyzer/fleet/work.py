@@ -135,7 +135,7 @@ def _read(job: Job, recorded: list[Dependencies]) -> Dependencies:
 
 
 def _model_file(job: Job) -> Dependencies:
-    """The model's file: another process reads it where it is an ONNX graph or a saved program."""
+    """The model's file: another process reads it where it is an ONNX graph."""
     from analyzer.loading.model_reference import split_path
 
     files = own_files(job).files

@@ -115,7 +115,7 @@ class Loaded(ModelFacts):
     @property
     def is_from_file(self) -> bool:
         """Whether somebody else may have written the graph; else it was exported just now, in this process."""
-        return self.cached or self.exporter in ("onnx", "pt2")
+        return self.cached or self.exporter == "onnx"
 
     def supports(self, batch: int) -> bool:
         """Whether the graph is right for this batch without another export."""

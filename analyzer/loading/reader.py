@@ -1,7 +1,7 @@
 """Loading: asks the reading process: ``reading_process`` does what is asked, ``reading.Limits`` bounds it.
 
-Everything that parses a stranger's file, infers its shapes, computes its constants or unpacks a saved program
-happens there. What comes back is data: a weight-free model that was parsed and written anew, and Graphs.
+Everything that parses a stranger's file, infers its shapes or computes its constants happens
+there. What comes back is data: a weight-free model that was parsed and written anew, and Graphs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from analyzer.errors import GraphError
 from analyzer.graph import Graph
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 # The process keeps so many models parsed; more are sent again when asked about.
 KEPT_MODELS = 4
-# Torch is imported before a saved program is read, which is no file's fault however long it takes.
-_IMPORT_LIMITS = Limits(memory=16 * 2**30, time=600.0)
 
 _numbers = itertools.count(1)
 
@@ -63,40 +61,6 @@ def parsed_bytes(
     }
     content, converted = READING.ask("parse_bytes", arguments, limits, subject=subject)
     return model_of(content), converted
-
-
-def saved_program(
-    path: Path, *, text: str, batch: int | None, opset: int, limits: Limits
-) -> tuple[onnx.ModelProto, dict[str, Any]]:
-    """What a .pt2 file holds, as a weight-free model, and what else ``Loaded`` wants to know.
-
-    Raises:
-        AnalyzerError: As ``from_saved_program.load_pt2``.
-    """
-    READING.ask("import_torch", {}, _IMPORT_LIMITS, subject="PyTorch")
-    arguments = {"path": os.fsencode(text), "batch": batch, "opset": opset}
-    proto, facts = READING.ask(
-        "read_program", arguments, limits, subject=f"'{text}'", file_bytes=path.stat().st_size
-    )
-    return model_of(proto), facts
-
-
-def write_program(
-    path: Path, proto: onnx.ModelProto, sizes: Mapping[str, int], folder: Path, limits: Limits
-) -> None:
-    """Writes a .pt2 file's model with its weights, bound to these sizes, into ``folder``.
-
-    Raises:
-        AnalyzerError: As ``weights``.
-    """
-    READING.ask("import_torch", {}, _IMPORT_LIMITS, subject="PyTorch")
-    arguments = {
-        "path": os.fsencode(path),
-        "proto": proto.SerializeToString(),
-        "sizes": _plain_sizes(sizes),
-        "folder": os.fsencode(folder),
-    }
-    READING.ask("write_program", arguments, limits, subject=f"'{path}'", file_bytes=path.stat().st_size)
 
 
 def write_file(path: Path, opset: int | None, sizes: Mapping[str, int], folder: Path, limits: Limits) -> None:

@@ -150,39 +150,12 @@ def _give_defaults(node: onnx.NodeProto, opset: int) -> None:
             node.attribute.append(known.default_value)
 
 
-def _import_torch() -> None:
-    import torch  # noqa: F401
-
-    from analyzer.loading import from_saved_program  # noqa: F401
-    from analyzer.loading.torch_export import export  # noqa: F401
-
-
-def _read_program(path: bytes, batch: int | None, opset: int) -> tuple[bytes, dict[str, Any]]:
-    from analyzer.loading.from_saved_program import program_facts
-    from analyzer.loading.model_reference import parse_reference
-
-    now_at("the exported program")
-    proto, facts = program_facts(parse_reference(os.fsdecode(path)), batch=batch, opset=opset)
-    return proto.SerializeToString(), facts
-
-
 def _write_file(path: bytes, opset: int | None, sizes: Mapping[str, int], folder: bytes) -> None:
     from analyzer.loading.runnable_files import write_file
 
     now_at("writing a model that can be run")
     with _writing(folder) as place:
         write_file(Path(os.fsdecode(path)), opset, sizes, place)
-
-
-def _write_program(path: bytes, proto: bytes, sizes: Mapping[str, int], folder: bytes) -> None:
-    from analyzer.loading.from_saved_program import read_program
-    from analyzer.loading.model_reference import parse_reference
-    from analyzer.loading.runnable_files import write_model
-
-    now_at("the weights of the exported program")
-    program = read_program(parse_reference(os.fsdecode(path)))
-    with _writing(folder) as place:
-        write_model(model_of(proto), sizes, {**program.state_dict, **program.constants}, place)
 
 
 @contextmanager
@@ -207,10 +180,7 @@ HANDLERS: Handlers = {
     "graph": _graph,
     "open_sizes": _open_sizes,
     "inlined": _inlined,
-    "import_torch": _import_torch,
-    "read_program": _read_program,
     "write_file": _write_file,
-    "write_program": _write_program,
 }
 
 

@@ -10,7 +10,6 @@ walks the syntax trees and Ruff's private-name rule holds for every file but thi
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -23,10 +22,8 @@ from analyzer.errors import LibraryError
 if TYPE_CHECKING:
     import onnx_ir
     from torch import Tensor, fx
-    from torch import dtype as torch_dtype
     from torch._ops import OpOverload as OpOverload  # what other modules annotate with
     from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode  # as above
-    from torch.export import ExportedProgram
     from torch.nn import Module
     from torch.onnx._internal.exporter._registration import ONNXRegistry as ONNXRegistry  # as above
     from torch.utils._pytree import TreeSpec as TreeSpec  # as above
@@ -391,63 +388,6 @@ def whole_operators(names: Sequence[str], overloads: Sequence[str]) -> Iterator[
             kernels[key] = kernel
         for _, dispatch_cache in tables:
             dispatch_cache.clear()
-
-
-def has_kernel(name: str) -> bool:
-    """Whether the dispatcher knows an overload, ``aten::add.Tensor`` (torch/_C/__init__.pyi).
-
-    Functions that TorchScript alone has (``aten::save``, which writes a file) are not known to it.
-    """
-    import torch
-
-    with _looking_up():
-        known: bool = torch._C._dispatch_has_kernel(name)
-    return known
-
-
-# Saved programs: torch/_export/serde/serialize.py.
-
-
-def saved_dtype(code: int) -> torch_dtype:
-    """The element type of a number in a saved program (torch/_export/serde/serialize.py).
-
-    Raises:
-        KeyError: There is none of that number.
-    """
-    with _looking_up():
-        from torch._export.serde import serialize
-
-        types: Mapping[int, torch_dtype] = vars(serialize)["_SERIALIZE_TO_TORCH_DTYPE"]
-    return types[code]
-
-
-def program_of(graph: bytes, state: dict[str, Tensor], constants: dict[str, Any]) -> ExportedProgram:
-    """The program of a vetted graph and of tensors that were read (torch/_export/serde/serialize.py).
-
-    That file unpickles what it gets as bytes: it gets tensors, and no example inputs. Should it load a pickle
-    nevertheless, it is for this time one of weights alone.
-    """
-    with _looking_up():
-        from torch._export.serde.serialize import SerializedArtifact, deserialize
-    parts: Any = {"exported_program": graph, "state_dict": state, "constants": constants, "example_inputs": b""}
-    with _weights_only():
-        return deserialize(SerializedArtifact(**parts))
-
-
-@contextmanager
-def _weights_only() -> Iterator[None]:
-    """Inside the block ``torch.load`` executes no pickle, whatever its caller says (torch/serialization.py)."""
-    names = {"TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "0"}
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(names)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def example_size(size: object) -> int | None:

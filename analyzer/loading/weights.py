@@ -14,6 +14,7 @@ from analyzer.errors import InputError, MeasurementError
 from analyzer.loading import reader
 from analyzer.loading.drawn_inputs import random_feeds
 from analyzer.loading.from_onnx import default_opset, fed_inputs
+from analyzer.loading.from_saved_program import stored_tensors
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.python.example_inputs import flatten, resolve_inputs, tensor_names
 from analyzer.loading.python.input_containers import tensors_in_containers
@@ -74,13 +75,12 @@ def materialise(loaded: Loaded, batch: int | None, folder: Path, *, as_if_traine
         write_bound(proto, default_opset(loaded.proto), _sizes_of_the_file(loaded, batch), folder, home=None)
         return _with_random_feeds(folder / MODEL_FILE, loaded.graph(batch), loaded.specs)
     if loaded.exporter in ("onnx", "pt2"):
-        # From a file, which the reading process opens: an ``.onnx`` file or a saved program.
         assert loaded.reference is not None
         assert loaded.reference.path is not None
         path, sizes = loaded.reference.path, _sizes_of_the_file(loaded, batch)
         if loaded.exporter == "pt2":
-            reader.write_program(path, loaded.proto, sizes, folder, loaded.limits)
-        else:
+            write_model(loaded.proto, sizes, stored_tensors(loaded.reference), folder)
+        else:  # which the reading process opens
             reader.write_file(path, default_opset(loaded.proto), sizes, folder, loaded.limits)
         return _with_random_feeds(folder / MODEL_FILE, loaded.graph(batch), loaded.specs)
     return _from_python(loaded, batch, folder, as_if_trained=as_if_trained)

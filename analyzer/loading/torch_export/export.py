@@ -400,15 +400,12 @@ def _small_results_only(node: ir.Node) -> bool | None:
     return None  # the pass decides by its own limits
 
 
-def attach_origins(
-    model: ir.Model, built: Mapping[str, tuple[str, int]], *, quoted: Callable[[str], bool] = lambda _: True
-) -> None:
+def attach_origins(model: ir.Model, built: Mapping[str, tuple[str, int]]) -> None:
     """Replaces the exporter's metadata by module path, class, file, line and code.
 
     Args:
         model: As the exporter made it.
         built: Where modules were built, by path.
-        quoted: Whether lines of a file may be quoted.
     """
     for node in model.graph.all_nodes():
         properties = node.metadata_props
@@ -419,12 +416,10 @@ def attach_origins(
         kind = classes[-2].rsplit(".", 1)[-1] if len(classes) > 1 else ""
         line = source_line(properties.get(_TRACE, ""), module, built)
         properties.clear()
-        properties.update(origin_properties(module, kind, line, quoted=quoted))
+        properties.update(origin_properties(module, kind, line))
 
 
-def origin_properties(
-    module: str, kind: str, line: tuple[str, int] | None, *, quoted: Callable[[str], bool] = lambda _: True
-) -> dict[str, str]:
+def origin_properties(module: str, kind: str, line: tuple[str, int] | None) -> dict[str, str]:
     """The metadata that ``loading/onnx_graph/node_metadata.py`` reads."""
     properties = {"analyzer.module": module, "analyzer.class": kind}
     if line is not None:
@@ -432,7 +427,7 @@ def origin_properties(
         properties |= {
             "analyzer.file": shown_path(file),
             "analyzer.line": str(number),
-            "analyzer.code": statement(file, number) if quoted(file) else "",
+            "analyzer.code": statement(file, number),
         }
     return {key: value for key, value in properties.items() if value}
 
