@@ -258,20 +258,6 @@ def held_tensors(module: Module) -> tuple[dict[str, Any], dict[str, Any]]:
         return module._parameters, module._buffers
 
 
-def batch_norm_class() -> type[Module]:
-    """What the batch norms over all numbers of axes have in common (torch/nn/modules/batchnorm.py)."""
-    with _looking_up():
-        from torch.nn.modules.batchnorm import _BatchNorm
-    return _BatchNorm
-
-
-def check_input_rank(module: Module, x: Tensor) -> None:
-    """A batch norm's own check of what it is given (torch/nn/modules/batchnorm.py); none where it has none."""
-    check = getattr(module, "_check_input_dim", None)
-    if check is not None:
-        check(x)
-
-
 def unchecked_distributions() -> AbstractContextManager[None]:
     """Inside the block no distribution looks at its arguments' values.
 
@@ -332,14 +318,6 @@ def outside_tracer() -> AbstractContextManager[object]:
         from torch.utils._python_dispatch import _disable_current_modes
     block: AbstractContextManager[object] = _disable_current_modes()
     return block
-
-
-def without_autograd() -> AbstractContextManager[object]:
-    """A block in which kernels below those of gradients run (torch/_C/__init__.pyi)."""
-    import torch
-
-    with _looking_up():
-        return torch._C._AutoDispatchBelowAutograd()
 
 
 @contextmanager

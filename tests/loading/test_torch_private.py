@@ -214,7 +214,6 @@ def test_an_operator_that_is_gone_is_told_by_its_name() -> None:
     [
         ("torch._subclasses.fake_tensor", "FakeTensorMode", torch_private.fake_tensor_mode),
         ("torch.utils._python_dispatch", "_disable_current_modes", torch_private.outside_tracer),
-        ("torch.nn.modules.batchnorm", "_BatchNorm", torch_private.batch_norm_class),
         ("torch._decomp", "get_decompositions", lambda: torch_private.registered_decompositions(["add"])),
         (
             "torch._functorch._aot_autograd.descriptors",
@@ -233,7 +232,6 @@ def test_an_operator_that_is_gone_is_told_by_its_name() -> None:
         ),
         ("torch.onnx._internal._lazy_import", "onnxscript_apis", lambda: torch_private.at_opset(None, 18)),  # type: ignore[arg-type]
         ("torch.onnx._internal.exporter._core", "current_tracer", lambda: torch_private.emit_node(None)),  # type: ignore[arg-type]
-        ("torch._C", "_AutoDispatchBelowAutograd", torch_private.without_autograd),
         ("torch._C", "DispatchKey", lambda: torch_private.gradient_kernels({}).__enter__()),
         ("torch._C", "DispatchKey", lambda: torch_private.whole_operators((), ()).__enter__()),
     ],

@@ -15,7 +15,7 @@ from torch.nn import functional
 from analyzer.costs import count
 from analyzer.loading.from_object import load_live
 from analyzer.loading.torch_private import REFUSED
-from analyzer.loading.training.decompositions import own_decompositions
+from analyzer.loading.training.decompositions import after_differentiation
 
 LIMIT = 1e-5
 
@@ -75,13 +75,6 @@ def bag(mode: Any, **options: Any) -> Any:
     torch.manual_seed(0)
     model = nn.Sequential(nn.EmbeddingBag(11, 5, mode=mode, **options), nn.Linear(5, 3))
     return model, (torch.randint(0, 11, (4, 6)),)
-
-
-def averaging_norm() -> Any:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4, momentum=None), nn.ReLU())
-    model[1].num_batches_tracked.fill_(3)
-    return model, (torch.randn(2, 3, 9, 10),)
 
 
 class Weighted(nn.Module):
@@ -210,36 +203,12 @@ CASES: dict[str, Callable[[], Any]] = {
     "bags, the largest": lambda: bag("max"),
     "bags, the largest without padding": lambda: bag("max", padding_idx=3),
     "bags with weights": lambda: (Weighted(), (torch.randint(0, 11, (4, 6)),)),
-    "batch norm over all batches so far": averaging_norm,
-    "adaptive maximum that does not divide": lambda: image(lambda x: functional.adaptive_max_pool2d(x, (4, 7))),
-    "adaptive maximum of more than there is": lambda: line(lambda x: functional.adaptive_max_pool1d(x, 13)),
-    "maximum of one image": lambda: rows(lambda _, x: functional.max_pool2d(x.reshape(1, 4, 6), 2)),
-    "average of one image": lambda: rows(lambda _, x: functional.avg_pool2d(x.reshape(1, 4, 6), 2)),
     "layer norm over everything": lambda: rows(lambda own, x: own.norm(x) * x, norm=nn.LayerNorm((4, 6))),
     "running products": lambda: rows(lambda _, x: (x * torch.tensor([1.0, 0, 1, 1, 0, 1]).to(x)).cumprod(-1)),
-    "running extremes": lambda: rows(lambda _, x: x.cummax(-1)[0] + x.cummin(0)[0]),
     "the largest of all": lambda: rows(lambda _, x: x * torch.amax(x) + torch.amin(x)),
-    "slopes of a random kind, at rest": lambda: rows(lambda _, x: functional.rrelu(x)),
-    "gamma functions": lambda: rows(lambda _, x: torch.lgamma(3 * x) + torch.digamma(x.abs() + 0.1)),
-    "inverse error function": lambda: rows(lambda _, x: torch.erfinv(0.999 * torch.tanh(x))),
-    "scaled complement of the error function": lambda: rows(
-        lambda _, x: torch.special.erfcx(9 * x.abs()) + torch.special.log_ndtr(9 * x)
-    ),
-    "margins of several labels": lambda: rows(
-        lambda _, x, t: functional.multilabel_margin_loss(x * x, t, reduction="none").reshape(2, 2),
-        torch.tensor([[1, 0, -1, 2, 3, 4], [5, -1, 0, 0, 0, 0], [0, 1, 2, 3, 4, 5], [-1, 0, 0, 0, 0, 0]]),
-    ),
-    "distances of pairs": lambda: rows(lambda _, x: torch.pdist(x * x).reshape(2, 3)),
     "inverse": lambda: square(lambda a, x: torch.linalg.inv(a) @ x),
-    "solutions": lambda: square(
-        lambda a, x: torch.linalg.solve(a, x) + torch.linalg.solve(a, x[:, 0])[:, None]
-    ),
-    "determinants": lambda: square(lambda a, x: torch.det(a) * x + torch.logdet(a) + torch.slogdet(a)[1]),
-    "a likelihood with its variance": lambda: rows(
-        lambda _, x: functional.gaussian_nll_loss(x, x * x, x.exp(), full=True, reduction="none")
-    ),
     "a distribution that checks its arguments": lambda: rows(
-        lambda _, x: torch.distributions.Gamma(x.exp(), x.exp() + 1).log_prob(x.abs() + 0.1)  # type: ignore[no-untyped-call]
+        lambda _, x: torch.distributions.Normal(x, x.exp()).log_prob(x.abs() + 0.1)  # type: ignore[no-untyped-call]
     ),
     "values put where a mask is": lambda: rows(
         lambda _, x, m: x.masked_scatter(m, x * x) + x.index_put((m,), torch.tensor(2.0).to(x)),
@@ -255,7 +224,6 @@ CASES: dict[str, Callable[[], Any]] = {
     "types that mix": lambda: rows(lambda _, x: functional.logsigmoid(x) + x.amax(-1, keepdim=True)),
     "sorting": lambda: rows(lambda _, x: x.sort(dim=-1, stable=True)[0] * torch.arange(6).to(x)),
     "products": lambda: rows(lambda _, x: x.prod(-1)),
-    "medians": lambda: rows(lambda _, x: x.median(-1)[0] + x.kthvalue(2, -1)[0]),
     "windows of a tensor": lambda: rows(lambda _, x: x.unfold(1, 3, 2)),
     "diagonals": lambda: rows(lambda _, x: torch.diag_embed(x) + torch.diagonal(x).sum()),
     "means of groups": lambda: rows(
@@ -306,14 +274,14 @@ def test_gradients_are_those_of_pytorch_in_float64(make: Any, run_step: Any, rel
     ],
 )
 def test_a_write_by_strides_is_that_of_pytorch(size: Any, view: Any, strides: Any, offset: Any) -> None:
-    write = own_decompositions()[torch.ops.aten.as_strided_scatter.default]
+    write = after_differentiation()[torch.ops.aten.as_strided_scatter.default]
     x, source = torch.randn(size), torch.randn(view)
     expected = torch.as_strided_scatter(x, source, view, strides, offset)
     assert torch.equal(write(x, source, view, strides, offset), expected)
 
 
 def test_a_write_by_strides_whose_places_coincide_or_are_not_in_order_is_left_to_pytorch() -> None:
-    write = own_decompositions()[torch.ops.aten.as_strided_scatter.default]
+    write = after_differentiation()[torch.ops.aten.as_strided_scatter.default]
     assert write(torch.randn(8), torch.randn(3, 2), (3, 2), (1, 1), 0) is REFUSED
     assert write(torch.randn(3, 2).T, torch.randn(6), (6,), (1,), 0) is REFUSED
 
@@ -358,40 +326,27 @@ def test_an_optimizer_that_nobody_knows_is_told_and_left_out_of_the_run(step_of:
     assert all(np.isfinite(given[name]).all() for name in reference)
 
 
-def test_statistics_over_all_batches_so_far_are_those_of_pytorch(run_step: Any) -> None:
-    model, inputs = averaging_norm()
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        ("lgamma", lambda _, x: torch.lgamma(3 * x)),
+        ("cummax", lambda _, x: x.cummax(-1)[0]),
+        ("median", lambda _, x: x.median(-1)[0]),
+        ("_linalg_solve_ex", lambda _, x: torch.linalg.solve(x[:, :4], x[:, 0])),
+    ],
+)
+def test_a_rare_operator_stays_whole_with_its_shapes_and_without_a_cost(name: str, function: Any) -> None:
+    model, inputs = rows(lambda own, x: function(own, x).reshape(-1, 1) * x[0])
     loaded = load_live(
         model, inputs=inputs, batch=None, specs=(), opset=None, progress=lambda _: None, training=True
     )
-    _, given, _ = run_step(loaded)
-    model.train()(*inputs)
-    for name in ("running_mean", "running_var", "num_batches_tracked"):
-        expected = getattr(model[1], name).numpy()
-        np.testing.assert_allclose(given[f"1.{name}.new"], expected, rtol=1e-5, atol=1e-6)
-
-
-def test_a_loss_that_onnx_lacks_is_kept_with_its_shapes_and_without_a_cost(step_of: Any) -> None:
-    loaded = step_of(
-        """
-        def build_model():
-            return nn.Sequential(nn.Linear(8, 5), nn.LogSoftmax(-1))
-
-        def example_inputs(batch=12):
-            return (torch.randn(batch, 3, 8),)
-
-        def loss(outputs, targets):
-            lengths = torch.full((3,), outputs.shape[0]), torch.full((3,), 4)
-            return nn.CTCLoss(zero_infinity=True)(outputs, targets, *lengths)
-
-        def example_targets(batch=12):
-            return torch.randint(1, 5, (3, 4))
-        """
-    )
     graph = loaded.graph()
-    shapes = {node.op_type: node.outputs[0].shape for node in graph.nodes if node.domain == "pytorch.aten"}
-    assert shapes == {"ctc_loss": (3,), "ctc_loss_backward": (12, 3, 5)}
+    opaque = [node for node in graph.nodes if node.domain == "pytorch.aten"]
+    assert opaque
+    assert opaque[0].outputs[0] is not None
+    assert opaque[0].outputs[0].shape is not None
     assert count(graph).total.basis == "unknown"
-    assert any("ctc_loss has no ONNX translation" in note for note in loaded.notes)
+    assert any(f"{name} has no ONNX translation" in note for note in loaded.notes)
 
 
 def test_onnx_runtime_multiplies_a_transposed_matrix_by_a_vector_wrongly() -> None:

@@ -57,7 +57,6 @@ def _max_pool(
     space: int, name: str, x: Symbol, kernel: Sequence[int], stride: Sequence[int] = (),
     padding: Sequence[int] = (0,), dilation: Sequence[int] = (1,), ceil_mode: bool = False,
 ) -> Result:  # fmt: skip
-    # selections.py gives one example its axis before: what lacks it here is of a form that it leaves alone.
     if len(x.shape) != space + 2:
         return opaque(name, 2, (x,), {})
     pads = spread(padding, space)

@@ -17,6 +17,7 @@ from analyzer.loading.torch_private import (
     core_decompositions,
     describe_input,
     describe_output,
+    gradient_kernels,
     is_operator,
     joint_graph_module,
     operator,
@@ -25,12 +26,10 @@ from analyzer.loading.torch_private import (
     registered_decompositions,
     translate_into,
     translation_registry,
+    unchecked_distributions,
     whole_operators,
 )
-from analyzer.loading.training.decompositions import own_decompositions
-from analyzer.loading.training.selections import choosing
-from analyzer.loading.training.special_functions import special_functions
-from analyzer.loading.training.trace_rewrites import rewritten
+from analyzer.loading.training.decompositions import after_differentiation, before_differentiation
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -64,7 +63,8 @@ def plain_kernels() -> Iterator[None]:
             # On a CPU recurrent layers would be one mkldnn_rnn_layer, whose gradient has no translation either.
             torch.backends.mkldnn.flags(enabled=False),
             whole_operators(_WHOLE, ("default", "vec")),
-            rewritten(),
+            gradient_kernels(before_differentiation()),
+            unchecked_distributions(),
         ):
             yield
 
@@ -116,8 +116,8 @@ def _decompositions(translated: Collection[str]) -> Mapping[OpOverload, PythonKe
         "new_empty zeros_like ones_like full_like"
     )
     # The last wins: ours mend what PyTorch's have wrong or refuse.
-    ours = {**own_decompositions(), **special_functions(), **choosing()}
-    return {**_for_untranslatable(translated), **registered_decompositions(names.split()), **ours}
+    own = after_differentiation()
+    return {**_for_untranslatable(translated), **registered_decompositions(names.split()), **own}
 
 
 def _for_untranslatable(translated: Collection[str]) -> Mapping[OpOverload, PythonKernel]:

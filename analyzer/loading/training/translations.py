@@ -288,42 +288,11 @@ def _inverse(x: Symbol, **_options: object) -> Result:
     return emit("com.microsoft", "Inverse", [x], {}, 1), constant(0, "int32")
 
 
-@translates("_linalg_det")
-def _determinant(x: Symbol) -> Result:
-    return emit("", "Det", [x], {}, 1), x, constant(0, "int32")  # factors and pivots are read by nothing
-
-
 @translates("mv")
 def _matrix_by_vector(matrix: Symbol, vector: Symbol) -> Result:
     """As a product of matrices: ONNX Runtime 1.31 multiplies a transposed matrix by a vector wrongly."""
     column = emit("", "Unsqueeze", [vector, numbers([1])], {}, 1)
     return emit("", "Squeeze", [emit("", "MatMul", [matrix, column], {}, 1), numbers([1])], {}, 1)
-
-
-# Sums are mode 0 and means 1 (EmbeddingBagMode of aten/src/ATen/native/EmbeddingBag.h); the largest, 2, are
-# taken apart by selections.py.
-@translates("_embedding_bag", "_embedding_bag_forward_only")
-def _embedding_bag(
-    table: Symbol, indices: Symbol, offsets: Symbol, _scale: bool = False, mode: int = 0, _sparse: bool = False,
-    weights: Symbol | None = None, include_last: bool = False, padding_idx: int = -1,
-) -> Result:  # fmt: skip
-    attributes = {"mean": int(mode), "include_last": int(include_last), "padding": int(padding_idx)}
-    outputs = emit(DOMAIN, "EmbeddingBag", [table, indices, offsets, weights], attributes, 3)
-    return (*outputs, constant([], "int64"))  # the places of the largest: none
-
-
-@translates("_embedding_bag_backward")
-def _embedding_bag_backward(
-    gradient: Symbol, indices: Symbol, _offsets: object, bags: Symbol, sizes: Symbol, _maxima: object,
-    _rows: int, scale: bool, mode: int, _sparse: bool, weights: Symbol | None, padding_idx: int = -1,
-) -> Result:  # fmt: skip
-    inputs = [gradient, indices, bags, sizes, weights]
-    # aten/src/ATen/native/EmbeddingBag.cpp divides by counts[indices_data[i]], where i counts rows used, not
-    # indices: the use of another row. No definition should repeat that.
-    if scale:
-        return opaque("_embedding_bag_backward", 1, inputs, {})
-    attributes = {"mean": int(mode), "padding": int(padding_idx)}
-    return emit(DOMAIN, "EmbeddingBagGrad", inputs, attributes, 1)
 
 
 @translates("copy")
