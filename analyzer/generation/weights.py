@@ -63,40 +63,6 @@ def layer_parameters(layer: Layer, architecture: Architecture) -> int:
     )
 
 
-def cache_elements(architecture: Architecture, tokens: int, *, source: int = 0) -> int:
-    """Elements that one sequence of so many tokens keeps for its next one.
-
-    A layer with a window keeps as many tokens as its queries see. All of them are in memory while a token is
-    computed; transformers drops the oldest right after that, and its cache holds one less between two tokens
-    (``DynamicSlidingWindowLayer`` of transformers/cache_utils.py).
-
-    Keys and values are kept once a head of theirs, though transformers keeps Falcon 40B's once a query's head.
-
-    Args:
-        architecture: The model.
-        tokens: Of the decoder, prompt and answer together.
-        source: Tokens that the encoder read, whose keys and values every layer of the decoder keeps; no such
-            number is needed for an encoder that is always given the same length.
-    """
-    if architecture.encoder and architecture.encoder.positions:
-        source = architecture.encoder.positions
-    return sum(
-        sum(kept_elements(mixer, tokens) for mixer in mixers_of(layer))
-        + (kept_elements(layer.cross, source) if layer.cross else 0)
-        for layer in architecture.layers
-    )
-
-
-def state_elements(architecture: Architecture) -> int:
-    """Those of the cache that stay float32 whatever the weights' type: Mamba's states, not its last columns.
-
-    The selective scan computes in float32 and gives its last state as that
-    (``selective_scan_fn`` of transformers/models/mamba/modeling_mamba.py).
-    """
-    mixers = (mixer for layer in architecture.layers for mixer in mixers_of(layer))
-    return sum(mixer.summed for mixer in mixers if isinstance(mixer, StateSpace | Recurrence))
-
-
 def known_by_size(architecture: Architecture) -> float:
     """Return the share of a token's weights that stand in parts of which only the sizes are known."""
     alone = sum(map(_product, architecture.products)) + architecture.vectors

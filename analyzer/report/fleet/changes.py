@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from analyzer.record.fleet import Fleet
 from analyzer.report.fleet.comparison import CellChange, ModelChange, compare_fleets
-from analyzer.text import first_few, loggable, plural, printable
+from analyzer.text import first_few, plural, printable
 from analyzer.units import dollars, factor, seconds
 
 # Names that a sentence lists, and times that a model's line tells.
@@ -47,11 +47,6 @@ def changes(old: Fleet, new: Fleet) -> tuple[str, ...]:
     if found.alike:
         told.append(f"{plural(found.alike, 'model')} {'is' if found.alike == 1 else 'are'} as before.")
     return tuple(printable(sentence) for sentence in told)
-
-
-def changes_text(old: Fleet, new: Fleet) -> str:
-    """The same, a line each."""
-    return loggable("\n".join(changes(old, new))) + "\n"
 
 
 def _named(names: Sequence[str], one: str, many: str) -> Iterator[str]:
