@@ -316,7 +316,8 @@ class Finding:
     where it is about the record's own GPU or about all.
 
     ``seconds`` and ``bytes`` are what it costs per inference, None where not known. ``certain`` is False
-    where the threshold lies inside the figure's interval; such a finding is never an error.
+    where the threshold lies inside the figure's interval; such a finding is never an error. ``reason`` is why
+    the settings set it aside, which may be empty; of ``Analysis.ignored`` alone.
     """
 
     code: str
@@ -328,14 +329,7 @@ class Finding:
     bytes: Count | None = None
     certain: bool = True
     device: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IgnoredFinding:
-    """A finding that the settings set aside, and the reason that they give (may be empty)."""
-
-    finding: Finding
-    reason: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -408,7 +402,7 @@ class Analysis:
     precisions: tuple[PrecisionResult, ...] = ()
     ranking: RankingResult | None = None
     findings: tuple[Finding, ...] = ()
-    ignored: tuple[IgnoredFinding, ...] = ()
+    ignored: tuple[Finding, ...] = ()
     onnxruntime: str = ""
     session_fails: str = ""
     run_fails: str = ""

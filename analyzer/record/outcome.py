@@ -32,22 +32,16 @@ class Transfers:
 
 
 @dataclass(frozen=True, kw_only=True)
-class InferencePlan(KnownLatency, Way):
-    """One way to run the model: ``cpu``, ``gpu`` (ONNX Runtime's CUDA session) or ``hybrid`` (the best)."""
-
-    name: Literal["cpu", "gpu", "hybrid"]
-    throughput_per_s: Amount = field()
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlanResult(InferencePlan):
-    """A plan with its copies, energy and machine.
+class PlanResult(KnownLatency, Way):
+    """One way to run the model: ``cpu``, ``gpu`` (ONNX Runtime's CUDA session) or ``hybrid`` (the best).
 
     Dollars are those of ``instance``, whose time may be predicted where the plan's own was measured on another
     machine; joules rest on modelled power. ``instance_latency_s`` is the time of a run there, ``host`` and
     ``host_basis`` are as in ``CostRow``. ``energy_of`` says whose watts were counted.
     """
 
+    name: Literal["cpu", "gpu", "hybrid"]
+    throughput_per_s: Amount = field()
     transfers: Transfers
     operators_on_gpu: Count = 0
     operators_on_cpu: Count = 0
@@ -76,29 +70,23 @@ class BatchRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VerdictSummary:
-    """The device. ``speedup`` is always the CPU plan's latency over the GPU plan's; None without a GPU."""
+class VerdictResult:
+    """The answer, with its reasons. ``speedup`` is always the CPU plan's latency over the GPU plan's.
+
+    ``crossover_batch`` is the first from which the GPU is expected to be faster; ``ranges`` say how sure that
+    is, from the smallest batch looked at to the largest that fits. ``slo_s`` is the latency that had to be met
+    (``--slo``); None where none was asked for. ``device`` is None where ONNX Runtime runs the model on no
+    device, and where a run that was requested failed; ``speedup`` is None without a GPU.
+    """
 
     device: Literal["cpu", "gpu", "hybrid", "either"] | None
     speedup: Positive | None
     low: Amount | None
     high: Amount | None
     crossover_batch: Count | None
-    sentence: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerdictResult(VerdictSummary):
-    """The answer, with its reasons.
-
-    ``crossover_batch`` is the first from which the GPU is expected to be faster; ``ranges`` say how sure that
-    is, from the smallest batch looked at to the largest that fits. ``slo_s`` is the latency that had to be met
-    (``--slo``); None where none was asked for. ``device`` is None where ONNX Runtime runs the model on no
-    device, and where a run that was requested failed.
-    """
-
     objective: Literal["latency", "throughput", "cost", "energy"]
     reason: str
+    sentence: str = ""
     because: tuple[str, ...] = ()
     would_change: tuple[str, ...] = ()
     crossovers: tuple[Count, ...] = ()

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analyzer.record.analysis import Analysis, PlanResult
-from analyzer.record.outcome import InferencePlan
 from analyzer.record.training_step import PhaseTotals, StepCost, TrainingResult
 from analyzer.report.summary.figure_words import PLAN_TITLES, marked, sign
 from analyzer.report.summary.plan_cards import priced_on
@@ -86,26 +85,22 @@ def _against_inference(analysis: Analysis, step: TrainingResult) -> StepTable:
             PLAN_TITLES[plan.name],
             *_latency(inferred[plan.name]),
             *_latency(plan),
-            _ratio(plan, inferred[plan.name]),
+            factor(plan.latency_s / inferred[plan.name].latency_s if inferred[plan.name].latency_s else None),
         )
         for plan in analysis.plans
         if plan.name in inferred
     ]
     lead = (
-        f"Inference: {inference.sentence} Training: {analysis.verdict.sentence} "
+        f"Inference: {inference.verdict.sentence} Training: {analysis.verdict.sentence} "
         f"Both at batch {inference.batch} and {inference.precision}; "
         f"inference is from {inference.file} of {inference.date[:10]}."
     )
     return StepTable(title=title, head=head, rows=tuple(rows), lead=lead)
 
 
-def _latency(plan: PlanResult | InferencePlan) -> tuple[str, str]:
+def _latency(plan: PlanResult) -> tuple[str, str]:
     room = "" if plan.fits else " (does not fit)"
     return f"{seconds(plan.latency_s)} {sign(plan.origin)}{room}".rstrip(), plan.latency.between(seconds)
-
-
-def _ratio(step: PlanResult, inference: InferencePlan) -> str:
-    return factor(step.latency_s / inference.latency_s if inference.latency_s > 0 else None)
 
 
 def _memory(analysis: Analysis, step: TrainingResult) -> StepTable:

@@ -10,9 +10,10 @@ import numpy as np
 
 from analyzer.arrays import Bools, Floats, Ints
 from analyzer.errors import UsageError
+from analyzer.figures import QueueLoad
 from analyzer.serving.arrivals import POISSON, Arrivals
 from analyzer.serving.batching import Lanes, form_batches
-from analyzer.serving.load import PERCENTILES, QueueLoad, by_percentile
+from analyzer.serving.load import PERCENTILES, by_percentile
 from analyzer.serving.poisson import usual_batch, warm_up, weights
 from analyzer.serving.queue import Queue, make_queue
 from analyzer.serving.service_curve import ServiceCurve

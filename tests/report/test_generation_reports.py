@@ -341,9 +341,11 @@ def test_a_record_without_a_gpu_in_its_devices_names_the_cpu() -> None:
 
 def test_a_split_over_both_devices_is_told_where_it_pays() -> None:
     split = SplitRequest(
-        handover_bytes=2 * GB, handover_s=0.08, request_s=0.5, request_low_s=0.4, request_high_s=0.7,
-        tokens_per_s=500.0, pays=True,
-    )  # fmt: skip
+        **records.times_of(1.0) | {"request_s": 0.5, "request_low_s": 0.4, "request_high_s": 0.7},
+        handover_bytes=2 * GB,
+        handover_s=0.08,
+        pays=True,
+    )
     told = records.generation(split=split)
     (phases,) = [
         sheet
