@@ -84,9 +84,9 @@ class VerdictResult:
     low: Amount | None
     high: Amount | None
     crossover_batch: Count | None
+    sentence: str = ""
     objective: Literal["latency", "throughput", "cost", "energy"]
     reason: str
-    sentence: str = ""
     because: tuple[str, ...] = ()
     would_change: tuple[str, ...] = ()
     crossovers: tuple[Count, ...] = ()

@@ -44,8 +44,8 @@ EVERY = {
         "devices": (),
         "types": (),
         "widths": (),
-        "frontier": (),
-        "parts": (),
+        "frontier": {},
+        "parts": {},
         "phases": (),
         "notes": (),
         "cpu": None,
@@ -281,7 +281,7 @@ def test_the_timeline_is_the_request_and_both_phases_shares_are_whole() -> None:
 
 def test_charts_without_anything_to_show_are_not_there() -> None:
     assert list(drawn(factory.generation(**EVERY["bare"]))) == ["generation-request"]
-    nothing = tuple(replace(point, largest_batch=0) for point in records.generation().frontier)
+    nothing = {1: dict.fromkeys((512, 1024), 0)}
     assert "generation-frontier" not in drawn(factory.generation(frontier=nothing))
     unpriced = tuple(replace(row, usd_per_million_tokens=None) for row in records.devices())
     assert "generation-devices" not in drawn(factory.generation(devices=unpriced))

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from analyzer.record.fleet import Fleet
 from analyzer.report import price_words
+from analyzer.report.answer import AnswerFigure
 from analyzer.report.fleet import packed, sheets, words
 from analyzer.report.html import environment
-from analyzer.report.method import MethodFact
+from analyzer.report.method import Fact
 from analyzer.report.summary.figure_words import MARKS
 from analyzer.text import first_few, plural
 from analyzer.units import dollars
 
 # Failures that are shown at once; the others are folded up.
 MOST_FAILURES = 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetTile:
-    """A figure of the answer."""
-
-    title: str
-    figure: str
-    note: str = ""
-    bad: bool = False
 
 
 def render(fleet: Fleet) -> str:
@@ -77,20 +68,22 @@ def _asked(fleet: Fleet, question: str) -> bool:
     return any(model.question == question for model in fleet.models)
 
 
-def _tiles(fleet: Fleet) -> tuple[FleetTile, ...]:
+def _tiles(fleet: Fleet) -> tuple[AnswerFigure, ...]:
     failures = len(words.failed(fleet))
     asked = words.asked(fleet)
     gpus = sum(device.kind == "gpu" for device in asked)
     others = len(fleet.devices) - len(asked)
     listed = f", and {plural(others, 'CPU')} of the price list" if others else ""
     tiles = [
-        FleetTile(
+        AnswerFigure(
+            name="models",
             title="Models",
             figure=f"{len(fleet.models):,}",
             note=f"{len(fleet.models) - failures:,} answered, {failures:,} failed",
             bad=bool(failures),
         ),
-        FleetTile(
+        AnswerFigure(
+            name="devices",
             title="Devices",
             figure=f"{len(asked):,}",
             note=f"{plural(gpus, 'GPU')}, {plural(len(asked) - gpus, 'CPU')}{listed}",
@@ -99,12 +92,18 @@ def _tiles(fleet: Fleet) -> tuple[FleetTile, ...]:
     if fleet.moves or any(model.today for model in fleet.models):
         certain = sum(move.certain for move in fleet.moves)
         tiles.append(
-            FleetTile(title="Should move", figure=f"{len(fleet.moves):,}", note=f"{certain:,} of them certain")
+            AnswerFigure(
+                name="moves",
+                title="Should move",
+                figure=f"{len(fleet.moves):,}",
+                note=f"{certain:,} of them certain",
+            )
         )
     if fleet.consolidation is not None:
         told = fleet.consolidation
         tiles.append(
-            FleetTile(
+            AnswerFigure(
+                name="sharing",
                 title="Sharing machines",
                 figure=f"{dollars(told.usd_per_month)} a month",
                 note=f"{dollars(told.apart_usd_per_month)} with instances of its own for each",
@@ -113,13 +112,13 @@ def _tiles(fleet: Fleet) -> tuple[FleetTile, ...]:
     return tuple(tiles)
 
 
-def _rests(fleet: Fleet) -> tuple[tuple[str, tuple[MethodFact, ...]], ...]:
+def _rests(fleet: Fleet) -> tuple[tuple[str, tuple[Fact, ...]], ...]:
     """What the figures rest on."""
     told = fleet.environment
     devices = ", ".join(f"{device.name} ({device.slug})" for device in words.asked(fleet))
     asked = (
-        MethodFact(name="Devices", value=devices),
-        MethodFact(name="Prices", value=price_words.KINDS[fleet.pricing]),
+        ("Devices", devices),
+        ("Prices", price_words.KINDS[fleet.pricing]),
     )
     place = [
         ("Where", told.where),
@@ -130,7 +129,7 @@ def _rests(fleet: Fleet) -> tuple[tuple[str, tuple[MethodFact, ...]], ...]:
     versions = [(fleet.tool.name, fleet.tool.version), *told.versions.items()]
     sections = (
         ("The question", asked),
-        ("Where and when", tuple(MethodFact(name=name, value=value) for name, value in place if value)),
-        ("Versions", tuple(MethodFact(name=name, value=value) for name, value in versions)),
+        ("Where and when", tuple((name, value) for name, value in place if value)),
+        ("Versions", tuple((name, value) for name, value in versions)),
     )
     return tuple(section for section in sections if section[1])

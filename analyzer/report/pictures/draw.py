@@ -12,16 +12,17 @@ import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from analyzer import __version__
 from analyzer.errors import LibraryError, UsageError
 from analyzer.record.analysis import Analysis
-from analyzer.report.charts.caption import Caption, caption
+from analyzer.report import page
+from analyzer.report.charts.caption import Caption, caption, origin_sentences
 from analyzer.report.charts.chart import Chart
-from analyzer.report.page import charts_of
+from analyzer.report.compare import html_page
+from analyzer.report.compare.comparison import Comparison
 from analyzer.report.pictures.sheet import GENERATOR, sheet
 from analyzer.report.pictures.specification import specification
 from analyzer.text import printable
-
-Captioned = tuple[Chart, Caption]
 
 PIP_LINE = "pip install 'onnx-analyzer[pictures]'"
 # Of Vega-Lite, as the page's own (templates/vendor/README.md), as near as the library has one.
@@ -33,44 +34,50 @@ _CLIP = re.compile(r'( id="| clip-path="url\(#)clip(\d+)')
 _BEFORE_TEXTS = 8 + 13 + 12
 
 
-def svg(analysis: Analysis, names: Sequence[str] = ()) -> dict[str, bytes]:
-    """A document for each chart, by its name; the same analysis gives the same bytes.
+def svg(subject: Analysis | Comparison, names: Sequence[str] = ()) -> dict[str, bytes]:
+    """A document for each chart, by its name; the same record or comparison gives the same bytes.
 
     Args:
-        analysis: What the charts are of.
-        names: The charts that are wanted; all that the record has where none is named.
+        subject: What the charts are of.
+        names: The charts that are wanted; all that there are where none is named.
 
     Raises:
-        UsageError: The record has no such chart, or none at all.
+        UsageError: There is no such chart, or none at all.
         LibraryError: The library that draws is not installed.
     """
-    return as_svg(_captioned(analysis, names))
+    return {
+        chart.name: sheet(chart.name, drawing(chart), words).encode()
+        for chart, words in _captioned(subject, names)
+    }
 
 
-def png(analysis: Analysis, names: Sequence[str] = ()) -> dict[str, bytes]:
+def png(subject: Analysis | Comparison, names: Sequence[str] = ()) -> dict[str, bytes]:
     """As :func:`svg`, twice as many pixels as the drawing has, with the same words in the file."""
-    return as_png(_captioned(analysis, names))
-
-
-def _captioned(analysis: Analysis, names: Sequence[str]) -> list[Captioned]:
-    charts = wanted(charts_of(analysis), names, of=f"record of {analysis.model.name}")
-    return [(chart, caption(analysis, chart)) for chart in charts]
-
-
-def as_svg(charts: Iterable[Captioned]) -> dict[str, bytes]:
-    """Each chart on a sheet of its own, by name."""
-    return {chart.name: sheet(chart.name, drawing(chart), words).encode() for chart, words in charts}
-
-
-def as_png(charts: Iterable[Captioned]) -> dict[str, bytes]:
-    """The same sheets in pixels."""
     convert = library()
     return {
         chart.name: _with_words(
             convert.svg_to_png(sheet(chart.name, drawing(chart), words), scale=_SCALE), words
         )
-        for chart, words in charts
+        for chart, words in _captioned(subject, names)
     }
+
+
+def _captioned(subject: Analysis | Comparison, names: Sequence[str]) -> list[tuple[Chart, Caption]]:
+    if isinstance(subject, Analysis):
+        charts = wanted(page.charts_of(subject), names, of=f"record of {subject.model.name}")
+        return [(chart, caption(subject, chart)) for chart in charts]
+    return [
+        (
+            chart,
+            Caption(
+                title=chart.title,
+                description=chart.alternative,
+                subject=html_page.title_of(subject.labels),
+                footer=f"{origin_sentences(chart)} Made by analyze {__version__}.",
+            ),
+        )
+        for chart in wanted(html_page.charts_of(subject), names, of="comparison")
+    ]
 
 
 def wanted(charts: Iterable[Chart], names: Sequence[str], *, of: str) -> tuple[Chart, ...]:
