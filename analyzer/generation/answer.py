@@ -13,8 +13,7 @@ from analyzer.figures import Figure, seen_as
 from analyzer.generation.architecture import Storage
 from analyzer.generation.model import GeneratingModel
 from analyzer.generation.options import Candidate, Market, candidate, joules_per_token, option, smallest_width
-from analyzer.generation.request import DEFAULT_OUTPUT, Request, Setting, TimeLimits
-from analyzer.generation.steps.step_sizes import BLOCK, StepTypes
+from analyzer.generation.request import BLOCK, DEFAULT_OUTPUT, Request, Setting, StepTypes, TimeLimits
 from analyzer.generation.steps.step_times import step_times
 from analyzer.generation.times import Correction, RequestPhases, timed
 from analyzer.memory.fit import room

@@ -8,9 +8,8 @@ from math import ceil, floor
 
 from analyzer.devices.device import Device
 from analyzer.generation.architecture import Architecture, Recurrence, StateSpace
-from analyzer.generation.request import Request
+from analyzer.generation.request import Request, StepTypes
 from analyzer.generation.steps.decoder_graph import StepGraph
-from analyzer.generation.steps.step_sizes import StepTypes
 from analyzer.generation.steps.step_writer import LITERALS, TABLES
 from analyzer.generation.weights import kept_elements, mixers_of
 from analyzer.graph import Graph, Tensor

@@ -32,13 +32,13 @@ from analyzer.record.outcome import BatchRange as BatchRange
 from analyzer.record.outcome import CostRow as CostRow
 from analyzer.record.outcome import PlanResult as PlanResult
 from analyzer.record.outcome import PrecisionResult as PrecisionResult
+from analyzer.record.outcome import RankingResult
 from analyzer.record.outcome import SweepPlan as SweepPlan
 from analyzer.record.outcome import SweepRow as SweepRow
 from analyzer.record.outcome import TransferItem as TransferItem
 from analyzer.record.outcome import Transfers as Transfers
 from analyzer.record.outcome import VerdictResult as VerdictResult
 from analyzer.record.output_files import contents, targets, write_all
-from analyzer.record.ranking import RankingResult
 from analyzer.record.replay_data import GroupResult as GroupResult
 from analyzer.record.replay_data import ReplayData
 from analyzer.record.training_step import TrainingResult

@@ -195,7 +195,7 @@ def pictures(module: str, charts: tuple[str, ...]) -> dict[str, Format]:
 
 
 # The module that draws.
-DRAWING = "analyzer.report.pictures.draw"
+DRAWING = "analyzer.report.pictures"
 PICTURES: Mapping[str, Format] = MappingProxyType(pictures(DRAWING, CHARTS))
 # Those of a comparison.
 COMPARED_CHARTS = (

@@ -8,7 +8,7 @@ from typing import Literal
 
 from analyzer.checks.device_answers import DeviceAnswer, device_answers
 from analyzer.record.analysis import Analysis, PlanResult
-from analyzer.record.ranking import RankedCandidate
+from analyzer.record.outcome import RankedCandidate
 from analyzer.report.answer import TextTable
 from analyzer.report.summary.figure_words import VERDICT_WORDS, marked, per_second
 from analyzer.units import UNKNOWN, dollars, seconds

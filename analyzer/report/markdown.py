@@ -19,7 +19,6 @@ from analyzer.report import (
 )
 from analyzer.report.answer import AnswerFigure, TextTable
 from analyzer.report.escaping import escape, printable
-from analyzer.report.ranking import marked_plans
 from analyzer.report.ranking import table as ranking_table
 from analyzer.report.ranking import words as ranking_words
 from analyzer.report.summary import figure_words, leading_operators, model_facts, plan_cards, verdict_words
@@ -165,7 +164,7 @@ def _training(analysis: Analysis) -> str:
 
 
 def _plans(analysis: Analysis) -> str:
-    cards = marked_plans.table_cards(analysis)
+    cards = ranking_words.table_cards(analysis)
     if not cards:
         return ""
     head = ("Plan", "Latency", "90 % interval", "Per second", "Memory", "$ per million", "Energy", "Origin")

@@ -19,13 +19,12 @@ from analyzer.report import (
     price_words,
     training_tables,
 )
-from analyzer.report.charts import batches, caption, instance_prices, roofline, style, time_share, timeline
-from analyzer.report.charts.chart import Chart, coded, compact
-from analyzer.report.charts.families import SHAPES
+from analyzer.report.charts import batches, caption, instance_prices, roofline, time_share, timeline
+from analyzer.report.charts.chart import Chart, coded, compact, vega_config
+from analyzer.report.charts.roofline import SHAPES
 from analyzer.report.findings_text import by_severity, operator_of
 from analyzer.report.method import Fact
 from analyzer.report.module_tree import Module, tree
-from analyzer.report.ranking import marked_plans
 from analyzer.report.ranking import table as ranking_table
 from analyzer.report.ranking import words as ranking_words
 from analyzer.report.summary import figure_words, leading_operators, model_facts, plan_cards, verdict_words
@@ -65,7 +64,7 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "verdict_word": ranking_words.word(analysis) if analysis.operators else "Nothing to decide",
         "because": verdict_words.reasons(analysis),
         "would_change": analysis.verdict.would_change,
-        "plans": marked_plans.distinct_cards(analysis),
+        "plans": ranking_words.distinct_cards(analysis),
         "top": leading_operators.top_operators(analysis),
         "top_title": leading_operators.top_title(leading_operators.top_operators(analysis), analysis),
         "marks": tuple(figure_words.MARKS.values()),
@@ -121,7 +120,7 @@ def _data(
         "name": analysis.model.name,
         "brief": brief.render(analysis),
         "shapes": SHAPES,
-        "style": style.config(),
+        "style": vega_config(),
         "captions": {chart.name: _picture_words(analysis, chart) for chart in charts},
         "charts": {chart.name: chart.payload() for chart in charts},
         "operators": operator_columns.columns(analysis, module_of_operator),

@@ -18,7 +18,6 @@ from analyzer.report import (
     price_words,
     training_tables,
 )
-from analyzer.report.ranking import marked_plans
 from analyzer.report.ranking import table as ranking_table
 from analyzer.report.ranking import words as ranking_words
 from analyzer.report.summary import figure_words, leading_operators, model_facts, plan_cards, verdict_words
@@ -122,7 +121,7 @@ def _reasons(analysis: Analysis) -> str:
 
 
 def _plans(analysis: Analysis) -> str:
-    cards = marked_plans.table_cards(analysis)
+    cards = ranking_words.table_cards(analysis)
     if not cards:
         return ""
     head = ("", "latency", "90 % interval", "per second", "memory", "$/million", "energy", "origin")
@@ -462,7 +461,7 @@ def _print_sheet(lines: Sequence[str], console: Console) -> None:
 
 
 def _print_plans(analysis: Analysis, console: Console) -> None:
-    if cards := marked_plans.table_cards(analysis):
+    if cards := ranking_words.table_cards(analysis):
         console.print(_rich_plans(cards, console.width))
         # A line of its own: a terminal has no room for the names in the table.
         console.print(_markup(plan_cards.priced_on(analysis)), style="dim", highlight=False)

@@ -20,8 +20,7 @@ from analyzer.serving.highest_rate import (
     share_within,
 )
 from analyzer.serving.load import Need, Server, Sizing
-from analyzer.serving.queue import MOST_SERVERS_OF_BATCHES, Queue, make_queue
-from analyzer.serving.service_curve import ServiceCurve
+from analyzer.serving.queue import MOST_SERVERS_OF_BATCHES, Queue, ServiceCurve, make_queue
 from analyzer.serving.simulation import Served
 
 # Shares of the capacity at which every batching is looked at before one is chosen.

@@ -7,8 +7,7 @@ from typing import Any
 
 from analyzer.record.analysis import Tool
 from analyzer.record.fleet import Fleet, FleetCell, FleetDevice, FleetFailure, FleetModel
-from analyzer.report.fleet.changes import changes
-from analyzer.report.fleet.comparison import compare_fleets
+from analyzer.report.fleet.changes import changes, compare_fleets
 
 DEVICES = (
     FleetDevice(slug="l4", name="NVIDIA L4", kind="gpu"),

@@ -15,7 +15,7 @@ from analyzer import units
 from analyzer.errors import UsageError
 from analyzer.record.analysis import Analysis, BatchRange
 from analyzer.record.invocation import Invocation
-from analyzer.record.ranking import RankedCandidate, RankingResult
+from analyzer.record.outcome import RankedCandidate, RankingResult
 from analyzer.report import (
     FORMATS,
     brief,

@@ -28,10 +28,10 @@ from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.pipeline.target_devices import decision_precision, model_precision
 from analyzer.precision import INTEGER_FORMS
 from analyzer.record.capacity import CapacityOption, ServicePoint
-from analyzer.record.split_gain import WORTHWHILE
+from analyzer.record.outcome import WORTHWHILE
 from analyzer.serving.load import Server, Sizing
+from analyzer.serving.queue import ServiceCurve
 from analyzer.serving.search import Demand, sizings
-from analyzer.serving.service_curve import ServiceCurve
 from analyzer.units import seconds, share
 
 Times = Mapping[int, Figure]

@@ -21,15 +21,14 @@ from analyzer.ort.execution import Group
 from analyzer.pipeline.basis import AnalysisBasis
 from analyzer.pipeline.batches import BatchModels, corrections_of
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
+from analyzer.pipeline.forms import asked_precision, in_form, note
 from analyzer.pipeline.measure import Measured
-from analyzer.pipeline.offers import Offers, offers_of
 from analyzer.pipeline.options import make_options
-from analyzer.pipeline.precisions.forms import asked_precision, in_form, note
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph, at_batch, prepare
 from analyzer.pipeline.replay.read import batch_models_of, prepared_of, replay_data_of
 from analyzer.pipeline.replay.write import REPLAYED, replay_of_question, write_replay_data
-from analyzer.pipeline.target_devices import named_gpus
+from analyzer.pipeline.target_devices import Offers, named_gpus, offers_of
 from analyzer.precision import INTEGER_FORMS
 from analyzer.prediction.estimate import limited
 from analyzer.record import from_json, to_json

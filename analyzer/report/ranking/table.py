@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from analyzer.record.analysis import Analysis
 from analyzer.record.batch_axis import has_batch
-from analyzer.record.ranking import RankedCandidate, RankingResult
+from analyzer.record.outcome import RankedCandidate, RankingResult
 from analyzer.report.answer import AnswerFigure, TextColumn, TextTable, narrowed, some_rows, text_table
 from analyzer.report.ranking.words import leads
 from analyzer.report.summary.figure_words import PLAN_TITLES, joules, marked, per_second
