@@ -14,8 +14,8 @@ from analyzer.generation.configurations.hugging_face import architecture_of, gen
 from analyzer.generation.configurations.quantisation import Quantisation, quantisation_of, stored
 from analyzer.generation.configured_model import ConfiguredModel
 from analyzer.generation.graphs.graph_model import GraphModel, exported_model, graph_model
+from analyzer.generation.memory import known_by_size
 from analyzer.generation.model import GeneratingModel
-from analyzer.generation.weights import known_by_size
 from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading.configuration_file import CONFIG_NAME, GENAI_NAME, is_genai, read_config
 from analyzer.loading.decoder_export import (
