@@ -22,12 +22,11 @@ from analyzer.pipeline import build_record, environment
 from analyzer.pipeline.basis import AnalysisBasis
 from analyzer.pipeline.batches import batch_models, corrections_of, read_ahead
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
-from analyzer.pipeline.exports.exported_batches import exported_batches, missing_note
-from analyzer.pipeline.exports.training_batches import traced_steps
+from analyzer.pipeline.exports import exported_batches, missing_note, traced_steps
+from analyzer.pipeline.forms import asked_precision, in_form
 from analyzer.pipeline.measure import measure_batches
 from analyzer.pipeline.measurement_memory import memory_of
 from analyzer.pipeline.options import invocation_of, make_options, replayed_invocation
-from analyzer.pipeline.precisions.forms import asked_precision, in_form
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph, prepare, with_measured_sizes
 from analyzer.pipeline.replay.write import write_replay_data

@@ -251,6 +251,21 @@ class LoadedQueue:
         return getattr(self, "mean_s" if percentile is None else f"p{percentile:g}_s", None)
 
 
+@dataclass(frozen=True, kw_only=True)
+class QueueLoad(LoadedQueue):
+    """A queue at one rate.
+
+    Attributes:
+        rate_per_s: Requests a second.
+        saturated: Whether requests come as fast as full batches leave, or faster.
+        requests: How many were simulated; 0 where nothing was.
+    """
+
+    rate_per_s: Amount
+    saturated: bool = False
+    requests: Count = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitPoint:
     """The highest rate of one instance at one limit, and the batching that has it."""

@@ -12,12 +12,11 @@ from typing import Any
 
 from handmade import made
 
-from analyzer.figures import LimitPoint
+from analyzer.figures import LimitPoint, QueueLoad
 from analyzer.record.capacity import (
     CapacityOption,
     CapacityResult,
     InstanceLoads,
-    LoadPoint,
     ServicePoint,
     TrafficPoint,
 )
@@ -111,14 +110,14 @@ def refused(reason: str = "one request alone takes 80.0 ms", **changes: Any) -> 
     return made(CapacityOption, values, changes)
 
 
-def loads(highest: float, most_batch: int = 16) -> tuple[LoadPoint, ...]:
+def loads(highest: float, most_batch: int = 16) -> tuple[QueueLoad, ...]:
     """From a twentieth of the highest rate to a tenth beyond it; at it the p99 is the limit."""
     return tuple(
-        LoadPoint(
+        QueueLoad(
             rate_per_s=highest * part,
             utilisation=min(0.95 * part**0.5, 1.0),
             mean_batch=1 + (most_batch - 1) * 0.8 * part**2,
-            **{
+            **{  # type: ignore[arg-type]
                 f"{name}_s": LIMIT * (0.12 + (scale - 0.12) * part**4)
                 for name, scale in (("mean", 0.4), ("p50", 0.35), ("p90", 0.7), ("p95", 0.82), ("p99", 1.0))
             },
@@ -267,7 +266,7 @@ def generating(highest: float = 4.0, usd: float = 1.0, **changes: Any) -> Capaci
     return option(highest, usd, **{**values, **changes})
 
 
-def generating_loads(highest: float, most_batch: int = 64) -> tuple[LoadPoint, ...]:
+def generating_loads(highest: float, most_batch: int = 64) -> tuple[QueueLoad, ...]:
     """As ``loads``; at the highest rate both limits are reached."""
     return tuple(
         replace(

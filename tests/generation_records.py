@@ -5,18 +5,16 @@ No figure here was measured or is meant to resemble a product; they are round, s
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from handmade import made
 
 from analyzer.record.generation import (
-    CpuGeneration,
-    FrontierPoint,
     GenerationMemory,
     GenerationOption,
     GenerationPoint,
     GenerationResult,
-    PartTime,
     PhaseVerdict,
     RequestTimes,
 )
@@ -115,18 +113,9 @@ def devices() -> tuple[GenerationOption, ...]:
     )
 
 
-def on_cpu(**changes: Any) -> CpuGeneration:
+def on_cpu(**changes: Any) -> GenerationOption:
     """Fifty times as long."""
-    values = {
-        **times_of(50.0),
-        "device": "imaginary-cpu",
-        "gpus": 0,
-        "largest_batch": 0,
-        "weights": "fp32",
-        "kv": "fp32",
-        "memory": memory(total_bytes=32 * GB, device_bytes=32 * GB, fits=False),
-    }
-    return made(CpuGeneration, values, changes)
+    return replace(devices()[-1], memory_bytes=32 * GB, **changes)
 
 
 def sweep() -> tuple[GenerationPoint, ...]:
@@ -182,15 +171,13 @@ def generation(**changes: Any) -> GenerationResult:
             option(weights="int4", kv="int8", **times_of(0.4), largest_batch=80),
         ),
         "widths": (option(), option(gpus=2, **times_of(0.6), prefill_speedup=1.7, decode_speedup=1.6)),
-        "frontier": tuple(
-            FrontierPoint(gpus=gpus, context=context, largest_batch=gpus * 24_000 // context)
-            for gpus in (1, 2)
-            for context in (512, 1024, 4096, 32768)
-        ),
-        "parts": (
-            PartTime(part="Attention", prefill_s=0.05, decode_s=0.004),
-            PartTime(part="Mlp", prefill_s=0.15, decode_s=0.006),
-        ),
+        "frontier": {
+            gpus: {context: gpus * 24_000 // context for context in (512, 1024, 4096, 32768)} for gpus in (1, 2)
+        },
+        "parts": {
+            "Attention": {"prefill": 0.05, "decode": 0.004},
+            "Mlp": {"prefill": 0.15, "decode": 0.006},
+        },
         "phases": (
             PhaseVerdict(
                 phase="prefill", device="gpu", cpu_s=10.0, gpu_s=0.2, speedup=50.0, low=20.0, high=120.0

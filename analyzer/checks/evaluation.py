@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from analyzer.checks.registry import CheckRule, Diagnostic, Subject, find, require_known, rules
 from analyzer.checks.settings import SEVERITIES, CheckSettings, Ignore, Severity
 from analyzer.errors import UsageError
-from analyzer.record.analysis import SCHEMA_VERSION, Analysis, Finding, IgnoredFinding, OperatorResult
+from analyzer.record.analysis import SCHEMA_VERSION, Analysis, Finding, OperatorResult
 from analyzer.text import listed
 
 
@@ -18,7 +18,7 @@ class Judgement:
     """What the rules found, and what of it the settings set aside."""
 
     findings: tuple[Finding, ...]
-    ignored: tuple[IgnoredFinding, ...] = ()
+    ignored: tuple[Finding, ...] = ()
 
 
 def run(
@@ -50,7 +50,7 @@ def judge(
         require_comparable(baseline, analysis)
     subject = Subject(analysis=analysis, settings=settings, baseline=baseline)
     findings: list[Finding] = []
-    ignored: list[IgnoredFinding] = []
+    ignored: list[Finding] = []
     for rule in rules():
         for diagnostic in _gathered(tuple(rule.check(subject))):
             # Severity first: a finding that is set aside is shown as what it would have been.
@@ -59,7 +59,7 @@ def judge(
             if entry is None:
                 findings.append(finding)
             else:
-                ignored.append(IgnoredFinding(finding=finding, reason=entry.reason))
+                ignored.append(replace(finding, reason=entry.reason))
     return Judgement(findings=tuple(findings), ignored=tuple(ignored))
 
 
@@ -70,7 +70,7 @@ def judge_failure(message: str, fix: str, settings: CheckSettings) -> Judgement:
     entry = _ignored_by(rule.code, None, settings.ignore)
     if entry is None:
         return Judgement(findings=(finding,))
-    return Judgement(findings=(), ignored=(IgnoredFinding(finding=finding, reason=entry.reason),))
+    return Judgement(findings=(), ignored=(replace(finding, reason=entry.reason),))
 
 
 def fails(findings: Iterable[Finding], settings: CheckSettings) -> tuple[Finding, ...]:

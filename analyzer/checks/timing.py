@@ -11,7 +11,7 @@ from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.record.analysis import Analysis, OperatorResult, PlanResult, TensorInfo, VerdictResult
 from analyzer.record.batch_axis import at_batch
 from analyzer.record.batch_ranges import crossover_interval
-from analyzer.record.split_gain import WORTHWHILE, split_gain
+from analyzer.record.outcome import WORTHWHILE, split_gain
 from analyzer.text import first_few, plural
 from analyzer.units import byte_count, factor, seconds, share
 

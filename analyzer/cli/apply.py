@@ -46,7 +46,7 @@ def command(ctx: click.Context, /, **_: Any) -> int:
         print_error(error.message, error.hint)
         return EXIT_FAILED
     if not params["quiet"]:
-        from analyzer.pipeline.apply.words import summary
+        from analyzer.pipeline.apply.result import summary
 
         for line in summary(applied):
             say(line)

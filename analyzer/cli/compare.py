@@ -98,7 +98,7 @@ def labels(paths: tuple[Path, ...]) -> list[str]:
 
 def _known_formats() -> dict[str, Format]:
     """The formats of a comparison, which is no record: ``record/formats.py`` does not know them."""
-    from analyzer.record.formats import COMPARED_CHARTS, HTML_MARK, Format, marked_by, pictures
+    from analyzer.record.formats import COMPARED_CHARTS, DRAWING, HTML_MARK, Format, marked_by, pictures
 
     title = "(?:flipped device|new .+|.+ gone|slower|faster|no operator differs)"
     package = "analyzer.report.compare"
@@ -128,7 +128,7 @@ def _known_formats() -> dict[str, Format]:
             mark=HTML_MARK,
         ),
     )
-    return {one.name: one for one in known} | pictures(f"{package}.pictures", COMPARED_CHARTS)
+    return {one.name: one for one in known} | pictures(DRAWING, COMPARED_CHARTS)
 
 
 def _formats(names: list[str], by_name: Mapping[str, Format]) -> list[Format]:

@@ -33,8 +33,8 @@ def command(
     instance (g5.xlarge, with its price in every way of paying and region that is known), or FILE.toml[:NAME]
     for a file of your own.
     """
-    from analyzer.pipeline.offers import offers_of
     from analyzer.pipeline.options import make_options
+    from analyzer.pipeline.target_devices import offers_of
 
     asked = prices or pricing or region
     if name or show_instances or asked:

@@ -138,7 +138,7 @@ def charts_to_draw(charts: str | None, formats: Sequence[Format], known: Sequenc
             hint="Add --format svg, or png.",
         )
     if any(form.is_picture for form in formats):
-        from analyzer.report.pictures.draw import library
+        from analyzer.report.pictures import library
 
         library()
     return drawn

@@ -19,7 +19,7 @@ from analyzer.decision.error_components import (
 )
 from analyzer.decision.plans import Name, Plan, Plans, busy_weights
 from analyzer.record.analysis import CostRow
-from analyzer.record.split_gain import WORTHWHILE
+from analyzer.record.outcome import WORTHWHILE
 
 VerdictDevice = Literal["cpu", "gpu", "hybrid", "either"] | None
 Ratio = tuple[float, float, float]

@@ -20,8 +20,7 @@ from analyzer.devices.instances import Instance
 from analyzer.figures import Figure, Way, seen_as
 from analyzer.memory.fit import context_note
 from analyzer.options import Objective
-from analyzer.record.outcome import CostRow, PrecisionResult
-from analyzer.record.ranking import RankedCandidate
+from analyzer.record.outcome import CostRow, PrecisionResult, RankedCandidate
 from analyzer.units import byte_count, seconds
 
 _ANOTHER_MODEL = "another model, whose accuracy must be checked"

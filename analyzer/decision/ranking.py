@@ -10,8 +10,7 @@ from analyzer.decision.contenders import Contender
 from analyzer.decision.error_components import ratio
 from analyzer.decision.ranking_words import Ranked, beside_other_side, notes, sentence
 from analyzer.options import OBJECTIVES, Objective
-from analyzer.record.outcome import CostRow
-from analyzer.record.ranking import RankedCandidate, RankingResult
+from analyzer.record.outcome import CostRow, RankedCandidate, RankingResult
 
 
 def ranking(

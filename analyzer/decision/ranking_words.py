@@ -11,9 +11,7 @@ from analyzer.decision.contenders import Contender
 from analyzer.decision.error_components import ratio
 from analyzer.decision.phrases import capital, interval, short_name
 from analyzer.options import Objective
-from analyzer.record.outcome import CostRow
-from analyzer.record.ranking import RankedCandidate
-from analyzer.record.split_gain import WORTHWHILE
+from analyzer.record.outcome import WORTHWHILE, CostRow, RankedCandidate
 from analyzer.text import first_few, listed, plural
 from analyzer.units import UNKNOWN, dollars, factor, rate, seconds, with_prefix
 

@@ -14,7 +14,7 @@ from analyzer.memory.fit import context_note
 from analyzer.ort.execution import Group
 from analyzer.prediction.estimate import Estimate
 from analyzer.prediction.features import RECURRENT_GATES
-from analyzer.record.split_gain import WORTHWHILE
+from analyzer.record.outcome import WORTHWHILE
 from analyzer.text import first_few, listed, plural
 from analyzer.units import byte_count, factor, seconds, share
 

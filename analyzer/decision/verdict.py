@@ -14,7 +14,7 @@ from analyzer.decision.plans import Plan, Plans, plan_all
 from analyzer.decision.reasons import because, cause, first_said, sentence
 from analyzer.record.analysis import BatchRange, VerdictResult
 from analyzer.record.batch_ranges import about, about_batch, without_islands
-from analyzer.record.split_gain import WORTHWHILE
+from analyzer.record.outcome import WORTHWHILE
 from analyzer.units import factor, seconds
 
 __all__ = ["REASONS", "verdict"]

@@ -12,7 +12,7 @@ from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import CapacityOption, CapacityResult
 from analyzer.record.fleet import FleetCell, FleetModel
 from analyzer.record.generation import GenerationOption, GenerationResult
-from analyzer.record.ranking import RankedCandidate
+from analyzer.record.outcome import RankedCandidate
 from analyzer.report import capacity_words, generation_words
 from analyzer.text import latency_limit
 

@@ -9,7 +9,7 @@ from analyzer.record.encoding import FLEET_FILE
 from analyzer.record.fleet import Fleet
 from analyzer.record.formats import HTML_MARK, Format, marked_by
 from analyzer.record.output_files import Target, check_writable, write_all
-from analyzer.report.fleet import parquet
+from analyzer.report.fleet import flat
 
 INDEX_FILE = "index.html"
 _PARQUET_FILE = "fleet.parquet"
@@ -23,7 +23,7 @@ _FORMATS = (
     Format(
         name="csv",
         extension="fleet.csv",
-        writer="analyzer.report.fleet.csv_table:render",
+        writer="analyzer.report.fleet.flat:render",
         mark=marked_by(r"\Amodel,owner,tags,question,device,"),
     ),
     Format(
@@ -58,6 +58,6 @@ def write_fleet(fleet: Fleet, folder: Path, *, force: bool = False) -> None:
     """
     write_all({target: target.format.write(fleet) for target in fleet_targets(folder)}, force=force)
     try:
-        parquet.write(fleet, folder / _PARQUET_FILE)
+        flat.write(fleet, folder / _PARQUET_FILE)
     except OSError as error:
         raise OutputError(f"{folder / _PARQUET_FILE} cannot be written: {error.strerror or error}.") from error

@@ -13,21 +13,18 @@ from analyzer.figures import Figure, seen_as
 from analyzer.generation.architecture import Storage
 from analyzer.generation.model import GeneratingModel
 from analyzer.generation.options import Candidate, Market, candidate, joules_per_token, option, smallest_width
-from analyzer.generation.request import DEFAULT_OUTPUT, Request, Setting, TimeLimits
-from analyzer.generation.steps.step_sizes import BLOCK, StepTypes
+from analyzer.generation.request import BLOCK, DEFAULT_OUTPUT, Request, Setting, StepTypes, TimeLimits
 from analyzer.generation.steps.step_times import step_times
 from analyzer.generation.times import Correction, RequestPhases, timed
 from analyzer.memory.fit import room
 from analyzer.options import CACHES, WEIGHTS, Cache, GenerationOptions
 from analyzer.prediction import total, transfer
 from analyzer.record.generation import (
-    CpuGeneration,
-    FrontierPoint,
     GenerationMemory,
     GenerationOption,
     GenerationPoint,
     GenerationResult,
-    PartTime,
+    Phase,
     PhaseVerdict,
     SplitRequest,
     times_as_keys,
@@ -133,11 +130,7 @@ def answer(
         longest_context=one.footprint.longest_context(request, one.device, model.longest),
         model_context=model.positions,
         joules_per_token=joules_per_token(one.device, devices.cpu, one.setting.width, rate),
-        cpu=None
-        if on_cpu is None
-        else seen_as(
-            CpuGeneration, option(on_cpu, replace(market, limits=TimeLimits())), memory=_memory(on_cpu)
-        ),
+        cpu=None if on_cpu is None else option(on_cpu, replace(market, limits=TimeLimits())),
         sweep=_sweep(one, question, market),
         ttft_limit_s=question.ttft_s,
         tpot_limit_s=question.tpot_s,
@@ -305,29 +298,26 @@ def _others(known: tuple[_Spelling, ...], own: _Spelling) -> tuple[_Spelling, ..
     return (own, *(name for name in known if name not in left_out))
 
 
-def _frontier(one: Candidate) -> tuple[FrontierPoint, ...]:
+def _frontier(one: Candidate) -> dict[int, dict[int, int]]:
     """The largest batch by context, on one device and on more."""
-    widths = one.model.widths if one.device.kind == "gpu" else (1,)
-    contexts = [2**exponent for exponent in range(9, 21) if 2**exponent <= one.model.longest]
-    points = []
-    for width in widths:
-        print_ = one.model.footprint(one.request, one.types, width, one.device.kind)
-        for context in contexts:
-            # Half of it prompt, or the part that the request has of its own.
-            share = one.request.prompt / one.request.context
-            prompt = max(1, round(context * share))
-            request = replace(one.request, prompt=prompt, output=context - prompt)
-            points.append(
-                FrontierPoint(
-                    gpus=width if one.device.kind == "gpu" else 0,
-                    context=context,
-                    largest_batch=print_.largest_batch(request, one.device),
-                )
-            )
-    return tuple(points)
+    on_gpu = one.device.kind == "gpu"
+    # Half of it prompt, or the part that the request has of its own.
+    share = one.request.prompt / one.request.context
+    requests = {}
+    for context in (2**exponent for exponent in range(9, 21) if 2**exponent <= one.model.longest):
+        prompt = max(1, round(context * share))
+        requests[context] = replace(one.request, prompt=prompt, output=context - prompt)
+    prints = {
+        width: one.model.footprint(one.request, one.types, width or 1, one.device.kind)
+        for width in (one.model.widths if on_gpu else (0,))
+    }
+    return {
+        width: {context: print_.largest_batch(request, one.device) for context, request in requests.items()}
+        for width, print_ in prints.items()
+    }
 
 
-def _parts(one: Candidate, market: Market) -> tuple[PartTime, ...]:
+def _parts(one: Candidate, market: Market) -> dict[str, dict[Phase, float]]:
     request, width = one.request, one.setting.width
     steps = [
         one.model.step(sizes, one.types, one.device.kind)
@@ -339,15 +329,14 @@ def _parts(one: Candidate, market: Market) -> tuple[PartTime, ...]:
     )  # fmt: skip
     prefill, decode = times.parts(0), times.parts(1)
     seen = market.runner.correction(one.device)
-    return tuple(
-        PartTime(
-            part=part,
-            prefill_s=seen.first * prefill.get(part, 0.0),
-            decode_s=seen.other * decode.get(part, 0.0),
-        )
+    return {
+        part: {
+            "prefill": seen.first * prefill.get(part, 0.0),
+            "decode": seen.other * decode.get(part, 0.0),
+        }
         for part in dict.fromkeys([*prefill, *decode])
         if prefill.get(part, 0.0) + decode.get(part, 0.0) > 0
-    )
+    }
 
 
 def _split(one: Candidate, cpu: Candidate | None) -> SplitRequest | None:
@@ -364,7 +353,7 @@ def _split(one: Candidate, cpu: Candidate | None) -> SplitRequest | None:
     return SplitRequest(
         handover_bytes=nbytes,
         handover_s=handover.value,
-        **times_as_keys(request=whole),
+        **times_as_keys(ttft=one.phases.first, tpot=cpu.phases.other, request=whole),
         tokens_per_s=request.batch * request.output / whole.value,
         origin=whole.origin,
         pays=whole.value < min(one.phases.whole.value, cpu.phases.whole.value),

@@ -11,16 +11,16 @@ from analyzer.generation.memory import (
     Footprint,
     activation_bytes,
     cache_bytes,
+    parameters,
     source_bytes,
     table_bytes,
     weight_bytes,
 )
 from analyzer.generation.model import NO_LONGEST, float_precision
-from analyzer.generation.request import DEFAULT_PROMPT, Request, Setting
+from analyzer.generation.request import DEFAULT_PROMPT, Request, Setting, StepSizes, StepTypes
 from analyzer.generation.steps.decoder_graph import StepGraph, check_width, step_graph
-from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
 from analyzer.generation.steps.step_times import Exchange, GenerationStep, prepared_step, step_groups
-from analyzer.generation.weights import mixers_of, parameters
+from analyzer.generation.weights import mixers_of
 from analyzer.graph import Graph
 from analyzer.options import Cache, Weights
 from analyzer.ort.execution import Group

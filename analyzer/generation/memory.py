@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import ceil, floor
 
 from analyzer.devices.device import Device
-from analyzer.generation.architecture import Architecture, Recurrence, StateSpace
-from analyzer.generation.request import Request
-from analyzer.generation.steps.decoder_graph import StepGraph
-from analyzer.generation.steps.step_sizes import StepTypes
+from analyzer.generation.architecture import (
+    Architecture,
+    Encoder,
+    Experts,
+    Layer,
+    Product,
+    Recurrence,
+    StateSpace,
+)
+from analyzer.generation.request import Request, StepSizes, StepTypes
+from analyzer.generation.steps.decoder_graph import StepGraph, step_graph
 from analyzer.generation.steps.step_writer import LITERALS, TABLES
-from analyzer.generation.weights import kept_elements, mixers_of
+from analyzer.generation.weights import kept_elements, mixers_of, products
 from analyzer.graph import Graph, Tensor
 from analyzer.memory.fit import largest_between, room
 from analyzer.memory.session_plan import SessionPlan
@@ -55,6 +64,59 @@ def weight_bytes(step: StepGraph) -> int:
         for tensor in step.graph.initializers
         if not tensor.name.startswith(_NO_WEIGHTS)
     )
+
+
+def parameters(architecture: Architecture) -> int:
+    """Return the elements of all weights, a tied head once: of what a step that reads a prompt is written with.
+
+    What a checkpoint holds beside its parameters counts as well: the correction of DeepSeek V3's router is a
+    buffer.
+    """
+    encoder = architecture.encoder
+    source = 0 if encoder is None else encoder.positions or _TOKENS
+    return weight_bytes(_read(architecture, source)) // _HALF_BYTES
+
+
+@lru_cache(maxsize=256)  # most layers of a model are alike
+def layer_parameters(layer: Layer, architecture: Architecture) -> int:
+    """Return the elements of the weights of one layer, of the decoder or of the encoder."""
+    crosses = layer.cross is not None
+    # Keys and values of an encoder's states are made where the source is read.
+    encoder = Encoder(layers=(replace(layer, cross=None),)) if crosses else None
+    alone = replace(architecture, layers=(layer,), encoder=encoder, relative_buckets=0)
+    stored = _read(alone, _TOKENS if crosses else 0).graph.initializers
+    return sum(tensor.elements or 0 for tensor in stored if tensor.name.startswith("model.layers.0."))
+
+
+# As many tokens as tell a prompt from a further one.
+_TOKENS = 2
+_HALF_BYTES = 2
+
+
+def _read(architecture: Architecture, source: int) -> StepGraph:
+    """Return the step that reads a prompt, all weights as halves."""
+    sizes = StepSizes(batch=1, tokens=_TOKENS, context=_TOKENS, source=source, reads_source=source > 0)
+    return step_graph(architecture, sizes, StepTypes())
+
+
+def known_by_size(architecture: Architecture) -> float:
+    """Return the share of a token's weights that stand in parts of which only the sizes are known."""
+
+    def elements(parts: Iterable[Product]) -> int:
+        return sum(part.inner * part.outer + part.outer * part.bias for part in parts)
+
+    alone = read = elements(architecture.products) + architecture.vectors
+    width = replace(architecture, layers=(), encoder=None)
+    for layer, number in Counter(architecture.layers).items():
+        recurrent = (mixer for mixer in mixers_of(layer) if isinstance(mixer, Recurrence))
+        by_size = (*layer.products, *(product for mixer in recurrent for product in mixer.products))
+        alone += number * (layer.vectors + elements(by_size))
+        mlp, unread = layer.mlp, 0
+        if isinstance(mlp, Experts):
+            experts = sum(size for name, size in products(layer, width) if name.startswith("mlp.experts."))
+            unread = experts // mlp.count * (mlp.count - mlp.chosen)
+        read += number * (layer_parameters(layer, width) - unread)
+    return alone / max(1, read)
 
 
 def table_bytes(step: StepGraph) -> int:

@@ -6,8 +6,7 @@ from typing import Protocol
 
 from analyzer.devices.device import Device, DeviceKind
 from analyzer.generation.memory import Footprint
-from analyzer.generation.request import Request, Setting
-from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
+from analyzer.generation.request import Request, Setting, StepSizes, StepTypes
 from analyzer.generation.steps.step_times import Exchange, GenerationStep
 from analyzer.graph import Graph
 from analyzer.options import Cache, Weights

@@ -13,8 +13,7 @@ from analyzer.devices.instances import Instance
 from analyzer.figures import Price, seen_as
 from analyzer.generation.memory import Footprint
 from analyzer.generation.model import GeneratingModel
-from analyzer.generation.request import Request, Setting, TimeLimits
-from analyzer.generation.steps.step_sizes import StepTypes
+from analyzer.generation.request import Request, Setting, StepTypes, TimeLimits
 from analyzer.generation.times import RequestPhases, Runner, timed
 from analyzer.memory.fit import largest_between
 from analyzer.record.generation import GenerationOption

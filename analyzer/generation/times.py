@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from analyzer.devices.device import Device
 from analyzer.figures import Figure
 from analyzer.generation.model import GeneratingModel
-from analyzer.generation.request import Request, Setting
-from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
+from analyzer.generation.request import Request, Setting, StepSizes, StepTypes
 from analyzer.generation.steps.step_times import StepTimes, step_times
 from analyzer.prediction import total
 from analyzer.record.generation import RequestTimes, times_as_keys

@@ -1,4 +1,4 @@
-"""What a generating model keeps: elements of its weights, and of the cache of one sequence."""
+"""What a generating model keeps: its matrices by name, and elements of the cache of one sequence."""
 
 from __future__ import annotations
 
@@ -9,179 +9,19 @@ from typing import assert_never
 from analyzer.generation.architecture import (
     Architecture,
     Attention,
-    Encoder,
     Experts,
     LatentAttention,
     Layer,
     Mixer,
     Mlp,
-    Product,
     Recurrence,
     StateSpace,
 )
-
-# Of each of the two convolutions before Whisper's encoder (transformers/models/whisper/modeling_whisper.py).
-_STEM_TAPS = 3
-
-
-def parameters(architecture: Architecture) -> int:
-    """Elements of all weights, a tied head once.
-
-    What a checkpoint holds beside its parameters counts as well: the correction of DeepSeek V3's router is a
-    buffer.
-    """
-    hidden, rows = architecture.hidden, architecture.vocabulary
-    width = architecture.embedding_size or hidden
-    norm = _norm(hidden, architecture)
-    # From the embedding's width to the state's, and back before the head.
-    projected = 2 * width * hidden if architecture.embedding_size else 0
-    return (
-        rows * width * (1 if architecture.tied else 2)
-        + projected
-        + rows * architecture.head_bias
-        + norm * (architecture.embedding_norm + architecture.final_norm)
-        + architecture.position_table * hidden
-        + _relative(architecture.relative_buckets, architecture.layers)
-        + sum(layer_parameters(layer, architecture) for layer in architecture.layers)
-        + sum(map(_product, architecture.products))
-        + sum(table.inner * table.outer for table in architecture.tables)
-        + architecture.vectors
-        + (_encoder(architecture.encoder, architecture) if architecture.encoder else 0)
-    )
-
-
-def layer_parameters(layer: Layer, architecture: Architecture) -> int:
-    """Elements of the weights of one layer, of the decoder or of the encoder."""
-    return (
-        layer.norms * _norm(architecture.hidden, architecture)
-        + _mixer(layer.mixer, architecture)
-        + (_attention(layer.cross, architecture) if layer.cross else 0)
-        + (_mixer(layer.parallel_mixer, architecture) if layer.parallel_mixer else 0)
-        + _mlp(layer.mlp, architecture.hidden)
-        + sum(map(_product, layer.products))
-        + layer.vectors
-    )
-
-
-def cache_elements(architecture: Architecture, tokens: int, *, source: int = 0) -> int:
-    """Elements that one sequence of so many tokens keeps for its next one.
-
-    A layer with a window keeps as many tokens as its queries see. All of them are in memory while a token is
-    computed; transformers drops the oldest right after that, and its cache holds one less between two tokens
-    (``DynamicSlidingWindowLayer`` of transformers/cache_utils.py).
-
-    Keys and values are kept once a head of theirs, though transformers keeps Falcon 40B's once a query's head.
-
-    Args:
-        architecture: The model.
-        tokens: Of the decoder, prompt and answer together.
-        source: Tokens that the encoder read, whose keys and values every layer of the decoder keeps; no such
-            number is needed for an encoder that is always given the same length.
-    """
-    if architecture.encoder and architecture.encoder.positions:
-        source = architecture.encoder.positions
-    return sum(
-        sum(kept_elements(mixer, tokens) for mixer in mixers_of(layer))
-        + (kept_elements(layer.cross, source) if layer.cross else 0)
-        for layer in architecture.layers
-    )
-
-
-def state_elements(architecture: Architecture) -> int:
-    """Those of the cache that stay float32 whatever the weights' type: Mamba's states, not its last columns.
-
-    The selective scan computes in float32 and gives its last state as that
-    (``selective_scan_fn`` of transformers/models/mamba/modeling_mamba.py).
-    """
-    mixers = (mixer for layer in architecture.layers for mixer in mixers_of(layer))
-    return sum(mixer.summed for mixer in mixers if isinstance(mixer, StateSpace | Recurrence))
-
-
-def known_by_size(architecture: Architecture) -> float:
-    """Return the share of a token's weights that stand in parts of which only the sizes are known."""
-    alone = sum(map(_product, architecture.products)) + architecture.vectors
-    read = alone
-    for layer in architecture.layers:
-        recurrent = (mixer for mixer in mixers_of(layer) if isinstance(mixer, Recurrence))
-        alone += layer.vectors + sum(map(_product, layer.products))
-        alone += sum(_product(product) for mixer in recurrent for product in mixer.products)
-        mlp = layer.mlp
-        unread = (
-            (mlp.count - mlp.chosen) * _mlp(mlp.expert, architecture.hidden) if isinstance(mlp, Experts) else 0
-        )
-        read += layer_parameters(layer, architecture) - unread
-    return alone / max(1, read)
 
 
 def mixers_of(layer: Layer) -> tuple[Mixer, ...]:
     """Return what mixes positions in a layer: one, or two side by side."""
     return (layer.mixer,) if layer.parallel_mixer is None else (layer.mixer, layer.parallel_mixer)
-
-
-def _norm(width: int, architecture: Architecture) -> int:
-    if not architecture.norm_weights:
-        return 0
-    return width * (2 if architecture.norm == "layer" and architecture.norm_bias else 1)
-
-
-def _relative(buckets: int, layers: tuple[Layer, ...]) -> int:
-    first = layers[0].mixer
-    # The first layer's table serves all (T5Stack of transformers/models/t5/modeling_t5.py).
-    return buckets * first.heads if isinstance(first, Attention) else 0
-
-
-def _encoder(encoder: Encoder, architecture: Architecture) -> int:
-    hidden = architecture.hidden
-    channels = encoder.stem_channels
-    # Two convolutions with biases: to the state's width, and within it.
-    stem = _STEM_TAPS * hidden * (channels + hidden) + 2 * hidden if channels else 0
-    return (
-        stem
-        + encoder.position_table * hidden
-        + _relative(encoder.relative_buckets, encoder.layers)
-        + sum(layer_parameters(layer, architecture) for layer in encoder.layers)
-        + _norm(hidden, architecture)
-    )
-
-
-def _product(product: Product) -> int:
-    return product.inner * product.outer + product.outer * product.bias
-
-
-def _mixer(mixer: Mixer, architecture: Architecture) -> int:
-    match mixer:
-        case Attention():
-            return _attention(mixer, architecture)
-        case LatentAttention():
-            return _latent(mixer, architecture.hidden)
-        case StateSpace():
-            return _state_space(mixer, architecture.hidden)
-        case Recurrence():
-            # What else it has is among the layer's vectors, the convolution too.
-            return sum(map(_product, mixer.products))
-        case _:
-            assert_never(mixer)
-
-
-def _attention(attention: Attention, architecture: Architecture) -> int:
-    queries, keys = attention.heads * attention.size, attention.key_heads * attention.size
-    of_keys = attention.key_bias * attention.has_keys
-    of_values = attention.value_bias * attention.has_keys * attention.has_values
-    biases = (queries + attention.gate) * attention.query_bias + keys * (of_keys + of_values)
-    norms = 0
-    if attention.wide_norms:
-        norms = _norm(queries, architecture) + _norm(keys, architecture)
-    elif attention.separate_norms:
-        norms = queries + keys
-    elif attention.head_norms:
-        norms = (1 + attention.has_keys) * _norm(attention.size, architecture)
-    return (
-        sum(_of_attention(attention, architecture.hidden).values())
-        + biases
-        + architecture.hidden * attention.output_bias
-        + norms
-        + attention.heads * attention.sinks
-    )
 
 
 def _of_attention(attention: Attention, hidden: int) -> dict[str, int]:
@@ -192,14 +32,6 @@ def _of_attention(attention: Attention, hidden: int) -> dict[str, int]:
     if attention.has_keys and attention.has_values:
         found["v_proj"] = hidden * keys
     return found
-
-
-def _latent(attention: LatentAttention, hidden: int) -> int:
-    rank, latent = attention.query_rank, attention.latent
-    # A norm of each latent; an indexer's key has one of both weight and bias.
-    norms = rank + latent + (2 * attention.indexer.size if attention.indexer else 0)
-    biases = (rank + latent + attention.rotated + hidden) * attention.bias
-    return sum(_of_latent(attention, hidden).values()) + norms + biases
 
 
 def _of_latent(attention: LatentAttention, hidden: int) -> dict[str, int]:
@@ -221,16 +53,6 @@ def _of_latent(attention: LatentAttention, hidden: int) -> dict[str, int]:
     return found
 
 
-def _state_space(mixer: StateSpace, hidden: int) -> int:
-    inner, heads = mixer.inner, mixer.heads
-    made = _of_state_space(mixer, hidden)
-    biases = (made["in_proj"] // hidden + hidden) * mixer.bias + (heads or inner)
-    convolution = mixer.convolved * (mixer.taps + mixer.conv_bias)
-    # A and D.
-    rates = 2 * heads if heads else inner * mixer.state + inner
-    return sum(made.values()) + biases + convolution + rates
-
-
 def _of_state_space(mixer: StateSpace, hidden: int) -> dict[str, int]:
     inner, rank = mixer.inner, mixer.rank
     if mixer.heads:
@@ -242,21 +64,6 @@ def _of_state_space(mixer: StateSpace, hidden: int) -> dict[str, int]:
         "dt_proj": rank * inner,
         "out_proj": inner * hidden,
     }
-
-
-def _mlp(mlp: Mlp | Experts | None, hidden: int) -> int:
-    match mlp:
-        case None:
-            return 0
-        case Mlp():
-            ups = 2 if mlp.gated else 1
-            return sum(_of_mlp(mlp, hidden).values()) + (ups * mlp.inner + hidden) * mlp.bias
-        case Experts():
-            router = mlp.count * hidden + mlp.count * mlp.router_bias
-            shared = _mlp(mlp.shared, hidden) + hidden * mlp.shared_gate
-            return router + mlp.count * _mlp(mlp.expert, hidden) + shared
-        case _:
-            assert_never(mlp)
 
 
 def _of_mlp(mlp: Mlp, hidden: int) -> dict[str, int]:

@@ -15,9 +15,9 @@ from analyzer.errors import GraphError
 from analyzer.graph import Graph
 from analyzer.loading.loaded import Loaded
 from analyzer.options import Options
-from analyzer.pipeline.exports.training_batches import Steps, prepared_steps
+from analyzer.pipeline.exports import Steps, prepared_steps
+from analyzer.pipeline.forms import in_form
 from analyzer.pipeline.measure import Measured
-from analyzer.pipeline.precisions.forms import in_form
 from analyzer.pipeline.predictor import Predictor, decision_inputs_by_batch, undisturbed_s
 from analyzer.pipeline.prepared import PreparedGraph, at_batch, with_measured_sizes
 from analyzer.pipeline.target_devices import model_precision

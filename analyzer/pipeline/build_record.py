@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -12,19 +12,27 @@ from typing import TYPE_CHECKING, Any
 from analyzer import __version__
 from analyzer.costs import CostTable, folded_flops, fused
 from analyzer.costs.cost import Cost
+from analyzer.costs.families.control_flow import trips
 from analyzer.costs.parameters import parameter_bytes, parameters
 from analyzer.decision import Decision, DecisionInput
 from analyzer.decision.decision_input import Side
 from analyzer.figures import NOT_TIMED, seen_as
-from analyzer.graph import Graph, Node, Tensor
+from analyzer.graph import Graph, Node, SizeOrigin, Tensor
+from analyzer.loading.from_onnx import sizes_as_written
+from analyzer.loading.input_values.filled_values import deciding_inputs
+from analyzer.loading.input_values.row_lengths import by_graph_name
 from analyzer.loading.loaded import Loaded
-from analyzer.ort.execution import Group, NodePlacement
+from analyzer.loading.onnx_graph.known_sizes import open_tensors
+from analyzer.loading.python.input_spec import parse_input
+from analyzer.ort.execution import Group, NodePlacement, PlacedBody, Placement
 from analyzer.ort.placement import best_opset
-from analyzer.pipeline.decided_sizes import size_notes
-from analyzer.pipeline.precisions import forms
+from analyzer.pipeline import forms
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.prediction.estimate import Estimate, Overhead
 from analyzer.record.analysis import (
+    BodyCopy,
+    BodyOperator,
+    BodyResult,
     Coverage,
     CpuTime,
     GpuOverhead,
@@ -39,9 +47,12 @@ from analyzer.record.analysis import (
     Totals,
     Where,
 )
+from analyzer.record.notes import DECIDE_SIZES, FILLED_SIZES
+from analyzer.text import first_few, plural
 
 if TYPE_CHECKING:
     import onnx
+
 
 # Arrays with more elements than this are data, not attributes of an operator.
 _SHOWN_ELEMENTS = 16
@@ -291,3 +302,126 @@ def _coverage_time(table: CostTable, decision_input: DecisionInput) -> Coverage 
     if not any(times):
         return None
     return _coverage(table.coverage(times))
+
+
+def size_notes(loaded: Loaded, graph: Graph) -> tuple[str, ...]:
+    """A sentence for each way in which sizes are known, and one for those that are not."""
+    if loaded.step is not None:
+        return ()
+    return tuple(_Notes(loaded, graph).sentences())
+
+
+class _Notes:
+    def __init__(self, loaded: Loaded, graph: Graph) -> None:
+        self._loaded = loaded
+        self._graph = graph
+        guesses = [parse_input(text) for text in loaded.guessed]
+        self._specs = {**by_graph_name(guesses), **by_graph_name(loaded.specs)}
+
+    def sentences(self) -> Iterator[str]:
+        by_origin: dict[SizeOrigin, list[str]] = {}
+        for name, origin in self._graph.size_origins.items():
+            by_origin.setdefault(origin, []).append(name)
+        for origin, names in by_origin.items():
+            yield self._known(origin, names)
+        unknown = open_tensors(self._graph)
+        if unknown and (inputs := deciding_inputs(self._graph, unknown)):
+            yield self._unknown(inputs, unknown)
+
+    def _known(self, origin: SizeOrigin, names: Sequence[str]) -> str:
+        first = self._graph.tensors[names[0]]
+        sizes = "x".join(map(str, first.shape or ())) or "a number"
+        what = f"{DECIDE_SIZES} {plural(len(names), 'tensor')} ({first.name} is {sizes})"
+        if origin.kind == "measured":
+            inputs = deciding_inputs(self._graph, names)
+            who = f"The values of {first_few(tensor.name for tensor in inputs)}" if inputs else "The data"
+            options = self._options(inputs, "others")
+            return f"{who} {what}: as measured, which holds for the data of that run alone{options}."
+        who = f"The values of {first_few(origin.inputs)}"
+        if origin.kind == "given":
+            texts = first_few(f"--input {self._specs[name].text}" for name in origin.inputs)
+            return f"{who} {what}: by those given ({texts}); others make other sizes and times."
+        inputs = tuple(tensor for tensor in self._graph.inputs if tensor.name in origin.inputs)
+        options = self._options(inputs, "real ones")
+        return f"{who} {what}: {FILLED_SIZES} them, as nobody gave any, so that times are guesses{options}."
+
+    def _unknown(self, inputs: Sequence[Tensor], names: Sequence[str]) -> str:
+        named = first_few(tensor.name for tensor in inputs)
+        who = f"The values of {named} {DECIDE_SIZES} {first_few(names)}"
+        return f"{who}, and are not known before a run{self._options(inputs, 'them')}."
+
+    def _options(self, inputs: Sequence[Tensor], gives: str) -> str:
+        """How to give the values of inputs of whole numbers; of floats nothing is worked out."""
+        whole = [tensor for tensor in inputs if not tensor.dtype.is_float and tensor.dtype.bits is not None]
+        if not whole or len(whole) < len(inputs):
+            return ""
+        return f" ({' '.join(map(self._option, whole[:3]))} gives {gives})"
+
+    def _option(self, tensor: Tensor) -> str:
+        spec = self._specs.get(tensor.name)
+        if spec is not None:
+            return f"--input {spec.name}={spec.sizes_text}:{spec.dtype}=LOW..HIGH"
+        sizes = sizes_as_written(self._loaded.proto, self._loaded.symbol, tensor)
+        return f"--input {tensor.name}={sizes}:{tensor.dtype.name}=LOW..HIGH"
+
+
+def body_results(graph: Graph, placement: Placement) -> tuple[BodyResult, ...]:
+    """Every subgraph of a graph, those inside of others after the one that holds them."""
+    nested = (_with_inner(body, graph.nodes[body.operator], body.operator, "", 1) for body in placement.bodies)
+    return tuple(result for results in nested for result in results)
+
+
+def _with_inner(
+    body: PlacedBody, node: Node, operator: int, path: str, outer_passes: int | None
+) -> Iterator[BodyResult]:
+    """A body and all bodies inside of it; ``outer_passes`` is how often the body around it runs."""
+    own_passes = _passes(node)
+    passes = None if own_passes is None or outer_passes is None else own_passes * outer_passes
+    placed_nodes = list(zip(body.graph.nodes, body.placement.nodes, strict=True))
+    yield BodyResult(
+        operator=operator,
+        name=f"{path}{body.name}",
+        operators=sum(placed.why != "folded" for _, placed in placed_nodes),
+        passes=passes,
+        on_cpu=tuple(_body_operator(child, placed) for child, placed in placed_nodes if _runs_on_cpu(placed)),
+        copies=tuple(
+            BodyCopy(tensor=copy.tensor, direction=copy.direction, bytes=copy.nbytes)
+            for copy in body.placement.copies
+        ),
+    )
+    for inner in body.placement.bodies:
+        child = body.graph.nodes[inner.operator]
+        yield from _with_inner(inner, child, operator, f"{path}{body.name}/{child.name}.", passes)
+
+
+def _runs_on_cpu(placed: NodePlacement) -> bool:
+    # A folded operator has the CPU's provider, a removed one its producer's: neither runs there.
+    removed = placed.why == "folded" or placed.detail.endswith("removed before the run")
+    return placed.provider == "cpu" and not removed
+
+
+def _body_operator(node: Node, placed: NodePlacement) -> BodyOperator:
+    return BodyOperator(
+        name=node.name,
+        op_type=node.op_type,
+        domain=node.domain,
+        module=node.module,
+        source=source_line(node),
+        why=placed.why,
+        detail=placed.detail,
+    )
+
+
+def _passes(node: Node) -> int | None:
+    """How often a body runs at most in one run of its operator; None where only the run tells."""
+    if node.op_type == "If":
+        return 1  # one of its two branches, once
+    if node.op_type == "Loop":
+        count = trips(node)
+        return None if count is None else math.ceil(count)  # inside of another loop it is a mean
+    # Scan of opset 8 has a batch axis before the one that it scans, and a first input with lengths.
+    if node.op_type == "Scan" and node.version >= 9:
+        scanned = node.inputs[-int(node.attributes["num_scan_inputs"])]
+        axis = int((node.attributes.get("scan_input_axes") or (0,))[0])
+        return scanned.shape[axis] if scanned is not None and scanned.shape else None
+    return None

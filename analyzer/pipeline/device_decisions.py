@@ -13,17 +13,16 @@ from analyzer.decision.ranking import ranking
 from analyzer.devices.device import Device
 from analyzer.pipeline import build_record
 from analyzer.pipeline.batches import BatchModels, sweep_of
+from analyzer.pipeline.build_record import body_results
+from analyzer.pipeline.forms import asked_precision
 from analyzer.pipeline.measure import Measured
-from analyzer.pipeline.precisions.forms import asked_precision
-from analyzer.pipeline.precisions.precision_table import precision_tables
+from analyzer.pipeline.precision_table import precision_tables
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph
-from analyzer.pipeline.subgraph_results import body_results
 from analyzer.pipeline.target_devices import model_precision
 from analyzer.precision import INTEGER_FORMS
 from analyzer.record.analysis import Alternative, Analysis, Devices, ModelInfo
-from analyzer.record.outcome import PrecisionResult
-from analyzer.record.ranking import RankingResult
+from analyzer.record.outcome import PrecisionResult, RankingResult
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -16,7 +16,7 @@ from analyzer.errors import UsageError
 from analyzer.generation.answer import BATCHES, ComparedDevices, answer, corrected, request_of, setting_of
 from analyzer.generation.model import GeneratingModel
 from analyzer.generation.options import Market
-from analyzer.generation.request import Request, TimeLimits
+from analyzer.generation.request import Request, StepSizes, StepTypes, TimeLimits
 from analyzer.generation.sources import (
     OpenedModel,
     from_configuration,
@@ -29,7 +29,6 @@ from analyzer.generation.sources import (
     no_way,
 )
 from analyzer.generation.sources import is_generating as names_generating
-from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
 from analyzer.generation.times import Runner, timed
 from analyzer.graph import Graph
 from analyzer.loading.configuration_file import is_genai

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from analyzer.errors import AnalyzerError
 from analyzer.figures import Figure, total
 from analyzer.generation.model import GeneratingModel
-from analyzer.generation.request import Request
+from analyzer.generation.request import Request, StepSizes, StepTypes
 from analyzer.generation.steps.mixers import SEQLENS
-from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
 from analyzer.generation.steps.step_writer import OWN_DOMAIN
 from analyzer.generation.times import RequestPhases
 from analyzer.graph import Graph

@@ -8,11 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from analyzer.errors import RecordError
-from analyzer.figures import seen_as
 from analyzer.record import load_report
 from analyzer.record.analysis import Analysis
 from analyzer.record.invocation import Invocation, amended, command_line
-from analyzer.record.outcome import InferencePlan
 from analyzer.record.training_step import InferenceSummary
 
 # A record names its model in its first lines: the files of other models are told without reading them whole.
@@ -91,10 +89,7 @@ def _names(path: Path, source: str) -> bool:
 def summary_of(record: Analysis, file: str) -> InferenceSummary:
     """What a step's record keeps of a record of inference."""
     gpu = record.devices.gpu
-    verdict = record.verdict
-    return seen_as(
-        InferenceSummary,
-        verdict,
+    return InferenceSummary(
         file=file,
         date=record.environment.date or "",
         batch=record.model.batch,
@@ -102,7 +97,8 @@ def summary_of(record: Analysis, file: str) -> InferenceSummary:
         cpu=record.devices.cpu.name,
         gpu=gpu.slug if gpu is not None else None,
         parameters=record.model.parameters,
-        plans=tuple(seen_as(InferencePlan, plan) for plan in record.plans),
+        verdict=record.verdict,
+        plans=tuple(replace(plan, transfers=replace(plan.transfers, items=())) for plan in record.plans),
     )
 
 

@@ -22,12 +22,11 @@ from analyzer.figures import Figure, total
 from analyzer.graph import Graph
 from analyzer.options import Options
 from analyzer.ort.execution import Group
-from analyzer.pipeline import form_reasons
+from analyzer.pipeline import forms
 from analyzer.pipeline.hosts import Host, HostedRuns
 from analyzer.pipeline.measure import Measured
-from analyzer.pipeline.offers import Offers, offers_of
 from analyzer.pipeline.prepared import PreparedGraph, opset_with_kernels, prepare, with_opset
-from analyzer.pipeline.target_devices import decision_precision, model_precision
+from analyzer.pipeline.target_devices import Offers, decision_precision, model_precision, offers_of
 from analyzer.precision import full_on_cuda, is_full
 from analyzer.prediction.estimate import Estimate, limited
 from analyzer.prediction.gpu.launch import UNKNOWN_HOST_WIDTH
@@ -110,7 +109,7 @@ class Predictor:
         by_group = self._input_by_group(prepared, gpu, batch, precision, times, measured)
         if not per_operator:
             return by_group
-        told = tuple(form_reasons.sentences(prepared, gpu=gpu is not None))
+        told = tuple(forms.sentences(prepared, gpu=gpu is not None))
         return self._with_shares(replace(by_group, about_form=told), prepared)
 
     def gpu_has_room(self, prepared: PreparedGraph, gpu: Device, batch: int) -> bool:

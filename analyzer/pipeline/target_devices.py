@@ -1,4 +1,4 @@
-"""Which devices the decision is between."""
+"""Which devices the decision is between, and what can be rented."""
 
 from __future__ import annotations
 
@@ -8,11 +8,35 @@ from weakref import WeakKeyDictionary
 
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
+from analyzer.devices.instances import Instance
 from analyzer.errors import UsageError
 from analyzer.graph import Graph, Tensor
 from analyzer.options import ALL, DEFAULT_GPU, Options
-from analyzer.pipeline.offers import offers_of
 from analyzer.precision import INTEGER_FORMS, floats_on_gpu, full_on_cuda, own_precision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offers:
+    """What can be rented.
+
+    Attributes:
+        instances: Of all providers, in the way of paying and the regions that were asked for.
+        own: What the user's own price list says, whatever was asked for: a record keeps it.
+    """
+
+    instances: tuple[Instance, ...]
+    own: tuple[Instance, ...]
+
+
+def offers_of(options: Options, *, own: Iterable[Instance] = ()) -> Offers:
+    """What the catalogue gives, and the options' price list or else ``own``, as the options ask for it.
+
+    Raises:
+        DeviceError: A hole in the list, a region that nobody knows, or no price at all for what is asked.
+    """
+    listed = catalogue.own_offers(options.prices, own=own)
+    found = catalogue.instances(own=listed, pricing=options.pricing, regions=options.regions)
+    return Offers(instances=found, own=listed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,9 +24,8 @@ from analyzer.prediction.parameter_updates import update_totals
 from analyzer.record.analysis import Analysis, PlanResult
 from analyzer.record.training_step import (
     PhaseTotals,
-    PrecisionRow,
+    PredictedStep,
     Scaling,
-    ScalingRow,
     StepCost,
     StepMemory,
     TrainingResult,
@@ -73,7 +72,7 @@ def training_result(
         phases=phases,
         memory=_memory(memory),
         costs=tuple(_cost(plan, loaded.batch, options) for plan in analysis.plans),
-        precisions=_precisions(prepared, decision_input.gpu) if decision_input.gpu else (),
+        precisions=_precisions(prepared, decision_input.gpu, loaded.batch) if decision_input.gpu else (),
         scaling=_scaling(decision_input.gpu, gpu_plan, phases, memory, loaded.batch)
         if decision_input.gpu
         else None,
@@ -193,11 +192,11 @@ def _cost(plan: PlanResult, batch: int | None, options: Options) -> StepCost:
     )
 
 
-def _precisions(prepared: PreparedGraph, gpu: Device) -> tuple[PrecisionRow, ...]:
+def _precisions(prepared: PreparedGraph, gpu: Device, batch: int | None) -> tuple[PredictedStep, ...]:
     """The CUDA session's kernels in each precision that the GPU has, without copies of inputs."""
     full = full_on_cuda(gpu.peak_flops_per_s)
     rows = [
-        _row(name, total(prediction.predict(prepared.cuda_work, gpu, precision=name)))
+        _step(total(prediction.predict(prepared.cuda_work, gpu, precision=name)), batch, precision=name)
         for name in dict.fromkeys(("fp32", full))
     ]
     half = next((name for name in HALF if name in gpu.peak_flops_per_s), None)
@@ -213,12 +212,21 @@ def _precisions(prepared: PreparedGraph, gpu: Device) -> tuple[PrecisionRow, ...
             in_full if phase == "optimizer" else in_half
             for in_half, in_full, phase in zip(in_half_times, in_full_times, phases, strict=True)
         ]
-        rows.append(_row(f"mixed ({half})", total(time for time in mixed if time is not None)))
+        rows.append(
+            _step(total(time for time in mixed if time is not None), batch, precision=f"mixed ({half})")
+        )
     return tuple(rows)
 
 
-def _row(name: str, time: Figure) -> PrecisionRow:
-    return PrecisionRow(precision=name, step_s=time.value, low_s=time.low, high_s=time.high)
+def _step(time: Figure, batch: int | None, gpus: int = 1, **facts: Any) -> PredictedStep:
+    return PredictedStep(
+        step_s=time.value,
+        low_s=time.low,
+        high_s=time.high,
+        gpus=gpus,
+        examples_per_s=gpus * (batch or 1) / time.value,
+        **facts,
+    )
 
 
 def _largest_by_growth(memory: StepBytes, gpu: Device | None, batch: int | None) -> int | None:
@@ -254,14 +262,12 @@ def _scaling(
     rows = scaled(one, backward, memory.gradients, peer)
     return Scaling(
         rows=tuple(
-            ScalingRow(
+            _step(
+                row.step,
+                batch,
                 gpus=row.gpus,
-                step_s=row.step.value,
-                low_s=row.step.low,
-                high_s=row.step.high,
                 communication_s=row.communication_s,
                 exposed_s=row.exposed_s,
-                examples_per_s=row.gpus * (batch or 1) / row.step.value,
                 efficiency=one.value / row.step.value,
             )
             for row in rows

@@ -32,13 +32,13 @@ from analyzer.record.outcome import BatchRange as BatchRange
 from analyzer.record.outcome import CostRow as CostRow
 from analyzer.record.outcome import PlanResult as PlanResult
 from analyzer.record.outcome import PrecisionResult as PrecisionResult
+from analyzer.record.outcome import RankingResult
 from analyzer.record.outcome import SweepPlan as SweepPlan
 from analyzer.record.outcome import SweepRow as SweepRow
 from analyzer.record.outcome import TransferItem as TransferItem
 from analyzer.record.outcome import Transfers as Transfers
 from analyzer.record.outcome import VerdictResult as VerdictResult
 from analyzer.record.output_files import contents, targets, write_all
-from analyzer.record.ranking import RankingResult
 from analyzer.record.replay_data import GroupResult as GroupResult
 from analyzer.record.replay_data import ReplayData
 from analyzer.record.training_step import TrainingResult
@@ -316,7 +316,8 @@ class Finding:
     where it is about the record's own GPU or about all.
 
     ``seconds`` and ``bytes`` are what it costs per inference, None where not known. ``certain`` is False
-    where the threshold lies inside the figure's interval; such a finding is never an error.
+    where the threshold lies inside the figure's interval; such a finding is never an error. ``reason`` is why
+    the settings set it aside, which may be empty; of ``Analysis.ignored`` alone.
     """
 
     code: str
@@ -328,14 +329,7 @@ class Finding:
     bytes: Count | None = None
     certain: bool = True
     device: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IgnoredFinding:
-    """A finding that the settings set aside, and the reason that they give (may be empty)."""
-
-    finding: Finding
-    reason: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -408,7 +402,7 @@ class Analysis:
     precisions: tuple[PrecisionResult, ...] = ()
     ranking: RankingResult | None = None
     findings: tuple[Finding, ...] = ()
-    ignored: tuple[IgnoredFinding, ...] = ()
+    ignored: tuple[Finding, ...] = ()
     onnxruntime: str = ""
     session_fails: str = ""
     run_fails: str = ""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from analyzer.figures import LimitPoint, LoadedQueue, Origin, Price
+from analyzer.figures import LimitPoint, LoadedQueue, Origin, Price, QueueLoad
 from analyzer.quantities import Amount, Count, Positive
 
 
@@ -73,13 +73,6 @@ class ServicePoint:
     high_s: Amount
 
 
-@dataclass(frozen=True, kw_only=True)
-class LoadPoint(LoadedQueue):
-    """One instance at one rate."""
-
-    rate_per_s: Positive
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceLoads:
     """What the page needs to answer other questions about one of ``options``, which it names by its index.
@@ -90,7 +83,7 @@ class InstanceLoads:
 
     option: Count
     service: tuple[ServicePoint, ...]
-    loads: tuple[LoadPoint, ...]
+    loads: tuple[QueueLoad, ...]
     limits: tuple[LimitPoint, ...]
     usd_per_hour: Mapping[str, Amount] = field(default_factory=dict)
 

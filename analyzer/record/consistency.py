@@ -39,7 +39,7 @@ def faults_of_analysis(analysis: Analysis) -> Iterator[Fault]:
         ("groups[{}].members", [group.members for group in analysis.groups]),
         ("bodies[{}].operator", [[body.operator] for body in analysis.bodies]),
         ("findings[{}].operator", [[finding.operator] for finding in analysis.findings]),
-        ("ignored[{}].finding.operator", [[ignored.finding.operator] for ignored in analysis.ignored]),
+        ("ignored[{}].operator", [[finding.operator] for finding in analysis.ignored]),
     )
     for place, rows in named:
         yield from _outside(place, rows, len(operators), "operator")

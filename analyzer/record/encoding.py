@@ -45,15 +45,6 @@ _SYNTAX = (msgspec.DecodeError, UnicodeError, RecursionError)
 Record = TypeVar("Record", Analysis, Fleet)
 
 
-class _Head(msgspec.Struct):
-    """What tells records apart, read where the whole is refused."""
-
-    schema_version: Any = None
-    tool: Any = None
-    operators: msgspec.Raw = msgspec.Raw(b"")
-    models: msgspec.Raw = msgspec.Raw(b"")
-
-
 def to_json(analysis: Analysis) -> str:
     """Return the record as JSON; the same analysis gives the same text.
 
@@ -121,7 +112,7 @@ def holds_fleet(path: str | os.PathLike[str]) -> bool:
         head = _head(_content(path, _MOST_FLEET_BYTES, ""))
     except RecordError:
         return False
-    return bool(head.models) and not head.operators
+    return "models" in head and "operators" not in head
 
 
 def _plain(value: Any) -> Any:
@@ -181,9 +172,10 @@ def _refusal(content: bytes, kind: type[Analysis | Fleet], name: str, error: Exc
         reason = str(fault).removeprefix("JSON is malformed: ")
         return RecordError(f"{name} is no valid JSON: {reason}.", hint="The file may be cut short.")
     head, newest = _head(content), SCHEMA_VERSION if kind is Analysis else FLEET_SCHEMA_VERSION
-    version, made_by = head.schema_version, head.tool.get("version") if isinstance(head.tool, dict) else None
+    version, tool = (msgspec.json.decode(head.get(key, b"null")) for key in ("schema_version", "tool"))
+    made_by = tool.get("version") if isinstance(tool, dict) else None
     # ``type`` and not ``isinstance``: true is an ``int`` to Python.
-    if type(version) is not int or version < 1 or not (head.operators if kind is Analysis else head.models):
+    if type(version) is not int or version < 1 or ("operators" if kind is Analysis else "models") not in head:
         what, hint = _FOREIGN[kind]
         return RecordError(f"{name} is no {what}.", hint=hint)
     if version > newest:
@@ -197,11 +189,12 @@ def _refusal(content: bytes, kind: type[Analysis | Fleet], name: str, error: Exc
     return _damaged(name, "", str(error))
 
 
-def _head(content: bytes) -> _Head:
+def _head(content: bytes) -> dict[str, msgspec.Raw]:
+    """Return the outermost keys, each with its JSON: what tells records apart where the whole is refused."""
     try:
-        return msgspec.json.decode(content, type=_Head)
+        return msgspec.json.decode(content, type=dict[str, msgspec.Raw])
     except _SYNTAX:
-        return _Head()
+        return {}
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import Final, Literal
 from analyzer.options import Pricing
 from analyzer.quantities import Amount, Count, Value
 from analyzer.record.analysis import Tool
-from analyzer.record.ranking import RankedCandidate
+from analyzer.record.outcome import RankedCandidate
 
 # Raised where a key is renamed or removed, or means something else; adding one keeps it.
 FLEET_SCHEMA_VERSION: Final = 1

@@ -194,7 +194,9 @@ def pictures(module: str, charts: tuple[str, ...]) -> dict[str, Format]:
     }
 
 
-PICTURES: Mapping[str, Format] = MappingProxyType(pictures("analyzer.report.pictures.draw", CHARTS))
+# The module that draws.
+DRAWING = "analyzer.report.pictures"
+PICTURES: Mapping[str, Format] = MappingProxyType(pictures(DRAWING, CHARTS))
 # Those of a comparison.
 COMPARED_CHARTS = (
     "latencies",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from analyzer.figures import Figure, Origin, Price
 from analyzer.quantities import Amount, Count, Positive
+
+Phase = Literal["prefill", "decode"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +62,13 @@ class TokenTimes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WholeRequest:
-    """Seconds from a request's first to its last token; the whole batch's output tokens in a second."""
+class RequestTimes(TokenTimes):
+    """A request's times: ``request_s`` to its last token, the whole batch's output tokens in a second."""
 
     request_s: Amount
     request_low_s: Amount
     request_high_s: Amount
     tokens_per_s: Amount
-    origin: Origin = "predicted"
 
     @property
     def request(self) -> Figure:
@@ -78,11 +80,6 @@ class WholeRequest:
         """Tokens in a second: they are the same at both ends of the request's time, which is turned over."""
         tokens, time = self.tokens_per_s * self.request_s, self.request
         return Figure.about(self.tokens_per_s, tokens / time.high, tokens / time.low, time.origin)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RequestTimes(TokenTimes, WholeRequest):
-    """A request's times on one device, or on several that share the model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,13 +98,6 @@ class GeneratingWay(RequestTimes, Price):
     largest_batch: Count
     meets_limits: bool | None = None
     usd_per_million_tokens: Amount | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class CpuGeneration(GeneratingWay):
-    """The same request on the CPU, in the types that ONNX Runtime computes in there, without limits."""
-
-    memory: GenerationMemory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,28 +128,10 @@ class GenerationOption(GeneratingWay):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FrontierPoint:
-    """The largest batch that fits so many devices at a context."""
-
-    gpus: Count
-    context: Count
-    largest_batch: Count
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartTime:
-    """What a part of all layers takes in each phase: a class of modules, sums between devices, the launch."""
-
-    part: str
-    prefill_s: Amount
-    decode_s: Amount
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseVerdict:
     """One phase on both sides. ``device`` is ``either`` where the intervals overlap."""
 
-    phase: Literal["prefill", "decode"]
+    phase: Phase
     device: Literal["cpu", "gpu", "either"]
     cpu_s: Amount
     gpu_s: Amount
@@ -169,7 +141,7 @@ class PhaseVerdict:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplitRequest(WholeRequest):
+class SplitRequest(RequestTimes):
     """A request whose prompt the GPU reads and whose other tokens the CPU makes, the cache copied between.
 
     ``pays`` says whether it is quicker than either alone, the intervals left aside.
@@ -194,11 +166,15 @@ class GenerationResult(GeneratingWay):
         longest_context: That fits at this batch; at most the model's own.
         model_context: Positions that the model was made for; None where nothing limits them.
         joules_per_token: Of an output token, prefill included.
+        cpu: The same request there, in the types that ONNX Runtime computes in, without limits.
         ttft_limit_s, tpot_limit_s: The limits; ``meets_limits`` says whether they are met.
         cheapest: Index of the cheapest of ``devices`` that meets them; None where none does.
         devices: Every GPU that was named, or all of the catalogue, and the CPU.
         types: Other types of weights and cache on the same device.
         widths: Other numbers of the same GPU.
+        frontier: The largest batch that fits, by number of GPUs (0 for the CPU) and by context.
+        parts: Seconds of a part of all layers in both phases: a class of modules, sums between devices, the
+            launch.
         phases: Which side each phase belongs on.
         split: Prefill on the GPU and decode on the CPU; None where one side cannot run it.
         notes: What the figures rest on, in sentences.
@@ -214,7 +190,7 @@ class GenerationResult(GeneratingWay):
     longest_context: Count
     model_context: Count | None
     joules_per_token: Amount | None
-    cpu: CpuGeneration | None
+    cpu: GenerationOption | None
     sweep: tuple[GenerationPoint, ...] = ()
     ttft_limit_s: Amount | None = None
     tpot_limit_s: Amount | None = None
@@ -222,8 +198,8 @@ class GenerationResult(GeneratingWay):
     devices: tuple[GenerationOption, ...] = ()
     types: tuple[GenerationOption, ...] = ()
     widths: tuple[GenerationOption, ...] = ()
-    frontier: tuple[FrontierPoint, ...] = ()
-    parts: tuple[PartTime, ...] = ()
+    frontier: Mapping[Count, Mapping[Count, Count]] = field(default_factory=dict)
+    parts: Mapping[str, Mapping[Phase, Amount]] = field(default_factory=dict)
     phases: tuple[PhaseVerdict, ...] = ()
     split: SplitRequest | None = None
     notes: tuple[str, ...] = ()

@@ -1,8 +1,11 @@
-"""What the decision answers, as the record holds it: plans, the verdict, prices, batches; see ``analysis``."""
+"""What the decision answers, as the record holds it: plans, the verdict, prices, batches, the ranking.
+
+``analysis`` has the units.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -32,22 +35,16 @@ class Transfers:
 
 
 @dataclass(frozen=True, kw_only=True)
-class InferencePlan(KnownLatency, Way):
-    """One way to run the model: ``cpu``, ``gpu`` (ONNX Runtime's CUDA session) or ``hybrid`` (the best)."""
-
-    name: Literal["cpu", "gpu", "hybrid"]
-    throughput_per_s: Amount = field()
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlanResult(InferencePlan):
-    """A plan with its copies, energy and machine.
+class PlanResult(KnownLatency, Way):
+    """One way to run the model: ``cpu``, ``gpu`` (ONNX Runtime's CUDA session) or ``hybrid`` (the best).
 
     Dollars are those of ``instance``, whose time may be predicted where the plan's own was measured on another
     machine; joules rest on modelled power. ``instance_latency_s`` is the time of a run there, ``host`` and
     ``host_basis`` are as in ``CostRow``. ``energy_of`` says whose watts were counted.
     """
 
+    name: Literal["cpu", "gpu", "hybrid"]
+    throughput_per_s: Amount = field()
     transfers: Transfers
     operators_on_gpu: Count = 0
     operators_on_cpu: Count = 0
@@ -76,8 +73,14 @@ class BatchRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VerdictSummary:
-    """The device. ``speedup`` is always the CPU plan's latency over the GPU plan's; None without a GPU."""
+class VerdictResult:
+    """The answer, with its reasons. ``speedup`` is always the CPU plan's latency over the GPU plan's.
+
+    ``crossover_batch`` is the first from which the GPU is expected to be faster; ``ranges`` say how sure that
+    is, from the smallest batch looked at to the largest that fits. ``slo_s`` is the latency that had to be met
+    (``--slo``); None where none was asked for. ``device`` is None where ONNX Runtime runs the model on no
+    device, and where a run that was requested failed; ``speedup`` is None without a GPU.
+    """
 
     device: Literal["cpu", "gpu", "hybrid", "either"] | None
     speedup: Positive | None
@@ -85,18 +88,6 @@ class VerdictSummary:
     high: Amount | None
     crossover_batch: Count | None
     sentence: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerdictResult(VerdictSummary):
-    """The answer, with its reasons.
-
-    ``crossover_batch`` is the first from which the GPU is expected to be faster; ``ranges`` say how sure that
-    is, from the smallest batch looked at to the largest that fits. ``slo_s`` is the latency that had to be met
-    (``--slo``); None where none was asked for. ``device`` is None where ONNX Runtime runs the model on no
-    device, and where a run that was requested failed.
-    """
-
     objective: Literal["latency", "throughput", "cost", "energy"]
     reason: str
     because: tuple[str, ...] = ()
@@ -162,3 +153,93 @@ class SweepRow:
 
     batch: Count
     plans: Mapping[Literal["cpu", "gpu", "hybrid"], SweepPlan]
+
+
+# A plan on both devices needs copies and a session for each stretch: it must pay by more than this.
+# A judgement of what another deployment is worth, no measurement.
+WORTHWHILE = 1.05
+
+
+def better_session(plans: Sequence[PlanResult]) -> PlanResult | None:
+    """The quicker of the sessions on one device that fit; None where none does."""
+    return min(
+        (plan for plan in plans if plan.name != "hybrid" and plan.fits),
+        key=lambda plan: plan.latency_s,
+        default=None,
+    )
+
+
+def split_gain(plans: Sequence[PlanResult]) -> float | None:
+    """The better session's latency over the best plan's; None where one of them is not known."""
+    best, session = next((plan for plan in plans if plan.name == "hybrid"), None), better_session(plans)
+    return session.latency_s / best.latency_s if best and session and best.latency_s else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankedCandidate(Way):
+    """One way to answer: a device with its best plan, at one batch, in one precision.
+
+    Attributes:
+        device, name, kind: The device: its slug, its name, and on which side it is. Of a CPU that is rented,
+            that of ``instance``.
+        plan: ``cpu``, ``gpu`` or ``hybrid``, the better of those that use the device.
+        precision: Of its floats, or of the integer form.
+        batch: Inferences per run; None for a model without a batch.
+        asked: Whether the precision is the one asked for; another one is another model, whose accuracy must be
+            checked, and never the best.
+        named: Whether the device was chosen by whoever asked, or is one of the price list's CPUs.
+        runs: Whether it can run at all; where it cannot, ``reason`` says why.
+        meets: None where no limit was given, or no time is known.
+        energy_j: For one inference; power is modelled.
+        reason: Why it cannot be the best, or what to know about it; empty where there is nothing to say.
+    """
+
+    device: str
+    name: str = ""
+    kind: Literal["cpu", "gpu"]
+    plan: Literal["cpu", "gpu", "hybrid"]
+    precision: str
+    batch: Count | None
+    asked: bool = True
+    named: bool = True
+    runs: bool = True
+    meets: bool | None = None
+    energy_j: Amount | None = None
+    reason: str = ""
+
+    @property
+    def is_usable(self) -> bool:
+        """Tell whether it runs, fits and keeps its limits."""
+        return self.runs and self.fits and self.meets is not False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankingResult:
+    """Everything that was asked about, the best first.
+
+    Attributes:
+        objective: What ranks; ``latency`` where the wished objective is known of nothing.
+        slo_s: The latency limit; None for no limit.
+        candidates: Those that can be the best by the objective, then those that miss the limit, the nearest
+            first, then those that cannot run, then other precisions.
+        best: Index of the winner; None where nothing that runs keeps the limit.
+        nearest: Where there is a limit that nothing keeps: index of what comes nearest to it.
+        as_good: Indices of what is as good as the best within the 90 % intervals.
+        best_by: The winner under each objective, of those that run and keep the limit.
+        sentence: The answer.
+        notes: What is as good or comes next, and what has no room, in sentences.
+        dollars: The best beside the cheapest instance of the other side, in speed and dollars; may be empty.
+        instances: Instances with a CPU and instances with a GPU by dollars, those that keep the limit first.
+    """
+
+    objective: Literal["latency", "throughput", "cost", "energy"]
+    candidates: tuple[RankedCandidate, ...]
+    best: Count | None
+    nearest: Count | None = None
+    slo_s: Amount | None = None
+    as_good: tuple[Count, ...] = ()
+    best_by: Mapping[Literal["latency", "throughput", "cost", "energy"], Count] = field(default_factory=dict)
+    sentence: str = ""
+    notes: tuple[str, ...] = ()
+    dollars: str = ""
+    instances: tuple[CostRow, ...] = ()

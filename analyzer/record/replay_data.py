@@ -14,24 +14,9 @@ from analyzer.figures import Figure, Timed
 from analyzer.options import Pricing
 from analyzer.quantities import Amount, Count, Positive
 
+_Shape = tuple[Count | None, ...] | None
 # Figures of `costs/cost.py`, which lies above this room.
 CostFigure = Literal["flops", "macs", "bytes_read", "bytes_written"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayOptions:
-    """Options of a prediction. ``fixed`` is True where no figure of the machine was used (``check``)."""
-
-    # The fields of `pipeline.options.Options`, by name; `Analysis.invocation` has them as they were written.
-    precision: str | None = None
-    cpu: str | None = None
-    threads: Count | None = None
-    slo_s: Amount | None = None
-    pins: tuple[str, ...] = ()
-    utilisation: Positive = 1.0
-    fixed: bool = False
-    pricing: Pricing = "on-demand"
-    regions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,38 +52,21 @@ class ReplayRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SmallValue:
-    """Constants of one value, by name; a row of its elements, where what is not finite is a text."""
-
-    value: tuple[
-        bool | int | float | str, ...
-    ]  # without a shape, which differs between tensors and grows with the batch
-    tensors: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GrownShapes:
-    """Tensors whose shapes are alike at each batch."""
-
-    shapes: tuple[tuple[Count | None, ...] | None, ...]
-    tensors: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Batches:
     """How the model grows with the batch.
 
     Attributes:
         looked_at: Batches at which all of this is known.
         between: Whether the model runs at every batch between them, and all its sizes are known there.
-        sizes: Of tensors; one that is not among them does not grow.
+        sizes: Shapes, one for each batch, and the tensors that have them; one that is not among them does not
+            grow.
         rows: Values of figures, one for each batch.
         flops, macs, bytes_read, bytes_written: For each operator the index of its row.
     """
 
     looked_at: tuple[Count, ...]
     between: bool
-    sizes: tuple[GrownShapes, ...]
+    sizes: tuple[tuple[tuple[_Shape, ...], tuple[str, ...]], ...]
     rows: tuple[tuple[Count, ...], ...]
     flops: tuple[Count, ...]
     macs: tuple[Count, ...]
@@ -111,10 +79,13 @@ class ReplayData:
     """All that is read again. Operators are named by their index.
 
     Attributes:
-        options: Those that a prediction goes by.
+        precision, cpu, threads, slo_s, pins, utilisation, pricing, regions: Options that a prediction goes by;
+            ``Analysis.invocation`` has them as they were written.
+        fixed: Whether no figure of the machine was used (``check``).
         opsets: Version by domain.
         instances: The user's own price list.
-        values: Small constants.
+        values: Elements of small constants, what is not finite as a text, and the constants that have them;
+            shapes differ between them and grow with the batch.
         absent_inputs: Positions of the optional inputs that an operator leaves out.
         absent_outputs: The same of outputs.
         batches: None where the model is fixed to one.
@@ -123,9 +94,17 @@ class ReplayData:
             most are what its time is predicted by.
     """
 
-    options: ReplayOptions
     opsets: Mapping[str, Count]
-    values: tuple[SmallValue, ...] = ()
+    precision: str | None = None
+    cpu: str | None = None
+    threads: Count | None = None
+    slo_s: Amount | None = None
+    pins: tuple[str, ...] = ()
+    utilisation: Positive = 1.0
+    fixed: bool = False
+    pricing: Pricing = "on-demand"
+    regions: tuple[str, ...] = ()
+    values: tuple[tuple[tuple[bool | int | float | str, ...], tuple[str, ...]], ...] = ()
     absent_inputs: Mapping[Count, tuple[Count, ...]] = field(default_factory=dict)
     absent_outputs: Mapping[Count, tuple[Count, ...]] = field(default_factory=dict)
     batches: Batches | None = None

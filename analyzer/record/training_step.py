@@ -7,7 +7,7 @@ from typing import Literal
 
 from analyzer.figures import Figure
 from analyzer.quantities import Amount, Count
-from analyzer.record.outcome import InferencePlan, VerdictSummary
+from analyzer.record.outcome import PlanResult, VerdictResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +65,26 @@ class StepCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedStep:
-    """Seconds of a step, predicted."""
+    """A step on GPUs, predicted: in one precision on one, or data-parallel on several.
+
+    Attributes:
+        step_s, low_s, high_s: Its seconds; of several GPUs the ends have all to none of the exchange hidden.
+        precision: ``mixed`` is autocast with the optimizer in fp32; empty for the model's own.
+        gpus: Each has the batch, an all-reduce sums the gradients.
+        communication_s, exposed_s: Of the all-reduce, and of what of it is not hidden.
+        examples_per_s: Of all GPUs.
+        efficiency: Of each, compared with one alone.
+    """
 
     step_s: Amount
     low_s: Amount
     high_s: Amount
+    examples_per_s: Amount
+    precision: str = ""
+    gpus: Count = 1
+    communication_s: Amount = 0.0
+    exposed_s: Amount = 0.0
+    efficiency: Amount = 1.0
 
     @property
     def step(self) -> Figure:
@@ -78,31 +93,10 @@ class PredictedStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PrecisionRow(PredictedStep):
-    """The GPU's step in one precision, predicted; ``mixed`` is autocast with the optimizer in fp32."""
-
-    precision: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingRow(PredictedStep):
-    """Data-parallel training on several GPUs, predicted: each has the batch, an all-reduce sums the gradients.
-
-    The interval is that of the step's own time, with all to none of the communication hidden.
-    """
-
-    gpus: Count
-    communication_s: Amount
-    exposed_s: Amount
-    examples_per_s: Amount
-    efficiency: Amount
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
     """How a step scales over GPUs; from ``dominates_from`` on half of it is communication (None: nowhere)."""
 
-    rows: tuple[ScalingRow, ...]
+    rows: tuple[PredictedStep, ...]
     link: str
     bytes_per_step: Count
     assumptions: tuple[str, ...]
@@ -110,11 +104,10 @@ class Scaling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InferenceSummary(VerdictSummary):
+class InferenceSummary:
     """What a record of the same model's inference says: the file's name, its date, its verdict and plans.
 
-    ``cpu`` is the CPU's name, ``gpu`` the GPU's slug; ``device``, ``speedup`` and its interval,
-    ``crossover_batch`` and ``sentence`` are the verdict's.
+    ``cpu`` is the CPU's name, ``gpu`` the GPU's slug; of the plans' copies only the sums are here.
     """
 
     file: str
@@ -124,7 +117,8 @@ class InferenceSummary(VerdictSummary):
     cpu: str
     gpu: str | None
     parameters: Count
-    plans: tuple[InferencePlan, ...]
+    verdict: VerdictResult
+    plans: tuple[PlanResult, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +137,7 @@ class TrainingResult:
     phases: tuple[PhaseTotals, ...]
     memory: StepMemory
     costs: tuple[StepCost, ...] = ()
-    precisions: tuple[PrecisionRow, ...] = ()
+    precisions: tuple[PredictedStep, ...] = ()
     scaling: Scaling | None = None
     largest_batch: Count | None = None
     dataset_size: Count | None = None

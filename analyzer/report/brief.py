@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from analyzer.record.analysis import Analysis
 from analyzer.report import capacity_words, generation_words, method, price_words
 from analyzer.report.answer import AnswerFigure
-from analyzer.report.ranking import marked_plans
 from analyzer.report.ranking import words as ranking_words
 from analyzer.report.summary import model_facts, verdict_words
 from analyzer.report.summary.figure_words import MARKS, marked, signed
@@ -23,7 +22,7 @@ def render(analysis: Analysis) -> str:
         [f"{analysis.model.name}: {subject}"],
         [*filter(None, (sentence, verdict_words.errors(analysis))), *(() if figures else _beside(analysis))],
         [_figure(figure) for figure in figures],
-        [_plan(card) for card in marked_plans.distinct_cards(analysis)] if not figures else [],
+        [_plan(card) for card in ranking_words.distinct_cards(analysis)] if not figures else [],
         *(() if figures else _reasons(analysis)),
         _bullets("Assumed or not known", open_points(analysis)),
         _end(analysis),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import CapacityOption, CapacityResult
 from analyzer.report import capacity_words as words
-from analyzer.report.answer import OptionColumn, OptionTable, first_rows, narrowed, option_table
+from analyzer.report.answer import TextColumn, TextTable, first_rows, narrowed, text_table
 from analyzer.report.generation_words import rate, short
 from analyzer.report.summary.figure_words import signed
 from analyzer.text import plural
@@ -18,13 +18,13 @@ from analyzer.units import UNKNOWN, count, digits, dollars, seconds, share
 MOST_OPTIONS = 10
 
 
-def sheets(analysis: Analysis) -> tuple[OptionTable, ...]:
+def sheets(analysis: Analysis) -> tuple[TextTable, ...]:
     """The table of instances; none for a record that was not asked for them."""
     told = analysis.capacity
     return (_instances(told),) if told is not None and told.options else ()
 
 
-def terminal_sheets(analysis: Analysis) -> tuple[OptionTable, ...]:
+def terminal_sheets(analysis: Analysis) -> tuple[TextTable, ...]:
     """The same, short: the narrow columns of the first instances that keep the limit."""
     told = analysis.capacity
     kept = () if told is None else tuple(option for option in told.options if option.feasible)
@@ -47,9 +47,9 @@ def reasons(told: CapacityResult) -> Iterator[str]:
             yield f"{words.where(option)}: {option.reason}" if option.reason else words.where(option)
 
 
-def _instances(told: CapacityResult) -> OptionTable:
+def _instances(told: CapacityResult) -> TextTable:
     said = f"Those that keep the {words.limits(told)} first, with the ends of 90 % intervals."
-    return option_table(
+    return text_table(
         told.options,
         _columns(told),
         name="instances",
@@ -61,27 +61,27 @@ def _instances(told: CapacityResult) -> OptionTable:
     )
 
 
-def _columns(told: CapacityResult) -> tuple[OptionColumn, ...]:
+def _columns(told: CapacityResult) -> tuple[TextColumn, ...]:
     generates = words.generates(told)
     latency = f"{'Mean' if told.percentile is None else words.limited(told)}{' TTFT' if generates else ''}"
     further = any(words.further_s(told, row) is not None for row in told.options)
     # How many and for how much stand first: a narrow window shows no more.
     return (
-        OptionColumn("Instance", words.name, words.name, words.place, figure=False),
-        OptionColumn(
+        TextColumn("Instance", words.name, words.name, words.place, figure=False),
+        TextColumn(
             "Count",
             lambda row: count(row.count),
             lambda row: row.count,
             lambda row: _interval(row, count(row.low_count), count(row.high_count)),
         ),
-        OptionColumn(
+        TextColumn(
             "$/month",
             lambda row: dollars(row.usd_per_month),
             lambda row: row.usd_per_month,
             lambda row: _interval(row, dollars(row.low_usd_per_month), dollars(row.high_usd_per_month)),
         ),
-        OptionColumn("Device", words.device, words.device, _copies, narrow=False, figure=False),
-        OptionColumn(
+        TextColumn("Device", words.device, words.device, _copies, narrow=False, figure=False),
+        TextColumn(
             "Sequences" if generates else "Max batch",
             lambda row: count(row.max_batch),
             lambda row: row.max_batch,
@@ -90,26 +90,26 @@ def _columns(told: CapacityResult) -> tuple[OptionColumn, ...]:
             else _delay,
             narrow=not generates,
         ),
-        OptionColumn(
+        TextColumn(
             "Highest rate",
             lambda row: UNKNOWN if row.highest_rate_per_s is None else f"{rate(row.highest_rate_per_s)}/s",
             lambda row: row.highest_rate_per_s,
             lambda row: _interval(row, rate(row.low_rate_per_s), rate(row.high_rate_per_s)),
         ),
-        OptionColumn(
+        TextColumn(
             latency,
             lambda row: seconds(row.latency_s(told.percentile)),
             lambda row: row.latency_s(told.percentile),
         ),
         *(
-            OptionColumn(
+            TextColumn(
                 f"{words.further(told)} TPOT",
                 lambda row: seconds(words.further_s(told, row)),
                 lambda row: words.further_s(told, row),
             )
             for _ in range(generates and further)
         ),
-        OptionColumn(
+        TextColumn(
             "Utilisation",
             lambda row: share(row.utilisation),
             lambda row: row.utilisation,
@@ -118,7 +118,7 @@ def _columns(told: CapacityResult) -> tuple[OptionColumn, ...]:
             else lambda row: "" if row.mean_batch is None else f"batch {digits(row.mean_batch, 2)}",
             narrow=False,
         ),
-        OptionColumn(
+        TextColumn(
             "$/M requests",
             lambda row: dollars(row.usd_per_million),
             lambda row: row.usd_per_million,
@@ -134,7 +134,7 @@ def _columns(told: CapacityResult) -> tuple[OptionColumn, ...]:
             # At one rate they go as dollars a month do; the instance's name needs the room.
             narrow=False,
         ),
-        OptionColumn(
+        TextColumn(
             "Price of",
             lambda row: row.price_date or UNKNOWN,
             lambda row: row.price_date or None,
@@ -142,7 +142,7 @@ def _columns(told: CapacityResult) -> tuple[OptionColumn, ...]:
             narrow=False,
             figure=False,
         ),
-        OptionColumn(
+        TextColumn(
             "Why not",
             lambda row: "" if row.feasible else row.reason,
             lambda row: None if row.feasible else row.reason,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from analyzer.record.capacity import CapacityOption, CapacityResult, InstanceLoads, LoadPoint
+from analyzer.figures import QueueLoad
+from analyzer.record.capacity import CapacityOption, CapacityResult, InstanceLoads
 from analyzer.report import price_words
 from analyzer.report.answer import AnswerFigure
 from analyzer.report.generation_words import rate
@@ -50,7 +51,7 @@ def further(told: CapacityResult) -> str:
     return "p50" if told.percentile == 50 else "p99"
 
 
-def further_s(told: CapacityResult, point: CapacityOption | LoadPoint) -> float | None:
+def further_s(told: CapacityResult, point: CapacityOption | QueueLoad) -> float | None:
     """That time; None where no answer has further tokens."""
     return getattr(point, f"tpot_{further(told)}_s") or None
 

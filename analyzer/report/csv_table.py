@@ -24,11 +24,12 @@ def render(analysis: Analysis) -> str:
     """RFC 4180 with one heading line; an empty cell is "not known"."""
     if analysis.capacity is not None:
         options = analysis.capacity.options
-        return _table(INSTANCES, ({name: getattr(option, name) for name in INSTANCES} for option in options))
-    return _table(COLUMNS, (row(operator) for operator in analysis.operators))
+        return table(INSTANCES, ({name: getattr(option, name) for name in INSTANCES} for option in options))
+    return table(COLUMNS, (row(operator) for operator in analysis.operators))
 
 
-def _table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+def table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """RFC 4180 with one heading line; an empty cell is "not known"."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\r\n")
     writer.writerow(columns)

@@ -8,7 +8,8 @@ from typing import Literal
 
 from analyzer.checks.device_answers import DeviceAnswer, device_answers
 from analyzer.record.analysis import Analysis, PlanResult
-from analyzer.record.ranking import RankedCandidate
+from analyzer.record.outcome import RankedCandidate
+from analyzer.report.answer import TextTable
 from analyzer.report.summary.figure_words import VERDICT_WORDS, marked, per_second
 from analyzer.units import UNKNOWN, dollars, seconds
 
@@ -22,8 +23,6 @@ _KEEPS = {
     "likely missed": "likely misses the",
     "missed": "misses the",
 }
-# Columns of figures.
-FIGURES = (2, 3, 4, 5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,16 +42,16 @@ class DeviceRow:
 
     device: str
     verdict: str
-    runs: str
-    latency: str
-    interval: str
-    throughput: str
-    origin: str
-    dollars: str
-    dollars_origin: str
-    instance: str
-    limit: str
-    time_s: float | None
+    runs: str = "does not run"
+    latency: str = UNKNOWN
+    interval: str = UNKNOWN
+    throughput: str = UNKNOWN
+    origin: str = ""
+    dollars: str = UNKNOWN
+    dollars_origin: str = ""
+    instance: str = ""
+    limit: str = UNKNOWN
+    time_s: float | None = None
 
 
 def rows(analysis: Analysis) -> tuple[DeviceRow, ...]:
@@ -73,27 +72,31 @@ def quickest(every: tuple[DeviceRow, ...], most: int) -> tuple[DeviceRow, ...]:
     return (every[0], *timed[: most - 1])
 
 
-def head(analysis: Analysis) -> tuple[str, ...]:
-    """The titles of the columns."""
+_HEAD = ("GPU", "Fits", "Latency", "90 % interval", "Per second", "$ per million", "Instance")
+
+
+def sheet(analysis: Analysis) -> TextTable:
+    """The rows as a table; a column more where there is a limit."""
     limit = analysis.verdict.slo_s
     asked = () if limit is None else (f"Limit {seconds(limit)}",)
-    return (
-        "GPU", "Fits", "Latency", "90 % interval", "Per second", "$ per million", "Instance", *asked, "Verdict",
-    )  # fmt: skip
-
-
-def cells(row: DeviceRow, analysis: Analysis) -> tuple[str, ...]:
-    """What stands under ``head``, as plain text."""
-    return (
-        row.device,
-        row.runs,
-        marked(row.latency, row.origin),
-        row.interval,
-        row.throughput,
-        marked(row.dollars, row.dollars_origin),
-        row.instance or UNKNOWN,
-        *(() if analysis.verdict.slo_s is None else (row.limit,)),
-        row.verdict,
+    return TextTable(
+        title=TITLE,
+        head=(*_HEAD, *asked, "Verdict"),
+        rows=tuple(
+            (
+                row.device,
+                row.runs,
+                marked(row.latency, row.origin),
+                row.interval,
+                row.throughput,
+                marked(row.dollars, row.dollars_origin),
+                row.instance or UNKNOWN,
+                *(() if limit is None else (row.limit,)),
+                row.verdict,
+            )
+            for row in rows(analysis)
+        ),
+        figures=(2, 3, 4, 5),
     )
 
 
@@ -175,24 +178,10 @@ def _row(answer: DeviceAnswer, limit: float | None) -> DeviceRow:
     verdict = VERDICT_WORDS[answer.verdict.device]
     if not any(other.fits for other in answer.plans):
         verdict = "neither fits"
-    return _of_plan(name, answer, plan, verdict, limit) if plan is not None else _nothing(name, verdict)
-
-
-def _nothing(name: str, verdict: str) -> DeviceRow:
-    """The row of a GPU for which no session can be made."""
-    return DeviceRow(
-        device=name,
-        verdict=verdict,
-        runs="does not run",
-        latency=UNKNOWN,
-        interval=UNKNOWN,
-        throughput=UNKNOWN,
-        origin="",
-        dollars=UNKNOWN,
-        dollars_origin="",
-        instance="",
-        limit=UNKNOWN,
-        time_s=None,
+    return (
+        _of_plan(name, answer, plan, verdict, limit)
+        if plan is not None
+        else DeviceRow(device=name, verdict=verdict)
     )
 
 

@@ -11,7 +11,7 @@ from analyzer.record.analysis import Analysis, Finding, OperatorResult
 from analyzer.record.batch_axis import batch_of, has_batch
 from analyzer.report import device_rows
 from analyzer.report.escaping import escape, printable
-from analyzer.report.markdown import table
+from analyzer.report.markdown import sheet_table
 from analyzer.report.summary.model_facts import in_precision
 from analyzer.text import loggable, plural
 from analyzer.units import byte_count, seconds
@@ -123,9 +123,9 @@ def render_text(analysis: Analysis, *, fail_on: str = "error") -> str:
             lines.append(f"    cost: {cost} per inference")
         lines.extend((f"    fix: {finding.fix}", ""))
     for ignored in analysis.ignored:
-        operator = operator_of(ignored.finding, analysis)
+        operator = operator_of(ignored, analysis)
         name = f" {operator.module or operator.name}" if operator is not None else ""
-        lines.append(f"ignored: {ignored.finding.code}{name}{': ' + ignored.reason if ignored.reason else ''}")
+        lines.append(f"ignored: {ignored.code}{name}{': ' + ignored.reason if ignored.reason else ''}")
     if analysis.generation is None:  # of generation the plans are a step's, and no answer
         cpu = device_rows.cpu_row(analysis)
         every = (*([cpu] if cpu is not None else []), *device_rows.rows(analysis))
@@ -151,7 +151,7 @@ def render_markdown(analysis: Analysis, *, fail_on: str = "error") -> str:
         lines += [_row(finding, analysis) for finding in by_severity(analysis.findings)]
         lines.append("")
     lines += [
-        f"Ignored: {escape(ignored.finding.code)} {escape(ignored.finding.message)}"
+        f"Ignored: {escape(ignored.code)} {escape(ignored.message)}"
         + (f" ({escape(ignored.reason)})" if ignored.reason else "")
         + "\n"
         for ignored in analysis.ignored
@@ -174,8 +174,7 @@ def _devices(analysis: Analysis) -> list[str]:
     """Every GPU, where there are several; of one the plans are the answer."""
     if not analysis.alternatives:
         return []
-    rows = [[escape(cell) for cell in device_rows.cells(row, analysis)] for row in device_rows.rows(analysis)]
-    return [table(device_rows.head(analysis), rows, right=device_rows.FIGURES), ""]
+    return [sheet_table(device_rows.sheet(analysis)), ""]
 
 
 def _row(finding: Finding, analysis: Analysis) -> str:

@@ -8,7 +8,7 @@ from analyzer.options import PRICINGS
 from analyzer.record.analysis import Analysis
 from analyzer.record.generation import GenerationOption, GenerationResult, PhaseVerdict
 from analyzer.report import price_words
-from analyzer.report.answer import OptionColumn, OptionTable, first_rows, narrowed, option_table
+from analyzer.report.answer import TextColumn, TextTable, first_rows, narrowed, text_table
 from analyzer.report.generation_words import on, rate
 from analyzer.report.summary.figure_words import PLAN_TITLES, VERDICT_WORDS, marked, sign
 from analyzer.units import UNKNOWN, byte_count, count, dollars, factor, seconds, span
@@ -17,7 +17,7 @@ from analyzer.units import UNKNOWN, byte_count, count, dollars, factor, seconds,
 MOST_DEVICES = 8
 
 
-def sheets(analysis: Analysis) -> tuple[OptionTable, ...]:
+def sheets(analysis: Analysis) -> tuple[TextTable, ...]:
     """The tables of a model that generates; none for another."""
     told = analysis.generation
     if told is None:
@@ -26,7 +26,7 @@ def sheets(analysis: Analysis) -> tuple[OptionTable, ...]:
     return tuple(sheet for sheet in tables if sheet is not None and sheet.rows)
 
 
-def terminal_sheets(analysis: Analysis) -> tuple[OptionTable, ...]:
+def terminal_sheets(analysis: Analysis) -> tuple[TextTable, ...]:
     """The same, short: the narrow columns, the first devices, types as a square."""
     told = analysis.generation
     if told is None:
@@ -36,15 +36,14 @@ def terminal_sheets(analysis: Analysis) -> tuple[OptionTable, ...]:
     return tuple(narrowed(sheet) for sheet in tables if sheet is not None and sheet.rows)
 
 
-def _phases(told: GenerationResult) -> OptionTable:
+def _phases(told: GenerationResult) -> TextTable:
     cpu_origin = told.cpu.origin if told.cpu else ""
-    return OptionTable(
+    return TextTable(
         name="phases",
         title="Both phases, CPU and GPU",
         head=("Phase", "Better on", "CPU", "GPU", "Speed-up", "90 % interval"),
         rows=tuple(_phase(phase, cpu_origin, told.origin) for phase in told.phases),
         figures=(2, 3, 4, 5),
-        narrow=tuple(range(6)),
         lead=" ".join(filter(None, (_PHASES, _split(told)))),
     )
 
@@ -75,33 +74,31 @@ def _phase(phase: PhaseVerdict, cpu_origin: str, gpu_origin: str) -> tuple[str, 
     )
 
 
-def _options(told: GenerationResult, first: tuple[OptionColumn, ...], *, beside: bool) -> _Columns:
+def _options(told: GenerationResult, first: tuple[TextColumn, ...], *, beside: bool) -> _Columns:
     """Return the columns of a table of options; with ``beside`` the rows know their speed-ups."""
     return (
         *first,
-        OptionColumn("TTFT", lambda row: marked(seconds(row.ttft_s), row.origin), lambda row: row.ttft_s),
-        OptionColumn("TPOT", lambda row: marked(seconds(row.tpot_s), row.origin), lambda row: row.tpot_s),
-        OptionColumn("Tokens/s", lambda row: rate(row.tokens_per_s), lambda row: row.tokens_per_s),
-        OptionColumn("Memory", _memory, lambda row: row.memory_bytes, narrow=False),
-        OptionColumn("Max batch", _batch, lambda row: row.largest_batch),
-        OptionColumn(
+        TextColumn("TTFT", lambda row: marked(seconds(row.ttft_s), row.origin), lambda row: row.ttft_s),
+        TextColumn("TPOT", lambda row: marked(seconds(row.tpot_s), row.origin), lambda row: row.tpot_s),
+        TextColumn("Tokens/s", lambda row: rate(row.tokens_per_s), lambda row: row.tokens_per_s),
+        TextColumn("Memory", _memory, lambda row: row.memory_bytes, narrow=False),
+        TextColumn("Max batch", _batch, lambda row: row.largest_batch),
+        TextColumn(
             "$/M tokens",
             lambda row: dollars(row.usd_per_million_tokens),
             lambda row: row.usd_per_million_tokens,
         ),
-        *([OptionColumn(f"Batch {told.batch}", _kept, _kept, figure=False)] if told.limited else []),
+        *([TextColumn(f"Batch {told.batch}", _kept, figure=False)] if told.limited else []),
         *(_SPEED_UPS if beside else ()),
     )
 
 
-_Columns = tuple[OptionColumn, ...]
+_Columns = tuple[TextColumn, ...]
 _SPEED_UPS = (
-    OptionColumn(
+    TextColumn(
         "Prefill", lambda row: factor(row.prefill_speedup), lambda row: row.prefill_speedup, narrow=False
     ),
-    OptionColumn(
-        "Decode", lambda row: factor(row.decode_speedup), lambda row: row.decode_speedup, narrow=False
-    ),
+    TextColumn("Decode", lambda row: factor(row.decode_speedup), lambda row: row.decode_speedup, narrow=False),
 )
 
 
@@ -124,11 +121,11 @@ def _sheet(
     name: str,
     title: str,
     lead: str,
-) -> OptionTable:
+) -> TextTable:
     own = (told.device, told.gpus, told.weights, told.kv)
     ways = [(row.device, row.gpus, row.weights, row.kv) for row in rows]
     chosen = ways.index(own) if own in ways else None
-    return option_table(rows, columns, name=name, title=title, lead=lead, chosen=chosen)
+    return text_table(rows, columns, name=name, title=title, lead=lead, chosen=chosen)
 
 
 def _priced(told: GenerationResult) -> str:
@@ -137,18 +134,18 @@ def _priced(told: GenerationResult) -> str:
     return f"The largest batch is the one that fits; the price is at batch {told.batch}, as asked."
 
 
-def _devices(told: GenerationResult) -> OptionTable:
+def _devices(told: GenerationResult) -> TextTable:
     columns = _options(told, (_text("Device", lambda row: on(row.name, row.gpus)),), beside=False)
     if any(row.instance for row in told.devices):
         columns += (
-            OptionColumn("Instance", _instance, lambda row: row.machine or None, narrow=False, figure=False),
+            TextColumn("Instance", _instance, lambda row: row.machine or None, narrow=False, figure=False),
         )
     lead = f"As many of each as hold the model, the cheapest first, then those without a price. {_priced(told)}"
     return _sheet(told, told.devices, columns, "devices", "Devices", lead)
 
 
-def _text(head: str, text: Callable[[GenerationOption], str]) -> OptionColumn:
-    return OptionColumn(head, text, text, figure=False)
+def _text(head: str, text: Callable[[GenerationOption], str]) -> TextColumn:
+    return TextColumn(head, text, figure=False)
 
 
 def _instance(row: GenerationOption) -> str:
@@ -159,7 +156,7 @@ def _instance(row: GenerationOption) -> str:
     return f"{row.machine}{hour}{paid}"
 
 
-def _types(told: GenerationResult) -> OptionTable:
+def _types(told: GenerationResult) -> TextTable:
     first = (_text("Weights", lambda row: row.weights), _text("Cache", lambda row: row.kv))
     lead = (
         "On the same devices. Prefill and decode say how many times as fast as what was asked. What a type "
@@ -169,8 +166,8 @@ def _types(told: GenerationResult) -> OptionTable:
     return _sheet(told, told.types, columns, "types", "Types of weights and cache", lead)
 
 
-def _widths(told: GenerationResult) -> OptionTable:
-    first = (OptionColumn("GPUs", lambda row: str(row.gpus), lambda row: row.gpus, figure=False),)
+def _widths(told: GenerationResult) -> TextTable:
+    first = (TextColumn("GPUs", lambda row: str(row.gpus), lambda row: row.gpus, figure=False),)
     lead = "Each layer is shared by all (tensor parallel). Prefill and decode say how many times as fast."
     columns = _options(told, first, beside=_compared(told.widths))
     return _sheet(told, told.widths, columns, "widths", "Numbers of the same GPU", lead)
@@ -180,7 +177,7 @@ def _compared(rows: tuple[GenerationOption, ...]) -> bool:
     return any(row.decode_speedup is not None for row in rows)
 
 
-def _square(told: GenerationResult) -> OptionTable | None:
+def _square(told: GenerationResult) -> TextTable | None:
     """Types as a square: weights down, caches across; TPOT and the largest batch in each cell."""
     found = {(row.weights, row.kv): row for row in told.types}
     caches = tuple(dict.fromkeys(row.kv for row in told.types))
@@ -193,17 +190,16 @@ def _square(told: GenerationResult) -> OptionTable | None:
             row = found.get((weights, cache))
             yield UNKNOWN if row is None else f"{seconds(row.tpot_s)}, {_batch(row)}"
 
-    return OptionTable(
+    return TextTable(
         name="types",
         title="TPOT and largest batch by type of weights (down) and cache (across)",
         head=("", *caches),
         rows=tuple(tuple(cells(weights)) for weights in dict.fromkeys(row.weights for row in told.types)),
         figures=tuple(range(1, len(caches) + 1)),
-        narrow=tuple(range(len(caches) + 1)),
     )
 
 
-def _prefill(analysis: Analysis, told: GenerationResult) -> OptionTable | None:
+def _prefill(analysis: Analysis, told: GenerationResult) -> TextTable | None:
     """The prefill's plans, as the record has them for the decode step."""
     if analysis.phases is None:
         return None
@@ -219,13 +215,12 @@ def _prefill(analysis: Analysis, told: GenerationResult) -> OptionTable | None:
         )
         for plan in phase.plans
     )
-    return OptionTable(
+    return TextTable(
         name="prefill",
         title="The prefill's plans",
         head=("Plan", "Latency", "90 % interval", "On the GPU", "On the CPU", "Fits one device"),
         rows=rows,
         figures=(1, 2, 3, 4),
-        narrow=tuple(range(6)),
         lead=f"{phase.verdict.sentence} This is {count(told.prompt_tokens)} tokens of each sequence in one "
         "step; the columns in the middle count operators.",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from analyzer.record.analysis import Analysis
@@ -16,9 +17,8 @@ from analyzer.report import (
     price_words,
     training_tables,
 )
-from analyzer.report.answer import AnswerFigure, OptionTable
+from analyzer.report.answer import AnswerFigure, TextTable
 from analyzer.report.escaping import escape, printable
-from analyzer.report.ranking import marked_plans
 from analyzer.report.ranking import table as ranking_table
 from analyzer.report.ranking import words as ranking_words
 from analyzer.report.summary import figure_words, leading_operators, model_facts, plan_cards, verdict_words
@@ -26,7 +26,7 @@ from analyzer.report.summary.figure_words import MARKS, sign, signed
 from analyzer.text import loggable, plural
 from analyzer.units import byte_count, count, flop_count
 
-# More are folded up: a pull request's thread is read by many who want the answer alone.
+# More are folded up.
 _MOST_DEVICES = 12
 
 
@@ -123,17 +123,32 @@ def _answer(figures: Iterable[AnswerFigure]) -> str:
     return table(("", "", "90 % interval, share", ""), rows, (1, 2))
 
 
-def _sheet(sheet: OptionTable, most: int) -> str:
-    """A table of options, folded up where it has more rows than this."""
-    cells = [_cells(sheet, at) for at in range(len(sheet.rows))]
-    shown = table([escape(name) for name in sheet.head], cells, sheet.figures)
+def sheet_table(
+    sheet: TextTable, most: float = math.inf, *, shown: int | None = None, noun: str = "rows"
+) -> str:
+    """A table of text, folded up where it has more rows than this.
+
+    Args:
+        sheet: The table.
+        most: Rows that are not folded up.
+        shown: How many of the rows are written; all for None.
+        noun: What they are.
+    """
+    cells = [_cells(sheet, at) for at in range(len(sheet.rows))[:shown]]
+    text = table([escape(name) for name in sheet.head], cells, sheet.figures)
+    return _folded(f"{len(sheet.rows):,} {noun}", text) if len(cells) > most else text
+
+
+def _folded(summary: str, text: str) -> str:
     # A pull request's thread is read by many who want the answer alone.
-    if len(cells) > most:
-        shown = f"<details><summary>{len(cells)} rows</summary>\n\n{shown}\n\n</details>"
-    return f"### {escape(sheet.title)}\n\n{escape(sheet.lead)}\n\n{shown}"
+    return f"<details><summary>{summary}</summary>\n\n{text}\n\n</details>"
 
 
-def _cells(sheet: OptionTable, at: int) -> list[str]:
+def _sheet(sheet: TextTable, most: int) -> str:
+    return f"### {escape(sheet.title)}\n\n{escape(sheet.lead)}\n\n{sheet_table(sheet, most)}"
+
+
+def _cells(sheet: TextTable, at: int) -> list[str]:
     row = sheet.rows[at]
     beside = sheet.beside[at] if sheet.beside else [""] * len(row)
     cells = [f"{cell} ({more})" if more else cell for cell, more in zip(row, beside, strict=True)]
@@ -143,17 +158,13 @@ def _cells(sheet: OptionTable, at: int) -> list[str]:
 def _training(analysis: Analysis) -> str:
     blocks = []
     for sheet in training_tables.sheets(analysis):
-        rows = [[escape(cell) for cell in row] for row in sheet.rows]
-        head = [escape(name) for name in sheet.head]
-        blocks.append(f"### {sheet.title}\n\n{table(head, rows, right=training_tables.columns(sheet))}")
-        if sheet.lead:
-            blocks.append(escape(sheet.lead))
+        blocks += [f"### {sheet.title}\n\n{sheet_table(sheet)}", escape(sheet.lead)]
     blocks += [escape(text) for text in training_tables.statements(analysis)]
-    return "\n\n".join(blocks)
+    return "\n\n".join(filter(None, blocks))
 
 
 def _plans(analysis: Analysis) -> str:
-    cards = marked_plans.table_cards(analysis)
+    cards = ranking_words.table_cards(analysis)
     if not cards:
         return ""
     head = ("Plan", "Latency", "90 % interval", "Per second", "Memory", "$ per million", "Energy", "Origin")
@@ -178,14 +189,9 @@ def _ranking(analysis: Analysis) -> str:
     sheet = ranking_table.sheet(analysis)
     if sheet is None:
         return ""
-    cells = [
-        [f"**{escape(cell)}**" if at == sheet.chosen and cell else escape(cell) for cell in row]
-        for at, row in enumerate(sheet.rows)
-    ]
-    shown = table([escape(name) for name in sheet.head], cells, sheet.figures)
     # Folded up: it has a row for every CPU that can be rented.
-    folded = f"<details><summary>{escape(sheet.title)} ({len(cells)} rows)</summary>"
-    return f"{folded}\n\n{escape(sheet.lead)}\n\n{shown}\n\n</details>"
+    summary = f"{escape(sheet.title)} ({len(sheet.rows)} rows)"
+    return _folded(summary, f"{escape(sheet.lead)}\n\n{sheet_table(sheet)}")
 
 
 def _devices(analysis: Analysis) -> str:
@@ -193,11 +199,8 @@ def _devices(analysis: Analysis) -> str:
     # Where everything is ranked they stand in the ranking.
     if not analysis.alternatives or analysis.ranking is not None:
         return ""
-    rows = [[escape(cell) for cell in device_rows.cells(row, analysis)] for row in device_rows.rows(analysis)]
-    shown = table(device_rows.head(analysis), rows, device_rows.FIGURES)
-    if len(rows) > _MOST_DEVICES:
-        shown = f"<details><summary>{len(rows)} GPUs</summary>\n\n{shown}\n\n</details>"
-    return f"### {device_rows.TITLE}\n\n{shown}"
+    sheet = device_rows.sheet(analysis)
+    return f"### {sheet.title}\n\n{sheet_table(sheet, _MOST_DEVICES, noun='GPUs')}"
 
 
 def _reasons(analysis: Analysis) -> str:
@@ -220,9 +223,7 @@ def _precisions(analysis: Analysis) -> str:
         for row in rows
     ]
     shown = table(head, lines, range(2, 7))
-    return (
-        f"<details><summary>{precision_rows.TITLE}</summary>\n\n{precision_rows.LEAD}\n\n{shown}\n\n</details>"
-    )
+    return _folded(precision_rows.TITLE, f"{precision_rows.LEAD}\n\n{shown}")
 
 
 def _operators(analysis: Analysis) -> str:
@@ -244,10 +245,9 @@ def _operators(analysis: Analysis) -> str:
         for operator in operators
     ]
     head = ("Operator", "Module", "Source", "Share", "CPU", "GPU", "CPU/GPU", "Verdict")
-    # Folded up: a pull request's thread is read by many who want the verdict alone.
     types = any(operator.count > 1 for operator in operators)
     title = f"The {len(operators)} {'types of ' if types else ''}operators that matter most"
-    return f"<details><summary>{title}</summary>\n\n{table(head, rows, (3, 4, 5, 6))}\n\n</details>"
+    return _folded(title, table(head, rows, (3, 4, 5, 6)))
 
 
 def _findings(analysis: Analysis) -> str:

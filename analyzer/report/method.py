@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
@@ -43,15 +42,11 @@ _TIMES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MethodFact:
-    """A named figure or statement of the method."""
-
-    name: str
-    value: str
+Fact = tuple[str, str]
+"""A figure or a statement of the method, behind its name."""
 
 
-def sections(analysis: Analysis) -> tuple[tuple[str, tuple[MethodFact, ...]], ...]:
+def sections(analysis: Analysis) -> tuple[tuple[str, tuple[Fact, ...]], ...]:
     """Title and facts of each section that has any."""
     titled = (
         ("Repeat it", _repeat(analysis)),
@@ -64,9 +59,9 @@ def sections(analysis: Analysis) -> tuple[tuple[str, tuple[MethodFact, ...]], ..
         ("Measurement", _measurement(analysis)),
         (
             "Versions",
-            [MethodFact(name=name, value=text) for name, text in sorted(analysis.environment.versions.items())],
+            sorted(analysis.environment.versions.items()),
         ),
-        ("Messages", [MethodFact(name="", value=text) for text in analysis.environment.messages]),
+        ("Messages", [("", text) for text in analysis.environment.messages]),
         ("Run this plan", _run(analysis)),
     )
     return tuple((title, tuple(facts)) for title, facts in titled if facts)
@@ -106,7 +101,7 @@ def apply_words(analysis: Analysis) -> str:
     return f"To run it on the {best.name}{at}"
 
 
-def _run(analysis: Analysis) -> list[MethodFact]:
+def _run(analysis: Analysis) -> list[Fact]:
     line = apply_command(analysis)
     if not line:
         return []
@@ -114,48 +109,42 @@ def _run(analysis: Analysis) -> list[MethodFact]:
         "the model with its weights and an annotation on each operator that the plan moves to the CPU, the "
         "settings of its session, a program that needs onnxruntime and numpy alone, and what was verified"
     )
-    return [MethodFact(name="Command", value=line), MethodFact(name="It writes", value=text)]
+    return [("Command", line), ("It writes", text)]
 
 
-def _repeat(analysis: Analysis) -> list[MethodFact]:
+def _repeat(analysis: Analysis) -> list[Fact]:
     line = command(analysis)
     if not line or analysis.invocation is None:
         return []
-    facts = [MethodFact(name="Command", value=line)]
+    facts = [("Command", line)]
     # Paths of a record are relative, so that it is the same on every machine of a team.
     if not PurePath(analysis.model.source).is_absolute():
         text = "the root of the model's repository; where it is in none, the folder of the first run"
-        facts.append(MethodFact(name="To be run in", value=text))
+        facts.append(("To be run in", text))
     if analysis.invocation.uses_this_cpu:
-        facts.append(
-            MethodFact(name="This CPU", value=_THIS_CPU.get(analysis.devices.cpu.origin, _ANOTHER_CPU))
-        )
+        facts.append(("This CPU", _THIS_CPU.get(analysis.devices.cpu.origin, _ANOTHER_CPU)))
     return facts
 
 
-def _model(analysis: Analysis) -> list[MethodFact]:
+def _model(analysis: Analysis) -> list[Fact]:
     model = analysis.model
     facts = [
-        MethodFact(name="Source", value=model.source),
-        MethodFact(name="SHA-256 of graph and shapes", value=model.digest),
-        MethodFact(name="Opset", value=str(model.opset)),
-        MethodFact(name="Placed by ONNX Runtime", value=analysis.onnxruntime),
-        MethodFact(name="Exporter", value=model.exporter),
-        MethodFact(name="Export from cache", value="yes" if analysis.environment.export_cached else "no"),
-        MethodFact(name="Precision decided for", value=model.precision),
-        MethodFact(name="Inputs come from", value=model.inputs_origin),
+        ("Source", model.source),
+        ("SHA-256 of graph and shapes", model.digest),
+        ("Opset", str(model.opset)),
+        ("Placed by ONNX Runtime", analysis.onnxruntime),
+        ("Exporter", model.exporter),
+        ("Export from cache", "yes" if analysis.environment.export_cached else "no"),
+        ("Precision decided for", model.precision),
+        ("Inputs come from", model.inputs_origin),
     ]
-    facts += [
-        MethodFact(name=f"Input {item.name}", value=operator_columns.shape(item)) for item in model.inputs
-    ]
-    facts += [
-        MethodFact(name=f"Output {item.name}", value=operator_columns.shape(item)) for item in model.outputs
-    ]
-    facts += [MethodFact(name="Note", value=note) for note in model.notes]
-    return [fact for fact in facts if fact.value]
+    facts += [(f"Input {item.name}", operator_columns.shape(item)) for item in model.inputs]
+    facts += [(f"Output {item.name}", operator_columns.shape(item)) for item in model.outputs]
+    facts += [("Note", note) for note in model.notes]
+    return [fact for fact in facts if fact[1]]
 
 
-def _times(analysis: Analysis) -> list[MethodFact]:
+def _times(analysis: Analysis) -> list[Fact]:
     origins: set[str] = {plan.origin for plan in analysis.plans}
     origins |= {operator.cpu.origin for operator in analysis.operators}
     # A sum of both is explained by its parts.
@@ -165,9 +154,7 @@ def _times(analysis: Analysis) -> list[MethodFact]:
         origins.add("copies")
     if not origins:
         return []
-    return [
-        MethodFact(name=name, value=text) for name, text in _TIMES.items() if name in {*origins, "interval"}
-    ]
+    return [(name, text) for name, text in _TIMES.items() if name in {*origins, "interval"}]
 
 
 def _devices(analysis: Analysis) -> list[Device]:
@@ -175,7 +162,7 @@ def _devices(analysis: Analysis) -> list[Device]:
     return devices + [item.device for item in analysis.alternatives]
 
 
-def _device(device: Device) -> list[MethodFact]:
+def _device(device: Device) -> list[Fact]:
     peaks = ", ".join(f"{dtype} {rate(value, 'FLOP')}" for dtype, value in device.peak_flops_per_s.items())
     way = device.link
     link = f"; {way.name}, {rate(way.bandwidth_bytes_per_s, 'B')}" if way else ""
@@ -183,13 +170,13 @@ def _device(device: Device) -> list[MethodFact]:
     power = f"; {digits(device.tdp_w)} W" if device.tdp_w else ""
     figures = f"{peaks}; {rate(device.bandwidth_bytes_per_s, 'B')}{memory}{link}{power}"
     facts = [
-        MethodFact(name=device.name, value=figures),
-        MethodFact(name="", value=f"{device.origin}: {device.source}"),
+        (device.name, figures),
+        ("", f"{device.origin}: {device.source}"),
     ]
-    return facts + ([MethodFact(name="", value=device.notes)] if device.notes else [])
+    return facts + ([("", device.notes)] if device.notes else [])
 
 
-def _money(analysis: Analysis) -> list[MethodFact]:
+def _money(analysis: Analysis) -> list[Fact]:
     facts = []
     dates: dict[str, set[str]] = {}
     ranked = analysis.ranking.instances if analysis.ranking is not None else ()
@@ -199,7 +186,7 @@ def _money(analysis: Analysis) -> list[MethodFact]:
     if dates:
         way = priced[0].pricing
         listed = [f"{provider} of {', '.join(sorted(days))}" for provider, days in sorted(dates.items())]
-        facts.append(MethodFact(name="Prices", value=f"{price_words.KINDS[way]}: {'; '.join(listed)}"))
+        facts.append(("Prices", f"{price_words.KINDS[way]}: {'; '.join(listed)}"))
     if any(plan.usd_per_million is not None for plan in analysis.plans):
         text = (
             f"the instance's price for the time that a million {model_facts.examples(analysis)} take at its "
@@ -208,7 +195,7 @@ def _money(analysis: Analysis) -> list[MethodFact]:
             "its own CPU launches the kernels and computes what stays on it; where its price list names none, "
             "one in the middle of those rented with GPUs is assumed, with wider intervals"
         )
-        facts.append(MethodFact(name="Dollars per million", value=text))
+        facts.append(("Dollars per million", text))
     if any(plan.energy_j is not None for plan in analysis.plans):
         each = "example" if analysis.model.training else "inference"
         text = (
@@ -217,11 +204,11 @@ def _money(analysis: Analysis) -> list[MethodFact]:
             "which is that of the times. A plan with the GPU counts its host too, of which one thread waits. "
             f"{plan_cards.energy_of(analysis)}"
         ).strip()
-        facts.append(MethodFact(name="Joules", value=text))
+        facts.append(("Joules", text))
     return facts
 
 
-def _coverage(analysis: Analysis) -> list[MethodFact]:
+def _coverage(analysis: Analysis) -> list[Fact]:
     facts = []
     for name, coverage in (
         ("Of the operators", analysis.totals.coverage),
@@ -229,17 +216,17 @@ def _coverage(analysis: Analysis) -> list[MethodFact]:
     ):
         if coverage is not None:
             parts = [f"{share(getattr(coverage, basis))} {basis}" for basis in ("exact", "modelled", "unknown")]
-            facts.append(MethodFact(name=name, value=", ".join(parts)))
+            facts.append((name, ", ".join(parts)))
     for side in ("cpu", "gpu"):
         times = [operator.cpu if side == "cpu" else operator.gpu for operator in analysis.operators]
         tally = Counter(time.origin for time in times if time is not None and time.time_s is not None)
         if tally:
             numbers = ", ".join(f"{number} {origin}" for origin, number in sorted(tally.items()))
-            facts.append(MethodFact(name=f"Operator times on the {side.upper()}", value=numbers))
+            facts.append((f"Operator times on the {side.upper()}", numbers))
     return facts
 
 
-def _measurement(analysis: Analysis) -> list[MethodFact]:
+def _measurement(analysis: Analysis) -> list[Fact]:
     env = analysis.environment
     load = " and ".join(filter(None, (_plain(env.load_before), _plain(env.load_after))))
     facts = (
@@ -252,7 +239,7 @@ def _measurement(analysis: Analysis) -> list[MethodFact]:
         ("Load before and after", load),
         *((f"Time to {name}", seconds(value)) for name, value in env.timings_s.items() if value),
     )
-    return [MethodFact(name=name, value=text) for name, text in facts if text] + _flatten(env.measurement)
+    return [(name, text) for name, text in facts if text] + _flatten(env.measurement)
 
 
 def _plain(value: float | None) -> str:
@@ -261,9 +248,9 @@ def _plain(value: float | None) -> str:
     return str(value) if isinstance(value, int) else digits(value)
 
 
-def _flatten(nested: Mapping[str, Any], prefix: str = "") -> list[MethodFact]:
+def _flatten(nested: Mapping[str, Any], prefix: str = "") -> list[Fact]:
     """Nested mappings, and lists of them, as named facts; what is not known is left out."""
-    facts: list[MethodFact] = []
+    facts: list[Fact] = []
     # What a measurement writes down grows with each version: whatever is there is shown, by its own name.
     for name, value in nested.items():
         if isinstance(value, Mapping):
@@ -271,7 +258,7 @@ def _flatten(nested: Mapping[str, Any], prefix: str = "") -> list[MethodFact]:
         elif isinstance(value, list | tuple) and any(isinstance(part, Mapping) for part in value):
             facts += [fact for part in value for fact in _flatten(part, f"{prefix}{_spoken(name)}: ")]
         elif value is not None:
-            facts.append(MethodFact(name=f"{prefix}{_spoken(name)}", value=_written(str(name), value)))
+            facts.append((f"{prefix}{_spoken(name)}", _written(str(name), value)))
     return facts
 
 

@@ -7,7 +7,6 @@ from typing import Any
 from analyzer.record.analysis import Analysis
 from analyzer.report import brief
 from analyzer.report.html import environment
-from analyzer.report.ranking import marked_plans
 from analyzer.report.ranking import words as ranking_words
 from analyzer.report.summary import leading_operators, model_facts, plan_cards, verdict_words
 from analyzer.report.summary.figure_words import MARKS, sign
@@ -29,7 +28,7 @@ def _told(analysis: Analysis) -> dict[str, Any]:
         "beside": () if figures else ranking_words.beside(analysis),
         "sure": " ".join(filter(None, (verdict_words.confidence(analysis), verdict_words.crossover(analysis)))),
         "because": verdict_words.reasons(analysis),
-        "plans": marked_plans.table_cards(analysis),
+        "plans": ranking_words.table_cards(analysis),
         "priced_on": "" if figures else plan_cards.priced_on(analysis),
         "operators": () if figures else leading_operators.top_operators(analysis),
         "whose_time": plan_cards.whose_time(analysis),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -20,31 +19,16 @@ from analyzer.report import (
     price_words,
     training_tables,
 )
-from analyzer.report.charts import batches, caption, instance_prices, roofline, style, time_share, timeline
-from analyzer.report.charts.chart import Chart, coded, compact
-from analyzer.report.charts.families import SHAPES
+from analyzer.report.charts import batches, caption, instance_prices, roofline, time_share, timeline
+from analyzer.report.charts.chart import Chart, coded, compact, vega_config
+from analyzer.report.charts.roofline import SHAPES
 from analyzer.report.findings_text import by_severity, operator_of
-from analyzer.report.method import MethodFact
+from analyzer.report.method import Fact
 from analyzer.report.module_tree import Module, tree
-from analyzer.report.ranking import marked_plans
 from analyzer.report.ranking import table as ranking_table
 from analyzer.report.ranking import words as ranking_words
 from analyzer.report.summary import figure_words, leading_operators, model_facts, plan_cards, verdict_words
 from analyzer.units import UNKNOWN, byte_count, count, digits, factor, flop_count, seconds
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FindingView:
-    """A finding with the operator it is about in words."""
-
-    code: str
-    severity: str
-    message: str
-    fix: str
-    index: int | None
-    subject: str
-    where: str
-    code_line: str
 
 
 def build(analysis: Analysis) -> dict[str, Any]:
@@ -80,7 +64,7 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "verdict_word": ranking_words.word(analysis) if analysis.operators else "Nothing to decide",
         "because": verdict_words.reasons(analysis),
         "would_change": analysis.verdict.would_change,
-        "plans": marked_plans.distinct_cards(analysis),
+        "plans": ranking_words.distinct_cards(analysis),
         "top": leading_operators.top_operators(analysis),
         "top_title": leading_operators.top_title(leading_operators.top_operators(analysis), analysis),
         "marks": tuple(figure_words.MARKS.values()),
@@ -88,7 +72,7 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "messages": analysis.environment.messages,
         "alternatives": tuple(_alternative(alternative) for alternative in analysis.alternatives),
         "charts": {chart.name: chart for chart in charts},
-        "findings": _findings(analysis),
+        "findings": tuple(_finding(finding, analysis) for finding in by_severity(analysis.findings)),
         "precisions": precision_rows.rows(analysis),
         "precision_title": precision_rows.TITLE,
         "precision_lead": precision_rows.LEAD,
@@ -136,7 +120,7 @@ def _data(
         "name": analysis.model.name,
         "brief": brief.render(analysis),
         "shapes": SHAPES,
-        "style": style.config(),
+        "style": vega_config(),
         "captions": {chart.name: _picture_words(analysis, chart) for chart in charts},
         "charts": {chart.name: chart.payload() for chart in charts},
         "operators": operator_columns.columns(analysis, module_of_operator),
@@ -196,7 +180,7 @@ def _picture_words(analysis: Analysis, chart: Chart) -> dict[str, str]:
     return {"subject": words.subject, "footer": words.footer}
 
 
-def _facts(analysis: Analysis) -> tuple[MethodFact, ...]:
+def _facts(analysis: Analysis) -> tuple[Fact, ...]:
     """The line under the model's name."""
     model, totals = analysis.model, analysis.totals
     bound = model_facts.at_least(analysis)
@@ -206,21 +190,15 @@ def _facts(analysis: Analysis) -> tuple[MethodFact, ...]:
     # What is the same with and without is said once.
     intensity = list(dict.fromkeys(digits(figure) for figure in pair if figure is not None))
     return (
-        MethodFact(name="Inputs", value=model_facts.inputs(analysis)),
-        MethodFact(name="Operators", value=_operators(analysis)),
-        MethodFact(name="Parameters", value=f"{count(model.parameters)} ({byte_count(model.parameter_bytes)})"),
-        MethodFact(name="Work", value=f"{bound}{flop_count(totals.flops)}" + (f", {folded}" if folded else "")),
-        MethodFact(
-            name="Memory traffic",
-            value=f"{bound}{byte_count(traffic)}" + (f", {fused} fused" if fused else ""),
-        ),
-        MethodFact(
-            name="FLOPs per byte", value=" unfused, ".join(intensity) + (" fused" if len(intensity) > 1 else "")
-        ),
-        MethodFact(
-            # A training step's peak holds weights, gradients and state as well.
-            name="Peak memory" if model.training else _peak_name(analysis),
-            value=byte_count(totals.peak_memory_bytes),
+        ("Inputs", model_facts.inputs(analysis)),
+        ("Operators", _operators(analysis)),
+        ("Parameters", f"{count(model.parameters)} ({byte_count(model.parameter_bytes)})"),
+        ("Work", f"{bound}{flop_count(totals.flops)}" + (f", {folded}" if folded else "")),
+        ("Memory traffic", f"{bound}{byte_count(traffic)}" + (f", {fused} fused" if fused else "")),
+        ("FLOPs per byte", " unfused, ".join(intensity) + (" fused" if len(intensity) > 1 else "")),
+        (  # A training step's peak holds weights, gradients and state as well.
+            "Peak memory" if model.training else _peak_name(analysis),
+            byte_count(totals.peak_memory_bytes),
         ),
     )
 
@@ -238,22 +216,19 @@ def _peak_name(analysis: Analysis) -> str:
     return "Peak activations" + (" on the GPU" if analysis.devices.gpu is not None else "")
 
 
-def _findings(analysis: Analysis) -> tuple[FindingView, ...]:
-    return tuple(_finding(finding, analysis) for finding in by_severity(analysis.findings))
-
-
-def _finding(finding: Finding, analysis: Analysis) -> FindingView:
+def _finding(finding: Finding, analysis: Analysis) -> dict[str, Any]:
+    """A finding with the operator that it is about in words."""
     operator = operator_of(finding, analysis)
-    return FindingView(
-        code=finding.code,
-        severity=finding.severity,
-        message=finding.message,
-        fix=finding.fix,
-        index=operator.index if operator else None,
-        subject=f"{operator.op_type} #{operator.index} {operator.module}".strip() if operator else "",
-        where=source_location(operator),
-        code_line=operator.source.code if operator and operator.source else "",
-    )
+    return {
+        "code": finding.code,
+        "severity": finding.severity,
+        "message": finding.message,
+        "fix": finding.fix,
+        "index": operator.index if operator else None,
+        "subject": f"{operator.op_type} #{operator.index} {operator.module}".strip() if operator else "",
+        "where": source_location(operator),
+        "code_line": operator.source.code if operator and operator.source else "",
+    }
 
 
 def _alternative(alternative: Alternative) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from analyzer.record.analysis import Analysis
@@ -17,7 +18,6 @@ from analyzer.report import (
     price_words,
     training_tables,
 )
-from analyzer.report.ranking import marked_plans
 from analyzer.report.ranking import table as ranking_table
 from analyzer.report.ranking import words as ranking_words
 from analyzer.report.summary import figure_words, leading_operators, model_facts, plan_cards, verdict_words
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from analyzer.record.capacity import CapacityResult
-    from analyzer.record.generation import GenerationResult
-    from analyzer.report.answer import AnswerFigure, OptionTable
+    from analyzer.report.answer import AnswerFigure, TextTable
 
 # A file or a pipe has no width of its own.
 WIDTH = 100
@@ -122,7 +121,7 @@ def _reasons(analysis: Analysis) -> str:
 
 
 def _plans(analysis: Analysis) -> str:
-    cards = marked_plans.table_cards(analysis)
+    cards = ranking_words.table_cards(analysis)
     if not cards:
         return ""
     head = ("", "latency", "90 % interval", "per second", "memory", "$/million", "energy", "origin")
@@ -153,15 +152,12 @@ def _ranking(analysis: Analysis) -> str:
     return "\n".join(_ranked(sheet, WIDTH))
 
 
-def _ranked(sheet: OptionTable, width: int) -> list[str]:
+def _ranked(sheet: TextTable, width: int) -> list[str]:
     """The ranking as lines: the notes, which are sentences, stand below."""
     marks = ["> " if at == sheet.chosen else "  " for at in range(len(sheet.rows))]
     rows = [(f"{mark}{row[0]}", *row[1:-1]) for mark, row in zip(marks, sheet.rows, strict=True)]
-    others = [max(map(len, column)) + 2 for column in zip(sheet.head, *sheet.rows, strict=True)][1:-1]
-    first = max(width - sum(others), _FEWEST)
     head = (f"  {sheet.head[0].lower()}", *(name.lower() for name in sheet.head[1:-1]))
-    rows = [(_shortened(row[0], first), *row[1:]) for row in rows]
-    lines = [sheet.title, *table(head, rows, right=sheet.figures)]
+    lines = _sheet(replace(sheet, head=head, rows=tuple(rows)), width)
     told: dict[str, str] = {}
     for row in sheet.rows:
         # A limit that is missed is told by the order and the figure; of several batches the first note does.
@@ -236,7 +232,7 @@ def _figures(figures: Iterable[AnswerFigure], width: int) -> list[str]:
     return lines
 
 
-def _sheet(sheet: OptionTable, width: int) -> list[str]:
+def _sheet(sheet: TextTable, width: int) -> list[str]:
     """A table of options: its first column is cut where the others leave no room for it."""
     others = [max(map(len, column)) + 2 for column in zip(sheet.head, *sheet.rows, strict=True)][1:]
     first = max(width - sum(others), _FEWEST)
@@ -252,8 +248,7 @@ def _shortened(text: str, limit: int) -> str:
 def _training(analysis: Analysis) -> str:
     lines: list[str] = []
     for sheet in training_tables.sheets(analysis):
-        lines += [sheet.title, *table(sheet.head, sheet.rows, right=training_tables.columns(sheet))]
-        lines += [*_wrapped(sheet.lead), ""]
+        lines += [*_sheet(sheet, WIDTH), *_wrapped(sheet.lead), ""]
     for text in training_tables.statements(analysis):
         lines += _wrapped(text)
     return "\n".join(lines).strip()
@@ -371,59 +366,38 @@ def _cut(text: str, limit: int | None) -> str:
 
 def print_summary(analysis: Analysis, console: Console) -> None:
     """The verdict, the plans and the ten operators that matter, in colour on a rich console."""
-    from rich.markup import escape
-    from rich.panel import Panel
-
-    if analysis.capacity is not None:
-        _print_capacity(analysis, analysis.capacity, console)
+    if analysis.capacity is not None or analysis.generation is not None:
+        _print_service(analysis, console)
         return
-    if analysis.generation is not None:
-        _print_generation(analysis, analysis.generation, console)
-        return
-    # Rich reads [brackets] as its markup, which names of a model may hold: all text of the record is escaped.
-    lines = [f"[bold]{escape(clean(ranking_words.sentence(analysis)))}[/bold]"]
-    if wrong := verdict_words.errors(analysis):
-        lines.append(f"[bold red]{escape(clean(wrong))}[/bold red]")
-    lines += [
-        escape(clean(text))
-        for text in (
-            *ranking_words.beside(analysis),
-            verdict_words.confidence(analysis),
-            verdict_words.crossover(analysis),
-            model_facts.open_sizes(analysis),
-            model_facts.decided_sizes(analysis),
-            model_facts.inputs_line(analysis),
-            model_facts.guessed_inputs(analysis),
-            model_facts.whose_step(analysis),
-            model_facts.state(analysis),
-        )
-        if text
-    ]
-    lines += [escape(clean(text)) for text in verdict_words.reasons(analysis)]
-    title = escape(clean(f"{analysis.model.name} · {verdict_words.subject(analysis)}"))
-    console.print(Panel("\n".join(lines), title=title, title_align="left"))
+    texts = (
+        *ranking_words.beside(analysis),
+        verdict_words.confidence(analysis),
+        verdict_words.crossover(analysis),
+        model_facts.open_sizes(analysis),
+        model_facts.decided_sizes(analysis),
+        model_facts.inputs_line(analysis),
+        model_facts.guessed_inputs(analysis),
+        model_facts.whose_step(analysis),
+        model_facts.state(analysis),
+        *verdict_words.reasons(analysis),
+    )
+    lines = [_markup(ranking_words.sentence(analysis), "bold"), *_errors(analysis)]
+    lines += [_markup(text) for text in texts if text]
+    _print_panel(lines, f"{analysis.model.name} · {verdict_words.subject(analysis)}", console)
     ranked = ranking_table.terminal_sheet(analysis) if ranking_words.leads(analysis) else None
     if ranked is not None:
-        heading, *rows = _ranked(ranked, console.width)
-        console.print(f"[bold]{escape(heading)}[/bold]")
-        console.print(escape("\n".join(rows)), highlight=False, no_wrap=True, overflow="ellipsis")
-        console.print()
-    cards, operators = marked_plans.table_cards(analysis), leading_operators.top_operators(analysis)
-    if cards:
-        console.print(_rich_plans(cards, console.width))
-        # A line of its own: a terminal has no room for the names in the table.
-        console.print(escape(clean(plan_cards.priced_on(analysis))), style="dim", highlight=False)
+        _print_sheet(_ranked(ranked, console.width), console)
+    operators = leading_operators.top_operators(analysis)
+    _print_plans(analysis, console)
     if devices := _devices(analysis, _MOST_DEVICES, console.width):
         console.print("\n" + "\n".join(devices), markup=False, highlight=False)
     # The phases alone: the other tables of a training step are in the report, a terminal shows one screen.
     phases = next(iter(training_tables.sheets(analysis)), None)
     if phases is not None:
-        console.print("\n" + "\n".join(table(phases.head, phases.rows, right=training_tables.columns(phases))))
+        console.print("\n" + "\n".join(table(phases.head, phases.rows, right=phases.figures)))
     if operators:
         console.print(_rich_top(operators, console.width, plan_cards.whose_time(analysis)))
-    for gap in model_facts.missing(analysis):
-        console.print(escape(clean(gap)), style="yellow")
-    console.print("  ".join(f"{mark.sign} {mark.name}" for mark in MARKS.values()), style="dim")
+    _print_end(analysis, console)
     if run := method.apply_command(analysis):
         # Not broken by us: a line that is copied must stay one.
         console.print(
@@ -434,62 +408,68 @@ def print_summary(analysis: Analysis, console: Console) -> None:
         )
 
 
-def _print_capacity(analysis: Analysis, told: CapacityResult, console: Console) -> None:
-    """Which instances and how many; of the run of one batch the verdict and the plans alone."""
+def _print_service(analysis: Analysis, console: Console) -> None:
+    """The answer of a service, or of a model that generates; of one run the verdict and the plans alone."""
+    title, below = analysis.model.name, list[str]()
+    if (told := analysis.capacity) is not None:
+        # The question is longer than a title has room for.
+        lines = [_markup(capacity_words.subject(told)), _markup(capacity_words.sentence(told), "bold")]
+        lines += [_markup(text) for text in capacity_words.details(told)]
+        figures, sheets = capacity_words.figures(told), capacity_tables.terminal_sheets(analysis)
+        below = [*filter(None, (capacity_words.refused(told), *capacity_tables.reasons(told)))]
+    elif (generation := analysis.generation) is not None:
+        title = f"{title} · {generation_words.subject(generation)}"
+        lines = [_markup(generation_words.sentence(analysis, generation), "bold")]
+        figures, sheets = generation_words.figures(generation), generation_tables.terminal_sheets(analysis)
+    # Two for the panel's edges and two for its padding.
+    lines += [_markup(line) for line in _figures(figures, console.width - 4)]
+    _print_panel(lines, title, console)
+    for sheet in sheets:
+        _print_sheet(_sheet(sheet, console.width), console)
+    for text in (*below, f"{_step(analysis)}: {analysis.verdict.sentence}"):
+        console.print(_markup(text))
+    for text in _errors(analysis):
+        console.print(text)
+    _print_plans(analysis, console)
+    _print_end(analysis, console)
+
+
+def _markup(text: str, style: str = "") -> str:
+    """A text of the record as rich's markup, whose [brackets] a name of the model may hold."""
     from rich.markup import escape
 
-    # The question is longer than a title has room for.
-    lines = [escape(clean(capacity_words.subject(told)))]
-    lines.append(f"[bold]{escape(clean(capacity_words.sentence(told)))}[/bold]")
-    lines += [escape(clean(text)) for text in capacity_words.details(told)]
-    _print_answer(lines, capacity_words.figures(told), analysis.model.name, console)
-    _print_sheets(capacity_tables.terminal_sheets(analysis), console)
-    for text in filter(None, (capacity_words.refused(told), *capacity_tables.reasons(told))):
-        console.print(escape(clean(text)))
-    _print_run(analysis, console)
+    shown = escape(clean(text))
+    return f"[{style}]{shown}[/{style}]" if style else shown
 
 
-def _print_generation(analysis: Analysis, told: GenerationResult, console: Console) -> None:
-    """The answer for a model that generates; of its decode step the verdict and the plans alone."""
-    from rich.markup import escape
-
-    lines = [f"[bold]{escape(clean(generation_words.sentence(analysis, told)))}[/bold]"]
-    title = f"{analysis.model.name} · {generation_words.subject(told)}"
-    _print_answer(lines, generation_words.figures(told), title, console)
-    _print_sheets(generation_tables.terminal_sheets(analysis), console)
-    _print_run(analysis, console)
+def _errors(analysis: Analysis) -> list[str]:
+    wrong = verdict_words.errors(analysis)
+    return [_markup(wrong, "bold red")] if wrong else []
 
 
-def _print_answer(lines: list[str], figures: Iterable[AnswerFigure], title: str, console: Console) -> None:
-    from rich.markup import escape
+def _print_panel(lines: Sequence[str], title: str, console: Console) -> None:
     from rich.panel import Panel
 
-    # Two for the panel's edges and two for its padding.
-    lines += [escape(line) for line in _figures(figures, console.width - 4)]
-    console.print(Panel("\n".join(lines), title=escape(clean(title)), title_align="left"))
+    console.print(Panel("\n".join(lines), title=_markup(title), title_align="left"))
 
 
-def _print_sheets(sheets: Iterable[OptionTable], console: Console) -> None:
-    from rich.markup import escape
-
-    for sheet in sheets:
-        heading, *rows = _sheet(sheet, console.width)
-        console.print(f"[bold]{escape(heading)}[/bold]")
-        console.print(escape("\n".join(rows)), highlight=False, no_wrap=True, overflow="ellipsis")
-        console.print()
+def _print_sheet(lines: Sequence[str], console: Console) -> None:
+    heading, *rows = lines
+    console.print(_markup(heading, "bold"))
+    console.print("\n".join(map(_markup, rows)), highlight=False, no_wrap=True, overflow="ellipsis")
+    console.print()
 
 
-def _print_run(analysis: Analysis, console: Console) -> None:
-    from rich.markup import escape
-
-    console.print(escape(clean(f"{_step(analysis)}: {analysis.verdict.sentence}")))
-    if wrong := verdict_words.errors(analysis):
-        console.print(escape(clean(wrong)), style="bold red")
-    if cards := marked_plans.table_cards(analysis):
+def _print_plans(analysis: Analysis, console: Console) -> None:
+    if cards := ranking_words.table_cards(analysis):
         console.print(_rich_plans(cards, console.width))
-        console.print(escape(clean(plan_cards.priced_on(analysis))), style="dim", highlight=False)
+        # A line of its own: a terminal has no room for the names in the table.
+        console.print(_markup(plan_cards.priced_on(analysis)), style="dim", highlight=False)
+
+
+def _print_end(analysis: Analysis, console: Console) -> None:
     for gap in model_facts.missing(analysis):
-        console.print(escape(clean(gap)), style="yellow")
+        console.print(_markup(gap), style="yellow")
     console.print("  ".join(f"{mark.sign} {mark.name}" for mark in MARKS.values()), style="dim")
 
 

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from analyzer.record.analysis import Analysis, PlanResult
-from analyzer.record.outcome import InferencePlan
 from analyzer.record.training_step import PhaseTotals, StepCost, TrainingResult
+from analyzer.report.answer import TextTable
 from analyzer.report.summary.figure_words import PLAN_TITLES, marked, sign
 from analyzer.report.summary.plan_cards import priced_on
 from analyzer.units import byte_count, count, digits, dollars, factor, flop_count, seconds, share
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepTable:
-    """A table of text: the first column is a heading, the others are figures."""
-
-    title: str
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    lead: str = ""
-
-
-def sheets(analysis: Analysis) -> tuple[StepTable, ...]:
+def sheets(analysis: Analysis) -> tuple[TextTable, ...]:
     """The tables of a training step; none for a model of inference."""
     step = analysis.training
     if step is None:
@@ -53,7 +42,7 @@ def statements(analysis: Analysis) -> tuple[str, ...]:
     return (*step.assumed, *error, *notes)
 
 
-def _phases(step: TrainingResult) -> StepTable:
+def _phases(step: TrainingResult) -> TextTable:
     whole = sum(phase.flops for phase in step.phases)
     rows = [
         (
@@ -67,48 +56,44 @@ def _phases(step: TrainingResult) -> StepTable:
         for phase in step.phases
     ]
     head = ("Phase", "Operators", "Work", "Share", "Bytes moved", "CPU", "GPU")
-    return StepTable(title="Phases of the step", head=head, rows=tuple(rows))
+    return _table("Phases of the step", head, rows)
 
 
 def _times(phase: PhaseTotals) -> tuple[str, str]:
     return marked(seconds(phase.cpu_s), phase.cpu_origin), marked(seconds(phase.gpu_s), phase.gpu_origin)
 
 
-def _against_inference(analysis: Analysis, step: TrainingResult) -> StepTable:
+def _against_inference(analysis: Analysis, step: TrainingResult) -> TextTable:
     """Inference and training, plan by plan."""
     head = ("Plan", "Inference", "90 % interval", "Training step", "90 % interval", "Step over inference")
     title, inference = "Inference and training", step.inference
     if inference is None:
-        return StepTable(title=title, head=head, rows=())
+        return _table(title, head, ())
     inferred = {plan.name: plan for plan in inference.plans}
     rows = [
         (
             PLAN_TITLES[plan.name],
             *_latency(inferred[plan.name]),
             *_latency(plan),
-            _ratio(plan, inferred[plan.name]),
+            factor(plan.latency_s / inferred[plan.name].latency_s if inferred[plan.name].latency_s else None),
         )
         for plan in analysis.plans
         if plan.name in inferred
     ]
     lead = (
-        f"Inference: {inference.sentence} Training: {analysis.verdict.sentence} "
+        f"Inference: {inference.verdict.sentence} Training: {analysis.verdict.sentence} "
         f"Both at batch {inference.batch} and {inference.precision}; "
         f"inference is from {inference.file} of {inference.date[:10]}."
     )
-    return StepTable(title=title, head=head, rows=tuple(rows), lead=lead)
+    return _table(title, head, rows, lead)
 
 
-def _latency(plan: PlanResult | InferencePlan) -> tuple[str, str]:
+def _latency(plan: PlanResult) -> tuple[str, str]:
     room = "" if plan.fits else " (does not fit)"
     return f"{seconds(plan.latency_s)} {sign(plan.origin)}{room}".rstrip(), plan.latency.between(seconds)
 
 
-def _ratio(step: PlanResult, inference: InferencePlan) -> str:
-    return factor(step.latency_s / inference.latency_s if inference.latency_s > 0 else None)
-
-
-def _memory(analysis: Analysis, step: TrainingResult) -> StepTable:
+def _memory(analysis: Analysis, step: TrainingResult) -> TextTable:
     memory = step.memory
     rows = [
         ("weights", byte_count(memory.weights_bytes)),
@@ -123,10 +108,10 @@ def _memory(analysis: Analysis, step: TrainingResult) -> StepTable:
         # Exact only where that very batch was analysed.
         about = "" if step.largest_batch_exact else "about "
         lead = f"The largest batch that fits {analysis.devices.gpu.name} is {about}{count(step.largest_batch)}."
-    return StepTable(title="Memory of the step", head=("Part", "Bytes"), rows=tuple(rows), lead=lead)
+    return _table("Memory of the step", ("Part", "Bytes"), rows, lead)
 
 
-def _costs(analysis: Analysis, step: TrainingResult) -> StepTable:
+def _costs(analysis: Analysis, step: TrainingResult) -> TextTable:
     # What an epoch is, only the user knows: without --dataset-size there is none.
     epoch = step.dataset_size is not None
     head = ("Plan", "Step", "1,000 steps", "$ per 1,000 steps") + (("Epoch", "$ per epoch") if epoch else ())
@@ -143,7 +128,7 @@ def _costs(analysis: Analysis, step: TrainingResult) -> StepTable:
     told = f"An epoch is {count(step.dataset_size)} examples." if epoch else ""
     # The CPU's dollars may be of another machine than its times.
     lead = " ".join(filter(None, (told, priced_on(analysis))))
-    return StepTable(title="What steps cost", head=head, rows=tuple(rows), lead=lead)
+    return _table("What steps cost", head, rows, lead)
 
 
 def _epoch(cost: StepCost) -> tuple[str, str]:
@@ -158,21 +143,17 @@ def _long(value: float | None) -> str:
     return f"{digits(value / 60)} min" if value < 7200 else f"{digits(value / 3600)} h"
 
 
-def _precisions(step: TrainingResult) -> StepTable:
+def _precisions(step: TrainingResult) -> TextTable:
     rows = [(row.precision, seconds(row.step_s), row.step.between(seconds)) for row in step.precisions]
-    return StepTable(
-        title="Precision on the GPU",
-        head=("Precision", "Step", "90 % interval"),
-        rows=tuple(rows),
-        lead="Predicted, the kernels alone. Mixed is autocast with the optimizer in fp32.",
-    )
+    lead = "Predicted, the kernels alone. Mixed is autocast with the optimizer in fp32."
+    return _table("Precision on the GPU", ("Precision", "Step", "90 % interval"), rows, lead)
 
 
-def _scaling(step: TrainingResult) -> StepTable:
+def _scaling(step: TrainingResult) -> TextTable:
     scaling = step.scaling
     head = ("GPUs", "Step", "Interval", "Communication", "Examples per s", "Efficiency")
     if scaling is None:
-        return StepTable(title="Several GPUs", head=head, rows=())
+        return _table("Several GPUs", head, ())
     rows = [
         (
             str(row.gpus),
@@ -190,11 +171,9 @@ def _scaling(step: TrainingResult) -> StepTable:
         if where is not None
         else f"Up to {scaling.rows[-1].gpus} GPUs communication takes less than half of the step."
     )
-    return StepTable(
-        title="Several GPUs", head=head, rows=tuple(rows), lead=" ".join((*scaling.assumptions, last))
-    )
+    return _table("Several GPUs", head, rows, " ".join((*scaling.assumptions, last)))
 
 
-def columns(sheet: StepTable) -> Sequence[int]:
-    """The columns that hold figures."""
-    return range(1, len(sheet.head))
+def _table(title: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]], lead: str = "") -> TextTable:
+    """Return a table whose columns are figures but for the first."""
+    return TextTable(title=title, head=head, rows=tuple(rows), figures=tuple(range(1, len(head))), lead=lead)

@@ -9,7 +9,8 @@ import numpy as np
 
 from analyzer.arrays import Floats
 from analyzer.errors import UsageError
-from analyzer.serving.load import PERCENTILES, QueueLoad, by_percentile
+from analyzer.figures import QueueLoad
+from analyzer.serving.load import PERCENTILES, by_percentile
 
 # Of the probability of a long queue, beyond which states are left out.
 _TAIL = 1e-12
@@ -115,58 +116,3 @@ def single_requests(rate_per_s: float, service_s: float, servers: int = 1) -> Si
         servers=servers,
         at_most=np.minimum(np.cumsum(numbers)[servers:], 1.0),
     )
-
-
-def all_waiting_bound_s(rate_per_s: float, each_s: float, fixed_s: float) -> float:
-    """Upper bound of the mean latency where one server takes all that wait as one batch, however many.
-
-    A batch of b takes ``fixed_s + b * each_s``. With E[B] of a batch known, the mean latency is exact; it falls
-    with E[B], which is at least 1, and at least what it would be if no server ever waited for a request
-    (Inoue, "Queueing analysis of GPU-based inference servers with dynamic batching", arXiv 1912.06322).
-
-    Raises:
-        UsageError: Requests come as fast as they are served in a batch without end, or faster.
-    """
-    load = rate_per_s * each_s
-    if not load < 1:
-        raise UsageError(f"At a load of {load:g} the queue has no steady state.", hint="It must be below 1.")
-    batch = max(1.0, rate_per_s * fixed_s / (1 - load))
-    # Of B' = max(1, Poisson(rate * (fixed + each * B))), squared and averaged: E[B^2] / E[B].
-    squares = (1 + load * (2 * rate_per_s * fixed_s) + (rate_per_s * fixed_s) ** 2 / batch) / (1 - load**2)
-    # A request waits half of the service that it comes in, counted by length, and then its own batch's.
-    waits = load * each_s * squares / 2 + load * fixed_s + rate_per_s * fixed_s**2 / (2 * batch)
-    return waits + each_s * squares + fixed_s
-
-
-def all_waiting_mean_s(rate_per_s: float, each_s: float, fixed_s: float) -> float:
-    """The mean latency itself, from the sizes of batches as a Markov chain.
-
-    A batch of b takes ``fixed_s + b * each_s``; the next one holds those who came meanwhile, at least one.
-
-    Raises:
-        UsageError: As for ``all_waiting_bound_s``, or batches are too large to be solved.
-    """
-    from scipy.linalg import solve
-    from scipy.stats import poisson
-
-    load = rate_per_s * each_s
-    bound_s = all_waiting_bound_s(rate_per_s, each_s, fixed_s)
-    # Of an autoregression: the mean that follows from itself, and the spread that Poisson gives it.
-    usual = (rate_per_s * fixed_s + 1) / (1 - load)
-    largest = math.ceil(usual + 10 * math.sqrt(usual / (1 - load**2)) + 20)
-    if largest > _MOST_STATES:
-        raise UsageError(
-            f"Batches of {usual:,.0f} are too large to be solved.", hint=f"The mean is at most {bound_s:g} s."
-        )
-    sizes = np.arange(1, largest + 1, dtype=np.int64)
-    service_s = fixed_s + each_s * sizes
-    came = np.asarray(poisson.pmf(np.arange(largest + 1)[:, None], rate_per_s * service_s))
-    moves = came[1:]
-    moves[0] += came[0]  # nobody came: the next request is served alone
-    moves[-1] += 1 - moves.sum(axis=0)
-    equations = moves - np.eye(largest)
-    equations[0] = 1.0
-    shares = solve(equations, np.eye(1, largest)[0])
-    # A request comes in a batch's time, half of which it waits, more of them in longer ones; then its own's.
-    waited = rate_per_s * (shares @ service_s**2) / 2
-    return float((waited + shares @ (sizes * service_s)) / (shares @ sizes))

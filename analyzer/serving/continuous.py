@@ -16,7 +16,8 @@ import numpy as np
 
 from analyzer.arrays import Floats, Ints
 from analyzer.errors import UsageError
-from analyzer.serving.load import PERCENTILES, QueueLoad, by_percentile
+from analyzer.figures import QueueLoad
+from analyzer.serving.load import PERCENTILES, by_percentile
 
 _NEVER = np.iinfo(np.int64).max
 
@@ -82,19 +83,6 @@ class Conversations:
             raise UsageError("A prompt and an output have at least one token.")
 
 
-@dataclass(frozen=True, kw_only=True)
-class GenerationLoad(QueueLoad):
-    """Requests at one rate, their latencies those of the first token.
-
-    Attributes:
-        tpot_mean_s: Of a request, the mean time of its tokens after the first.
-        request_p99_s: From arrival to the last token.
-    """
-
-    tpot_mean_s: float | None = None
-    request_p99_s: float | None = None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GenerationScenario:
     """A server at a rate, looked at in so many lanes, in each of which so many requests count.
@@ -125,39 +113,7 @@ def highest_throughput_per_s(server: GenerationServer, conversations: Conversati
     return float(1 / (float(server.prefill_s(prompts).mean()) + steps))
 
 
-def simulate_generation(
-    server: GenerationServer,
-    rate_per_s: float,
-    conversations: Conversations,
-    *,
-    requests: int = 4000,
-    seed: int = 0,
-) -> GenerationLoad:
-    """Poisson arrivals of requests whose lengths are drawn from given ones.
-
-    Args:
-        server: What serves them.
-        rate_per_s: Requests a second.
-        conversations: Lengths; each request is one of them.
-        requests: How many count, at least.
-        seed: The same seed gives the same answer.
-
-    Raises:
-        UsageError: A rate that is none.
-    """
-    if not 0 < rate_per_s < math.inf:
-        raise UsageError(f"A rate of {rate_per_s:g} requests a second is none.", hint="Give one above zero.")
-    scenario = GenerationScenario(
-        server=server,
-        rate_per_s=rate_per_s,
-        conversations=conversations,
-        lanes=16,
-        requests=math.ceil(requests / 16),
-    )
-    return simulated_generation([scenario], seed=seed)[0]
-
-
-def simulated_generation(scenarios: Sequence[GenerationScenario], *, seed: int = 0) -> list[GenerationLoad]:
+def simulated_generation(scenarios: Sequence[GenerationScenario], *, seed: int = 0) -> list[QueueLoad]:
     """Many servers at once, which takes little more than one."""
     able = [
         number
@@ -166,7 +122,7 @@ def simulated_generation(scenarios: Sequence[GenerationScenario], *, seed: int =
     ]
     loads = dict(zip(able, _loads([scenarios[number] for number in able], seed), strict=True)) if able else {}
     return [
-        loads.get(number) or GenerationLoad(rate_per_s=scenario.rate_per_s, saturated=True)
+        loads.get(number) or QueueLoad(rate_per_s=scenario.rate_per_s, saturated=True)
         for number, scenario in enumerate(scenarios)
     ]
 
@@ -193,7 +149,7 @@ _OVER_FREE_SQUARED, _LEAST_FREE = 3, 0.04
 _DONE = 0.1
 
 
-def _loads(scenarios: Sequence[GenerationScenario], seed: int) -> list[GenerationLoad]:
+def _loads(scenarios: Sequence[GenerationScenario], seed: int) -> list[QueueLoad]:
     lanes = [
         _lane(one, (seed, lane), left_out)
         for one, left_out in ((one, _left_out(one)) for one in scenarios)
@@ -410,20 +366,17 @@ class _Slots:
 
 def _load(
     scenario: GenerationScenario, asked: _Asked, served: _ServedRequests, counted: Ints, lanes: slice
-) -> GenerationLoad:
+) -> QueueLoad:
     ttft = served.first[counted] - asked.arrivals[counted]
     steps = asked.outputs[counted] - 1
     several = steps > 0
     tpot = (served.last[counted] - served.first[counted])[several] / steps[several]
-    whole = served.last[counted] - asked.arrivals[counted]
-    return GenerationLoad(
+    return QueueLoad(
         rate_per_s=scenario.rate_per_s,
         mean_s=float(ttft.mean()),
         **by_percentile(map(float, np.percentile(ttft, PERCENTILES))),
-        tpot_mean_s=float(tpot.mean()) if len(tpot) else 0.0,
         tpot_p50_s=float(np.percentile(tpot, 50)) if len(tpot) else 0.0,
         tpot_p99_s=float(np.percentile(tpot, 99)) if len(tpot) else 0.0,
-        request_p99_s=float(np.percentile(whole, 99)),
         mean_batch=float(served.mean_batch[lanes].mean()),
         requests=len(counted),
     )

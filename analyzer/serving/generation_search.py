@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analyzer.figures import LimitPoint
+from analyzer.figures import LimitPoint, QueueLoad
 from analyzer.serving.continuous import (
     Conversations,
-    GenerationLoad,
     GenerationScenario,
     GenerationServer,
     highest_throughput_per_s,
@@ -81,13 +80,13 @@ def _sizing(
     one: GeneratingServer,
     found: _Found,
     count: int | None,
-    load: GenerationLoad | None,
+    load: QueueLoad | None,
     demand: GenerationDemand,
 ) -> Sizing:
     """Return what was found of one copy for an instance."""
     throughput_per_s = highest_throughput_per_s(found.server, demand.conversations) * one.copies
 
-    def on_all(load: GenerationLoad) -> GenerationLoad:
+    def on_all(load: QueueLoad) -> QueueLoad:
         rate_per_s = load.rate_per_s * one.copies
         return replace(load, rate_per_s=rate_per_s, utilisation=min(1.0, rate_per_s / throughput_per_s))
 
@@ -110,7 +109,7 @@ def _confirmed(
     instances: Sequence[GeneratingServer],
     found: Sequence[_Found],
     demand: GenerationDemand,
-) -> tuple[list[_Found], list[int | None], list[GenerationLoad | None]]:
+) -> tuple[list[_Found], list[int | None], list[QueueLoad | None]]:
     """Rates, counts and loads that agree: so many instances were seen to keep the limits."""
     confirmed = list(found)
     numbers = [
@@ -149,7 +148,7 @@ class _Found:
     rate_per_s: float
     low_rate_per_s: float
     high_rate_per_s: float
-    looked: Mapping[GenerationServer, Sequence[GenerationLoad]]
+    looked: Mapping[GenerationServer, Sequence[QueueLoad]]
 
 
 def _searched(
@@ -196,7 +195,7 @@ def _ways(one: GeneratingServer, demand: GenerationDemand) -> list[GenerationSer
     return [replace(server, max_batch=batch) for batch in sorted(batches)]
 
 
-Loads = Sequence[GenerationLoad]
+Loads = Sequence[QueueLoad]
 
 
 def _at_shares(
@@ -205,7 +204,7 @@ def _at_shares(
     demand: GenerationDemand,
     effort: LaneEffort,
     seed: int = 0,
-) -> list[list[GenerationLoad]]:
+) -> list[list[QueueLoad]]:
     rates = [highest_throughput_per_s(server, demand.conversations) for server in servers]
     scenarios = [
         GenerationScenario(
@@ -225,7 +224,7 @@ def _at_shares(
     return [[next(loads) for _ in of_one] for of_one in shares]
 
 
-def _keeps(load: GenerationLoad, demand: GenerationDemand, ttft_s: float) -> bool:
+def _keeps(load: QueueLoad, demand: GenerationDemand, ttft_s: float) -> bool:
     if load.p99_s is None or load.tpot_p99_s is None:
         return False
     return load.p99_s <= ttft_s and (demand.tpot_s is None or load.tpot_p99_s <= demand.tpot_s)
@@ -244,7 +243,7 @@ def _rate(loads: Loads, demand: GenerationDemand, ttft_s: float) -> float:
     return 0.0 if last is None else last.rate_per_s
 
 
-def _between(below: GenerationLoad, above: GenerationLoad, demand: GenerationDemand, ttft_s: float) -> float:
+def _between(below: QueueLoad, above: QueueLoad, demand: GenerationDemand, ttft_s: float) -> float:
     parts = [1.0]
     for name, limit_s in (("p99_s", ttft_s), ("tpot_p99_s", demand.tpot_s)):
         low, high = getattr(below, name), getattr(above, name)
@@ -282,7 +281,7 @@ def _at_count(
     servers: Sequence[GenerationServer],
     counts: Sequence[int | None],
     demand: GenerationDemand,
-) -> list[GenerationLoad | None]:
+) -> list[QueueLoad | None]:
     # Other traffic than the rates were found with.
     shares = [
         []

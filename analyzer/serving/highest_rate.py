@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from analyzer.errors import UsageError
 from analyzer.serving.arrivals import POISSON, Arrivals
 from analyzer.serving.poisson import warm_up
-from analyzer.serving.queue import Queue, make_queue
-from analyzer.serving.service_curve import ServiceCurve
+from analyzer.serving.queue import Queue, ServiceCurve, make_queue
 from analyzer.serving.simulation import Scenario, Served, simulated
 
 # Shares of the capacity that are looked at first. Latency rises as one over what is free: closer at the end.

@@ -7,26 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
-from analyzer.figures import LimitPoint, LoadedQueue
+from analyzer.figures import LimitPoint, QueueLoad
 
 Percentile = Literal[50, 90, 95, 99]
 PERCENTILES: tuple[Percentile, ...] = (50, 90, 95, 99)
 CopyTimes = TypeVar("CopyTimes")
-
-
-@dataclass(frozen=True, kw_only=True)
-class QueueLoad(LoadedQueue):
-    """Requests at one rate.
-
-    Attributes:
-        rate_per_s: Requests a second.
-        saturated: Whether requests come as fast as full batches leave, or faster.
-        requests: How many were simulated; 0 where nothing was.
-    """
-
-    rate_per_s: float
-    saturated: bool = False
-    requests: int = 0
 
 
 def by_percentile(values: Iterable[float]) -> dict[str, Any]:

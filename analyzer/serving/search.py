@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzer.figures import LimitPoint
+from analyzer.figures import LimitPoint, QueueLoad
 from analyzer.serving.arrivals import POISSON, Arrivals, Poisson
 from analyzer.serving.closed_forms import single_requests
 from analyzer.serving.highest_rate import (
@@ -19,9 +19,8 @@ from analyzer.serving.highest_rate import (
     loads_at,
     share_within,
 )
-from analyzer.serving.load import Need, QueueLoad, Server, Sizing
-from analyzer.serving.queue import MOST_SERVERS_OF_BATCHES, Queue, make_queue
-from analyzer.serving.service_curve import ServiceCurve
+from analyzer.serving.load import Need, Server, Sizing
+from analyzer.serving.queue import MOST_SERVERS_OF_BATCHES, Queue, ServiceCurve, make_queue
 from analyzer.serving.simulation import Served
 
 # Shares of the capacity at which every batching is looked at before one is chosen.

@@ -10,13 +10,12 @@ import numpy as np
 
 from analyzer.arrays import Bools, Floats, Ints
 from analyzer.errors import UsageError
+from analyzer.figures import QueueLoad
 from analyzer.serving.arrivals import POISSON, Arrivals
 from analyzer.serving.batching import Lanes, form_batches
-from analyzer.serving.load import PERCENTILES, QueueLoad, by_percentile
-from analyzer.serving.poisson import usual_batch, warm_up, weights
-from analyzer.serving.queue import Queue, make_queue
-from analyzer.serving.service_curve import ServiceCurve
-from analyzer.serving.streams import Stream
+from analyzer.serving.load import PERCENTILES, by_percentile
+from analyzer.serving.poisson import Stream, usual_batch, warm_up, weights
+from analyzer.serving.queue import Queue, ServiceCurve, make_queue
 
 # Requests that come while a batch is served and waited for, of which hardly one meets another.
 _ALONE = 1e-3

@@ -115,7 +115,7 @@ def _case(
     block: int | None = None,
     fused: int | None = None,
 ) -> Case:
-    from analyzer.generation.steps.step_sizes import BLOCK, StepSizes, StepTypes
+    from analyzer.generation.request import BLOCK, StepSizes, StepTypes
     from analyzer.pipeline.generation_measure import in_place, step_inputs
 
     sizes = StepSizes(batch=batch, tokens=tokens, context=context)

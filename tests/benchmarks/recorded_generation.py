@@ -23,7 +23,7 @@ from recorded_cards import HOST, RECORDS, card_of, compared, read
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.figures import Figure
-from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
+from analyzer.generation.request import StepSizes, StepTypes
 from analyzer.generation.steps.step_times import step_times
 from analyzer.options import LAUNCHES
 

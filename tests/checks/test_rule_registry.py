@@ -53,7 +53,7 @@ def test_what_is_ignored_by_module_type_or_name_keeps_its_reason(pattern: str) -
     settings = CheckSettings(ignore=(Ignore(code="A101", operator=pattern, reason="known"),))
     judgement = judge(stem(23), settings)
     assert [finding.code for finding in judgement.findings] == ["A102"]
-    assert [(entry.finding.code, entry.reason) for entry in judgement.ignored] == [("A101", "known")]
+    assert [(entry.code, entry.reason) for entry in judgement.ignored] == [("A101", "known")]
 
 
 def test_a_pattern_for_another_operator_ignores_nothing() -> None:

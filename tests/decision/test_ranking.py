@@ -18,8 +18,7 @@ from analyzer.decision.ranking import ranking
 from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
 from analyzer.figures import Figure
-from analyzer.record.outcome import PrecisionResult
-from analyzer.record.ranking import RankedCandidate, RankingResult
+from analyzer.record.outcome import PrecisionResult, RankedCandidate, RankingResult
 
 # A megabyte in and a megabyte out over the fixtures' link.
 COPIES_S = 2 * (10e-6 + 1e6 / 10e9)

@@ -16,8 +16,8 @@ from analyzer import analyze_generation
 from analyzer.costs import count
 from analyzer.errors import UsageError
 from analyzer.generation.graphs.axes import GivenInput, axes_of
+from analyzer.generation.request import StepSizes, StepTypes
 from analyzer.generation.sources import OpenedModel, from_genai, from_graph
-from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
 from analyzer.graph import Graph
 
 Loader = Callable[[onnx.ModelProto], OpenedModel]

@@ -11,8 +11,8 @@ import pytest
 from analyzer import analyze, analyze_generation
 from analyzer.costs import count
 from analyzer.errors import AnalyzerError, ModelError, UsageError
+from analyzer.generation.request import StepSizes, StepTypes
 from analyzer.generation.sources import from_module, from_python
-from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
 from analyzer.loading.model_reference import parse_reference
 
 SAMPLES = Path(__file__).parents[2] / "samples"

@@ -16,9 +16,8 @@ from analyzer.errors import UsageError
 from analyzer.generation.configurations.quantisation import names_of, quantisation_of
 from analyzer.generation.configured_model import ConfiguredModel
 from analyzer.generation.memory import weight_bytes
-from analyzer.generation.request import Request, Setting
+from analyzer.generation.request import Request, Setting, StepSizes
 from analyzer.generation.sources import OpenedModel, from_values
-from analyzer.generation.steps.step_sizes import StepSizes
 from analyzer.generation.times import Runner, timed
 
 Config = dict[str, Any]

@@ -18,12 +18,10 @@ from analyzer.devices import catalogue
 from analyzer.errors import UsageError
 from analyzer.generation.architecture import Architecture, LatentAttention, Layer, Mlp
 from analyzer.generation.configured_model import ConfiguredModel
-from analyzer.generation.memory import cache_bytes, weight_bytes
-from analyzer.generation.request import Request, Setting
+from analyzer.generation.memory import cache_bytes, parameters, weight_bytes
+from analyzer.generation.request import Request, Setting, StepSizes, StepTypes
 from analyzer.generation.steps.decoder_graph import StepGraph, step_graph
-from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
 from analyzer.generation.times import Runner, timed
-from analyzer.generation.weights import parameters
 from analyzer.options import Weights
 
 BATCH, PROMPT = 2, 11

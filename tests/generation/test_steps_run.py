@@ -15,8 +15,8 @@ from decoder_models import Decoder, growing, saved, shared_buffer
 from analyzer import analyze_generation
 from analyzer.generation.configurations.hugging_face import architecture_of
 from analyzer.generation.configured_model import ConfiguredModel
+from analyzer.generation.request import StepSizes, StepTypes
 from analyzer.generation.sources import from_graph
-from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
 from analyzer.graph import Graph
 from analyzer.loading.random_weights import RandomWeights
 from analyzer.options import Weights

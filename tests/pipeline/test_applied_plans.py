@@ -34,10 +34,8 @@ from analyzer.measurement.request import to_message
 from analyzer.measurement.session import SessionSide
 from analyzer.ort.annotations import KEY, ON_CPU, annotate
 from analyzer.pipeline.apply import verification
-from analyzer.pipeline.apply.folder import folder_to_be
 from analyzer.pipeline.apply.opsets import OpsetCost, fastest
-from analyzer.pipeline.apply.result import Applied
-from analyzer.pipeline.apply.words import summary
+from analyzer.pipeline.apply.result import Applied, folder_to_be, summary
 from analyzer.record import to_json
 
 # The network is so small that the CPU takes it whole where nothing holds it.

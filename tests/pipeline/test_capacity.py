@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from analyzer import analyze, plan_capacity
 from analyzer.devices import catalogue
 from analyzer.errors import AnalyzerError, DeviceError, UsageError
+from analyzer.figures import QueueLoad
 from analyzer.pipeline.capacity.inference import InferenceService
 from analyzer.pipeline.capacity.sizing import gpus_asked
 from analyzer.pipeline.capacity.traffic import make_question
@@ -22,7 +23,6 @@ from analyzer.record import from_dict, to_dict, to_json
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import CapacityOption, CapacityResult
 from analyzer.serving import ServiceCurve, highest_rate
-from analyzer.serving.load import QueueLoad
 
 RATE, LIMIT_S = 3e6, 0.001
 # One GPU and one CPU, which are rented as instances of several sizes: the whole list takes ten times as long.

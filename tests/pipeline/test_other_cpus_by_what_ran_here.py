@@ -18,7 +18,7 @@ from analyzer.pipeline import measure
 from analyzer.pipeline.measure import Measured
 from analyzer.prediction.estimate import Estimate
 from analyzer.record.analysis import Analysis
-from analyzer.record.ranking import RankedCandidate
+from analyzer.record.outcome import RankedCandidate
 
 
 def model() -> onnx.ModelProto:

@@ -17,9 +17,8 @@ from analyzer.api import analyze_record
 from analyzer.conversion import in_floats, without_half_kernel
 from analyzer.errors import RecordError, UsageError
 from analyzer.loading.onnx_graph.build import to_graph
-from analyzer.pipeline import measure
+from analyzer.pipeline import measure, precision_table
 from analyzer.pipeline.measure import Measured
-from analyzer.pipeline.precisions import precision_table
 from analyzer.prediction.estimate import Estimate
 from analyzer.record.analysis import Analysis, PrecisionResult
 from analyzer.record.outcome import CostRow

@@ -13,7 +13,7 @@ from analyzer.api import analyze_record
 from analyzer.errors import RecordError
 from analyzer.record import from_dict, from_json, to_dict
 from analyzer.record.analysis import Analysis
-from analyzer.record.ranking import RankedCandidate, RankingResult
+from analyzer.record.outcome import RankedCandidate, RankingResult
 
 CPU = "epyc-9654"
 GPUS = ("t4", "l4", "a100-80gb-sxm")

@@ -108,8 +108,8 @@ def test_a_plan_that_stands_twice_is_refused(inference_text: str) -> None:
 
 def test_an_ignored_finding_about_no_operator_is_refused(inference_text: str) -> None:
     record = json.loads(inference_text)
-    record["ignored"] = [{"finding": record["findings"][0] | {"operator": 99}, "reason": ""}]
-    assert "ignored[0].finding.operator" in refused(record)
+    record["ignored"] = [record["findings"][0] | {"operator": 99}]
+    assert "ignored[0].operator" in refused(record)
 
 
 def with_text(text: str, old: str, new: str) -> str:
@@ -218,9 +218,9 @@ CONTRADICTIONS: list[tuple[str, object]] = [
     ("['operators'][0]['inputs'][1]['dtype']", "nothing"),
     ("['operators'][0]['op_type']", "Conv"),
     ("['operators'][0]['op_type']", "Attention"),
-    ("['kept']['values']", [{"value": [10**30, "x", None, [1]], "tensors": ["input", "0.weight"]}]),
+    ("['kept']['values']", [[[10**30, "x", None, [1]], ["input", "0.weight"]]]),
     ("['kept']['opsets']", {}),
-    ("['kept']['options']['threads']", 0),
+    ("['kept']['threads']", 0),
     ("['devices']['cpu']['peak_flops_per_s']", {}),
     ("['devices']['gpu']['peak_flops_per_s']", {}),
     ("['plans'][0]['latency_s']", 5e-324),
@@ -228,9 +228,9 @@ CONTRADICTIONS: list[tuple[str, object]] = [
     ("['kept']['absent_inputs']", {"0": [2, 1]}),
     ("['kept']['batches']['flops']", [1]),
     ("['kept']['batches']['looked_at']", [4, 1]),
-    ("['kept']['batches']['sizes'][0]['shapes'][0]", [1, 1, 1, 1, 1]),
-    ("['kept']['batches']['sizes'][0]['shapes'][0]", [10**29, 10**29]),
-    ("['kept']['batches']['sizes'][0]['shapes']", [[1]]),
+    ("['kept']['batches']['sizes'][0][0][0]", [1, 1, 1, 1, 1]),
+    ("['kept']['batches']['sizes'][0][0][0]", [10**29, 10**29]),
+    ("['kept']['batches']['sizes'][0][0]", [[1]]),
     ("['kept']['batches']['flops'][1]", 10**12),
     ("['kept']['batches']['rows'][1]", [10**30] * 7),
     ("['kept']['batches']['looked_at']", [64, 2**40]),

@@ -14,7 +14,7 @@ from report_factory import analysis
 from sarif_structure import SARIF
 
 from analyzer.checks import rules
-from analyzer.record.analysis import Analysis, Finding, IgnoredFinding, Where
+from analyzer.record.analysis import Analysis, Finding, Where
 from analyzer.report import findings_text, markdown
 from analyzer.report.ci import github, junit, sarif
 
@@ -31,19 +31,17 @@ SLOW = Finding(code="A203", severity="warning", operator=None, message="faster o
 NOTE = Finding(
     code="A202", severity="note", operator=0, message="launch-bound", fix="raise the batch", certain=False
 )
-KNOWN = IgnoredFinding(finding=replace(POOL, operator=7), reason="once a batch, see #12")
+KNOWN = replace(POOL, operator=7, reason="once a batch, see #12")
 NASTY = '</script><img src=x onerror=alert(1)>|*_`%0A::error::\r\n\x1b[31m"&,'
 
 
-def checked(*found: Finding, ignored: tuple[IgnoredFinding, ...] = (), **changes: Any) -> Analysis:
+def checked(*found: Finding, ignored: tuple[Finding, ...] = (), **changes: Any) -> Analysis:
     return analysis(findings=found, ignored=ignored, **changes)
 
 
 def nasty() -> Analysis:
     """Every string that a model can bring holds what would break a format."""
-    base = checked(
-        replace(POOL, message=NASTY, fix=NASTY), ignored=(IgnoredFinding(finding=POOL, reason=NASTY),)
-    )
+    base = checked(replace(POOL, message=NASTY, fix=NASTY), ignored=(replace(POOL, reason=NASTY),))
     source = Where(file=f"a b/{NASTY}.py", line=3, code=NASTY)
     operators = tuple(replace(op, name=NASTY, module=NASTY, source=source) for op in base.operators)
     return replace(base, operators=operators, model=replace(base.model, name=NASTY, source=NASTY))

@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from analyzer.record.fleet import Fleet, FleetCell
-from analyzer.report.fleet import csv_table, flat, markdown, page, parquet, sheets, text, words
+from analyzer.report.fleet import flat, markdown, page, sheets, text, words
 from analyzer.text import middle_cut
 
 # As test_texts_of_strangers.py has it: what steers a terminal, and what commands a CI server.
@@ -39,7 +39,7 @@ def printed(fleet: Fleet, width: int = 80) -> str:
 
 
 def records(fleet: Fleet) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(csv_table.render(fleet))))
+    return list(csv.DictReader(io.StringIO(flat.render(fleet))))
 
 
 def test_the_page_begins_with_the_answer_then_moves_models_failures_and_shared_machines() -> None:
@@ -191,13 +191,13 @@ def test_the_csv_holds_every_field_of_a_cell() -> None:
 
 def test_without_pyarrow_no_parquet_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert parquet.write(factory.fleet(), tmp_path / "fleet.parquet") is False
+    assert flat.write(factory.fleet(), tmp_path / "fleet.parquet") is False
     assert list(tmp_path.iterdir()) == []
 
 
 def test_parquet_holds_the_rows_of_the_csv_with_their_types(tmp_path: Path) -> None:
     reader = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
-    assert parquet.write(factory.fleet(), tmp_path / "fleet.parquet") is True
+    assert flat.write(factory.fleet(), tmp_path / "fleet.parquet") is True
     assert [path.name for path in tmp_path.iterdir()] == ["fleet.parquet"]
     table = reader.read_table(tmp_path / "fleet.parquet")
     assert tuple(table.column_names) == flat.COLUMNS
@@ -211,7 +211,7 @@ def test_parquet_holds_the_rows_of_the_csv_with_their_types(tmp_path: Path) -> N
 
 def test_parquet_takes_any_text(tmp_path: Path) -> None:
     reader = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
-    assert parquet.write(factory.hostile("half \udcff"), tmp_path / "fleet.parquet")
+    assert flat.write(factory.hostile("half \udcff"), tmp_path / "fleet.parquet")
     assert "half \\udcff" in reader.read_table(tmp_path / "fleet.parquet").column("sentence").to_pylist()
 
 
@@ -261,7 +261,7 @@ def test_a_thousand_models_fit_a_comment_of_a_pull_request() -> None:
 
 WRITERS: dict[str, Any] = {
     "page": page.render,
-    "csv": csv_table.render,
+    "csv": flat.render,
     "markdown": markdown.render,
     "terminal": printed,
 }
@@ -279,7 +279,7 @@ def test_no_text_of_a_fleet_steers_a_terminal_commands_a_server_or_becomes_marku
 
 
 def test_a_spreadsheet_takes_no_text_of_a_fleet_for_a_formula() -> None:
-    for row in csv.reader(io.StringIO(csv_table.render(factory.hostile("=1+1")))):
+    for row in csv.reader(io.StringIO(flat.render(factory.hostile("=1+1")))):
         assert not any(value.startswith("=") for value in row)
 
 

@@ -44,8 +44,8 @@ EVERY = {
         "devices": (),
         "types": (),
         "widths": (),
-        "frontier": (),
-        "parts": (),
+        "frontier": {},
+        "parts": {},
         "phases": (),
         "notes": (),
         "cpu": None,
@@ -281,7 +281,7 @@ def test_the_timeline_is_the_request_and_both_phases_shares_are_whole() -> None:
 
 def test_charts_without_anything_to_show_are_not_there() -> None:
     assert list(drawn(factory.generation(**EVERY["bare"]))) == ["generation-request"]
-    nothing = tuple(replace(point, largest_batch=0) for point in records.generation().frontier)
+    nothing = {1: dict.fromkeys((512, 1024), 0)}
     assert "generation-frontier" not in drawn(factory.generation(frontier=nothing))
     unpriced = tuple(replace(row, usd_per_million_tokens=None) for row in records.devices())
     assert "generation-devices" not in drawn(factory.generation(devices=unpriced))
@@ -341,9 +341,11 @@ def test_a_record_without_a_gpu_in_its_devices_names_the_cpu() -> None:
 
 def test_a_split_over_both_devices_is_told_where_it_pays() -> None:
     split = SplitRequest(
-        handover_bytes=2 * GB, handover_s=0.08, request_s=0.5, request_low_s=0.4, request_high_s=0.7,
-        tokens_per_s=500.0, pays=True,
-    )  # fmt: skip
+        **records.times_of(1.0) | {"request_s": 0.5, "request_low_s": 0.4, "request_high_s": 0.7},
+        handover_bytes=2 * GB,
+        handover_s=0.08,
+        pays=True,
+    )
     told = records.generation(split=split)
     (phases,) = [
         sheet

@@ -20,11 +20,11 @@ from analyzer import units
 from analyzer.cli import run_command_line
 from analyzer.errors import LibraryError, UsageError
 from analyzer.record.formats import CHARTS, COMPARED_CHARTS, FORMATS, PICTURES
-from analyzer.report.charts import expressions, style
+from analyzer.report.charts.chart import ColumnKind, tick, vega_config
 from analyzer.report.compare.build import compare
 from analyzer.report.compare.html_page import charts_of as charts_of_comparison
 from analyzer.report.page import charts_of
-from analyzer.report.pictures.specification import light_colours
+from analyzer.report.pictures import light_colours
 
 vl_convert: Any = pytest.importorskip("vl_convert", reason="vl-convert is not installed")
 RECORDS = {
@@ -136,7 +136,7 @@ def test_widths_and_shares_are_those_of_the_record() -> None:
     assert drawn_ms == [1 + at % 5 for at in range(3, 24, 4)]
 
 
-KINDS: dict[expressions.ColumnKind, Any] = {
+KINDS: dict[ColumnKind, Any] = {
     "seconds": units.seconds,
     "bytes": units.byte_count,
     "flops": units.flop_count,
@@ -165,7 +165,7 @@ def test_labels_of_axes_are_the_programs_own_figures_without_padding_zeros() -> 
             {
                 "type": "text",
                 "from": {"data": "one"},
-                "encode": {"update": {"text": {"signal": expressions.tick(kind, f"({value!r})")}}},
+                "encode": {"update": {"text": {"signal": tick(kind, f"({value!r})")}}},
             }
             for kind, value in asked
         ],
@@ -181,7 +181,7 @@ def test_labels_of_axes_are_the_programs_own_figures_without_padding_zeros() -> 
 
 def test_rates_below_one_a_second_have_no_prefix() -> None:
     marks = [
-        {"type": "text", "encode": {"update": {"text": {"signal": expressions.tick("per_second", value)}}}}
+        {"type": "text", "encode": {"update": {"text": {"signal": tick("per_second", value)}}}}
         for value in ("0.25", "40", "1500")
     ]
     assert texts(vl_convert.vega_to_svg({"marks": marks}, allowed_base_urls=[])) == [
@@ -232,7 +232,7 @@ def test_the_page_draws_by_the_same_configuration_and_expressions() -> None:
     from analyzer.report import page
 
     data = page.build(factory.analysis())["data"]
-    assert data["style"] == style.config()
+    assert data["style"] == vega_config()
     spec = json.dumps(data["charts"])
     assert "labelExpr" in spec
     assert '"formatType": "tick"' not in spec

@@ -10,11 +10,11 @@ import report_factory as factory
 from rich.console import Console
 
 from analyzer.record.analysis import Analysis, BatchRange, CostRow
-from analyzer.record.ranking import RankedCandidate, RankingResult
+from analyzer.record.outcome import RankedCandidate, RankingResult
 from analyzer.report import brief, device_rows, findings_text, html, markdown, page, text
 from analyzer.report.charts import instance_prices
-from analyzer.report.ranking import marked_plans
 from analyzer.report.ranking import table as ranking_table
+from analyzer.report.ranking import words
 from analyzer.report.ranking import words as ranking_words
 from analyzer.report.summary import figure_words, plan_cards, verdict_words
 from analyzer.units import UNKNOWN
@@ -150,11 +150,11 @@ def test_where_another_batch_wins_the_options_that_show_it_are_of_batches() -> N
 
 def test_a_plan_is_marked_only_where_the_headline_recommends_it() -> None:
     assert factory.analysis().verdict.device == "gpu"
-    assert [card.name for card in marked_plans.cards(analysis()) if card.chosen] == []
-    assert [card.name for card in marked_plans.cards(won_by_the_first()) if card.chosen] == ["gpu"]
-    assert [card.name for card in marked_plans.cards(alone()) if card.chosen] == ["gpu"]
+    assert [card.name for card in words.cards(analysis()) if card.chosen] == []
+    assert [card.name for card in words.cards(won_by_the_first()) if card.chosen] == ["gpu"]
+    assert [card.name for card in words.cards(alone()) if card.chosen] == ["gpu"]
     nothing = analysis(best=None, nearest=0, best_by={}, sentence="None of 3 GPUs keeps 1.00 ms.")
-    assert [card.name for card in marked_plans.cards(nothing) if card.chosen] == []
+    assert [card.name for card in words.cards(nothing) if card.chosen] == []
     assert 'class="chosen-mark"' not in html.render(analysis())
     assert 'class="chosen-mark">The answer<' in html.render(won_by_the_first())
 
@@ -179,14 +179,14 @@ def test_the_command_that_applies_a_plan_is_of_the_device_that_the_headline_reco
 def test_a_best_plan_that_is_the_gpus_has_no_card_of_its_own_and_keeps_its_row() -> None:
     base = factory.analysis()
     same = replace(base, plans=(*base.plans[:2], replace(base.plans[1], name="hybrid")))
-    cards = marked_plans.distinct_cards(same)
+    cards = words.distinct_cards(same)
     assert [card.name for card in cards] == ["cpu", "gpu"]
     assert cards[1].why == "This is the best plan: no split of the operators gains anything over it."
     assert html.render(same).count('<article class="plan') == 2
-    assert [card.name for card in marked_plans.table_cards(same)] == ["cpu", "gpu", "hybrid"]
+    assert [card.name for card in words.table_cards(same)] == ["cpu", "gpu", "hybrid"]
     assert "Best plan" in text.render(same)
     # A split that is another plan keeps its card.
-    assert [card.name for card in marked_plans.distinct_cards(base)] == ["cpu", "gpu", "hybrid"]
+    assert [card.name for card in words.distinct_cards(base)] == ["cpu", "gpu", "hybrid"]
 
 
 def test_a_split_that_is_not_the_verdict_says_why_on_its_card() -> None:
@@ -197,7 +197,7 @@ def test_a_split_that_is_not_the_verdict_says_why_on_its_card() -> None:
     def why(split_s: float, **verdict: Any) -> str:
         plans = (cpu, gpu, factory.plan("hybrid", split_s, operators_on_gpu=20))
         told = replace(base, plans=plans, verdict=replace(base.verdict, **verdict))
-        return marked_plans.distinct_cards(told)[-1].why
+        return words.distinct_cards(told)[-1].why
 
     assert why(0.97, device="gpu") == "Not worth splitting: it gains less than 5 % over the GPU alone."
     assert why(0.8, device="either") == (
@@ -211,7 +211,7 @@ def test_a_session_that_is_not_the_verdict_is_not_called_the_best() -> None:
     base = factory.analysis()
     same = replace(base, plans=(*base.plans[:2], replace(base.plans[1], name="hybrid")))
     tied = replace(same, verdict=replace(same.verdict, device="either"))
-    assert marked_plans.distinct_cards(tied)[1].why == "No split of the operators gains anything over it."
+    assert words.distinct_cards(tied)[1].why == "No split of the operators gains anything over it."
 
 
 def test_one_gpu_at_one_batch_is_led_by_its_verdict_with_dollars_beside() -> None:

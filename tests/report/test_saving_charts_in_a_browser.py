@@ -12,7 +12,7 @@ import pytest
 import report_factory as factory
 
 from analyzer.report import html
-from analyzer.report.pictures.specification import light_colours
+from analyzer.report.pictures import light_colours
 
 pytestmark = pytest.mark.browser
 SVG = "{http://www.w3.org/2000/svg}"

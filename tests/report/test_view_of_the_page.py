@@ -272,16 +272,16 @@ def test_a_logarithmic_axis_has_round_ticks() -> None:
 
 def test_the_method_tells_versions_runs_and_the_source_of_each_device() -> None:
     sections = dict(page.build(factory.analysis())["method"])
-    facts = {fact.name: fact.value for fact in sections["Measurement"]}
+    facts = dict(sections["Measurement"])
     assert facts["Warm-up runs"] == "3"
     assert facts["Threads"] == "2"
-    assert any("an imaginary data sheet" in fact.value for fact in sections["Devices"])
-    assert {fact.name for fact in sections["Versions"]} == {"onnxruntime", "torch"}
+    assert any("an imaginary data sheet" in value for _, value in sections["Devices"])
+    assert {name for name, _ in sections["Versions"]} == {"onnxruntime", "torch"}
 
 
 def test_the_method_gives_the_command_that_asks_the_same_again() -> None:
     base = factory.analysis()
-    facts = {fact.name: fact.value for fact in dict(method.sections(base))["Repeat it"]}
+    facts = dict(dict(method.sections(base))["Repeat it"])
     assert facts["Command"] == "analyze samples/imaginary.py --batch 8,1 --gpu imaginary-gpu --slo 20ms"
     assert "repository" in facts["To be run in"]
     assert "calibrated" in facts["This CPU"]
@@ -305,7 +305,7 @@ def test_a_cpu_that_another_machine_lacks_is_told_beside_the_command(
     asked = replace(base.invocation, command=command, options=options)
     cpu = replace(base.devices.cpu, origin="catalogue")
     other = replace(base, invocation=asked, devices=replace(base.devices, cpu=cpu))
-    facts = {fact.name: fact.value for fact in dict(method.sections(other))["Repeat it"]}
+    facts = dict(dict(method.sections(other))["Repeat it"])
     assert ("no --cpu was named" in facts.get("This CPU", "")) == tells
 
 
@@ -333,7 +333,7 @@ def test_figures_of_a_measurement_are_shown_with_their_units() -> None:
     }
     base = factory.analysis()
     record = replace(base, environment=replace(base.environment, measurement=measured))
-    facts = {fact.name: fact.value for fact in dict(method.sections(record))["Measurement"]}
+    facts = dict(dict(method.sections(record))["Measurement"])
     assert (facts["CPU: median"], facts["CPU: arena peak"], facts["CPU: busy"]) == ("12.3 ms", "25.9 MB", "no")
     assert (facts["agreement: between"], facts["agreement: agrees"]) == ("PyTorch and ONNX Runtime", "yes")
     assert "CPU: device peak" not in facts
@@ -343,9 +343,9 @@ def test_the_method_says_how_times_came_about_only_where_there_are_such() -> Non
     static = replace(factory.analysis(), plans=(factory.plan("cpu", 0.08, origin="predicted"),))
     cpu = handmade.on_cpu(1e-3)
     static = replace(static, operators=tuple(replace(item, cpu=cpu) for item in static.operators))
-    told = [fact.name for fact in dict(method.sections(static))["How times come about"]]
+    told = [name for name, _ in dict(method.sections(static))["How times come about"]]
     assert told == ["predicted", "interval"]
-    told = [fact.name for fact in dict(method.sections(factory.analysis()))["How times come about"]]
+    told = [name for name, _ in dict(method.sections(factory.analysis()))["How times come about"]]
     assert told == ["measured", "predicted", "copies", "interval"]
 
 
@@ -355,8 +355,8 @@ def test_a_figure_and_its_unit_stay_on_one_line() -> None:
 
 def test_findings_come_worst_first_with_the_line_they_are_about() -> None:
     views = page.build(factory.analysis())["findings"]
-    assert [view.severity for view in views] == ["error", "note"]
-    assert views[0].where == "samples/imaginary.py:13"
+    assert [view["severity"] for view in views] == ["error", "note"]
+    assert views[0]["where"] == "samples/imaginary.py:13"
 
 
 def test_the_data_of_the_page_cannot_leave_its_element() -> None:

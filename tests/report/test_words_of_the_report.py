@@ -15,7 +15,7 @@ from analyzer import units
 from analyzer.errors import UsageError
 from analyzer.record.analysis import Analysis, BatchRange
 from analyzer.record.invocation import Invocation
-from analyzer.record.ranking import RankedCandidate, RankingResult
+from analyzer.record.outcome import RankedCandidate, RankingResult
 from analyzer.report import (
     FORMATS,
     brief,
@@ -570,10 +570,10 @@ def test_what_is_the_same_fused_is_told_once() -> None:
         fused_bytes_written=base.totals.bytes_written,
         fused_intensity=base.totals.intensity,
     )
-    facts = {fact.name: fact.value for fact in page.build(replace(base, totals=same))["facts"]}
+    facts = dict(page.build(replace(base, totals=same))["facts"])
     assert "fused" not in facts["Memory traffic"] + facts["FLOPs per byte"]
     apart = replace(same, fused_bytes_read=base.totals.bytes_read // 2)
-    facts = {fact.name: fact.value for fact in page.build(replace(base, totals=apart))["facts"]}
+    facts = dict(page.build(replace(base, totals=apart))["facts"])
     assert facts["Memory traffic"].endswith(" fused")
 
 

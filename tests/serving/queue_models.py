@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Sequence
 from typing import Any
 
@@ -9,6 +10,13 @@ import numpy as np
 import simpy
 
 from analyzer.arrays import Floats
+from analyzer.figures import QueueLoad
+from analyzer.serving.continuous import (
+    Conversations,
+    GenerationScenario,
+    GenerationServer,
+    simulated_generation,
+)
 
 
 def latencies_by_events(
@@ -74,3 +82,35 @@ def batches_by_loop(
         result.append((size, start, servers[server]))
         begin += size
     return result
+
+
+def exact_mean_of_all_waiting(rate: float, each: float, fixed: float, most: int = 2000) -> float:
+    """The mean latency from the chain of batch sizes, solved by iteration."""
+    sizes = np.arange(1, most + 1)
+    log_factorials = np.array([math.lgamma(k + 1) for k in range(most + 1)])
+    service = each * sizes + fixed
+    share = np.full(most, 1 / most)
+    means = rate * service
+    came = np.exp(np.outer(np.log(means), np.arange(most + 1)) - means[:, None] - log_factorials)
+    moves = came[:, 1:]
+    moves[:, 0] += came[:, 0]  # nobody waits: the next request is served alone
+    for _ in range(400):
+        share = share @ moves
+        share /= share.sum()
+    # A request comes while a batch is served, longer ones more often, waits half of it and then its own batch.
+    per_batch = share @ sizes
+    return float((rate * (share @ service**2) / 2 + share @ (sizes * service)) / per_batch)
+
+
+def simulate_generation(
+    server: GenerationServer, rate_per_s: float, conversations: Conversations, *, requests: int = 4000
+) -> QueueLoad:
+    """Poisson arrivals of at least so many requests, whose lengths are drawn from given ones."""
+    scenario = GenerationScenario(
+        server=server,
+        rate_per_s=rate_per_s,
+        conversations=conversations,
+        lanes=16,
+        requests=math.ceil(requests / 16),
+    )
+    return simulated_generation([scenario])[0]

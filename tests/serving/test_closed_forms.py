@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 import pytest
+from queue_models import exact_mean_of_all_waiting
 
 from analyzer.errors import UsageError
 from analyzer.serving import ServiceCurve, simulate
-from analyzer.serving.closed_forms import all_waiting_bound_s, all_waiting_mean_s, single_requests
+from analyzer.serving.closed_forms import single_requests
 
 
 def erlang_share_within(rate: float, service: float, wait: float) -> float:
@@ -58,41 +59,8 @@ def test_a_queue_without_a_steady_state_is_an_error(load: float) -> None:
         single_requests(load, 1.0)
 
 
-def exact_mean_of_all_waiting(rate: float, each: float, fixed: float, most: int = 2000) -> float:
-    """The mean latency from the chain of batch sizes, solved by iteration."""
-    sizes = np.arange(1, most + 1)
-    log_factorials = np.array([math.lgamma(k + 1) for k in range(most + 1)])
-    service = each * sizes + fixed
-    share = np.full(most, 1 / most)
-    means = rate * service
-    came = np.exp(np.outer(np.log(means), np.arange(most + 1)) - means[:, None] - log_factorials)
-    moves = came[:, 1:]
-    moves[:, 0] += came[:, 0]  # nobody waits: the next request is served alone
-    for _ in range(400):
-        share = share @ moves
-        share /= share.sum()
-    # A request comes while a batch is served, longer ones more often, waits half of it and then its own batch.
-    per_batch = share @ sizes
-    return float((rate * (share @ service**2) / 2 + share @ (sizes * service)) / per_batch)
-
-
-@pytest.mark.parametrize("load", [0.1, 0.3, 0.6, 0.8])
-def test_the_bound_for_all_that_wait_is_above_the_mean_and_near_it(load: float) -> None:
-    each, fixed = 1.0, 5.0
-    exact = exact_mean_of_all_waiting(load / each, each, fixed, most=400)
-    bound = all_waiting_bound_s(load / each, each, fixed)
-    assert all_waiting_mean_s(load / each, each, fixed) == pytest.approx(exact, rel=1e-3)
-    # At light loads it counts a server that never rests, and is further off.
-    assert exact <= bound <= 1.07 * exact
-
-
 @pytest.mark.parametrize("load", [0.1, 0.2, 0.5, 0.8, 0.95])
 def test_the_simulation_of_all_that_wait_agrees_with_what_is_solved(load: float) -> None:
     curve = ServiceCurve(points=((1, 0.006), (4096, 0.005 + 4.096)))
     mean = simulate(curve, load / 0.001).mean_s
-    assert mean == pytest.approx(all_waiting_mean_s(load / 0.001, 0.001, 0.005), rel=0.02)
-
-
-def test_requests_that_come_faster_than_any_batch_is_served_have_no_bound() -> None:
-    with pytest.raises(UsageError, match="no steady state"):
-        all_waiting_bound_s(1000, 0.001, 0.005)
+    assert mean == pytest.approx(exact_mean_of_all_waiting(load / 0.001, 0.001, 0.005), rel=0.02)

@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 import pytest
+from queue_models import simulate_generation
 
-from analyzer.serving.continuous import Conversations, GenerationServer, simulate_generation
+from analyzer.serving.continuous import Conversations, GenerationServer
 from analyzer.serving.generation_search import GeneratingServer, GenerationDemand, generation_sizings
 from analyzer.serving.load import Server
 

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from analyzer.errors import UsageError
-from analyzer.serving.arrivals import Trace, mean_rate_per_s
-from analyzer.serving.queue import make_queue
-from analyzer.serving.service_curve import ServiceCurve
-from analyzer.serving.trace_file import read_trace
+from analyzer.serving.arrivals import Trace, mean_rate_per_s, read_trace
+from analyzer.serving.queue import ServiceCurve, make_queue
 
 
 def written(folder: Path, text: str | bytes) -> Path:

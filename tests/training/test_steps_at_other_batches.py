@@ -21,8 +21,7 @@ from analyzer.graph import DEFAULT_DOMAIN
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.training.batch_interpolation import DifferentError, bound
 from analyzer.options import Options
-from analyzer.pipeline.exports import training_batches
-from analyzer.pipeline.exports.training_batches import StepAtAnyBatch, loaded_at, prepared_steps
+from analyzer.pipeline.exports import StepAtAnyBatch, loaded_at, prepared_steps, training_batches
 from analyzer.pipeline.measurement_memory import memory_of
 from analyzer.pipeline.options import make_options
 from analyzer.pipeline.prepared import PreparedGraph, prepare
@@ -62,7 +61,7 @@ def test_figures_are_those_of_tracing_at_that_batch(
     monkeypatch.setattr(training_batches, "_in_short", lambda _, batch, __: probe(batch))
     _, confirmed = prepared_graphs(loaded)
     # A large step is not confirmed by a third trace, which would take long.
-    monkeypatch.setattr("analyzer.pipeline.exports.training_batches._CONFIRMED_UP_TO", 0)
+    monkeypatch.setattr("analyzer.pipeline.exports._CONFIRMED_UP_TO", 0)
     _, unconfirmed = prepared_graphs(loaded)
     assert confirmed is not None
     assert unconfirmed is not None
@@ -82,9 +81,7 @@ def test_few_batches_are_traced_and_all_that_are_wanted_known(
     step_of: Callable[..., Loaded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = []
-    monkeypatch.setattr(
-        "analyzer.pipeline.exports.training_batches._traced", lambda _, batch, __: whole.append(batch)
-    )
+    monkeypatch.setattr("analyzer.pipeline.exports._traced", lambda _, batch, __: whole.append(batch))
     found, _ = prepared_graphs(step_of("mlp"), wanted=(1, 2, 4096))
     assert sorted(found) == [1, 2, 6, 4096]
     assert not whole
@@ -113,7 +110,7 @@ def test_a_batch_that_was_traced_to_be_run_is_not_traced_again(
         again.append(batch)
         raise ModelError("no")
 
-    monkeypatch.setattr("analyzer.pipeline.exports.training_batches._traced", trace)
+    monkeypatch.setattr("analyzer.pipeline.exports._traced", trace)
     found, _ = prepared_steps(loaded, prepared_of(loaded), options, (), lambda *_: None, traced)
     assert 9 in found
     assert 9 not in again
@@ -138,7 +135,7 @@ SIMILAR = """
 def test_a_size_that_grows_with_the_square_of_the_batch_is_not_made_up(
     confirmed_up_to: int, step_of: Callable[..., Loaded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("analyzer.pipeline.exports.training_batches._CONFIRMED_UP_TO", confirmed_up_to)
+    monkeypatch.setattr("analyzer.pipeline.exports._CONFIRMED_UP_TO", confirmed_up_to)
     found, between = prepared_graphs(step_of(SIMILAR), wanted=(2, 64))
     assert between is None
     assert 64 not in found  # nobody asked for it, and it cannot be known without tracing

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from analyzer.errors import UsageError
-from analyzer.generation.steps.step_sizes import StepSizes
+from analyzer.generation.request import StepSizes
 
 Role = Literal["batch", "tokens", "past", "buffer", "context"]
 AxisSize = int | str

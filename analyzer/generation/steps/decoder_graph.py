@@ -27,8 +27,8 @@ from analyzer.generation.architecture import (
     Recurrence,
     Storage,
 )
+from analyzer.generation.request import StepSizes, StepTypes
 from analyzer.generation.steps import mixers
-from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
 from analyzer.generation.steps.step_writer import StepWriter, shape_of
 from analyzer.generation.weights import mixers_of
 from analyzer.graph import Graph, Tensor

@@ -13,8 +13,8 @@ from analyzer.costs import count
 from analyzer.devices.device import Device
 from analyzer.devices.peer_links import peer_link
 from analyzer.figures import Figure
+from analyzer.generation.request import StepSizes
 from analyzer.generation.steps.decoder_graph import StepGraph
-from analyzer.generation.steps.step_sizes import StepSizes
 from analyzer.options import LaunchMode
 from analyzer.ort.execution import Group
 from analyzer.ort.fusion import predicted_groups

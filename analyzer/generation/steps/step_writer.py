@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from analyzer.generation.architecture import Architecture, Layer, Product, Storage
-from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
+from analyzer.generation.request import StepSizes, StepTypes
 from analyzer.graph import DTYPES, DType, Graph, Node, Tensor
 
 MICROSOFT = "com.microsoft"

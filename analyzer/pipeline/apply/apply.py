@@ -32,7 +32,6 @@ from analyzer.pipeline.apply.fixes.applied_fixes import (
     options_behind_fixes,
     with_form_of_record,
 )
-from analyzer.pipeline.apply.folder import folder_to_be, write_json
 from analyzer.pipeline.apply.from_record import analysed_record, is_record
 from analyzer.pipeline.apply.opsets import OpsetCost, costs_by_opset, fastest
 from analyzer.pipeline.apply.request import (
@@ -44,7 +43,7 @@ from analyzer.pipeline.apply.request import (
     ApplyRequest,
     make_request,
 )
-from analyzer.pipeline.apply.result import Applied
+from analyzer.pipeline.apply.result import Applied, folder_to_be, write_json
 from analyzer.pipeline.apply.verification import Attempt, verified
 from analyzer.pipeline.basis import Analyse, AnalysisBasis
 from analyzer.precision import PRECISIONS

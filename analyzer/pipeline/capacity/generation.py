@@ -10,7 +10,7 @@ import numpy as np
 
 from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
-from analyzer.figures import Figure
+from analyzer.figures import Figure, QueueLoad
 from analyzer.generation.answer import request_of, setting_of
 from analyzer.generation.memory import sequences_held
 from analyzer.generation.request import Request, Setting
@@ -29,7 +29,7 @@ from analyzer.pipeline.predictor import Predictor
 from analyzer.record.capacity import CapacityOption, ServicePoint
 from analyzer.serving.continuous import GenerationServer
 from analyzer.serving.generation_search import GeneratingServer, GenerationDemand, generation_sizings
-from analyzer.serving.load import QueueLoad, Server, Sizing
+from analyzer.serving.load import Server, Sizing
 from analyzer.units import seconds
 
 # Sequences at once: engines' usual limit, far beyond which a step has nothing to gain.

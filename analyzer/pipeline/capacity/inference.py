@@ -11,7 +11,7 @@ from analyzer.decision.plans import Plans, plan_all
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
-from analyzer.figures import Figure
+from analyzer.figures import Figure, QueueLoad
 from analyzer.memory.fit import fits
 from analyzer.pipeline.basis import AnalysisBasis
 from analyzer.pipeline.capacity.sizing import (
@@ -28,10 +28,10 @@ from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.pipeline.target_devices import decision_precision, model_precision
 from analyzer.precision import INTEGER_FORMS
 from analyzer.record.capacity import CapacityOption, ServicePoint
-from analyzer.record.split_gain import WORTHWHILE
-from analyzer.serving.load import QueueLoad, Server, Sizing
+from analyzer.record.outcome import WORTHWHILE
+from analyzer.serving.load import Server, Sizing
+from analyzer.serving.queue import ServiceCurve
 from analyzer.serving.search import Demand, sizings
-from analyzer.serving.service_curve import ServiceCurve
 from analyzer.units import seconds, share
 
 Times = Mapping[int, Figure]

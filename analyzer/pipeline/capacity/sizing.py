@@ -16,7 +16,7 @@ from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
 from analyzer.errors import UsageError
-from analyzer.figures import LoadedQueue, Origin, Price, seen_as
+from analyzer.figures import LoadedQueue, Origin, Price, QueueLoad, seen_as
 from analyzer.pipeline.capacity.traffic import CapacityQuestion
 from analyzer.progress import Progress
 from analyzer.record.analysis import Analysis
@@ -24,11 +24,10 @@ from analyzer.record.capacity import (
     CapacityOption,
     CapacityResult,
     InstanceLoads,
-    LoadPoint,
     ServicePoint,
     TrafficPoint,
 )
-from analyzer.serving.load import Need, QueueLoad, Server, Sizing, needed
+from analyzer.serving.load import Need, Server, Sizing, needed
 from analyzer.text import first_few
 from analyzer.units import HOURS_PER_MONTH, SECONDS_PER_HOUR, seconds
 
@@ -353,7 +352,8 @@ def _instances(rows: Sequence[tuple[CapacityOption, Chosen]]) -> Iterator[Instan
                 for point in copies.points
             ),
             loads=tuple(
-                LoadPoint(
+                replace(
+                    load,
                     rate_per_s=_short(load.rate_per_s),
                     **{item.name: _short(getattr(load, item.name)) for item in fields(LoadedQueue)},
                 )

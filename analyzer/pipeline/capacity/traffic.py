@@ -15,12 +15,11 @@ from analyzer.figures import seen_as
 from analyzer.options import GenerationOptions, TrafficOptions
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import CapacityResult
-from analyzer.serving.arrivals import POISSON, Arrivals, Trace, mean_rate_per_s
+from analyzer.serving.arrivals import POISSON, Arrivals, Trace, mean_rate_per_s, read_conversations, read_trace
 from analyzer.serving.continuous import Conversations
 from analyzer.serving.generation_search import GenerationDemand
 from analyzer.serving.load import Need, Percentile
 from analyzer.serving.search import Demand
-from analyzer.serving.trace_file import read_conversations, read_trace
 from analyzer.units import seconds
 
 AnyNeed = TypeVar("AnyNeed", bound=Need)

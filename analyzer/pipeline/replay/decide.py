@@ -21,15 +21,14 @@ from analyzer.ort.execution import Group
 from analyzer.pipeline.basis import AnalysisBasis
 from analyzer.pipeline.batches import BatchModels, corrections_of
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
+from analyzer.pipeline.forms import asked_precision, in_form, note
 from analyzer.pipeline.measure import Measured
-from analyzer.pipeline.offers import Offers, offers_of
 from analyzer.pipeline.options import make_options
-from analyzer.pipeline.precisions.forms import asked_precision, in_form, note
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph, at_batch, prepare
 from analyzer.pipeline.replay.read import batch_models_of, prepared_of, replay_data_of
-from analyzer.pipeline.replay.write import replay_of_question, write_replay_data
-from analyzer.pipeline.target_devices import named_gpus
+from analyzer.pipeline.replay.write import REPLAYED, replay_of_question, write_replay_data
+from analyzer.pipeline.target_devices import Offers, named_gpus, offers_of
 from analyzer.precision import INTEGER_FORMS
 from analyzer.prediction.estimate import limited
 from analyzer.record import from_json, to_json
@@ -211,7 +210,7 @@ def _offers(analysis: Analysis, options: Options) -> Offers:
 
 def _options(analysis: Analysis, given: Mapping[str, Any]) -> Options:
     """Return the record's options with those given in their place."""
-    before = replay_data_of(analysis).options
+    before = replay_data_of(analysis)
     wanted = given.get("precision", before.precision)
     if before.precision in INTEGER_FORMS and wanted != before.precision:
         raise RecordError(
@@ -220,7 +219,7 @@ def _options(analysis: Analysis, given: Mapping[str, Any]) -> Options:
         )
     recorded = {
         name: getattr(before, name)
-        for name in before.__dataclass_fields__
+        for name in REPLAYED
         if {"slo_s": "slo", "pins": "pin", "regions": "region"}.get(name, name) not in given
     }
     if "cpu" in given:  # threads were counted against the record's own CPU
@@ -251,7 +250,7 @@ def _measured(
     saved, own = replay_data_of(analysis), analysis.devices.gpu
     # A GPU's run is of the precision that was decided for then; a CPU runs the model as it is.
     same_gpu = own is not None and gpu is not None and own.slug == gpu.slug
-    same_gpu = same_gpu and saved.options.precision == options.precision
+    same_gpu = same_gpu and saved.precision == options.precision
     by_batch: dict[int, Measured] = {}
     for run in saved.runs:
         if same_cpu if run.session == "cpu" else same_gpu:

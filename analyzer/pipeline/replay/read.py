@@ -102,7 +102,7 @@ class _GraphBuilder:
         self._shapes = shapes
         self._opsets = replay.opsets
         self._absent = replay.absent_inputs, replay.absent_outputs
-        self._values = {name: small.value for small in replay.values for name in small.tensors}
+        self._values = {name: value for value, names in replay.values for name in names}
         self._steps = replay.steps
         self._tensors: dict[str, Tensor] = {}
 

@@ -10,7 +10,7 @@ from functools import cache
 from analyzer.costs.cost import Cost
 from analyzer.graph import Shape
 from analyzer.pipeline.prepared import PreparedGraph
-from analyzer.record.replay_data import Batches, CostFigure, GrownShapes
+from analyzer.record.replay_data import Batches, CostFigure
 
 FIGURES: tuple[CostFigure, ...] = ("flops", "macs", "bytes_read", "bytes_written")
 ByBatch = tuple[int, ...]  # one value for each batch
@@ -41,7 +41,7 @@ def growth_of(
     rows: dict[ByBatch, int] = {}
     tables = {name: tuple(rows.setdefault(row, len(rows)) for row in _figures(alike, name)) for name in FIGURES}
     sizes = _sizes(alike, base)
-    linear = all(_grows_by_lines(one.shapes, tuple(alike)) for one in sizes)
+    linear = all(_grows_by_lines(shapes, tuple(alike)) for shapes, _ in sizes)
     return Batches(
         looked_at=tuple(alike),
         between=between and len(alike) == len(prepared_graphs) and linear,
@@ -68,14 +68,16 @@ def _figures(prepared_graphs: Mapping[int, PreparedGraph], name: CostFigure) -> 
     return zip(*columns, strict=True)
 
 
-def _sizes(prepared_graphs: Mapping[int, PreparedGraph], base: int) -> tuple[GrownShapes, ...]:
+def _sizes(
+    prepared_graphs: Mapping[int, PreparedGraph], base: int
+) -> tuple[tuple[tuple[Shape, ...], tuple[str, ...]], ...]:
     tensors = [prepared.graph.tensors for prepared in prepared_graphs.values()]
     grown: dict[tuple[Shape, ...], list[str]] = {}
     for name, tensor in prepared_graphs[base].graph.tensors.items():
         shapes = tuple(at_batch[name].shape if name in at_batch else None for at_batch in tensors)
         if any(shape != tensor.shape for shape in shapes):
             grown.setdefault(shapes, []).append(name)
-    return tuple(GrownShapes(shapes=shapes, tensors=tuple(names)) for shapes, names in grown.items())
+    return tuple((shapes, tuple(names)) for shapes, names in grown.items())
 
 
 def _grows_by_lines(shapes: Sequence[Shape], batches: ByBatch) -> bool:
@@ -113,8 +115,8 @@ class ScaledFigures:
 
         rows = [here(row) for row in batches.rows]
         self._figures = {name: [rows[row] for row in getattr(batches, name)] for name in FIGURES}
-        shapes = [(grown(one.shapes), one.tensors) for one in batches.sizes]
-        self._shapes = {name: shape for shape, names in shapes for name in names}
+        grown_shapes = [(grown(shapes), names) for shapes, names in batches.sizes]
+        self._shapes = {name: shape for shape, names in grown_shapes for name in names}
 
     def shape(self, name: str, shape: Shape) -> Shape:
         """Return the shape of a tensor that has this one at the record's batch."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +16,10 @@ from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.pipeline.replay.scaling import growth_of
 from analyzer.prediction.estimate import Estimate
-from analyzer.record.replay_data import GroupResult, ReplayData, ReplayOptions, ReplayRun, SmallValue
+from analyzer.record.replay_data import GroupResult, ReplayData, ReplayRun
 
+# Options by which a record is predicted again: fields of `Options` and of `ReplayData`.
+REPLAYED = ("precision", "cpu", "threads", "slo_s", "pins", "utilisation", "fixed", "pricing", "regions")
 # In elements. Larger constants decide neither where an operator runs nor what it is fused with.
 _SMALL_VALUE = 16
 
@@ -42,7 +44,7 @@ def write_replay_data(
     return ReplayData(
         **replay_of_question(predictor, measured),
         opsets=dict(graph.opsets),
-        values=tuple(_small_values(graph)),
+        values=_small_values(graph),
         absent_inputs=_holes((node.index, node.inputs) for node in graph.nodes),
         absent_outputs=_holes((node.index, node.outputs) for node in graph.nodes),
         batches=growth_of(by_batch, batch, between=model.between is not None),
@@ -53,9 +55,7 @@ def write_replay_data(
 def replay_of_question(predictor: Predictor, measured: Mapping[int, Measured]) -> dict[str, Any]:
     """Return the fields of ``ReplayData`` that depend on the question and not on the model."""
     return {
-        "options": ReplayOptions(
-            **{name: getattr(predictor.options, name) for name in ReplayOptions.__dataclass_fields__}
-        ),
+        **{name: getattr(predictor.options, name) for name in REPLAYED},
         "instances": tuple(predictor.offers.own),
         "runs": _runs(measured),
     }
@@ -97,7 +97,7 @@ def _run(
     )
 
 
-def _small_values(graph: Graph) -> Iterator[SmallValue]:
+def _small_values(graph: Graph) -> tuple[tuple[tuple[Any, ...], tuple[str, ...]], ...]:
     # A large model has hundreds of equal constants (axes, a scale): one row for all. The key is the text, since
     # 1, 1.0 and True are equal and must stay apart, and -0.0 and 0.0 likewise.
     named: dict[str, tuple[tuple[Any, ...], list[str]]] = {}
@@ -106,8 +106,7 @@ def _small_values(graph: Graph) -> Iterator[SmallValue]:
         if value is not None and value.size <= _SMALL_VALUE and value.dtype.kind in "fiubV":
             elements = tuple(map(_element, _listed(value)))
             named.setdefault(repr(elements), (elements, []))[1].append(tensor.name)
-    for elements, names in named.values():
-        yield SmallValue(value=elements, tensors=tuple(names))
+    return tuple((elements, tuple(names)) for elements, names in named.values())
 
 
 def _with_constants(graph: Graph) -> dict[str, Tensor]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from analyzer.record.capacity import CapacityOption, CapacityResult, InstanceLoads, LoadPoint
+from analyzer.figures import QueueLoad
+from analyzer.record.capacity import CapacityOption, CapacityResult, InstanceLoads
 from analyzer.report import capacity_words as words
 from analyzer.report.charts.chart import (
     Chart,
@@ -61,7 +62,7 @@ def charts(told: CapacityResult) -> tuple[Chart, ...]:
 def _chart(
     told: CapacityResult,
     option: CapacityOption,
-    points: tuple[LoadPoint, ...],
+    points: tuple[QueueLoad, ...],
     spec: dict[str, Any],
     extra: dict[str, Any],
     **more: Any,
@@ -81,7 +82,7 @@ def _chart(
 def _times(
     told: CapacityResult,
     option: CapacityOption,
-    points: tuple[LoadPoint, ...],
+    points: tuple[QueueLoad, ...],
     colours: Mapping[str, str],
     *,
     prefix: str = "",

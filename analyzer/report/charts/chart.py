@@ -1,4 +1,9 @@
-"""Reporting: what a chart of the page is: a specification for Vega-Lite or Vega, its data and its words."""
+"""Reporting: what a chart is: a specification for Vega-Lite or Vega, its data and its words.
+
+Page and picture draw the same specification, and what draws a picture knows none of the page's own functions:
+labels in a drawing are told in functions that every Vega has (https://vega.github.io/vega/docs/expressions/),
+whose ``format`` is D3's (https://d3js.org/d3-format).
+"""
 
 from __future__ import annotations
 
@@ -7,13 +12,70 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from analyzer.report.charts import expressions
-
-# "as": the charts have it from here, beside `Column`.
-from analyzer.report.charts.expressions import ColumnKind as ColumnKind
 from analyzer.report.summary.figure_words import MARKS, PLAN_TITLES
 from analyzer.text import listed
 from analyzer.units import seconds
+
+ColumnKind = Literal[
+    "text", "count", "number", "seconds", "bytes", "flops", "rate", "share", "dollars", "factor", "per_second"
+]
+
+# What stands behind the prefix.
+_UNITS: dict[ColumnKind, str] = {
+    "seconds": "s",
+    "bytes": "B",
+    "flops": "FLOP",
+    "rate": "FLOP/s",
+    "per_second": "/s",
+}
+
+
+def tick(kind: ColumnKind, value: str = "datum.value") -> str:
+    """The label of an axis: a round number with its unit and no padding zeros.
+
+    Args:
+        kind: How figures of the axis are shown.
+        value: An expression for the number; from 1e-9 on and below 1e18, or 0.
+    """
+    whole = f"format({value}, ',.0f')"
+    if kind == "share":
+        return share(value)
+    if kind == "dollars":
+        return f"'$' + ({value} >= 1e3 ? {whole} : {_digits(value)})"
+    if kind == "factor":
+        return f"({_digits(value, 2)}) + 'x'"
+    if kind == "number":
+        return _digits(value)
+    if kind not in _UNITS:
+        return f"format({value}, ',')"
+    prefixed = _with_prefix(value, _UNITS[kind])
+    if kind == "seconds":
+        return f"{value} >= 1e3 ? {whole} + ' s' : {prefixed}"
+    if kind == "per_second":
+        return f"{value} > 0 && {value} < 1 ? {_digits(value)} + ' /s' : {prefixed}"
+    return prefixed
+
+
+def share(value: str) -> str:
+    """A percentage that reads 0 % or 100 % only when it is exactly that."""
+    percent = f"({value}) * 100"
+    # Halves to the even number, as Python rounds: half of it has no half left where the number is even.
+    rounded = f"(abs({percent} % 1) === 0.5 ? 2 * round({percent} / 2) : round({percent}))"
+    return (
+        f"(({value}) > 0 && ({value}) < 0.01 ? '<1 %' : ({value}) > 0.99 && ({value}) < 1 ? '>99 %' : "
+        f"{rounded} + ' %')"
+    )
+
+
+def _digits(value: str, significant: int = 3) -> str:
+    """So many significant digits without an exponent; all of those before the point."""
+    return f"(abs({value}) >= 100 ? format({value}, '.0f') : format({value}, '.{significant}~r'))"
+
+
+def _with_prefix(value: str, unit: str) -> str:
+    """``1.5 ms``: D3 writes 1.5m, whose last letter, if there is one, is set apart."""
+    return f"replace(format({value}, '.3~s'), regexp('[^0-9.]*$'), ' $&{unit}')"
+
 
 Row = tuple[Any, ...]
 
@@ -135,7 +197,7 @@ def _tooltip_field(column: Column) -> dict[str, str]:
 
 def axis(kind: ColumnKind, title: str, **more: Any) -> dict[str, Any]:
     """An axis whose labels carry their unit."""
-    return {"title": title, "labelExpr": expressions.tick(kind), **more}
+    return {"title": title, "labelExpr": tick(kind), **more}
 
 
 def decades(values: Iterable[float | None]) -> list[float]:
@@ -284,3 +346,45 @@ def text_over_marks(data: str, mark: Mapping[str, Any], encoding: Mapping[str, A
         {**source, "mark": {**mark, **_RIM}, "encoding": {**encoding}},
         {**source, "mark": {**mark}, "encoding": {**encoding}},
     ]
+
+
+# What the reader's own system writes in.
+PAGE_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+
+
+def vega_config(font: str = PAGE_FONT) -> dict[str, Any]:
+    """Vega's configuration; colours are variables of the page's style sheet.
+
+    Args:
+        font: The families that all text is written in, as CSS names them.
+    """
+    written = {"labelFont": font, "titleFont": font, "titleFontWeight": 500, "titleFontSize": 12}
+    return {
+        "background": "transparent",
+        "font": font,
+        "customFormatTypes": True,
+        "view": {"stroke": None},
+        "axis": {
+            **written,
+            "labelColor": "var(--muted)",
+            "titleColor": "var(--muted)",
+            "gridColor": "var(--line)",
+            "domainColor": "var(--line)",
+            "tickColor": "var(--line)",
+            "labelFontSize": 11,
+            "labelOverlap": True,
+        },
+        "legend": {
+            **written,
+            "labelColor": "var(--text)",
+            "titleColor": "var(--muted)",
+            "orient": "top",
+            "labelFontSize": 12,
+            "columns": 8,
+            "symbolOpacity": 1,
+            "symbolStrokeColor": "var(--muted)",
+            "symbolFillColor": "var(--muted)",
+            "labelLimit": 220,
+        },
+        "text": {"font": font, "color": "var(--text)"},
+    }

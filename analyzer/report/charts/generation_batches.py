@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from analyzer.record.generation import FrontierPoint, GenerationPoint, GenerationResult
+from analyzer.record.generation import GenerationPoint, GenerationResult
 from analyzer.report.charts.chart import (
     Chart,
     Column,
@@ -176,10 +176,13 @@ _FRONTIER = (
 
 def frontier(told: GenerationResult) -> Chart | None:
     """The frontier; None where nothing fits anywhere or there is one context alone."""
-    points = sorted(told.frontier, key=lambda point: (point.gpus, point.context))
-    if not any(point.largest_batch for point in points) or len({point.context for point in points}) < 2:
+    rows = tuple(
+        (plural(gpus, "GPU") if gpus else "the CPU", context, batch)
+        for gpus, batches in sorted(told.frontier.items())
+        for context, batch in sorted(batches.items())
+    )
+    if not any(row[2] for row in rows) or len({row[1] for row in rows}) < 2:
         return None
-    rows = tuple((_devices(point), point.context, point.largest_batch) for point in points)
     names = list(dict.fromkeys(row[0] for row in rows))
     none = [name for name in names if not any(row[2] for row in rows if row[0] == name)]
     lead = "What lies below a line fits in memory: weights, cache and activations, whatever time it takes."
@@ -197,10 +200,6 @@ def frontier(told: GenerationResult) -> Chart | None:
         extra={"asked": ({"context": context, "batch": told.batch, "label": "as asked"},)},
         height=330,
     )
-
-
-def _devices(point: FrontierPoint) -> str:
-    return plural(point.gpus, "GPU") if point.gpus else "the CPU"
 
 
 def _frontier_words(rows: tuple[Row, ...], names: list[str]) -> str:

@@ -121,18 +121,18 @@ def _timeline_spec(lanes: list[str], end: float) -> dict[str, Any]:
 def parts(told: GenerationResult) -> Chart | None:
     """Shares of each phase by part of the layers, stacked; None where no part takes time."""
     phases = (
-        (PREFILL, [part.prefill_s for part in told.parts]),
-        (DECODE, [part.decode_s for part in told.parts]),
+        (PREFILL, [times["prefill"] for times in told.parts.values()]),
+        (DECODE, [times["decode"] for times in told.parts.values()]),
     )
     if not all(sum(times) for _, times in phases):
         return None
     # What takes nothing would be an entry of the legend without a bar.
-    timed = {part.part for part in told.parts if part.prefill_s > 0 or part.decode_s > 0}
+    timed = {part for part, times in told.parts.items() if any(times.values())}
     rows = tuple(
-        (phase, {"Mlp": "MLP", "Linear": "Head"}.get(part.part, part.part), time, time / sum(times))
+        (phase, {"Mlp": "MLP", "Linear": "Head"}.get(part, part), time, time / sum(times))
         for phase, times in phases
         for part, time in zip(told.parts, times, strict=True)
-        if part.part in timed
+        if part in timed
     )
     return Chart(
         name="generation-parts",

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import Any
 
 from analyzer.record.analysis import Analysis
-from analyzer.report.charts import expressions
+from analyzer.report.charts import chart
 from analyzer.report.charts.chart import (
     CPU,
     GPU,
@@ -305,7 +305,7 @@ def _partition() -> list[dict[str, Any]]:
         # Narrower than 0.7 pixels nothing can be seen or clicked, and thousands of such cells make it slow.
         keep("(datum.x1 - datum.x0) * width > 0.7 * (focus.x1 - focus.x0)"),
         formula("whole", "data('table')[0][measure]"),
-        formula("words", f"datum.name + ' ' + {expressions.share('datum.x1 - datum.x0')}"),
+        formula("words", f"datum.name + ' ' + {chart.share('datum.x1 - datum.x0')}"),
     ]
 
 

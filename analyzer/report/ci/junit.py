@@ -27,14 +27,11 @@ def suite_of(analysis: Analysis, name: str, *, fail_on: str) -> ET.Element:
     failing = set(map(id, fails(analysis.findings, CheckSettings(fail_on=fail_on))))
     suite = ET.Element("testsuite", name=xml_text(f"{analysis.tool.name} check {name}"))
     known = [rule.code for rule in rules()]
-    found = {
-        *(finding.code for finding in analysis.findings),
-        *(entry.finding.code for entry in analysis.ignored),
-    }
+    found = {finding.code for finding in (*analysis.findings, *analysis.ignored)}
     # A record of a later version may hold findings of rules that this one does not know.
     for code in (*known, *sorted(found - {*known})):
         findings = [finding for finding in analysis.findings if finding.code == code]
-        ignored = [entry for entry in analysis.ignored if entry.finding.code == code]
+        ignored = [finding for finding in analysis.ignored if finding.code == code]
         # A rule that found nothing is a passed test: a server can then show when it began to fail.
         if not findings and not ignored:
             suite.append(_case(code, None, analysis))
@@ -47,9 +44,9 @@ def suite_of(analysis: Analysis, name: str, *, fail_on: str) -> ET.Element:
             else:
                 ET.SubElement(case, "system-out").text = body
             suite.append(case)
-        for entry in ignored:
-            case = _case(code, entry.finding, analysis)
-            ET.SubElement(case, "skipped", message=xml_text(entry.reason or "ignored"))
+        for finding in ignored:
+            case = _case(code, finding, analysis)
+            ET.SubElement(case, "skipped", message=xml_text(finding.reason or "ignored"))
             suite.append(case)
     return counted(suite)
 

@@ -35,10 +35,10 @@ def render(analysis: Analysis) -> str:
 
 def results_of(analysis: Analysis) -> list[dict[str, Any]]:
     """A result for each finding, and for each that the settings set aside."""
-    results = [_result(finding, analysis) for finding in analysis.findings]
-    for ignored in analysis.ignored:
-        results.append(_result(ignored.finding, analysis) | suppressed(ignored.reason))
-    return results
+    return [
+        *(_result(finding, analysis) for finding in analysis.findings),
+        *(_result(finding, analysis) | suppressed(finding.reason) for finding in analysis.ignored),
+    ]
 
 
 def suppressed(reason: str) -> dict[str, Any]:

@@ -7,8 +7,17 @@ from collections.abc import Callable, Sequence
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import CapacityOption, CapacityResult
 from analyzer.report import capacity_words as words
-from analyzer.report.compare.answer_words import SAME, certainty, times
-from analyzer.report.compare.comparison import Better, ComparedFact, ComparedFigure, compared, facts_of, known
+from analyzer.report.compare.comparison import (
+    SAME,
+    Better,
+    ComparedFact,
+    ComparedFigure,
+    certainty,
+    compared,
+    facts_of,
+    known,
+    times,
+)
 from analyzer.units import UNKNOWN, dollars, seconds, share
 
 GROUP = "Capacity"

@@ -6,14 +6,17 @@ from collections.abc import Callable, Sequence
 
 from analyzer.record.analysis import Analysis
 from analyzer.record.generation import GenerationResult
-from analyzer.report.compare.answer_words import SAME, certainty, least, times
 from analyzer.report.compare.comparison import (
+    SAME,
     Better,
     ComparedFact,
     ComparedFigure,
+    certainty,
     compared,
     facts_of,
     known,
+    least,
+    times,
 )
 from analyzer.report.generation_words import rate
 from analyzer.report.summary.figure_words import joules

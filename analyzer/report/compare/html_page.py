@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analyzer.report.charts import caption, style
-from analyzer.report.charts.chart import Chart
+from analyzer.report.charts import caption
+from analyzer.report.charts.chart import Chart, vega_config
 from analyzer.report.compare import capacity, curve_charts, generation, plan_charts, sentences, tree_page
 from analyzer.report.compare.comparison import (
     ComparedFact,
@@ -152,7 +152,7 @@ def build(comparison: Comparison) -> dict[str, Any]:
         "data": {
             "name": "comparison",
             "charts": {chart.name: chart.payload() for chart in charts},
-            "style": style.config(),
+            "style": vega_config(),
             "captions": {
                 chart.name: {
                     "subject": title_of(comparison.labels),

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from analyzer.record.analysis import Analysis, PlanResult
 from analyzer.report import price_words
 from analyzer.report.compare import capacity, generation
-from analyzer.report.compare.answer_words import SAME, certainty, least, times
-from analyzer.report.compare.comparison import Comparison
+from analyzer.report.compare.comparison import SAME, Comparison, certainty, least, times
 from analyzer.report.summary.figure_words import PLAN_TITLES, VERDICT_WORDS, joules, per_second
 from analyzer.report.summary.plan_cards import best_plan
 from analyzer.units import dollars, factor, seconds

@@ -96,7 +96,7 @@ def checked_failure(model: FleetModel, judgement: Judgement, *, fail_on: str, to
     """A model that has no record, with the finding that says so."""
     place = FindingPlace(file=file_of(model.reference), line=None)
     failing = bool(fails(judgement.findings, CheckSettings(fail_on=fail_on)))
-    every = (*judgement.findings, *(entry.finding for entry in judgement.ignored))
+    every = (*judgement.findings, *judgement.ignored)
     results = [
         sarif.result_of(
             finding,
@@ -114,9 +114,7 @@ def checked_failure(model: FleetModel, judgement: Judgement, *, fail_on: str, to
     lines = [
         f"{place}: {one.severity} {one.code} {one.message}\n    fix: {one.fix}\n" for one in judgement.findings
     ]
-    lines += [
-        f"ignored: {one.finding.code}{': ' + one.reason if one.reason else ''}" for one in judgement.ignored
-    ]
+    lines += [f"ignored: {one.code}{': ' + one.reason if one.reason else ''}" for one in judgement.ignored]
     return CheckedModel(
         name=model.name,
         findings=judgement.findings,
@@ -157,7 +155,7 @@ def _suite(
     model: FleetModel, place: FindingPlace, judgement: Judgement, *, failing: bool, tool: Tool
 ) -> ET.Element:
     suite = ET.Element("testsuite", name=junit.xml_text(f"{tool.name} check {model.name}"))
-    for finding in (*judgement.findings, *(entry.finding for entry in judgement.ignored)):
+    for finding in (*judgement.findings, *judgement.ignored):
         case = ET.SubElement(
             suite,
             "testcase",

@@ -1,13 +1,18 @@
-"""Reporting: a fleet as one flat table, a row for each cell, for CSV and Parquet alike."""
+"""Reporting: a fleet as one flat table, a row for each cell, as CSV and Parquet (the only user of pyarrow)."""
 
 from __future__ import annotations
 
+import io
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, Literal
 
 from analyzer.record.fleet import Fleet, FleetCell, FleetModel
+from analyzer.report.csv_table import table
 from analyzer.report.fleet import words
+from analyzer.run_folder import file_aside, umask
 
 FlatKind = Literal["text", "whole", "real", "truth"]
 
@@ -98,3 +103,48 @@ def _of_model(model: FleetModel) -> dict[str, Any]:
         "hint": failure.hint if failure else "",
         "notes": "; ".join(model.notes),
     }
+
+
+def render(fleet: Fleet) -> str:
+    """The rows; see ``report.csv_table``."""
+    return table(COLUMNS, rows(fleet))
+
+
+def write(fleet: Fleet, path: str | os.PathLike[str]) -> bool:
+    """Writes the file whole or not at all; False, and no file, where pyarrow is not installed.
+
+    Raises:
+        OSError: The folder cannot be written.
+    """
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        return False
+    types = {
+        "text": pyarrow.string(),
+        "whole": pyarrow.int64(),
+        "real": pyarrow.float64(),
+        "truth": pyarrow.bool_(),
+    }
+    schema = pyarrow.schema([(name, types[kind(name)]) for name in COLUMNS])
+    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+    for row in rows(fleet):
+        for name, values in columns.items():
+            values.append(_value(row[name], kind(name)))
+    target = Path(path)
+    content = io.BytesIO()
+    parquet.write_table(pyarrow.table(columns, schema=schema), content)
+    with file_aside(target.parent, content.getvalue()) as whole:
+        whole.chmod(0o666 & ~umask())
+        os.replace(whole, target)
+    return True
+
+
+def _value(value: Any, kind: FlatKind) -> Any:
+    if value is None:
+        return None
+    if kind == "text":
+        # Parquet's texts are UTF-8, which has no halves of characters.
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    return float(value) if kind == "real" else value

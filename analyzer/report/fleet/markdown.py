@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from analyzer.record.fleet import Fleet
-from analyzer.report.answer import OptionTable
+from analyzer.report.answer import TextTable
 from analyzer.report.escaping import escape
 from analyzer.report.fleet import sheets, words
-from analyzer.report.markdown import table
+from analyzer.report.markdown import sheet_table, table
 from analyzer.text import loggable
 
 # More are folded up: a pull request's thread is read by many who want the answer alone.
@@ -31,19 +31,10 @@ def render(fleet: Fleet) -> str:
     return loggable("\n\n".join(block for block in blocks if block)) + "\n"
 
 
-def _sheet(sheet: OptionTable, most: int) -> str:
-    cells = [
-        [escape(f"{text} ({more})" if more else text) for text, more in zip(row, beside, strict=True)]
-        for row, beside in zip(
-            sheet.rows[:most], sheet.beside or [[""] * len(row) for row in sheet.rows], strict=False
-        )
-    ]
-    shown = table([escape(name) for name in sheet.head], cells, sheet.figures)
-    left = len(sheet.rows) - len(cells)
+def _sheet(sheet: TextTable, most: int) -> str:
+    left = len(sheet.rows) - most
     rest = f"\n\nThe page has {left:,} more." if left > 0 else ""
-    if len(cells) > MOST_ROWS:
-        shown = f"<details><summary>{len(sheet.rows):,} rows</summary>\n\n{shown}\n\n</details>"
-    return f"### {escape(sheet.title)}\n\n{shown}{rest}"
+    return f"### {escape(sheet.title)}\n\n{sheet_table(sheet, MOST_ROWS, shown=most)}{rest}"
 
 
 def _changes(fleet: Fleet) -> str:

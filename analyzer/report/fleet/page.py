@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from analyzer.record.fleet import Fleet
+from analyzer.record.fleet import Fleet, FleetModel
 from analyzer.report import price_words
-from analyzer.report.fleet import packed, sheets, words
+from analyzer.report.answer import AnswerFigure
+from analyzer.report.charts.chart import coded, compact
+from analyzer.report.fleet import sheets, words
 from analyzer.report.html import environment
-from analyzer.report.method import MethodFact
+from analyzer.report.method import Fact
 from analyzer.report.summary.figure_words import MARKS
 from analyzer.text import first_few, plural
 from analyzer.units import dollars
 
 # Failures that are shown at once; the others are folded up.
 MOST_FAILURES = 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetTile:
-    """A figure of the answer."""
-
-    title: str
-    figure: str
-    note: str = ""
-    bad: bool = False
 
 
 def render(fleet: Fleet) -> str:
@@ -65,7 +58,7 @@ def build(fleet: Fleet) -> dict[str, Any]:
         "page_of": words.page_of,
         # No chart: nothing is compiled on this page.
         "compiles": False,
-        "data": packed.payload(fleet),
+        "data": payload(fleet),
     }
 
 
@@ -77,20 +70,22 @@ def _asked(fleet: Fleet, question: str) -> bool:
     return any(model.question == question for model in fleet.models)
 
 
-def _tiles(fleet: Fleet) -> tuple[FleetTile, ...]:
+def _tiles(fleet: Fleet) -> tuple[AnswerFigure, ...]:
     failures = len(words.failed(fleet))
     asked = words.asked(fleet)
     gpus = sum(device.kind == "gpu" for device in asked)
     others = len(fleet.devices) - len(asked)
     listed = f", and {plural(others, 'CPU')} of the price list" if others else ""
     tiles = [
-        FleetTile(
+        AnswerFigure(
+            name="models",
             title="Models",
             figure=f"{len(fleet.models):,}",
             note=f"{len(fleet.models) - failures:,} answered, {failures:,} failed",
             bad=bool(failures),
         ),
-        FleetTile(
+        AnswerFigure(
+            name="devices",
             title="Devices",
             figure=f"{len(asked):,}",
             note=f"{plural(gpus, 'GPU')}, {plural(len(asked) - gpus, 'CPU')}{listed}",
@@ -99,12 +94,18 @@ def _tiles(fleet: Fleet) -> tuple[FleetTile, ...]:
     if fleet.moves or any(model.today for model in fleet.models):
         certain = sum(move.certain for move in fleet.moves)
         tiles.append(
-            FleetTile(title="Should move", figure=f"{len(fleet.moves):,}", note=f"{certain:,} of them certain")
+            AnswerFigure(
+                name="moves",
+                title="Should move",
+                figure=f"{len(fleet.moves):,}",
+                note=f"{certain:,} of them certain",
+            )
         )
     if fleet.consolidation is not None:
         told = fleet.consolidation
         tiles.append(
-            FleetTile(
+            AnswerFigure(
+                name="sharing",
                 title="Sharing machines",
                 figure=f"{dollars(told.usd_per_month)} a month",
                 note=f"{dollars(told.apart_usd_per_month)} with instances of its own for each",
@@ -113,13 +114,13 @@ def _tiles(fleet: Fleet) -> tuple[FleetTile, ...]:
     return tuple(tiles)
 
 
-def _rests(fleet: Fleet) -> tuple[tuple[str, tuple[MethodFact, ...]], ...]:
+def _rests(fleet: Fleet) -> tuple[tuple[str, tuple[Fact, ...]], ...]:
     """What the figures rest on."""
     told = fleet.environment
     devices = ", ".join(f"{device.name} ({device.slug})" for device in words.asked(fleet))
     asked = (
-        MethodFact(name="Devices", value=devices),
-        MethodFact(name="Prices", value=price_words.KINDS[fleet.pricing]),
+        ("Devices", devices),
+        ("Prices", price_words.KINDS[fleet.pricing]),
     )
     place = [
         ("Where", told.where),
@@ -130,7 +131,106 @@ def _rests(fleet: Fleet) -> tuple[tuple[str, tuple[MethodFact, ...]], ...]:
     versions = [(fleet.tool.name, fleet.tool.version), *told.versions.items()]
     sections = (
         ("The question", asked),
-        ("Where and when", tuple(MethodFact(name=name, value=value) for name, value in place if value)),
-        ("Versions", tuple(MethodFact(name=name, value=value) for name, value in versions)),
+        ("Where and when", tuple((name, value) for name, value in place if value)),
+        ("Versions", tuple((name, value) for name, value in versions)),
     )
     return tuple(section for section in sections if section[1])
+
+
+# Fields of a cell as they are: figures, and words.
+_FIGURES = (
+    *("batch", "runs", "fits", "meets", "latency_s", "low_s", "high_s", "ttft_s", "tpot_s", "tokens_per_s"),
+    *("memory_bytes", "usd_per_million", "usd_low_per_million", "usd_high_per_million", "usd_per_month"),
+    *("usd_low_per_month", "usd_high_per_month"),
+    *("usd_per_hour", "energy_j", "count"),
+)
+_WORDS = ("precision", "origin", "reason")
+
+
+def payload(fleet: Fleet) -> dict[str, Any]:
+    """What the page's script reads."""
+    names = words.device_names(fleet)
+    kinds = {cell.device: cell.kind for model in fleet.models for cell in model.cells}
+    kinds |= {device.slug: device.kind for device in fleet.devices}
+    unnamed = {device.slug for device in fleet.devices if not device.named}
+    return {
+        "devices": [
+            {"slug": slug, "name": name, "kind": kinds[slug], "named": slug not in unnamed}
+            for slug, name in names.items()
+        ],
+        "models": _models(fleet),
+        "cells": _cells(fleet.models, tuple(names)),
+        "per": words.PER,
+        "per_short": words.PER_SHORT,
+        "verdicts": words.VERDICTS,
+        "questions": words.QUESTIONS,
+        "failures": words.FAILURES,
+        "marks": {mark.name: mark.sign for mark in MARKS.values()},
+        # The scripts are the report's own and look for these.
+        "operators": {},
+        "modules": {},
+        "groups": [],
+    }
+
+
+def _models(fleet: Fleet) -> dict[str, Any]:
+    models = fleet.models
+    saved = {move.model: move.saved_usd_per_month for move in fleet.moves}
+    failures = [model.failure for model in models]
+    return {
+        "name": [model.name for model in models],
+        "reference": coded(model.reference for model in models),
+        "question": coded(model.question for model in models),
+        "owner": coded(model.owner for model in models),
+        "tags": [list(model.tags) for model in models],
+        "verdict": coded(model.device for model in models),
+        "sentence": coded(model.sentence for model in models),
+        "errors": _column(model.errors for model in models),
+        "warnings": _column(model.warnings for model in models),
+        "parameters": _column(model.parameters for model in models),
+        "size": [len(model.cells) for model in models],
+        "best": _column(model.best for model in models),
+        "cheapest": _column(model.cheapest for model in models),
+        "saved": _column(compact(saved.get(model.name)) for model in models),
+        "percentile": coded(words.percentile(model) for model in models),
+        "traffic": coded(words.traffic(model) for model in models),
+        "today": coded(_today(model) for model in models),
+        "options": coded(_options(model) for model in models),
+        "notes": coded("; ".join(model.notes) for model in models),
+        "failure": coded(failure.kind if failure else "" for failure in failures),
+        "message": coded(failure.message if failure else "" for failure in failures),
+        "hint": coded(failure.hint if failure else "" for failure in failures),
+    }
+
+
+def _today(model: FleetModel) -> str:
+    return words.instances(model.today.count, model.today.instance) if model.today else ""
+
+
+def _options(model: FleetModel) -> str:
+    return " ".join(f"--{name} {value}" for name, values in model.options.items() for value in values)
+
+
+def _cells(models: Sequence[FleetModel], slugs: Sequence[str]) -> dict[str, Any]:
+    """All cells in a row, model after model."""
+    places = {slug: at for at, slug in enumerate(slugs)}
+    cells = [cell for model in models for cell in model.cells]
+    return {
+        "device": _column(places[cell.device] for cell in cells),
+        **{name: _column(compact(getattr(cell, name)) for cell in cells) for name in _FIGURES},
+        **{name: _texts(getattr(cell, name) for cell in cells) for name in _WORDS},
+        "plan": _texts(words.plan(cell) for cell in cells),
+        "machine": _texts(words.machine(cell) for cell in cells),
+    }
+
+
+def _column(values: Iterable[Any]) -> Any:
+    """A list, or one value alone where all are the same."""
+    every = list(values)
+    # A bool equals its number: only what reads the same is.
+    return {"all": every[0]} if every and all(value is every[0] for value in every) else every
+
+
+def _texts(values: Iterable[str]) -> Any:
+    column = coded(values)
+    return {"all": column["of"][0]} if len(column["of"]) == 1 else column

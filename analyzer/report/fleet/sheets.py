@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from analyzer.record.fleet import Fleet, FleetModel
-from analyzer.report.answer import OptionTable
+from analyzer.record.fleet import Fleet, FleetCell, FleetModel, Move
+from analyzer.report.answer import TextColumn, TextTable, text_table
 from analyzer.report.fleet import words
 from analyzer.text import plural
 from analyzer.units import UNKNOWN, byte_count, digits, dollars, seconds, share, span
@@ -36,61 +37,38 @@ class SharedMachine:
     models: tuple[SharedModel, ...]
 
 
-def moves(fleet: Fleet) -> OptionTable | None:
+def moves(fleet: Fleet) -> TextTable | None:
     """What would cost less elsewhere, the most saved first; None where nothing should move."""
     if not fleet.moves:
         return None
     names = words.device_names(fleet)
     models = {model.name: model for model in fleet.models}
-    cells = [models[move.model].cells[move.cell] for move in fleet.moves]
-    return OptionTable(
+    return text_table(
+        fleet.moves,
+        (
+            TextColumn(
+                "Model", lambda move: move.model, None, lambda move: models[move.model].owner, figure=False
+            ),
+            TextColumn(
+                "Today",
+                lambda move: words.instances(move.today_count, move.today_instance),
+                lambda move: move.today_instance,
+                figure=False,
+            ),
+            _dollars("$ a month today", lambda move: move.today_usd_per_month, narrow=False),
+            TextColumn(
+                "Should run on",
+                lambda move: words.instances(move.count, move.instance),
+                lambda move: move.instance,
+                lambda move: _way(models[move.model].cells[move.cell], names),
+                figure=False,
+            ),
+            _dollars("$ a month there", lambda move: move.usd_per_month, narrow=False),
+            _dollars("Saved a month", lambda move: move.saved_usd_per_month),
+            TextColumn("Certain", lambda move: CERTAIN[move.certain], narrow=False, figure=False),
+        ),
         name="moves",
         title="Models that would cost less elsewhere",
-        head=(
-            "Model",
-            "Today",
-            "$ a month today",
-            "Should run on",
-            "$ a month there",
-            "Saved a month",
-            "Certain",
-        ),
-        rows=tuple(
-            (
-                move.model,
-                words.instances(move.today_count, move.today_instance),
-                dollars(move.today_usd_per_month),
-                words.instances(move.count, move.instance),
-                dollars(move.usd_per_month),
-                dollars(move.saved_usd_per_month),
-                CERTAIN[move.certain],
-            )
-            for move in fleet.moves
-        ),
-        beside=tuple(
-            (
-                models[move.model].owner,
-                "",
-                "",
-                ", ".join(filter(None, (words.where(cell, names), words.plan(cell)))),
-                *("", "", ""),
-            )
-            for move, cell in zip(fleet.moves, cells, strict=True)
-        ),
-        sort=tuple(
-            (
-                move.model,
-                move.today_instance,
-                move.today_usd_per_month,
-                move.instance,
-                move.usd_per_month,
-                move.saved_usd_per_month,
-                CERTAIN[move.certain],
-            )
-            for move in fleet.moves
-        ),
-        figures=(2, 4, 5),
-        narrow=(0, 1, 3, 5),
         links=tuple(words.page_of(move.model) for move in fleet.moves),
         lead=(
             "Each keeps its limits there. "
@@ -99,16 +77,23 @@ def moves(fleet: Fleet) -> OptionTable | None:
     )
 
 
-def models(fleet: Fleet) -> OptionTable:
+def _dollars(head: str, value: Callable[[Move], float], *, narrow: bool = True) -> TextColumn:
+    return TextColumn(head, lambda move: dollars(value(move)), value, narrow=narrow)
+
+
+def _way(cell: FleetCell, names: dict[str, str]) -> str:
+    return ", ".join(filter(None, (words.where(cell, names), words.plan(cell))))
+
+
+def models(fleet: Fleet) -> TextTable:
     """A row for each model: its verdict, its cheapest device, its times and dollars there."""
     names = words.device_names(fleet)
-    return OptionTable(
+    return TextTable(
         name="models",
         title="Every model",
         head=("Model", "Verdict", "Cheapest device", "Latency", "Dollars", "Note"),
         rows=tuple(_row(model, names) for model in fleet.models),
         figures=(3, 4),
-        narrow=(0, 1, 2, 3, 4, 5),
         links=tuple("" if model.failure else words.page_of(model.name) for model in fleet.models),
     )
 
@@ -159,12 +144,12 @@ def _within(model: FleetModel, latency_s: float | None) -> str:
     return f"{said}, limit {seconds(limit)}" if limit is not None else said
 
 
-def biases(fleet: Fleet) -> OptionTable | None:
+def biases(fleet: Fleet) -> TextTable | None:
     """What was measured beside what was predicted; None where nothing was."""
     if not fleet.biases:
         return None
     names = words.device_names(fleet)
-    return OptionTable(
+    return TextTable(
         name="biases",
         title="Measured against predicted",
         head=("Device", "Models measured", "Measured / predicted", "90 % interval"),
@@ -178,7 +163,6 @@ def biases(fleet: Fleet) -> OptionTable | None:
             for bias in fleet.biases
         ),
         figures=(2, 3),
-        narrow=(0, 1, 2, 3),
         lead=(
             "Where models were measured on a device, this is how their times compare with what was predicted: "
             "above 1 they took longer."

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 
 from analyzer.record.analysis import Analysis
 from analyzer.record.batch_axis import has_batch
-from analyzer.record.ranking import RankedCandidate, RankingResult
-from analyzer.report.answer import OptionTable
+from analyzer.record.outcome import RankedCandidate, RankingResult
+from analyzer.report.answer import AnswerFigure, TextColumn, TextTable, narrowed, some_rows, text_table
 from analyzer.report.ranking.words import leads
 from analyzer.report.summary.figure_words import PLAN_TITLES, joules, marked, per_second
 from analyzer.text import listed, plural
@@ -17,28 +17,6 @@ from analyzer.units import UNKNOWN, byte_count, count, dollars, seconds
 # On a terminal: what was named, and beside it the best of what was not.
 _MOST_NAMED, _MOST_RENTED = 8, 2
 _BY = {"latency": "latency", "throughput": "throughput", "cost": "dollars", "energy": "energy"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BestBy:
-    """The winner under one objective, and its figure there."""
-
-    title: str
-    name: str
-    figure: str
-    origin: str
-    note: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RankColumn:
-    """A column: its heading, what it shows, what it is sorted by."""
-
-    head: str
-    text: Callable[[RankedCandidate], str]
-    value: Callable[[RankedCandidate], float | str | None]
-    narrow: bool = True
-    figure: bool = True
 
 
 def title(ranking: RankingResult) -> str:
@@ -51,7 +29,7 @@ def title(ranking: RankingResult) -> str:
     return f"Ranked by {_BY[ranking.objective]}{limit}{first}"
 
 
-def best_by(analysis: Analysis) -> tuple[BestBy, ...]:
+def best_by(analysis: Analysis) -> tuple[AnswerFigure, ...]:
     """The winner under each objective; none where nothing runs in time."""
     ranking = analysis.ranking
     if ranking is None:
@@ -62,7 +40,7 @@ def best_by(analysis: Analysis) -> tuple[BestBy, ...]:
     )
 
 
-def _best_by(name: str, one: RankedCandidate, *, batched: bool) -> BestBy:
+def _best_by(name: str, one: RankedCandidate, *, batched: bool) -> AnswerFigure:
     titles = {
         "latency": "Least latency",
         "throughput": "Most throughput",
@@ -78,7 +56,7 @@ def _best_by(name: str, one: RankedCandidate, *, batched: bool) -> BestBy:
     origins = {"cost": one.usd_origin, "energy": _energy_origin(one)}
     rented = _instance(one) if name == "cost" and one.named else ""
     at = f"batch {one.batch}" if one.batch is not None and batched else ""
-    return BestBy(
+    return AnswerFigure(
         title=titles[name],
         name=_who(one),
         figure=figures[name],
@@ -87,24 +65,20 @@ def _best_by(name: str, one: RankedCandidate, *, batched: bool) -> BestBy:
     )
 
 
-def sheet(analysis: Analysis) -> OptionTable | None:
+def sheet(analysis: Analysis) -> TextTable | None:
     """All candidates; None where the record ranks nothing."""
     ranking = analysis.ranking
     if ranking is None or not ranking.candidates:
         return None
-    rows, columns = ranking.candidates, _columns(ranking)
     chosen, mark = _answer(analysis, ranking)
-    return OptionTable(
+    return text_table(
+        ranking.candidates,
+        _columns(ranking),
         name="ranking",
         title=title(ranking),
-        head=tuple(column.head for column in columns),
-        rows=tuple(tuple(column.text(row) for column in columns) for row in rows),
-        figures=tuple(at for at, column in enumerate(columns) if column.figure),
-        narrow=tuple(at for at, column in enumerate(columns) if column.narrow),
-        sort=tuple(tuple(column.value(row) for column in columns) for row in rows),
         chosen=chosen,
         mark=mark,
-        pale=tuple(at for at, one in enumerate(rows) if not one.runs),
+        pale=tuple(at for at, one in enumerate(ranking.candidates) if not one.runs),
         lead=_lead(ranking) if leads(analysis) else " ".join((*ranking.notes, _lead(ranking))),
     )
 
@@ -122,7 +96,7 @@ def _answer(analysis: Analysis, ranking: RankingResult) -> tuple[int | None, str
     return (None if analysis.verdict.device == "either" else next(rows, None)), "the verdict"
 
 
-def terminal_sheet(analysis: Analysis) -> OptionTable | None:
+def terminal_sheet(analysis: Analysis) -> TextTable | None:
     """The same, short: what was named in the asked precision, and the best of the rented CPUs."""
     whole, ranking = sheet(analysis), analysis.ranking
     if whole is None or ranking is None:
@@ -133,20 +107,9 @@ def terminal_sheet(analysis: Analysis) -> OptionTable | None:
     shown = sorted({*named, *rented})
     rest = len(asked) - len(shown)
     more = f" ({len(shown)} of {len(asked)})" if rest else ""
-    return OptionTable(
-        name=whole.name,
-        title=f"{whole.title}{more}",
-        head=tuple(whole.head[at] for at in whole.narrow),
-        # Without the vendor, for whom a terminal has no room.
-        rows=tuple(
-            (whole.rows[row][0].removeprefix("NVIDIA "), *(whole.rows[row][at] for at in whole.narrow[1:]))
-            for row in shown
-        ),
-        figures=tuple(place for place, at in enumerate(whole.narrow) if at in whole.figures),
-        narrow=tuple(range(len(whole.narrow))),
-        chosen=shown.index(whole.chosen) if whole.chosen in shown else None,
-        lead=whole.lead,
-    )
+    short = narrowed(some_rows(whole, shown, f"{whole.title}{more}"))
+    # Without the vendor, for whom a terminal has no room.
+    return replace(short, rows=tuple((row[0].removeprefix("NVIDIA "), *row[1:]) for row in short.rows))
 
 
 def _lead(ranking: RankingResult) -> str:
@@ -172,7 +135,7 @@ def _lead(ranking: RankingResult) -> str:
     return text
 
 
-def _columns(ranking: RankingResult) -> tuple[_RankColumn, ...]:
+def _columns(ranking: RankingResult) -> tuple[TextColumn, ...]:
     # What is the same in every row tells nothing.
     batches = len({one.batch for one in ranking.candidates}) > 1
     found = [
@@ -201,17 +164,17 @@ def _columns(ranking: RankingResult) -> tuple[_RankColumn, ...]:
     return tuple(found)
 
 
-def _text(head: str, text: Callable[[RankedCandidate], str], *, narrow: bool = False) -> _RankColumn:
-    return _RankColumn(head=head, text=text, value=lambda one: text(one) or None, narrow=narrow, figure=False)
+def _text(head: str, text: Callable[[RankedCandidate], str], *, narrow: bool = False) -> TextColumn:
+    return TextColumn(head, text, lambda one: text(one) or None, narrow=narrow, figure=False)
 
 
-def _figure(head: str, key: str, text: Callable[[RankedCandidate], str], *, narrow: bool = True) -> _RankColumn:
+def _figure(head: str, key: str, text: Callable[[RankedCandidate], str], *, narrow: bool = True) -> TextColumn:
     def value(one: RankedCandidate) -> float | None:
         # What cannot run is sorted behind what can: its figures are as if it did.
         found: float | None = getattr(one, key)
         return found if one.runs else None
 
-    return _RankColumn(head=head, text=text, value=value, narrow=narrow)
+    return TextColumn(head, text, value, narrow=narrow)
 
 
 def _who(one: RankedCandidate) -> str:

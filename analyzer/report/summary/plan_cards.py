@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from analyzer.record.analysis import Analysis, PlanResult
-from analyzer.record.split_gain import WORTHWHILE, better_session, split_gain
+from analyzer.record.outcome import WORTHWHILE, better_session, split_gain
 from analyzer.report.summary.figure_words import PLAN_TITLES, SPLIT, joules, per_second
 from analyzer.text import listed, plural
 from analyzer.units import byte_count, dollars, seconds, share, span

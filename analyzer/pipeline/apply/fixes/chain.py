@@ -14,10 +14,13 @@ from analyzer.loading.weights import Runnable, materialise
 from analyzer.measurement.tensor_files import save_tensors
 from analyzer.options import PlanName
 from analyzer.pipeline.apply.fixes.bench import Bench, NotApplied, OutputTerms, Stage
-from analyzer.pipeline.apply.fixes.fixed import FixedStage
-from analyzer.pipeline.apply.fixes.fusions import restore_fusions
-from analyzer.pipeline.apply.fixes.logits import cut_logits
-from analyzer.pipeline.apply.fixes.narrow import in_half, in_integers
+from analyzer.pipeline.apply.fixes.rewritings import (
+    FixedStage,
+    cut_logits,
+    in_half,
+    in_integers,
+    restore_fusions,
+)
 from analyzer.pipeline.apply.request import ApplyRequest, check_form
 from analyzer.pipeline.apply.result import AppliedFix
 from analyzer.pipeline.basis import AnalysisBasis

@@ -15,9 +15,9 @@ from analyzer.decision.money import cheapest, offers
 from analyzer.decision.plans import Plan, Plans, session_plans
 from analyzer.devices.device import Device
 from analyzer.figures import Figure, total
-from analyzer.pipeline import form_reasons
+from analyzer.pipeline import forms
+from analyzer.pipeline.forms import in_full
 from analyzer.pipeline.measure import Measured
-from analyzer.pipeline.precisions.forms import in_full
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph, prepare
 from analyzer.pipeline.target_devices import decision_precision, model_precision
@@ -165,7 +165,7 @@ class _Table:
 
     def _floats_on_cpu(self, precision: str) -> _Form | str:
         if precision == "bf16":
-            return form_reasons.no_bf16_on_cpu(self._whole.graph, self._whole.placement.release)
+            return forms.no_bf16_on_cpu(self._whole.graph, self._whole.placement.release)
         if precision == self._own:
             return self._form(self._prepared, precision, "cpu", "the model as it is")
         if precision == "fp32":
@@ -185,7 +185,7 @@ class _Table:
 
     def _reason_on_gpu(self, precision: str, gpu: Device) -> str:
         known, whole = on_device(gpu, precision), self._whole
-        multiplies = form_reasons.multiplies_on_cuda(whole)
+        multiplies = forms.multiplies_on_cuda(whole)
         if precision == "fp32":
             own = "products in full (use_tf32=0)"
             return own if "tf32" in gpu.peak_flops_per_s and multiplies else "the model in fp32"
@@ -193,7 +193,7 @@ class _Table:
             if not multiplies:
                 return "no product of floats runs on the GPU: the same as in fp32"
             return "products rounded to TF32, ONNX Runtime's own choice (use_tf32=1)"
-        if not form_reasons.floats_on_cuda(whole):
+        if not forms.floats_on_cuda(whole):
             return "nothing of floats runs on the GPU: the same as in fp32"
         narrowed = "half the bytes"
         if wide := sorted(whole.wide(precision).indices):
@@ -207,7 +207,7 @@ class _Table:
             narrowed += f", but {gpu.name} multiplies {precision} at its {known.peak} rate"
         elif multiplies and known.tensor:
             narrowed += ", products on tensor cores"
-        return "; ".join(filter(None, (narrowed, form_reasons.left_on_cpu(whole))))
+        return "; ".join(filter(None, (narrowed, forms.left_on_cpu(whole))))
 
     def _integer_forms(self, precision: str) -> Iterator[tuple[Side, _Form | str]]:
         prepared = self._integer.form(precision)
@@ -226,12 +226,12 @@ class _Table:
             after = sum(bytes_at(tensor, "fp32" if side == "cpu" else "fp16") or 0 for tensor in stored)
             sizes = byte_count(before), byte_count(after)
             same = f"of the weights' {sizes[0]} next to nothing"  # what is shown of both is the same
-            read = f"{form_reasons.packed(prepared)}, "
+            read = f"{forms.packed(prepared)}, "
             read += same if sizes[0] == sizes[1] else f"{sizes[0]} become {sizes[1]}"
             return read if side == "cpu" else f"{read}; floats in fp16"
         if side == "cpu":
-            return f"{form_reasons.on_cpu(prepared)}{_rate(self._predictor.cpu)}"
-        return form_reasons.on_cuda(prepared)
+            return f"{forms.on_cpu(prepared)}{_rate(self._predictor.cpu)}"
+        return forms.on_cuda(prepared)
 
     def _form(self, prepared: PreparedGraph, precision: str, side: Side, reason: str) -> _Form | str:
         ran = prepared is self._prepared and (side == "cpu" or precision == self._decided)

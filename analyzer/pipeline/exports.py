@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -24,9 +24,11 @@ from analyzer.pipeline.measurement_memory import memory_of
 from analyzer.pipeline.prepared import PreparedGraph, at_batch
 from analyzer.pipeline.target_devices import Targets, measures_here
 from analyzer.progress import Progress
+from analyzer.text import listed
 
 if TYPE_CHECKING:
     from analyzer.loading.python.user_model import UserModel
+
 
 # Batches to trace at, beside the report's, until all others are known: 1, which may have fewer operators, one
 # beyond the sweep, two that are no likely width (where a size equals the batch, equal operators become one).
@@ -245,3 +247,65 @@ def _prepared(loaded: Loaded, prepared: PreparedGraph, graph: Graph) -> Prepared
     at_other = at_batch(prepared, graph)
     memory = memory_of(loaded, graph)
     return at_other if memory is None else replace(at_other, step_peak=memory.peak)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportedBatches:
+    """The model at batches that its own export is not right for.
+
+    Attributes:
+        at: By batch; what could be exported there.
+        why_not: Of the others, what forbids it, in a sentence.
+    """
+
+    at: Mapping[int, Loaded] = field(default_factory=lambda: MappingProxyType({}))
+    why_not: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def exported_batches(loaded: Loaded, options: Options, progress: Progress) -> ExportedBatches:
+    """The model at each batch that was asked for and is not in its export; a step is traced instead."""
+    others = [batch for batch in options.batches if batch != loaded.batch and not loaded.supports(batch)]
+    if loaded.step is not None or not others:
+        return ExportedBatches()
+    at: dict[int, Loaded] = {}
+    why_not: dict[int, str] = {}
+    for batch in others:
+        progress(f"exporting at batch {batch}", None)
+        try:
+            other = _exported(loaded, batch, options)
+        except AnalyzerError as error:
+            why_not[batch] = error.message
+        else:
+            if other is None or not other.supports(batch):
+                why_not[batch] = "the file holds the model at one batch alone"
+            else:
+                at[batch] = replace(other, batch=batch, state=options.state)
+    return ExportedBatches(at=at, why_not=why_not)
+
+
+def _exported(loaded: Loaded, batch: int, options: Options) -> Loaded | None:
+    """The model exported anew; None where its code is not there."""
+    if loaded.exporter in ("onnx", "pt2"):
+        return None
+    opset = options.opset or DEFAULT_OPSET
+    if loaded.reference is not None:
+        return load(loaded.reference, batch=batch, specs=options.inputs, opset=opset, use_cache=options.cache)
+    from analyzer.loading.from_object import live_at
+
+    return live_at(loaded, batch, opset)
+
+
+def missing_note(
+    loaded: Loaded, options: Options, analysed: Iterable[int], why_not: Mapping[int, str]
+) -> tuple[str, ...]:
+    """Which of the batches that were asked for are not in the report, and why; empty where all are."""
+    known = {*analysed, loaded.batch}
+    by_reason: dict[str, list[int]] = {}
+    for batch in options.batches:
+        if batch not in known:
+            reason = why_not.get(batch, "the model's code or its shapes forbid it")
+            by_reason.setdefault(reason, []).append(batch)
+    return tuple(
+        f"Not analysed at batch {listed([str(batch) for batch in batches])}: {reason.rstrip('.')}."
+        for reason, batches in by_reason.items()
+    )

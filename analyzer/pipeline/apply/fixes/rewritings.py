@@ -1,0 +1,247 @@
+"""The rewritings of a model: each takes a model file to another one, with what it did.
+
+``--fix fusions`` makes known patterns the one operator that ONNX Runtime has for each, ``--fix last-logits``
+leaves a decoder's logits of its last token alone, ``--precision fp16`` and ``int8`` take narrower types.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from analyzer.conversion import NoForm, convert, integer_form, without_half_kernel
+from analyzer.conversion.last_logits import TOKENS, NoLogits, cut, last_logits
+from analyzer.errors import AnalyzerError
+from analyzer.graph import DEFAULT_DOMAIN, Graph
+from analyzer.loading.runnable_files import link_external_data
+from analyzer.measurement.applied_session import verify
+from analyzer.measurement.request import to_message
+from analyzer.measurement.session import SessionSide
+from analyzer.ort.execution import Placement
+from analyzer.ort.kernels import registry
+from analyzer.ort.simplify import simplify
+from analyzer.pipeline.apply.fixes.bench import LARGEST_FLOAT16, Bench, NotApplied, Stage
+from analyzer.pipeline.target_devices import model_precision
+from analyzer.text import listed, plural
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixedStage:
+    """A model behind a fix that keeps its numbers.
+
+    Attributes:
+        stage: The model.
+        what: What was done, in a sentence.
+        numbers: How its outputs compare with the original's.
+        blocked: Operators that were left as they were, each ``name`` with ``why``.
+    """
+
+    stage: Stage
+    what: str
+    numbers: Mapping[str, Any]
+    blocked: tuple[Mapping[str, str], ...] = ()
+
+
+# By whose rules, in words. Sessions fuse by rules of their own; these find what those do not.
+_TOOLS = {"rules": "onnxscript's rules", "transformers": "ONNX Runtime's transformers optimizer"}
+
+
+# How often a tool holds the weights at its peak: 4.0 GB of 0.8 GB. onnxscript's rules map them.
+_COPIES = {"transformers": 5.5}
+# What a pattern becomes, where ONNX's own domain has an operator for it.
+_FUSED = frozenset(
+    {"Attention", "Gelu", "GroupNormalization", "LayerNormalization", "RMSNormalization"}
+    | {"RotaryEmbedding", "SimplifiedLayerNormalization"}
+)
+
+
+def restore_fusions(stage: Stage, bench: Bench) -> FixedStage | NotApplied:
+    """Each rewriting that is predicted to take less time than what was there before it, the best one first."""
+    tools = {tool: words for tool, words in _TOOLS.items() if _has_room(tool, stage)}
+    used: list[str] = []
+    last: _Rewritten | None = None
+    disagreed = ""
+    while tools:
+        tried = {tool: _attempt(tool, stage if last is None else last.stage, bench) for tool in tools}
+        found = {tool: made for tool, made in tried.items() if isinstance(made, _Rewritten)}
+        wrong = (
+            f"{_TOOLS[tool]} change what it computes ({why})"
+            for tool, why in tried.items()
+            if isinstance(why, str)
+        )
+        disagreed = next(wrong, disagreed)
+        if not found:
+            break
+        best = min(found, key=lambda tool: found[tool].stage.latency.value)
+        last = found[best]
+        used.append(tools.pop(best))
+    if last is not None:
+        what = (
+            f"{_restored(stage, last.stage)} restored by {listed(used)}: "
+            f"{plural(last.stage.groups, 'kernel group')} where there were {stage.groups:,}."
+        )
+        return FixedStage(stage=last.stage, what=what, numbers=last.numbers)
+    if disagreed:
+        return NotApplied(why=disagreed, disagrees=True)
+    return NotApplied(why="no rewriting that is known makes a session of this model faster")
+
+
+def _has_room(tool: str, stage: Stage) -> bool:
+    import psutil
+
+    held = _COPIES.get(tool, 0) * stage.prepared.graph.parameter_bytes
+    return bool(held < psutil.virtual_memory().available)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rewritten:
+    """A faster model with the same numbers."""
+
+    stage: Stage
+    numbers: Mapping[str, Any]
+
+
+def _attempt(tool: str, stage: Stage, bench: Bench) -> _Rewritten | str | None:
+    """What a tool makes of a model; a text where its numbers are others, None where it is of no use."""
+    try:
+        path, told = bench.made(tool, stage)
+        fixed = bench.stage(path, stage.terms) if told["applied"] else stage
+        if not _is_better(fixed, stage):
+            return None
+        # Where no session on the CPU can show that it is right, it is not taken.
+        numbers = bench.numbers(path, stage.terms)
+    except AnalyzerError:
+        return None  # the tool, or a session, makes nothing of this graph: the other one may
+    return _Rewritten(stage=fixed, numbers=numbers) if numbers["agrees"] else str(numbers["why"])
+
+
+def _is_better(after: Stage, before: Stage) -> bool:
+    return (after.latency.value, after.groups) < (before.latency.value, before.groups)
+
+
+def _restored(before: Stage, after: Stage) -> str:
+    """The fused operators that are there now, with how many there are more."""
+    counts = Counter(_fused(after))
+    counts.subtract(_fused(before))
+    return listed(f"{count} {name}" for name, count in sorted(counts.items()) if count > 0) or "Operators"
+
+
+def _fused(stage: Stage) -> Iterator[str]:
+    for node in stage.prepared.graph.nodes:
+        if node.domain != DEFAULT_DOMAIN or node.op_type in _FUSED:
+            yield node.op_type
+
+
+def cut_logits(stage: Stage, bench: Bench) -> FixedStage | NotApplied:
+    """The last row of what the last product reads, where earlier rows do not read later tokens."""
+    import onnx
+
+    found = last_logits(stage.prepared.graph)
+    if isinstance(found, NoLogits):
+        return NotApplied(why=found.why)
+    side = to_message(SessionSide(model=stage.path))
+    task = {
+        "kind": "later_tokens",
+        "applied": side,
+        "feeds": str(bench.feeds),
+        "output": found.output,
+        "tokens": found.tokens,
+    }
+    read = verify([task], bench.progress)["later_tokens"]
+    if "trouble" in read:
+        return NotApplied(why=f"whether it is a decoder was not found out: {read['trouble']}")
+    if not read["causal"]:
+        return NotApplied(why="it is no decoder: earlier rows of its logits read later tokens")
+    proto = onnx.load(str(stage.path), load_external_data=False)
+    cut(proto, found)
+    folder = bench.new_folder()
+    link_external_data(proto, stage.path, folder)
+    path = folder / stage.path.name
+    path.write_bytes(proto.SerializeToString())
+    terms = replace(stage.terms, last_rows={**stage.terms.last_rows, found.output: TOKENS})
+    fixed = bench.stage(path, terms)
+    if bench.where_faster and fixed.latency.value >= stage.latency.value:
+        return NotApplied(why="the last row alone is predicted to take no less time")
+    numbers = bench.numbers(path, terms)
+    if not numbers["agrees"]:
+        return NotApplied(why=numbers["why"], disagrees=True)
+    return FixedStage(
+        stage=fixed,
+        what=f"The logits {found.output} hold the last of {found.tokens:,} tokens alone, "
+        f"[batch, 1, {found.vocabulary:,}].",
+        numbers=numbers,
+    )
+
+
+_NO_KERNEL = "CUDA's provider has no float16 kernel for it"
+_ON_CPU = "it runs on the CPU, which computes float16 in float32 between casts"
+_CALIBRATION_SETS = 8
+
+
+def in_half(stage: Stage, bench: Bench) -> FixedStage | NotApplied:
+    """Weights and arithmetic in float16 where there are kernels; inputs and outputs keep their types."""
+    graph = stage.prepared.graph
+    integers = integer_form(graph)
+    if integers is not None:
+        return NotApplied(why=f"the model is quantised already, to {integers}")
+    own = model_precision(graph)
+    if own != "fp32":
+        return NotApplied(why=f"its weights are {own}, and only those of fp32 are converted")
+    blocked = tuple(_left_wide(graph, stage.prepared.placement))
+    # What a session computes once stays as it is, too: to fold it takes a kernel of the CPU.
+    folded = (
+        graph.nodes[index].name
+        for index in sorted(simplify(graph, registry(stage.prepared.placement.release)).folded)
+    )
+    path, _ = bench.made("float16", stage, blocked=[*(each["name"] for each in blocked), *folded])
+    terms = replace(stage.terms, precision="float16")
+    fixed = bench.stage(path, terms)
+    numbers = bench.numbers(path, terms)
+    if not numbers["agrees"]:
+        return NotApplied(why=f"float16 changes what it computes ({numbers['why']})", disagrees=True)
+    # The CPU rounds to float16 at few places, and would not show what is infinite on a GPU.
+    reached = bench.overflow(path, fixed.prepared.graph)
+    if reached:
+        tensor = max(reached, key=reached.__getitem__)
+        name = fixed.prepared.graph.nodes[fixed.prepared.graph.producer[tensor]].name
+        why = f"{name} gives {reached[tensor]:.3g}, where float16 ends at {LARGEST_FLOAT16:,.0f}"
+        return NotApplied(why=why, disagrees=True)
+    kept = f" but {plural(len(blocked), 'operator')} in float32" if blocked else ""
+    what = f"Weights and arithmetic in float16{kept}; inputs and outputs keep their types."
+    return FixedStage(stage=fixed, what=what, numbers=numbers, blocked=blocked)
+
+
+def _left_wide(graph: Graph, placement: Placement) -> Iterator[Mapping[str, str]]:
+    """Operators that would only be cast back: without a kernel in float16 on the GPU, or on the CPU."""
+    wide = frozenset(without_half_kernel(graph, "float16"))
+    for node, placed in zip(graph.nodes, placement.nodes, strict=True):
+        floats = any(tensor.dtype.name == "float32" for tensor in (*node.present_inputs, *node.present_outputs))
+        if placed.why == "folded" or not floats:
+            continue
+        if node.index in wide:
+            yield {"name": node.name, "op_type": node.op_type, "why": _NO_KERNEL}
+        elif placed.provider == "cpu":
+            yield {"name": node.name, "op_type": node.op_type, "why": _ON_CPU}
+
+
+def in_integers(stage: Stage, bench: Bench) -> FixedStage | NotApplied:
+    """Activations and weights of products in int8, ranges from the model's own inputs and varied ones."""
+    graph = stage.prepared.graph
+    form, own = convert(graph, "int8"), model_precision(graph)
+    if own != "fp32" and integer_form(graph) is None:
+        return NotApplied(why=f"its weights are {own}, and only those of fp32 are quantised")
+    if isinstance(form, NoForm):
+        return NotApplied(why=form.why)
+    path, told = bench.made("int8", stage, feeds=str(bench.feeds), sets=_CALIBRATION_SETS)
+    terms = replace(stage.terms, precision="int8")
+    fixed = bench.stage(path, terms)
+    numbers = bench.numbers(path, terms)
+    if not numbers["agrees"]:
+        return NotApplied(why=f"8 bits change too much of what it computes ({numbers['why']})", disagrees=True)
+    what = (
+        f"Activations and weights in int8 (QDQ, one scale a tensor), ranges from {told['sets']} sets of "
+        "inputs: the model's own and varied ones. Real data give better ranges."
+    )
+    return FixedStage(stage=fixed, what=what, numbers=numbers)

@@ -1,1 +1,0 @@
-"""Exports at further batches, where one export does not hold them all."""

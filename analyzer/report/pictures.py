@@ -1,0 +1,267 @@
+"""Reporting: charts as SVG and PNG (the only user of vl-convert).
+
+The library carries the JavaScript of Vega and a few fonts in one file and runs them by itself: no browser, and
+no address is open to it.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import textwrap
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape, quoteattr
+
+from analyzer import __version__
+from analyzer.errors import LibraryError, UsageError
+from analyzer.record.analysis import Analysis
+from analyzer.report import page
+from analyzer.report.charts.caption import Caption, caption, origin_sentences
+from analyzer.report.charts.chart import Chart, compact, vega_config
+from analyzer.report.compare import html_page
+from analyzer.report.compare.comparison import Comparison
+from analyzer.report.html import templates_dir
+from analyzer.text import printable
+
+# The first of them comes with vl-convert, so that every machine measures and writes the same letters; the
+# others are as wide (https://en.wikipedia.org/wiki/Liberation_fonts): they stand in where an SVG is opened.
+FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
+# Of a drawing, in pixels, without its axes.
+WIDTH = 760
+# What a picture cannot do.
+_FOR_A_POINTER = frozenset({"tooltip", "hover", "cursor"})
+_VARIABLE = re.compile(r"var\(--([\w-]+)\)")
+
+
+@lru_cache(maxsize=1)
+def light_colours() -> dict[str, str]:
+    """The variables of the page's style sheet, as they are on paper and in daylight."""
+    sheet = (templates_dir() / "report.css").read_text(encoding="utf-8")
+    # Its first rule; those of dark pages come later and say more.
+    rule = re.search(r"^:root \{(.*?)^\}", sheet, re.DOTALL | re.MULTILINE)
+    if rule is None:
+        raise ValueError("report.css defines no colours")
+    return dict(re.findall(r"--([\w-]+):\s*([^;]+);", rule[1]))
+
+
+def plain_colour(text: str) -> str:
+    """A text with the style sheet's variables replaced by their values."""
+    return _VARIABLE.sub(lambda match: light_colours()[match[1]], text)
+
+
+def specification(chart: Chart) -> dict[str, Any]:
+    """What Vega-Lite, or Vega, draws; nothing in it refers to the page."""
+    names = [column.name for column in chart.columns]
+    # Figures as the page has them, which draws the same points.
+    table = [dict(zip(names, map(compact, row), strict=True)) for row in chart.rows]
+    spec: dict[str, Any] = {**chart.spec, "width": WIDTH, "config": vega_config(FONT) | {"aria": False}}
+    if chart.engine == "vega":
+        first, *others = spec["data"]
+        spec["data"] = [{**first, "values": table}, *others]
+        # No operator is selected in a picture.
+        spec["signals"] = [*spec["signals"], {"name": "picked", "value": -1}]
+    else:
+        sets = {name: list(rows) for name, rows in chart.extra.items()}
+        spec["datasets"] = {"table": table, "picked": [], **sets}
+    return {key: _plain(part) for key, part in spec.items()}
+
+
+def _plain(value: Any) -> Any:
+    """A copy with plain colours, without what is for a pointer and without characters that no XML holds."""
+    if isinstance(value, str):
+        return plain_colour(printable(value))
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items() if key not in _FOR_A_POINTER}
+    return [_plain(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+
+# By which a picture is told from any other: ``record/formats.py`` looks for it.
+GENERATOR = "analyze"
+# In pixels.
+_MARGIN = 20
+_TITLE_SIZE, _SMALL_SIZE = 17, 12
+_LEADING = 1.35
+# Of a letter, as a share of the size: that of a wide text in Liberation Sans, so that no line is cut.
+_LETTER = 0.56
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lines:
+    lines: tuple[str, ...]
+    size: int
+    weight: int
+    colour: str
+
+    @property
+    def height(self) -> float:
+        return len(self.lines) * self.size * _LEADING
+
+    def markup(self, top: float) -> str:
+        """The lines as SVG, the first of them below ``top``."""
+        return "".join(
+            f'<text x="{_MARGIN}" y="{top + self.size + at * self.size * _LEADING:.2f}" '
+            f'font-family="{FONT}" font-size="{self.size}px" font-weight="{self.weight}" '
+            f'fill="{plain_colour(self.colour)}">{escape(line)}</text>'
+            for at, line in enumerate(self.lines)
+        )
+
+
+def sheet(name: str, drawing: str, caption: Caption) -> str:
+    """A drawing as a document that can be forwarded alone.
+
+    Args:
+        name: Of the chart; ids of the document begin with it.
+        drawing: An SVG document.
+        caption: What is written above and below.
+    """
+    size = ElementTree.fromstring(drawing).attrib
+    width = float(size["width"]) + 2 * _MARGIN
+    title = _lines(caption.title, width, size=_TITLE_SIZE, weight=600, colour="var(--text)")
+    subject = _lines(caption.subject, width, size=_SMALL_SIZE, weight=400, colour="var(--muted)")
+    footer = _lines(caption.footer, width, size=_SMALL_SIZE, weight=400, colour="var(--muted)")
+    top = _MARGIN + title.height + subject.height + _SMALL_SIZE
+    bottom = top + float(size["height"]) + _SMALL_SIZE
+    height = bottom + footer.height + _MARGIN
+    placed = drawing.replace("<svg ", f'<svg x="{_MARGIN}" y="{top:.2f}" ', 1)
+    label = quoteattr(f"{name}-title {name}-description")
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" data-generator="{GENERATOR}" role="img" '
+        f'aria-labelledby={label} width="{width:.0f}" height="{height:.0f}" '
+        f'viewBox="0 0 {width:.0f} {height:.0f}">'
+        f'<title id="{name}-title">{_text(caption.title)}</title>'
+        f'<desc id="{name}-description">{_text(caption.description)}</desc>'
+        f'<rect width="100%" height="100%" fill="{plain_colour("var(--surface)")}"/>'
+        f"{title.markup(_MARGIN)}{subject.markup(_MARGIN + title.height)}{placed}{footer.markup(bottom)}"
+        "</svg>\n"
+    )
+
+
+def _lines(text: str, width: float, *, size: int, weight: int, colour: str) -> _Lines:
+    letters = int((width - 2 * _MARGIN) / (size * _LETTER))
+    return _Lines(lines=tuple(textwrap.wrap(printable(text), letters)), size=size, weight=weight, colour=colour)
+
+
+def _text(text: str) -> str:
+    return escape(printable(text))
+
+
+PIP_LINE = "pip install 'onnx-analyzer[pictures]'"
+# Of Vega-Lite, as the page's own (templates/vendor/README.md), as near as the library has one.
+_VEGA_LITE = "6.4"
+# Pixels of the picture for each of the drawing: sharp on a slide, and on a screen of twice the pixels.
+_SCALE = 2.0
+_CLIP = re.compile(r'( id="| clip-path="url\(#)clip(\d+)')
+# In a PNG before its pixels: a signature of 8 bytes, then IHDR with 13 bytes of content and 12 around it.
+_BEFORE_TEXTS = 8 + 13 + 12
+
+
+def svg(subject: Analysis | Comparison, names: Sequence[str] = ()) -> dict[str, bytes]:
+    """A document for each chart, by its name; the same record or comparison gives the same bytes.
+
+    Args:
+        subject: What the charts are of.
+        names: The charts that are wanted; all that there are where none is named.
+
+    Raises:
+        UsageError: There is no such chart, or none at all.
+        LibraryError: The library that draws is not installed.
+    """
+    return {
+        chart.name: sheet(chart.name, drawing(chart), words).encode()
+        for chart, words in _captioned(subject, names)
+    }
+
+
+def png(subject: Analysis | Comparison, names: Sequence[str] = ()) -> dict[str, bytes]:
+    """As :func:`svg`, twice as many pixels as the drawing has, with the same words in the file."""
+    convert = library()
+    return {
+        chart.name: _with_words(
+            convert.svg_to_png(sheet(chart.name, drawing(chart), words), scale=_SCALE), words
+        )
+        for chart, words in _captioned(subject, names)
+    }
+
+
+def _captioned(subject: Analysis | Comparison, names: Sequence[str]) -> list[tuple[Chart, Caption]]:
+    if isinstance(subject, Analysis):
+        charts = wanted(page.charts_of(subject), names, of=f"record of {subject.model.name}")
+        return [(chart, caption(subject, chart)) for chart in charts]
+    return [
+        (
+            chart,
+            Caption(
+                title=chart.title,
+                description=chart.alternative,
+                subject=html_page.title_of(subject.labels),
+                footer=f"{origin_sentences(chart)} Made by analyze {__version__}.",
+            ),
+        )
+        for chart in wanted(html_page.charts_of(subject), names, of="comparison")
+    ]
+
+
+def wanted(charts: Iterable[Chart], names: Sequence[str], *, of: str) -> tuple[Chart, ...]:
+    """The charts of these names, in the order of the page; all where none is named.
+
+    Raises:
+        UsageError: One of them is not there, or there is none at all.
+    """
+    known = {chart.name: chart for chart in charts}
+    if not known:
+        raise UsageError(f"The {of} has no chart.", hint="The page says what is not known: --format html.")
+    for name in names:
+        if name not in known:
+            raise UsageError(f"The {of} has no chart {name!r}.", hint=f"It has {', '.join(known)}.")
+    return tuple(chart for name, chart in known.items() if not names or name in names)
+
+
+def drawing(chart: Chart) -> str:
+    """The chart alone as an SVG document."""
+    convert, spec = library(), specification(chart)
+    # No address may be asked for anything.
+    if chart.engine == "vega":
+        drawn = convert.vega_to_svg(spec, allowed_base_urls=[])
+    else:
+        drawn = convert.vegalite_to_svg(spec, vl_version=_VEGA_LITE, allowed_base_urls=[])
+    # Vega counts clips over all that a process draws, and in a page with several pictures ids must differ.
+    numbers: dict[str, int] = {}
+    return _CLIP.sub(
+        lambda match: f"{match[1]}{chart.name}-clip{numbers.setdefault(match[2], len(numbers))}", drawn
+    )
+
+
+def _with_words(picture: bytes, words: Caption) -> bytes:
+    """A PNG with its title and its words, by the keywords that the format gives them.
+
+    PNG Specification (Third Edition), 11.3.3 Textual information.
+    """
+    texts = [_chunk(b"tEXt", b"Software\0" + GENERATOR.encode())]
+    for keyword, text in ((b"Title", words.title), (b"Description", words.description)):
+        # Five zeros: the keyword's end, not compressed, no method, no language, no translated keyword.
+        texts.append(_chunk(b"iTXt", keyword + b"\0\0\0\0\0" + printable(text).encode()))
+    return picture[:_BEFORE_TEXTS] + b"".join(texts) + picture[_BEFORE_TEXTS:]
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+
+def library() -> Any:
+    """What draws the pictures.
+
+    Raises:
+        LibraryError: It is not installed.
+    """
+    try:
+        import vl_convert
+    except ImportError as error:
+        raise LibraryError(
+            "Pictures are drawn by vl-convert, which is not installed.", hint=PIP_LINE
+        ) from error
+    return vl_convert

@@ -1,1 +1,0 @@
-"""Reporting: each chart as a picture, without a browser."""
