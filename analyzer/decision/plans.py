@@ -484,7 +484,10 @@ def _placement_costs(question: DecisionInput, problem: PlacementProblem) -> Plac
             for edge, nbytes in zip(problem.edges, problem.nbytes, strict=True)
         ]
 
-    bound = bound_units(question.graph, question.pins, problem, question.gpu_only)
+    # Plans of a model that no session runs are as if one did, whatever the kernels.
+    bound = bound_units(
+        question.graph, question.pins, problem, frozenset() if question.fails else question.gpu_only
+    )
     # An unknown time must not read as 0 seconds, or the cut would put the unit where nothing is known.
     for unit, side in _units_timed_on_one_side(question, problem):
         bound[unit] = side if bound[unit] is None else bound[unit]

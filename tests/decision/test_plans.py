@@ -343,3 +343,13 @@ def test_how_a_measured_run_divides_is_in_doubt_as_far_as_another_part_could_hav
     part = Estimate(value=1e-3, low=0.5e-3, high=2e-3, origin="predicted")
     found = summed(of_measured_run("cpu", [part], whole))
     assert (found.low, found.value, found.high) == pytest.approx((2e-3 / 3, 1e-3, 4e-3 / 3))
+
+
+@pytest.mark.parametrize(("fails", "best"), [("", "gpu"), ("its file does not load", "cpu")])
+def test_an_operator_without_a_kernel_for_the_cpu_is_held_on_the_gpu_where_a_session_runs(
+    build: Callable[..., DecisionInput], op: Callable[..., Any], fails: str, best: str
+) -> None:
+    ops = (op(reads=("in",), cpu=1e-6, gpu=1e-3),)
+    plans = plan_all(build(*ops, gpu_only=frozenset({0}), load_fails=fails))
+    assert plans.hybrid is not None
+    assert plans.hybrid.sides == (best,)
