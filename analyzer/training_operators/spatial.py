@@ -64,7 +64,7 @@ def axis_counts(node: Node) -> list[tuple[int, ...]]:
     return [window_counts(*row, include_pad=bool(attributes["include_pad"])) for row in rows]
 
 
-@define("AdaptiveAveragePool", "AdaptiveAveragePoolGrad", "AntialiasedResize", "ResizeGrad")
+@define("AdaptiveAveragePool", "AdaptiveAveragePoolGrad", "ResizeGrad")
 def through_matrices(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: x or gradient. One product for each axis whose size changes, or a sum over repeated positions."""
     (tensor,) = node.present_inputs
@@ -86,7 +86,7 @@ def axis_matrices(node: Node) -> list[Matrix]:
         if node.op_type.endswith("Grad")
         else zip(input_sizes, output_sizes, strict=True)
     )
-    if "Resize" not in node.op_type:
+    if node.op_type != "ResizeGrad":
         return [averaged(before, after) for before, after in pairs]
     attributes = node.attributes
     return [

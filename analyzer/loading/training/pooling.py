@@ -31,9 +31,6 @@ RESIZING = {
     "upsample_linear1d": "linear",
     "upsample_bilinear2d": "linear",
     "upsample_trilinear3d": "linear",
-    "upsample_bicubic2d": "cubic",
-    "_upsample_bilinear2d_aa": "linear-antialias",
-    "_upsample_bicubic2d_aa": "cubic-antialias",
 }
 
 
@@ -182,11 +179,6 @@ def _resized(mode: str, gradient: Symbol, _outputs: object, _inputs: object, *re
     return emit(DOMAIN, "ResizeGrad", [gradient], _placing(mode, gradient, rest), 1)
 
 
-def _smoothed(mode: str, x: Symbol, _outputs: object, *rest: Any) -> ir.Value:
-    """A compact operator: ONNX Runtime 1.31 weighs the samples of an antialiased Resize otherwise."""
-    return emit(DOMAIN, "AntialiasedResize", [x], _placing(mode, x, rest), 1)
-
-
 def _placing(mode: str, x: Symbol, rest: Sequence[float | None]) -> dict[str, Any]:
     """``rest`` is whether corners coincide (not for nearest neighbours), then a factor for each axis."""
     corners = bool(rest[0]) if "nearest" not in mode else False
@@ -210,8 +202,6 @@ def _resize(mode: str, x: Symbol, outputs: Sequence[int], *rest: Any) -> ir.Valu
     elif mode == "nearest-exact":
         # floor((i + 0.5) * scale) there: of the half pixel's place, less 0.5, the nearest, halves up.
         attributes["nearest_mode"] = "round_prefer_ceil"
-    elif mode == "cubic":
-        attributes["cubic_coeff_a"] = -0.75  # get_cubic_upsample_coefficients there; also ONNX's default
     if len(factors) == len(x.shape) - 2 and not corners:
         scales = [_scale_giving(*axis) for axis in zip(factors, list(x.shape)[2:], outputs, strict=True)]
         return emit("", "Resize", [x, None, constant([1.0, 1.0, *scales], "float32")], attributes, 1)
@@ -229,5 +219,5 @@ def _scale_giving(factor: float, size: int, output_size: int) -> float:
 
 
 for _name, _mode in RESIZING.items():
-    register(_name, partial(_smoothed if "anti" in _mode else _resize, _mode))
+    register(_name, partial(_resize, _mode))
     register(f"{_name}_backward", partial(_resized, _mode))
