@@ -310,17 +310,15 @@ def overload_name(target: OpOverload) -> str:
     return name
 
 
+def number_of_results(target: OpOverload) -> int:
+    """How many results an operator declares; a list counts once (torch/_ops.py)."""
+    with _looking_up():
+        return len(target._schema.returns)
+
+
 def attention_products() -> Callable[..., tuple[Tensor, Tensor]]:
     """Attention as products, with its weights (aten/src/ATen/native/transformers/attention.cpp)."""
     return operator("_scaled_dot_product_attention_math")
-
-
-def outside_tracer() -> AbstractContextManager[object]:
-    """A block in which no tracer sees what is called (torch/utils/_python_dispatch.py)."""
-    with _looking_up():
-        from torch.utils._python_dispatch import _disable_current_modes
-    block: AbstractContextManager[object] = _disable_current_modes()
-    return block
 
 
 @contextmanager

@@ -10,14 +10,16 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from analyzer.loading.training.translation_registry import constant, emit, numbers, opaque, register, spread
+from analyzer.loading.torch_export.untranslatable import emit, opaque_node
+from analyzer.loading.training.translation_registry import constant, numbers, register, spread
 from analyzer.training_operators import DOMAIN
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+    from analyzer.loading.torch_export.untranslatable import Result
     from analyzer.loading.torch_private import PythonKernel
-    from analyzer.loading.training.translation_registry import Result, Symbol
+    from analyzer.loading.training.translation_registry import Symbol
 
 
 # What PyTorch calls the operator that resizes, and how it weighs.
@@ -55,7 +57,7 @@ def _max_pool(
     padding: Sequence[int] = (0,), dilation: Sequence[int] = (1,), ceil_mode: bool = False,
 ) -> Result:  # fmt: skip
     if len(x.shape) != space + 2:
-        return opaque(name, 2, (x,), {})
+        return opaque_node(name, 2, x)
     pads = spread(padding, space)
     attributes = {
         "kernel_shape": spread(kernel, space),
@@ -81,7 +83,7 @@ def _max_pooled(x: Symbol, attributes: dict[str, Any], space: int) -> Result:
 def _max_pool_backward(space: int, name: str, gradient: Symbol, x: Symbol, *rest: Any) -> Result:
     producer = rest[-1].producer()
     if len(x.shape) != space + 2 or producer is None or producer.op_type != "Mod":
-        return opaque(name, 1, (gradient, x, rest[-1]), {})
+        return opaque_node(name, 1, gradient, x, rest[-1])
     return emit(DOMAIN, "MaxPoolGrad", [gradient, producer.inputs[0]], {}, 1)
 
 
@@ -89,14 +91,14 @@ def _max_pool_backward(space: int, name: str, gradient: Symbol, x: Symbol, *rest
 def _adaptive_max_pool(space: int, name: str, x: Symbol, output_size: Sequence[int]) -> Result:
     windows = _even_windows(x, spread(output_size, space), space)
     if windows is None:
-        return opaque(name, 2, (x,), {})
+        return opaque_node(name, 2, x)
     return _max_pooled(x, {"kernel_shape": windows, "strides": windows}, space)
 
 
 @_of_rank("adaptive_max_pool{}d_backward")
 def _adaptive_max_pool_backward(space: int, name: str, gradient: Symbol, x: Symbol, indices: Symbol) -> Result:
     if _even_windows(x, list(gradient.shape)[2:], space) is None:
-        return opaque(name, 1, (gradient, x, indices), {})
+        return opaque_node(name, 1, gradient, x, indices)
     to_x: Result = _max_pool_backward(space, name, gradient, x, indices)
     return to_x
 
@@ -119,7 +121,7 @@ def _average_pool(
     # With ceil_mode a last window hangs over the edge: ONNX counts what of
     # it is inside, PyTorch divides all alike.
     if len(x.shape) != space + 2 or (divisor and ceil_mode):
-        return opaque(name, 1, (x,), {})
+        return opaque_node(name, 1, x)
     taps, pads = spread(kernel, space), spread(padding, space)
     attributes = {
         "kernel_shape": taps,
@@ -141,7 +143,7 @@ def _average_pool_backward(
     padding: Sequence[int], _ceil_mode: bool, include_pad: bool, divisor: int | None = None,
 ) -> Result:  # fmt: skip
     if len(x.shape) != space + 2:
-        return opaque(name, 1, (gradient, x), {})
+        return opaque_node(name, 1, gradient, x)
     attributes = {
         "kernel_shape": spread(kernel, space),
         "strides": spread(stride or kernel, space),
@@ -155,7 +157,7 @@ def _average_pool_backward(
 @_of_rank("_adaptive_avg_pool{}d")
 def _adaptive_pool(space: int, name: str, x: Symbol, output_size: Sequence[int]) -> Result:
     if len(x.shape) != space + 2:
-        return opaque(name, 1, (x,), {})
+        return opaque_node(name, 1, x)
     windows = _even_windows(x, spread(output_size, space), space)
     if windows is None:
         return emit(DOMAIN, "AdaptiveAveragePool", [x], {}, 1)
@@ -165,7 +167,7 @@ def _adaptive_pool(space: int, name: str, x: Symbol, output_size: Sequence[int])
 @_of_rank("_adaptive_avg_pool{}d_backward")
 def _adaptive_pool_backward(space: int, name: str, gradient: Symbol, x: Symbol) -> Result:
     if len(x.shape) != space + 2:
-        return opaque(name, 1, (gradient, x), {})
+        return opaque_node(name, 1, gradient, x)
     windows = _even_windows(x, list(gradient.shape)[2:], space)
     if windows is None:
         return emit(DOMAIN, "AdaptiveAveragePoolGrad", [gradient], {}, 1)

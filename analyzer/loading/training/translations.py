@@ -10,14 +10,13 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
+from analyzer.loading.torch_export.untranslatable import emit, opaque
 from analyzer.loading.torch_private import operator_name
 from analyzer.loading.training import pooling as pooling  # registers its translations
 from analyzer.loading.training.translation_registry import (
     OWN,
     constant,
-    emit,
     numbers,
-    opaque,
     shaped,
     spread,
     translates,
@@ -28,8 +27,9 @@ if TYPE_CHECKING:
     import onnx_ir as ir
     from torch import fx
 
+    from analyzer.loading.torch_export.untranslatable import Result
     from analyzer.loading.torch_private import OpOverload, PythonKernel
-    from analyzer.loading.training.translation_registry import Result, Symbol
+    from analyzer.loading.training.translation_registry import Symbol
 
 
 def table(notes: list[str]) -> Mapping[str, PythonKernel]:
@@ -47,9 +47,7 @@ def table(notes: list[str]) -> Mapping[str, PythonKernel]:
         )
         if note not in notes:
             notes.append(note)
-        value = node.meta.get("val")
-        outputs = len(value) if isinstance(value, (tuple, list)) else 1
-        return lambda *arguments, **keywords: opaque(name, outputs, arguments, keywords)
+        return opaque(target, node.meta.get("val"))
 
     return {**OWN, "opaque": keep}
 
