@@ -327,19 +327,24 @@ def gradient_kernels(functions: Mapping[OpOverload, PythonKernel]) -> Iterator[N
     import torch
 
     with _looking_up():
-        key = torch._C.DispatchKey.Autograd
+        keys = torch._C.DispatchKey
+        composite = keys.CompositeImplicitAutograd
+        # Of a composite operator the composite kernel goes before that of gradients (resolve_key there).
+        key_of = {
+            op: composite if op.has_kernel_for_dispatch_key(composite) else keys.Autograd for op in functions
+        }
         # The cache too: an operator that was called before answers from it, whatever py_kernels says.
-        before = [(op, op.py_kernels, op._dispatch_cache, op.py_kernels.get(key)) for op in functions]
+        before = [(op, op.py_kernels, op._dispatch_cache, op.py_kernels.get(key_of[op])) for op in functions]
     try:
         for op, function in functions.items():
-            op.py_kernels[key] = function
+            op.py_kernels[key_of[op]] = function
             op._dispatch_cache.clear()
         yield
     finally:
-        for _, kernels, dispatch_cache, kernel in before:
-            kernels.pop(key, None)
+        for op, kernels, dispatch_cache, kernel in before:
+            kernels.pop(key_of[op], None)
             if kernel is not None:
-                kernels[key] = kernel
+                kernels[key_of[op]] = kernel
             dispatch_cache.clear()
 
 

@@ -1,13 +1,13 @@
-"""What each output position reads along one axis, as a matrix: resizing and averaging over uneven windows.
+"""What each output position reads along one axis when it is resized, as a matrix.
 
-Row ``i`` holds the weights with which output ``i`` takes the inputs, as PyTorch computes them. Resizing and
-pooling treat their axes one after another, so such matrices are all that they and their gradients need.
+Row ``i`` holds the weights with which output ``i`` takes the inputs, as PyTorch computes them. Axes are resized
+one after another, so such matrices are all that the gradient needs.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from math import ceil, floor
+from math import floor
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -65,19 +65,6 @@ def _linear(row: Matrix, at: int, step: float, corners: bool) -> None:
     fraction = min(max(place - low, 0.0), 1.0)
     row[low] += 1 - fraction
     row[high] += fraction
-
-
-@lru_cache(maxsize=64)
-def averaged(before: int, after: int) -> Matrix:
-    """The weights of an adaptive average along one axis: windows may overlap and differ by one."""
-    import numpy as np
-
-    matrix = np.zeros((after, before))
-    for output in range(after):
-        # start_index and end_index of aten/src/ATen/native/AdaptivePooling.h.
-        first, last = floor(output * before / after), ceil((output + 1) * before / after)
-        matrix[output, first:last] = 1 / (last - first)
-    return matrix
 
 
 def repeats(matrix: Matrix) -> int:

@@ -14,8 +14,6 @@ from torch.nn import functional
 
 from analyzer.costs import count
 from analyzer.loading.from_object import load_live
-from analyzer.loading.torch_private import REFUSED
-from analyzer.loading.training.decompositions import after_differentiation
 
 LIMIT = 1e-5
 
@@ -141,7 +139,7 @@ def _written(x: Any) -> Any:
 
 
 def pooled_places() -> Any:
-    """Swin's end: norm, a mean over places that are an axis in the middle, flattened; a write by strides."""
+    """Swin's end: norm, a mean over places that are an axis in the middle, flattened."""
     torch.manual_seed(0)
     pool = nn.AdaptiveAvgPool1d(1)
     pooled = Through(nn.LayerNorm(8), lambda _, x: torch.flatten(pool(x.transpose(1, 2)), 1))
@@ -252,32 +250,6 @@ def test_gradients_are_those_of_pytorch_in_float64(make: Any, run_step: Any, rel
     _, given, reference = run_step(loaded)
     assert set(loaded.step.gradients.values()) <= set(reference)
     assert max(relative(given[key], value) for key, value in reference.items()) < LIMIT
-
-
-@pytest.mark.parametrize(
-    ("size", "view", "strides", "offset"),
-    [
-        ([24], (4, 6), (6, 1), 0),  # all of it
-        ([30], (4, 6), (6, 1), 3),  # one stretch
-        ([30], (3,), (1,), None),
-        ([6, 5], (5, 6), (1, 5), 0),  # transposed
-        ([30], (3, 4), (8, 2), 1),  # every other place
-        ([30], (0, 4), (4, 1), 0),  # nothing
-        ([2, 3], (), (), 4),  # one place
-        ([12], (1, 4), (9, 1), 8),
-    ],
-)
-def test_a_write_by_strides_is_that_of_pytorch(size: Any, view: Any, strides: Any, offset: Any) -> None:
-    write = after_differentiation()[torch.ops.aten.as_strided_scatter.default]
-    x, source = torch.randn(size), torch.randn(view)
-    expected = torch.as_strided_scatter(x, source, view, strides, offset)
-    assert torch.equal(write(x, source, view, strides, offset), expected)
-
-
-def test_a_write_by_strides_whose_places_coincide_or_are_not_in_order_is_left_to_pytorch() -> None:
-    write = after_differentiation()[torch.ops.aten.as_strided_scatter.default]
-    assert write(torch.randn(8), torch.randn(3, 2), (3, 2), (1, 1), 0) is REFUSED
-    assert write(torch.randn(3, 2).T, torch.randn(6), (6,), (1,), 0) is REFUSED
 
 
 def test_the_gradient_of_an_average_is_counted_by_hand(run_step: Any) -> None:

@@ -45,13 +45,6 @@ def average_pool_grad(node: Node) -> Cost:
     return cost(node, flops=(1 + taps) * elements(node.inputs[0]))
 
 
-@rule("AdaptiveAveragePool", "AdaptiveAveragePoolGrad", domain=DOMAIN)
-def adaptive_average(node: Node) -> Cost:
-    """Windows and divisions: the sum of all windows' sizes, and one division for each of them."""
-    smaller = node.inputs[0] if node.op_type.endswith("Grad") else node.outputs[0]
-    return cost(node, flops=_taps(node) + elements(smaller))
-
-
 @rule("ResizeGrad", domain=DOMAIN)
 def resize_grad(node: Node) -> Cost:
     """Taps of all outputs: a sum for each with nearest neighbours, a product and a sum where it is linear."""

@@ -87,30 +87,6 @@ def _max_pool_backward(space: int, name: str, gradient: Symbol, x: Symbol, *rest
     return emit(DOMAIN, "MaxPoolGrad", [gradient, producer.inputs[0]], {}, 1)
 
 
-@_of_rank("adaptive_max_pool{}d")
-def _adaptive_max_pool(space: int, name: str, x: Symbol, output_size: Sequence[int]) -> Result:
-    windows = _even_windows(x, spread(output_size, space), space)
-    if windows is None:
-        return opaque_node(name, 2, x)
-    return _max_pooled(x, {"kernel_shape": windows, "strides": windows}, space)
-
-
-@_of_rank("adaptive_max_pool{}d_backward")
-def _adaptive_max_pool_backward(space: int, name: str, gradient: Symbol, x: Symbol, indices: Symbol) -> Result:
-    if _even_windows(x, list(gradient.shape)[2:], space) is None:
-        return opaque_node(name, 1, gradient, x, indices)
-    to_x: Result = _max_pool_backward(space, name, gradient, x, indices)
-    return to_x
-
-
-def _even_windows(x: Symbol, outputs: Sequence[int], space: int) -> list[int] | None:
-    """The windows of an adaptive pool that all have one size and do not overlap; None for any other."""
-    inputs = [int(size) for size in x.shape][2:]
-    if len(inputs) != space or any(size % part for size, part in zip(inputs, outputs, strict=True)):
-        return None
-    return [size // int(part) for size, part in zip(inputs, outputs, strict=True)]
-
-
 @_of_rank("avg_pool{}d")
 def _average_pool(
     space: int, name: str, x: Symbol, kernel: Sequence[int], stride: Sequence[int] = (),
@@ -151,29 +127,6 @@ def _average_pool_backward(
         "divisor": int(divisor or 0),
         "include_pad": int(include_pad),
     }
-    return emit(DOMAIN, "AveragePoolGrad", [gradient], attributes, 1)
-
-
-@_of_rank("_adaptive_avg_pool{}d")
-def _adaptive_pool(space: int, name: str, x: Symbol, output_size: Sequence[int]) -> Result:
-    if len(x.shape) != space + 2:
-        return opaque_node(name, 1, x)
-    windows = _even_windows(x, spread(output_size, space), space)
-    if windows is None:
-        return emit(DOMAIN, "AdaptiveAveragePool", [x], {}, 1)
-    return emit("", "AveragePool", [x], {"kernel_shape": windows, "strides": windows}, 1)
-
-
-@_of_rank("_adaptive_avg_pool{}d_backward")
-def _adaptive_pool_backward(space: int, name: str, gradient: Symbol, x: Symbol) -> Result:
-    if len(x.shape) != space + 2:
-        return opaque_node(name, 1, gradient, x)
-    windows = _even_windows(x, list(gradient.shape)[2:], space)
-    if windows is None:
-        return emit(DOMAIN, "AdaptiveAveragePoolGrad", [gradient], {}, 1)
-    attributes = {
-        "kernel_shape": windows, "strides": windows, "pads": [0] * space, "divisor": 0, "include_pad": 1,
-    }  # fmt: skip
     return emit(DOMAIN, "AveragePoolGrad", [gradient], attributes, 1)
 
 
