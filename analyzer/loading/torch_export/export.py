@@ -26,7 +26,6 @@ from analyzer.loading.torch_export.decomposed import (
     has_autocast,
     mend_splits,
     translations,
-    with_casts,
     without_whole_slices,
 )
 from analyzer.loading.torch_export.failures import check_types, explain_failure
@@ -194,7 +193,7 @@ def to_onnx_ir(program: ExportedProgram, opset: int, notes: list[str]) -> ir.Mod
     """
     import torch
 
-    program = without_whole_slices(decomposed(with_casts(program)))
+    program = without_whole_slices(decomposed(program))
 
     def attempt(opaque: Mapping[Any, PythonKernel]) -> ir.Model:
         # Without no_grad, complex tensors that a gradient flows through cannot be translated.
