@@ -307,17 +307,15 @@ def overload_name(target: OpOverload) -> str:
     return name
 
 
+def number_of_results(target: OpOverload) -> int:
+    """How many results an operator declares; a list counts once (torch/_ops.py)."""
+    with _looking_up():
+        return len(target._schema.returns)
+
+
 def attention_products() -> Callable[..., tuple[Tensor, Tensor]]:
     """Attention as products, with its weights (aten/src/ATen/native/transformers/attention.cpp)."""
     return operator("_scaled_dot_product_attention_math")
-
-
-def outside_tracer() -> AbstractContextManager[object]:
-    """A block in which no tracer sees what is called (torch/utils/_python_dispatch.py)."""
-    with _looking_up():
-        from torch.utils._python_dispatch import _disable_current_modes
-    block: AbstractContextManager[object] = _disable_current_modes()
-    return block
 
 
 @contextmanager
@@ -326,19 +324,24 @@ def gradient_kernels(functions: Mapping[OpOverload, PythonKernel]) -> Iterator[N
     import torch
 
     with _looking_up():
-        key = torch._C.DispatchKey.Autograd
+        keys = torch._C.DispatchKey
+        composite = keys.CompositeImplicitAutograd
+        # Of a composite operator the composite kernel goes before that of gradients (resolve_key there).
+        key_of = {
+            op: composite if op.has_kernel_for_dispatch_key(composite) else keys.Autograd for op in functions
+        }
         # The cache too: an operator that was called before answers from it, whatever py_kernels says.
-        before = [(op, op.py_kernels, op._dispatch_cache, op.py_kernels.get(key)) for op in functions]
+        before = [(op, op.py_kernels, op._dispatch_cache, op.py_kernels.get(key_of[op])) for op in functions]
     try:
         for op, function in functions.items():
-            op.py_kernels[key] = function
+            op.py_kernels[key_of[op]] = function
             op._dispatch_cache.clear()
         yield
     finally:
-        for _, kernels, dispatch_cache, kernel in before:
-            kernels.pop(key, None)
+        for op, kernels, dispatch_cache, kernel in before:
+            kernels.pop(key_of[op], None)
             if kernel is not None:
-                kernels[key] = kernel
+                kernels[key_of[op]] = kernel
             dispatch_cache.clear()
 
 

@@ -10,7 +10,7 @@ from math import pi, sqrt
 
 from analyzer.graph import DTYPES, Node, Tensor
 from analyzer.training_operators.definition import DefinitionBuilder, count, define, sizes
-from analyzer.training_operators.forward import bag_divisor, label_weights, used
+from analyzer.training_operators.forward import label_weights
 
 
 def _required_inputs(node: Node, number: int) -> list[Tensor]:
@@ -323,27 +323,6 @@ def embedding_grad(b: DefinitionBuilder, node: Node) -> None:
         into=node.output(0),
         reduction="add",
     )
-
-
-@define("EmbeddingBagGrad")
-def embedding_bag_grad(b: DefinitionBuilder, node: Node) -> None:
-    """Inputs: gradient, indices, the bag of each, the bags' sizes, weights of the indices (may be absent)."""
-    gradient, indices, bags, filled, weights = (node.input(i) for i in range(5))
-    assert gradient is not None
-    assert indices is not None
-    assert bags is not None
-    assert filled is not None
-    (number,), (_, width) = sizes(indices), sizes(gradient)
-    if node.attributes["mean"]:
-        gradient = b.op("Div", gradient, bag_divisor(b, filled, gradient))
-    rows = b.op("Gather", gradient, bags, shape=(number, width), axis=0)
-    if weights is not None:
-        rows = b.op("Mul", rows, b.reshape(weights, (number, 1)))
-    if node.attributes["padding"] >= 0:
-        rows = b.op("Mul", rows, used(b, indices, rows))
-    places = b.op("Cast", b.reshape(indices, (number, 1)), dtype=DTYPES["int64"], to=7)
-    zeros = _filled(b, 0.0, sizes(node.output(0)), gradient)
-    b.op("ScatterND", zeros, places, rows, into=node.output(0), reduction="add")
 
 
 def _filled(b: DefinitionBuilder, value: float, shape: tuple[int, ...], like: Tensor) -> Tensor:

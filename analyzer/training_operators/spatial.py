@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from analyzer.graph import Node, Tensor
 from analyzer.training_operators.definition import DefinitionBuilder, define, sizes
-from analyzer.training_operators.windows import averaged, repeats, resized, window_counts
+from analyzer.training_operators.windows import repeats, resized, window_counts
 
 if TYPE_CHECKING:
     from analyzer.training_operators.windows import Matrix
@@ -64,35 +64,22 @@ def axis_counts(node: Node) -> list[tuple[int, ...]]:
     return [window_counts(*row, include_pad=bool(attributes["include_pad"])) for row in rows]
 
 
-@define("AdaptiveAveragePool", "AdaptiveAveragePoolGrad", "AntialiasedResize", "ResizeGrad")
+@define("ResizeGrad")
 def through_matrices(b: DefinitionBuilder, node: Node) -> None:
-    """Inputs: x or gradient. One product for each axis whose size changes, or a sum over repeated positions."""
+    """Inputs: gradient. One product for each axis whose size changes, or a sum over repeated positions."""
     (tensor,) = node.present_inputs
-    leading = len(sizes(tensor)) - len(axis_matrices(node))
-    for position, matrix in enumerate(axis_matrices(node)):
-        axis = leading + position
-        if node.op_type.endswith("Grad"):
-            tensor = _to_inputs(b, tensor, axis, matrix)
-        elif repeats(matrix) != 1:
-            tensor = _multiplied(b, tensor, axis, matrix)
+    matrices = axis_matrices(node)
+    for axis, matrix in enumerate(matrices, len(sizes(tensor)) - len(matrices)):
+        tensor = _to_inputs(b, tensor, axis, matrix)
     b.reshape(tensor, sizes(node.output(0)), into=node.output(0))
 
 
 def axis_matrices(node: Node) -> list[Matrix]:
     """The forward operator's weights along each axis of space, outputs by inputs."""
-    input_sizes, output_sizes = sizes(node.inputs[0])[2:], sizes(node.output(0))[2:]
-    pairs = list(
-        zip(output_sizes, input_sizes, strict=True)
-        if node.op_type.endswith("Grad")
-        else zip(input_sizes, output_sizes, strict=True)
-    )
-    if "Resize" not in node.op_type:
-        return [averaged(before, after) for before, after in pairs]
     attributes = node.attributes
-    return [
-        resized(attributes["mode"], before, after, float(scale), bool(attributes["align_corners"]))
-        for (before, after), scale in zip(pairs, attributes["scales"], strict=True)
-    ]
+    rows = zip(sizes(node.output(0))[2:], sizes(node.inputs[0])[2:], attributes["scales"], strict=True)
+    corners = bool(attributes["align_corners"])
+    return [resized(attributes["mode"], before, after, float(scale), corners) for before, after, scale in rows]
 
 
 def _to_inputs(b: DefinitionBuilder, gradient: Tensor, axis: int, matrix: Matrix) -> Tensor:

@@ -1,13 +1,13 @@
-"""What each output position reads along one axis, as a matrix: resizing and averaging over uneven windows.
+"""What each output position reads along one axis when it is resized, as a matrix.
 
-Row ``i`` holds the weights with which output ``i`` takes the inputs, as PyTorch computes them. Resizing and
-pooling treat their axes one after another, so such matrices are all that they and their gradients need.
+Row ``i`` holds the weights with which output ``i`` takes the inputs, as PyTorch computes them. Axes are resized
+one after another, so such matrices are all that the gradient needs.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from math import ceil, floor
+from math import floor
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def resized(mode: str, before: int, after: int, scale: float, corners: bool) -> 
     """The weights of ``torch.nn.functional.interpolate`` along one axis.
 
     Args:
-        mode: ``nearest``, ``nearest-exact``, ``linear``, ``cubic``, ``linear-antialias``, ``cubic-antialias``.
+        mode: ``nearest``, ``nearest-exact`` or ``linear``.
         before: Inputs.
         after: Outputs.
         scale: The factor that the user gave, 0 where sizes alone tell it.
@@ -36,12 +36,8 @@ def resized(mode: str, before: int, after: int, scale: float, corners: bool) -> 
     for output in range(after):
         if mode.startswith("nearest"):
             matrix[output, _nearest(mode, output, before, after, scale)] = 1.0
-        elif mode == "linear":
-            _linear(matrix[output], output, step, corners)
-        elif mode == "cubic":
-            _cubic(matrix[output], output * step if corners else (output + 0.5) * step - 0.5)
         else:
-            _smoothed(matrix[output], output, step, cubic=mode.startswith("cubic"))
+            _linear(matrix[output], output, step, corners)
     return matrix
 
 
@@ -62,58 +58,13 @@ def _nearest(mode: str, at: int, before: int, after: int, scale: float) -> int:
 
 
 def _linear(row: Matrix, at: int, step: float, corners: bool) -> None:
-    # area_pixel_compute_source_index: a linear place is not before the first input, a cubic one may be.
+    # area_pixel_compute_source_index: a place is not before the first input.
     place = at * step if corners else max((at + 0.5) * step - 0.5, 0.0)
     low = min(floor(place), len(row) - 1)
     high = min(low + 1, len(row) - 1)
     fraction = min(max(place - low, 0.0), 1.0)
     row[low] += 1 - fraction
     row[high] += fraction
-
-
-def _cubic(row: Matrix, place: float) -> None:
-    low = floor(place)
-    for tap in range(-1, 3):  # upsample_get_value_bounded: beyond an edge the edge is read
-        row[min(max(low + tap, 0), len(row) - 1)] += _keys(abs(place - low - tap), -0.75)
-
-
-def _keys(distance: float, a: float) -> float:
-    """Keys' cubic convolution; ``a`` is -0.75 in PyTorch, -0.5 with antialiasing.
-
-    ``get_cubic_upsample_coefficients`` of aten/src/ATen/native/UpSample.h; HelperInterpCubic of
-    aten/src/ATen/native/cpu/UpSampleKernel.cpp (as Pillow has it).
-    """
-    if distance <= 1:
-        return ((a + 2) * distance - (a + 3)) * distance * distance + 1
-    if distance < 2:
-        return (((distance - 5) * distance + 8) * distance - 4) * a
-    return 0.0
-
-
-def _smoothed(row: Matrix, at: int, step: float, *, cubic: bool) -> None:
-    """A filter as wide as the step, its weights made to sum to 1."""
-    # _compute_indices_weights_aa of aten/src/ATen/native/cpu/UpSampleKernel.cpp; no step below 1 smooths.
-    reach = (2.0 if cubic else 1.0) * max(step, 1.0)
-    centre = step * (at + 0.5)
-    first = max(int(centre - reach + 0.5), 0)
-    last = min(int(centre + reach + 0.5), len(row))
-    for place in range(first, last):
-        distance = abs(place - centre + 0.5) / max(step, 1.0)
-        row[place] = _keys(distance, -0.5) if cubic else max(0.0, 1.0 - distance)
-    row /= row.sum()
-
-
-@lru_cache(maxsize=64)
-def averaged(before: int, after: int) -> Matrix:
-    """The weights of an adaptive average along one axis: windows may overlap and differ by one."""
-    import numpy as np
-
-    matrix = np.zeros((after, before))
-    for output in range(after):
-        # start_index and end_index of aten/src/ATen/native/AdaptivePooling.h.
-        first, last = floor(output * before / after), ceil((output + 1) * before / after)
-        matrix[output, first:last] = 1 / (last - first)
-    return matrix
 
 
 def repeats(matrix: Matrix) -> int:

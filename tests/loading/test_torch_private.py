@@ -213,7 +213,6 @@ def test_an_operator_that_is_gone_is_told_by_its_name() -> None:
     ("module", "name", "use"),
     [
         ("torch._subclasses.fake_tensor", "FakeTensorMode", torch_private.fake_tensor_mode),
-        ("torch.utils._python_dispatch", "_disable_current_modes", torch_private.outside_tracer),
         ("torch._decomp", "get_decompositions", lambda: torch_private.registered_decompositions(["add"])),
         (
             "torch._functorch._aot_autograd.descriptors",

@@ -16,8 +16,7 @@ from analyzer.training_operators.spatial import axis_matrices
 @rule(
     "ConvGrad", "BatchNorm", "BatchNormGrad", "LayerNormGrad", "SoftmaxGrad", "LogSoftmaxGrad", "ReluGrad",
     "NllLoss", "NllLossGrad", "HardtanhGrad", "SigmoidGrad", "TanhGrad", "SiluGrad", "GeluGrad",
-    "MaxPoolGrad", "EmbeddingGrad", "FrozenBatchNormGrad", "SliceGrad", "EmbeddingBag",
-    "EmbeddingBagGrad",
+    "MaxPoolGrad", "EmbeddingGrad", "FrozenBatchNormGrad", "SliceGrad",
     "Sgd", "Adam", "AdamW", "Rmsprop", "Adagrad", "Adamax", "Adadelta",
     domain=DOMAIN,
 )  # fmt: skip
@@ -46,16 +45,9 @@ def average_pool_grad(node: Node) -> Cost:
     return cost(node, flops=(1 + taps) * elements(node.inputs[0]))
 
 
-@rule("AdaptiveAveragePool", "AdaptiveAveragePoolGrad", domain=DOMAIN)
-def adaptive_average(node: Node) -> Cost:
-    """Windows and divisions: the sum of all windows' sizes, and one division for each of them."""
-    smaller = node.inputs[0] if node.op_type.endswith("Grad") else node.outputs[0]
-    return cost(node, flops=_taps(node) + elements(smaller))
-
-
-@rule("AntialiasedResize", "ResizeGrad", domain=DOMAIN)
+@rule("ResizeGrad", domain=DOMAIN)
 def resize_grad(node: Node) -> Cost:
-    """Taps of all outputs: a sum for each with nearest neighbours, a product and a sum for other filters."""
+    """Taps of all outputs: a sum for each with nearest neighbours, a product and a sum where it is linear."""
     each = 1 if str(node.attributes["mode"]).startswith("nearest") else 2
     return cost(node, flops=each * _taps(node))
 

@@ -18,7 +18,7 @@ _LAST = 2**63 - 1  # the end of ``x[:]`` where the size is a symbol
 
 
 def decomposed(program: ExportedProgram) -> ExportedProgram:
-    """Return the program with such calls decomposed; the program itself where it has none.
+    """Return the program with such calls decomposed, and with the casts of its regions under autocast.
 
     Args:
         program: A ``torch.export.ExportedProgram``.
@@ -34,7 +34,11 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
             table[attention] = _products
         elif node.target is lstm and _is_projected(node):
             table |= registered_decompositions(["lstm"])
-    return with_origins(program, program.run_decompositions(table)) if table else program
+    # Without a table too: the pass inlines regions under autocast and writes their casts. The translation to
+    # ONNX would run them in the model's own precision.
+    if not table and not has_autocast(program):
+        return program
+    return _with_origins(program, program.run_decompositions(table))
 
 
 def without_whole_slices(program: ExportedProgram) -> ExportedProgram:
@@ -131,22 +135,11 @@ def mend_splits(model: ir.Model) -> None:
             node.attributes.pop("num_outputs", None)
 
 
-# Regions under ``torch.autocast``, which the translation to ONNX would run in the model's own precision.
 # What of a node's metadata says where it comes from.
 _ORIGIN = ("stack_trace", "nn_module_stack")
 
 
-def with_casts(program: ExportedProgram) -> ExportedProgram:
-    """The program with the casts of its autocast regions written out; the program itself where it has none.
-
-    Args:
-        program: A ``torch.export.ExportedProgram``.
-    """
-    # No operator is to be taken apart: the pass is run because it inlines the regions and writes their casts.
-    return with_origins(program, program.run_decompositions({})) if has_autocast(program) else program
-
-
-def with_origins(program: ExportedProgram, inlined: ExportedProgram) -> ExportedProgram:
+def _with_origins(program: ExportedProgram, inlined: ExportedProgram) -> ExportedProgram:
     """``inlined``, made from ``program``, with each node's origin: its own, or that of what reads it."""
     origins = {
         node.name: {key: node.meta[key] for key in _ORIGIN if key in node.meta} for node in nodes_of(program)

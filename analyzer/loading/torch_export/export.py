@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import ExportError, LibraryError
 from analyzer.loading.onnx_graph.construction import CLASSES, SCOPES
@@ -26,7 +26,6 @@ from analyzer.loading.torch_export.decomposed import (
     has_autocast,
     mend_splits,
     translations,
-    with_casts,
     without_whole_slices,
 )
 from analyzer.loading.torch_export.failures import check_types, explain_failure
@@ -45,6 +44,8 @@ if TYPE_CHECKING:
     import onnx_ir as ir
     from onnxscript.optimizer._constant_folding import Replacement
     from torch.export import ExportedProgram
+
+    from analyzer.loading.torch_private import PythonKernel
 
     Constants = Mapping[ir.Value, ir.TensorProtocol]
 
@@ -192,11 +193,13 @@ def to_onnx_ir(program: ExportedProgram, opset: int, notes: list[str]) -> ir.Mod
     """
     import torch
 
-    def attempt(candidate: ExportedProgram) -> ir.Model:
+    program = without_whole_slices(decomposed(program))
+
+    def attempt(opaque: Mapping[Any, PythonKernel]) -> ir.Model:
         # Without no_grad, complex tensors that a gradient flows through cannot be translated.
         with torch.no_grad(), recurrences_by_one_step(), translations_gathered_once():
             exported = torch.onnx.export(
-                candidate,
+                program,
                 (),
                 dynamo=True,
                 opset_version=opset,
@@ -204,13 +207,13 @@ def to_onnx_ir(program: ExportedProgram, opset: int, notes: list[str]) -> ir.Mod
                 # model on the meta device does not have.
                 optimize=False,
                 verbose=False,
-                custom_translation_table=translations(candidate),
+                custom_translation_table={**translations(program), **opaque},
             )
         assert exported is not None  # always so with dynamo=True
         mend_splits(exported.model)
         return exported.model
 
-    return without_untranslatable(without_whole_slices(decomposed(with_casts(program))), attempt, notes)
+    return without_untranslatable(program, attempt, notes)
 
 
 def _name_batch(model: ir.Model, inputs: ExampleInputs) -> bool:

@@ -43,25 +43,23 @@ def trace(
     """
     import torch
 
-    shapes = None
+    marked: Any = None
     if symbolic:  # AUTO, not a named Dim: where the code fixes the size it is fixed, and no error
         leaves, spec = tree_flatten((inputs.arguments, dict(inputs.keywords)))
-        marked = [
+        axes = [
             dict.fromkeys(inputs.batch_axes.get(i, ()), torch.export.Dim.AUTO)
             if isinstance(leaf, torch.Tensor)
             else None
             for i, leaf in enumerate(leaves)
         ]
-        positional, named = marks_in_form(spec, iter(marked))
-        shapes = _by_parameter(model, positional, named) if named else _by_position(model, positional)
+        marked = marks_in_form(spec, iter(axes))
 
     def export() -> ExportedProgram:
+        shapes = None
+        if marked is not None:  # as ``forward`` takes them: those of ``*arguments`` together
+            shapes = dict(inspect.signature(model.forward).bind(*marked[0], **marked[1]).arguments)
         return torch.export.export(
-            model,
-            inputs.arguments,
-            dict(inputs.keywords),
-            dynamic_shapes=shapes,
-            strict=strict,
+            model, inputs.arguments, dict(inputs.keywords), dynamic_shapes=shapes, strict=strict
         )
 
     with (
@@ -87,20 +85,6 @@ def trace(
 def _device_of(model: Module) -> str:
     first = next(iter((*model.parameters(), *model.buffers())), None)
     return first.device.type if first is not None else "cpu"
-
-
-def _by_parameter(model: Module, positional: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
-    names = list(inspect.signature(model.forward).parameters)
-    return {**dict(zip(names, positional, strict=False)), **named}
-
-
-def _by_position(model: Module, positional: tuple[Any, ...]) -> tuple[Any, ...]:
-    """As ``forward`` takes them: those of ``*arguments`` together."""
-    kinds = [parameter.kind for parameter in inspect.signature(model.forward).parameters.values()]
-    if inspect.Parameter.VAR_POSITIONAL not in kinds:
-        return positional
-    first = kinds.index(inspect.Parameter.VAR_POSITIONAL)
-    return (*positional[:first], positional[first:])
 
 
 @contextmanager

@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from analyzer.errors import ExportError, LibraryError
 from analyzer.loading.dependencies import is_library
 from analyzer.loading.python.source_lines import line_text, shown_path
 from analyzer.loading.torch_export.failures import hint_on, without_asides
 from analyzer.loading.torch_private import (
-    core_decompositions,
+    emit_node,
     is_operator,
+    number_of_results,
     operator_name,
-    outside_tracer,
     overload_name,
     qualified_name,
     registered_decompositions,
     translation_registry,
-    tree_flatten,
-    tree_leaves,
-    tree_map,
-    tree_unflatten,
 )
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
     from torch.export import ExportedProgram
 
-    from analyzer.loading.torch_private import OpOverload, PythonKernel, Tree
+    from analyzer.loading.torch_private import OpOverload, PythonKernel
+
+    Inputs = Sequence[ir.Value | None]
+    Result = ir.Value | Sequence[ir.Value]
+    """What a translation gives: one value for each output of the operator."""
 
 
 Translated = TypeVar("Translated")
@@ -41,26 +42,31 @@ _MISSING = re.compile(
 _REASON = re.compile(r"<class '(?:[\w.]+\.)?(\w+)'>: ")
 _LINE = re.compile(r'File "([^"\n]+)", line (\d+), in ')
 _NODE = re.compile(r"Error when translating node (?P<node>%\w+)")
-# More untranslatable operators than any model seen has: each costs one more decomposition and translation.
+# More untranslatable operators than any model seen has: each costs one more translation.
 _LIMIT = 16
 
 
 def without_untranslatable(
-    program: ExportedProgram, attempt: Callable[[ExportedProgram], Translated], notes: list[str]
+    program: ExportedProgram,
+    attempt: Callable[[Mapping[Any, PythonKernel]], Translated],
+    notes: list[str],
 ) -> Translated:
-    """Calls ``attempt(program)``, replacing one untranslatable operator after another by an opaque one.
+    """Call ``attempt(translations)``, with one untranslatable operator of a program after another translated.
 
     Args:
         program: A ``torch.export.ExportedProgram``.
-        attempt: Translates a program or raises.
-        notes: Receives a sentence for each operator replaced.
+        attempt: Translates the program with these additional translations, or raises.
+        notes: Receives a sentence for each operator of unknown cost.
 
     Raises:
-        ExportError: The translation fails for another reason, or an operator's shapes cannot be told.
+        ExportError: The translation fails for another reason.
     """
+    import torch
+
+    table: dict[Any, PythonKernel] = {}
     for _ in range(_LIMIT):
         try:
-            return attempt(program)
+            return attempt(table)
         except LibraryError:
             raise
         except Exception as error:
@@ -71,19 +77,26 @@ def without_untranslatable(
                     f"PyTorch cannot translate the model to ONNX: {_gist(message)}",
                     hint=hint_on(message) or "Try another --opset, or analyse an .onnx file made elsewhere.",
                 ) from error
-            # An operator replaced before (torch/onnx/ops/_symbolic_impl.py), which gives complex numbers.
-            if match["op"].startswith("onnx_symbolic."):
+            namespace, _, name = match["op"].partition(".")
+            target = getattr(getattr(getattr(torch.ops, namespace), name), match["overload"])
+            # Where the traced program has none, an operator that is made of one of its composite operators.
+            target = _ancestor(program, target, name) or (
+                _ancestor(program.run_decompositions(), target, name) or target
+            )
+            if target in table:  # the dispatcher takes no translation of real numbers for complex ones
                 raise ExportError(
-                    f"An operator of the model on complex numbers has no ONNX translation: {_last_of(notes)}.",
+                    "An operator of the model on complex numbers has no ONNX translation: "
+                    f"{qualified_name(target).replace('::', '.')}.",
                     hint="Compute on real and imaginary parts (torch.view_as_real) where the model multiplies, "
                     "assigns or indexes complex tensors.",
                 ) from error
-            program = _replaced(program, match["op"], match["overload"], error, notes)
+            values = [node.meta.get("val") for node in program.graph.nodes if node.target == target]
+            table[target] = opaque(target, *values)
+            notes.append(
+                f"{qualified_name(target).replace('::', '.')} has no ONNX translation in this PyTorch: kept as "
+                "an operator of unknown cost; ONNX Runtime cannot run the model."
+            )
     raise ExportError(f"More than {_LIMIT} operators of the model have no ONNX translation.")
-
-
-def _last_of(notes: list[str]) -> str:
-    return notes[-1].partition(" ")[0] if notes else "an unnamed one"
 
 
 def _whole_message(error: BaseException | None) -> str:
@@ -103,29 +116,6 @@ def _gist(message: str) -> str:
     lines = [(file, int(number)) for file, number in _LINE.findall(message) if not is_library(file)]
     where = f" ({shown_path(lines[-1][0])}:{lines[-1][1]}: {line_text(*lines[-1])})" if lines else ""
     return reason + (f" (at {node['node']})" if node and node["node"] not in reason else "") + where
-
-
-def _replaced(
-    program: ExportedProgram, op: str, overload: str, error: Exception, notes: list[str]
-) -> ExportedProgram:
-    import torch
-
-    namespace, _, name = op.partition(".")
-    target = getattr(getattr(getattr(torch.ops, namespace), name), overload)
-    ancestor = _ancestor(program, target, name)
-    table: dict[Any, PythonKernel] = {ancestor or target: _opaque(ancestor or target, notes)}
-    try:
-        if ancestor is None:  # the failing operator is made by a decomposition, which has to happen first
-            table = {**core_decompositions(), **table}
-        taken_apart: ExportedProgram = program.run_decompositions(table)
-    except LibraryError:
-        raise
-    except Exception as no_shapes:
-        raise ExportError(
-            f"{op} has no ONNX translation, and its output shapes cannot be told either: {no_shapes}",
-            hint="Rewrite that operation with ones that ONNX has.",
-        ) from error
-    return taken_apart
 
 
 def _ancestor(program: ExportedProgram, target: OpOverload, name: str) -> OpOverload | None:
@@ -152,38 +142,57 @@ def _operators(program: ExportedProgram) -> dict[OpOverload, None]:
     return dict.fromkeys(node.target for node in program.graph.nodes if is_operator(node.target))
 
 
-def _opaque(target: OpOverload, notes: list[str]) -> PythonKernel:
-    """Return a decomposition into one symbolic ONNX operator with the right output shapes; it adds its note."""
-    name = qualified_name(target).replace("::", ".")
-    note = (
-        f"{name} has no ONNX translation in this PyTorch: kept as an operator of unknown cost; "
-        "ONNX Runtime cannot run the model."
+@overload
+def emit(  # type: ignore[overload-overlap]  # 1 is a number as well: a count that is not written out gives several
+    domain: str, op_type: str, inputs: Inputs, attributes: Mapping[str, Any], outputs: Literal[1]
+) -> ir.Value: ...
+
+
+@overload
+def emit(
+    domain: str, op_type: str, inputs: Inputs, attributes: Mapping[str, Any], outputs: int
+) -> Sequence[ir.Value]: ...
+
+
+def emit(
+    domain: str, op_type: str, inputs: Inputs, attributes: Mapping[str, Any], outputs: int
+) -> ir.Value | Sequence[ir.Value]:
+    """Inside a translation: one node of any domain; its output, or a sequence of its outputs."""
+    import onnx_ir
+
+    inputs = list(inputs)
+    while inputs and inputs[-1] is None:  # optional inputs at the end are left out in ONNX, not empty
+        inputs.pop()
+    node = onnx_ir.Node(
+        domain,
+        op_type,
+        inputs=inputs,
+        attributes=onnx_ir.convenience.convert_attributes(dict(attributes)),
+        num_outputs=outputs,
+        version=1 if domain else None,  # of the default domain the graph's opset holds
     )
+    emit_node(node)
+    return node.outputs[0] if outputs == 1 else node.outputs
 
-    def decomposition(*arguments: object, **keywords: object) -> Tree:
-        import torch
 
-        if note not in notes:
-            notes.append(note)
+def opaque_node(name: str, outputs: int, *arguments: object) -> Result:
+    """Inside a translation: a node that says what it is and nothing about how it computes."""
+    import onnx_ir
 
-        def as_meta(leaf: object) -> object:
-            if isinstance(leaf, torch.Tensor):
-                # Strides too: what an operator gives can hang on the layout of what it is given.
-                return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
-            return leaf
+    values: list[ir.Value | None] = []
+    for argument in arguments:
+        parts = argument if isinstance(argument, (tuple, list)) else (argument,)
+        values += [value for value in parts if isinstance(value, onnx_ir.Value)]
+    return emit(OPAQUE_DOMAIN, name, values, {}, outputs)
 
-        # Outside the tracer, which would otherwise decompose this very call again.
-        with outside_tracer():
-            outputs = target(*tree_map(as_meta, arguments), **tree_map(as_meta, keywords))
-        tensors = [leaf for leaf in tree_leaves((arguments, keywords)) if isinstance(leaf, torch.Tensor)]
-        results, spec = tree_flatten(outputs)
-        symbolic = torch.onnx.ops.symbolic_multi_out(
-            f"{OPAQUE_DOMAIN}::{operator_name(target)}",
-            tensors,
-            dtypes=[result.dtype for result in results],
-            shapes=[result.shape for result in results],
-            version=1,
-        )
-        return tree_unflatten(list(symbolic), spec)
 
-    return decomposition
+def opaque(target: OpOverload, *values: object) -> PythonKernel:
+    """Return a translation of an operator into one such node; ``values`` are results of its calls, if any."""
+    count = number_of_results(target)
+    if values and isinstance(values[0], (tuple, list)):
+        count = len(values[0])
+
+    def translation(*arguments: object, **keywords: object) -> Result:
+        return opaque_node(operator_name(target), count, *arguments, *keywords.values())
+
+    return translation

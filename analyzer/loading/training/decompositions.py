@@ -41,6 +41,8 @@ def before_differentiation() -> Mapping[OpOverload, PythonKernel]:
         operator("_embedding_bag"): _bags,
         operator("_linalg_check_errors"): lambda *_, **__: None,
         operator("_trilinear"): _trilinear,
+        aten.adaptive_avg_pool2d.default: _adaptive_average,
+        aten.adaptive_avg_pool3d.default: _adaptive_average,
         aten.cumprod.default: _running_products,
         aten.masked_scatter.default: _filled_in,
     }
@@ -54,12 +56,11 @@ def after_differentiation() -> Mapping[OpOverload, PythonKernel]:
     # What torch/_decomp knows goes unmentioned, unless it makes what has no translation itself: squeeze.dims
     # and sort.stable have none in onnxscript/function_libs/torch_lib/ops/core.py, though squeeze.dim and sort
     # have.
-    return {
+    table: dict[OpOverload, PythonKernel] = {
         aten.squeeze.dims: _squeezed,
         aten.sort.stable: _sorted,
         aten.var.correction: _variance,
         aten.diagonal_scatter.default: _diagonal_written,
-        aten.as_strided_scatter.default: _written_by_strides,
         aten.exponential.default: _exponential,
         aten.index_put.default: _written,
         aten.scatter_reduce.two: _scatter_reduced,
@@ -67,6 +68,15 @@ def after_differentiation() -> Mapping[OpOverload, PythonKernel]:
         aten.amin.default: partial(_extreme, aten.amin),
         operator("_embedding_bag_forward_only"): _bags,
     }
+    for axes in (2, 3):
+        pool, pool_backward = (
+            operator(f"max_pool{axes}d_with_indices{suffix}") for suffix in ("", "_backward")
+        )
+        table[operator(f"adaptive_max_pool{axes}d")] = partial(_adaptive_maximum, pool)
+        table[operator(f"adaptive_max_pool{axes}d_backward")] = partial(
+            _adaptive_maximum_backward, axes, pool_backward
+        )
+    return table
 
 
 def _distances(x: Tensor, y: Tensor, p: float, _mode: object = None) -> Tensor:
@@ -118,6 +128,44 @@ def _trilinear(
             tensor = tensor.unsqueeze(axis)
         expanded.append(tensor)
     return prod(expanded[1:], start=expanded[0]).sum(list(summed))
+
+
+def _adaptive_average(x: Tensor, output_size: Sequence[int]) -> Tensor:
+    """Windows of one size are an average pool; others are a product along each axis."""
+    import torch
+
+    if prod(output_size) == 1:
+        return x.mean(list(range(-len(output_size), 0)), keepdim=True)
+    if (windows := _even_windows(x, output_size)) is not None:
+        pool = torch.nn.functional.avg_pool2d if len(output_size) == 2 else torch.nn.functional.avg_pool3d
+        return pool(x, windows, windows)
+    for axis, after in enumerate(output_size, x.dim() - len(output_size)):
+        before = x.shape[axis]
+        # start_index and end_index of aten/src/ATen/native/AdaptivePooling.h.
+        bounds = [(row * before // after, -(-(row + 1) * before // after)) for row in range(after)]
+        rows = [[(start <= at < end) / (end - start) for at in range(before)] for start, end in bounds]
+        x = (x.movedim(axis, -1) @ torch.tensor(rows, dtype=x.dtype).T).movedim(-1, axis)
+    return x
+
+
+def _adaptive_maximum(pool: PythonKernel, x: Tensor, output_size: Sequence[int]) -> Pair | Refused:
+    windows = _even_windows(x, output_size)
+    return REFUSED if windows is None else pool(x, windows, windows)
+
+
+def _adaptive_maximum_backward(
+    axes: int, pool: PythonKernel, gradient: Tensor, x: Tensor, places: Tensor
+) -> Tensor | Refused:
+    windows = _even_windows(x, gradient.shape[-axes:])
+    return REFUSED if windows is None else pool(gradient, x, windows, windows, 0, 1, False, places)
+
+
+def _even_windows(x: Tensor, output_size: Sequence[int]) -> list[int] | None:
+    """Return the windows of an adaptive pool where all have one size and do not overlap."""
+    sizes = x.shape[-len(output_size) :]
+    if any(size % part for size, part in zip(sizes, output_size, strict=True)):
+        return None
+    return [size // part for size, part in zip(sizes, output_size, strict=True)]
 
 
 def _running_products(x: Tensor, axis: int, *, dtype: torch.dtype | None = None) -> Tensor:
@@ -178,51 +226,6 @@ def _diagonal_written(x: Tensor, diagonal: Tensor, offset: int = 0, first: int =
     places = (number + max(-offset, 0)) * columns + number + max(offset, 0)
     flat = moved.reshape([*outer, -1]).index_copy(-1, places, diagonal)
     return flat.reshape(moved.shape).movedim((-2, -1), (first, second))
-
-
-def _written_by_strides(
-    x: Tensor, source: Tensor, sizes: Sequence[int], strides: Sequence[int], offset: int | None = None
-) -> Tensor | Refused:
-    """A write through a view of memory, which autograd makes of a view that it has no other words for.
-
-    What is written twice has no order; of a tensor that does not lie in order, places are not indices: both
-    are left to PyTorch.
-    """
-    import torch
-
-    if not x.is_contiguous() or x.storage_offset() or _overlaps(sizes, strides):
-        return REFUSED
-    flat, written, first = x.reshape(-1), source.reshape(-1), offset or 0
-    if not source.numel():
-        return x.clone()
-    last = first + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
-    if last - first + 1 == source.numel() and _in_order(sizes, strides):  # one stretch: nothing to look up
-        rest = [flat.narrow(0, 0, first), written, flat.narrow(0, last + 1, flat.numel() - last - 1)]
-        parts = [part for part in rest if part.numel()]
-        whole = parts[0] if len(parts) == 1 else torch.cat(parts)
-    else:
-        places = torch.full([1], first)
-        for size, stride in zip(sizes, strides, strict=True):
-            places = places.unsqueeze(-1) + torch.arange(size) * stride
-        whole = flat.index_copy(0, places.reshape(-1), written)
-    return whole.reshape(x.shape)
-
-
-def _overlaps(sizes: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether two indices may name one place."""
-    reach = 0
-    for stride, size in sorted(zip(strides, sizes, strict=True)):
-        if size > 1:
-            if stride <= reach:
-                return True
-            reach += (size - 1) * stride
-    return False
-
-
-def _in_order(sizes: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether the last axis moves fastest; an axis of one place moves nothing."""
-    moving = [stride for size, stride in zip(sizes, strides, strict=True) if size > 1]
-    return moving == sorted(moving, reverse=True)
 
 
 def _exponential(x: Tensor, rate: float = 1.0, **_generator: object) -> Tensor:

@@ -10,14 +10,16 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from analyzer.loading.training.translation_registry import constant, emit, numbers, opaque, register, spread
+from analyzer.loading.torch_export.untranslatable import emit, opaque_node
+from analyzer.loading.training.translation_registry import constant, numbers, register, spread
 from analyzer.training_operators import DOMAIN
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+    from analyzer.loading.torch_export.untranslatable import Result
     from analyzer.loading.torch_private import PythonKernel
-    from analyzer.loading.training.translation_registry import Result, Symbol
+    from analyzer.loading.training.translation_registry import Symbol
 
 
 # What PyTorch calls the operator that resizes, and how it weighs.
@@ -31,9 +33,6 @@ RESIZING = {
     "upsample_linear1d": "linear",
     "upsample_bilinear2d": "linear",
     "upsample_trilinear3d": "linear",
-    "upsample_bicubic2d": "cubic",
-    "_upsample_bilinear2d_aa": "linear-antialias",
-    "_upsample_bicubic2d_aa": "cubic-antialias",
 }
 
 
@@ -58,7 +57,7 @@ def _max_pool(
     padding: Sequence[int] = (0,), dilation: Sequence[int] = (1,), ceil_mode: bool = False,
 ) -> Result:  # fmt: skip
     if len(x.shape) != space + 2:
-        return opaque(name, 2, (x,), {})
+        return opaque_node(name, 2, x)
     pads = spread(padding, space)
     attributes = {
         "kernel_shape": spread(kernel, space),
@@ -84,32 +83,8 @@ def _max_pooled(x: Symbol, attributes: dict[str, Any], space: int) -> Result:
 def _max_pool_backward(space: int, name: str, gradient: Symbol, x: Symbol, *rest: Any) -> Result:
     producer = rest[-1].producer()
     if len(x.shape) != space + 2 or producer is None or producer.op_type != "Mod":
-        return opaque(name, 1, (gradient, x, rest[-1]), {})
+        return opaque_node(name, 1, gradient, x, rest[-1])
     return emit(DOMAIN, "MaxPoolGrad", [gradient, producer.inputs[0]], {}, 1)
-
-
-@_of_rank("adaptive_max_pool{}d")
-def _adaptive_max_pool(space: int, name: str, x: Symbol, output_size: Sequence[int]) -> Result:
-    windows = _even_windows(x, spread(output_size, space), space)
-    if windows is None:
-        return opaque(name, 2, (x,), {})
-    return _max_pooled(x, {"kernel_shape": windows, "strides": windows}, space)
-
-
-@_of_rank("adaptive_max_pool{}d_backward")
-def _adaptive_max_pool_backward(space: int, name: str, gradient: Symbol, x: Symbol, indices: Symbol) -> Result:
-    if _even_windows(x, list(gradient.shape)[2:], space) is None:
-        return opaque(name, 1, (gradient, x, indices), {})
-    to_x: Result = _max_pool_backward(space, name, gradient, x, indices)
-    return to_x
-
-
-def _even_windows(x: Symbol, outputs: Sequence[int], space: int) -> list[int] | None:
-    """The windows of an adaptive pool that all have one size and do not overlap; None for any other."""
-    inputs = [int(size) for size in x.shape][2:]
-    if len(inputs) != space or any(size % part for size, part in zip(inputs, outputs, strict=True)):
-        return None
-    return [size // int(part) for size, part in zip(inputs, outputs, strict=True)]
 
 
 @_of_rank("avg_pool{}d")
@@ -122,7 +97,7 @@ def _average_pool(
     # With ceil_mode a last window hangs over the edge: ONNX counts what of
     # it is inside, PyTorch divides all alike.
     if len(x.shape) != space + 2 or (divisor and ceil_mode):
-        return opaque(name, 1, (x,), {})
+        return opaque_node(name, 1, x)
     taps, pads = spread(kernel, space), spread(padding, space)
     attributes = {
         "kernel_shape": taps,
@@ -144,7 +119,7 @@ def _average_pool_backward(
     padding: Sequence[int], _ceil_mode: bool, include_pad: bool, divisor: int | None = None,
 ) -> Result:  # fmt: skip
     if len(x.shape) != space + 2:
-        return opaque(name, 1, (gradient, x), {})
+        return opaque_node(name, 1, gradient, x)
     attributes = {
         "kernel_shape": spread(kernel, space),
         "strides": spread(stride or kernel, space),
@@ -155,36 +130,8 @@ def _average_pool_backward(
     return emit(DOMAIN, "AveragePoolGrad", [gradient], attributes, 1)
 
 
-@_of_rank("_adaptive_avg_pool{}d")
-def _adaptive_pool(space: int, name: str, x: Symbol, output_size: Sequence[int]) -> Result:
-    if len(x.shape) != space + 2:
-        return opaque(name, 1, (x,), {})
-    windows = _even_windows(x, spread(output_size, space), space)
-    if windows is None:
-        return emit(DOMAIN, "AdaptiveAveragePool", [x], {}, 1)
-    return emit("", "AveragePool", [x], {"kernel_shape": windows, "strides": windows}, 1)
-
-
-@_of_rank("_adaptive_avg_pool{}d_backward")
-def _adaptive_pool_backward(space: int, name: str, gradient: Symbol, x: Symbol) -> Result:
-    if len(x.shape) != space + 2:
-        return opaque(name, 1, (gradient, x), {})
-    windows = _even_windows(x, list(gradient.shape)[2:], space)
-    if windows is None:
-        return emit(DOMAIN, "AdaptiveAveragePoolGrad", [gradient], {}, 1)
-    attributes = {
-        "kernel_shape": windows, "strides": windows, "pads": [0] * space, "divisor": 0, "include_pad": 1,
-    }  # fmt: skip
-    return emit(DOMAIN, "AveragePoolGrad", [gradient], attributes, 1)
-
-
 def _resized(mode: str, gradient: Symbol, _outputs: object, _inputs: object, *rest: Any) -> ir.Value:
     return emit(DOMAIN, "ResizeGrad", [gradient], _placing(mode, gradient, rest), 1)
-
-
-def _smoothed(mode: str, x: Symbol, _outputs: object, *rest: Any) -> ir.Value:
-    """A compact operator: ONNX Runtime 1.31 weighs the samples of an antialiased Resize otherwise."""
-    return emit(DOMAIN, "AntialiasedResize", [x], _placing(mode, x, rest), 1)
 
 
 def _placing(mode: str, x: Symbol, rest: Sequence[float | None]) -> dict[str, Any]:
@@ -210,8 +157,6 @@ def _resize(mode: str, x: Symbol, outputs: Sequence[int], *rest: Any) -> ir.Valu
     elif mode == "nearest-exact":
         # floor((i + 0.5) * scale) there: of the half pixel's place, less 0.5, the nearest, halves up.
         attributes["nearest_mode"] = "round_prefer_ceil"
-    elif mode == "cubic":
-        attributes["cubic_coeff_a"] = -0.75  # get_cubic_upsample_coefficients there; also ONNX's default
     if len(factors) == len(x.shape) - 2 and not corners:
         scales = [_scale_giving(*axis) for axis in zip(factors, list(x.shape)[2:], outputs, strict=True)]
         return emit("", "Resize", [x, None, constant([1.0, 1.0, *scales], "float32")], attributes, 1)
@@ -229,5 +174,5 @@ def _scale_giving(factor: float, size: int, output_size: int) -> float:
 
 
 for _name, _mode in RESIZING.items():
-    register(_name, partial(_smoothed if "anti" in _mode else _resize, _mode))
+    register(_name, partial(_resize, _mode))
     register(f"{_name}_backward", partial(_resized, _mode))

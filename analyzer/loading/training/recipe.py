@@ -166,24 +166,23 @@ def _assumed(user: UserModel, inputs: ExampleInputs, outputs: Tree, targets: Tre
     output = first_tensor(outputs)
     tokens = _tokens(user, inputs, output)
     advice = "define loss(outputs, targets) or criterion in the file for another"
+    made: Tensor
+    loss: Callable[[Tree, Tree], Tensor]
     if tokens is not None:
-        return Recipe(
-            loss=_next_token_loss,
-            targets=tokens if targets is None else targets,
-            assumed=(f"The loss is assumed to be next-token cross-entropy; {advice}.",),
-        )
-    if output.dim() == 2 and output.shape[1] > 1:
-        class_numbers = _class_targets(output) if targets is None else targets
-        return Recipe(
-            loss=lambda result, target: functional.cross_entropy(first_tensor(result), target),
-            targets=class_numbers,
-            assumed=(f"The loss is assumed to be cross-entropy; {advice}.",),
-        )
+        name, loss, made = "next-token cross-entropy", _next_token_loss, tokens
+    elif output.dim() == 2 and output.shape[1] > 1:
+        name, loss, made = "cross-entropy", _of_first(functional.cross_entropy), _class_targets(output)
+    else:
+        name, loss, made = "the mean square error", _of_first(functional.mse_loss), _like(output)
     return Recipe(
-        loss=lambda result, target: functional.mse_loss(first_tensor(result), target),
-        targets=_like(output) if targets is None else targets,
-        assumed=(f"The loss is assumed to be the mean square error; {advice}.",),
+        loss=loss,
+        targets=made if targets is None else targets,
+        assumed=(f"The loss is assumed to be {name}; {advice}.",),
     )
+
+
+def _of_first(loss: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tree, Tree], Tensor]:
+    return lambda outputs, targets: loss(first_tensor(outputs), targets)
 
 
 def _next_token_loss(outputs: Tree, tokens: Tensor) -> Tensor:
@@ -197,19 +196,22 @@ def _next_token_loss(outputs: Tree, tokens: Tensor) -> Tensor:
 
 def _targets_for(user: UserModel, name: str, outputs: Tree, inputs: ExampleInputs) -> tuple[Tensor, str]:
     output = first_tensor(outputs)
-    if name in _CLASSES and output.dim() >= 2:
-        return _class_targets(output), "Targets are assumed to be class numbers; define example_targets(batch)."
-    if name in _LIKE_OUTPUTS:
-        return _like(output), "Targets are assumed to look like the outputs; define example_targets(batch)."
     tokens = _tokens(user, inputs, output)
-    if tokens is not None:
-        return tokens, "Targets are assumed to be the tokens themselves; define example_targets(batch)."
-    if name == "loss" and output.dim() == 2:
-        return _class_targets(output), "Targets are assumed to be class numbers; define example_targets(batch)."
-    raise InputError(
-        f"What {name} is to be called with as targets cannot be told: the outputs are {list(output.shape)}.",
-        hint="Define example_targets(batch) in the file.",
-    )
+    if name in _CLASSES and output.dim() >= 2:
+        what, targets = "be class numbers", _class_targets(output)
+    elif name in _LIKE_OUTPUTS:
+        what, targets = "look like the outputs", _like(output)
+    elif tokens is not None:
+        what, targets = "be the tokens themselves", tokens
+    elif name == "loss" and output.dim() == 2:
+        what, targets = "be class numbers", _class_targets(output)
+    else:
+        raise InputError(
+            f"What {name} is to be called with as targets cannot be told: "
+            f"the outputs are {list(output.shape)}.",
+            hint="Define example_targets(batch) in the file.",
+        )
+    return targets, f"Targets are assumed to {what}; define example_targets(batch)."
 
 
 def _class_targets(output: Tensor) -> Tensor:
@@ -345,38 +347,34 @@ def _with_implementation(update: Update, group: Mapping[str, Any]) -> Update:
     return replace(update, options={**update.options, IMPLEMENTATION: chosen})
 
 
-# Compact operators that training_operators/optimizer_steps.py defines.
-_KNOWN_OPS = ("Sgd", "Adam", "AdamW", "Adamax", "Rmsprop", "Adagrad", "Adadelta")
+# Classes of torch.optim that training_operators/optimizer_steps.py defines: the compact operator, its states.
+_OPTIMIZERS = {
+    "SGD": ("Sgd", ("momentum",)),
+    "Adam": ("Adam", ("exp_avg", "exp_avg_sq")),
+    "AdamW": ("AdamW", ("exp_avg", "exp_avg_sq")),
+    "Adamax": ("Adamax", ("exp_avg", "exp_inf")),
+    "Adadelta": ("Adadelta", ("square_avg", "acc_delta")),
+    "RMSprop": ("Rmsprop", ("square_avg", "momentum")),
+    "Adagrad": ("Adagrad", ("sum",)),
+}
+_KNOWN_OPS = frozenset(op_type for op_type, _ in _OPTIMIZERS.values())
 
 
 def _update(name: str, group: Mapping[str, Any]) -> Update:
     """What torch.optim's class does with the options of one group."""
-    options = {key: float(group[key]) for key in ("lr", "weight_decay", "eps", "momentum") if group.get(key)}
     # Options that change the formula, not a number in it: an operator of their own, which nobody defines.
     unusual = [key for key in ("amsgrad", "maximize", "centered", "lr_decay") if group.get(key)]
-    if unusual:
-        return Update(op_type=f"{name}_{unusual[0]}")
-    if name == "SGD":
-        options |= {"dampening": float(group["dampening"]), "nesterov": int(group["nesterov"])}
-        return Update(op_type="Sgd", options=options, states=("momentum",) if group["momentum"] else ())
-    if name in ("Adam", "AdamW"):
+    if unusual or name not in _OPTIMIZERS:
+        return Update(op_type="_".join([name, *unusual[:1]]))
+    # torch/optim/adamw.py is Adam with this option set.
+    op_type, states = _OPTIMIZERS["AdamW" if group.get("decoupled_weight_decay") else name]
+    options: dict[str, Any] = {
+        key: float(group[key]) for key in ("lr", "weight_decay", "eps", "momentum") if group.get(key)
+    }
+    options |= {key: float(group[key]) for key in ("dampening", "alpha", "rho") if key in group}
+    options |= {"nesterov": int(group["nesterov"])} if "nesterov" in group else {}
+    if "betas" in group:
         beta1, beta2 = group["betas"]
-        # torch/optim/adamw.py is Adam with this option set.
-        decoupled = name == "AdamW" or group.get("decoupled_weight_decay", False)
-        all_options = options | {"beta1": float(beta1), "beta2": float(beta2), "eps": float(group["eps"])}
-        return Update(
-            op_type="AdamW" if decoupled else "Adam", options=all_options, states=("exp_avg", "exp_avg_sq")
-        )
-    if name == "Adamax":
-        beta1, beta2 = group["betas"]
-        all_options = options | {"beta1": float(beta1), "beta2": float(beta2), "eps": float(group["eps"])}
-        return Update(op_type="Adamax", options=all_options, states=("exp_avg", "exp_inf"))
-    if name == "Adadelta":
-        all_options = options | {"rho": float(group["rho"])}
-        return Update(op_type="Adadelta", options=all_options, states=("square_avg", "acc_delta"))
-    if name == "RMSprop":
-        states = ("square_avg", "momentum") if group["momentum"] else ("square_avg",)
-        return Update(op_type="Rmsprop", options=options | {"alpha": float(group["alpha"])}, states=states)
-    if name == "Adagrad":
-        return Update(op_type="Adagrad", options=options, states=("sum",))
-    return Update(op_type=name)
+        options |= {"beta1": float(beta1), "beta2": float(beta2), "eps": float(group["eps"])}
+    used = tuple(state for state in states if state != "momentum" or group["momentum"])
+    return Update(op_type=op_type, options=options, states=used)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 # Resizing that PyTorch would take apart into dozens of gathers before it differentiates: these have Python
 # kernels for Autograd in torch/_decomp/decompositions.py.
 _WHOLE = (
-    *(f"upsample_{kind}" for kind in ["linear1d", "bilinear2d", "trilinear3d", "bicubic2d"]),
+    *(f"upsample_{kind}" for kind in ["linear1d", "bilinear2d", "trilinear3d"]),
     *(f"{kind}{axes}d" for kind in ("upsample_nearest", "_upsample_nearest_exact") for axes in (1, 2, 3)),
 )
 

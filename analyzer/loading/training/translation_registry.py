@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar, cast
 
-from analyzer.loading.torch_export.untranslatable import OPAQUE_DOMAIN
-from analyzer.loading.torch_private import PythonKernel, emit_node
+from analyzer.loading.torch_export.untranslatable import emit
+from analyzer.loading.torch_private import PythonKernel
 
 Function = TypeVar("Function", bound=PythonKernel)
 
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 
         shape: tuple[int, ...]  # type: ignore[assignment]  # a value of onnx_ir may have none
         dtype: ir.DataType
-
-    Inputs = Sequence[ir.Value | None]
-    Result = ir.Value | Sequence[ir.Value]
-    """What a translation gives: one value for each output of the operator."""
 
 
 OWN: dict[str, PythonKernel] = {}
@@ -51,50 +47,6 @@ def translates(*names: str) -> Callable[[Function], Function]:
         return function
 
     return decorate
-
-
-@overload
-def emit(  # type: ignore[overload-overlap]  # 1 is a number as well: a count that is not written out gives several
-    domain: str, op_type: str, inputs: Inputs, attributes: Mapping[str, Any], outputs: Literal[1]
-) -> ir.Value: ...
-
-
-@overload
-def emit(
-    domain: str, op_type: str, inputs: Inputs, attributes: Mapping[str, Any], outputs: int
-) -> Sequence[ir.Value]: ...
-
-
-def emit(
-    domain: str, op_type: str, inputs: Inputs, attributes: Mapping[str, Any], outputs: int
-) -> ir.Value | Sequence[ir.Value]:
-    """Inside a translation: one node of any domain; its output, or a sequence of its outputs."""
-    import onnx_ir
-
-    inputs = list(inputs)
-    while inputs and inputs[-1] is None:  # optional inputs at the end are left out in ONNX, not empty
-        inputs.pop()
-    node = onnx_ir.Node(
-        domain,
-        op_type,
-        inputs=inputs,
-        attributes=onnx_ir.convenience.convert_attributes(dict(attributes)),
-        num_outputs=outputs,
-        version=1 if domain else None,  # of the default domain the graph's opset holds
-    )
-    emit_node(node)
-    return node.outputs[0] if outputs == 1 else node.outputs
-
-
-def opaque(name: str, outputs: int, arguments: Iterable[object], keywords: Mapping[str, object]) -> Result:
-    """A node that says what it is and nothing about how it computes; of several outputs their sequence."""
-    import onnx_ir
-
-    values: list[ir.Value | None] = []
-    for argument in (*arguments, *keywords.values()):
-        parts = argument if isinstance(argument, (tuple, list)) else (argument,)
-        values += [value for value in parts if isinstance(value, onnx_ir.Value)]
-    return emit(OPAQUE_DOMAIN, name, values, {}, outputs)
 
 
 def spread(sizes: Iterable[int], rank: int) -> list[int]:

@@ -7,17 +7,18 @@ has an underscore in front is not needed. Sizes are numbers: a step is traced at
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from analyzer.loading.torch_export.untranslatable import emit, opaque
 from analyzer.loading.torch_private import operator_name
 from analyzer.loading.training import pooling as pooling  # registers its translations
 from analyzer.loading.training.translation_registry import (
     OWN,
     constant,
-    emit,
     numbers,
-    opaque,
+    register,
     shaped,
     spread,
     translates,
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
     import onnx_ir as ir
     from torch import fx
 
+    from analyzer.loading.torch_export.untranslatable import Result
     from analyzer.loading.torch_private import OpOverload, PythonKernel
-    from analyzer.loading.training.translation_registry import Result, Symbol
+    from analyzer.loading.training.translation_registry import Symbol
 
 
 def table(notes: list[str]) -> Mapping[str, PythonKernel]:
@@ -47,9 +49,7 @@ def table(notes: list[str]) -> Mapping[str, PythonKernel]:
         )
         if note not in notes:
             notes.append(note)
-        value = node.meta.get("val")
-        outputs = len(value) if isinstance(value, (tuple, list)) else 1
-        return lambda *arguments, **keywords: opaque(name, outputs, arguments, keywords)
+        return opaque(target, node.meta.get("val"))
 
     return {**OWN, "opaque": keep}
 
@@ -159,39 +159,29 @@ def _layer_norm_backward(
     return emit(DOMAIN, "LayerNormGrad", [gradient, x, mean, inverse, weight], {"axis": axis}, 3)
 
 
-@translates("_softmax_backward_data")
-def _softmax_backward(gradient: Symbol, output: Symbol, dim: int, *_: object, **_more: object) -> Result:
-    return emit(DOMAIN, "SoftmaxGrad", [gradient, output], {"axis": int(dim)}, 1)
+# Gradients made of the gradient and one more tensor: the compact operator, its attributes and their defaults.
+_OF_TWO_TENSORS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "_softmax_backward_data": ("SoftmaxGrad", {"axis": -1}),
+    "_log_softmax_backward_data": ("LogSoftmaxGrad", {"axis": -1}),
+    "threshold_backward": ("ReluGrad", {"threshold": 0.0}),
+    "gelu_backward": ("GeluGrad", {"approximate": "none"}),
+    "sigmoid_backward": ("SigmoidGrad", {}),
+    "tanh_backward": ("TanhGrad", {}),
+    "silu_backward": ("SiluGrad", {}),
+    "hardtanh_backward": ("HardtanhGrad", {"minimum": -1.0, "maximum": 1.0}),
+}
 
 
-@translates("_log_softmax_backward_data")
-def _log_softmax_backward(gradient: Symbol, output: Symbol, dim: int, *_: object, **_more: object) -> Result:
-    return emit(DOMAIN, "LogSoftmaxGrad", [gradient, output], {"axis": int(dim)}, 1)
+def _of_two_tensors(
+    op_type: str, defaults: Mapping[str, Any], gradient: Symbol, x: Symbol, *options: Any, **named: Any
+) -> Result:
+    given = {**defaults, **dict(zip(defaults, options, strict=False)), **named}
+    attributes = {name: type(default)(given[name]) for name, default in defaults.items()}
+    return emit(DOMAIN, op_type, [gradient, x], attributes, 1)
 
 
-@translates("threshold_backward")
-def _threshold_backward(gradient: Symbol, x: Symbol, threshold: float) -> Result:
-    return emit(DOMAIN, "ReluGrad", [gradient, x], {"threshold": float(threshold)}, 1)
-
-
-@translates("gelu_backward")
-def _gelu_backward(gradient: Symbol, x: Symbol, approximate: str = "none") -> Result:
-    return emit(DOMAIN, "GeluGrad", [gradient, x], {"approximate": approximate}, 1)
-
-
-@translates("sigmoid_backward")
-def _sigmoid_backward(gradient: Symbol, output: Symbol) -> Result:
-    return emit(DOMAIN, "SigmoidGrad", [gradient, output], {}, 1)
-
-
-@translates("tanh_backward")
-def _tanh_backward(gradient: Symbol, output: Symbol) -> Result:
-    return emit(DOMAIN, "TanhGrad", [gradient, output], {}, 1)
-
-
-@translates("silu_backward")
-def _silu_backward(gradient: Symbol, x: Symbol) -> Result:
-    return emit(DOMAIN, "SiluGrad", [gradient, x], {}, 1)
+for _name, _form in _OF_TWO_TENSORS.items():
+    register(_name, partial(_of_two_tensors, *_form))
 
 
 @translates("embedding_dense_backward")
@@ -273,12 +263,6 @@ def _nll_loss_backward(
 def _with_axis(tensor: Symbol) -> ir.Value:
     wide = emit("", "Unsqueeze", [tensor, numbers([0])], {}, 1)
     return shaped(wide, [1, *tensor.shape], tensor)
-
-
-@translates("hardtanh_backward")
-def _hardtanh_backward(gradient: Symbol, x: Symbol, minimum: float, maximum: float) -> Result:
-    attributes = {"minimum": float(minimum), "maximum": float(maximum)}
-    return emit(DOMAIN, "HardtanhGrad", [gradient, x], attributes, 1)
 
 
 @translates("linalg_inv_ex")
