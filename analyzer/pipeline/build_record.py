@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -28,14 +27,13 @@ from analyzer.ort.execution import Group, NodePlacement, PlacedBody, Placement
 from analyzer.ort.placement import best_opset
 from analyzer.pipeline import forms
 from analyzer.pipeline.prepared import PreparedGraph
-from analyzer.prediction.estimate import Estimate, Overhead
+from analyzer.prediction.estimate import Estimate
 from analyzer.record.analysis import (
     BodyCopy,
     BodyOperator,
     BodyResult,
     Coverage,
     CpuTime,
-    GpuOverhead,
     GpuTime,
     GroupResult,
     ModelInfo,
@@ -245,12 +243,8 @@ def _gpu_time(estimate: Estimate | None, placed: NodePlacement, node: Node, rele
         why=placed.why,
         detail=placed.detail,
         kernel_opset=best_opset(node, release) if placed.why == "no-kernel-for-opset" else None,
-        overhead=_gpu_overhead(estimate.overhead) if estimate and estimate.origin == "predicted" else None,
+        overhead=estimate.overhead if estimate and estimate.origin == "predicted" else None,
     )
-
-
-def _gpu_overhead(part: Overhead | None) -> GpuOverhead | None:
-    return GpuOverhead(**asdict(part)) if part else None
 
 
 def groups(decision_input: DecisionInput) -> tuple[GroupResult, ...]:

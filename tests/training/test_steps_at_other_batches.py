@@ -37,7 +37,7 @@ def prepared_graphs(
 
 def prepared_of(loaded: Loaded) -> PreparedGraph:
     prepared = prepare(loaded.graph())
-    return replace(prepared, step_peak=memory_of(loaded, prepared.graph).peak)
+    return replace(prepared, step_peak=memory_of(loaded, prepared.graph).peak_bytes)
 
 
 def figures(prepared: PreparedGraph) -> tuple[tuple[int | None, ...], list[float]]:
@@ -156,7 +156,7 @@ def test_the_largest_batch_fits_and_the_next_one_does_not(step_of: Callable[...,
     gpu = device("l4")
     (found,) = {_largest_exactly(between.peak, gpu, guess) for guess in (1, 1000, 10**7)}
     peaks = [
-        memory_of(other, other.graph()).peak
+        memory_of(other, other.graph()).peak_bytes
         for batch in (found, found + 1)
         if (other := loaded_at(loaded, batch, OPTIONS))
     ]
