@@ -34,7 +34,7 @@ from analyzer.training_operators import implementation_of, is_update
 PHASES: tuple[Literal["forward", "backward", "optimizer"], ...] = ("forward", "backward", "optimizer")
 
 
-# By its method and not by its class: `training_batches` traces models, which a summary has no need to import.
+# By its method and not by its class: `exports` traces models, which a summary has no need to import.
 @runtime_checkable
 class PeakAtAnyBatch(Protocol):
     """What knows the memory of a step at any batch."""
