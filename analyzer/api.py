@@ -250,7 +250,7 @@ def _prepare(loaded: Loaded, options: Options) -> tuple[PreparedGraph, bool]:
     read_ahead(loaded, form, options if form is graph else options.replace(run=False))
     prepared = prepare(form, release=options.onnxruntime or "")
     memory = memory_of(loaded, prepared.graph)
-    prepared = prepared if memory is None else replace(prepared, step_peak=memory.peak)
+    prepared = prepared if memory is None else replace(prepared, step_peak=memory.peak_bytes)
     return prepared, form is not graph
 
 

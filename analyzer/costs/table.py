@@ -11,6 +11,7 @@ from functools import cached_property
 from analyzer.costs.cost import ZERO, Cost
 from analyzer.costs.registry import count_node
 from analyzer.graph import Graph, Node, Tensor
+from analyzer.record.analysis import Coverage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +66,7 @@ class CostTable:
         """The sum over all operators; "at least" where its basis is ``unknown``."""
         return total(self.costs)
 
-    def coverage(self, weights: Sequence[float | None] | None = None) -> tuple[float, float, float]:
+    def coverage(self, weights: Sequence[float | None] | None = None) -> Coverage:
         """Shares of the operators that are exact, modelled and unknown.
 
         Args:
@@ -76,8 +77,8 @@ class CostTable:
             sums[cost.basis] += 1.0 if weights is None else weights[index] or 0.0
         whole = sum(sums.values())
         if not whole:
-            return (1.0, 0.0, 0.0)
-        return (sums["exact"] / whole, sums["modelled"] / whole, sums["unknown"] / whole)
+            return Coverage(exact=1.0, modelled=0.0, unknown=0.0)
+        return Coverage(**{basis: part / whole for basis, part in sums.items()})
 
     def by_type(self) -> tuple[TypeCost, ...]:
         """Sums by operator type, the most FLOPs first."""

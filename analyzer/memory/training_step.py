@@ -3,49 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from analyzer.graph import Graph, Tensor, names_read
 from analyzer.memory.liveness import peak_memory_bytes
 from analyzer.operators import is_view
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepBytes:
-    """Bytes at the peak of a step; the optimizer writes over weights and state in place.
-
-    Attributes:
-        weights: Parameters and buffers.
-        gradients: Of all trained parameters: all are there when the optimizer starts.
-        states: The optimizer's.
-        activations: What the forward pass writes (or is fed) and the backward pass reads; None where a size is
-            open.
-        peak: The most that is alive at once; None where a size is open.
-    """
-
-    weights: int
-    gradients: int
-    states: int
-    activations: int | None
-    peak: int | None
-
-    @property
-    def fixed(self) -> int:
-        """What does not grow with the batch."""
-        return self.weights + self.gradients + self.states
-
-    @property
-    def other(self) -> int | None:
-        """What of the peak is none of these: gradients of activations, and what is alive for a moment."""
-        if self.peak is None or self.activations is None:
-            return None
-        # The peak may lie where not all of the fixed part is there yet: then nothing else is left to name.
-        return max(0, self.peak - self.fixed - self.activations)
+from analyzer.record.training_step import StepMemory
 
 
 def step_bytes(
     graph: Graph, weights: Iterable[str], states: Iterable[str], gradients: Iterable[str]
-) -> StepBytes:
+) -> StepMemory:
     """The memory of a step.
 
     Args:
@@ -60,13 +28,15 @@ def step_bytes(
         _sum(tensors[name] for name in names if name in tensors)
         for names in (weight_names, state_names, set(gradients))
     ]
-    return StepBytes(
-        weights=sums[0] or 0,
-        states=sums[1] or 0,
-        gradients=sums[2] or 0,
-        activations=_saved_activations(graph, weight_names | state_names),
-        peak=_peak(graph, set(gradients)),
+    fixed = StepMemory(
+        weights_bytes=sums[0] or 0, optimizer_state_bytes=sums[1] or 0, gradients_bytes=sums[2] or 0
     )
+    activations = _saved_activations(graph, weight_names | state_names)
+    peak, other = _peak(graph, set(gradients)), None
+    if peak is not None and activations is not None:
+        # The peak may lie where not all of the fixed part is there yet: then nothing else is left to name.
+        other = max(0, peak - fixed.fixed_bytes - activations)
+    return replace(fixed, activations_bytes=activations, other_bytes=other, peak_bytes=peak)
 
 
 def _sum(tensors: Iterable[Tensor]) -> int | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -28,14 +27,12 @@ from analyzer.ort.execution import Group, NodePlacement, PlacedBody, Placement
 from analyzer.ort.placement import best_opset
 from analyzer.pipeline import forms
 from analyzer.pipeline.prepared import PreparedGraph
-from analyzer.prediction.estimate import Estimate, Overhead
+from analyzer.prediction.estimate import Estimate
 from analyzer.record.analysis import (
     BodyCopy,
     BodyOperator,
     BodyResult,
-    Coverage,
     CpuTime,
-    GpuOverhead,
     GpuTime,
     GroupResult,
     ModelInfo,
@@ -245,12 +242,8 @@ def _gpu_time(estimate: Estimate | None, placed: NodePlacement, node: Node, rele
         why=placed.why,
         detail=placed.detail,
         kernel_opset=best_opset(node, release) if placed.why == "no-kernel-for-opset" else None,
-        overhead=_gpu_overhead(estimate.overhead) if estimate and estimate.origin == "predicted" else None,
+        overhead=estimate.overhead if estimate and estimate.origin == "predicted" else None,
     )
-
-
-def _gpu_overhead(part: Overhead | None) -> GpuOverhead | None:
-    return GpuOverhead(**asdict(part)) if part else None
 
 
 def groups(decision_input: DecisionInput) -> tuple[GroupResult, ...]:
@@ -267,6 +260,7 @@ def totals(prepared: PreparedGraph, decision_input: DecisionInput) -> Totals:
     executed = prepared.cuda_groups if decision_input.gpu else prepared.cpu_groups
     fused_bytes = _fused_bytes(prepared, executed)
     moved = None if fused_bytes is None else sum(fused_bytes)
+    times = [share.value if share else None for share in decision_input.cpu_shares]
     return Totals(
         # An operator without a count adds nothing: the sum is then "at least", which `coverage.unknown` tells.
         flops=whole.flops or 0,
@@ -279,8 +273,8 @@ def totals(prepared: PreparedGraph, decision_input: DecisionInput) -> Totals:
         fused_intensity=(whole.flops or 0) / moved if moved else None,
         peak_memory_bytes=decision_input.peak_memory_bytes,
         operators=len(prepared.graph.nodes),
-        coverage=_coverage(table.coverage()),
-        coverage_time=_coverage_time(table, decision_input),
+        coverage=table.coverage(),
+        coverage_time=table.coverage(times) if any(times) else None,
         folded_flops=sum(map(folded_flops, prepared.graph.nodes)),
     )
 
@@ -291,17 +285,6 @@ def _fused_bytes(prepared: PreparedGraph, executed: Sequence[Group]) -> tuple[in
     if any(cost.bytes_read is None or cost.bytes_written is None for cost in costs):
         return None
     return sum(cost.bytes_read or 0 for cost in costs), sum(cost.bytes_written or 0 for cost in costs)
-
-
-def _coverage(shares: tuple[float, float, float]) -> Coverage:
-    return Coverage(exact=shares[0], modelled=shares[1], unknown=shares[2])
-
-
-def _coverage_time(table: CostTable, decision_input: DecisionInput) -> Coverage | None:
-    times = [share.value if share else None for share in decision_input.cpu_shares]
-    if not any(times):
-        return None
-    return _coverage(table.coverage(times))
 
 
 def size_notes(loaded: Loaded, graph: Graph) -> tuple[str, ...]:
@@ -384,10 +367,7 @@ def _with_inner(
         operators=sum(placed.why != "folded" for _, placed in placed_nodes),
         passes=passes,
         on_cpu=tuple(_body_operator(child, placed) for child, placed in placed_nodes if _runs_on_cpu(placed)),
-        copies=tuple(
-            BodyCopy(tensor=copy.tensor, direction=copy.direction, bytes=copy.nbytes)
-            for copy in body.placement.copies
-        ),
+        copies=tuple(seen_as(BodyCopy, copy, bytes=copy.nbytes) for copy in body.placement.copies),
     )
     for inner in body.placement.bodies:
         child = body.graph.nodes[inner.operator]
@@ -401,15 +381,7 @@ def _runs_on_cpu(placed: NodePlacement) -> bool:
 
 
 def _body_operator(node: Node, placed: NodePlacement) -> BodyOperator:
-    return BodyOperator(
-        name=node.name,
-        op_type=node.op_type,
-        domain=node.domain,
-        module=node.module,
-        source=source_line(node),
-        why=placed.why,
-        detail=placed.detail,
-    )
+    return seen_as(BodyOperator, node, source=source_line(node), why=placed.why, detail=placed.detail)
 
 
 def _passes(node: Node) -> int | None:

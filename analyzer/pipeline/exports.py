@@ -213,7 +213,7 @@ class StepAtAnyBatch:
         if batch in self.prepared_graphs:
             return self.prepared_graphs[batch].step_peak
         memory = memory_of(self.loaded, self.formula.at(batch))
-        return memory.peak if memory is not None else None
+        return memory.peak_bytes if memory is not None else None
 
 
 def any_batch(graphs: dict[int, Graph], *, confirmed: bool = True) -> AnyBatch | None:
@@ -246,7 +246,7 @@ def _is_as_traced(graph: Graph, traced: Graph) -> bool:
 def _prepared(loaded: Loaded, prepared: PreparedGraph, graph: Graph) -> PreparedGraph:
     at_other = at_batch(prepared, graph)
     memory = memory_of(loaded, graph)
-    return at_other if memory is None else replace(at_other, step_peak=memory.peak)
+    return at_other if memory is None else replace(at_other, step_peak=memory.peak_bytes)
 
 
 @dataclass(frozen=True, kw_only=True)

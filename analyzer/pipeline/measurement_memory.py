@@ -7,13 +7,14 @@ from analyzer.graph import Graph
 from analyzer.loading.loaded import Loaded
 from analyzer.memory import fit
 from analyzer.memory.session_plan import planned_peak_bytes
-from analyzer.memory.training_step import StepBytes, step_bytes
+from analyzer.memory.training_step import step_bytes
 from analyzer.ort.execution import Session
 from analyzer.ort.fusion import predicted_groups
+from analyzer.record.training_step import StepMemory
 from analyzer.units import byte_count
 
 
-def memory_of(loaded: Loaded, graph: Graph) -> StepBytes | None:
+def memory_of(loaded: Loaded, graph: Graph) -> StepMemory | None:
     """The memory of a step; None for a model of inference."""
     step = loaded.step
     if step is None:
@@ -25,7 +26,7 @@ def needed_bytes(loaded: Loaded, graph: Graph) -> int | None:
     """Weights and the buffers that ONNX Runtime plans, CUDA's own apart; None where a size is open."""
     step = memory_of(loaded, graph)
     if step is not None:
-        return step.peak
+        return step.peak_bytes
     activations = planned_bytes(graph, "cuda")
     return None if activations is None else graph.parameter_bytes + activations
 
@@ -74,7 +75,7 @@ def largest_batch(loaded: Loaded, graph: Graph, batch: int | None, room: int) ->
     step = memory_of(loaded, graph)
     if step is not None:
         # Advice after a failure: a line through two points will do, tracing the step again would take seconds.
-        largest = fit.largest_by_growth(step.fixed, step.peak, batch, room)
+        largest = fit.largest_by_growth(step.fixed_bytes, step.peak_bytes, batch, room)
         return None if largest is None else min(largest, batch - 1)
     if not loaded.symbol:  # another batch is another export, of which nothing is known yet
         return 0 if batch == 1 else None

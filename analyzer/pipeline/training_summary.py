@@ -14,7 +14,6 @@ from analyzer.figures import Figure, Origin, total
 from analyzer.graph import Graph
 from analyzer.loading.loaded import Loaded
 from analyzer.memory import fit
-from analyzer.memory.training_step import StepBytes
 from analyzer.options import Options
 from analyzer.pipeline.measurement_memory import memory_of
 from analyzer.pipeline.prepared import PreparedGraph
@@ -35,7 +34,7 @@ from analyzer.training_operators import implementation_of, is_update
 PHASES: tuple[Literal["forward", "backward", "optimizer"], ...] = ("forward", "backward", "optimizer")
 
 
-# By its method and not by its class: `training_batches` traces models, which a summary has no need to import.
+# By its method and not by its class: `exports` traces models, which a summary has no need to import.
 @runtime_checkable
 class PeakAtAnyBatch(Protocol):
     """What knows the memory of a step at any batch."""
@@ -70,7 +69,7 @@ def training_result(
     return TrainingResult(
         optimizer=step.optimizer,
         phases=phases,
-        memory=_memory(memory),
+        memory=memory,
         costs=tuple(_cost(plan, loaded.batch, options) for plan in analysis.plans),
         precisions=_precisions(prepared, decision_input.gpu, loaded.batch) if decision_input.gpu else (),
         scaling=_scaling(decision_input.gpu, gpu_plan, phases, memory, loaded.batch)
@@ -124,17 +123,6 @@ def _update(graph: Graph, optimizer: str) -> _Update:
         "On the CPU, ONNX Runtime runs its definition."
     )
     return _Update(kernels=", ".join(found), launches=launches, moved=round(moved), sentence=sentence)
-
-
-def _memory(step: StepBytes) -> StepMemory:
-    return StepMemory(
-        weights_bytes=step.weights,
-        gradients_bytes=step.gradients,
-        optimizer_state_bytes=step.states,
-        activations_bytes=step.activations,
-        other_bytes=step.other,
-        peak_bytes=step.peak,
-    )
 
 
 def _phases(decision_input: DecisionInput) -> tuple[PhaseTotals, ...]:
@@ -229,9 +217,9 @@ def _step(time: Figure, batch: int | None, gpus: int = 1, **facts: Any) -> Predi
     )
 
 
-def _largest_by_growth(memory: StepBytes, gpu: Device | None, batch: int | None) -> int | None:
+def _largest_by_growth(memory: StepMemory, gpu: Device | None, batch: int | None) -> int | None:
     """The largest batch whose step fits the GPU: all but weights, gradients and state grows with it."""
-    return fit.largest_by_growth(memory.fixed, memory.peak, batch, fit.room(gpu))
+    return fit.largest_by_growth(memory.fixed_bytes, memory.peak_bytes, batch, fit.room(gpu))
 
 
 def _largest_exactly(peak_at: Callable[[int], int | None], gpu: Device | None, guess: int | None) -> int | None:
@@ -251,7 +239,7 @@ def _largest_exactly(peak_at: Callable[[int], int | None], gpu: Device | None, g
 
 
 def _scaling(
-    gpu: Device, plan: PlanResult | None, phases: Sequence[PhaseTotals], memory: StepBytes, batch: int | None
+    gpu: Device, plan: PlanResult | None, phases: Sequence[PhaseTotals], memory: StepMemory, batch: int | None
 ) -> Scaling | None:
     peer = peer_link(gpu)
     backward = next((phase.gpu_s for phase in phases if phase.name == "backward"), None)
@@ -259,7 +247,7 @@ def _scaling(
         return None
     # The assumptions make it a prediction, measured step or not.
     one = replace(plan.latency, origin="predicted")
-    rows = scaled(one, backward, memory.gradients, peer)
+    rows = scaled(one, backward, memory.gradients_bytes, peer)
     return Scaling(
         rows=tuple(
             _step(
@@ -273,7 +261,7 @@ def _scaling(
             for row in rows
         ),
         link=peer.name,
-        bytes_per_step=memory.gradients,
+        bytes_per_step=memory.gradients_bytes,
         dominates_from=dominates_from(rows),
         assumptions=(
             "A prediction: each GPU has the whole batch, and an all-reduce sums the gradients.",

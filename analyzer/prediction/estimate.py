@@ -8,29 +8,9 @@ from typing import Any, Literal, Self
 
 from analyzer.arrays import Floats
 from analyzer.figures import Figure
+from analyzer.record.analysis import GpuOverhead
 
 Bound = Literal["compute", "memory", "overhead"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overhead:
-    """What of a time on a GPU is not the operator's own arithmetic and traffic, in seconds.
-
-    See ``prediction.gpu.launch``, and ``prediction.gpu.kernels`` for the last.
-
-    Attributes:
-        floor_s: Of kernels with nothing to do.
-        gap_s: Between kernels in a CUDA graph.
-        host_s: What launching node by node adds: longer gaps, and the host's surplus where it is the slower.
-        surplus_s: That surplus, a part of ``host_s``.
-        layout_s: Of kernels that turn a convolution's tensors to channels last and back.
-    """
-
-    floor_s: float
-    gap_s: float
-    host_s: float
-    surplus_s: float = 0.0
-    layout_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +24,7 @@ class Estimate(Figure):
     """
 
     bound: Bound | None = None
-    overhead: Overhead | None = None
+    overhead: GpuOverhead | None = None
 
     def scaled(self, factor: float) -> Estimate:
         """Return the estimate of a share or a multiple of the work."""
@@ -58,7 +38,7 @@ class Estimate(Figure):
             bound=self.bound,
             overhead=None
             if (part := self.overhead) is None
-            else Overhead(**{each.name: getattr(part, each.name) * factor for each in fields(part)}),
+            else GpuOverhead(**{each.name: getattr(part, each.name) * factor for each in fields(part)}),
         )
 
 

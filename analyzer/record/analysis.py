@@ -193,8 +193,8 @@ class GpuOverhead:
 
     ``floor_s`` is of kernels with nothing to do, ``gap_s`` between kernels in a CUDA graph, ``host_s`` what
     launching node by node adds: longer gaps, and the host's surplus where it is slower than the GPU.
-    ``surplus_s`` is that surplus, ``layout_s`` of kernels that turn a convolution's tensors to channels last
-    and back.
+    ``surplus_s`` is that surplus, a part of ``host_s``, ``layout_s`` of kernels that turn a convolution's
+    tensors to channels last and back.
     """
 
     floor_s: Amount

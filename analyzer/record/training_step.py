@@ -30,16 +30,23 @@ class PhaseTotals:
 class StepMemory:
     """What a training step keeps at its peak. The optimizer writes over weights and state in place.
 
+    ``gradients_bytes`` are of all trained parameters: all are there when the optimizer starts.
     ``activations_bytes`` are what the forward pass keeps for the backward one, example inputs included;
-    ``other_bytes`` is the rest of the peak: what is alive for a moment. None where a shape is open.
+    ``other_bytes`` is the rest of the peak: gradients of activations, and what is alive for a moment. None
+    where a shape is open.
     """
 
     weights_bytes: Count
     gradients_bytes: Count
     optimizer_state_bytes: Count
-    activations_bytes: Count | None
-    other_bytes: Count | None
-    peak_bytes: Count | None
+    activations_bytes: Count | None = None
+    other_bytes: Count | None = None
+    peak_bytes: Count | None = None
+
+    @property
+    def fixed_bytes(self) -> int:
+        """Return what does not grow with the batch."""
+        return self.weights_bytes + self.gradients_bytes + self.optimizer_state_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

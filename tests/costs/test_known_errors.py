@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from analyzer.costs import count, elements
+from analyzer.record.analysis import Coverage
 
 INT64, UINT8, INT8 = TensorProto.INT64, TensorProto.UINT8, TensorProto.INT8
 
@@ -228,7 +229,7 @@ def test_one_unknown_operator_leaves_a_partial_total_with_its_coverage(make_grap
     assert table.costs[1].bytes_moved == 2 * 4 * 15
     assert table.total.flops == 2 * 60
     assert table.total.basis == "unknown"
-    assert table.coverage() == (0.5, 0.0, 0.5)
+    assert table.coverage() == Coverage(exact=0.5, modelled=0.0, unknown=0.5)
 
 
 def test_an_operator_of_another_domain_is_not_the_one_of_the_same_name(cost_of: Callable[..., Any]) -> None:

@@ -13,6 +13,7 @@ from analyzer.costs import count, count_node, folded_flops, fused
 from analyzer.costs.table import CostTable
 from analyzer.graph import DTYPES, Node, Tensor
 from analyzer.memory.liveness import peak_memory_bytes
+from analyzer.record.analysis import Coverage
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,9 @@ def test_modules_form_a_tree_whose_root_is_the_total(table: CostTable) -> None:
 def test_coverage_by_time_weighs_the_operators(make_graph: Callable[..., Any]) -> None:
     nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Odd", ["y"], ["z"], domain="com.acme")]
     table = count(make_graph(nodes, {"x": [4]}, ["z"]))
-    assert table.coverage() == (0.5, 0.0, 0.5)
-    assert table.coverage([3.0, 1.0]) == (0.75, 0.0, 0.25)
-    assert table.coverage([3.0, None]) == (1.0, 0.0, 0.0)
+    assert table.coverage() == Coverage(exact=0.5, modelled=0.0, unknown=0.5)
+    assert table.coverage([3.0, 1.0]) == Coverage(exact=0.75, modelled=0.0, unknown=0.25)
+    assert table.coverage([3.0, None]) == Coverage(exact=1.0, modelled=0.0, unknown=0.0)
 
 
 def test_a_group_moves_what_crosses_its_border(table: CostTable) -> None:

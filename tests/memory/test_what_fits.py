@@ -15,9 +15,9 @@ from analyzer.devices.catalogue import device
 from analyzer.loading.load import load
 from analyzer.loading.model_reference import parse_reference
 from analyzer.memory.fit import fits, largest_between, largest_by_growth, largest_from, room
-from analyzer.memory.training_step import StepBytes
 from analyzer.pipeline.measurement_memory import does_not_fit
 from analyzer.pipeline.training_summary import _largest_by_growth
+from analyzer.record.training_step import StepMemory
 
 L4 = device("l4")
 
@@ -57,7 +57,9 @@ def test_the_verdict_and_a_run_say_alike_whether_a_model_fits(beside: int, tmp_p
 def test_the_largest_batch_of_a_step_leaves_room_for_cuda() -> None:
     # 1 GB of weights, 1 GB of gradients, 2 GB of state and 4 GB at batch 8: 24 - 0.3 - 4 GB at 0.5 GB each.
     gpu = replace(L4, memory_bytes=24 * 10**9)
-    memory = StepBytes(weights=10**9, gradients=10**9, states=2 * 10**9, activations=4 * 10**9, peak=8 * 10**9)
+    memory = StepMemory(
+        weights_bytes=10**9, gradients_bytes=10**9, optimizer_state_bytes=2 * 10**9, peak_bytes=8 * 10**9
+    )
     assert _largest_by_growth(memory, gpu, 8) == 39
     assert _largest_by_growth(memory, replace(gpu, memory_bytes=23_800_000_000), 8) == 39
     assert _largest_by_growth(memory, replace(gpu, memory_bytes=23_799_999_999), 8) == 38

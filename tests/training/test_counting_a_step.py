@@ -128,12 +128,12 @@ def test_memory_is_weights_gradients_state_and_what_backward_reads(step_of: Any)
     step = loaded.step
     found = step_bytes(loaded.graph(), step.weights, step.states, step.gradients.values())
     parameters = 4 * (12 * 7 + 7 + 7 * 5 + 5)
-    assert found.weights == parameters
-    assert found.gradients == parameters
-    assert found.states == 2 * parameters + 4  # two moments, and the number of the step
+    assert found.weights_bytes == parameters
+    assert found.gradients_bytes == parameters
+    assert found.optimizer_state_bytes == 2 * parameters + 4  # two moments, and the number of the step
     # The input, the hidden layer after its activation, log-probabilities, labels and the labels' total weight.
-    assert found.activations == 4 * 6 * 12 + 4 * 6 * 7 + 4 * 6 * 5 + 8 * 6 + 4
-    assert found.peak >= found.weights + found.states + found.activations
+    assert found.activations_bytes == 4 * 6 * 12 + 4 * 6 * 7 + 4 * 6 * 5 + 8 * 6 + 4
+    assert found.peak_bytes >= found.weights_bytes + found.optimizer_state_bytes + found.activations_bytes
 
 
 def test_an_operator_without_a_translation_stays_with_shapes_and_unknown_cost(step_of: Any) -> None:

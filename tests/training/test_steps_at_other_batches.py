@@ -21,7 +21,8 @@ from analyzer.graph import DEFAULT_DOMAIN
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.training.batch_interpolation import DifferentError, bound
 from analyzer.options import Options
-from analyzer.pipeline.exports import StepAtAnyBatch, loaded_at, prepared_steps, training_batches
+from analyzer.pipeline import exports
+from analyzer.pipeline.exports import StepAtAnyBatch, loaded_at, prepared_steps
 from analyzer.pipeline.measurement_memory import memory_of
 from analyzer.pipeline.options import make_options
 from analyzer.pipeline.prepared import PreparedGraph, prepare
@@ -37,7 +38,7 @@ def prepared_graphs(
 
 def prepared_of(loaded: Loaded) -> PreparedGraph:
     prepared = prepare(loaded.graph())
-    return replace(prepared, step_peak=memory_of(loaded, prepared.graph).peak)
+    return replace(prepared, step_peak=memory_of(loaded, prepared.graph).peak_bytes)
 
 
 def figures(prepared: PreparedGraph) -> tuple[tuple[int | None, ...], list[float]]:
@@ -56,9 +57,9 @@ def test_figures_are_those_of_tracing_at_that_batch(
 ) -> None:
     loaded = step_of(name)
     # A probe does not hang on how much must be confirmed: it is traced once for both.
-    trace = training_batches._in_short
+    trace = exports._in_short
     probe = cache(lambda batch: trace(loaded, batch, OPTIONS))
-    monkeypatch.setattr(training_batches, "_in_short", lambda _, batch, __: probe(batch))
+    monkeypatch.setattr(exports, "_in_short", lambda _, batch, __: probe(batch))
     _, confirmed = prepared_graphs(loaded)
     # A large step is not confirmed by a third trace, which would take long.
     monkeypatch.setattr("analyzer.pipeline.exports._CONFIRMED_UP_TO", 0)
@@ -156,7 +157,7 @@ def test_the_largest_batch_fits_and_the_next_one_does_not(step_of: Callable[...,
     gpu = device("l4")
     (found,) = {_largest_exactly(between.peak, gpu, guess) for guess in (1, 1000, 10**7)}
     peaks = [
-        memory_of(other, other.graph()).peak
+        memory_of(other, other.graph()).peak_bytes
         for batch in (found, found + 1)
         if (other := loaded_at(loaded, batch, OPTIONS))
     ]

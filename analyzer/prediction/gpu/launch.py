@@ -16,8 +16,8 @@ from dataclasses import dataclass, fields
 
 from analyzer.arrays import Bools, Floats
 from analyzer.devices.device import Device
-from analyzer.prediction.estimate import Overhead
 from analyzer.prediction.reference_core import single_core_speed
+from analyzer.record.analysis import GpuOverhead
 
 # Floor and gap together are 1.83 us: the least that products in bf16 take inside CUDA graphs on L40S, RTX PRO
 # 6000, GB200 and B300, fitted with them (``tests/benchmarks/fit_kernels.py``). Operators that do next to
@@ -141,11 +141,11 @@ class Overheads:
         """Of some of the groups."""
         return Overheads(**{name: values[groups] for name, values in self._columns().items()})
 
-    def rows(self) -> list[Overhead]:
+    def rows(self) -> list[GpuOverhead]:
         """One a group."""
         columns = self._columns()
         each = zip(*(values.tolist() for values in columns.values()), strict=True)
-        return [Overhead(**dict(zip(columns, row, strict=True))) for row in each]
+        return [GpuOverhead(**dict(zip(columns, row, strict=True))) for row in each]
 
     def _columns(self) -> dict[str, Floats]:
         return {part.name: getattr(self, part.name) for part in fields(self)}

@@ -8,8 +8,9 @@ whose ``format`` is D3's (https://d3js.org/d3-format).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Literal
 
 from analyzer.report.summary.figure_words import MARKS, PLAN_TITLES
@@ -105,12 +106,21 @@ class Column:
         kind: How its figures are shown.
         lookup: Where the page holds these values already (``operators.type``): they are not sent twice.
             The row's ``index`` or ``id`` says which operator or module.
+        read: What ``rows_of`` reads of an item: an attribute's name, or a function of it.
     """
 
     name: str
     title: str
     kind: ColumnKind = "text"
     lookup: str = ""
+    read: str | Callable[[Any], Any] = ""
+
+
+def rows_of(columns: Sequence[Column], items: Iterable[Any]) -> tuple[Row, ...]:
+    """A row for each item, of the columns that say what they read of it."""
+    asked = [column.read for column in columns if column.read]
+    reads = [attrgetter(read) if isinstance(read, str) else read for read in asked]
+    return tuple(tuple(read(item) for read in reads) for item in items)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,10 +254,22 @@ def quantity(field: str, ticks: Mapping[str, Any] | None = None, /, **scale: Any
     return {**channel, **({"scale": scale} if scale else {}), **({"axis": ticks} if ticks else {})}
 
 
+def nominal(field: str, /, **more: Any) -> dict[str, Any]:
+    """A channel of names."""
+    return {"field": field, "type": "nominal", **more}
+
+
+def bars(
+    height: Any, legend: Mapping[str, Any], mark: Mapping[str, Any], encoding: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A specification as wide as the page, of bars over the data set ``table`` with one legend's selection."""
+    whole = {"width": "container", "height": height, "data": {"name": "table"}, "params": [legend]}
+    return {**whole, "mark": {"type": "bar", **mark}, "encoding": encoding}
+
+
 def series(field: str, scale: Mapping[str, Any], *, title: str | None = None, **legend: Any) -> dict[str, Any]:
     """A colour channel: one of the scale's for each name in ``field``, squares in the legend."""
-    channel = {"field": field, "type": "nominal", "scale": scale, "title": title}
-    return {**channel, "legend": {"symbolType": "square", **legend}}
+    return nominal(field, scale=scale, title=title, legend={"symbolType": "square", **legend})
 
 
 def page_colours(names: Sequence[str]) -> dict[str, list[str]]:

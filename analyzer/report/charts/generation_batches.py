@@ -18,9 +18,11 @@ from analyzer.report.charts.chart import (
     legend_selection,
     limit_lines,
     limit_rows,
+    nominal,
     page_colours,
     quantity,
     ring,
+    rows_of,
     series,
     text_over_marks,
     tooltip,
@@ -31,16 +33,16 @@ from analyzer.units import count, seconds
 
 Field = Literal["tpot", "tokens", "ttft"]
 _COLUMNS = (
-    Column(name="batch", title="Batch", kind="count"),
-    Column(name="context", title="Context"),
-    Column(name="tpot", title="TPOT", kind="seconds"),
-    Column(name="tpot_low", title="TPOT, low (90 %)", kind="seconds"),
-    Column(name="tpot_high", title="TPOT, high (90 %)", kind="seconds"),
-    Column(name="tokens", title="Tokens per second", kind="per_second"),
-    Column(name="ttft", title="TTFT", kind="seconds"),
-    Column(name="ttft_low", title="TTFT, low (90 %)", kind="seconds"),
-    Column(name="ttft_high", title="TTFT, high (90 %)", kind="seconds"),
-    Column(name="fits", title="Fits in memory"),
+    Column(name="batch", title="Batch", kind="count", read="batch"),
+    Column(name="context", title="Context", read=lambda point: count(point.context)),
+    Column(name="tpot", title="TPOT", kind="seconds", read="tpot.value"),
+    Column(name="tpot_low", title="TPOT, low (90 %)", kind="seconds", read="tpot.low"),
+    Column(name="tpot_high", title="TPOT, high (90 %)", kind="seconds", read="tpot.high"),
+    Column(name="tokens", title="Tokens per second", kind="per_second", read="tokens_per_s"),
+    Column(name="ttft", title="TTFT", kind="seconds", read="ttft.value"),
+    Column(name="ttft_low", title="TTFT, low (90 %)", kind="seconds", read="ttft.low"),
+    Column(name="ttft_high", title="TTFT, high (90 %)", kind="seconds", read="ttft.high"),
+    Column(name="fits", title="Fits in memory", read=lambda point: "yes" if point.fits else "no"),
     Column(name="asked", title="As asked"),
 )
 # Of each chart: its title and lead, the kind and title of its axis, and where a row has its figure.
@@ -74,7 +76,8 @@ def charts(told: GenerationResult) -> tuple[Chart, ...]:
 def _chart(field: Field, points: list[GenerationPoint], told: GenerationResult) -> Chart:
     # The context whose line is the question's: a first token sees the prompt alone.
     asked = told.prompt_tokens if field == "ttft" else told.prompt_tokens + told.output_tokens
-    rows = tuple(_row(point, asked) for point in points)
+    as_asked = ("yes" if point.context == asked else "no" for point in points)
+    rows = tuple((*row, one) for row, one in zip(rows_of(_COLUMNS, points), as_asked, strict=True))
     contexts = list(dict.fromkeys(row[1] for row in rows))
     limit = {"tpot": told.tpot_limit_s, "ttft": told.ttft_limit_s, "tokens": None}[field]
     lead = f"{_CHARTS[field][1]} A line for each context; points are predicted."
@@ -94,18 +97,6 @@ def _chart(field: Field, points: list[GenerationPoint], told: GenerationResult) 
         rows=rows,
         extra={"limits": limit_rows(limit)},
         height=330,
-    )
-
-
-def _row(point: GenerationPoint, asked: int) -> Row:
-    return (
-        point.batch,
-        count(point.context),
-        *(point.tpot.value, point.tpot.low, point.tpot.high),
-        point.tokens_per_s,
-        *(point.ttft.value, point.ttft.low, point.ttft.high),
-        "yes" if point.fits else "no",
-        "yes" if point.context == asked else "no",
     )
 
 
@@ -158,7 +149,7 @@ def _spec(field: Field, rows: tuple[Row, ...], contexts: list[str], limit: float
                 "mark": ring(46, 1.8),
                 "encoding": {
                     **drawn,
-                    "shape": {"field": "fits", "type": "nominal", "scale": shapes, "legend": None},
+                    "shape": nominal("fits", scale=shapes, legend=None),
                     "tooltip": tooltip(*_COLUMNS[:-1]),
                 },
             },

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from analyzer.record.generation import GenerationOption, GenerationResult
+from analyzer.record.generation import GenerationResult
 from analyzer.report.charts.chart import (
     CPU,
     GPU,
@@ -19,8 +19,10 @@ from analyzer.report.charts.chart import (
     legend_selection,
     limit_lines,
     limit_rows,
+    nominal,
     quantity,
     ring,
+    rows_of,
     text_over_marks,
     tooltip,
 )
@@ -29,16 +31,17 @@ from analyzer.units import dollars, seconds
 
 # Of the axes' lengths: what a name takes, and from where on it is written to the left.
 _WIDE, _HIGH, _LATE = 0.4, 0.07, 0.55
+_KEPT = {None: "none given", True: "kept", False: "missed"}
 _COLUMNS = (
-    Column(name="device", title="Device"),
-    Column(name="side", title="Runs on"),
-    Column(name="tpot", title="TPOT", kind="seconds"),
-    Column(name="ttft", title="TTFT", kind="seconds"),
-    Column(name="usd", title="Per million tokens", kind="dollars"),
-    Column(name="hour", title="Per hour", kind="dollars"),
-    Column(name="batch", title="Largest batch", kind="count"),
-    Column(name="limits", title="Limits at the asked batch"),
-    Column(name="instance", title="Instance"),
+    Column(name="device", title="Device", read=lambda row: on(row.name, row.gpus)),
+    Column(name="side", title="Runs on", read=lambda row: GPU if row.kind == "gpu" else CPU),
+    Column(name="tpot", title="TPOT", kind="seconds", read="tpot_s"),
+    Column(name="ttft", title="TTFT", kind="seconds", read="ttft_s"),
+    Column(name="usd", title="Per million tokens", kind="dollars", read="usd_per_million_tokens"),
+    Column(name="hour", title="Per hour", kind="dollars", read="usd_per_hour"),
+    Column(name="batch", title="Largest batch", kind="count", read="largest_batch"),
+    Column(name="limits", title="Limits at the asked batch", read=lambda row: _KEPT[row.meets_limits]),
+    Column(name="instance", title="Instance", read="machine"),
     Column(name="asked", title="As asked"),
 )
 
@@ -48,7 +51,8 @@ def chart(told: GenerationResult) -> Chart | None:
     priced = [row for row in told.devices if row.usd_per_million_tokens]
     if len(priced) < 2:
         return None
-    rows = tuple(_row(row, told) for row in priced)
+    asked = ("yes" if (row.device, row.gpus) == (told.device, told.gpus) else "no" for row in priced)
+    rows = tuple((*row, one) for row, one in zip(rows_of(_COLUMNS, priced), asked, strict=True))
     at = "each one's largest batch that keeps the limits" if told.limited else f"batch {told.batch}"
     lead = (
         f"Left is faster, below is cheaper. TPOT is at batch {told.batch}, dollars are at {at}, at full use. "
@@ -69,21 +73,6 @@ def chart(told: GenerationResult) -> Chart | None:
         rows=rows,
         extra={"named": _labels(rows), "limits": limit_rows(limit)},
         height=380,
-    )
-
-
-def _row(row: GenerationOption, told: GenerationResult) -> Row:
-    return (
-        on(row.name, row.gpus),
-        GPU if row.kind == "gpu" else CPU,
-        row.tpot_s,
-        row.ttft_s,
-        row.usd_per_million_tokens,
-        row.usd_per_hour,
-        row.largest_batch,
-        {None: "none given", True: "kept", False: "missed"}[row.meets_limits],
-        row.machine,
-        "yes" if (row.device, row.gpus) == (told.device, told.gpus) else "no",
     )
 
 
@@ -138,6 +127,7 @@ def _spec(rows: tuple[Row, ...], limit: float | None) -> dict[str, Any]:
     sides = [side for side in (CPU, GPU) if any(row[1] == side for row in rows)]
     x = quantity("tpot", type="log", nice=False, padding=24)
     y = quantity("usd", type="log", nice=False, padding=24)
+    shapes = {"domain": ["no", "yes"], "range": ["circle", "diamond"]}
     mark = {"type": "text", **by_line(9), "fontSize": 11, "color": "var(--text)"}
     return layered(
         320,
@@ -148,7 +138,7 @@ def _spec(rows: tuple[Row, ...], limit: float | None) -> dict[str, Any]:
                 "encoding": {
                     "x": {**x, "axis": axis("seconds", "Time per token", tickCount=6)},
                     "y": {**y, "axis": axis("dollars", "US dollars per million tokens", tickCount=6)},
-                    "color": {"field": "side", "type": "nominal", "scale": colours(*sides), "title": None},
+                    "color": nominal("side", scale=colours(*sides), title=None),
                     "opacity": {
                         "condition": [
                             {"test": {"not": {"param": "side"}}, "value": 0.08},
@@ -156,12 +146,7 @@ def _spec(rows: tuple[Row, ...], limit: float | None) -> dict[str, Any]:
                         ],
                         "value": 1,
                     },
-                    "shape": {
-                        "field": "asked",
-                        "type": "nominal",
-                        "scale": {"domain": ["no", "yes"], "range": ["circle", "diamond"]},
-                        "legend": None,
-                    },
+                    "shape": nominal("asked", scale=shapes, legend=None),
                     "tooltip": tooltip(*_COLUMNS[:-1]),
                 },
             },

@@ -13,9 +13,11 @@ from analyzer.report.charts.chart import (
     Column,
     Row,
     axis,
+    bars,
     faded,
     layered,
     legend_selection,
+    nominal,
     page_colours,
     quantity,
     series,
@@ -102,8 +104,8 @@ def _lane(told: GenerationResult) -> str:
 def _timeline_spec(lanes: list[str], end: float) -> dict[str, Any]:
     tints = {"domain": [PREFILL, DECODE], "range": ["var(--record-4)", "var(--record-6)"]}
     scale = {"domain": [0, end], "nice": False}
-    y = {"field": "device", "type": "nominal", "sort": lanes, "scale": {"domain": lanes}, "title": None}
-    bars = {
+    y = nominal("device", sort=lanes, scale={"domain": lanes}, title=None)
+    lane_bars = {
         "mark": {"type": "bar", "height": 18, "clip": True, "minBandSize": 1, "yOffset": 8},
         "encoding": {
             "x": quantity("start", axis("seconds", "Time since the request", tickCount=6), **scale),
@@ -115,7 +117,7 @@ def _timeline_spec(lanes: list[str], end: float) -> dict[str, Any]:
     }
     mark = {"type": "text", "align": "left", "dx": 2, "dy": -13, "fontSize": 12, "color": "var(--text)"}
     place = {"x": quantity("at", **scale), "y": y, "text": {"field": "label"}}
-    return layered({"step": 64}, [bars, *text_over_marks("labels", mark, place)])
+    return layered({"step": 64}, [lane_bars, *text_over_marks("labels", mark, place)])
 
 
 def parts(told: GenerationResult) -> Chart | None:
@@ -160,23 +162,13 @@ def _parts_spec(rows: tuple[Row, ...]) -> dict[str, Any]:
     phases = list(dict.fromkeys(row[0] for row in rows))
     names = list(dict.fromkeys(row[1] for row in rows))
     shares = axis("share", "Share of the phase", tickCount=5)
-    return {
-        "width": "container",
-        "height": {"step": 52},
-        "data": {"name": "table"},
-        "params": [legend_selection("parts", "part")],
-        "mark": {"type": "bar", "height": 28, "stroke": "var(--surface)", "strokeWidth": 0.6},
-        "encoding": {
-            "y": {
-                "field": "phase",
-                "type": "nominal",
-                "sort": phases,
-                "title": None,
-                "axis": {"labelLimit": 170, "domain": False, "ticks": False},
-            },
-            "x": {**quantity("share", shares, domain=[0, 1], nice=False), "stack": "zero"},
-            "color": {**series("part", page_colours(names), columns=2), "sort": names},
-            "opacity": faded("parts", 0.12),
-            "tooltip": tooltip(*_PARTS),
-        },
+    labels = {"labelLimit": 170, "domain": False, "ticks": False}
+    encoding = {
+        "y": nominal("phase", sort=phases, title=None, axis=labels),
+        "x": {**quantity("share", shares, domain=[0, 1], nice=False), "stack": "zero"},
+        "color": {**series("part", page_colours(names), columns=2), "sort": names},
+        "opacity": faded("parts", 0.12),
+        "tooltip": tooltip(*_PARTS),
     }
+    mark = {"height": 28, "stroke": "var(--surface)", "strokeWidth": 0.6}
+    return bars({"step": 52}, legend_selection("parts", "part"), mark, encoding)

@@ -19,8 +19,10 @@ from analyzer.report.charts.chart import (
     colours,
     layered,
     legend_selection,
+    nominal,
     origin_words,
     quantity,
+    rows_of,
     tooltip,
 )
 from analyzer.report.summary import model_facts
@@ -29,25 +31,27 @@ from analyzer.units import dollars
 # Drawn, at 24 pixels each, to fit on one screen; the table has them all. Of either side at least a few: what
 # is looked for is by how much the one is cheaper than the other.
 CHEAPEST, _OF_EITHER_SIDE = 20, 6
+# None is "no limit was asked for", which a False would deny.
+_KEPT = {None: "no limit given", True: "yes", False: "no"}
 _COLUMNS = (
-    Column(name="label", title="Instance"),
-    Column(name="provider", title="Provider"),
-    Column(name="gpu", title="GPU"),
-    Column(name="device", title="Runs on"),
-    Column(name="usd_per_million", title="Per million", kind="dollars"),
-    Column(name="usd_per_hour", title="Per hour", kind="dollars"),
-    Column(name="throughput", title="Per second", kind="per_second"),
-    Column(name="latency", title="Latency", kind="seconds"),
-    Column(name="slo", title="Meets the latency limit"),
-    Column(name="price_date", title="Price of"),
-    Column(name="origin", title="Origin"),
-    Column(name="low", title="Per million, low (90 %)", kind="dollars"),
-    Column(name="high", title="Per million, high (90 %)", kind="dollars"),
-    Column(name="runs_on", title="Device"),
-    Column(name="batch", title="Batch", kind="count"),
-    Column(name="pricing", title="Paid"),
-    Column(name="region", title="Region"),
-    Column(name="host", title="CPU beside the GPU"),
+    Column(name="label", title="Instance", read=lambda row: f"{row.provider} {row.instance}"),
+    Column(name="provider", title="Provider", read="provider"),
+    Column(name="gpu", title="GPU", read=lambda row: row.gpu or ""),
+    Column(name="device", title="Runs on", read=lambda row: GPU if row.gpu else CPU),
+    Column(name="usd_per_million", title="Per million", kind="dollars", read="usd_per_million"),
+    Column(name="usd_per_hour", title="Per hour", kind="dollars", read="usd_per_hour"),
+    Column(name="throughput", title="Per second", kind="per_second", read="throughput_per_s"),
+    Column(name="latency", title="Latency", kind="seconds", read="latency_s"),
+    Column(name="slo", title="Meets the latency limit", read=lambda row: _KEPT[row.meets_slo]),
+    Column(name="price_date", title="Price of", read="price_date"),
+    Column(name="origin", title="Origin", read="origin"),
+    Column(name="low", title="Per million, low (90 %)", kind="dollars", read="usd_low_per_million"),
+    Column(name="high", title="Per million, high (90 %)", kind="dollars", read="usd_high_per_million"),
+    Column(name="runs_on", title="Device", read="device_name"),
+    Column(name="batch", title="Batch", kind="count", read="batch"),
+    Column(name="pricing", title="Paid", read=lambda row: price_words.WAYS[row.pricing]),
+    Column(name="region", title="Region", read="region"),
+    Column(name="host", title="CPU beside the GPU", read=lambda row: host_words(row)),
 )
 
 
@@ -66,7 +70,7 @@ def chart(analysis: Analysis) -> Chart | None:
     ranked = sorted(_offers(analysis), key=lambda row: (row.usd_per_million, row.provider, row.instance))
     if not ranked:
         return None
-    rows = tuple(map(_row, ranked))
+    rows = rows_of(_COLUMNS, ranked)
     shown = _shown(rows)
     sides = [side for side in (CPU, GPU) if any(row[3] == side for row in rows)]
     lead = (
@@ -105,31 +109,6 @@ def _shown(rows: tuple[Row, ...]) -> list[str]:
     return [row[0] for row in rows if row[0] in chosen]
 
 
-def _row(row: CostRow) -> Row:
-    # None is "no limit was asked for", which a False would deny.
-    slo = {None: "no limit given", True: "yes", False: "no"}[row.meets_slo]
-    return (
-        f"{row.provider} {row.instance}",
-        row.provider,
-        row.gpu or "",
-        GPU if row.gpu else CPU,
-        row.usd_per_million,
-        row.usd_per_hour,
-        row.throughput_per_s,
-        row.latency_s,
-        slo,
-        row.price_date,
-        row.origin,
-        row.usd_low_per_million,
-        row.usd_high_per_million,
-        row.device_name,
-        row.batch,
-        price_words.WAYS[row.pricing],
-        row.region,
-        host_words(row),
-    )
-
-
 def host_words(row: CostRow) -> str:
     """The processor beside an instance's GPU, and how surely it is that; empty of records that do not tell."""
     if row.host_basis == "assumed":
@@ -152,13 +131,7 @@ def _words(rows: tuple[Row, ...]) -> str:
 def _spec(shown: list[str], sides: list[str]) -> dict[str, Any]:
     dollars_axis = axis("dollars", "US dollars per million", tickCount=7)
     place = {
-        "y": {
-            "field": "label",
-            "type": "nominal",
-            "sort": shown,
-            "title": None,
-            "axis": {"labelLimit": 190},
-        },
+        "y": nominal("label", sort=shown, title=None, axis={"labelLimit": 190}),
         "opacity": {
             # In this order: what the legend hides stays hidden, whether it meets the limit or not.
             "condition": [
@@ -174,7 +147,7 @@ def _spec(shown: list[str], sides: list[str]) -> dict[str, Any]:
         "encoding": {
             **place,
             "x": quantity("usd_per_million", dollars_axis),
-            "color": {"field": "device", "type": "nominal", "scale": colours(*sides), "title": None},
+            "color": nominal("device", scale=colours(*sides), title=None),
             "tooltip": tooltip(*_COLUMNS),
         },
     }

@@ -21,6 +21,7 @@ from analyzer.report.charts.chart import (
     colours,
     decades,
     legend_selection,
+    nominal,
     origin_words,
     paler_if_predicted,
     quantity,
@@ -403,7 +404,7 @@ def _spec(rows: tuple[Row, ...], roofs: dict[str, tuple[dict[str, Any], ...]]) -
     # A roof may stand alone: of a GPU that runs none of the operators.
     sides = sorted({row[4] for row in rows} | {ridge["device"] for ridge in roofs["ridges"]})
     x, y, drawn = axes(rows, roofs)
-    colour = {"field": "device", "type": "nominal", "scale": colours(*sides), "title": "Device"}
+    colour = nominal("device", scale=colours(*sides), title="Device")
     roof = {"data": {"name": "roofs"}, "mark": {"type": "line", "strokeWidth": 2, "strokeOpacity": 0.7}}
     return {
         "width": "container",
@@ -467,7 +468,7 @@ def _operators(
             "stroke": colour,
             "fill": colour,
             "fillOpacity": paler_if_predicted(0.2),
-            "shape": {"field": "family", "type": "nominal", "scale": shapes, "title": "Family"},
+            "shape": nominal("family", scale=shapes, title="Family"),
             # Vega's size is an area already: a square root keeps what takes longest from covering the rest.
             "size": {**quantity("time", type="sqrt", range=[24, 420]), "title": "Time", "legend": None},
             "opacity": {"condition": {"test": chosen, "value": 0.75}, "value": 0.06},

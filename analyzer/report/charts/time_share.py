@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from analyzer.record.analysis import Analysis
@@ -13,14 +15,18 @@ from analyzer.report.charts.chart import (
     SERIES_COLOURS,
     Chart,
     Column,
+    ColumnKind,
     Row,
     axis,
+    bars,
     colours,
     combined_origin,
     faded,
     legend_selection,
+    nominal,
     origin_words,
     quantity,
+    rows_of,
     tooltip,
 )
 from analyzer.report.module_tree import Module
@@ -48,22 +54,47 @@ _TYPES = (
     Column(name="operators", title="Operators", kind="count"),
     Column(name="origin", title="Origin"),
 )
+_MEASURES: Mapping[str, tuple[str, ColumnKind]] = {
+    "best": ("time, best plan", "seconds"),
+    "cpu": ("time, CPU", "seconds"),
+    "gpu": ("time, GPU", "seconds"),
+    "flops": ("FLOPs", "flops"),
+}
+
+
+def _measured(what: str, name: str, module: Module) -> float | None:
+    measures: Mapping[str, float | None] = getattr(module, what)
+    return measures[name]
+
+
 _MODULES = (
-    Column(name="id", title="Number", kind="count"),
-    Column(name="parent", title="Parent", kind="count", lookup="modules.parent"),
-    Column(name="name", title="Name", lookup="modules.name"),
-    Column(name="path", title="Module", lookup="modules.path"),
-    Column(name="class", title="Class", lookup="modules.class"),
-    Column(name="operators", title="Operators", kind="count", lookup="modules.operators"),
-    Column(name="own_best", title="Own time, best plan", kind="seconds"),
-    Column(name="own_cpu", title="Own time, CPU", kind="seconds"),
-    Column(name="own_gpu", title="Own time, GPU", kind="seconds"),
-    Column(name="own_flops", title="Own FLOPs", kind="flops"),
-    Column(name="best", title="Time, best plan", kind="seconds", lookup="modules.best"),
-    Column(name="cpu", title="Time, CPU", kind="seconds", lookup="modules.cpu"),
-    Column(name="gpu", title="Time, GPU", kind="seconds", lookup="modules.gpu"),
-    Column(name="flops", title="FLOPs", kind="flops", lookup="modules.flops"),
-    Column(name="gpu_share", title="On the GPU, of those that take time", kind="share"),
+    Column(name="id", title="Number", kind="count", read="number"),
+    Column(name="parent", title="Parent", kind="count", lookup="modules.parent", read="parent"),
+    Column(name="name", title="Name", lookup="modules.name", read="name"),
+    Column(name="path", title="Module", lookup="modules.path", read="path"),
+    Column(name="class", title="Class", lookup="modules.class", read="class_name"),
+    Column(name="operators", title="Operators", kind="count", lookup="modules.operators", read="operators"),
+    *(
+        Column(name=f"own_{name}", title=f"Own {what}", kind=kind, read=partial(_measured, "own", name))
+        for name, (what, kind) in _MEASURES.items()
+    ),
+    *(
+        Column(
+            name=name,
+            title=what[0].upper() + what[1:],
+            kind=kind,
+            lookup=f"modules.{name}",
+            read=partial(_measured, "total", name),
+        )
+        for name, (what, kind) in _MEASURES.items()
+    ),
+    Column(
+        name="gpu_share",
+        title="On the GPU, of those that take time",
+        kind="share",
+        # A Reshape that is folded away says nothing of where its module runs.
+        read=lambda one: one.on_gpu / one.timed if one.timed else None,
+    ),
 )
 
 
@@ -141,27 +172,15 @@ def _biggest(side: str, rows: tuple[Row, ...]) -> str:
 
 
 def _bars(order: list[str], sides: list[str]) -> dict[str, Any]:
-    return {
-        "width": "container",
-        "height": {"step": 15},
-        "data": {"name": "table"},
-        "params": [legend_selection("side", "device")],
-        "mark": {"type": "bar", "cornerRadiusEnd": 2},
-        "encoding": {
-            "y": {
-                "field": "type",
-                "type": "nominal",
-                "sort": order,
-                "title": None,
-                "axis": {"labelLimit": 150},
-            },
-            "yOffset": {"field": "device", "sort": sides},
-            "x": quantity("share", axis("share", "Share of the device's time", tickCount=8)),
-            "color": {"field": "device", "type": "nominal", "scale": colours(*sides), "title": None},
-            "opacity": faded("side", 0.1),
-            "tooltip": tooltip(*_TYPES),
-        },
+    encoding = {
+        "y": nominal("type", sort=order, title=None, axis={"labelLimit": 150}),
+        "yOffset": {"field": "device", "sort": sides},
+        "x": quantity("share", axis("share", "Share of the device's time", tickCount=8)),
+        "color": nominal("device", scale=colours(*sides), title=None),
+        "opacity": faded("side", 0.1),
+        "tooltip": tooltip(*_TYPES),
     }
+    return bars({"step": 15}, legend_selection("side", "device"), {"cornerRadiusEnd": 2}, encoding)
 
 
 def by_module(modules: tuple[Module, ...], origin: str = "") -> Chart | None:
@@ -172,7 +191,7 @@ def by_module(modules: tuple[Module, ...], origin: str = "") -> Chart | None:
         origin: Of the times in the best plan.
     """
     # The first is the model itself.
-    if len(modules) < 2 or not any(modules[0].total[name] for name in ("best", "cpu", "gpu", "flops")):
+    if len(modules) < 2 or not any(modules[0].total[name] for name in _MEASURES):
         return None
     depth = _depth(modules)
     return Chart(
@@ -184,24 +203,8 @@ def by_module(modules: tuple[Module, ...], origin: str = "") -> Chart | None:
         engine="vega",
         spec=_icicle(min(depth + 1, LEVELS) * STEP, _places(modules)),
         columns=_MODULES,
-        rows=tuple(_module_row(module) for module in modules),
+        rows=rows_of(_MODULES, modules),
         height=min(depth + 1, LEVELS) * STEP,
-    )
-
-
-def _module_row(module: Module) -> Row:
-    own, total = module.own, module.total
-    return (
-        module.number,
-        module.parent,
-        module.name,
-        module.path,
-        module.class_name,
-        module.operators,
-        *(own[name] for name in ("best", "cpu", "gpu", "flops")),
-        *(total[name] for name in ("best", "cpu", "gpu", "flops")),
-        # Of those that take time: a Reshape that is folded away says nothing of where its module runs.
-        module.on_gpu / module.timed if module.timed else None,
     )
 
 
@@ -227,7 +230,7 @@ def _depth(modules: tuple[Module, ...]) -> int:
 
 def _module_words(modules: tuple[Module, ...]) -> str:
     root = modules[0]
-    measure = next(name for name in ("best", "cpu", "gpu", "flops") if root.total[name])
+    measure = next(name for name in _MEASURES if root.total[name])
     whole = root.total[measure] or 1.0
     children = sorted(
         (module for module in modules if module.parent == 0),

@@ -13,6 +13,7 @@ from analyzer.report.charts.chart import (
     Column,
     Row,
     axis,
+    nominal,
     origin_words,
     paler_if_predicted,
     quantity,
@@ -130,7 +131,8 @@ def _words(rows: tuple[Row, ...], plan: PlanResult | None) -> str:
 
 
 def _spec(lanes: list[str]) -> dict[str, Any]:
-    tints = {CPU: "var(--cpu)", COPY: "var(--copy)", GPU: "var(--gpu)"}
+    colour_of = {CPU: "var(--cpu)", COPY: "var(--copy)", GPU: "var(--gpu)"}
+    tints = {"domain": lanes, "range": [colour_of[lane] for lane in lanes]}
     return {
         "width": "container",
         "height": {"step": 60},
@@ -160,13 +162,8 @@ def _spec(lanes: list[str]) -> dict[str, Any]:
         "encoding": {
             "x": quantity("start", axis("seconds", "Time since the start", tickCount=8)),
             "x2": {"field": "end"},
-            "y": {"field": "lane", "type": "nominal", "sort": lanes, "scale": {"domain": lanes}, "title": None},
-            "color": {
-                "field": "lane",
-                "type": "nominal",
-                "legend": None,
-                "scale": {"domain": lanes, "range": [tints[lane] for lane in lanes]},
-            },
+            "y": nominal("lane", sort=lanes, scale={"domain": lanes}, title=None),
+            "color": nominal("lane", legend=None, scale=tints),
             "fillOpacity": paler_if_predicted(0.7),
             "tooltip": tooltip(*_COLUMNS),
         },

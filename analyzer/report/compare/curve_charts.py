@@ -19,6 +19,7 @@ from analyzer.report.charts.chart import (
     decades,
     layered,
     legend_selection,
+    nominal,
     origin_words,
     page_colours,
     paler_if_predicted,
@@ -153,7 +154,7 @@ def _batch_spec(
         "opacity": _faded("record", "plan"),
     }
     dashes = {"domain": sides, "range": [_DASHES[side] for side in sides]}
-    dash = {"field": "plan", "type": "nominal", "scale": dashes, "title": None}
+    dash = nominal("plan", scale=dashes, title=None)
     return layered(
         270,
         [
@@ -299,7 +300,7 @@ def _roofline_spec(
 
 def _operators(x: dict[str, Any], y: dict[str, Any], labels: Sequence[str], sides: list[str]) -> dict[str, Any]:
     shapes = {"domain": sides, "range": [{CPU: "circle", GPU: "square"}[side] for side in sides]}
-    shape = {"field": "device", "type": "nominal", "scale": shapes, "title": "Runs on"}
+    shape = nominal("device", scale=shapes, title="Runs on")
     area = {"type": "sqrt", "range": [20, 320]}
     return {
         "data": {"name": "table"},

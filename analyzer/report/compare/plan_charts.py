@@ -12,11 +12,13 @@ from analyzer.report.charts.chart import (
     Column,
     Row,
     axis,
+    bars,
     combined_origin,
     decades,
     faded,
     layered,
     legend_selection,
+    nominal,
     page_colours,
     quantity,
     tooltip,
@@ -126,7 +128,7 @@ def _plan_spec(comparison: Comparison, titles: list[str], rows: tuple[Row, ...])
 
 
 def _rows_of(field: str, order: Sequence[str], **more: Any) -> dict[str, Any]:
-    return {"field": field, "type": "nominal", "sort": list(order), "title": None, **more}
+    return nominal(field, sort=list(order), title=None, **more)
 
 
 def _by_record(labels: Sequence[str]) -> dict[str, Any]:
@@ -216,18 +218,12 @@ def _largest(label: str, rows: tuple[Row, ...]) -> str:
 
 
 def _part_spec(labels: Sequence[str], order: list[str]) -> dict[str, Any]:
-    return {
-        "width": "container",
-        "height": {"step": 11},
-        "data": {"name": "table"},
-        "params": [legend_selection("record", "record")],
-        "mark": {"type": "bar", "cornerRadiusEnd": 2},
-        "encoding": {
-            "y": _rows_of("part", order, axis={"labelLimit": 150}, scale={"paddingInner": 0.35}),
-            "yOffset": {"field": "record", "sort": list(labels)},
-            "x": quantity("time", axis("seconds", "Time in the best plan", tickCount=6)),
-            "color": _by_record(labels),
-            "opacity": faded("record", 0.1),
-            "tooltip": tooltip(Column(name="part", title="Part"), *_PARTS),
-        },
+    encoding = {
+        "y": _rows_of("part", order, axis={"labelLimit": 150}, scale={"paddingInner": 0.35}),
+        "yOffset": {"field": "record", "sort": list(labels)},
+        "x": quantity("time", axis("seconds", "Time in the best plan", tickCount=6)),
+        "color": _by_record(labels),
+        "opacity": faded("record", 0.1),
+        "tooltip": tooltip(Column(name="part", title="Part"), *_PARTS),
     }
+    return bars({"step": 11}, legend_selection("record", "record"), {"cornerRadiusEnd": 2}, encoding)
