@@ -30,9 +30,11 @@ exclude_patterns = ["_build"]
 smartquotes = False
 nitpicky = True
 # Values of these types are made by the program, not by its users; what they hold stands in the record's pages.
+# A bound of a figure is shown with its type.
 nitpick_ignore = [
     ("py:class", name)
     for name in (
+        "1e+30",
         "Amount",
         "Count",
         "Model",
@@ -49,7 +51,7 @@ nitpick_ignore = [
 ]
 # Types of other projects: their pages are on the network.
 nitpick_ignore_regex = [
-    ("py:.*", r"(?:collections|concurrent|numpy|onnx|onnx_ir|os|pathlib|torch|typing)\..*"),
+    ("py:.*", r"(?:collections|concurrent|msgspec|numpy|onnx|onnx_ir|os|pathlib|torch|typing)\..*"),
 ]
 
 myst_enable_extensions = ["deflist"]
