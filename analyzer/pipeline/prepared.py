@@ -8,8 +8,8 @@ from functools import cached_property
 
 from analyzer import prediction
 from analyzer.costs import CostTable, count
-from analyzer.graph import DEFAULT_DOMAIN, Graph, SizeOrigin
-from analyzer.loading.onnx_graph.known_sizes import with_known_sizes
+from analyzer.graph import DEFAULT_DOMAIN, Graph
+from analyzer.loading.onnx_graph.data_dependent_sizes import with_known_sizes
 from analyzer.memory.session_plan import SessionPlan
 from analyzer.ort.execution import Group, Placement, Provider
 from analyzer.ort.fusion import predicted_groups
@@ -236,8 +236,7 @@ def at_batch(prepared: PreparedGraph, graph: Graph, table: CostTable | None = No
 
 def with_measured_sizes(prepared: PreparedGraph, shapes: Mapping[str, Sequence[int]]) -> PreparedGraph:
     """The same with the sizes that the data decide as a run had them; itself where that closes none."""
-    shown = SizeOrigin(kind="measured")
-    graph = with_known_sizes(prepared.graph, shapes=shapes, shown=shown)
+    graph = with_known_sizes(prepared.graph, shapes=shapes)
     if graph is prepared.graph:
         return prepared
     return at_batch(prepared, graph)

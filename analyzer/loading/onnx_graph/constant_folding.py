@@ -50,7 +50,7 @@ def fold(
     import numpy as np
 
     function = _functions().get(op_type)
-    if function is None and (op_type not in _BY_REFERENCE or proto is None):
+    if function is None and (op_type not in BY_REFERENCE or proto is None):
         return None
     # A literal of the file may be longer than what is folded; a text has no size that its array tells, and
     # decides no shape.
@@ -71,14 +71,13 @@ def fold(
     return tuple(map(np.asarray, arrays)) if all(_is_small(array, most) for array in arrays) else None
 
 
-def cast_like(inputs: Sequence[Tensor | None]) -> tuple[Array, ...] | None:
-    """A known value in the element type of another tensor, whose own value need not be known."""
+def cast_like(array: Array, like: Tensor) -> tuple[Array, ...] | None:
+    """Return a known value in the element type of another tensor, whose own value need not be known."""
     import onnx
 
-    source, like = inputs[0], inputs[1]
-    if source is None or like is None or source.value is None or not like.dtype.onnx:
+    if not like.dtype.onnx:
         return None
-    return (source.value.astype(onnx.helper.tensor_dtype_to_np_dtype(like.dtype.onnx)),)
+    return (array.astype(onnx.helper.tensor_dtype_to_np_dtype(like.dtype.onnx)),)
 
 
 def dtype_of(array: Array) -> DType:
@@ -349,7 +348,7 @@ _WRITTEN_OUT: dict[str, Fold] = {
 # By onnx.reference: seldom met in shape arithmetic. They give at most as many numbers as they read, or as many
 # for each index (NonZero, GatherND). Not here, on purpose: what makes a size from a number (Pad, OneHot,
 # windows), what repeats or joins texts, what searches (RegexFullMatch), all that computes more than it reads.
-_BY_REFERENCE = frozenset(
+BY_REFERENCE = frozenset(
     (
         *("ArgMax", "ArgMin", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Clip"),
         *("Compress", "Cos", "CumSum", "Exp", "EyeLike", "Flatten", "GatherElements", "GatherND", "IsInf"),

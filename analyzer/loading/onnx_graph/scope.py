@@ -19,27 +19,29 @@ from analyzer.graph import (
 )
 from analyzer.isolation import whereabouts
 from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
-from analyzer.loading.onnx_graph import constant_folding
-from analyzer.loading.onnx_graph.construction import NodeOrigin, make_node, make_tensor, origin
-from analyzer.loading.onnx_graph.fitting_sizes import known_sizes
-from analyzer.loading.onnx_graph.loop_trips import with_trips
-from analyzer.loading.onnx_graph.node_evaluation import (
+from analyzer.loading.onnx_graph.constant_folding import dtype_of
+from analyzer.loading.onnx_graph.construction import NOWHERE, NodeOrigin, make_node, make_tensor, origin
+from analyzer.loading.onnx_graph.evaluation import (
     SHAPE_OPERATORS,
     Call,
-    LateValues,
+    Evaluation,
     all_constant,
     has_graphs,
     is_constant,
     is_large,
-    shape_or_size,
+    results,
+    stored_value,
     taken_branch,
 )
+from analyzer.loading.onnx_graph.fitting_sizes import known_sizes
+from analyzer.loading.onnx_graph.loop_trips import with_trips
 from analyzer.loading.onnx_graph.node_validity import check_strings
 from analyzer.loading.onnx_graph.normalize import dangling, rows_of
 from analyzer.loading.shape_inference import onnx_inference, sequences
 from analyzer.loading.shape_inference.contrib_operators import infer_contrib
 from analyzer.loading.shape_inference.protobuf_values import (
     GRAPH_KINDS,
+    LONGEST,
     UNKNOWN_TYPE,
     Attributes,
     Type,
@@ -64,6 +66,8 @@ if TYPE_CHECKING:
 _EVALUATED = frozenset({*SHAPE_OPERATORS, "CastLike", "SequenceEmpty", "Optional"})
 # onnx looks at an equation's result from 1.22 on; ONNX Runtime 1.31 has the inference of 1.21, and loads it.
 _LATER_CHECKED = "Equation output contains"
+# TensorProto.INT32 and INT64: rows of them say where each of a loop's bags begins.
+_INTEGERS = (6, 7)
 _ONNX_DOMAINS = frozenset({DEFAULT_DOMAIN, CLASSICAL_DOMAIN})
 
 
@@ -120,7 +124,10 @@ class Scope:
         self.initializers: list[Tensor] = []
         self.types: onnx_inference.Types = {}
         self.memo: onnx_inference.Memo = {} if outer is None else outer.memo
-        self.late: LateValues = LateValues() if outer is None else outer.late
+        self._late = Evaluation(self._producer)
+        self._nodes_made: list[Node] = []
+        self._makers: dict[str, Node] = {}
+        self._nodes_noted = 0
         self.forbidden: list[tuple[int, str, str, str]] = []
         self.sequences: dict[str, sequences.Sequence] = {}
         self.budget: _ValueBudget = _ValueBudget(limits.folded) if outer is None else outer.budget
@@ -196,7 +203,7 @@ class Scope:
         self, rows: Sequence[Row], origins: Sequence[NodeOrigin], inferred: onnx.GraphProto
     ) -> list[Node]:
         """The hot loop of loading: what most nodes do not need is not done for them."""
-        nodes: list[Node] = []
+        nodes = self._nodes_made
         tensors, outside, opsets = self.tensors, self._outside, self.opsets
         inputs: tuple[Tensor | None, ...] = ()
         try:
@@ -219,10 +226,14 @@ class Scope:
                 if (op_type in onnx_inference.WITH_GRAPHS or domain != DEFAULT_DOMAIN) and has_graphs(stored):
                     graphs = self._graphs(node, inferred.node[index], inputs, attributes)
                     if self.outer is None:  # what is inside is looked at with what it stands in
-                        trips, graphs = with_trips(op_type, inputs, graphs, self.late.value)
-                outputs = None if graphs else self._ordinary_output(op_type, domain, inputs, writes, attributes)
+                        called = make_node(0, name, operator, inputs, (), attributes, graphs, NOWHERE)
+                        called = with_trips(called, self._late)
+                        trips, graphs = called.trips, called.graphs
+                outputs = None if graphs else self._ordinary_output(op_type, domain, inputs, writes)
                 if outputs is None:
-                    call = Call(node, op_type, domain, inputs, attributes, graphs, trips, len(nodes))
+                    call = Call(
+                        node, op_type, domain, inputs, attributes, graphs, operator[2], trips, len(nodes)
+                    )
                     outputs = self._outputs(call, writes)
                 number = len(nodes)
                 name = name or f"{op_type}_{number}"
@@ -248,7 +259,6 @@ class Scope:
         domain: str,
         inputs: Sequence[Tensor | None],
         writes: Sequence[str],
-        attributes: Mapping[str, Any],
     ) -> tuple[Tensor | None, ...] | None:
         """The one output of a node whose type is known and whose value cannot be; None for any other node."""
         if len(writes) != 1 or op_type in _EVALUATED:
@@ -263,7 +273,6 @@ class Scope:
             if domain != DEFAULT_DOMAIN or op_type in NEVER_FOLDED or not inputs or not is_large(kind):
                 return None
             constant = True
-            self.late.computed(op_type, attributes, inputs, (name,))
         tensor = self.tensors[name] = make_tensor(name, kind[1], kind[0], constant)
         return (tensor,)
 
@@ -299,8 +308,8 @@ class Scope:
             None if stored is None else tensor_value(stored, shape=shape),
         )
         self.budget.take(tensor.value)
-        if tensor.value is None and stored is not None:
-            self.late.stored(tensor, stored)
+        if tensor.value is None and stored is not None and dtype in _INTEGERS and len(shape) == 1:
+            self._late.known[name] = tensor_value(stored, LONGEST)
         self.tensors[name] = tensor
         self.initializers.append(tensor)
 
@@ -343,8 +352,6 @@ class Scope:
         values = self._values(call) if constant else None
         for array in values or ():
             self.budget.take(array)
-        if constant and values is None and not call.graphs:
-            self.late.computed(call.op_type, call.attributes, call.inputs, names)
         if values is None:
             for name in names:
                 kind = types.get(name)
@@ -369,35 +376,31 @@ class Scope:
             else:
                 kind = types.get(name) or UNKNOWN_TYPE
                 # The inferred shape may still be open.
-                kind = (kind[0] if kind[0].onnx else constant_folding.dtype_of(value), value.shape)
+                kind = (kind[0] if kind[0].onnx else dtype_of(value), value.shape)
             tensor = self.tensors[name] = make_tensor(name, kind[1], kind[0], constant, False, value)
             outputs.append(tensor)
         return tuple(outputs)
 
     def _values(self, call: Call) -> Sequence[Array | None] | None:
-        """What a constant node gives where all it reads is known and small."""
-        op_type, inputs = call.op_type, call.inputs
-        if call.domain != DEFAULT_DOMAIN:
-            return None
-        if op_type in SHAPE_OPERATORS:
-            return [shape_or_size(op_type, None if inputs[0] is None else inputs[0].shape, call.attributes)]
-        if op_type == "CastLike":
-            return constant_folding.cast_like(inputs)
+        """Return what a constant node gives where all it reads is known and small."""
         if call.graphs:
-            branch = call.graphs.get(taken_branch(inputs))
+            branch = taken_branch(call, stored_value)
             return None if branch is None else [tensor.value for tensor in branch.outputs]
-        for name in call.proto.output:
-            if is_large(self.types.get(name)):
-                return None
-        arrays = [None if tensor is None else tensor.value for tensor in inputs]
-        for array, tensor in zip(arrays, inputs, strict=True):
-            if array is None and tensor is not None:
-                return None
-        version = self.opsets.get(DEFAULT_DOMAIN, 1)
-        values = constant_folding.fold(op_type, call.attributes, arrays, call.proto, version)
+        if call.op_type in SHAPE_OPERATORS and call.inputs[0] is not None:
+            return results(call, stored_value, None, shape=call.inputs[0].shape)
+        if any(is_large(self.types.get(name)) for name in call.proto.output):
+            return None
+        values = results(call, stored_value, call.proto)
         # Inference of the whole model may leave the type open that says how large a result is.
-        is_worth = all(not is_large((constant_folding.dtype_of(value), value.shape)) for value in values or ())
-        return values if is_worth else None
+        known = [value for value in values or () if value is not None]
+        return None if any(is_large((dtype_of(value), value.shape)) for value in known) else values
+
+    def _producer(self, tensor: Tensor) -> Node | None:
+        """Return the node of the model that makes a constant whose value the graph does not keep."""
+        for node in self._nodes_made[self._nodes_noted :]:
+            self._makers |= dict.fromkeys((output.name for output in node.present_outputs), node)
+        self._nodes_noted = len(self._nodes_made)
+        return self._makers.get(tensor.name) if tensor.constant else None
 
     def _infer_types(self, call: Call) -> None:
         types: Mapping[str, Type]
