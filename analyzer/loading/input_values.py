@@ -229,42 +229,33 @@ _DECIDING: Mapping[str, tuple[int, ...]] = {
 }
 
 
-def decides(graph: Graph, start: Tensor) -> bool:
-    """Whether a tensor's values come to an operand that decides, never through floats."""
-    waiting, seen = [start.name], {start.name}
-    while waiting:
-        name = waiting.pop()
-        for index in graph.consumers.get(name, ()):
-            node = graph.nodes[index]
-            for position in _DECIDING.get(node.op_type, ()):
-                operand = node.input(position)
-                if operand is not None and operand.name == name:
-                    return True
-            if node.op_type in ("Shape", "Size"):  # of any values the same
-                continue
-            for output in node.present_outputs:
-                if not output.dtype.is_float and output.name not in seen:
-                    seen.add(output.name)
-                    waiting.append(output.name)
-    return False
+def deciding_inputs(graph: Graph, names: Iterable[str] | None = None) -> tuple[Tensor, ...]:
+    """Return the inputs whose values decide sizes or trips, in the model's order.
 
-
-def deciding_inputs(graph: Graph, names: Iterable[str]) -> tuple[Tensor, ...]:
-    """The inputs whose values decide the sizes of these tensors, in the model's order."""
-    sized = set(names)
+    Args:
+        graph: The model.
+        names: Tensors whose sizes alone count; without them all sizes do, as far as floats do not decide them.
+    """
+    sized = None if names is None else set(names)
     waiting: list[str] = []
     for node in graph.nodes:
-        if sized.isdisjoint(tensor.name for tensor in node.present_outputs):
-            continue
-        if any(tensor.name in sized for tensor in node.present_inputs):
-            continue  # it takes its size from what it reads
-        positions = _DECIDING.get(node.op_type, range(len(node.inputs)))
+        positions: Iterable[int] = _DECIDING.get(node.op_type, ())
+        if sized is not None:
+            if sized.isdisjoint(tensor.name for tensor in node.present_outputs):
+                continue
+            if any(tensor.name in sized for tensor in node.present_inputs):
+                continue  # it takes its size from what it reads
+            positions = positions or range(len(node.inputs))
         operands = [node.input(position) for position in positions]
         waiting += [operand.name for operand in operands if operand is not None]
     seen = set(waiting)
     while waiting:
-        producer = graph.producer.get(waiting.pop())
+        name = waiting.pop()
+        producer = graph.producer.get(name)
+        # Of any values the shape is the same.
         if producer is None or graph.nodes[producer].op_type in ("Shape", "Size"):
+            continue
+        if sized is None and graph.tensors[name].dtype.is_float:
             continue
         more = {tensor.name for tensor in graph.nodes[producer].present_inputs} - seen
         seen |= more

@@ -19,6 +19,7 @@ from analyzer.graph import (
 )
 from analyzer.isolation import whereabouts
 from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
+from analyzer.loading.onnx_graph import sequences
 from analyzer.loading.onnx_graph.constant_folding import dtype_of
 from analyzer.loading.onnx_graph.construction import NOWHERE, NodeOrigin, make_node, make_tensor, origin
 from analyzer.loading.onnx_graph.evaluation import (
@@ -37,7 +38,7 @@ from analyzer.loading.onnx_graph.fitting_sizes import known_sizes
 from analyzer.loading.onnx_graph.loop_trips import with_trips
 from analyzer.loading.onnx_graph.node_validity import check_strings
 from analyzer.loading.onnx_graph.normalize import dangling, rows_of
-from analyzer.loading.shape_inference import onnx_inference, sequences
+from analyzer.loading.shape_inference import onnx_inference
 from analyzer.loading.shape_inference.contrib_operators import infer_contrib
 from analyzer.loading.shape_inference.protobuf_values import (
     GRAPH_KINDS,

@@ -7,11 +7,12 @@ them would have no known size.
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from analyzer.graph import Graph, Node, Tensor, Trips
+from analyzer.graph import Node, Tensor
+from analyzer.loading.onnx_graph.evaluation import Call
 from analyzer.loading.shape_inference.protobuf_values import UNKNOWN_TYPE, Type
-from analyzer.loading.shape_inference.subgraphs import InputTensors, common_shape
+from analyzer.loading.shape_inference.subgraphs import common_shape
 
 
 class Sequence(NamedTuple):
@@ -26,24 +27,7 @@ class Sequence(NamedTuple):
     element: Type
 
 
-class _Call(Protocol):
-    """A node while it is read: that of ``onnx_graph.node_evaluation``, a later step."""
-
-    @property
-    def op_type(self) -> str: ...
-    @property
-    def inputs(self) -> InputTensors: ...
-    @property
-    def attributes(self) -> Mapping[str, Any]: ...
-    @property
-    def graphs(self) -> Mapping[str, Graph]: ...
-    @property
-    def trips(self) -> Trips | None: ...
-    @property
-    def proto(self) -> Any: ...
-
-
-def followed(call: _Call, known: MutableMapping[str, Sequence]) -> Mapping[str, Type]:
+def followed(call: Call, known: MutableMapping[str, Sequence]) -> Mapping[str, Type]:
     """Notes the sequences that a node gives in ``known``; the types of the tensors that it makes of one."""
     op_type, inputs, names = call.op_type, call.inputs, call.proto.output
     if op_type == "SequenceEmpty":
@@ -72,7 +56,7 @@ def _inserted(before: Sequence, tensor: Tensor | None, count: int | None = 1) ->
     return Sequence(length, (element[0], common_shape(before.element[1], element[1])))
 
 
-def _of_states(call: _Call, known: Mapping[str, Sequence]) -> dict[str, Sequence]:
+def _of_states(call: Call, known: Mapping[str, Sequence]) -> dict[str, Sequence]:
     """The sequences into which each pass of a loop puts one tensor more."""
     body = call.graphs["body"]
     count = int(call.trips.count) if call.trips is not None and call.trips.exact else None
