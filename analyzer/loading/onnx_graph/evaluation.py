@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from analyzer.graph import DEFAULT_DOMAIN, NO_ATTRIBUTES, Graph, Node, Shape, Tensor, Trips
+from analyzer.graph import DEFAULT_DOMAIN, NO_ATTRIBUTES, Graph, Node, Shape, Tensor
 from analyzer.loading.onnx_graph.constant_folding import BY_REFERENCE, cast_like, fold
 from analyzer.loading.shape_inference.protobuf_values import GRAPH_KINDS, LONGEST, SMALL, Type
 from analyzer.operators import CLASSICAL_DOMAIN, CONTRIB_DOMAIN, NEVER_FOLDED
@@ -33,20 +33,6 @@ _FEW_FLOATS = 8
 _WITHOUT_INPUTS = frozenset({"SequenceEmpty", "Optional"})
 
 
-class Call(NamedTuple):
-    """A node while it is read: what it calls, on what, as which of its graph's."""
-
-    proto: onnx.NodeProto
-    op_type: str
-    domain: str
-    inputs: tuple[Tensor | None, ...]
-    attributes: Mapping[str, Any]
-    graphs: Mapping[str, Graph]
-    version: int
-    trips: Trips | None = None
-    place: int = 0
-
-
 def all_constant(inputs: Sequence[Tensor | None]) -> bool:
     """Return whether all that is read is known before the run."""
     for tensor in inputs:  # noqa: SIM110  # a generator takes three times as long, for every node
@@ -60,7 +46,7 @@ def has_graphs(attributes: Sequence[onnx.AttributeProto]) -> bool:
     return any(entry.type in GRAPH_KINDS for entry in attributes)
 
 
-def is_constant(call: Call) -> bool:
+def is_constant(call: Node) -> bool:
     """Return whether a node's outputs follow from initializers and shapes alone."""
     inputs, op_type = call.inputs, call.op_type
     if op_type in SHAPE_OPERATORS and call.domain == DEFAULT_DOMAIN:
@@ -92,7 +78,7 @@ def stored_value(tensor: Tensor) -> Array | None:
     return tensor.value
 
 
-def taken_branch(node: Call | Node, value: Callable[[Tensor], Array | None]) -> Graph | None:
+def taken_branch(node: Node, value: Callable[[Tensor], Array | None]) -> Graph | None:
     """Return the branch that an If takes; None where its condition is not known."""
     condition = value(node.inputs[0]) if node.inputs and node.inputs[0] is not None else None
     if condition is None:
@@ -101,7 +87,7 @@ def taken_branch(node: Call | Node, value: Callable[[Tensor], Array | None]) -> 
 
 
 def results(
-    node: Call | Node,
+    node: Node,
     value: Callable[[Tensor], Array | None],
     proto: onnx.NodeProto | None,
     *,

@@ -15,7 +15,6 @@ from analyzer.graph import (
     Graph,
     Node,
     Tensor,
-    Trips,
 )
 from analyzer.isolation import whereabouts
 from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
@@ -24,7 +23,6 @@ from analyzer.loading.onnx_graph.constant_folding import dtype_of
 from analyzer.loading.onnx_graph.construction import NOWHERE, NodeOrigin, make_node, make_tensor, origin
 from analyzer.loading.onnx_graph.evaluation import (
     SHAPE_OPERATORS,
-    Call,
     Evaluation,
     all_constant,
     has_graphs,
@@ -223,21 +221,17 @@ class Scope:
                 stored = node.attribute
                 attributes = Attributes(stored) if stored else NO_ATTRIBUTES
                 graphs: Mapping[str, Graph] = NO_ATTRIBUTES
-                trips: Trips | None = None
                 if (op_type in onnx_inference.WITH_GRAPHS or domain != DEFAULT_DOMAIN) and has_graphs(stored):
                     graphs = self._graphs(node, inferred.node[index], inputs, attributes)
-                    if self.outer is None:  # what is inside is looked at with what it stands in
-                        called = make_node(0, name, operator, inputs, (), attributes, graphs, NOWHERE)
-                        called = with_trips(called, self._late)
-                        trips, graphs = called.trips, called.graphs
+                number, trips = len(nodes), None
+                name = name or f"{op_type}_{number}"
                 outputs = None if graphs else self._ordinary_output(op_type, domain, inputs, writes)
                 if outputs is None:
-                    call = Call(
-                        node, op_type, domain, inputs, attributes, graphs, operator[2], trips, len(nodes)
-                    )
-                    outputs = self._outputs(call, writes)
-                number = len(nodes)
-                name = name or f"{op_type}_{number}"
+                    called = make_node(number, name, operator, inputs, (), attributes, graphs, NOWHERE)
+                    if graphs and self.outer is None:  # what is inside is looked at with what it stands in
+                        called = with_trips(called, self._late)
+                    graphs, trips = called.graphs, called.trips
+                    outputs = self._outputs(node, called)
                 origin_of_node = origins[index]
                 nodes.append(
                     make_node(
@@ -345,12 +339,12 @@ class Scope:
             raise dangling(proto, name)
         return tensor
 
-    def _outputs(self, call: Call, names: Sequence[str]) -> tuple[Tensor | None, ...]:
-        types = self.types
-        whereabouts.now_at(f"node '{call.proto.name}' ({call.op_type})")
+    def _outputs(self, proto: onnx.NodeProto, call: Node) -> tuple[Tensor | None, ...]:
+        types, names = self.types, proto.output[:]
+        whereabouts.now_at(f"node '{proto.name}' ({call.op_type})")
         # A folded value tells what ONNX's inference of the model left open better than that of the node would.
         constant = is_constant(call)
-        values = self._values(call) if constant else None
+        values = self._values(proto, call) if constant else None
         for array in values or ():
             self.budget.take(array)
         if values is None:
@@ -361,10 +355,10 @@ class Scope:
                     and name
                     and onnx_inference.is_open(kind)
                 ):
-                    self._infer_types(call)
+                    self._infer_types(proto, call)
                     break
         if call.domain == DEFAULT_DOMAIN:
-            for name, kind in sequences.followed(call, self.sequences).items():
+            for name, kind in sequences.followed(call, names, self.sequences).items():
                 types[name] = onnx_inference.merged(types.get(name), kind)
         outputs: list[Tensor | None] = []
         for position, name in enumerate(names):
@@ -382,16 +376,16 @@ class Scope:
             outputs.append(tensor)
         return tuple(outputs)
 
-    def _values(self, call: Call) -> Sequence[Array | None] | None:
+    def _values(self, proto: onnx.NodeProto, call: Node) -> Sequence[Array | None] | None:
         """Return what a constant node gives where all it reads is known and small."""
         if call.graphs:
             branch = taken_branch(call, stored_value)
             return None if branch is None else [tensor.value for tensor in branch.outputs]
         if call.op_type in SHAPE_OPERATORS and call.inputs[0] is not None:
             return results(call, stored_value, None, shape=call.inputs[0].shape)
-        if any(is_large(self.types.get(name)) for name in call.proto.output):
+        if any(is_large(self.types.get(name)) for name in proto.output):
             return None
-        values = results(call, stored_value, call.proto)
+        values = results(call, stored_value, proto)
         # Inference of the whole model may leave the type open that says how large a result is.
         known = [value for value in values or () if value is not None]
         return None if any(is_large((dtype_of(value), value.shape)) for value in known) else values
@@ -403,9 +397,9 @@ class Scope:
         self._nodes_noted = len(self._nodes_made)
         return self._makers.get(tensor.name) if tensor.constant else None
 
-    def _infer_types(self, call: Call) -> None:
+    def _infer_types(self, proto: onnx.NodeProto, call: Node) -> None:
         types: Mapping[str, Type]
-        proto, inputs = call.proto, call.inputs
+        inputs = call.inputs
         if call.domain == DEFAULT_DOMAIN and call.graphs:
             types = control_flow_types(proto, inputs, call.attributes, call.graphs, call.trips)
         # Schemas before opset 10 say nothing of the mask's shape (onnx/defs/nn/old.cc).
@@ -422,25 +416,25 @@ class Scope:
             types = dict.fromkeys(proto.output, (inputs[0].dtype, inputs[0].shape))
         elif call.domain == CLASSICAL_DOMAIN:
             known = infer_contrib(proto, call.domain, inputs, call.attributes)
-            types = known or self._node_types(call)
+            types = known or self._node_types(proto, call)
         elif call.domain.startswith(DEFAULT_DOMAIN):
             # ONNX Runtime has operators of its own there too.
-            types = self._node_types(call) or infer_contrib(proto, call.domain, inputs, call.attributes)
+            types = self._node_types(proto, call) or infer_contrib(proto, call.domain, inputs, call.attributes)
         else:
             types = infer_contrib(proto, call.domain, inputs, call.attributes)
         for name, kind in types.items():
             self.types[name] = onnx_inference.merged(self.types.get(name), (kind[0], checked(kind[1], name)))
 
-    def _node_types(self, call: Call) -> Mapping[str, Type]:
+    def _node_types(self, proto: onnx.NodeProto, call: Node) -> Mapping[str, Type]:
         # In a body, the branch of an If that is never taken may hold sizes that cannot be.
         lenient = self.outer is not None
         types, forbidden = onnx_inference.infer_node(
-            call.proto, call.inputs, self.opsets, self.ir_version, memo=self.memo, lenient=lenient
+            proto, call.inputs, self.opsets, self.ir_version, memo=self.memo, lenient=lenient
         )
         # Of what it does not know inference complains too.
         known = all(tensor is None or tensor.elements is not None for tensor in call.inputs)
         if forbidden and known and not forbidden.startswith(_LATER_CHECKED):
-            self.forbidden.append((call.place, call.proto.name, call.op_type, forbidden))
+            self.forbidden.append((call.index, proto.name, call.op_type, forbidden))
         return types
 
     def _graphs(
