@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analyzer.graph import DTYPES_BY_NUMBER, UNDEFINED, DType, Tensor
+from analyzer.graph import DTYPES_BY_NUMBER, UNDEFINED, DType
 from analyzer.loading.shape_inference.protobuf_values import LONGEST, SMALL
 
 if TYPE_CHECKING:
@@ -76,15 +76,6 @@ def fold(
         if all(getattr(array, "size", most + 1) <= most for array in arrays)
         else None
     )
-
-
-def cast_like(array: Array, like: Tensor) -> tuple[Array, ...] | None:
-    """Return a known value in the element type of another tensor, whose own value need not be known."""
-    import onnx
-
-    if not like.dtype.onnx:
-        return None
-    return (array.astype(onnx.helper.tensor_dtype_to_np_dtype(like.dtype.onnx)),)
 
 
 def dtype_of(array: Array) -> DType:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analyzer.graph import DEFAULT_DOMAIN, NO_ATTRIBUTES, Graph, Node, Shape, Tensor
-from analyzer.loading.onnx_graph.constant_folding import BY_REFERENCE, cast_like, fold
+from analyzer.loading.onnx_graph.constant_folding import BY_REFERENCE, fold
 from analyzer.loading.shape_inference.protobuf_values import GRAPH_KINDS, LONGEST, SMALL, Type
 from analyzer.operators import CLASSICAL_DOMAIN, CONTRIB_DOMAIN, NEVER_FOLDED
 
@@ -108,9 +108,14 @@ def results(
     if node.op_type in SHAPE_OPERATORS:
         return [_shape_or_size(node.op_type, shape, node.attributes)]
     if node.op_type == "CastLike":
+        import onnx
+
         source, like = node.inputs[0], node.inputs[1]
         array = None if source is None else value(source)
-        return None if array is None or like is None else cast_like(array, like)
+        if array is None or like is None or not like.dtype.onnx:
+            return None
+        # In the element type of another tensor, whose own value need not be known.
+        return [array.astype(onnx.helper.tensor_dtype_to_np_dtype(like.dtype.onnx))]
     arrays = []
     for tensor in node.inputs:
         array = None if tensor is None else value(tensor)

@@ -70,13 +70,6 @@ _INTEGERS = (6, 7)
 _ONNX_DOMAINS = frozenset({DEFAULT_DOMAIN, CLASSICAL_DOMAIN})
 
 
-def _unreadable(node: onnx.NodeProto, error: Exception) -> GraphError:
-    return GraphError(
-        f"node '{node.name}' ({node.op_type}) cannot be read ({type(error).__name__}: {str(error)[:200]})",
-        hint="if ONNX Runtime runs the model, please report this with the model",
-    )
-
-
 class _ValueBudget:
     """How many bytes of values a model's graphs may still hold, computed ones and those of its file."""
 
@@ -196,7 +189,14 @@ class Scope:
         return tuple(inputs)
 
     def _graph_outputs(self, proto: onnx.GraphProto) -> tuple[Tensor, ...]:
-        return tuple([self.find(value.name) or self._undeclared(value.name) for value in proto.output])
+        outputs = []
+        for value in proto.output:
+            tensor = self.find(value.name)
+            if tensor is None:
+                dtype, shape = self._filled(value.name)
+                tensor = Tensor(name=value.name, shape=shape, dtype=dtype)
+            outputs.append(tensor)
+        return tuple(outputs)
 
     def _nodes(
         self, rows: Sequence[Row], origins: Sequence[NodeOrigin], inferred: onnx.GraphProto
@@ -245,7 +245,11 @@ class Scope:
         except (AnalyzerError, MemoryError):
             raise
         except Exception as error:  # whatever a rule meets in a node that is no node of its operator
-            raise _unreadable(node, error) from error
+            reason = f"{type(error).__name__}: {str(error)[:200]}"
+            raise GraphError(
+                f"node '{node.name}' ({node.op_type}) cannot be read ({reason})",
+                hint="if ONNX Runtime runs the model, please report this with the model",
+            ) from error
         return nodes
 
     def _ordinary_output(
@@ -280,10 +284,6 @@ class Scope:
                 return tensor
             scope = scope.outer
         return None
-
-    def _undeclared(self, name: str) -> Tensor:
-        dtype, shape = self._filled(name)
-        return Tensor(name=name, shape=shape, dtype=dtype)
 
     def _filled(self, name: str, *, own: bool = False) -> Type:
         """The type of a tensor, with what the file states where nothing else tells it; ``own`` as for it."""
