@@ -194,7 +194,7 @@ class SizeSearch:
         self._nodes_left = _MOST_NODES
 
     def smallest(self) -> Mapping[str, int] | None:
-        """Return small sizes that fit, those of 1 too; None where none were found.
+        """Return the least sizes that fit, those of 1 too; None where none were found.
 
         Sizes are raised to the least ones at which the graph gets further than before, one alone if that does.
         """
@@ -205,7 +205,14 @@ class SizeSearch:
             )
             if further is None:
                 return None
-            self._best, place = further
+            sizes, reached = further
+            raised = [name for name, size in sizes.items() if size != self._best[name]]
+            low, high = 1, sizes[raised[0]]
+            while len(raised) > 1 and high - low > 1:  # the sizes tried of several at once are few
+                middle = (low + high) // 2
+                between = self._reached(self._best | dict.fromkeys(raised, middle))
+                low, high, reached = (low, middle, between) if between > place else (middle, high, reached)
+            self._best, place = self._best | dict.fromkeys(raised, high), reached
         return self._best
 
     def example(self, size: int) -> Mapping[str, int]:
