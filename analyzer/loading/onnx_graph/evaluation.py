@@ -135,6 +135,10 @@ def _shape_or_size(op_type: str, shape: Shape, attributes: Mapping[str, Any]) ->
     return np.asarray(shape[attributes.get("start", 0) : attributes.get("end")], np.int64)
 
 
+# Branches that are computed within one another: each takes some of Python's stack, and a file may have many.
+_DEEPEST = 32
+
+
 class Evaluation:
     """What tensors of a graph hold, computed on demand.
 
@@ -161,6 +165,7 @@ class Evaluation:
     ) -> None:
         self.known = dict(known)
         self.left = left
+        self.depth = 0
         self.root: Evaluation = self if around is None else around.root
         self._producer = producer
         self._around = around
@@ -223,8 +228,14 @@ class Evaluation:
     def _outputs(self, node: Node) -> Sequence[Array | None]:
         if node.op_type == "If":
             branch = taken_branch(node, self.value)
-            inner = None if branch is None else self.inside(branch)
-            return [inner.value(tensor) for tensor in branch.outputs] if branch and inner else ()
+            if branch is None or self.root.depth >= _DEEPEST:
+                return ()
+            self.root.depth += 1
+            try:
+                inner = self.inside(branch)
+                return [inner.value(tensor) for tensor in branch.outputs]
+            finally:
+                self.root.depth -= 1
         if node.graphs:
             return ()
         source = node.input(0)

@@ -381,11 +381,10 @@ class Scope:
         if call.graphs:
             branch = taken_branch(call, stored_value)
             return None if branch is None else [tensor.value for tensor in branch.outputs]
-        if call.op_type in SHAPE_OPERATORS and call.inputs[0] is not None:
-            return results(call, stored_value, None, shape=call.inputs[0].shape)
         if any(is_large(self.types.get(name)) for name in proto.output):
             return None
-        values = results(call, stored_value, proto)
+        shape = call.inputs[0].shape if call.inputs and call.inputs[0] is not None else None
+        values = results(call, stored_value, proto, shape=shape)
         # Inference of the whole model may leave the type open that says how large a result is.
         known = [value for value in values or () if value is not None]
         return None if any(is_large((dtype_of(value), value.shape)) for value in known) else values
