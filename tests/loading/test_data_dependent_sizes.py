@@ -102,8 +102,8 @@ def test_sizes_follow_through_branches_that_given_values_choose_as_far_as_the_st
 
     nodes = [helper.make_node("Identity", ["n"], ["v0"]), helper.make_node("Greater", ["n", "zero"], ["is"])]
     for place in range(branches):
-        both = {"then_branch": branch(place, "a"), "else_branch": branch(place, "b")}
-        nodes.append(helper.make_node("If", ["is"], [f"v{place + 1}"], **both))
+        yes, no = branch(place, "a"), branch(place, "b")
+        nodes.append(helper.make_node("If", ["is"], [f"v{place + 1}"], then_branch=yes, else_branch=no))
     nodes += [
         helper.make_node("Reshape", [f"v{branches}", "row"], ["shape"]),
         helper.make_node("ConstantOfShape", ["shape"], ["y"]),
