@@ -225,30 +225,25 @@ def _compared_with(graph: Graph, tensor: Tensor | None) -> tuple[str, int]:
 
     One-hot rows come from such a comparison; loops over experts compare one choice with each in turn.
     """
-    while tensor is not None and tensor.name in graph.producer:
-        node = graph.nodes[graph.producer[tensor.name]]
-        if node.op_type == "OneHot":
-            depth = node.input(1)
-            known = depth is not None and depth.value is not None
-            return tensor.name, int(depth.value.ravel()[0]) if known else 0  # type: ignore[union-attr]
-        if node.op_type == "Equal":
-            sides = [side for side in node.present_inputs if not side.constant]
-            fixed = [side for side in node.present_inputs if side.constant]
-            if len(sides) == len(fixed) == 1:
-                return _same_values_before(graph, sides[0]), fixed[0].elements or 0
-            return "", 0
-        if node.op_type not in _SAME_VALUES:
-            return "", 0
-        tensor = node.input(0)
+    source, node = (None, None) if tensor is None else _source(graph, tensor)
+    if source is not None and node is not None and node.op_type == "OneHot":
+        depth = node.input(1)
+        known = None if depth is None else depth.value
+        return source.name, 0 if known is None else int(known.ravel()[0])
+    if node is not None and node.op_type == "Equal":
+        sides = [side for side in node.present_inputs if not side.constant]
+        fixed = [side for side in node.present_inputs if side.constant]
+        if len(sides) == len(fixed) == 1:
+            return _source(graph, sides[0])[0].name, fixed[0].elements or 0
     return "", 0
 
 
-def _same_values_before(graph: Graph, tensor: Tensor) -> str:
-    """Return the name of a tensor before it was cast or laid out anew."""
-    while tensor.name in graph.producer:
-        node = graph.nodes[graph.producer[tensor.name]]
-        before = node.input(0)
-        if node.op_type not in _SAME_VALUES or before is None:
-            break
+def _source(graph: Graph, tensor: Tensor) -> tuple[Tensor, Node | None]:
+    """Return a tensor before it was cast or laid out anew, and what makes it."""
+    while True:
+        producer = graph.producer.get(tensor.name)
+        node = None if producer is None else graph.nodes[producer]
+        before = None if node is None or node.op_type not in _SAME_VALUES else node.input(0)
+        if before is None:
+            return tensor, node
         tensor = before
-    return tensor.name
