@@ -13,8 +13,6 @@ from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from analyzer.record.notes import FILLED_SIZES
-
 if TYPE_CHECKING:
     import numpy as np
 
@@ -206,12 +204,11 @@ class SizeOrigin:
     """How a size is known that the data decide.
 
     Attributes:
-        kind: ``given``, by values that the user said; ``filled``, by those that inputs are filled with;
-            ``measured``, as a run had it.
+        kind: ``given``, by values that the user said; ``measured``, as a run had it.
         inputs: Whose values decide it; empty where that is not known.
     """
 
-    kind: Literal["given", "filled", "measured"]
+    kind: Literal["given", "measured"]
     inputs: tuple[str, ...] = ()
 
     @property
@@ -219,8 +216,7 @@ class SizeOrigin:
         """In a few words: ``by the values given for batch``."""
         if self.kind == "measured":
             return "as measured, for the data of that run alone"
-        names = ", ".join(self.inputs)
-        return f"by the values given for {names}" if self.kind == "given" else f"{FILLED_SIZES} {names}"
+        return f"by the values given for {', '.join(self.inputs)}"
 
 
 NO_ATTRIBUTES: Mapping[str, Any] = MappingProxyType({})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from analyzer.errors import InputError
 from analyzer.graph import Graph
 from analyzer.loading.from_onnx import sizes_as_written
-from analyzer.loading.input_values.filled_values import decides, range_filled, whole_values
+from analyzer.loading.input_values import deciding_inputs, range_filled, whole_values
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.python.input_spec import InputSpec, drawn_values, parse_input
 from analyzer.text import first_few
@@ -62,7 +62,7 @@ def random_feeds(graph: Graph, specs: Iterable[InputSpec] = ()) -> dict[str, Arr
             else:
                 feeds[tensor.name] = values.astype(width)
         else:
-            feeds[tensor.name] = whole_values(graph, tensor, said.get(tensor.name), of_file=True)
+            feeds[tensor.name] = whole_values(graph, tensor, said.get(tensor.name))
     return feeds
 
 
@@ -77,9 +77,9 @@ def deciding_values(loaded: Loaded, graph: Graph) -> tuple[str, ...]:
     # A graph of one batch alone has forgotten which of its sizes that is.
     sizes = {spec.name: spec.sizes_text for spec in (*guesses, *loaded.specs)}
     notes = []
-    for tensor in graph.inputs:
+    for tensor in deciding_inputs(graph):
         whole = not tensor.dtype.is_float and tensor.dtype.bits is not None and tensor.dtype.name != "bool"
-        if tensor.name in said or tensor.name in graph.carried or not whole or not decides(graph, tensor):
+        if tensor.name in said or tensor.name in graph.carried or not whole:
             continue
         if any(tensor.name in origin.inputs for origin in graph.size_origins.values()):  # a note says so
             continue

@@ -12,8 +12,7 @@ from analyzer.graph import Graph
 from analyzer.loading import cache as export_cache
 from analyzer.loading import reader
 from analyzer.loading.dependencies import Dependencies
-from analyzer.loading.input_values.filled_values import with_filled_sizes
-from analyzer.loading.input_values.row_lengths import with_steps
+from analyzer.loading.input_values import with_given_sizes, with_steps
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.input_spec import InputSpec, parse_input
 from analyzer.loading.state_pairs import corrected
@@ -146,7 +145,7 @@ class Loaded(ModelFacts):
             graph = prune(graph) if self._is_pruned else graph
         if self.step is None:
             graph = with_steps(graph, (*self.specs, *map(parse_input, self.guessed)))
-            graph = self._with_sizes(graph)
+            graph = with_given_sizes(graph, self.specs)
         carried = self._state_of(graph) if self.step is None else self.step.carried
         return replace(
             graph,
@@ -154,17 +153,6 @@ class Loaded(ModelFacts):
             problems=(*self.problems, *graph.problems),
             empty_inputs=self.empty_inputs,
         )
-
-    def _with_sizes(self, graph: Graph) -> Graph:
-        """The graph with the sizes that the data decide, as far as what inputs are filled with is known."""
-        of_file = self.exporter in ("onnx", "pt2")
-        # A configuration's inputs are made by a function of its own, as the file's are.
-        guessed = self.guessed if self.inputs_origin == "inferred" and not self._is_configuration else ()
-        return with_filled_sizes(graph, self.specs, map(parse_input, guessed), of_file=of_file)
-
-    @property
-    def _is_configuration(self) -> bool:
-        return self.reference is not None and self.reference.kind == "configuration"
 
     def _state_of(self, graph: Graph) -> Mapping[str, str]:
         """What of a model of inference stays on the device from run to run."""

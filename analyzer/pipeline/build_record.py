@@ -18,10 +18,9 @@ from analyzer.decision.decision_input import Side
 from analyzer.figures import NOT_TIMED, seen_as
 from analyzer.graph import Graph, Node, SizeOrigin, Tensor
 from analyzer.loading.from_onnx import sizes_as_written
-from analyzer.loading.input_values.filled_values import deciding_inputs
-from analyzer.loading.input_values.row_lengths import by_graph_name
+from analyzer.loading.input_values import by_graph_name, deciding_inputs
 from analyzer.loading.loaded import Loaded
-from analyzer.loading.onnx_graph.known_sizes import open_tensors
+from analyzer.loading.onnx_graph.data_dependent_sizes import open_tensors
 from analyzer.loading.python.input_spec import parse_input
 from analyzer.ort.execution import Group, NodePlacement, PlacedBody, Placement
 from analyzer.ort.placement import best_opset
@@ -44,7 +43,7 @@ from analyzer.record.analysis import (
     Totals,
     Where,
 )
-from analyzer.record.notes import DECIDE_SIZES, FILLED_SIZES
+from analyzer.record.notes import DECIDE_SIZES
 from analyzer.text import first_few, plural
 
 if TYPE_CHECKING:
@@ -321,12 +320,8 @@ class _Notes:
             options = self._options(inputs, "others")
             return f"{who} {what}: as measured, which holds for the data of that run alone{options}."
         who = f"The values of {first_few(origin.inputs)}"
-        if origin.kind == "given":
-            texts = first_few(f"--input {self._specs[name].text}" for name in origin.inputs)
-            return f"{who} {what}: by those given ({texts}); others make other sizes and times."
-        inputs = tuple(tensor for tensor in self._graph.inputs if tensor.name in origin.inputs)
-        options = self._options(inputs, "real ones")
-        return f"{who} {what}: {FILLED_SIZES} them, as nobody gave any, so that times are guesses{options}."
+        texts = first_few(f"--input {self._specs[name].text}" for name in origin.inputs)
+        return f"{who} {what}: by those given ({texts}); others make other sizes and times."
 
     def _unknown(self, inputs: Sequence[Tensor], names: Sequence[str]) -> str:
         named = first_few(tensor.name for tensor in inputs)

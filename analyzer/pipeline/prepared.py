@@ -14,8 +14,8 @@ from analyzer.conversion import HALF, without_half_kernel
 from analyzer.costs import CostTable, count
 from analyzer.devices.device import Device
 from analyzer.figures import Figure, total
-from analyzer.graph import DEFAULT_DOMAIN, DTYPES, Graph, Node, SizeOrigin, Tensor
-from analyzer.loading.onnx_graph.known_sizes import with_known_sizes
+from analyzer.graph import DEFAULT_DOMAIN, DTYPES, Graph, Node, Tensor
+from analyzer.loading.onnx_graph.data_dependent_sizes import with_known_sizes
 from analyzer.memory.session_plan import SessionPlan
 from analyzer.ort.execution import Group, Placement, Provider
 from analyzer.ort.fusion import predicted_groups
@@ -324,8 +324,7 @@ def at_batch(prepared: PreparedGraph, graph: Graph, table: CostTable | None = No
 
 def with_measured_sizes(prepared: PreparedGraph, shapes: Mapping[str, Sequence[int]]) -> PreparedGraph:
     """The same with the sizes that the data decide as a run had them; itself where that closes none."""
-    shown = SizeOrigin(kind="measured")
-    graph = with_known_sizes(prepared.graph, shapes=shapes, shown=shown)
+    graph = with_known_sizes(prepared.graph, shapes=shapes)
     if graph is prepared.graph:
         return prepared
     return at_batch(prepared, graph)

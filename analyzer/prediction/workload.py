@@ -29,7 +29,6 @@ from analyzer.prediction.layout_changes import (
 from analyzer.prediction.loop_variants import BYTE_POOL
 from analyzer.prediction.parameter_updates import ParameterUpdate, parameter_updates
 from analyzer.prediction.work_item import FLOAT_BYTES, PRODUCTS, Kind, Piece
-from analyzer.record.notes import rests_on_fill
 
 # Activations that ONNX Runtime's CPU kernels apply after a product, not while they write its output.
 SWEPT = frozenset({"Clip", "LeakyRelu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu", "Gelu"})
@@ -211,10 +210,7 @@ def workload(
         owner.extend([index] * len(pieces))
     uncounted = [any(_unknown(table.costs[member]) for member in group.members) for group in groups]
     unknown = [
-        nothing
-        or any(
-            _is_open(graph.nodes[member]) or rests_on_fill(table.costs[member].note) for member in group.members
-        )
+        nothing or any(_is_open(graph.nodes[member]) for member in group.members)
         for nothing, group in zip(uncounted, groups, strict=True)
     ]
     return from_pieces(all_pieces, owner, _launches(graph, groups, updates), unknown, uncounted)

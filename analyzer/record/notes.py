@@ -16,15 +16,6 @@ DECIDE_SIZES = "decide the size of"
 """In a note of the model that tells which inputs decide sizes, and how these are known."""
 
 
-FILLED_SIZES = "by the values filled into"
-"""Of sizes that follow from values which nobody gave: real ones may make any other."""
-
-
-def rests_on_fill(note: str) -> bool:
-    """Whether a count with this note is that of values which nobody gave."""
-    return FILLED_SIZES in note
-
-
 def is_least(note: str) -> bool:
     """Whether a count with this note is "at least" so much."""
     return SIZE_OF_ONE in note or ONE_TRIP in note

@@ -95,8 +95,10 @@ def counting(*, read: str) -> onnx.ModelProto:
 def test_a_run_says_what_a_whole_number_that_decides_sizes_was_filled_with() -> None:
     run = analyze(counting(read="size"), gpu="none", runs=1, time_budget=0.1)
     (told,) = (note for note in run.model.notes if note.startswith("The values of count decide the size of"))
-    assert "by the values filled into them, as nobody gave any" in told
-    assert "(--input count=1:int64=LOW..HIGH gives real ones)" in told
+    assert "as measured, which holds for the data of that run alone" in told
+    assert "(--input count=1:int64=LOW..HIGH gives others)" in told
+    messages = run.environment.messages
+    assert any("count decides sizes or steps, and was filled with" in message for message in messages)
     said = analyze(counting(read="size"), gpu="none", runs=1, time_budget=0.1, input="count=1:int64=3")
     other = analyze(counting(read="sum"), gpu="none", runs=1, time_budget=0.1)
     for analysis in (said, other):

@@ -4,11 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 
 from analyzer.costs.table import count
 from analyzer.loading.onnx_graph.build import to_graph
+from analyzer.loading.onnx_graph.data_dependent_sizes import with_known_sizes
 
 TOKENS, WIDTH, CHOICES = 12, 8, 2
 
@@ -83,3 +85,30 @@ def test_what_one_source_decides_may_decide_the_next(make_onnx: Callable[..., An
 def test_a_graph_without_such_sizes_has_none(make_onnx: Callable[..., Any]) -> None:
     nodes = [helper.make_node("Relu", ["x"], ["y"])]
     assert to_graph(make_onnx(nodes, {"x": [3, 5]}, ["y"])).expected_shapes == {}
+
+
+@pytest.mark.parametrize(("branches", "size"), [(20, 23), (600, None)])
+def test_sizes_follow_through_branches_that_given_values_choose_as_far_as_the_stack_holds(
+    make_onnx: Callable[..., Any], branches: int, size: int | None
+) -> None:
+    def scalar(name: str, kind: int = TensorProto.INT64) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, kind, [])
+
+    def branch(place: int, side: str) -> onnx.GraphProto:
+        name = f"{side}{place}"
+        return helper.make_graph(
+            [helper.make_node("Add", [f"v{place}", "one"], [name])], name, [], [scalar(name)]
+        )
+
+    nodes = [helper.make_node("Identity", ["n"], ["v0"]), helper.make_node("Greater", ["n", "zero"], ["is"])]
+    for place in range(branches):
+        yes, no = branch(place, "a"), branch(place, "b")
+        nodes.append(helper.make_node("If", ["is"], [f"v{place + 1}"], then_branch=yes, else_branch=no))
+    nodes += [
+        helper.make_node("Reshape", [f"v{branches}", "row"], ["shape"]),
+        helper.make_node("ConstantOfShape", ["shape"], ["y"]),
+    ]
+    constants = {"zero": np.int64(0), "one": np.int64(1), "row": np.array([-1], np.int64)}
+    graph = to_graph(make_onnx(nodes, {"n": scalar("n")}, ["y"], constants))
+    assert graph.nodes[-1].output(0).shape == (None,)
+    assert with_known_sizes(graph, {"n": np.array(3)}).outputs[0].shape == (size,)

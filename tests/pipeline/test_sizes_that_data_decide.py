@@ -12,7 +12,7 @@ from analyzer import analyze
 from analyzer.api import analyze_record
 from analyzer.graph import SizeOrigin
 from analyzer.loading.onnx_graph.build import to_graph
-from analyzer.loading.onnx_graph.known_sizes import with_known_sizes
+from analyzer.loading.onnx_graph.data_dependent_sizes import with_known_sizes
 from analyzer.record.analysis import Analysis, OperatorResult
 
 POOL = """
@@ -78,21 +78,20 @@ def test_more_graphs_are_more_work(pool: Path) -> None:
     assert many - few == 99 * 32 * 5
 
 
-def test_values_that_are_filled_in_stay_a_guess_with_the_interval_of_one(pool: Path) -> None:
-    filled = analyze(pool, input=[NODES, EDGES, "batch=100:int64"], run=False, gpu="l4")
+def test_sizes_of_values_that_nobody_gives_are_not_known_and_the_note_says_how_to_give_them(pool: Path) -> None:
+    unknown = analyze(pool, input=[NODES, EDGES, "batch=100:int64"], run=False, gpu="l4")
     given = analyze(pool, input=[NODES, EDGES, "batch=100:int64=0..1"], run=False, gpu="l4")
-    # What nobody says is filled with 0 and 1.
-    assert head(filled).outputs[0].shape == head(given).outputs[0].shape == (2, 5)
-    told = " ".join(filled.render("text").split())
-    assert "Some sizes are guessed." in told
-    assert "--input batch=100:int64=LOW..HIGH gives real ones" in told
-    wide, narrow = head(filled).cpu, head(given).cpu
+    assert head(unknown).outputs[0].shape == (None, 5)
+    shown = " ".join(unknown.render("text").split())
+    assert "Some sizes are guessed." in shown
+    assert "--input batch=100:int64=LOW..HIGH gives them" in shown
+    wide, narrow = head(unknown).cpu, head(given).cpu
     assert wide is not None
     assert narrow is not None
     assert wide.high_s / wide.low_s > 2 * narrow.high_s / narrow.low_s
-    again = analyze_record(filled, gpu="l4")
+    again = analyze_record(unknown, gpu="l4")
     assert [(plan.low_s, plan.high_s) for plan in again.plans] == [
-        (plan.low_s, plan.high_s) for plan in filled.plans
+        (plan.low_s, plan.high_s) for plan in unknown.plans
     ]
 
 
@@ -132,8 +131,8 @@ def test_sizes_that_floats_decide_are_those_of_the_run() -> None:
 def test_a_shape_of_a_run_that_contradicts_the_graph_is_left_out() -> None:
     graph, shown = to_graph(ones("y")), SizeOrigin(kind="measured")
     # NonZero gives a row for each of two axes: three rows are another tensor's, or another layout's.
-    assert with_known_sizes(graph, shapes={"n": (3, 7)}, shown=shown) is graph
-    closed = with_known_sizes(graph, shapes={"n": (2, 7)}, shown=shown)
+    assert with_known_sizes(graph, shapes={"n": (3, 7)}) is graph
+    closed = with_known_sizes(graph, shapes={"n": (2, 7)})
     assert [node.output(0).shape for node in closed.nodes] == [(4, 16), (2, 7), (2, 7)]
     assert closed.outputs[0].shape == (2, 7)
     assert dict(closed.size_origins) == {"n": shown, "y": shown}

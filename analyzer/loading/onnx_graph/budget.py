@@ -25,20 +25,16 @@ if TYPE_CHECKING:
 
 
 class _Body(NamedTuple):
-    """What one graph or function holds, bodies of control flow included, called functions not."""
+    """What one graph or function holds, bodies of control flow included.
+
+    Attributes:
+        calls: Functions that it calls and that are not counted in it, each with how often.
+    """
 
     nodes: int
     bytes: int
     depth: int
-    calls: Mapping[FunctionKey, int]
-
-
-class _Expanded(NamedTuple):
-    """What it holds once called functions stand in their callers' places."""
-
-    nodes: int
-    bytes: int
-    depth: int
+    calls: Mapping[FunctionKey, int] = {}  # never changed
 
 
 def check_budget(model: onnx.ModelProto, limits: Limits, subject: str) -> None:
@@ -111,22 +107,22 @@ class _Counter:
         return _Body(count, size, depth, calls)
 
 
-def _expanded(whole: _Body, bodies: Mapping[FunctionKey, _Body], subject: str) -> _Expanded:
+def _expanded(whole: _Body, bodies: Mapping[FunctionKey, _Body], subject: str) -> _Body:
     """The model with its functions put in; each function is added up once, after those that it calls."""
-    done: dict[FunctionKey, _Expanded] = {}
+    done: dict[FunctionKey, _Body] = {}
     for key in _callees_first(whole, bodies, subject):
         done[key] = _sum(bodies[key], done)
     return _sum(whole, done)
 
 
-def _sum(body: _Body, done: Mapping[FunctionKey, _Expanded]) -> _Expanded:
+def _sum(body: _Body, done: Mapping[FunctionKey, _Body]) -> _Body:
     nodes, size, depth = body.nodes, body.bytes, body.depth
     for key, times in body.calls.items():
         called = done[key]
         nodes += times * (called.nodes - 1)  # the call itself goes away
         size += times * called.bytes
         depth = max(depth, body.depth + called.depth + 1)
-    return _Expanded(nodes, size, depth)
+    return _Body(nodes, size, depth)
 
 
 def _callees_first(whole: _Body, bodies: Mapping[FunctionKey, _Body], subject: str) -> Iterable[FunctionKey]:

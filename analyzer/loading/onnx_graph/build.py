@@ -98,30 +98,34 @@ def open_sizes(
 
 
 def shaped(ready: Normalized, *, executable: bool = True) -> Graph:
-    """The Graph of a normalised model: shapes, small values, operators."""
+    """Return the Graph of a normalised model: shapes, small values, operators.
+
+    Sizes are those that inputs and weights imply; those that the file states fill what is left.
+    """
     try:
-        return _implied(ready, executable)
+        graph = _inferred(ready)
+        note = ready.stated.note()
+        if note:
+            # Numbers of another batch: what they filled is as wrong as those that inference contradicts.
+            ready.forget_numbers()
+            graph = _inferred(ready)
+        problems = tuple(dict.fromkeys((*schema_problems(graph), *ready.stated.mistyped, *_forbidden(ready))))
+        # A size that is but assumed is no reason to refuse the model.
+        if executable and not problems and not ready.open_dimensions:
+            require_fitting(graph, ready.forbidden)
     except GraphError as error:
         if ready.open_dimensions:
             names = ", ".join(ready.open_dimensions)
             error.hint = f"Nothing says how large {names} is: give that input's shape, --input NAME=SHAPE."
         raise
-
-
-def _implied(ready: Normalized, executable: bool) -> Graph:
-    """The graph with the sizes that inputs and weights imply; those that the file states fill what is left."""
-    opsets = {(entry.domain or DEFAULT_DOMAIN): entry.version for entry in ready.model.opset_import}
-    graph = _with_expected(_inferred(ready, opsets), ready, opsets)
-    note = ready.stated.note()
-    if note:
-        # Numbers of another batch: what they filled is as wrong as those that inference contradicts.
-        ready.forget_numbers()
-        graph = _with_expected(_inferred(ready, opsets), ready, opsets)
-    problems = tuple(dict.fromkeys((*schema_problems(graph), *ready.stated.mistyped, *_forbidden(ready))))
-    # A size that is but assumed is no reason to refuse the model.
-    if executable and not problems and not ready.open_dimensions:
-        require_fitting(graph, ready.forbidden)
-    return dataclasses.replace(graph, notes=(*graph.notes, *[note][: bool(note)]), problems=problems)
+    try:
+        shapes = expected_shapes(graph)
+    except MemoryError:
+        raise
+    except Exception:  # of a node that is none of its operator nothing is expected: its sizes stay open
+        shapes = {}
+    notes = (*graph.notes, note) if note else graph.notes
+    return dataclasses.replace(graph, notes=notes, problems=problems, expected_shapes=shapes)
 
 
 def _forbidden(ready: Normalized) -> Iterator[str]:
@@ -133,25 +137,13 @@ def _forbidden(ready: Normalized) -> Iterator[str]:
                 yield f"node '{name}' ({op_type}): {reason}"
 
 
-def _inferred(ready: Normalized, opsets: Mapping[str, int]) -> Graph:
+def _inferred(ready: Normalized) -> Graph:
     """The graph with the types that ONNX's inference of the whole model finds; node by node what is left."""
+    opsets = {(entry.domain or DEFAULT_DOMAIN): entry.version for entry in ready.model.opset_import}
     scope = Scope(opsets=opsets, ir_version=ready.model.ir_version, stated=ready.stated, limits=ready.limits)
     graph = scope.model_graph(ready, onnx_inference.infer_model(ready.with_weights()).graph)
     ready.forbidden = scope.forbidden
     return graph
-
-
-def _with_expected(graph: Graph, ready: Normalized, opsets: Mapping[str, int]) -> Graph:
-    def remade(model: onnx.ModelProto) -> Graph:
-        return _inferred(normalized(model, limits=ready.limits), opsets)
-
-    try:
-        shapes = expected_shapes(graph, ready.with_weights, remade)
-    except MemoryError:
-        raise
-    except Exception:  # of a node that is none of its operator nothing is expected: its sizes stay open
-        return graph
-    return dataclasses.replace(graph, expected_shapes=shapes) if shapes else graph
 
 
 def prune(graph: Graph) -> Graph:

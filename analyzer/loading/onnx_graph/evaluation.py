@@ -1,13 +1,19 @@
-"""Loading: values of tensors as they follow from values of a model's inputs, through shape arithmetic alone."""
+"""Loading: what tensors hold before the run, as far as that follows from constants, shapes and known inputs.
+
+One evaluator for all who need it: the folding of constants while a graph is built, the conditions of loops, the
+lengths of sequences and the sizes that data decide.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Shape, Tensor
-from analyzer.loading.onnx_graph.constant_folding import fold
-from analyzer.loading.onnx_graph.node_evaluation import SHAPE_OPERATORS, shape_or_size
+from analyzer.graph import DEFAULT_DOMAIN, NO_ATTRIBUTES, Graph, Node, Shape, Tensor
+from analyzer.loading.onnx_graph.constant_folding import BY_REFERENCE, fold
+from analyzer.loading.shape_inference.protobuf_values import GRAPH_KINDS, LONGEST, SMALL, Type
+from analyzer.operators import CLASSICAL_DOMAIN, CONTRIB_DOMAIN, NEVER_FOLDED
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,78 +22,243 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 
-class Evaluation:
-    """What tensors hold where the inputs hold what is known.
+SHAPE_OPERATORS = ("Shape", "Size")
+"""Operators that need the shape of what they read alone."""
+
+# Of any other domain nobody says that equal inputs give equal outputs.
+_FOLDABLE = frozenset({DEFAULT_DOMAIN, CLASSICAL_DOMAIN, CONTRIB_DOMAIN})
+# Floats decide sizes only as the few that Resize (scales) or Range reads.
+_FEW_FLOATS = 8
+# Nothing goes in, yet nothing is random: an empty sequence or optional is known before the run.
+_WITHOUT_INPUTS = frozenset({"SequenceEmpty", "Optional"})
+
+
+def all_constant(inputs: Sequence[Tensor | None]) -> bool:
+    """Return whether all that is read is known before the run."""
+    for tensor in inputs:  # noqa: SIM110  # a generator takes three times as long, for every node
+        if tensor is not None and not tensor.constant:
+            return False
+    return True
+
+
+def has_graphs(attributes: Sequence[onnx.AttributeProto]) -> bool:
+    """Return whether any of a node's attributes is a subgraph."""
+    return any(entry.type in GRAPH_KINDS for entry in attributes)
+
+
+def is_constant(call: Node) -> bool:
+    """Return whether a node's outputs follow from initializers and shapes alone."""
+    inputs, op_type = call.inputs, call.op_type
+    if op_type in SHAPE_OPERATORS and call.domain == DEFAULT_DOMAIN:
+        return inputs[0] is not None and inputs[0].elements is not None
+    if op_type == "CastLike":  # of its second input it needs the type alone
+        return inputs[0] is not None and inputs[0].constant
+    if not all_constant(inputs):
+        return False
+    if call.domain not in _FOLDABLE or op_type in NEVER_FOLDED:
+        return False
+    if call.graphs:
+        branch = taken_branch(call, stored_value) if op_type == "If" else None
+        return branch is not None and all(tensor.constant for tensor in branch.outputs)
+    return bool(inputs) or op_type in _WITHOUT_INPUTS
+
+
+def is_large(kind: Type | None) -> bool:
+    """Return whether a result is not worth folding: shapes, axes and the floats that make them are few."""
+    if kind is None or kind[1] is None or None in kind[1]:
+        return False
+    size = 1
+    for length in kind[1]:
+        size *= length or 0
+    return size > (_FEW_FLOATS if kind[0].is_float else SMALL)
+
+
+def stored_value(tensor: Tensor) -> Array | None:
+    """Return the elements that a graph keeps of a tensor."""
+    return tensor.value
+
+
+def taken_branch(node: Node, value: Callable[[Tensor], Array | None]) -> Graph | None:
+    """Return the branch that an If takes; None where its condition is not known."""
+    condition = value(node.inputs[0]) if node.inputs and node.inputs[0] is not None else None
+    if condition is None:
+        return None
+    return node.graphs.get("then_branch" if condition.reshape(-1)[0] else "else_branch")
+
+
+def results(
+    node: Node,
+    value: Callable[[Tensor], Array | None],
+    proto: onnx.NodeProto | None,
+    *,
+    shape: Shape = None,
+    most: int = SMALL,
+) -> Sequence[Array | None] | None:
+    """Return what an operator without bodies gives; None where that does not follow, or is large.
 
     Args:
-        graph: The model.
-        known: Elements by tensor; of an input that is not among them nothing follows.
+        node: An operator of any domain: of others than ONNX's own nothing is known.
+        value: Gives the elements of a tensor that it reads.
+        proto: The node as ONNX has it; without it NumPy's functions alone compute.
+        shape: Of its first operand.
+        most: Elements from which on something is large.
+    """
+    if node.domain != DEFAULT_DOMAIN:
+        return None
+    if node.op_type in SHAPE_OPERATORS:
+        return [_shape_or_size(node.op_type, shape, node.attributes)]
+    if node.op_type == "CastLike":
+        import onnx
+
+        source, like = node.inputs[0], node.inputs[1]
+        array = None if source is None else value(source)
+        if array is None or like is None or not like.dtype.onnx:
+            return None
+        # In the element type of another tensor, whose own value need not be known.
+        return [array.astype(onnx.helper.tensor_dtype_to_np_dtype(like.dtype.onnx))]
+    arrays = []
+    for tensor in node.inputs:
+        array = None if tensor is None else value(tensor)
+        if array is None and tensor is not None:
+            return None
+        arrays.append(array)
+    return fold(node.op_type, node.attributes, arrays, proto, node.version, most=most)
+
+
+def _shape_or_size(op_type: str, shape: Shape, attributes: Mapping[str, Any]) -> Array | None:
+    import numpy as np
+
+    if shape is None or None in shape:
+        return None
+    if op_type == "Size":
+        return np.asarray(math.prod(size or 0 for size in shape), np.int64)
+    return np.asarray(shape[attributes.get("start", 0) : attributes.get("end")], np.int64)
+
+
+# Branches that are computed within one another: each takes some of Python's stack, and a file may have many.
+_DEEPEST = 32
+
+
+class Evaluation:
+    """What tensors of a graph hold, computed on demand.
+
+    Args:
+        producer: Gives the node that writes a tensor; None where nothing follows for it.
+        known: Elements by tensor, None for what is not known; of an input that is not there nothing follows.
+        around: The evaluation of the graph that this one is a body of, with which it shares what it may spend.
         shape_of: The shape of a tensor, where more of it is known than the graph says.
-        most_elements: Of any tensor that is computed.
-        most_tensors: How many are computed.
+        most: Elements of any tensor that is computed.
+        left: How many operators may be computed.
+        by_reference: Whether ``onnx.reference`` computes what NumPy's functions do not, some 100 times slower.
     """
 
     def __init__(
         self,
-        graph: Graph,
-        known: Mapping[str, Array | None],
+        producer: Callable[[Tensor], Node | None],
+        known: Mapping[str, Array | None] = NO_ATTRIBUTES,
         *,
+        around: Evaluation | None = None,
         shape_of: Callable[[Tensor], Shape] = lambda tensor: tensor.shape,
-        most_elements: int,
-        most_tensors: int,
+        most: int = LONGEST,
+        left: int = 0,
+        by_reference: bool = False,
     ) -> None:
-        self._graph = graph
-        self._known = dict(known)
+        self.known = dict(known)
+        self.left = left
+        self.depth = 0
+        self.root: Evaluation = self if around is None else around.root
+        self._producer = producer
+        self._around = around
         self._shape_of = shape_of
-        self._most_elements = most_elements
-        self._most_tensors = most_tensors + len(known)
+        self._most = most
+        self._by_reference = by_reference
+
+    @classmethod
+    def of(cls, graph: Graph, known: Mapping[str, Array | None], **options: Any) -> Evaluation:
+        """Return the evaluation of a whole graph."""
+        nodes, producer = graph.nodes, graph.producer
+        return cls(
+            lambda tensor: nodes[producer[tensor.name]] if tensor.name in producer else None, known, **options
+        )
+
+    def inside(self, body: Graph, known: Mapping[str, Array | None] = NO_ATTRIBUTES) -> Evaluation:
+        """Return the evaluation of a body of one of the graph's nodes, once it is fed these values."""
+        return self.of(body, dict.fromkeys(tensor.name for tensor in body.inputs) | dict(known), around=self)
+
+    def spend(self, operators: int) -> bool:
+        """Note work that was done; return whether more may follow."""
+        self.root.left -= operators
+        return self.root.left >= 0
 
     def value(self, wanted: Tensor) -> Array | None:
-        """A tensor's elements; None where they do not follow, or are many."""
-        known, waiting = self._known, [wanted]
-        while waiting and len(known) < self._most_tensors:
+        """Return a tensor's elements; None where they do not follow, or are many."""
+        known, waiting = self.known, [wanted]
+        while waiting:
             tensor = waiting[-1]
-            if tensor.name in known:
+            name = tensor.name
+            if name in known:
                 waiting.pop()
                 continue
-            producer = self._graph.producer.get(tensor.name)
-            if tensor.value is not None or producer is None:
-                known[tensor.name] = tensor.value
+            node = None if tensor.value is not None else self._producer(tensor)
+            if node is None:
+                outside = tensor.value is None and self._around is not None
+                known[name] = self._around.value(tensor) if outside and self._around else tensor.value
                 continue
-            node = self._graph.nodes[producer]
-            if node.op_type in SHAPE_OPERATORS and node.domain == DEFAULT_DOMAIN:
-                source = node.input(0)
-                shape = None if source is None else self._shape_of(source)
-                known[tensor.name] = shape_or_size(node.op_type, shape, node.attributes)
-                continue
-            missing = [operand for operand in node.present_inputs if operand.name not in known]
+            unknown, missing = False, []
+            for operand in _operands(node):
+                if operand is None:
+                    continue
+                if operand.name not in known:
+                    missing.append(operand)
+                elif known[operand.name] is None:
+                    unknown = True
+                    break
             # A cycle cannot be, yet no walk may be endless.
-            if missing and len(waiting) < self._most_tensors:
-                waiting.append(missing[0])
+            if missing and not unknown and len(waiting) <= self.root.left:
+                waiting += missing
                 continue
-            for output, value in zip(node.outputs, self._outputs(node), strict=False):
+            if not self.spend(1):
+                return None
+            found = () if missing or unknown else self._outputs(node)
+            for position, output in enumerate(node.outputs):
                 if output is not None:
-                    known[output.name] = value
-            known.setdefault(tensor.name, None)
-        return known.get(wanted.name)
+                    known[output.name] = found[position] if position < len(found) else None
+        return known[wanted.name]
 
-    def _outputs(self, node: Node) -> tuple[Array | None, ...]:
-        """What an operator gives; None for each where something that it reads is not known."""
-        unknown = (None,) * len(node.outputs)
-        if node.domain != DEFAULT_DOMAIN or node.graphs:
-            return unknown
-        arrays = [None if tensor is None else self._known.get(tensor.name) for tensor in node.inputs]
-        if any(array is None and tensor is not None for array, tensor in zip(arrays, node.inputs, strict=True)):
-            return unknown
-        proto = node_proto(node)
-        if proto is None:
-            return unknown
-        found = fold(node.op_type, node.attributes, arrays, proto, node.version, most=self._most_elements)
-        return found or unknown
+    def _outputs(self, node: Node) -> Sequence[Array | None]:
+        if node.op_type == "If":
+            branch = taken_branch(node, self.value)
+            if branch is None or self.root.depth >= _DEEPEST:
+                return ()
+            self.root.depth += 1
+            try:
+                inner = self.inside(branch)
+                return [inner.value(tensor) for tensor in branch.outputs]
+            finally:
+                self.root.depth -= 1
+        if node.graphs:
+            return ()
+        source = node.input(0)
+        shape = None if source is None else self._shape_of(source)
+        proto = node_proto(node) if self._by_reference and node.op_type in BY_REFERENCE else None
+        return (
+            results(node, lambda tensor: self.known.get(tensor.name), proto, shape=shape, most=self._most) or ()
+        )
+
+
+def _operands(node: Node) -> Sequence[Tensor | None]:
+    """Return the tensors whose values decide what a node gives."""
+    if node.domain != DEFAULT_DOMAIN or (node.graphs and node.op_type != "If"):
+        return ()
+    return node.inputs[: _DECIDING.get(node.op_type, len(node.inputs))]
+
+
+# Of these operators the first operands alone decide, or none but its shape.
+_DECIDING = {"CastLike": 1, **dict.fromkeys(SHAPE_OPERATORS, 0)}
 
 
 def node_proto(node: Node) -> onnx.NodeProto | None:
-    """A node in ONNX's form, without its bodies; None where an attribute is no plain value."""
+    """Return a node in ONNX's form, without its bodies; None where an attribute is no plain value."""
     import numpy as np
     from onnx import helper, numpy_helper
 

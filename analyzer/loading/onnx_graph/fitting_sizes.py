@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NoReturn
 
 from analyzer.errors import GraphError
 from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor
@@ -32,18 +31,15 @@ def require_fitting(graph: Graph, forbidden: Sequence[tuple[int, str, str, str]]
     """
     reasons = {index: reason for index, _, _, reason in reversed(forbidden) if index >= 0}
     for node in graph.nodes:
-        reason = reasons.get(node.index) or (_misfit(node) if node.op_type in _MISFITS else "")
+        reason = reasons.get(node.index) or _misfit(node)
         if reason:
-            _refuse(node, reason)
-
-
-def _refuse(node: Node, reason: str) -> NoReturn:
-    error = GraphError(
-        f"node '{node.name}' ({node.op_type}) cannot be executed at these sizes: {reason}",
-        hint="Give the sizes that the file was made for (--batch, --input): a constant in it may fix them.",
-    )
-    error.node, error.wanted = node.index, known_sizes(node.inputs)
-    raise error
+            error = GraphError(
+                f"node '{node.name}' ({node.op_type}) cannot be executed at these sizes: {reason}",
+                hint="Give the sizes that the file was made for (--batch, --input): "
+                "a constant in it may fix them.",
+            )
+            error.node, error.wanted = node.index, known_sizes(node.inputs)
+            raise error
 
 
 def known_sizes(inputs: Sequence[Tensor | None]) -> tuple[int, ...]:
@@ -53,10 +49,10 @@ def known_sizes(inputs: Sequence[Tensor | None]) -> tuple[int, ...]:
 
 def _misfit(node: Node) -> str:
     """Return why a kernel refuses a node at its sizes; empty where it does not, or that is not known."""
-    data = node.input(0)
-    if node.domain != DEFAULT_DOMAIN or data is None or data.shape is None or None in data.shape:
+    if node.op_type not in _MISFITS or node.domain != DEFAULT_DOMAIN:
         return ""
-    return _MISFITS[node.op_type](node, data)
+    data = node.input(0)
+    return _MISFITS[node.op_type](node, data) if data is not None and data.elements is not None else ""
 
 
 def _reshape(node: Node, data: Tensor) -> str:
@@ -194,24 +190,29 @@ class SizeSearch:
         self.names = tuple(names)
         self._build = build
         self._best = dict.fromkeys(self.names, 1)
-        self._settled: set[str] = set()
         self._wanted: tuple[int, ...] = ()
         self._nodes_left = _MOST_NODES
 
     def smallest(self) -> Mapping[str, int] | None:
         """Return the least sizes that fit, those of 1 too; None where none were found.
 
-        One size after the other is raised to the least at which the graph gets further than before.
+        Sizes are raised to the least ones at which the graph gets further than before, one alone if that does.
         """
         place = self._reached(self._best)
         while place != _FITS:
-            if not self.names:
-                return None
-            wanted = self._wanted
-            further = next(self._further(place, wanted), None)
+            further = next(
+                ((sizes, reached) for sizes in self._tried() if (reached := self._reached(sizes)) > place), None
+            )
             if further is None:
                 return None
-            self._best, place = further
+            sizes, reached = further
+            raised = [name for name, size in sizes.items() if size != self._best[name]]
+            low, high = 1, sizes[raised[0]]
+            while len(raised) > 1 and high - low > 1:  # the sizes tried of several at once are few
+                middle = (low + high) // 2
+                between = self._reached(self._best | dict.fromkeys(raised, middle))
+                low, high, reached = (low, middle, between) if between > place else (middle, high, reached)
+            self._best, place = self._best | dict.fromkeys(raised, high), reached
         return self._best
 
     def example(self, size: int) -> Mapping[str, int]:
@@ -225,34 +226,14 @@ class SizeSearch:
                 sizes[name] = size
         return sizes
 
-    def _further(self, place: int, wanted: Sequence[int]) -> Iterator[tuple[dict[str, int], int]]:
-        tried = sorted({*_TRIED, *wanted})
+    def _tried(self) -> Iterator[dict[str, int]]:
+        wanted, free = self._wanted, [name for name, size in self._best.items() if size == 1]
         for name in self._best:
-            for size in tried:
-                sizes = {**self._best, name: size}
-                reached = self._reached(sizes)
-                if reached > place:
-                    self._settled.add(name)
-                    yield sizes, reached
+            for size in sorted({*_TRIED, *wanted}):
+                yield {**self._best, name: size}
         # Height and width, where both are too small.
-        free = [name for name in self._best if name not in self._settled] or list(self._best)
-        low = 1
-        for size in _TRIED:
-            reached = self._reached(self._best | dict.fromkeys(free, size))
-            if reached > place:
-                while size - low > 1:
-                    middle = (low + size) // 2
-                    between = self._reached(self._best | dict.fromkeys(free, middle))
-                    if between > place:
-                        size, reached = middle, between
-                    else:
-                        low = middle
-                yield self._best | dict.fromkeys(free, size), reached
-            low = size
-        for size in _sides_of(wanted):
-            reached = self._reached(self._best | dict.fromkeys(free, size))
-            if reached > place:
-                yield self._best | dict.fromkeys(free, size), reached
+        for size in (*_TRIED, *_sides_of(wanted)):
+            yield self._best | dict.fromkeys(free or self._best, size)
 
     def _reached(self, sizes: Mapping[str, int]) -> int:
         """The node at which the graph stops to fit."""

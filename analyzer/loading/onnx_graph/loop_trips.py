@@ -2,20 +2,19 @@
 
 A loop's condition is mostly computed from its state by a little arithmetic (``i + 1 < bags``), whose start and
 end follow from shapes. So the conditions of a loop are computed, pass after pass, with what is known; what
-depends on data stays unknown. A loop that only counts up or down is solved instead, and one inside of another
-is looked at in each pass of that one, since its start and end may differ.
+depends on data stays unknown. A loop inside of another one is looked at in each pass of that one, since its
+start and end may differ.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor, Trips
-from analyzer.loading.onnx_graph import constant_folding
-from analyzer.loading.shape_inference.protobuf_values import LONGEST
+from analyzer.loading.onnx_graph.evaluation import Evaluation, taken_branch
 from analyzer.loading.shape_inference.subgraphs import condition_stays_true
 
 if TYPE_CHECKING:
@@ -23,282 +22,165 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-Graphs = Mapping[str, Graph]
-Reads = Sequence[Tensor | None]
-Known = Callable[[Tensor], "Array | None"]
+# How often each loop ran, each time that it was come to: by its graphs, which no other operator has.
+Runs = dict[int, list[Trips | None]]
 
-# Operators looked at for one loop of the model: some tenths of a second, whatever a file asks for.
-_MOST_STEPS = 200_000
+States = Sequence["Array | None"]
+# Passes that are gone through one by one; and those after which a loop that counts is taken to never end.
+_WALKED, _ENDLESS = 8, 2**31
+# Operators computed for one loop of the model: about a second, whatever a file says.
+_MOST_OPERATORS = 300_000
 
 
-def with_trips(op_type: str, inputs: Reads, graphs: Graphs, known: Known) -> tuple[Trips | None, Graphs]:
-    """How often an operator of the model runs its body, and its graphs with that told of the loops in them.
+def with_trips(node: Node, outside: Evaluation) -> Node:
+    """Return an operator with bodies that knows its own trips, and its bodies those of the loops in them.
 
     Args:
-        op_type: Its type; the trips of what is no Loop are None.
-        inputs: What it reads.
-        graphs: Its bodies.
-        known: The value of a tensor that is known before the run, though the graph does not keep it.
+        node: The trips of what is no Loop are None.
+        outside: What is known of the graph that it stands in.
     """
-    work = _Work(known)
-    outside = _Frame(work, None, {})
-    _run(op_type, inputs, graphs, outside)
-    told = {name: _told(graph, work) for name, graph in graphs.items()}
-    return (work.trips(graphs, inputs) if op_type == "Loop" else None), told
+    runs: Runs = {}
+    outside.left = _MOST_OPERATORS
+    _run(node, outside, runs)
+    return _counted(node, runs)
 
 
-def _told(graph: Graph, work: _Work) -> Graph:
-    """The graph with the trips of all loops in it."""
-    if not any(node.graphs for node in graph.nodes):
-        return graph
-    nodes = tuple(
-        dataclasses.replace(
-            node,
-            graphs={name: _told(inner, work) for name, inner in node.graphs.items()},
-            trips=work.trips(node.graphs, node.inputs) if _is_loop(node) else None,
+def _counted(node: Node, runs: Runs) -> Node:
+    graphs = {
+        name: dataclasses.replace(
+            graph, nodes=tuple(_counted(inner, runs) if inner.graphs else inner for inner in graph.nodes)
         )
-        if node.graphs
-        else node
-        for node in graph.nodes
-    )
-    return dataclasses.replace(graph, nodes=nodes)
+        if any(inner.graphs for inner in graph.nodes)
+        else graph
+        for name, graph in node.graphs.items()
+    }
+    known = runs.get(id(node.graphs), [None])
+    counts = [run.count for run in known if run is not None]
+    trips = None
+    if _is_loop(node) and len(counts) == len(known):
+        # Of a loop that runs several times the mean.
+        exact = all(run.exact for run in known if run is not None)
+        trips = Trips(count=sum(counts) / len(counts), exact=exact)
+    return dataclasses.replace(node, graphs=graphs, trips=trips)
 
 
 def _is_loop(node: Node) -> bool:
-    return node.op_type == "Loop" and node.domain == DEFAULT_DOMAIN
-
-
-class _Work:
-    """What is left to spend, and how often each loop ran: by its graphs, which no other operator has."""
-
-    def __init__(self, known: Known) -> None:
-        self.known = known
-        self.left = _MOST_STEPS
-        self._runs: dict[int, list[Trips | None]] = {}
-
-    def ran(self, graphs: Graphs, trips: Trips | None) -> None:
-        self._runs.setdefault(id(graphs), []).append(trips)
-
-    def trips(self, graphs: Graphs, inputs: Reads) -> Trips | None:
-        """The mean over all runs; None where one is not known."""
-        runs = self._runs.get(id(graphs))
-        if runs is None:  # never come to
-            limit = _scalar(_stored(inputs, 0))
-            return None if limit is None else Trips(count=max(0, int(limit)), exact=False)
-        known = [run for run in runs if run is not None]
-        if len(known) < len(runs):
-            return None
-        return Trips(count=sum(run.count for run in known) / len(known), exact=all(run.exact for run in known))
-
-
-class _Frame:
-    """One pass through a graph: the values in it that are known."""
-
-    def __init__(self, work: _Work, around: _Frame | None, fed: Mapping[str, Array | None]) -> None:
-        self.work = work
-        self._around = around
-        self._values: dict[str, Array | None] = dict(fed)
-
-    def value(self, tensor: Tensor | None) -> Array | None:
-        if tensor is None:
-            return None
-        if tensor.value is not None:
-            return tensor.value
-        if tensor.name in self._values:
-            return self._values[tensor.name]
-        return self.work.known(tensor) if self._around is None else self._around.value(tensor)
-
-    def run(self, nodes: Iterable[Node]) -> None:
-        """Computes what can be, operator by operator; nothing once too much was spent."""
-        for node in nodes:
-            self.work.left -= 1
-            if self.work.left < 0:
-                return
-            given = self._given(node)
-            for position, tensor in enumerate(node.outputs):
-                if tensor is not None:
-                    self._values[tensor.name] = given[position] if position < len(given) else None
-
-    def _given(self, node: Node) -> Sequence[Array | None]:
-        if node.graphs:
-            return _run(node.op_type, node.inputs, node.graphs, self)
-        if node.domain != DEFAULT_DOMAIN or all(
-            tensor is None or tensor.value is not None for tensor in node.outputs
-        ):
-            return ()
-        if node.op_type == "CastLike":
-            return constant_folding.cast_like([self._as_known(node.input(0)), node.input(1)]) or ()
-        arrays = []
-        for tensor in node.inputs:
-            array = self.value(tensor)
-            if array is None and tensor is not None:
-                return ()
-            arrays.append(array)
-        return constant_folding.fold(node.op_type, node.attributes, arrays, most=LONGEST) or ()
-
-    def _as_known(self, tensor: Tensor | None) -> Tensor | None:
-        return None if tensor is None else dataclasses.replace(tensor, value=self.value(tensor))
-
-
-def _run(op_type: str, inputs: Reads, graphs: Graphs, frame: _Frame) -> Sequence[Array | None]:
-    """Runs what holds graphs, and gives what it gives where that is known."""
-    if op_type == "Loop" and "body" in graphs:
-        frame.work.ran(graphs, _loop(inputs, graphs["body"], frame))
-        return ()
-    branch = ""
-    if op_type == "If" and inputs and (condition := frame.value(inputs[0])) is not None:
-        branch = "then_branch" if condition.reshape(-1)[0] else "else_branch"
-    for name, graph in graphs.items():
-        if branch in ("", name):
-            inner = _Frame(frame.work, frame, dict.fromkeys(tensor.name for tensor in graph.inputs))
-            inner.run(graph.nodes)
-            if branch:
-                return [inner.value(tensor) for tensor in graph.outputs]
-    return ()
-
-
-def _loop(inputs: Reads, body: Graph, frame: _Frame) -> Trips | None:
-    """How often a loop runs its body where it stands; loops inside of it are run on the way."""
-    limit, certain = _most(inputs, frame)
-    starts, surely = _starts(inputs, frame)
-    if not starts or limit == 0:
-        return Trips(count=0)
-    ended = _ended(inputs, body, limit, frame)
-    if ended is not None:
-        return Trips(count=ended, exact=certain and surely)
-    if _holds_loops(body):  # what is the same in every pass is known all the same
-        _pass(body, [None] * len(inputs[2:]), None, frame)
-    if math.isinf(limit):
-        return None
-    return Trips(count=limit, exact=surely and condition_stays_true(body))
-
-
-def _ended(inputs: Reads, body: Graph, limit: float, frame: _Frame) -> float | None:
-    """After how many trips a loop is ended by its limit or condition; None where that is not known."""
-    endless, nested = condition_stays_true(body), _holds_loops(body)
-    if endless and (not nested or math.isinf(limit)):
-        return None if math.isinf(limit) else limit
-    states = [frame.value(tensor) for tensor in inputs[2:]]
-    solved = None if nested else _solved(body, states, limit, frame)
-    if solved is None:
-        return _passes(body, states, limit, frame)
-    return None if math.isinf(solved) else solved
-
-
-def _most(inputs: Reads, frame: _Frame) -> tuple[float, bool]:
-    """The limit of a loop's trips, infinite where it has none, and whether that is certain."""
-    if not inputs or inputs[0] is None:
-        return math.inf, True
-    limit = _scalar(frame.value(inputs[0]))
-    return (math.inf, False) if limit is None else (max(0.0, limit), True)
-
-
-def _starts(inputs: Reads, frame: _Frame) -> tuple[bool, bool]:
-    """Whether a loop begins at all, and whether that is certain."""
-    condition = inputs[1] if len(inputs) > 1 else None
-    if condition is None:
-        return True, True
-    value = _scalar(frame.value(condition))
-    return (True, False) if value is None else (bool(value), True)
+    return node.op_type == "Loop" and node.domain == DEFAULT_DOMAIN and "body" in node.graphs
 
 
 def _holds_loops(graph: Graph) -> bool:
     return any(
-        _is_loop(node) or any(_holds_loops(inner) for inner in node.graphs.values())
-        for node in graph.nodes
-        if node.graphs
+        _is_loop(node) or any(map(_holds_loops, node.graphs.values())) for node in graph.nodes if node.graphs
     )
 
 
-def _passes(body: Graph, states: list[Array | None], limit: float, frame: _Frame) -> int | None:
-    """Pass after pass until the condition ends it; None where that is not known, or takes too long to tell."""
-    import numpy as np
+def _run(node: Node, outside: Evaluation, runs: Runs) -> None:
+    """Note the trips of a loop, and of all loops in what holds graphs, where it stands."""
+    if _is_loop(node):
+        runs.setdefault(id(node.graphs), []).append(_loop(node, outside, runs))
+        return
+    taken = taken_branch(node, outside.value) if node.op_type == "If" else None
+    for graph in node.graphs.values():
+        if taken in (None, graph):
+            _run_loops(graph, outside.inside(graph), runs)
 
+
+def _run_loops(graph: Graph, inside: Evaluation, runs: Runs) -> None:
+    inside.spend(1 + len(graph.nodes) // 10)  # looking at one takes less than computing it
+    for node in graph.nodes:
+        if node.graphs:
+            _run(node, inside, runs)
+
+
+def _loop(node: Node, outside: Evaluation, runs: Runs) -> Trips | None:
+    body = node.graphs["body"]
+    limit = _scalar(node.input(0), outside)
+    starts = _scalar(node.input(1), outside)
+    surely_starts = starts is not None or node.input(1) is None
+    most = math.inf if limit is None else max(0.0, limit)
+    if starts == 0 or most == 0:
+        return Trips(count=0)
+    endless, nested = condition_stays_true(body), _holds_loops(body)
+    if math.isfinite(most) or not endless:
+        done = most if endless and not nested else _passes(node, most, outside, runs, nested=nested)
+        if done is not None:
+            return Trips(count=done, exact=surely_starts and (limit is not None or node.input(0) is None))
+    if nested:  # what is the same in every pass is known all the same
+        _run_loops(body, outside.inside(body), runs)
+    return None if math.isinf(most) else Trips(count=most, exact=surely_starts and endless)
+
+
+def _passes(node: Node, most: float, outside: Evaluation, runs: Runs, *, nested: bool) -> float | None:
+    """Return after how many passes the limit or the condition ends a loop; None where that is not known."""
     done = 0
-    while done < limit:
-        inner = _pass(body, states, np.asarray(done), frame)
-        going = _scalar(inner.value(body.outputs[0]))
-        if frame.work.left < 0 or going is None:
-            return None
+    states: States = [None if tensor is None else outside.value(tensor) for tensor in node.inputs[2:]]
+    while done < most:
+        going, after = _pass(node, done, states, outside, runs if nested else None)
         done += 1
         if not going:
-            break
-        states = [inner.value(tensor) for tensor in body.outputs[1 : 1 + len(states)]]
-    return done
+            return None if going is None else done
+        if done == _WALKED and not nested:
+            more = _more_passes(node, done, states, after, outside)
+            if more is not None:
+                return None if more >= _ENDLESS else min(most, done + more)
+        states = after
+    return most
 
 
-def _pass(body: Graph, states: Sequence[Array | None], number: Array | None, frame: _Frame) -> _Frame:
-    """One pass; a ``number`` of None stands for any."""
+def _pass(
+    node: Node, number: int, states: States, outside: Evaluation, runs: Runs | None = None
+) -> tuple[bool | None, States]:
+    """Return whether a loop goes on after a pass, and its state then; None for what is not known."""
     import numpy as np
 
     # A body reads the trip's number, the condition and then the state (onnx/defs/controlflow/defs.cc).
-    fed = dict(zip([tensor.name for tensor in body.inputs], [number, np.asarray(True), *states], strict=False))
-    inner = _Frame(frame.work, frame, fed)
-    inner.run(body.nodes)
-    return inner
+    body = node.graphs["body"]
+    fed = [np.asarray(number), np.asarray(True), *states]
+    inside = outside.inside(body, dict(zip([tensor.name for tensor in body.inputs], fed, strict=False)))
+    if runs is not None:
+        _run_loops(body, inside, runs)
+    going = _scalar(body.outputs[0], inside)
+    # What was not known before is not looked at again: it mostly takes what data decide along.
+    after = [
+        None if state is None else inside.value(tensor)
+        for state, tensor in zip(states, body.outputs[1:], strict=False)
+    ]
+    return (None if going is None or not inside.spend(1) else bool(going)), after
 
 
-_COMPARISONS = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
+def _more_passes(node: Node, done: int, before: States, after: States, outside: Evaluation) -> int | None:
+    """Return how many passes follow where a loop's state grows by equal steps; None where it does not.
+
+    The condition is looked at farther and farther on, and then between the last two places. In each of these
+    passes the state must grow by the same steps.
+    """
+    steps = [
+        two - one if one is not None and two is not None and one.shape == two.shape else None
+        for one, two in zip(before, after, strict=True)
+    ]
+
+    def at(number: int) -> States:
+        pairs = zip(after, steps, strict=True)
+        return [None if one is None or step is None else one + number * step for one, step in pairs]
+
+    def goes_on(number: int) -> bool | None:
+        going, found = _pass(node, done + number, at(number), outside)
+        pairs = zip(at(number + 1), found, strict=True)
+        alike = all(one is None or (two is not None and (one == two).all()) for one, two in pairs)
+        return going if alike else None
+
+    low, high = -1, 0
+    while (going := goes_on(high)) and high < _ENDLESS:
+        low, high = high, 2 * high + 1
+    while going is not None and high - low > 1:
+        middle = (low + high) // 2
+        going = goes_on(middle)
+        low, high = (middle, high) if going else (low, middle)
+    return None if going is None else high + 1
 
 
-def _solved(body: Graph, states: Sequence[Array | None], limit: float, frame: _Frame) -> float | None:
-    """The trips of a loop that counts by equal steps until it comes to an end that stays; None for others."""
-    test = _producer(body, body.outputs[0])
-    if test is None or test.op_type not in _COMPARISONS:
-        return None
-    any_pass = _pass(body, [None] * len(states), None, frame)
-    for before, start, after in zip(body.inputs[2:], states, body.outputs[1:], strict=False):
-        step = _step(body, before, after, any_pass)
-        first = _scalar(start)
-        if step is None or first is None:
-            continue
-        for side, tensor in enumerate(test.inputs):
-            end = _scalar(any_pass.value(test.input(1 - side)))
-            if end is None or tensor not in (before, after):
-                continue
-            begin = first + (step if tensor is after else 0)
-            more = _further(test.op_type, side, begin, step, end)
-            return min(limit, 1 + more)  # the condition is computed at the end of a pass
-    return None
-
-
-def _further(op_type: str, side: int, begin: float, step: float, end: float) -> float:
-    """How many of begin, begin + step, ... from the first on meet the comparison with the end."""
-    upwards = (op_type.startswith("Less")) == (side == 0)
-    distance, step = (end - begin, step) if upwards else (begin - end, -step)
-    meets = distance >= 0 if op_type.endswith("OrEqual") else distance > 0
-    if not meets:
-        return 0
-    if step <= 0:
-        return math.inf
-    return math.floor(distance / step) + 1 if op_type.endswith("OrEqual") else math.ceil(distance / step)
-
-
-def _step(body: Graph, before: Tensor, after: Tensor, any_pass: _Frame) -> float | None:
-    """What a state grows by in each pass, where that is always the same whole number."""
-    node = _producer(body, after)
-    if node is None or node.op_type not in ("Add", "Sub") or before not in node.inputs:
-        return None
-    other = node.input(1) if node.input(0) is before else node.input(0)
-    if node.op_type == "Sub" and node.input(0) is not before:
-        return None
-    step = _scalar(any_pass.value(other))
-    if step is None or step != int(step):
-        return None
-    return -step if node.op_type == "Sub" else step
-
-
-def _producer(body: Graph, tensor: Tensor) -> Node | None:
-    index = body.producer.get(tensor.name)
-    return None if index is None else body.nodes[index]
-
-
-def _stored(inputs: Reads, position: int) -> Array | None:
-    tensor = inputs[position] if position < len(inputs) else None
-    return None if tensor is None else tensor.value
-
-
-def _scalar(value: Array | None) -> float | None:
+def _scalar(tensor: Tensor | None, known: Evaluation) -> float | None:
+    value = None if tensor is None else known.value(tensor)
     if value is None or value.size != 1 or value.dtype.kind not in "biuf":
         return None
     return float(value.reshape(-1)[0])

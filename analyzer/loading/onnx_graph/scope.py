@@ -15,29 +15,30 @@ from analyzer.graph import (
     Graph,
     Node,
     Tensor,
-    Trips,
 )
-from analyzer.loading.onnx_graph import constant_folding
-from analyzer.loading.onnx_graph.construction import NodeOrigin, make_node, make_tensor, origin
-from analyzer.loading.onnx_graph.fitting_sizes import known_sizes
-from analyzer.loading.onnx_graph.loop_trips import with_trips
-from analyzer.loading.onnx_graph.node_evaluation import (
+from analyzer.loading.onnx_graph import sequences
+from analyzer.loading.onnx_graph.constant_folding import dtype_of
+from analyzer.loading.onnx_graph.construction import NOWHERE, NodeOrigin, make_node, make_tensor, origin
+from analyzer.loading.onnx_graph.evaluation import (
     SHAPE_OPERATORS,
-    Call,
-    LateValues,
+    Evaluation,
     all_constant,
     has_graphs,
     is_constant,
     is_large,
-    shape_or_size,
+    results,
+    stored_value,
     taken_branch,
 )
+from analyzer.loading.onnx_graph.fitting_sizes import known_sizes
+from analyzer.loading.onnx_graph.loop_trips import with_trips
 from analyzer.loading.onnx_graph.node_validity import check_strings
 from analyzer.loading.onnx_graph.normalize import dangling, rows_of
-from analyzer.loading.shape_inference import onnx_inference, sequences
+from analyzer.loading.shape_inference import onnx_inference
 from analyzer.loading.shape_inference.contrib_operators import infer_contrib
 from analyzer.loading.shape_inference.protobuf_values import (
     GRAPH_KINDS,
+    LONGEST,
     UNKNOWN_TYPE,
     Attributes,
     Type,
@@ -64,14 +65,9 @@ if TYPE_CHECKING:
 _EVALUATED = frozenset({*SHAPE_OPERATORS, "CastLike", "SequenceEmpty", "Optional"})
 # onnx looks at an equation's result from 1.22 on; ONNX Runtime 1.31 has the inference of 1.21, and loads it.
 _LATER_CHECKED = "Equation output contains"
+# TensorProto.INT32 and INT64: rows of them say where each of a loop's bags begins.
+_INTEGERS = (6, 7)
 _ONNX_DOMAINS = frozenset({DEFAULT_DOMAIN, CLASSICAL_DOMAIN})
-
-
-def _unreadable(node: onnx.NodeProto, error: Exception) -> GraphError:
-    return GraphError(
-        f"node '{node.name}' ({node.op_type}) cannot be read ({type(error).__name__}: {str(error)[:200]})",
-        hint="if ONNX Runtime runs the model, please report this with the model",
-    )
 
 
 class _ValueBudget:
@@ -120,7 +116,10 @@ class Scope:
         self.initializers: list[Tensor] = []
         self.types: onnx_inference.Types = {}
         self.memo: onnx_inference.Memo = {} if outer is None else outer.memo
-        self.late: LateValues = LateValues() if outer is None else outer.late
+        self._late = Evaluation(self._producer)
+        self._nodes_made: list[Node] = []
+        self._makers: dict[str, Node] = {}
+        self._nodes_noted = 0
         self.forbidden: list[tuple[int, str, str, str]] = []
         self.sequences: dict[str, sequences.Sequence] = {}
         self.budget: _ValueBudget = _ValueBudget(limits.folded) if outer is None else outer.budget
@@ -190,13 +189,20 @@ class Scope:
         return tuple(inputs)
 
     def _graph_outputs(self, proto: onnx.GraphProto) -> tuple[Tensor, ...]:
-        return tuple([self.find(value.name) or self._undeclared(value.name) for value in proto.output])
+        outputs = []
+        for value in proto.output:
+            tensor = self.find(value.name)
+            if tensor is None:
+                dtype, shape = self._filled(value.name)
+                tensor = Tensor(name=value.name, shape=shape, dtype=dtype)
+            outputs.append(tensor)
+        return tuple(outputs)
 
     def _nodes(
         self, rows: Sequence[Row], origins: Sequence[NodeOrigin], inferred: onnx.GraphProto
     ) -> list[Node]:
         """The hot loop of loading: what most nodes do not need is not done for them."""
-        nodes: list[Node] = []
+        nodes = self._nodes_made
         tensors, outside, opsets = self.tensors, self._outside, self.opsets
         inputs: tuple[Tensor | None, ...] = ()
         try:
@@ -215,17 +221,17 @@ class Scope:
                 stored = node.attribute
                 attributes = Attributes(stored) if stored else NO_ATTRIBUTES
                 graphs: Mapping[str, Graph] = NO_ATTRIBUTES
-                trips: Trips | None = None
                 if (op_type in onnx_inference.WITH_GRAPHS or domain != DEFAULT_DOMAIN) and has_graphs(stored):
                     graphs = self._graphs(node, inferred.node[index], inputs, attributes)
-                    if self.outer is None:  # what is inside is looked at with what it stands in
-                        trips, graphs = with_trips(op_type, inputs, graphs, self.late.value)
-                outputs = None if graphs else self._ordinary_output(op_type, domain, inputs, writes, attributes)
-                if outputs is None:
-                    call = Call(node, op_type, domain, inputs, attributes, graphs, trips, len(nodes))
-                    outputs = self._outputs(call, writes)
-                number = len(nodes)
+                number, trips = len(nodes), None
                 name = name or f"{op_type}_{number}"
+                outputs = None if graphs else self._ordinary_output(op_type, domain, inputs, writes)
+                if outputs is None:
+                    called = make_node(number, name, operator, inputs, (), attributes, graphs, NOWHERE)
+                    if graphs and self.outer is None:  # what is inside is looked at with what it stands in
+                        called = with_trips(called, self._late)
+                    graphs, trips = called.graphs, called.trips
+                    outputs = self._outputs(node, called)
                 origin_of_node = origins[index]
                 nodes.append(
                     make_node(
@@ -239,7 +245,11 @@ class Scope:
         except (AnalyzerError, MemoryError):
             raise
         except Exception as error:  # whatever a rule meets in a node that is no node of its operator
-            raise _unreadable(node, error) from error
+            reason = f"{type(error).__name__}: {str(error)[:200]}"
+            raise GraphError(
+                f"node '{node.name}' ({node.op_type}) cannot be read ({reason})",
+                hint="if ONNX Runtime runs the model, please report this with the model",
+            ) from error
         return nodes
 
     def _ordinary_output(
@@ -248,7 +258,6 @@ class Scope:
         domain: str,
         inputs: Sequence[Tensor | None],
         writes: Sequence[str],
-        attributes: Mapping[str, Any],
     ) -> tuple[Tensor | None, ...] | None:
         """The one output of a node whose type is known and whose value cannot be; None for any other node."""
         if len(writes) != 1 or op_type in _EVALUATED:
@@ -263,7 +272,6 @@ class Scope:
             if domain != DEFAULT_DOMAIN or op_type in NEVER_FOLDED or not inputs or not is_large(kind):
                 return None
             constant = True
-            self.late.computed(op_type, attributes, inputs, (name,))
         tensor = self.tensors[name] = make_tensor(name, kind[1], kind[0], constant)
         return (tensor,)
 
@@ -276,10 +284,6 @@ class Scope:
                 return tensor
             scope = scope.outer
         return None
-
-    def _undeclared(self, name: str) -> Tensor:
-        dtype, shape = self._filled(name)
-        return Tensor(name=name, shape=shape, dtype=dtype)
 
     def _filled(self, name: str, *, own: bool = False) -> Type:
         """The type of a tensor, with what the file states where nothing else tells it; ``own`` as for it."""
@@ -299,8 +303,8 @@ class Scope:
             None if stored is None else tensor_value(stored, shape=shape),
         )
         self.budget.take(tensor.value)
-        if tensor.value is None and stored is not None:
-            self.late.stored(tensor, stored)
+        if tensor.value is None and stored is not None and dtype in _INTEGERS and len(shape) == 1:
+            self._late.known[name] = tensor_value(stored, LONGEST)
         self.tensors[name] = tensor
         self.initializers.append(tensor)
 
@@ -335,16 +339,14 @@ class Scope:
             raise dangling(proto, name)
         return tensor
 
-    def _outputs(self, call: Call, names: Sequence[str]) -> tuple[Tensor | None, ...]:
-        types = self.types
-        now_at(f"node '{call.proto.name}' ({call.op_type})")
+    def _outputs(self, proto: onnx.NodeProto, call: Node) -> tuple[Tensor | None, ...]:
+        types, names = self.types, proto.output[:]
+        now_at(f"node '{proto.name}' ({call.op_type})")
         # A folded value tells what ONNX's inference of the model left open better than that of the node would.
         constant = is_constant(call)
-        values = self._values(call) if constant else None
+        values = self._values(proto, call) if constant else None
         for array in values or ():
             self.budget.take(array)
-        if constant and values is None and not call.graphs:
-            self.late.computed(call.op_type, call.attributes, call.inputs, names)
         if values is None:
             for name in names:
                 kind = types.get(name)
@@ -353,10 +355,10 @@ class Scope:
                     and name
                     and onnx_inference.is_open(kind)
                 ):
-                    self._infer_types(call)
+                    self._infer_types(proto, call)
                     break
         if call.domain == DEFAULT_DOMAIN:
-            for name, kind in sequences.followed(call, self.sequences).items():
+            for name, kind in sequences.followed(call, names, self.sequences).items():
                 types[name] = onnx_inference.merged(types.get(name), kind)
         outputs: list[Tensor | None] = []
         for position, name in enumerate(names):
@@ -369,39 +371,34 @@ class Scope:
             else:
                 kind = types.get(name) or UNKNOWN_TYPE
                 # The inferred shape may still be open.
-                kind = (kind[0] if kind[0].onnx else constant_folding.dtype_of(value), value.shape)
+                kind = (kind[0] if kind[0].onnx else dtype_of(value), value.shape)
             tensor = self.tensors[name] = make_tensor(name, kind[1], kind[0], constant, False, value)
             outputs.append(tensor)
         return tuple(outputs)
 
-    def _values(self, call: Call) -> Sequence[Array | None] | None:
-        """What a constant node gives where all it reads is known and small."""
-        op_type, inputs = call.op_type, call.inputs
-        if call.domain != DEFAULT_DOMAIN:
-            return None
-        if op_type in SHAPE_OPERATORS:
-            return [shape_or_size(op_type, None if inputs[0] is None else inputs[0].shape, call.attributes)]
-        if op_type == "CastLike":
-            return constant_folding.cast_like(inputs)
+    def _values(self, proto: onnx.NodeProto, call: Node) -> Sequence[Array | None] | None:
+        """Return what a constant node gives where all it reads is known and small."""
         if call.graphs:
-            branch = call.graphs.get(taken_branch(inputs))
+            branch = taken_branch(call, stored_value)
             return None if branch is None else [tensor.value for tensor in branch.outputs]
-        for name in call.proto.output:
-            if is_large(self.types.get(name)):
-                return None
-        arrays = [None if tensor is None else tensor.value for tensor in inputs]
-        for array, tensor in zip(arrays, inputs, strict=True):
-            if array is None and tensor is not None:
-                return None
-        version = self.opsets.get(DEFAULT_DOMAIN, 1)
-        values = constant_folding.fold(op_type, call.attributes, arrays, call.proto, version)
+        if any(is_large(self.types.get(name)) for name in proto.output):
+            return None
+        shape = call.inputs[0].shape if call.inputs and call.inputs[0] is not None else None
+        values = results(call, stored_value, proto, shape=shape)
         # Inference of the whole model may leave the type open that says how large a result is.
-        is_worth = all(not is_large((constant_folding.dtype_of(value), value.shape)) for value in values or ())
-        return values if is_worth else None
+        known = [value for value in values or () if value is not None]
+        return None if any(is_large((dtype_of(value), value.shape)) for value in known) else values
 
-    def _infer_types(self, call: Call) -> None:
+    def _producer(self, tensor: Tensor) -> Node | None:
+        """Return the node of the model that makes a constant whose value the graph does not keep."""
+        for node in self._nodes_made[self._nodes_noted :]:
+            self._makers |= dict.fromkeys((output.name for output in node.present_outputs), node)
+        self._nodes_noted = len(self._nodes_made)
+        return self._makers.get(tensor.name) if tensor.constant else None
+
+    def _infer_types(self, proto: onnx.NodeProto, call: Node) -> None:
         types: Mapping[str, Type]
-        proto, inputs = call.proto, call.inputs
+        inputs = call.inputs
         if call.domain == DEFAULT_DOMAIN and call.graphs:
             types = control_flow_types(proto, inputs, call.attributes, call.graphs, call.trips)
         # Schemas before opset 10 say nothing of the mask's shape (onnx/defs/nn/old.cc).
@@ -418,25 +415,25 @@ class Scope:
             types = dict.fromkeys(proto.output, (inputs[0].dtype, inputs[0].shape))
         elif call.domain == CLASSICAL_DOMAIN:
             known = infer_contrib(proto, call.domain, inputs, call.attributes)
-            types = known or self._node_types(call)
+            types = known or self._node_types(proto, call)
         elif call.domain.startswith(DEFAULT_DOMAIN):
             # ONNX Runtime has operators of its own there too.
-            types = self._node_types(call) or infer_contrib(proto, call.domain, inputs, call.attributes)
+            types = self._node_types(proto, call) or infer_contrib(proto, call.domain, inputs, call.attributes)
         else:
             types = infer_contrib(proto, call.domain, inputs, call.attributes)
         for name, kind in types.items():
             self.types[name] = onnx_inference.merged(self.types.get(name), (kind[0], checked(kind[1], name)))
 
-    def _node_types(self, call: Call) -> Mapping[str, Type]:
+    def _node_types(self, proto: onnx.NodeProto, call: Node) -> Mapping[str, Type]:
         # In a body, the branch of an If that is never taken may hold sizes that cannot be.
         lenient = self.outer is not None
         types, forbidden = onnx_inference.infer_node(
-            call.proto, call.inputs, self.opsets, self.ir_version, memo=self.memo, lenient=lenient
+            proto, call.inputs, self.opsets, self.ir_version, memo=self.memo, lenient=lenient
         )
         # Of what it does not know inference complains too.
         known = all(tensor is None or tensor.elements is not None for tensor in call.inputs)
         if forbidden and known and not forbidden.startswith(_LATER_CHECKED):
-            self.forbidden.append((call.place, call.proto.name, call.op_type, forbidden))
+            self.forbidden.append((call.index, proto.name, call.op_type, forbidden))
         return types
 
     def _graphs(

@@ -50,14 +50,6 @@ def _labels(attributes: AttributeMap) -> tuple[DType, int]:
     return _INTEGER, 0
 
 
-def _like_floats(data: Tensor, _: InputTensors, __: AttributeMap) -> list[Type | None]:
-    return [(_FLOAT, data.shape)]
-
-
-def _like(data: Tensor, _: InputTensors, __: AttributeMap) -> list[Type | None]:
-    return [(data.dtype, data.shape)]
-
-
 def _encoded(data: Tensor, _: InputTensors, attributes: AttributeMap) -> list[Type | None]:
     kinds = (("values_strings", _STRING), ("values_int64s", _INTEGER), ("values_floats", _FLOAT))
     for name, kind in kinds:
@@ -70,24 +62,12 @@ def _encoded(data: Tensor, _: InputTensors, attributes: AttributeMap) -> list[Ty
     return [(_INTEGER if data.dtype.name == "string" else _STRING, data.shape)]
 
 
-def _mapped(data: Tensor, _: InputTensors, __: AttributeMap) -> list[Type | None]:
-    return [(_INTEGER if data.dtype.name == "string" else _STRING, data.shape)]
-
-
-def _linear_regressor(data: Tensor, _: InputTensors, attributes: AttributeMap) -> list[Type | None]:
-    return [(_FLOAT, (_rows(data), int(attributes.get("targets", 1))))]
-
-
 def _linear_classifier(data: Tensor, _: InputTensors, attributes: AttributeMap) -> list[Type | None]:
     kind, labels = _labels(attributes)
     scores = len(attributes.get("intercepts", ())) or len(attributes["coefficients"]) // _features(data)
     # One row of coefficients tells two classes apart.
     scores = 2 if scores == 1 and labels == 2 else scores
     return [(kind, (_rows(data),)), (_FLOAT, (_rows(data), scores))]
-
-
-def _svm_regressor(data: Tensor, _: InputTensors, __: AttributeMap) -> list[Type | None]:
-    return [(_FLOAT, (_rows(data), 1))]
 
 
 def _svm_classifier(data: Tensor, _: InputTensors, attributes: AttributeMap) -> list[Type | None]:
@@ -98,15 +78,6 @@ def _svm_classifier(data: Tensor, _: InputTensors, attributes: AttributeMap) -> 
     votes = attributes.get("vectors_per_class") and not attributes.get("prob_a")
     scores = pairs if votes and classes > 2 else max(classes, 2)
     return [(kind, (_rows(data),)), (_FLOAT, (_rows(data), scores))]
-
-
-def _tree_regressor(data: Tensor, _: InputTensors, attributes: AttributeMap) -> list[Type | None]:
-    return [(_FLOAT, (_rows(data), int(attributes.get("n_targets", 1))))]
-
-
-def _tree_classifier(data: Tensor, _: InputTensors, attributes: AttributeMap) -> list[Type | None]:
-    kind, labels = _labels(attributes)
-    return [(kind, (_rows(data),)), (_FLOAT, (_rows(data), labels))]
 
 
 def _one_hot(data: Tensor, _: InputTensors, attributes: AttributeMap) -> list[Type | None]:
@@ -121,24 +92,23 @@ def _columns(data: Tensor, inputs: InputTensors, _: AttributeMap) -> list[Type |
     return [(data.dtype, (*(shape[:-1] or (1,)), count))]
 
 
-def _vectorized(data: Tensor, _: InputTensors, attributes: AttributeMap) -> list[Type | None]:
-    return [(_FLOAT, (_rows(data), sum(attributes["inputdimensions"])))]
-
-
 _RULES: dict[str, Callable[[Tensor, InputTensors, AttributeMap], list[Type | None]]] = {
     "ArrayFeatureExtractor": _columns,
-    "Binarizer": _like,
-    "CategoryMapper": _mapped,
-    "FeatureVectorizer": _vectorized,
-    "Imputer": _like,
+    "Binarizer": lambda data, *_: [(data.dtype, data.shape)],
+    "CategoryMapper": lambda data, *_: [(_INTEGER if data.dtype.name == "string" else _STRING, data.shape)],
+    "FeatureVectorizer": lambda data, _, given: [(_FLOAT, (_rows(data), sum(given["inputdimensions"])))],
+    "Imputer": lambda data, *_: [(data.dtype, data.shape)],
     "LabelEncoder": _encoded,
     "LinearClassifier": _linear_classifier,
-    "LinearRegressor": _linear_regressor,
-    "Normalizer": _like_floats,
+    "LinearRegressor": lambda data, _, given: [(_FLOAT, (_rows(data), int(given.get("targets", 1))))],
+    "Normalizer": lambda data, *_: [(_FLOAT, data.shape)],
     "OneHotEncoder": _one_hot,
     "SVMClassifier": _svm_classifier,
-    "SVMRegressor": _svm_regressor,
-    "Scaler": _like_floats,
-    "TreeEnsembleClassifier": _tree_classifier,
-    "TreeEnsembleRegressor": _tree_regressor,
+    "SVMRegressor": lambda data, *_: [(_FLOAT, (_rows(data), 1))],
+    "Scaler": lambda data, *_: [(_FLOAT, data.shape)],
+    "TreeEnsembleClassifier": lambda data, _, given: [
+        (_labels(given)[0], (_rows(data),)),
+        (_FLOAT, (_rows(data), _labels(given)[1])),
+    ],
+    "TreeEnsembleRegressor": lambda data, _, given: [(_FLOAT, (_rows(data), int(given.get("n_targets", 1))))],
 }

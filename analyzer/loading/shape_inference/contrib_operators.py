@@ -120,11 +120,6 @@ def _packed_matmul(inputs: InputTensors, attributes: AttributeMap) -> list[Type 
     return [(_tensor(inputs, 0).dtype, (*_shape(inputs, 0)[:-1], width))]
 
 
-def _weight_rows(inputs: InputTensors, _: AttributeMap) -> list[Type | None]:
-    """Y of a product with a packed weight whose first axis is N."""
-    return [(_tensor(inputs, 0).dtype, (*_shape(inputs, 0)[:-1], _shape(inputs, 1)[0]))]
-
-
 def _gemm(left: int, right: int) -> Infer:
     def infer(inputs: InputTensors, attributes: AttributeMap) -> list[Type | None]:
         rows = _shape(inputs, left)[1 if attributes.get("transA") else 0]
@@ -148,10 +143,6 @@ def _qgemm(inputs: InputTensors, attributes: AttributeMap) -> list[Type | None]:
 def _quantized(inputs: InputTensors, _: AttributeMap) -> list[Type | None]:
     kind = _tensor(inputs, 2).dtype if _has(inputs, 2) else DTYPES["uint8"]
     return [(kind, _tensor(inputs, 0).shape)]
-
-
-def _dequantized(inputs: InputTensors, _: AttributeMap) -> list[Type | None]:
-    return [(_tensor(inputs, 1).dtype, _tensor(inputs, 0).shape)]
 
 
 def _conv(*, weight: int, channels_last: bool = False, kernel_last: bool = True) -> Infer:
@@ -326,11 +317,6 @@ def _skip_layer_norm(inputs: InputTensors, _: AttributeMap) -> list[Type | None]
     return [whole, row, row, whole]
 
 
-def _skip_group_norm(inputs: InputTensors, _: AttributeMap) -> list[Type | None]:
-    whole: Type = (_tensor(inputs, 0).dtype, _tensor(inputs, 0).shape)
-    return [whole, whole]
-
-
 def _gather_block_quantized(inputs: InputTensors, attributes: AttributeMap) -> list[Type | None]:
     data, indices, axis = _shape(inputs, 0), _shape(inputs, 1), attributes.get("gather_axis", 0)
     # uint8 holds elements of fewer bits side by side; int4 and uint4 are types of their own, with one a place.
@@ -338,15 +324,6 @@ def _gather_block_quantized(inputs: InputTensors, attributes: AttributeMap) -> l
     last = data[-1]
     data = (*data[:-1], None if last is None else last * packed)
     return [(_tensor(inputs, 2).dtype, (*data[:axis], *indices, *data[axis + 1 :]))]
-
-
-def _split_gelu(inputs: InputTensors, _: AttributeMap) -> list[Type | None]:
-    *lead, width = _shape(inputs, 0)
-    return [(_tensor(inputs, 0).dtype, (*lead, None if width is None else width // 2))]
-
-
-def _bias_add(inputs: InputTensors, _: AttributeMap) -> list[Type | None]:
-    return [(_tensor(inputs, 0).dtype, _tensor(inputs, 2).shape)]
 
 
 def _qlinear_concat(inputs: InputTensors, attributes: AttributeMap) -> list[Type | None]:
@@ -412,17 +389,22 @@ _TABLE: dict[str, Infer] = {
     "FusedMatMulActivation": _matmul(0, 1),
     "GatherBlockQuantized": _gather_block_quantized,
     "GemmFloat8": _gemm_float8,
-    "MatMulBlockQuantizedFp4Weight": _weight_rows,
-    "MatMulBlockQuantizedFp8Weight": _weight_rows,
+    # The first axis of their packed weight is N.
+    **dict.fromkeys(
+        ("MatMulBlockQuantizedFp4Weight", "MatMulBlockQuantizedFp8Weight"),
+        lambda inputs, _: [(_tensor(inputs, 0).dtype, (*_shape(inputs, 0)[:-1], _shape(inputs, 1)[0]))],
+    ),
     "MatMulBnb4": _packed_matmul,
     "MatMulInteger16": _matmul(0, 1, "int32"),
     "MatMulNBits": _packed_matmul,
     "Tokenizer": _tokens,
     "TransposeMatMul": _matmul(0, 1),
     # onnxruntime/core/graph/contrib_ops/diffusion_defs.cc
-    "BiasAdd": _bias_add,
-    "BiasSplitGelu": _split_gelu,
-    "SkipGroupNorm": _skip_group_norm,
+    "BiasAdd": lambda inputs, _: [(_tensor(inputs, 0).dtype, _tensor(inputs, 2).shape)],
+    "BiasSplitGelu": lambda inputs, _: [
+        (_tensor(inputs, 0).dtype, (*_shape(inputs, 0)[:-1], (_shape(inputs, 0)[-1] or 0) // 2 or None))
+    ],
+    "SkipGroupNorm": _like(0, 0),
     # onnxruntime/core/graph/contrib_ops/nhwc_schema_defs.cc
     # Its schema takes filters for (M, C, kH, kW), but the tool that makes it turns them to (M, kH, kW, C)
     # (onnxruntime/python/tools/transformers/fusion_nhwc_conv.py).
@@ -433,7 +415,7 @@ _TABLE: dict[str, Infer] = {
     "QLinearConv": _conv(weight=3),
     "QLinearGlobalAveragePool": _global_pool,
     # onnxruntime/core/graph/contrib_ops/quantization_defs.cc
-    "DequantizeLinear": _dequantized,
+    "DequantizeLinear": lambda inputs, _: [(_tensor(inputs, 1).dtype, _tensor(inputs, 0).shape)],
     "DynamicQuantizeLSTM": _dynamic_quantize_lstm,
     "DynamicQuantizeMatMul": _matmul(0, 1, "float32"),
     "MatMulIntegerToFloat": _matmul(0, 1, "float32"),

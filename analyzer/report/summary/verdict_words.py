@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from analyzer.record.analysis import Analysis, PlanResult, VerdictResult
 from analyzer.record.batch_axis import batch_of, has_batch, sizes_that_grow
 from analyzer.record.batch_ranges import about, interval_words, who_wins
-from analyzer.record.notes import rests_on_fill
 from analyzer.report.summary.figure_words import per_second
 from analyzer.report.summary.model_facts import in_precision, open_sizes, uses_gpu
 from analyzer.text import plural
@@ -33,8 +32,7 @@ def measure_again(analysis: Analysis) -> str:
 
 def rests_on_guesses(analysis: Analysis) -> str:
     """What goes before an answer for sizes that nobody knows; empty where all are known."""
-    filled = any(rests_on_fill(operator.note) for operator in analysis.operators)
-    return "Some sizes are guessed." if filled or open_sizes(analysis) else ""
+    return "Some sizes are guessed." if open_sizes(analysis) else ""
 
 
 def rented_cpu_is_better(analysis: Analysis) -> bool:

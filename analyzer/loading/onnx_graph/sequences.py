@@ -7,11 +7,13 @@ them would have no known size.
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from analyzer.graph import Graph, Node, Tensor, Trips
+from analyzer.graph import Node, Tensor
 from analyzer.loading.shape_inference.protobuf_values import UNKNOWN_TYPE, Type
-from analyzer.loading.shape_inference.subgraphs import InputTensors, common_shape
+from analyzer.loading.shape_inference.subgraphs import common_shape
+
+Names = list[str]
 
 
 class Sequence(NamedTuple):
@@ -26,26 +28,9 @@ class Sequence(NamedTuple):
     element: Type
 
 
-class _Call(Protocol):
-    """A node while it is read: that of ``onnx_graph.node_evaluation``, a later step."""
-
-    @property
-    def op_type(self) -> str: ...
-    @property
-    def inputs(self) -> InputTensors: ...
-    @property
-    def attributes(self) -> Mapping[str, Any]: ...
-    @property
-    def graphs(self) -> Mapping[str, Graph]: ...
-    @property
-    def trips(self) -> Trips | None: ...
-    @property
-    def proto(self) -> Any: ...
-
-
-def followed(call: _Call, known: MutableMapping[str, Sequence]) -> Mapping[str, Type]:
-    """Notes the sequences that a node gives in ``known``; the types of the tensors that it makes of one."""
-    op_type, inputs, names = call.op_type, call.inputs, call.proto.output
+def followed(call: Node, names: Names, known: MutableMapping[str, Sequence]) -> Mapping[str, Type]:
+    """Note a node's sequences in ``known``, by name; return the types of the tensors that it makes of one."""
+    op_type, inputs = call.op_type, call.inputs
     if op_type == "SequenceEmpty":
         known[names[0]] = Sequence(0, UNKNOWN_TYPE)
     elif op_type == "SequenceConstruct":
@@ -57,7 +42,7 @@ def followed(call: _Call, known: MutableMapping[str, Sequence]) -> Mapping[str, 
         if inputs[0] is not None and inputs[0].name in known:
             known[names[0]] = _inserted(known[inputs[0].name], inputs[1])
     elif op_type == "Loop" and "body" in call.graphs:
-        known.update(_of_states(call, known))
+        known.update(_of_states(call, names, known))
     elif op_type == "ConcatFromSequence" and inputs[0] is not None and inputs[0].name in known:
         joined = _joined(known[inputs[0].name], call.attributes)
         return {} if joined is None else {names[0]: joined}
@@ -72,12 +57,12 @@ def _inserted(before: Sequence, tensor: Tensor | None, count: int | None = 1) ->
     return Sequence(length, (element[0], common_shape(before.element[1], element[1])))
 
 
-def _of_states(call: _Call, known: Mapping[str, Sequence]) -> dict[str, Sequence]:
+def _of_states(call: Node, names: Names, known: Mapping[str, Sequence]) -> dict[str, Sequence]:
     """The sequences into which each pass of a loop puts one tensor more."""
     body = call.graphs["body"]
     count = int(call.trips.count) if call.trips is not None and call.trips.exact else None
     states: dict[str, Sequence] = {}
-    rows = zip(call.inputs[2:], body.inputs[2:], body.outputs[1:], call.proto.output, strict=False)
+    rows = zip(call.inputs[2:], body.inputs[2:], body.outputs[1:], names, strict=False)
     for given, before, after, name in rows:
         index = body.producer.get(after.name)
         node: Node | None = None if index is None else body.nodes[index]
