@@ -310,11 +310,6 @@ def embedding_grad(b: DefinitionBuilder, node: Node) -> None:
         )
     if places.dtype.name != "int64":
         places = b.op("Cast", places, dtype=DTYPES["int64"], to=7)
-    if node.attributes.get("scale"):
-        ones = _filled(b, 1.0, (number, 1), gradient)
-        zeros = _filled(b, 0.0, (rows, 1), gradient)
-        uses = b.op("ScatterND", zeros, places, ones, shape=(rows, 1), reduction="add")
-        updates = b.op("Div", updates, b.op("GatherND", uses, places, shape=(number, 1)))
     b.op(
         "ScatterND",
         _filled(b, 0.0, (rows, width), gradient),

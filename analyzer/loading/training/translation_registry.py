@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 from analyzer.loading.torch_export.untranslatable import emit
 from analyzer.loading.torch_private import PythonKernel
@@ -66,15 +66,6 @@ def constant(values: object, dtype: DTypeLike) -> ir.Value:
 def numbers(values: Sequence[int]) -> ir.Value:
     """A constant of whole numbers."""
     return constant(list(values), "int64")
-
-
-def shaped(value: ir.Value, shape: Sequence[int], like: Symbol) -> Symbol:
-    """Tells the shape of a result that the tracer does not know, with another tensor's type."""
-    import onnx_ir
-
-    # PyTorch's tracer sets these after a whole translation; inside one the next helper asks for them.
-    value.shape, value.dtype = onnx_ir.Shape([int(size) for size in shape]), like.dtype
-    return cast("Symbol", value)
 
 
 def take_type(value: ir.Value, like: ir.Value) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from analyzer.loading.torch_export.untranslatable import emit, opaque
+from analyzer.loading.torch_export.untranslatable import emit, opaque, opaque_node
 from analyzer.loading.torch_private import operator_name
 from analyzer.loading.training import pooling as pooling  # registers its translations
 from analyzer.loading.training.translation_registry import (
@@ -19,7 +19,6 @@ from analyzer.loading.training.translation_registry import (
     constant,
     numbers,
     register,
-    shaped,
     spread,
     translates,
 )
@@ -188,8 +187,9 @@ for _name, _form in _OF_TWO_TENSORS.items():
 def _embedding_backward(
     gradient: Symbol, indices: Symbol, _rows: int, padding_idx: int = -1, scale: bool = False
 ) -> Result:
-    attributes = {"padding_idx": int(padding_idx), "scale": int(scale)}
-    return emit(DOMAIN, "EmbeddingGrad", [gradient, indices], attributes, 1)
+    if scale:
+        return opaque_node("embedding_dense_backward", 1, gradient, indices)
+    return emit(DOMAIN, "EmbeddingGrad", [gradient, indices], {"padding_idx": int(padding_idx)}, 1)
 
 
 @translates("native_dropout")
@@ -232,13 +232,9 @@ def _padded(gradient: ir.Value, rank: int, axis: int, before: int, after: int) -
 def _nll_loss(
     scores: Symbol, labels: Symbol, weights: Symbol | None, reduction: int, ignore_index: int
 ) -> Result:
-    attributes = {"reduction": int(reduction), "ignore_index": int(ignore_index)}
     if len(scores.shape) < 2:  # one example without an axis for it
-        inputs = [_with_axis(scores), _with_axis(labels), weights]
-        loss, total = emit(DOMAIN, "NllLoss", inputs, attributes, 2)
-        if reduction == 0:
-            loss = emit("", "Squeeze", [shaped(loss, [1], scores), numbers([0])], {}, 1)
-        return loss, total
+        return opaque_node("nll_loss_forward", 2, scores, labels, weights)
+    attributes = {"reduction": int(reduction), "ignore_index": int(ignore_index)}
     return emit(DOMAIN, "NllLoss", [scores, labels, weights], attributes, 2)
 
 
@@ -252,17 +248,10 @@ def _nll_loss_backward(
     ignore_index: int,
     total: Symbol,
 ) -> Result:
-    attributes = {"reduction": int(reduction), "ignore_index": int(ignore_index)}
     if len(scores.shape) < 2:
-        inputs = [gradient, _with_axis(scores), _with_axis(labels), weights, total]
-        to_scores = emit(DOMAIN, "NllLossGrad", inputs, attributes, 1)
-        return emit("", "Squeeze", [shaped(to_scores, [1, *scores.shape], scores), numbers([0])], {}, 1)
+        return opaque_node("nll_loss_backward", 1, gradient, scores, labels, weights, total)
+    attributes = {"reduction": int(reduction), "ignore_index": int(ignore_index)}
     return emit(DOMAIN, "NllLossGrad", [gradient, scores, labels, weights, total], attributes, 1)
-
-
-def _with_axis(tensor: Symbol) -> ir.Value:
-    wide = emit("", "Unsqueeze", [tensor, numbers([0])], {}, 1)
-    return shaped(wide, [1, *tensor.shape], tensor)
 
 
 @translates("linalg_inv_ex")
