@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from analyzer.graph import DTYPES, Node, Tensor
-from analyzer.training_operators.definition import DefinitionBuilder, count, define, sizes
+from analyzer.training_operators.definition import DefinitionBuilder, count, sizes
 
 
-@define("BatchNorm")
 def batch_norm(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: x, scale, bias, running mean and variance (any of the four may be absent).
 
@@ -45,7 +44,6 @@ def _running(b: DefinitionBuilder, old: Tensor, new: Tensor, momentum: float, in
     b.op("Add", weighted_old, b.op("Mul", new, b.like(momentum, new)), into=into)
 
 
-@define("NllLoss")
 def nll_loss(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: log-probabilities, class numbers, class weights (may be absent). Outputs: loss, total weight.
 

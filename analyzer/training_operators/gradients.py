@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import pi, sqrt
 
 from analyzer.graph import DTYPES, Node, Tensor
-from analyzer.training_operators.definition import DefinitionBuilder, count, define, sizes
+from analyzer.training_operators.definition import DefinitionBuilder, count, sizes
 from analyzer.training_operators.forward import label_weights
 
 
@@ -19,7 +19,6 @@ def _required_inputs(node: Node, number: int) -> list[Tensor]:
     return [tensor for tensor in inputs if tensor is not None]
 
 
-@define("ConvGrad")
 def conv_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, x, weight. Outputs: gradients of x, weight, bias, each where it is wanted."""
     gradient, x, weight = _required_inputs(node, 3)
@@ -125,7 +124,6 @@ def _by_channel(shape: tuple[int, ...]) -> tuple[list[int], tuple[int, ...]]:
     return [axis for axis in range(len(shape)) if axis != 1], (1, shape[1], *(1 for _ in shape[2:]))
 
 
-@define("BatchNormGrad")
 def batch_norm_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, x, scale (may be absent), mean, reciprocal deviation. Outputs: of x, scale, bias."""
     gradient, x, scale, mean, inverse = (node.input(i) for i in range(5))
@@ -153,7 +151,6 @@ def batch_norm_grad(b: DefinitionBuilder, node: Node) -> None:
         b.reshape(to_bias, (shape[1],), into=node.output(2))
 
 
-@define("FrozenBatchNormGrad")
 def frozen_batch_norm_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, x, scale (may be absent), running mean and variance. Outputs: of x, scale, bias."""
     gradient, x, scale, mean, variance = (node.input(i) for i in range(5))
@@ -175,7 +172,6 @@ def frozen_batch_norm_grad(b: DefinitionBuilder, node: Node) -> None:
         b.sum(gradient, axes, into=node.output(2))
 
 
-@define("LayerNormGrad")
 def layer_norm_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, x, mean, reciprocal deviation, scale (may be absent). Outputs: of x, scale, bias."""
     gradient, x, mean, inverse, scale = (node.input(i) for i in range(5))
@@ -199,7 +195,6 @@ def layer_norm_grad(b: DefinitionBuilder, node: Node) -> None:
         b.sum(gradient, outer, into=node.output(2))
 
 
-@define("SoftmaxGrad")
 def softmax_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, result."""
     gradient, y = _required_inputs(node, 2)
@@ -208,7 +203,6 @@ def softmax_grad(b: DefinitionBuilder, node: Node) -> None:
     b.op("Sub", product, b.op("Mul", y, total), into=node.output(0))
 
 
-@define("LogSoftmaxGrad")
 def log_softmax_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, result."""
     gradient, y = _required_inputs(node, 2)
@@ -217,7 +211,6 @@ def log_softmax_grad(b: DefinitionBuilder, node: Node) -> None:
     b.op("Sub", gradient, b.op("Mul", b.op("Exp", y), total), into=node.output(0))
 
 
-@define("ReluGrad")
 def relu_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, x or result."""
     gradient, y = _required_inputs(node, 2)
@@ -226,7 +219,6 @@ def relu_grad(b: DefinitionBuilder, node: Node) -> None:
     b.op("Where", passed, gradient, b.like(0.0, gradient), into=node.output(0))
 
 
-@define("SigmoidGrad")
 def sigmoid_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, result."""
     gradient, y = _required_inputs(node, 2)
@@ -234,14 +226,12 @@ def sigmoid_grad(b: DefinitionBuilder, node: Node) -> None:
     b.op("Mul", gradient, slope, into=node.output(0))
 
 
-@define("TanhGrad")
 def tanh_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, result."""
     gradient, y = _required_inputs(node, 2)
     b.op("Mul", gradient, b.op("Sub", b.like(1.0, y), b.op("Mul", y, y)), into=node.output(0))
 
 
-@define("SiluGrad")
 def silu_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, x."""
     gradient, x = _required_inputs(node, 2)
@@ -251,7 +241,6 @@ def silu_grad(b: DefinitionBuilder, node: Node) -> None:
     b.op("Mul", gradient, slope, into=node.output(0))
 
 
-@define("GeluGrad")
 def gelu_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, x."""
     gradient, x = _required_inputs(node, 2)
@@ -279,7 +268,6 @@ def _tanh_slope(b: DefinitionBuilder, x: Tensor) -> Tensor:
     return b.op("Add", left, right)
 
 
-@define("MaxPoolGrad")
 def max_pool_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, indices into the whole flattened input. Outputs: the input's gradient."""
     gradient, indices = _required_inputs(node, 2)
@@ -294,7 +282,6 @@ def max_pool_grad(b: DefinitionBuilder, node: Node) -> None:
     b.reshape(flat, shape, into=node.output(0))
 
 
-@define("EmbeddingGrad")
 def embedding_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, indices. Rows of the table collect the gradients of where they were used."""
     gradient, indices = _required_inputs(node, 2)
@@ -324,7 +311,6 @@ def _filled(b: DefinitionBuilder, value: float, shape: tuple[int, ...], like: Te
     return b.op("Expand", b.like(value, like), b.const(shape, "int64"), shape=shape)
 
 
-@define("NllLossGrad")
 def nll_loss_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, log-probabilities, class numbers, class weights (may be absent), total weight."""
     gradient, scores, labels, weights, total = (node.input(i) for i in range(5))
@@ -344,7 +330,6 @@ def nll_loss_grad(b: DefinitionBuilder, node: Node) -> None:
     b.op("Where", is_label, negated, b.like(0.0, negated), into=node.output(0))
 
 
-@define("HardtanhGrad")
 def hardtanh_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, x. What was clipped gets nothing, nor what lies on a limit (hardtanh_backward)."""
     gradient, x = _required_inputs(node, 2)
@@ -353,7 +338,6 @@ def hardtanh_grad(b: DefinitionBuilder, node: Node) -> None:
     b.op("Where", b.op("And", above, below), gradient, b.like(0.0, gradient), into=node.output(0))
 
 
-@define("SliceGrad")
 def slice_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient. The places that a slice with a step took get it, those between them zeros."""
     (gradient,) = _required_inputs(node, 1)

@@ -18,7 +18,7 @@ from analyzer.loading.torch_export.silence import quiet_exporter
 from analyzer.loading.training import torch_interfaces
 from analyzer.loading.training.joint_graph import Joint, TracedOrigin
 from analyzer.loading.training.recipe import Update
-from analyzer.loading.training.translation_registry import take_type
+from analyzer.loading.training.translation_values import take_type
 from analyzer.loading.training.translations import table
 from analyzer.loading.training.transposed_operands import merge_transposes
 from analyzer.training_operators import DOMAIN

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from analyzer.loading.training.translation_registry import take_type
+from analyzer.loading.training.translation_values import take_type
 
 if TYPE_CHECKING:
     import onnx_ir as ir

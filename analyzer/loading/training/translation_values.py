@@ -1,14 +1,11 @@
-"""Translations of our own by qualified name, and what they are written with."""
+"""What translations of our own are written with: constants, sizes and types."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from analyzer.loading.torch_export.untranslatable import emit
-from analyzer.loading.torch_private import PythonKernel
-
-Function = TypeVar("Function", bound=PythonKernel)
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -22,31 +19,6 @@ if TYPE_CHECKING:
 
         shape: tuple[int, ...]  # type: ignore[assignment]  # a value of onnx_ir may have none
         dtype: ir.DataType
-
-
-OWN: dict[str, PythonKernel] = {}
-
-
-def register(name: str, function: PythonKernel) -> None:
-    """Makes a function the translation of an operator of ``aten``, all its overloads.
-
-    Raises:
-        ValueError: There is one already.
-    """
-    if f"aten::{name}" in OWN:
-        raise ValueError(f"{name} has two translations")
-    OWN[f"aten::{name}"] = function
-
-
-def translates(*names: str) -> Callable[[Function], Function]:
-    """Registers the decorated function as the translation of these operators, all overloads of each."""
-
-    def decorate(function: Function) -> Function:
-        for name in names:
-            register(name, function)
-        return function
-
-    return decorate
 
 
 def spread(sizes: Iterable[int], rank: int) -> list[int]:
