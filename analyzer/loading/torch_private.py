@@ -321,57 +321,50 @@ def attention_products() -> Callable[..., tuple[Tensor, Tensor]]:
     return operator("_scaled_dot_product_attention_math")
 
 
-@contextmanager
-def gradient_kernels(functions: Mapping[OpOverload, PythonKernel]) -> Iterator[None]:
-    """Inside the block operators are differentiated through other functions (py_kernels of torch/_ops.py)."""
+def gradient_kernels(functions: Mapping[OpOverload, PythonKernel]) -> AbstractContextManager[None]:
+    """Inside the block operators are differentiated through other functions."""
     import torch
 
     with _looking_up():
-        keys = torch._C.DispatchKey
-        composite = keys.CompositeImplicitAutograd
-        # Of a composite operator the composite kernel goes before that of gradients (resolve_key there).
-        key_of = {
-            op: composite if op.has_kernel_for_dispatch_key(composite) else keys.Autograd for op in functions
-        }
-        # The cache too: an operator that was called before answers from it, whatever py_kernels says.
-        before = [(op, op.py_kernels, op._dispatch_cache, op.py_kernels.get(key_of[op])) for op in functions]
-    try:
-        for op, function in functions.items():
-            op.py_kernels[key_of[op]] = function
-            op._dispatch_cache.clear()
-        yield
-    finally:
-        for op, kernels, dispatch_cache, kernel in before:
-            kernels.pop(key_of[op], None)
-            if kernel is not None:
-                kernels[key_of[op]] = kernel
-            dispatch_cache.clear()
+        gradient, composite = torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd
+        # Of a composite operator the composite kernel goes before gradients' (resolve_key of torch/_ops.py).
+        keys = [composite if op.has_kernel_for_dispatch_key(composite) else gradient for op in functions]
+    return _python_kernels([(op, key, functions[op]) for op, key in zip(functions, keys, strict=True)])
 
 
-@contextmanager
-def whole_operators(names: Sequence[str], overloads: Sequence[str]) -> Iterator[None]:
+def whole_operators(names: Sequence[str], overloads: Sequence[str]) -> AbstractContextManager[None]:
     """Inside the block operators of ``aten`` are not taken apart by Python before they are differentiated.
 
-    Their Python kernels stand in py_kernels of torch/_ops.py, put there by torch/_decomp/decompositions.py.
+    Their Python kernels were put there by torch/_decomp/decompositions.py.
     """
     import torch
 
     with _looking_up():
         keys = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
         operators = [operator(name, overload) for name in names for overload in overloads]
-        tables = [(op.py_kernels, op._dispatch_cache) for op in operators]
     # torch/_export/utils.py asks once for all operators that PyTorch takes apart, and remembers: not in here.
     torch.export.default_decompositions()
-    removed = [(kernels, key, kernels.pop(key)) for kernels, _ in tables for key in keys if key in kernels]
-    for _, dispatch_cache in tables:
-        dispatch_cache.clear()
+    return _python_kernels([(op, key, None) for op in operators for key in keys])
+
+
+@contextmanager
+def _python_kernels(changes: Sequence[tuple[OpOverload, Any, PythonKernel | None]]) -> Iterator[None]:
+    """Inside the block operators have other kernels at dispatch keys, or none (py_kernels of torch/_ops.py)."""
+    with _looking_up():
+        before = [(op, key, op.py_kernels.get(key), op._dispatch_cache) for op, key, _ in changes]
     try:
+        _put_kernels(changes)
         yield
     finally:
-        for kernels, key, kernel in removed:
-            kernels[key] = kernel
-        for _, dispatch_cache in tables:
-            dispatch_cache.clear()
+        _put_kernels([(op, key, kernel) for op, key, kernel, _ in before])
+
+
+def _put_kernels(changes: Sequence[tuple[OpOverload, Any, PythonKernel | None]]) -> None:
+    for op, key, kernel in changes:
+        op.py_kernels.pop(key, None)
+        if kernel is not None:
+            op.py_kernels[key] = kernel
+        op._dispatch_cache.clear()  # an operator that was called before answers from it
 
 
 def has_kernel(name: str) -> bool:
