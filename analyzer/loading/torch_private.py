@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from analyzer.errors import LibraryError
 
@@ -654,14 +654,57 @@ def translate_into(model: onnx_ir.Model, graph: fx.Graph, registry: ONNXRegistry
     add_opset_imports(model)
 
 
-def emit_node(node: onnx_ir.Node) -> None:
-    """Adds a node to the graph that a translation is writing (torch/onnx/_internal/exporter/_core.py)."""
+@overload
+def emit(  # type: ignore[overload-overlap]  # 1 is a number as well: a count that is not written out gives several
+    domain: str,
+    op_type: str,
+    inputs: Sequence[onnx_ir.Value | None],
+    attributes: Mapping[str, Any],
+    outputs: Literal[1],
+) -> onnx_ir.Value: ...
+
+
+@overload
+def emit(
+    domain: str,
+    op_type: str,
+    inputs: Sequence[onnx_ir.Value | None],
+    attributes: Mapping[str, Any],
+    outputs: int,
+) -> Sequence[onnx_ir.Value]: ...
+
+
+def emit(
+    domain: str,
+    op_type: str,
+    inputs: Sequence[onnx_ir.Value | None],
+    attributes: Mapping[str, Any],
+    outputs: int,
+) -> onnx_ir.Value | Sequence[onnx_ir.Value]:
+    """Inside a translation: one node of any domain; its output, or a sequence of its outputs.
+
+    The graph that is written is that of torch/onnx/_internal/exporter/_core.py.
+    """
+    import onnx_ir
+
+    inputs = list(inputs)
+    while inputs and inputs[-1] is None:  # optional inputs at the end are left out in ONNX, not empty
+        inputs.pop()
+    node = onnx_ir.Node(
+        domain,
+        op_type,
+        inputs=inputs,
+        attributes=onnx_ir.convenience.convert_attributes(dict(attributes)),
+        num_outputs=outputs,
+        version=1 if domain else None,  # of the default domain the graph's opset holds
+    )
     with _looking_up():
         from torch.onnx._internal.exporter import _core
 
         tracer = _core.current_tracer
     assert tracer is not None  # a translation runs
     tracer.nodes.append(node)
+    return node.outputs[0] if outputs == 1 else node.outputs
 
 
 def at_opset(model: onnx_ir.Model, opset: int) -> onnx_ir.Model:

@@ -10,8 +10,8 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from analyzer.loading.torch_export.untranslatable import emit, opaque_node
-from analyzer.loading.torch_private import PythonKernel
+from analyzer.loading.torch_export.untranslatable import opaque_node
+from analyzer.loading.torch_private import PythonKernel, emit
 from analyzer.loading.training.translation_values import constant, numbers, spread
 from analyzer.training_operators import DOMAIN
 

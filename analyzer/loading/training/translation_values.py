@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from analyzer.loading.torch_export.untranslatable import emit
+from analyzer.loading.torch_private import emit
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -11,8 +11,8 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from analyzer.loading.torch_export.untranslatable import emit, opaque, opaque_node
-from analyzer.loading.torch_private import PythonKernel, operator_name
+from analyzer.loading.torch_export.untranslatable import opaque, opaque_node
+from analyzer.loading.torch_private import PythonKernel, emit, operator_name
 from analyzer.loading.training.pooling import POOLING
 from analyzer.loading.training.translation_values import constant, numbers, spread
 from analyzer.training_operators import DOMAIN
@@ -80,18 +80,6 @@ def _batch_norm(
         return (y, *_no_statistics(), *same)
     attributes = {"momentum": float(momentum), "eps": float(eps)}
     return emit(DOMAIN, "BatchNorm", [x, weight, bias, mean, variance], attributes, 5)
-
-
-def _batch_norm_without_training(
-    x: Symbol,
-    weight: Symbol | None,
-    bias: Symbol | None,
-    mean: Symbol,
-    variance: Symbol,
-    _momentum: float,
-    eps: float,
-) -> Result:
-    return (_frozen_batch_norm(x, weight, bias, mean, variance, eps), *_no_statistics())
 
 
 def _no_statistics() -> list[ir.Value]:
@@ -167,11 +155,6 @@ def _embedding_backward(
     if scale:
         return opaque_node("embedding_dense_backward", 1, gradient, indices)
     return emit(DOMAIN, "EmbeddingGrad", [gradient, indices], {"padding_idx": int(padding_idx)}, 1)
-
-
-def _dropout(x: Symbol, p: float, _train: bool | None = True) -> Result:
-    # Its training mode is an input of ONNX's since opset 12: without it nothing would be dropped.
-    return emit("", "Dropout", [x, constant(p, "float32"), constant(True, "bool")], {}, 2)
 
 
 def _slice_backward(
@@ -262,12 +245,10 @@ _BY_NAME: Mapping[str, PythonKernel] = {
     **{name: partial(_of_two_tensors, *form) for name, form in _OF_TWO_TENSORS.items()},
     "convolution_backward": _convolution_backward,
     "_native_batch_norm_legit_functional": _batch_norm,
-    "_native_batch_norm_legit_no_training": _batch_norm_without_training,
     "_native_batch_norm_legit": _batch_norm_without_statistics,
     "native_batch_norm_backward": _batch_norm_backward,
     "native_layer_norm_backward": _layer_norm_backward,
     "embedding_dense_backward": _embedding_backward,
-    "native_dropout": _dropout,
     "slice_backward": _slice_backward,
     "select_backward": _select_backward,
     "nll_loss_forward": _nll_loss,
