@@ -136,6 +136,13 @@ class DefinitionBuilder:
         return self.op(f"Reduce{kind}", tensor, reduced_axes, shape=result_shape, into=into, keepdims=int(keep))
 
 
+def required(node: Node, *positions: int) -> list[Tensor]:
+    """Return the inputs at these positions, which every compact operator of the kind has."""
+    inputs = [node.inputs[position] for position in positions]
+    assert all(tensor is not None for tensor in inputs)
+    return [tensor for tensor in inputs if tensor is not None]
+
+
 def sizes(tensor: Tensor | None) -> tuple[int, ...]:
     """A shape without open sizes: a training step is traced at one batch."""
     assert tensor is not None
