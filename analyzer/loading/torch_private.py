@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
@@ -233,15 +233,10 @@ def silent_tracer() -> Iterator[None]:
 @contextmanager
 def _replaced(owner: Any, name: str, value: object) -> Iterator[None]:
     """Inside the block an attribute is another; one that is not there is not made."""
-    if not hasattr(owner, name):
+    from unittest.mock import patch
+
+    with patch.object(owner, name, value) if hasattr(owner, name) else nullcontext():
         yield
-        return
-    before = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
 
 
 # Modules.
@@ -616,12 +611,8 @@ def translations_gathered_once() -> Iterator[None]:
     def gathered(opset_version: int) -> ONNXRegistry:
         return _to_add_to(_all_translations(gather, opset_version))
 
-    registry: Any = ONNXRegistry
-    registry.from_torchlib = staticmethod(gathered)
-    try:
+    with _replaced(ONNXRegistry, "from_torchlib", staticmethod(gathered)):
         yield
-    finally:
-        registry.from_torchlib = before
 
 
 def add_translation(registry: ONNXRegistry, target: OpOverload, function: PythonKernel) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 from analyzer.loading.torch_private import (
     Slot,
@@ -82,11 +83,8 @@ def own_functions() -> Iterator[list[str]]:
             called.append(cls.__name__)
         return original.__func__(cls, *arguments, **keywords)
 
-    torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment,method-assign]  # undone below
-    try:
+    with patch.object(torch.autograd.Function, "apply", classmethod(apply)):
         yield called
-    finally:
-        torch.autograd.Function.apply = original  # type: ignore[method-assign]
 
 
 def joint_graph(module: Module, arguments: tuple[Tree, ...], translated: Collection[str]) -> fx.GraphModule:
