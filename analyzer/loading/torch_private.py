@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from analyzer.errors import LibraryError
 
@@ -230,15 +230,10 @@ def silent_tracer() -> Iterator[None]:
 @contextmanager
 def _replaced(owner: Any, name: str, value: object) -> Iterator[None]:
     """Inside the block an attribute is another; one that is not there is not made."""
-    if not hasattr(owner, name):
+    from unittest.mock import patch
+
+    with patch.object(owner, name, value) if hasattr(owner, name) else nullcontext():
         yield
-        return
-    before = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
 
 
 # Modules.
@@ -318,57 +313,50 @@ def attention_products() -> Callable[..., tuple[Tensor, Tensor]]:
     return operator("_scaled_dot_product_attention_math")
 
 
-@contextmanager
-def gradient_kernels(functions: Mapping[OpOverload, PythonKernel]) -> Iterator[None]:
-    """Inside the block operators are differentiated through other functions (py_kernels of torch/_ops.py)."""
+def gradient_kernels(functions: Mapping[OpOverload, PythonKernel]) -> AbstractContextManager[None]:
+    """Inside the block operators are differentiated through other functions."""
     import torch
 
     with _looking_up():
-        keys = torch._C.DispatchKey
-        composite = keys.CompositeImplicitAutograd
-        # Of a composite operator the composite kernel goes before that of gradients (resolve_key there).
-        key_of = {
-            op: composite if op.has_kernel_for_dispatch_key(composite) else keys.Autograd for op in functions
-        }
-        # The cache too: an operator that was called before answers from it, whatever py_kernels says.
-        before = [(op, op.py_kernels, op._dispatch_cache, op.py_kernels.get(key_of[op])) for op in functions]
-    try:
-        for op, function in functions.items():
-            op.py_kernels[key_of[op]] = function
-            op._dispatch_cache.clear()
-        yield
-    finally:
-        for op, kernels, dispatch_cache, kernel in before:
-            kernels.pop(key_of[op], None)
-            if kernel is not None:
-                kernels[key_of[op]] = kernel
-            dispatch_cache.clear()
+        gradient, composite = torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd
+        # Of a composite operator the composite kernel goes before gradients' (resolve_key of torch/_ops.py).
+        keys = [composite if op.has_kernel_for_dispatch_key(composite) else gradient for op in functions]
+    return _python_kernels([(op, key, functions[op]) for op, key in zip(functions, keys, strict=True)])
 
 
-@contextmanager
-def whole_operators(names: Sequence[str], overloads: Sequence[str]) -> Iterator[None]:
+def whole_operators(names: Sequence[str], overloads: Sequence[str]) -> AbstractContextManager[None]:
     """Inside the block operators of ``aten`` are not taken apart by Python before they are differentiated.
 
-    Their Python kernels stand in py_kernels of torch/_ops.py, put there by torch/_decomp/decompositions.py.
+    Their Python kernels were put there by torch/_decomp/decompositions.py.
     """
     import torch
 
     with _looking_up():
         keys = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
         operators = [operator(name, overload) for name in names for overload in overloads]
-        tables = [(op.py_kernels, op._dispatch_cache) for op in operators]
     # torch/_export/utils.py asks once for all operators that PyTorch takes apart, and remembers: not in here.
     torch.export.default_decompositions()
-    removed = [(kernels, key, kernels.pop(key)) for kernels, _ in tables for key in keys if key in kernels]
-    for _, dispatch_cache in tables:
-        dispatch_cache.clear()
+    return _python_kernels([(op, key, None) for op in operators for key in keys])
+
+
+@contextmanager
+def _python_kernels(changes: Sequence[tuple[OpOverload, Any, PythonKernel | None]]) -> Iterator[None]:
+    """Inside the block operators have other kernels at dispatch keys, or none (py_kernels of torch/_ops.py)."""
+    with _looking_up():
+        before = [(op, key, op.py_kernels.get(key), op._dispatch_cache) for op, key, _ in changes]
     try:
+        _put_kernels(changes)
         yield
     finally:
-        for kernels, key, kernel in removed:
-            kernels[key] = kernel
-        for _, dispatch_cache in tables:
-            dispatch_cache.clear()
+        _put_kernels([(op, key, kernel) for op, key, kernel, _ in before])
+
+
+def _put_kernels(changes: Sequence[tuple[OpOverload, Any, PythonKernel | None]]) -> None:
+    for op, key, kernel in changes:
+        op.py_kernels.pop(key, None)
+        if kernel is not None:
+            op.py_kernels[key] = kernel
+        op._dispatch_cache.clear()  # an operator that was called before answers from it
 
 
 def example_size(size: object) -> int | None:
@@ -563,12 +551,8 @@ def translations_gathered_once() -> Iterator[None]:
     def gathered(opset_version: int) -> ONNXRegistry:
         return _to_add_to(_all_translations(gather, opset_version))
 
-    registry: Any = ONNXRegistry
-    registry.from_torchlib = staticmethod(gathered)
-    try:
+    with _replaced(ONNXRegistry, "from_torchlib", staticmethod(gathered)):
         yield
-    finally:
-        registry.from_torchlib = before
 
 
 def add_translation(registry: ONNXRegistry, target: OpOverload, function: PythonKernel) -> None:
@@ -601,14 +585,57 @@ def translate_into(model: onnx_ir.Model, graph: fx.Graph, registry: ONNXRegistry
     add_opset_imports(model)
 
 
-def emit_node(node: onnx_ir.Node) -> None:
-    """Adds a node to the graph that a translation is writing (torch/onnx/_internal/exporter/_core.py)."""
+@overload
+def emit(  # type: ignore[overload-overlap]  # 1 is a number as well: a count that is not written out gives several
+    domain: str,
+    op_type: str,
+    inputs: Sequence[onnx_ir.Value | None],
+    attributes: Mapping[str, Any],
+    outputs: Literal[1],
+) -> onnx_ir.Value: ...
+
+
+@overload
+def emit(
+    domain: str,
+    op_type: str,
+    inputs: Sequence[onnx_ir.Value | None],
+    attributes: Mapping[str, Any],
+    outputs: int,
+) -> Sequence[onnx_ir.Value]: ...
+
+
+def emit(
+    domain: str,
+    op_type: str,
+    inputs: Sequence[onnx_ir.Value | None],
+    attributes: Mapping[str, Any],
+    outputs: int,
+) -> onnx_ir.Value | Sequence[onnx_ir.Value]:
+    """Inside a translation: one node of any domain; its output, or a sequence of its outputs.
+
+    The graph that is written is that of torch/onnx/_internal/exporter/_core.py.
+    """
+    import onnx_ir
+
+    inputs = list(inputs)
+    while inputs and inputs[-1] is None:  # optional inputs at the end are left out in ONNX, not empty
+        inputs.pop()
+    node = onnx_ir.Node(
+        domain,
+        op_type,
+        inputs=inputs,
+        attributes=onnx_ir.convenience.convert_attributes(dict(attributes)),
+        num_outputs=outputs,
+        version=1 if domain else None,  # of the default domain the graph's opset holds
+    )
     with _looking_up():
         from torch.onnx._internal.exporter import _core
 
         tracer = _core.current_tracer
     assert tracer is not None  # a translation runs
     tracer.nodes.append(node)
+    return node.outputs[0] if outputs == 1 else node.outputs
 
 
 def at_opset(model: onnx_ir.Model, opset: int) -> onnx_ir.Model:

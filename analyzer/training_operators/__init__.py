@@ -4,7 +4,7 @@ A backward or an optimizer step is one operator in the graph, so that it can be 
 no runtime has kernels for it. What runs, and what is placed and timed, is its definition.
 """
 
-from analyzer.training_operators.definition import DOMAIN, OPSET, Definition, DefinitionBuilder, define
+from analyzer.training_operators.definition import DOMAIN, OPSET, Definition, DefinitionBuilder
 from analyzer.training_operators.registry import definition, is_defined
 from analyzer.training_operators.update_calls import (
     IMPLEMENTATION,
@@ -16,6 +16,6 @@ from analyzer.training_operators.update_calls import (
 )
 
 __all__ = [
-    "DOMAIN", "IMPLEMENTATION", "OPSET", "Definition", "DefinitionBuilder", "Implementation", "Pass", "define",
+    "DOMAIN", "IMPLEMENTATION", "OPSET", "Definition", "DefinitionBuilder", "Implementation", "Pass",
     "definition", "implementation_of", "is_defined", "is_update", "passes_of",
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -16,9 +16,6 @@ DOMAIN = "analyzer.training"
 # The definitions use no operator that is newer, and none in a form that later opsets refuse: axes are inputs
 # (ReduceSum since 13, ReduceMean since 18), and the export's default is newer.
 OPSET = 18
-
-Define = Callable[["DefinitionBuilder", Node], None]
-DEFINITIONS: dict[str, Define] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +136,13 @@ class DefinitionBuilder:
         return self.op(f"Reduce{kind}", tensor, reduced_axes, shape=result_shape, into=into, keepdims=int(keep))
 
 
+def required(node: Node, *positions: int) -> list[Tensor]:
+    """Return the inputs at these positions, which every compact operator of the kind has."""
+    inputs = [node.inputs[position] for position in positions]
+    assert all(tensor is not None for tensor in inputs)
+    return [tensor for tensor in inputs if tensor is not None]
+
+
 def sizes(tensor: Tensor | None) -> tuple[int, ...]:
     """A shape without open sizes: a training step is traced at one batch."""
     assert tensor is not None
@@ -149,20 +153,3 @@ def sizes(tensor: Tensor | None) -> tuple[int, ...]:
 def count(shape: Sequence[int]) -> int:
     """The number of elements."""
     return prod(shape)
-
-
-def define(*op_types: str) -> Callable[[Define], Define]:
-    """Registers the decorated function as the definition of these compact operators.
-
-    Raises:
-        ValueError: One of them has a definition already.
-    """
-
-    def decorate(function: Define) -> Define:
-        already_defined = [op_type for op_type in op_types if op_type in DEFINITIONS]
-        if already_defined:
-            raise ValueError(f"{already_defined[0]} is defined twice")
-        DEFINITIONS.update(dict.fromkeys(op_types, function))
-        return function
-
-    return decorate

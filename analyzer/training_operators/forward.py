@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from analyzer.graph import DTYPES, Node, Tensor
-from analyzer.training_operators.definition import DefinitionBuilder, count, define, sizes
+from analyzer.training_operators.definition import DefinitionBuilder, count, required, sizes
 
 
-@define("BatchNorm")
 def batch_norm(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: x, scale, bias, running mean and variance (any of the four may be absent).
 
     Outputs: y, mean, reciprocal deviation, new running mean and variance.
     """
-    x, scale, bias, running_mean, running_var = (node.input(i) for i in range(5))
-    assert x is not None
+    (x,) = required(node, 0)
+    scale, bias, running_mean, running_var = (node.input(i) for i in range(1, 5))
     shape = sizes(x)
     axes = [axis for axis in range(len(shape)) if axis != 1]
     by_channel = (1, shape[1], *(1 for _ in shape[2:]))
@@ -45,16 +44,13 @@ def _running(b: DefinitionBuilder, old: Tensor, new: Tensor, momentum: float, in
     b.op("Add", weighted_old, b.op("Mul", new, b.like(momentum, new)), into=into)
 
 
-@define("NllLoss")
 def nll_loss(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: log-probabilities, class numbers, class weights (may be absent). Outputs: loss, total weight.
 
     Not ONNX's NegativeLogLikelihoodLoss, which keeps the total weight to itself; the gradient divides by it.
     """
-    scores, labels, weights = (node.input(i) for i in range(3))
-    assert scores is not None
-    assert labels is not None
-    counted, weight, safe = label_weights(b, scores, labels, weights)
+    scores, labels = required(node, 0, 1)
+    counted, weight, safe = label_weights(b, scores, labels, node.input(2))
     shape = sizes(labels)
     column = b.reshape(safe, (shape[0], 1, *shape[1:]))
     picked = b.op("GatherElements", scores, column, shape=(shape[0], 1, *shape[1:]), axis=1)

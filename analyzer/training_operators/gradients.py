@@ -9,20 +9,13 @@ from __future__ import annotations
 from math import pi, sqrt
 
 from analyzer.graph import DTYPES, Node, Tensor
-from analyzer.training_operators.definition import DefinitionBuilder, count, define, sizes
+from analyzer.training_operators.definition import DefinitionBuilder, count, required, sizes
 from analyzer.training_operators.forward import label_weights
 
 
-def _required_inputs(node: Node, number: int) -> list[Tensor]:
-    inputs = [node.input(i) for i in range(number)]
-    assert all(tensor is not None for tensor in inputs)
-    return [tensor for tensor in inputs if tensor is not None]
-
-
-@define("ConvGrad")
 def conv_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, x, weight. Outputs: gradients of x, weight, bias, each where it is wanted."""
-    gradient, x, weight = _required_inputs(node, 3)
+    gradient, x, weight = required(node, 0, 1, 2)
     # Two convolutions, each with exactly as many products as the forward one has, strided or not.
     transposed = bool(node.attributes.get("transposed", 0))
     if node.output(0) is not None:
@@ -125,14 +118,10 @@ def _by_channel(shape: tuple[int, ...]) -> tuple[list[int], tuple[int, ...]]:
     return [axis for axis in range(len(shape)) if axis != 1], (1, shape[1], *(1 for _ in shape[2:]))
 
 
-@define("BatchNormGrad")
 def batch_norm_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, x, scale (may be absent), mean, reciprocal deviation. Outputs: of x, scale, bias."""
-    gradient, x, scale, mean, inverse = (node.input(i) for i in range(5))
-    assert gradient is not None
-    assert x is not None
-    assert mean is not None
-    assert inverse is not None
+    gradient, x, mean, inverse = required(node, 0, 1, 3, 4)
+    scale = node.input(2)
     shape = sizes(x)
     axes, by_channel = _by_channel(shape)
     # native_batch_norm_backward: dx = scale / deviation (dy - mean(dy) - normal mean(dy normal)).
@@ -153,14 +142,10 @@ def batch_norm_grad(b: DefinitionBuilder, node: Node) -> None:
         b.reshape(to_bias, (shape[1],), into=node.output(2))
 
 
-@define("FrozenBatchNormGrad")
 def frozen_batch_norm_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, x, scale (may be absent), running mean and variance. Outputs: of x, scale, bias."""
-    gradient, x, scale, mean, variance = (node.input(i) for i in range(5))
-    assert gradient is not None
-    assert x is not None
-    assert mean is not None
-    assert variance is not None
+    gradient, x, mean, variance = required(node, 0, 1, 3, 4)
+    scale = node.input(2)
     # The same function where it does not train: the statistics are constants, so no mean is taken off.
     axes, across = _by_channel(sizes(x))
     deviation = b.op("Sqrt", b.op("Add", variance, b.like(node.attributes["eps"], variance)))
@@ -175,14 +160,10 @@ def frozen_batch_norm_grad(b: DefinitionBuilder, node: Node) -> None:
         b.sum(gradient, axes, into=node.output(2))
 
 
-@define("LayerNormGrad")
 def layer_norm_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, x, mean, reciprocal deviation, scale (may be absent). Outputs: of x, scale, bias."""
-    gradient, x, mean, inverse, scale = (node.input(i) for i in range(5))
-    assert gradient is not None
-    assert x is not None
-    assert mean is not None
-    assert inverse is not None
+    gradient, x, mean, inverse = required(node, 0, 1, 2, 3)
+    scale = node.input(4)
     rank, axis = len(sizes(x)), node.attributes["axis"]
     # native_layer_norm_backward: as batch norm's, over the last axes, the scale inside of the means.
     inner, outer = list(range(axis, rank)), list(range(axis))
@@ -199,62 +180,55 @@ def layer_norm_grad(b: DefinitionBuilder, node: Node) -> None:
         b.sum(gradient, outer, into=node.output(2))
 
 
-@define("SoftmaxGrad")
 def softmax_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, result."""
-    gradient, y = _required_inputs(node, 2)
+    gradient, y = required(node, 0, 1)
     product = b.op("Mul", gradient, y)  # _softmax_backward_data: y dy - y sum(y dy)
     total = b.sum(product, [node.attributes["axis"]], keep=True)
     b.op("Sub", product, b.op("Mul", y, total), into=node.output(0))
 
 
-@define("LogSoftmaxGrad")
 def log_softmax_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, result."""
-    gradient, y = _required_inputs(node, 2)
+    gradient, y = required(node, 0, 1)
     # _log_softmax_backward_data: dy - exp(y) sum(dy)
     total = b.sum(gradient, [node.attributes["axis"]], keep=True)
     b.op("Sub", gradient, b.op("Mul", b.op("Exp", y), total), into=node.output(0))
 
 
-@define("ReluGrad")
 def relu_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, x or result."""
-    gradient, y = _required_inputs(node, 2)
+    gradient, y = required(node, 0, 1)
     # threshold_backward: at the threshold itself nothing passes.
     passed = b.op("Greater", y, b.like(node.attributes.get("threshold", 0.0), y), dtype=DTYPES["bool"])
     b.op("Where", passed, gradient, b.like(0.0, gradient), into=node.output(0))
 
 
-@define("SigmoidGrad")
 def sigmoid_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, result."""
-    gradient, y = _required_inputs(node, 2)
+    gradient, y = required(node, 0, 1)
     slope = b.op("Mul", y, b.op("Sub", b.like(1.0, y), y))
     b.op("Mul", gradient, slope, into=node.output(0))
 
 
-@define("TanhGrad")
 def tanh_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, result."""
-    gradient, y = _required_inputs(node, 2)
+    gradient, y = required(node, 0, 1)
     b.op("Mul", gradient, b.op("Sub", b.like(1.0, y), b.op("Mul", y, y)), into=node.output(0))
 
 
-@define("SiluGrad")
 def silu_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, x."""
-    gradient, x = _required_inputs(node, 2)
+    gradient, x = required(node, 0, 1)
     gate = b.op("Sigmoid", x)  # silu_backward: dy s (1 + x (1 - s))
     bend = b.op("Mul", x, b.op("Sub", b.like(1.0, x), gate))
     slope = b.op("Mul", gate, b.op("Add", bend, b.like(1.0, x)))
     b.op("Mul", gradient, slope, into=node.output(0))
 
 
-@define("GeluGrad")
 def gelu_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, x."""
-    gradient, x = _required_inputs(node, 2)
+    gradient, x = required(node, 0, 1)
     slope = _tanh_slope(b, x) if node.attributes.get("approximate") == "tanh" else _erf_slope(b, x)
     b.op("Mul", gradient, slope, into=node.output(0))
 
@@ -279,10 +253,9 @@ def _tanh_slope(b: DefinitionBuilder, x: Tensor) -> Tensor:
     return b.op("Add", left, right)
 
 
-@define("MaxPoolGrad")
 def max_pool_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, indices into the whole flattened input. Outputs: the input's gradient."""
-    gradient, indices = _required_inputs(node, 2)
+    gradient, indices = required(node, 0, 1)
     shape = sizes(node.output(0))
     number = count(sizes(gradient))
     # Added: windows that overlap may have chosen the same place.
@@ -294,10 +267,9 @@ def max_pool_grad(b: DefinitionBuilder, node: Node) -> None:
     b.reshape(flat, shape, into=node.output(0))
 
 
-@define("EmbeddingGrad")
 def embedding_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, indices. Rows of the table collect the gradients of where they were used."""
-    gradient, indices = _required_inputs(node, 2)
+    gradient, indices = required(node, 0, 1)
     rows, width = sizes(node.output(0))
     number = count(sizes(indices))
     updates = b.reshape(gradient, (number, width))
@@ -310,11 +282,6 @@ def embedding_grad(b: DefinitionBuilder, node: Node) -> None:
         )
     if places.dtype.name != "int64":
         places = b.op("Cast", places, dtype=DTYPES["int64"], to=7)
-    if node.attributes.get("scale"):
-        ones = _filled(b, 1.0, (number, 1), gradient)
-        zeros = _filled(b, 0.0, (rows, 1), gradient)
-        uses = b.op("ScatterND", zeros, places, ones, shape=(rows, 1), reduction="add")
-        updates = b.op("Div", updates, b.op("GatherND", uses, places, shape=(number, 1)))
     b.op(
         "ScatterND",
         _filled(b, 0.0, (rows, width), gradient),
@@ -329,14 +296,10 @@ def _filled(b: DefinitionBuilder, value: float, shape: tuple[int, ...], like: Te
     return b.op("Expand", b.like(value, like), b.const(shape, "int64"), shape=shape)
 
 
-@define("NllLossGrad")
 def nll_loss_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, log-probabilities, class numbers, class weights (may be absent), total weight."""
-    gradient, scores, labels, weights, total = (node.input(i) for i in range(5))
-    assert gradient is not None
-    assert scores is not None
-    assert labels is not None
-    assert total is not None
+    gradient, scores, labels, total = required(node, 0, 1, 2, 4)
+    weights = node.input(3)
     _, weight, safe = label_weights(b, scores, labels, weights)
     # _nll_loss_backward: -weight at the label, over the total weight where the loss is a mean.
     if node.attributes["reduction"] == 1:
@@ -349,19 +312,17 @@ def nll_loss_grad(b: DefinitionBuilder, node: Node) -> None:
     b.op("Where", is_label, negated, b.like(0.0, negated), into=node.output(0))
 
 
-@define("HardtanhGrad")
 def hardtanh_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, x. What was clipped gets nothing, nor what lies on a limit (hardtanh_backward)."""
-    gradient, x = _required_inputs(node, 2)
+    gradient, x = required(node, 0, 1)
     above = b.op("Greater", x, b.like(node.attributes["minimum"], x), dtype=DTYPES["bool"])
     below = b.op("Less", x, b.like(node.attributes["maximum"], x), dtype=DTYPES["bool"])
     b.op("Where", b.op("And", above, below), gradient, b.like(0.0, gradient), into=node.output(0))
 
 
-@define("SliceGrad")
 def slice_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient. The places that a slice with a step took get it, those between them zeros."""
-    (gradient,) = _required_inputs(node, 1)
+    (gradient,) = required(node, 0)
     axis, start, step = (node.attributes[name] for name in ("axis", "start", "step"))
     shape, gradient_sizes = sizes(node.output(0)), sizes(gradient)
     with_step_axis = b.reshape(gradient, (*gradient_sizes[: axis + 1], 1, *gradient_sizes[axis + 1 :]))

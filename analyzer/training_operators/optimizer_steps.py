@@ -6,7 +6,7 @@ Without the variants that the recipe of a step calls unusual (amsgrad, maximize,
 from __future__ import annotations
 
 from analyzer.graph import Node, Tensor
-from analyzer.training_operators.definition import DefinitionBuilder, define
+from analyzer.training_operators.definition import DefinitionBuilder
 
 
 def _inputs(node: Node) -> list[Tensor]:
@@ -27,7 +27,6 @@ def _mixed(b: DefinitionBuilder, state: Tensor, new: Tensor, keep: float, into: 
     return b.op("Add", weighted_state, b.op("Mul", new, b.like(1 - keep, new)), into=into)
 
 
-@define("Sgd")
 def sgd(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: parameter, gradient, momentum (where there is one). Outputs: parameter, momentum."""
     parameter, gradient, *momenta = _inputs(node)
@@ -46,7 +45,6 @@ def sgd(b: DefinitionBuilder, node: Node) -> None:
     b.op("Sub", parameter, b.op("Mul", gradient, b.like(options["lr"], gradient)), into=node.output(0))
 
 
-@define("Adam", "AdamW")
 def adam(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: parameter, gradient, both moments, step size, root of the second bias correction.
 
@@ -67,7 +65,6 @@ def adam(b: DefinitionBuilder, node: Node) -> None:
     b.op("Sub", parameter, b.op("Mul", b.op("Div", first, scale), step_size), into=node.output(0))
 
 
-@define("Rmsprop")
 def rmsprop(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: parameter, gradient, mean square, momentum (if any). Outputs: all but the gradient."""
     parameter, gradient, square, *momenta = _inputs(node)
@@ -81,7 +78,6 @@ def rmsprop(b: DefinitionBuilder, node: Node) -> None:
     b.op("Sub", parameter, b.op("Mul", step, b.like(options["lr"], step)), into=node.output(0))
 
 
-@define("Adagrad")
 def adagrad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: parameter, gradient, sum of squares. Outputs: parameter, sum of squares."""
     parameter, gradient, total = _inputs(node)
@@ -94,7 +90,6 @@ def adagrad(b: DefinitionBuilder, node: Node) -> None:
     b.op("Sub", parameter, step, into=node.output(0))
 
 
-@define("Adamax")
 def adamax(b: DefinitionBuilder, node: Node) -> None:
     """Inputs as Adam's, the second moment an infinity norm. Outputs: parameter, both moments."""
     parameter, gradient, first, norm, step_size, _ = _inputs(node)
@@ -108,7 +103,6 @@ def adamax(b: DefinitionBuilder, node: Node) -> None:
     b.op("Sub", parameter, b.op("Mul", b.op("Div", first, norm), step_size), into=node.output(0))
 
 
-@define("Adadelta")
 def adadelta(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: parameter, gradient, mean squares of gradients and of steps. Outputs: all but the gradient."""
     parameter, gradient, square, steps = _inputs(node)

@@ -2,16 +2,46 @@
 
 from __future__ import annotations
 
-from analyzer.graph import Node
+from collections.abc import Callable, Mapping
 
-# Importing a family registers its definitions.
-from analyzer.training_operators import forward, gradients, optimizer_steps, spatial  # noqa: F401
-from analyzer.training_operators.definition import DEFINITIONS, DOMAIN, OPSET, Definition, DefinitionBuilder
+from analyzer.graph import Node
+from analyzer.training_operators import forward, gradients, optimizer_steps, spatial
+from analyzer.training_operators.definition import DOMAIN, OPSET, Definition, DefinitionBuilder
+
+_DEFINITIONS: Mapping[str, Callable[[DefinitionBuilder, Node], None]] = {
+    "BatchNorm": forward.batch_norm,
+    "NllLoss": forward.nll_loss,
+    "ConvGrad": gradients.conv_grad,
+    "BatchNormGrad": gradients.batch_norm_grad,
+    "FrozenBatchNormGrad": gradients.frozen_batch_norm_grad,
+    "LayerNormGrad": gradients.layer_norm_grad,
+    "SoftmaxGrad": gradients.softmax_grad,
+    "LogSoftmaxGrad": gradients.log_softmax_grad,
+    "ReluGrad": gradients.relu_grad,
+    "SigmoidGrad": gradients.sigmoid_grad,
+    "TanhGrad": gradients.tanh_grad,
+    "SiluGrad": gradients.silu_grad,
+    "GeluGrad": gradients.gelu_grad,
+    "MaxPoolGrad": gradients.max_pool_grad,
+    "EmbeddingGrad": gradients.embedding_grad,
+    "NllLossGrad": gradients.nll_loss_grad,
+    "HardtanhGrad": gradients.hardtanh_grad,
+    "SliceGrad": gradients.slice_grad,
+    "Sgd": optimizer_steps.sgd,
+    "Adam": optimizer_steps.adam,
+    "AdamW": optimizer_steps.adam,
+    "Rmsprop": optimizer_steps.rmsprop,
+    "Adagrad": optimizer_steps.adagrad,
+    "Adamax": optimizer_steps.adamax,
+    "Adadelta": optimizer_steps.adadelta,
+    "AveragePoolGrad": spatial.average_pool_grad,
+    "ResizeGrad": spatial.through_matrices,
+}
 
 
 def is_defined(node: Node) -> bool:
     """Whether a node is a compact operator with a definition."""
-    return node.domain == DOMAIN and node.op_type in DEFINITIONS
+    return node.domain == DOMAIN and node.op_type in _DEFINITIONS
 
 
 def definition(node: Node, opset: int = OPSET) -> Definition | None:
@@ -19,5 +49,5 @@ def definition(node: Node, opset: int = OPSET) -> Definition | None:
     if not is_defined(node):
         return None
     body = DefinitionBuilder(node=node, opset=opset)
-    DEFINITIONS[node.op_type](body, node)
+    _DEFINITIONS[node.op_type](body, node)
     return Definition(nodes=tuple(body.nodes), literals=tuple(body.literals))

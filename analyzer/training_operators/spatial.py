@@ -7,14 +7,13 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from analyzer.graph import Node, Tensor
-from analyzer.training_operators.definition import DefinitionBuilder, define, sizes
+from analyzer.training_operators.definition import DefinitionBuilder, sizes
 from analyzer.training_operators.windows import repeats, resized, window_counts
 
 if TYPE_CHECKING:
     from analyzer.training_operators.windows import Matrix
 
 
-@define("AveragePoolGrad")
 def average_pool_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient. Each output's gradient goes to its window in equal parts."""
     (gradient,) = node.present_inputs
@@ -64,7 +63,6 @@ def axis_counts(node: Node) -> list[tuple[int, ...]]:
     return [window_counts(*row, include_pad=bool(attributes["include_pad"])) for row in rows]
 
 
-@define("ResizeGrad")
 def through_matrices(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient. One product for each axis whose size changes, or a sum over repeated positions."""
     (tensor,) = node.present_inputs

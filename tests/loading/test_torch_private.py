@@ -230,7 +230,11 @@ def test_an_operator_that_is_gone_is_told_by_its_name() -> None:
             lambda: torch_private.translate_into(None, None, None),  # type: ignore[arg-type]
         ),
         ("torch.onnx._internal._lazy_import", "onnxscript_apis", lambda: torch_private.at_opset(None, 18)),  # type: ignore[arg-type]
-        ("torch.onnx._internal.exporter._core", "current_tracer", lambda: torch_private.emit_node(None)),  # type: ignore[arg-type]
+        (
+            "torch.onnx._internal.exporter._core",
+            "current_tracer",
+            lambda: torch_private.emit("", "Relu", [], {}, 1),
+        ),
         ("torch._C", "DispatchKey", lambda: torch_private.gradient_kernels({}).__enter__()),
         ("torch._C", "DispatchKey", lambda: torch_private.whole_operators((), ()).__enter__()),
     ],

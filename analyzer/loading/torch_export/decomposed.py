@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from analyzer.loading.torch_private import attention_products, qualified_name, registered_decompositions
+from analyzer.loading.torch_private import attention_products, emit, qualified_name, registered_decompositions
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from analyzer.loading.torch_private import PythonKernel
-    from analyzer.loading.training.translation_registry import Symbol
+    from analyzer.loading.training.translation_values import Symbol
 
 _LAST = 2**63 - 1  # the end of ``x[:]`` where the size is a symbol
 
@@ -119,20 +119,14 @@ def _grouped(rows: Symbol, matrices: Symbol, ends: ir.Value, *_rest: object, **_
         op.Slice(ends, op.Constant(value_ints=[0]), op.Constant(value_ints=[-1])),
         axis=0,
     )
-    parts = op.Split(rows, op.Sub(ends, starts), axis=0, num_outputs=experts)
+    # Without the number of parts as an attribute, which ONNX forbids beside their sizes.
+    parts = emit("", "Split", [rows, op.Sub(ends, starts)], {"axis": 0}, experts)
     products = []
     for expert in range(experts):
         matrix = op.Gather(matrices, op.Constant(value_int=expert), axis=0)
         products.append(op.MatMul(parts[expert], matrix))
     product: ir.Value = op.Concat(*products, axis=0)
     return product
-
-
-def mend_splits(model: ir.Model) -> None:
-    """A Split by given sizes must not say their number as well, which the recording of one needs."""
-    for node in model.graph.all_nodes():
-        if node.op_type == "Split" and len(node.inputs) > 1 and node.inputs[1] is not None:
-            node.attributes.pop("num_outputs", None)
 
 
 # What of a node's metadata says where it comes from.

@@ -24,7 +24,6 @@ from analyzer.loading.python.user_model import UserModel
 from analyzer.loading.torch_export.decomposed import (
     decomposed,
     has_autocast,
-    mend_splits,
     translations,
     without_whole_slices,
 )
@@ -210,7 +209,6 @@ def to_onnx_ir(program: ExportedProgram, opset: int, notes: list[str]) -> ir.Mod
                 custom_translation_table={**translations(program), **opaque},
             )
         assert exported is not None  # always so with dynamo=True
-        mend_splits(exported.model)
         return exported.model
 
     return without_untranslatable(program, attempt, notes)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from analyzer.errors import AnalyzerError, ExportError, LibraryError
 from analyzer.loading.from_onnx import fed_inputs
@@ -119,15 +120,8 @@ def _called_with_tensors(model: Module, inputs: ExampleInputs) -> Iterator[tuple
         outputs = flatten(tensors_in_containers(forward(*arguments, **keywords)), {})
         return tuple(leaf for leaf in outputs if isinstance(leaf, torch.Tensor))
 
-    own_forward = vars(model).get("forward")
-    model.forward = called
-    try:
+    with patch.object(model, "forward", called):
         yield tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
-    finally:
-        if own_forward is None:
-            del model.forward
-        else:
-            model.forward = own_forward
 
 
 def _attach_origins(proto: onnx.ModelProto, user: UserModel) -> None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from analyzer.loading.python.example_inputs import ExampleInputs
 from analyzer.loading.python.input_containers import (
@@ -98,7 +99,7 @@ def _named_keywords(model: Module, keywords: Mapping[str, Any]) -> Iterator[None
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         yield
         return
-    forward, own_forward = model.forward, vars(model).get("forward")
+    forward = model.forward
 
     def called(*arguments: object, **keywords_given: object) -> object:
         return forward(*arguments, **keywords_given)
@@ -107,11 +108,5 @@ def _named_keywords(model: Module, keywords: Mapping[str, Any]) -> Iterator[None
     declared = {parameter.name for parameter in named}
     added = [inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY) for key in keywords if key not in declared]
     vars(called)["__signature__"] = inspect.Signature([*named, *added])
-    model.forward = called
-    try:
+    with patch.object(model, "forward", called):
         yield
-    finally:
-        if own_forward is None:
-            del model.forward
-        else:
-            model.forward = own_forward

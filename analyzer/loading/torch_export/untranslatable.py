@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from analyzer.errors import ExportError, LibraryError
 from analyzer.loading.dependencies import is_library
 from analyzer.loading.python.source_lines import line_text, shown_path
 from analyzer.loading.torch_export.failures import hint_on, without_asides
 from analyzer.loading.torch_private import (
-    emit_node,
+    emit,
     is_operator,
     number_of_results,
     operator_name,
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from analyzer.loading.torch_private import OpOverload, PythonKernel
 
-    Inputs = Sequence[ir.Value | None]
     Result = ir.Value | Sequence[ir.Value]
     """What a translation gives: one value for each output of the operator."""
 
@@ -140,39 +139,6 @@ def _ancestor(program: ExportedProgram, target: OpOverload, name: str) -> OpOver
 def _operators(program: ExportedProgram) -> dict[OpOverload, None]:
     """Return the operators that a program calls, in its order."""
     return dict.fromkeys(node.target for node in program.graph.nodes if is_operator(node.target))
-
-
-@overload
-def emit(  # type: ignore[overload-overlap]  # 1 is a number as well: a count that is not written out gives several
-    domain: str, op_type: str, inputs: Inputs, attributes: Mapping[str, Any], outputs: Literal[1]
-) -> ir.Value: ...
-
-
-@overload
-def emit(
-    domain: str, op_type: str, inputs: Inputs, attributes: Mapping[str, Any], outputs: int
-) -> Sequence[ir.Value]: ...
-
-
-def emit(
-    domain: str, op_type: str, inputs: Inputs, attributes: Mapping[str, Any], outputs: int
-) -> ir.Value | Sequence[ir.Value]:
-    """Inside a translation: one node of any domain; its output, or a sequence of its outputs."""
-    import onnx_ir
-
-    inputs = list(inputs)
-    while inputs and inputs[-1] is None:  # optional inputs at the end are left out in ONNX, not empty
-        inputs.pop()
-    node = onnx_ir.Node(
-        domain,
-        op_type,
-        inputs=inputs,
-        attributes=onnx_ir.convenience.convert_attributes(dict(attributes)),
-        num_outputs=outputs,
-        version=1 if domain else None,  # of the default domain the graph's opset holds
-    )
-    emit_node(node)
-    return node.outputs[0] if outputs == 1 else node.outputs
 
 
 def opaque_node(name: str, outputs: int, *arguments: object) -> Result:

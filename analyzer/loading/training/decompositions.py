@@ -40,7 +40,7 @@ def before_differentiation() -> Mapping[OpOverload, PythonKernel]:
         operator("_cdist_forward"): _distances,
         operator("_embedding_bag"): _bags,
         operator("_linalg_check_errors"): lambda *_, **__: None,
-        operator("_trilinear"): _trilinear,
+        aten.bilinear.default: _bilinear,
         aten.adaptive_avg_pool2d.default: _adaptive_average,
         aten.adaptive_avg_pool3d.default: _adaptive_average,
         aten.cumprod.default: _running_products,
@@ -118,16 +118,11 @@ def _bags(
     return result, bags, sizes, bags
 
 
-def _trilinear(
-    a: Tensor, b: Tensor, c: Tensor, wide_a: Sequence[int], wide_b: Sequence[int], wide_c: Sequence[int],
-    summed: Sequence[int], _unrolled: int = 1,
-) -> Tensor:  # fmt: skip
-    expanded = []
-    for tensor, axes in ((a, wide_a), (b, wide_b), (c, wide_c)):
-        for axis in sorted(axes):
-            tensor = tensor.unsqueeze(axis)
-        expanded.append(tensor)
-    return prod(expanded[1:], start=expanded[0]).sum(list(summed))
+def _bilinear(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    import torch
+
+    product = torch.einsum("...i,kij,...j->...k", x, weight, y)
+    return product if bias is None else product + bias
 
 
 def _adaptive_average(x: Tensor, output_size: Sequence[int]) -> Tensor:

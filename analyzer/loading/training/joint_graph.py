@@ -17,7 +17,7 @@ from analyzer.loading.torch_private import Slot, fake_tensor_mode, tree_leaves, 
 from analyzer.loading.training import torch_interfaces
 from analyzer.loading.training.gradient_failures import needs_values, tracing_failure, without_gradient
 from analyzer.loading.training.recipe import Recipe, Update, checked_loss, find_recipe, find_updates
-from analyzer.loading.training.translations import own_names
+from analyzer.loading.training.translations import OWN
 
 if TYPE_CHECKING:
     from torch import Tensor, fx
@@ -162,7 +162,7 @@ def _traced(
         # An exported program keeps what a function of the user's computes and loses the gradient it defines.
         exported = None if functions else program
         traced = with_loss(user.model, recipe) if exported is None else exported.module(check_guards=False)
-        module = torch_interfaces.joint_graph(traced, (arguments, keywords, targets), own_names())
+        module = torch_interfaces.joint_graph(traced, (arguments, keywords, targets), OWN)
     except AnalyzerError:
         raise
     except Exception as error:

@@ -5,21 +5,21 @@ PyTorch's own are those of onnxscript/function_libs/torch_lib/ops/nn.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from analyzer.loading.torch_export.untranslatable import emit, opaque_node
-from analyzer.loading.training.translation_registry import constant, numbers, register, spread
+from analyzer.loading.torch_export.untranslatable import opaque_node
+from analyzer.loading.torch_private import PythonKernel, emit
+from analyzer.loading.training.translation_values import constant, numbers, spread
 from analyzer.training_operators import DOMAIN
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
     from analyzer.loading.torch_export.untranslatable import Result
-    from analyzer.loading.torch_private import PythonKernel
-    from analyzer.loading.training.translation_registry import Symbol
+    from analyzer.loading.training.translation_values import Symbol
 
 
 # What PyTorch calls the operator that resizes, and how it weighs.
@@ -36,22 +36,6 @@ RESIZING = {
 }
 
 
-def _of_rank(*names: str) -> Callable[[PythonKernel], PythonKernel]:
-    """Registers a translation for 2 and 3 axes of space; without an axis of examples it stays opaque.
-
-    The names have ``{}`` for the number of axes; the function gets it and the name first.
-    """
-
-    def decorate(function: PythonKernel) -> PythonKernel:
-        for name in names:
-            for space in (2, 3):
-                register(name.format(space), partial(function, space, name.format(space)))
-        return function
-
-    return decorate
-
-
-@_of_rank("max_pool{}d_with_indices")
 def _max_pool(
     space: int, name: str, x: Symbol, kernel: Sequence[int], stride: Sequence[int] = (),
     padding: Sequence[int] = (0,), dilation: Sequence[int] = (1,), ceil_mode: bool = False,
@@ -79,7 +63,6 @@ def _max_pooled(x: Symbol, attributes: dict[str, Any], space: int) -> Result:
     return y, emit("", "Mod", [places, plane], {}, 1)
 
 
-@_of_rank("max_pool{}d_with_indices_backward")
 def _max_pool_backward(space: int, name: str, gradient: Symbol, x: Symbol, *rest: Any) -> Result:
     producer = rest[-1].producer()
     if len(x.shape) != space + 2 or producer is None or producer.op_type != "Mod":
@@ -87,7 +70,6 @@ def _max_pool_backward(space: int, name: str, gradient: Symbol, x: Symbol, *rest
     return emit(DOMAIN, "MaxPoolGrad", [gradient, producer.inputs[0]], {}, 1)
 
 
-@_of_rank("avg_pool{}d")
 def _average_pool(
     space: int, name: str, x: Symbol, kernel: Sequence[int], stride: Sequence[int] = (),
     padding: Sequence[int] = (0,), ceil_mode: bool = False, include_pad: bool = True,
@@ -113,7 +95,6 @@ def _average_pool(
     return emit("", "Mul", [y, constant(prod(taps) / divisor, x.dtype.numpy())], {}, 1)
 
 
-@_of_rank("avg_pool{}d_backward")
 def _average_pool_backward(
     space: int, name: str, gradient: Symbol, x: Symbol, kernel: Sequence[int], stride: Sequence[int],
     padding: Sequence[int], _ceil_mode: bool, include_pad: bool, divisor: int | None = None,
@@ -173,6 +154,19 @@ def _scale_giving(factor: float, size: int, output_size: int) -> float:
     return float(single if exact else np.nextafter(single, np.float32(2**20)))
 
 
-for _name, _mode in RESIZING.items():
-    register(_name, partial(_resize, _mode))
-    register(f"{_name}_backward", partial(_resized, _mode))
+# For 2 and 3 axes of space; without an axis of examples they stay opaque.
+_OF_RANK: Mapping[str, PythonKernel] = {
+    "max_pool{}d_with_indices": _max_pool,
+    "max_pool{}d_with_indices_backward": _max_pool_backward,
+    "avg_pool{}d": _average_pool,
+    "avg_pool{}d_backward": _average_pool_backward,
+}
+POOLING: Mapping[str, PythonKernel] = {
+    **{
+        name.format(space): partial(function, space, name.format(space))
+        for name, function in _OF_RANK.items()
+        for space in (2, 3)
+    },
+    **{name: partial(_resize, mode) for name, mode in RESIZING.items()},
+    **{f"{name}_backward": partial(_resized, mode) for name, mode in RESIZING.items()},
+}

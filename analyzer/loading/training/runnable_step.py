@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from analyzer.errors import MeasurementError
 from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, names_read
@@ -49,7 +49,7 @@ def runnable_proto(proto: onnx.ModelProto, graph: Graph, step: Step) -> onnx.Mod
     opset = graph.opsets.get(DEFAULT_DOMAIN, OPSET)
     nodes: list[onnx.NodeProto] = []
     left_out: set[str] = set()
-    for node_proto in copied.graph.node:
+    for node_proto in proto.graph.node:
         node = by_name.get(node_proto.name)
         if node_proto.domain != DOMAIN:
             nodes.append(node_proto)
@@ -57,9 +57,8 @@ def runnable_proto(proto: onnx.ModelProto, graph: Graph, step: Step) -> onnx.Mod
             left_out.update(node_proto.output)
         elif node is not None:  # one that is gone from the graph is used by nothing
             nodes += _expanded(node, opset, copied.graph)
-    copies = [_copy(node_proto) for node_proto in nodes]
     del copied.graph.node[:]
-    copied.graph.node.extend(copies)
+    copied.graph.node.extend(nodes)
     del copied.graph.value_info[:]  # they describe values of compact operators, some of which are gone
     for value in [value for value in copied.graph.output if value.name in left_out]:
         copied.graph.output.remove(value)
@@ -69,12 +68,6 @@ def runnable_proto(proto: onnx.ModelProto, graph: Graph, step: Step) -> onnx.Mod
             copied.graph.output.append(
                 helper.make_empty_tensor_value_info(name)
             )  # ONNX Runtime infers the type
-    return copied
-
-
-def _copy(node: onnx.NodeProto) -> onnx.NodeProto:
-    copied = type(node)()
-    copied.CopyFrom(node)
     return copied
 
 
@@ -95,14 +88,10 @@ def _expanded(node: Node, opset: int, graph: onnx.GraphProto) -> list[onnx.NodeP
             [tensor.name if tensor is not None else "" for tensor in part.inputs],
             [tensor.name if tensor is not None else "" for tensor in part.outputs],
             name=part.name,
-            **_attributes(part),
+            **part.attributes,
         )
         for part in parts.nodes
     ]
-
-
-def _attributes(node: Node) -> dict[str, Any]:
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in node.attributes.items()}
 
 
 def feeds_of(user: UserModel, inputs: ExampleInputs, step: Step, graph: Graph) -> dict[str, Tensor]:

@@ -18,7 +18,7 @@ from analyzer.loading.torch_export.silence import quiet_exporter
 from analyzer.loading.training import torch_interfaces
 from analyzer.loading.training.joint_graph import Joint, TracedOrigin
 from analyzer.loading.training.recipe import Update
-from analyzer.loading.training.translation_registry import take_type
+from analyzer.loading.training.translation_values import take_type
 from analyzer.loading.training.translations import table
 from analyzer.loading.training.transposed_operands import merge_transposes
 from analyzer.training_operators import DOMAIN
@@ -26,6 +26,7 @@ from analyzer.training_operators import DOMAIN
 if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
+    from numpy.typing import NDArray
 
 STEP_INPUT = "optimizer.step"  # how many steps were made; a number, not a shape, so one graph serves all steps
 LOSS = "loss"  # the step's first result
@@ -209,16 +210,8 @@ class _Appended:
 
     def _scalar(self, value: float) -> ir.Value:
         import numpy as np
-        import onnx_ir
 
-        name = f"optimizer/{value!r}"
-        if name not in self.graph.initializers:
-            scalar = onnx_ir.Value(
-                name=name, const_value=onnx_ir.tensor(np.asarray(value, "float32"), name=name)
-            )
-            scalar.shape, scalar.dtype = onnx_ir.Shape([]), onnx_ir.DataType.FLOAT
-            self.graph.initializers[name] = scalar
-        return self.graph.initializers[name]
+        return _constant(self.graph, f"optimizer/{value!r}", np.asarray(value, np.float32))
 
     def _corrections(self) -> dict[tuple[float, ...], tuple[ir.Value, ir.Value]]:
         """Adam's step size and second correction, once for each set of options: only the step matters.
@@ -315,10 +308,12 @@ def _sizes(value: ir.Value | None) -> list[int] | None:
 
 
 def _split(model: ir.Model, node: ir.Node, source: ir.Value, sizes: list[int]) -> None:
+    import numpy as np
     import onnx_ir
 
     first = (len(sizes) + 1) // 2  # about as many axes in each round; the batch is in the second
-    axes = _axes(model, range(first, len(sizes)))
+    name = f"axes/{first}-{len(sizes)}"
+    axes = _constant(model.graph, name, np.arange(first, len(sizes), dtype=np.int64))
     inner = onnx_ir.node(node.op_type, [source, axes], attributes={"keepdims": 1}, name=f"{node.name}/inner")
     inner.metadata_props.update(node.metadata_props)
     value = inner.outputs[0]
@@ -329,14 +324,16 @@ def _split(model: ir.Model, node: ir.Node, source: ir.Value, sizes: list[int]) -
     node.replace_input_with(0, value)
 
 
-def _axes(model: ir.Model, axes: range) -> ir.Value:
-    import numpy as np
+def _constant(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value:
+    """The initializer of that name, made where there is none."""
     import onnx_ir
 
-    name = f"axes/{axes.start}-{axes.stop}"
-    if name not in model.graph.initializers:
-        tensor = onnx_ir.tensor(np.asarray(list(axes), np.int64), name=name)
-        value = onnx_ir.Value(name=name, const_value=tensor)
-        value.shape, value.dtype = onnx_ir.Shape([len(axes)]), onnx_ir.DataType.INT64
-        model.graph.initializers[name] = value
-    return model.graph.initializers[name]
+    if name not in graph.initializers:
+        tensor = onnx_ir.tensor(array, name=name)
+        graph.initializers[name] = onnx_ir.Value(
+            name=name,
+            const_value=tensor,
+            shape=onnx_ir.Shape(array.shape),
+            type=onnx_ir.TensorType(tensor.dtype),
+        )
+    return graph.initializers[name]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 from analyzer.loading.torch_private import (
     Slot,
@@ -82,11 +83,8 @@ def own_functions() -> Iterator[list[str]]:
             called.append(cls.__name__)
         return original.__func__(cls, *arguments, **keywords)
 
-    torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment,method-assign]  # undone below
-    try:
+    with patch.object(torch.autograd.Function, "apply", classmethod(apply)):
         yield called
-    finally:
-        torch.autograd.Function.apply = original  # type: ignore[method-assign]
 
 
 def joint_graph(module: Module, arguments: tuple[Tree, ...], translated: Collection[str]) -> fx.GraphModule:
@@ -191,54 +189,40 @@ def _drop_checks(graph: fx.Graph) -> None:
             graph.erase_node(node)
 
 
-# Explicit casts where PyTorch mixes element types by itself, which ONNX's operators do not.
 # Operators whose operands ONNX wants of one type (its type constraint T). What PyTorch gives is known from the
 # trace, so its rules (torch/_prims_common/__init__.py, elementwise_dtypes) need not be repeated here.
 _ARITHMETIC = (
-    "add sub mul div pow remainder fmod maximum minimum where atan2 lerp addcmul addcdiv rsub hypot xlogy"
+    "add sub mul div pow remainder fmod maximum minimum where atan2 lerp addcmul addcdiv rsub hypot xlogy "
+    "sum prod cumsum mean"
 )
 _COMPARISONS = "eq ne lt le gt ge"
-_REDUCTIONS = "sum prod cumsum mean"
 
 
 def promote(graph: fx.Graph) -> None:
-    """Casts the operands of element-wise operators and reductions to the type that PyTorch computes in."""
-    for node in list(graph.nodes):
-        packet = operator_name(node.target)
-        if node.op != "call_function" or packet not in _KINDS:
-            continue
-        dtype = _KINDS[packet](node)
-        if dtype is not None:
-            condition = packet == "where"
-            for position, argument in enumerate(node.args):
-                value = _tensor(argument)
-                if value is None or value.dtype == dtype or (condition and position == 0):
-                    continue  # the condition of Where is of truth values, whatever it chooses between
-                with graph.inserting_before(node):
-                    cast = graph.call_function(operator("_to_copy"), (argument,), {"dtype": dtype})
-                cast.meta = {**node.meta, "val": value.to(dtype)}
-                node.update_arg(position, cast)
-
-
-def _result(node: fx.Node) -> torch.dtype | None:
-    """The type of what comes out; a power or quotient of whole numbers is real already."""
-    value = node.meta.get("val")
-    return getattr(value, "dtype", None)
-
-
-def _common(node: fx.Node) -> torch.dtype | None:
-    """The type in which two tensors are compared; numbers among the operands do not change it."""
+    """Cast the operands of element-wise operators and reductions to the type that PyTorch computes in."""
     import torch
 
-    tensors = [value for argument in node.args[:2] if (value := _tensor(argument)) is not None]
-    return torch.result_type(*tensors) if len(tensors) == 2 else None
-
-
-_KINDS = {
-    **dict.fromkeys(_ARITHMETIC.split(), _result),
-    **dict.fromkeys(_REDUCTIONS.split(), _result),
-    **dict.fromkeys(_COMPARISONS.split(), _common),
-}
+    comparisons = frozenset(_COMPARISONS.split())
+    promoted = comparisons | frozenset(_ARITHMETIC.split())
+    for node in list(graph.nodes):
+        name = operator_name(node.target)
+        if node.op != "call_function" or name not in promoted:
+            continue
+        operands = {
+            position: value for position, item in enumerate(node.args) if (value := _tensor(item)) is not None
+        }
+        # A power or quotient of whole numbers is real already; numbers change no comparison of tensors.
+        dtype = getattr(node.meta.get("val"), "dtype", None)
+        if name in comparisons:
+            dtype = torch.result_type(*operands.values()) if len(operands) == 2 else None
+        for position, value in operands.items():
+            # The condition of Where is of truth values, whatever it chooses between.
+            if dtype is None or value.dtype == dtype or (name == "where" and position == 0):
+                continue
+            with graph.inserting_before(node):
+                cast = graph.call_function(operator("_to_copy"), (node.args[position],), {"dtype": dtype})
+            cast.meta = {**node.meta, "val": value.to(dtype)}
+            node.update_arg(position, cast)
 
 
 def _tensor(argument: object) -> Tensor | None:

@@ -11,18 +11,10 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from analyzer.loading.torch_export.untranslatable import emit, opaque
-from analyzer.loading.torch_private import operator_name
-from analyzer.loading.training import pooling as pooling  # registers its translations
-from analyzer.loading.training.translation_registry import (
-    OWN,
-    constant,
-    numbers,
-    register,
-    shaped,
-    spread,
-    translates,
-)
+from analyzer.loading.torch_export.untranslatable import opaque, opaque_node
+from analyzer.loading.torch_private import PythonKernel, emit, operator_name
+from analyzer.loading.training.pooling import POOLING
+from analyzer.loading.training.translation_values import constant, numbers, spread
 from analyzer.training_operators import DOMAIN
 
 if TYPE_CHECKING:
@@ -30,8 +22,8 @@ if TYPE_CHECKING:
     from torch import fx
 
     from analyzer.loading.torch_export.untranslatable import Result
-    from analyzer.loading.torch_private import OpOverload, PythonKernel
-    from analyzer.loading.training.translation_registry import Symbol
+    from analyzer.loading.torch_private import OpOverload
+    from analyzer.loading.training.translation_values import Symbol
 
 
 def table(notes: list[str]) -> Mapping[str, PythonKernel]:
@@ -54,12 +46,6 @@ def table(notes: list[str]) -> Mapping[str, PythonKernel]:
     return {**OWN, "opaque": keep}
 
 
-def own_names() -> frozenset[str]:
-    """Qualified names that have a translation here, overloads left out."""
-    return frozenset(OWN)
-
-
-@translates("convolution_backward")
 def _convolution_backward(
     gradient: Symbol, x: Symbol, weight: Symbol, _bias: object, stride: Sequence[int],
     padding: Sequence[int], dilation: Sequence[int], transposed: bool, _output_padding: object, groups: int,
@@ -76,7 +62,6 @@ def _convolution_backward(
     return emit(DOMAIN, "ConvGrad", [gradient, x, weight], attributes, 3)
 
 
-@translates("_native_batch_norm_legit_functional")
 def _batch_norm(
     x: Symbol,
     weight: Symbol | None,
@@ -97,19 +82,6 @@ def _batch_norm(
     return emit(DOMAIN, "BatchNorm", [x, weight, bias, mean, variance], attributes, 5)
 
 
-@translates("_native_batch_norm_legit_no_training")
-def _batch_norm_without_training(
-    x: Symbol,
-    weight: Symbol | None,
-    bias: Symbol | None,
-    mean: Symbol,
-    variance: Symbol,
-    _momentum: float,
-    eps: float,
-) -> Result:
-    return (_frozen_batch_norm(x, weight, bias, mean, variance, eps), *_no_statistics())
-
-
 def _no_statistics() -> list[ir.Value]:
     """Statistics of a batch that nothing took; the gradient reads the running ones."""
     return [constant([], "float32"), constant([], "float32")]  # PyTorch gives empty tensors here as well
@@ -125,7 +97,6 @@ def _frozen_batch_norm(
     return emit("", "BatchNormalization", [x, scale, shift, mean, variance], {"epsilon": float(eps)}, 1)
 
 
-@translates("_native_batch_norm_legit")
 def _batch_norm_without_statistics(
     x: Symbol, weight: Symbol | None, bias: Symbol | None, _training: bool, momentum: float, eps: float
 ) -> Result:
@@ -133,7 +104,6 @@ def _batch_norm_without_statistics(
     return emit(DOMAIN, "BatchNorm", [x, weight, bias], attributes, 3)
 
 
-@translates("native_batch_norm_backward")
 def _batch_norm_backward(
     gradient: Symbol, x: Symbol, weight: Symbol | None, mean: Symbol, variance: Symbol, save_mean: Symbol,
     save_inverse: Symbol, train: bool, eps: float, _mask: object,
@@ -144,7 +114,6 @@ def _batch_norm_backward(
     return emit(DOMAIN, "BatchNormGrad", [gradient, x, weight, save_mean, save_inverse], {}, 3)
 
 
-@translates("native_layer_norm_backward")
 def _layer_norm_backward(
     gradient: Symbol,
     x: Symbol,
@@ -180,25 +149,14 @@ def _of_two_tensors(
     return emit(DOMAIN, op_type, [gradient, x], attributes, 1)
 
 
-for _name, _form in _OF_TWO_TENSORS.items():
-    register(_name, partial(_of_two_tensors, *_form))
-
-
-@translates("embedding_dense_backward")
 def _embedding_backward(
     gradient: Symbol, indices: Symbol, _rows: int, padding_idx: int = -1, scale: bool = False
 ) -> Result:
-    attributes = {"padding_idx": int(padding_idx), "scale": int(scale)}
-    return emit(DOMAIN, "EmbeddingGrad", [gradient, indices], attributes, 1)
+    if scale:
+        return opaque_node("embedding_dense_backward", 1, gradient, indices)
+    return emit(DOMAIN, "EmbeddingGrad", [gradient, indices], {"padding_idx": int(padding_idx)}, 1)
 
 
-@translates("native_dropout")
-def _dropout(x: Symbol, p: float, _train: bool | None = True) -> Result:
-    # Its training mode is an input of ONNX's since opset 12: without it nothing would be dropped.
-    return emit("", "Dropout", [x, constant(p, "float32"), constant(True, "bool")], {}, 2)
-
-
-@translates("slice_backward")
 def _slice_backward(
     gradient: Symbol, shape: Sequence[int], dim: int, start: int, _end: int, step: int
 ) -> Result:
@@ -211,7 +169,6 @@ def _slice_backward(
     return _padded(gradient, len(shape), int(dim) % len(shape), first, size - first - int(gradient.shape[dim]))
 
 
-@translates("select_backward")
 def _select_backward(gradient: Symbol, shape: Sequence[int], dim: int, index: int) -> Result:
     size, axis = int(shape[dim]), int(dim) % len(shape)
     wide = emit("", "Unsqueeze", [gradient, numbers([axis])], {}, 1)
@@ -228,21 +185,15 @@ def _padded(gradient: ir.Value, rank: int, axis: int, before: int, after: int) -
 
 # ``aten_nll_loss_forward`` of onnxscript/function_libs/torch_lib/ops/nn.py makes up the total weight (a FIXME
 # there says so): every gradient would be too large by the batch.
-@translates("nll_loss_forward", "nll_loss2d_forward")
 def _nll_loss(
     scores: Symbol, labels: Symbol, weights: Symbol | None, reduction: int, ignore_index: int
 ) -> Result:
-    attributes = {"reduction": int(reduction), "ignore_index": int(ignore_index)}
     if len(scores.shape) < 2:  # one example without an axis for it
-        inputs = [_with_axis(scores), _with_axis(labels), weights]
-        loss, total = emit(DOMAIN, "NllLoss", inputs, attributes, 2)
-        if reduction == 0:
-            loss = emit("", "Squeeze", [shaped(loss, [1], scores), numbers([0])], {}, 1)
-        return loss, total
+        return opaque_node("nll_loss_forward", 2, scores, labels, weights)
+    attributes = {"reduction": int(reduction), "ignore_index": int(ignore_index)}
     return emit(DOMAIN, "NllLoss", [scores, labels, weights], attributes, 2)
 
 
-@translates("nll_loss_backward", "nll_loss2d_backward")
 def _nll_loss_backward(
     gradient: Symbol,
     scores: Symbol,
@@ -252,34 +203,24 @@ def _nll_loss_backward(
     ignore_index: int,
     total: Symbol,
 ) -> Result:
-    attributes = {"reduction": int(reduction), "ignore_index": int(ignore_index)}
     if len(scores.shape) < 2:
-        inputs = [gradient, _with_axis(scores), _with_axis(labels), weights, total]
-        to_scores = emit(DOMAIN, "NllLossGrad", inputs, attributes, 1)
-        return emit("", "Squeeze", [shaped(to_scores, [1, *scores.shape], scores), numbers([0])], {}, 1)
+        return opaque_node("nll_loss_backward", 1, gradient, scores, labels, weights, total)
+    attributes = {"reduction": int(reduction), "ignore_index": int(ignore_index)}
     return emit(DOMAIN, "NllLossGrad", [gradient, scores, labels, weights, total], attributes, 1)
 
 
-def _with_axis(tensor: Symbol) -> ir.Value:
-    wide = emit("", "Unsqueeze", [tensor, numbers([0])], {}, 1)
-    return shaped(wide, [1, *tensor.shape], tensor)
-
-
-@translates("linalg_inv_ex")
 def _inverse(x: Symbol, **_options: object) -> Result:
     # ONNX has no inverse; ONNX Runtime does
     # (onnxruntime/contrib_ops/cpu/inverse.cc). 0: no matrix is told singular.
     return emit("com.microsoft", "Inverse", [x], {}, 1), constant(0, "int32")
 
 
-@translates("mv")
 def _matrix_by_vector(matrix: Symbol, vector: Symbol) -> Result:
     """As a product of matrices: ONNX Runtime 1.31 multiplies a transposed matrix by a vector wrongly."""
     column = emit("", "Unsqueeze", [vector, numbers([1])], {}, 1)
     return emit("", "Squeeze", [emit("", "MatMul", [matrix, column], {}, 1), numbers([1])], {}, 1)
 
 
-@translates("copy")
 def _copy(target: Symbol, source: Symbol, _non_blocking: bool = False) -> Result:
     """A write into a tensor, broadcast, as onnxscript/function_libs/torch_lib/ops/core.py forgets to."""
     written: ir.Value = source
@@ -288,7 +229,6 @@ def _copy(target: Symbol, source: Symbol, _non_blocking: bool = False) -> Result
     return emit("", "Expand", [written, numbers([int(size) for size in target.shape])], {}, 1)
 
 
-@translates("view", "_unsafe_view")
 def _view(x: Symbol, sizes: Sequence[int]) -> Result:
     """Sizes of a traced step are known: one constant.
 
@@ -298,3 +238,28 @@ def _view(x: Symbol, sizes: Sequence[int]) -> Result:
     rest = prod(size for size in sizes if size != -1)
     known = [prod(x.shape) // rest if size == -1 and rest else size for size in sizes]
     return emit("", "Reshape", [x, numbers(known)], {"allowzero": 1}, 1)
+
+
+_BY_NAME: Mapping[str, PythonKernel] = {
+    **POOLING,
+    **{name: partial(_of_two_tensors, *form) for name, form in _OF_TWO_TENSORS.items()},
+    "convolution_backward": _convolution_backward,
+    "_native_batch_norm_legit_functional": _batch_norm,
+    "_native_batch_norm_legit": _batch_norm_without_statistics,
+    "native_batch_norm_backward": _batch_norm_backward,
+    "native_layer_norm_backward": _layer_norm_backward,
+    "embedding_dense_backward": _embedding_backward,
+    "slice_backward": _slice_backward,
+    "select_backward": _select_backward,
+    "nll_loss_forward": _nll_loss,
+    "nll_loss2d_forward": _nll_loss,
+    "nll_loss_backward": _nll_loss_backward,
+    "nll_loss2d_backward": _nll_loss_backward,
+    "linalg_inv_ex": _inverse,
+    "mv": _matrix_by_vector,
+    "copy": _copy,
+    "view": _view,
+    "_unsafe_view": _view,
+}
+# By qualified name; each is for all overloads.
+OWN = {f"aten::{name}": function for name, function in _BY_NAME.items()}
