@@ -25,9 +25,6 @@ Amount = Annotated[float, Meta(ge=0, le=LARGEST)] | Annotated[int, Meta(ge=0)]
 Positive = Annotated[float, Meta(ge=_LEAST, le=LARGEST)] | Annotated[int, Meta(ge=1)]
 """What figures are divided by: a rate of a device, a share of time in use."""
 
-Number = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)] | int
-"""A figure that may be negative."""
-
 if TYPE_CHECKING:
     Value = Any
 else:

@@ -15,9 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from analyzer.graph import Node, Shape, Tensor
-from analyzer.operators import NCHWC_DOMAIN
-
-DOMAIN = NCHWC_DOMAIN
 
 # MlasNchwcGetBlockSize (core/mlas/lib/snchwc.cpp): 16 channels with AVX-512, 8 with AVX2. Whoever plans does
 # not know the processor: AVX-512 is assumed.

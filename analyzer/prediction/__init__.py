@@ -12,7 +12,6 @@ from analyzer.prediction.predict import (
     predict,
     predict_arrays,
     predict_session,
-    predict_total,
     session_overhead,
 )
 from analyzer.prediction.workload import OperatorPieces, Workload, workload
@@ -28,7 +27,6 @@ __all__ = [
     "predict",
     "predict_arrays",
     "predict_session",
-    "predict_total",
     "session_overhead",
     "total",
     "transfer",

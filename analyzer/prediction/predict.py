@@ -11,13 +11,12 @@ import numpy as np
 from analyzer.arrays import Bools, Floats, Ints
 from analyzer.costs.cost import Costs
 from analyzer.devices.device import Device
-from analyzer.figures import total
 from analyzer.graph import Graph
 from analyzer.ort.execution import Group
 from analyzer.prediction.cpu.ceilings import CPU_CALL_S, cpu_ceilings
 from analyzer.prediction.cpu.kernels import piece_times
 from analyzer.prediction.cpu.widths import cpu_widths
-from analyzer.prediction.estimate import Bound, Estimate, Times, limited, share_of_group
+from analyzer.prediction.estimate import Bound, Estimate, Times, share_of_group
 from analyzer.prediction.features import BRANCH, CALLS, CONVS, LOOP, LOOP_WIDTH, MATMULS, SCAN
 from analyzer.prediction.gpu.ceilings import sheet as sheet_of
 from analyzer.prediction.gpu.constants import LAUNCH_WIDTH
@@ -256,44 +255,10 @@ def host_times(work: Workload, gpu_device: Device, host: Device | None) -> Float
     return times
 
 
-def predict_total(
-    work: Workload,
-    device: Device,
-    *,
-    precision: str = "fp32",
-    threads: int | None = None,
-    host: Device | None = None,
-) -> Estimate:
-    """One run of all groups on one device, copies of inputs and outputs apart.
-
-    On a GPU ``max(nodes x host time, sum of kernels and gaps)`` and one call; on a CPU the sum and one call.
-    """
-    times = predict_arrays(work, device, precision=precision, threads=threads, host=host)
-    bound = np.bincount(times.bound, weights=times.value, minlength=3).argmax()
-    whole = limited(times.total(), BOUNDS[int(bound)])
-    return session_time(whole, session_overhead(work, device, host), device)
-
-
-def session_time(parts: Estimate, overhead: Estimate, device: Device) -> Estimate:
-    """A session's time from the sum of its groups' and its overhead; the longer of both on a GPU."""
-    if device.kind == "cpu":
-        return limited(total((parts, overhead)), parts.bound)
-    host = overhead.value > parts.value
-    call = CALL_S if parts.value > 0 else 0.0
-    width = overhead.high / overhead.value if overhead.value > 0 else HOST_WIDTH
-    return Estimate(
-        value=max(parts.value, overhead.value) + call,
-        low=max(parts.low, overhead.low) + call / width,
-        high=max(parts.high, overhead.high) + call * width,
-        origin=parts.origin,
-        bound="overhead" if host else parts.bound,
-    )
-
-
 def _dispatched(times: GroupTimes, work: Workload, device: Device, host: Device | None) -> GroupTimes:
     """What each group adds to a session's latency: a share of the call, on a GPU of the host's surplus.
 
-    The sum is then ``session_time``, so that an additive plan keeps its meaning where the host limits.
+    The sum is then the longer of the host's time and the kernels', so that an additive plan keeps its meaning.
     """
     if device.kind == "cpu":
         call = session_overhead(work, device).value

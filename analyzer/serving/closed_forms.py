@@ -14,8 +14,6 @@ from analyzer.serving.load import PERCENTILES, by_percentile
 
 # Of the probability of a long queue, beyond which states are left out.
 _TAIL = 1e-12
-# Of a batch: a system of so many equations takes a second.
-_MOST_STATES = 3000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -127,21 +127,6 @@ def simulated_generation(scenarios: Sequence[GenerationScenario], *, seed: int =
     ]
 
 
-def replayed(
-    server: GenerationServer, arrivals_s: Floats, conversations: Conversations
-) -> tuple[Floats, Floats]:
-    """When each of these very requests has its first and its last token, seconds; arrivals rise."""
-    lane = _Lane(
-        arrivals=arrivals_s,
-        prompts=conversations.prompts,
-        outputs=conversations.outputs,
-        prefill=server.prefill_s(conversations.prompts.astype(np.float64)),
-        left_out=0,
-    )
-    served = _serve(_Asked([lane], [server], np.array([0])))
-    return served.first, served.last
-
-
 # A queue near the highest throughput has forgotten its beginning after so many requests over the square of what
 # is free of it; nobody looks closer to the end than this.
 _OVER_FREE_SQUARED, _LEAST_FREE = 3, 0.04

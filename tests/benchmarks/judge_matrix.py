@@ -20,12 +20,14 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "judge"))
 
 import agreement
 import court
 import onnx
 import standins
+from symbolic_sizes import opened
 
 from analyzer.errors import AnalyzerError
 from analyzer.graph import Graph
@@ -35,7 +37,6 @@ from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.onnx_graph.build import to_graph
 from analyzer.ort.fusion import groups_from_optimized, predicted_groups
 from analyzer.ort.simplify import simplify
-from analyzer.ort.symbolic_sizes import opened
 
 ROOT = Path(__file__).resolve().parents[2]
 LARGEST_BYTES = 1_500_000_000  # of weights: ONNX Runtime holds them twice

@@ -28,7 +28,7 @@ from analyzer.loading.load import load
 from analyzer.loading.model_reference import parse_reference
 from analyzer.measurement.ceilings.on_cpu import measure_all
 from analyzer.pipeline.prepared import prepare
-from analyzer.prediction import predict_total
+from analyzer.prediction import predict_session
 from analyzer.record import to_json
 from analyzer.record.analysis import Analysis
 
@@ -45,7 +45,7 @@ def speed() -> None:
     work = [prepare(loaded.graph(batch)).cuda_work for batch in BATCHES]
     counted = time.perf_counter()
     every = gpus()
-    totals = [predict_total(one, card, precision="fp16") for card in every for one in work]
+    totals = [predict_session(one, card, precision="fp16").total() for card in every for one in work]
     done = time.perf_counter()
     print(f"{len(every)} GPUs x {len(BATCHES)} batches of {work[0].groups} groups: {done - counted:.2f} s")
     print(f"  graphs bound, counted, placed and grouped before: {counted - begin:.2f} s; {len(totals)} totals")
@@ -57,7 +57,9 @@ def cards(names: list[str], batches: list[int]) -> None:
     for precision in ("fp32", "fp16"):
         print(f"{precision:24}" + "".join(f"{name[:9]:>10}@{batch:<3}" for name, batch in work))
         for card in gpus():
-            times = [1e3 * predict_total(one, card, precision=precision).value for one in work.values()]
+            times = [
+                1e3 * predict_session(one, card, precision=precision).total().value for one in work.values()
+            ]
             print(f"{card.slug:24}" + "".join(f"{time:10.2f}    " for time in times))
 
 

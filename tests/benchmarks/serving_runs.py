@@ -28,7 +28,7 @@ from analyzer.generation.times import Runner
 from analyzer.pipeline.capacity.generation import DECODE_BATCHES, GenerationService
 from analyzer.pipeline.capacity.traffic import CapacityQuestion
 from analyzer.pipeline.generation import generation_with_basis
-from analyzer.serving.continuous import Conversations, GenerationServer, replayed
+from analyzer.serving.continuous import Conversations, GenerationServer, _Asked, _Lane, _serve
 from analyzer.serving.generation_search import GenerationDemand
 
 _LLAMA = {"model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-5, "torch_dtype": "bfloat16"}
@@ -91,6 +91,21 @@ class Run:
     arrivals: Floats
     first: Floats
     last: Floats
+
+
+def replayed(
+    server: GenerationServer, arrivals_s: Floats, conversations: Conversations
+) -> tuple[Floats, Floats]:
+    """When each of these very requests has its first and its last token, seconds; arrivals rise."""
+    lane = _Lane(
+        arrivals=arrivals_s,
+        prompts=conversations.prompts,
+        outputs=conversations.outputs,
+        prefill=server.prefill_s(conversations.prompts.astype(np.float64)),
+        left_out=0,
+    )
+    served = _serve(_Asked([lane], [server], np.array([0])))
+    return served.first, served.last
 
 
 def main() -> None:

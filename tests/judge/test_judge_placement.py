@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import agreement
 import pytest
+from symbolic_sizes import opened
 
 from analyzer.loading.onnx_graph.build import to_graph
-from analyzer.ort.symbolic_sizes import opened
 
 if TYPE_CHECKING:
     from court import Judge

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from symbolic_sizes import opened
 
 from analyzer.graph import Graph
 from analyzer.loading.onnx_graph.build import to_graph
 from analyzer.ort.placement import best_opset, place
-from analyzer.ort.symbolic_sizes import opened
 
 
 def graph(text: str, opset: int = 20, **initializers: Any) -> Graph:

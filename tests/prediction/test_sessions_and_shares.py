@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import prediction_graphs as made
 import pytest
+from session_totals import predict_total
 
 from analyzer import prediction
 from analyzer.costs import count
@@ -39,7 +40,7 @@ def test_many_small_nodes_cost_what_the_host_needs_to_launch_them() -> None:
     """BERT on a V100's host, a Broadwell Xeon, took 8.8 to 11.8 us a node: at batch 1 it rules."""
     work = made.work(layers(33))
     host = catalogue.device("xeon-e5-2699-v4")
-    whole = prediction.predict_total(work, catalogue.device("v100-16gb-pcie"), host=host)
+    whole = predict_total(work, catalogue.device("v100-16gb-pcie"), host=host)
     assert 8.0e-6 < whole.value / 99 < 11.8e-6
     assert whole.bound == "overhead"
     assert whole.low < 8.8e-6 * 99 < 11.8e-6 * 99 < whole.high
@@ -51,14 +52,14 @@ def test_a_faster_host_launches_faster() -> None:
     hosts = [
         catalogue.device(slug) for slug in ("xeon-e5-2699-v4", "xeon-platinum-8480-plus", "core-i9-14900k")
     ]
-    old, server, desktop = (prediction.predict_total(work, card, host=host).value for host in hosts)
+    old, server, desktop = (predict_total(work, card, host=host).value for host in hosts)
     assert desktop < server < old
     assert desktop < old / 2
     large = made.work(chain(10, 20_000_000))
-    slow, usual = prediction.predict_total(large, card, host=hosts[0]), prediction.predict_total(large, card)
+    slow, usual = predict_total(large, card, host=hosts[0]), predict_total(large, card)
     assert slow.value == usual.value
     # Whose CPU launches is not known where none is named: a usual server's, less surely.
-    unnamed = prediction.predict_total(work, card)
+    unnamed = predict_total(work, card)
     assert unnamed.high / unnamed.value > 1.7
     assert desktop < unnamed.value < old
 
@@ -90,7 +91,7 @@ def test_overheads_tell_floor_gap_and_host_apart() -> None:
 def test_large_nodes_cost_their_kernels() -> None:
     work, card = made.work(chain(10, 20_000_000)), catalogue.device("a100")
     parts = prediction.predict(work, card)
-    assert prediction.predict_total(work, card).value == pytest.approx(sum(item.value for item in parts))
+    assert predict_total(work, card).value == pytest.approx(sum(item.value for item in parts))
 
 
 @pytest.mark.parametrize(("slug", "session"), [("a100", "cuda"), ("xeon-platinum-8260", "cpu")])
@@ -98,7 +99,7 @@ def test_large_nodes_cost_their_kernels() -> None:
 def test_dispatched_parts_add_up_to_the_session(elements: int, slug: str, session: str) -> None:
     work, card = made.work(chain(20, elements), session), catalogue.device(slug)
     parts = prediction.predict(work, card)
-    assert sum(item.value for item in parts) == pytest.approx(prediction.predict_total(work, card).value)
+    assert sum(item.value for item in parts) == pytest.approx(predict_total(work, card).value)
 
 
 def test_the_host_launches_each_step_of_a_recurrence() -> None:
@@ -110,7 +111,7 @@ def test_the_host_launches_each_step_of_a_recurrence() -> None:
         made.tensor("r", 1, 4 * size, size, constant=True),
     ]
     work = made.work(made.graph(made.node("LSTM", inputs, made.tensor("y", steps, 1, batch, size))))
-    taken = prediction.predict_total(work, catalogue.device("h100-80gb-sxm"))
+    taken = predict_total(work, catalogue.device("h100-80gb-sxm"))
     assert taken.low < 0.88e-3 < taken.high
     assert taken.bound == "overhead"
 
@@ -147,7 +148,7 @@ def test_a_session_s_interval_is_wider_than_its_operators() -> None:
     """Published whole models differ by a quarter from their operators' sum: no narrower than that."""
     work, card = made.work(chain(10, 20_000_000)), catalogue.device("a100")
     alone = prediction.predict(made.work(chain(1, 20_000_000)), card)[0]
-    whole = prediction.predict_total(work, card)
+    whole = predict_total(work, card)
     assert whole.high / whole.value > 1.25 > alone.high / alone.value
     assert whole.value / whole.low > 1.25 > alone.value / alone.low
 
@@ -157,7 +158,7 @@ def test_a_cpu_session_costs_the_sum_of_its_nodes_and_one_call() -> None:
     cpu = catalogue.device("epyc-9654")
     ten, twenty = (made.work(chain(length, 1_000_000), "cpu") for length in (10, 20))
     overhead = prediction.session_overhead(ten, cpu).value
-    short, long = (prediction.predict_total(work, cpu).value for work in (ten, twenty))
+    short, long = (predict_total(work, cpu).value for work in (ten, twenty))
     assert overhead > 0
     assert long - overhead == pytest.approx(2 * (short - overhead))
 

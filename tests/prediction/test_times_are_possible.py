@@ -10,6 +10,7 @@ import hypothesis.strategies as st
 import prediction_graphs as made
 import pytest
 from hypothesis import given, settings
+from session_totals import predict_total
 
 from analyzer import prediction
 from analyzer.costs.registry import rules
@@ -36,7 +37,7 @@ def check(one: Graph) -> None:
     for device in GPUS:
         for precision in ("fp32", "fp16"):
             prediction.predict_session(made.work(one), device, precision=precision).estimates()
-            prediction.predict_total(made.work(one), device, precision=precision)
+            predict_total(made.work(one), device, precision=precision)
 
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

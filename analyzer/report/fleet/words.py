@@ -126,23 +126,9 @@ def percentile(model: FleetModel) -> str:
     return f"p{model.traffic.percentile:g}" if model.traffic.percentile else "mean"
 
 
-def interval(cell: FleetCell) -> str:
-    """The 90 % interval of the latency; empty where not known."""
-    return "" if cell.latency is None or cell.low_s is None else cell.latency.between(seconds)
-
-
 def plan(cell: FleetCell) -> str:
     """What runs it: ``GPU``, ``CPU and GPU``, ``2 GPUs``."""
     return PLANS.get(cell.plan, cell.plan)
-
-
-def status(cell: FleetCell) -> str:
-    """Why a cell is no answer; empty for one that may be."""
-    if not cell.runs:
-        return "does not run"
-    if not cell.fits:
-        return "does not fit"
-    return "misses its limit" if cell.meets is False else ""
 
 
 def where(cell: FleetCell, names: Mapping[str, str]) -> str:
