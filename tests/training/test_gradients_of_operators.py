@@ -340,3 +340,27 @@ def test_onnx_runtime_multiplies_a_transposed_matrix_by_a_vector_wrongly() -> No
     w, u = generator.standard_normal((6, 8), np.float32), generator.standard_normal(6, np.float32)
     (found,) = session.run(None, {"w": w, "u": u})
     assert np.abs(found - w.T @ u).max() > 0.1
+
+
+def test_a_loss_that_onnx_lacks_is_kept_with_its_shapes_and_without_a_cost(step_of: Any) -> None:
+    loaded = step_of(
+        """
+        def build_model():
+            return nn.Sequential(nn.Linear(8, 5), nn.LogSoftmax(-1))
+
+        def example_inputs(batch=12):
+            return (torch.randn(batch, 3, 8),)
+
+        def loss(outputs, targets):
+            lengths = torch.full((3,), outputs.shape[0]), torch.full((3,), 4)
+            return nn.CTCLoss(zero_infinity=True)(outputs, targets, *lengths)
+
+        def example_targets(batch=12):
+            return torch.randint(1, 5, (3, 4))
+        """
+    )
+    graph = loaded.graph()
+    shapes = {node.op_type: node.outputs[0].shape for node in graph.nodes if node.domain == "pytorch.aten"}
+    assert shapes == {"ctc_loss": (3,), "ctc_loss_backward": (12, 3, 5)}
+    assert count(graph).total.basis == "unknown"
+    assert any("ctc_loss has no ONNX translation" in note for note in loaded.notes)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from analyzer.loading.torch_private import (
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
     import torch
     from torch import Tensor, fx
+    from torch.autograd.function import FunctionCtx
     from torch.nn import Module
 
     from analyzer.loading.torch_private import OpOverload, PythonKernel, Tree
@@ -66,8 +68,49 @@ def plain_kernels() -> Iterator[None]:
             whole_operators(_WHOLE, ("default", "vec")),
             gradient_kernels(before_differentiation()),
             unchecked_distributions(),
+            patch.object(torch.nn.functional, "ctc_loss", _ctc_loss),
         ):
             yield
+
+
+@cache
+def _ctc_operator() -> PythonKernel:
+    """Return an operator with a gradient, for losses of speech and of text in images.
+
+    Inside PyTorch's (aten/src/ATen/native/LossCTC.cpp) the table of paths is as wide as a value says.
+    """
+    import torch
+
+    library, signature = torch.library, "Tensor scores, Tensor targets, Tensor lengths, Tensor sizes, int blank"
+    library.define("analyzer::ctc_loss", f"({signature}) -> Tensor")
+    library.define("analyzer::ctc_loss_backward", f"(Tensor gradient, {signature}) -> Tensor")
+    library.register_fake("analyzer::ctc_loss", lambda scores, *_: scores.new_empty(scores.shape[1:-1]))
+    library.register_fake("analyzer::ctc_loss_backward", lambda _, scores, *__: torch.empty_like(scores))
+
+    # PyTorch passes both by name (register_autograd of torch/library.py).
+    def save(ctx: FunctionCtx, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001
+        ctx.save_for_backward(*inputs[:4])
+        ctx.blank = inputs[4]  # type: ignore[attr-defined]  # a context holds what it is given
+
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        to_scores = torch.ops.analyzer.ctc_loss_backward(gradient, *ctx.saved_tensors, ctx.blank)
+        return to_scores, None, None, None, None
+
+    library.register_autograd("analyzer::ctc_loss", backward, setup_context=save)
+    return torch.ops.analyzer.ctc_loss
+
+
+def _ctc_loss(
+    log_probs: Tensor, targets: Tensor, input_lengths: Tensor, target_lengths: Tensor, blank: int = 0,
+    reduction: str = "mean", *_rest: object, **_options: object,
+) -> Tensor:  # fmt: skip
+    import torch
+
+    lengths, sizes = (torch.as_tensor(size) for size in (input_lengths, target_lengths))
+    losses: Tensor = _ctc_operator()(log_probs, targets, lengths, sizes, blank)
+    if reduction == "mean":
+        return (losses / sizes.clamp_min(1)).mean()
+    return losses.sum() if reduction == "sum" else losses
 
 
 @contextmanager
