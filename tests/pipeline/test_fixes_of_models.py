@@ -449,7 +449,7 @@ def test_the_model_behind_the_fixes_of_a_record_is_asked_what_the_record_was(
     assert (done.gpu, done.cpu, done.onnxruntime) == (gpu, cpu, "1.29.0")
     for name in ("original.json", "record.json"):
         content = json.loads((out / name).read_text("utf-8"))
-        kept = content["kept"]["options"]
+        kept = content["kept"]
         assert (content["devices"]["gpu"]["slug"], content["devices"]["cpu"]["slug"]) == (gpu, cpu), name
         assert (kept["threads"], kept["utilisation"], content["onnxruntime"]) == (threads, 0.5, "1.29.0"), name
     assert json.loads((out / "session.json").read_text("utf-8"))["intra_op_num_threads"] == (threads or 0)

@@ -38,10 +38,10 @@ def test_a_step_holds_the_verdict_of_inference_in_every_report_and_hands_it_on(
     step = run("--batch", "8", "--training")["training"]
     held = step["inference"]
     assert held["file"] == "mlp.json"
-    assert held["sentence"] == inference["verdict"]["sentence"]
+    assert held["verdict"]["sentence"] == inference["verdict"]["sentence"]
     assert held["date"] == inference["environment"]["date"]
-    for plan, known in zip(held["plans"], inference["plans"], strict=True):
-        assert plan.items() <= known.items()
+    copies_as_sums = [plan | {"transfers": plan["transfers"] | {"items": []}} for plan in inference["plans"]]
+    assert held["plans"] == copies_as_sums
     assert step["inference_note"] == ""
 
     analysis = load_report(tmp_path / "reports" / "mlp.json")
