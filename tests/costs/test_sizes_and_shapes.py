@@ -12,7 +12,6 @@ from analyzer.costs import dimensions
 from analyzer.graph import DTYPES, DTYPES_BY_NUMBER, Node, Tensor, broadcast, packed_bytes
 from analyzer.loading.shape_inference.contrib_operators import infer_contrib
 from analyzer.record.analysis import TensorInfo
-from analyzer.training_operators import DOMAIN, definition
 from analyzer.training_operators.definition import DefinitionBuilder
 
 
@@ -108,23 +107,3 @@ def test_an_empty_operand_of_a_compact_operator_makes_an_empty_result() -> None:
     empty, one = (Tensor(name=f"t{size}", shape=(size, 4), dtype=DTYPES["float32"]) for size in (0, 1))
     node = Node(index=0, name="compact", op_type="Any", inputs=(empty, one), outputs=(empty,))
     assert DefinitionBuilder(node=node, opset=18).op("Add", empty, one).shape == (0, 4)
-
-
-def test_how_often_each_row_of_a_small_table_was_used_is_a_number_for_each_row() -> None:
-    rows, used, width = 11, 24, 5
-    node = Node(
-        index=0,
-        name="compact",
-        op_type="EmbeddingGrad",
-        domain=DOMAIN,
-        inputs=(
-            Tensor(name="gradient", shape=(used, width), dtype=DTYPES["float32"]),
-            Tensor(name="indices", shape=(used,), dtype=DTYPES["int64"]),
-        ),
-        outputs=(Tensor(name="y", shape=(rows, width), dtype=DTYPES["float32"]),),
-        attributes={"scale": 1},
-    )
-    parts = definition(node)
-    assert parts is not None
-    counted = next(part for part in parts.nodes if part.op_type == "ScatterND")
-    assert counted.output(0).shape == (rows, 1)
