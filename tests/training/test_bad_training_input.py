@@ -115,24 +115,6 @@ CASES = {
         """,
         ["The loss cannot be traced", "nonzero gives shapes", "torch.where"],
     ),
-    "a loss whose size follows from values": (
-        """
-        def build_model():
-            return nn.Sequential(nn.Linear(8, 5), nn.LogSoftmax(-1))
-
-        def example_inputs(batch=12):
-            return (torch.randn(batch, 3, 8),)
-
-        def loss(outputs, targets):
-            lengths = torch.full((3,), outputs.shape[0]), torch.full((3,), 4)
-            return nn.CTCLoss(zero_infinity=True)(outputs, targets, *lengths)
-
-        def example_targets(batch=12):
-            return torch.randint(1, 5, (3, 4))
-        """,
-        "",
-        ["The loss cannot be traced", "_ctc_loss gives shapes", "return nn.CTCLoss"],
-    ),
     "complex numbers by their first operator and its line": (
         """
         class Filter(nn.Module):
