@@ -43,6 +43,8 @@ _LENGTH = struct.Struct("<Q")
 _CHUNK_BYTES = 2**20
 # Between two looks at whether a child lives, and where the system does not limit its memory, at that.
 _INTERVAL_S = 0.2
+# A child that has closed its channel gets so long to exit.
+_EXIT_S = 10.0
 # Windows ends a process that faults with an NTSTATUS of severity "error" (0xC0000005: access violation).
 _NTSTATUS_ERROR = 0xC0000000
 _PLACE_BYTES = 1024
@@ -105,7 +107,7 @@ class Channel:
         """Return the next message.
 
         Raises:
-            EOFError: The other side is gone.
+            EOFError: The other side is gone, or sends what is no message.
             TimeoutError: It sends none within this time; what it has sent of one is not lost.
         """
         deadline = time.monotonic() + timeout_s
@@ -116,10 +118,12 @@ class Channel:
             if len(self._buffer) >= begin:
                 end = begin + _LENGTH.unpack_from(self._buffer, len(_MARK))[0]
                 if len(self._buffer) >= end:
-                    with memoryview(self._buffer) as view:
-                        message = msgspec.msgpack.decode(view[begin:end])
+                    content = bytes(self._buffer[begin:end])
                     del self._buffer[:end]
-                    return message
+                    try:
+                        return msgspec.msgpack.decode(content)
+                    except msgspec.DecodeError:
+                        raise EOFError from None
             chunk = self._chunk(None if timeout_s == math.inf else max(0.0, deadline - time.monotonic()))
             if not chunk:
                 raise EOFError
@@ -262,7 +266,7 @@ class Child:
             try:
                 return self.channel.receive(min(left, _INTERVAL_S))
             except EOFError:
-                raise ChildEndedError(self.wait(left), "exit") from None
+                raise ChildEndedError(self.wait(min(left, _EXIT_S)), "exit") from None
             except TimeoutError:
                 if not self.is_alive():  # a process that it started holds the channel open
                     with contextlib.suppress(EOFError, TimeoutError):

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from analyzer import process
 from analyzer.process import Channel, Child, ChildEndedError
 
 MODULE = """
@@ -64,6 +65,14 @@ def test_what_was_sent_before_a_crash_arrives(start: Callable[..., Child]) -> No
 
 def test_half_a_message_is_none(start: Callable[..., Child]) -> None:
     assert ended(start("os.write(channel._target, b'\\0analyzer\\0' + b'\\x09' * 8); sys.exit(3)")).status == 3
+
+
+def test_what_is_no_message_ends_the_child(
+    start: Callable[..., Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_EXIT_S", 0.1)
+    child = start(r"os.write(channel._target, b'\0analyzer\0' + b'\1' + b'\0' * 7 + b'\xc1'); time.sleep(600)")
+    assert ended(child).fault == "SIGKILL"
 
 
 def test_a_hang_is_ended_in_time_and_what_it_started_with_it(start: Callable[..., Child]) -> None:
