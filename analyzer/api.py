@@ -15,7 +15,7 @@ from analyzer.errors import UsageError
 from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference, with_arguments
-from analyzer.loading.python.reused_executions import executions_kept
+from analyzer.loading.python.reused_executions import executions_cached
 from analyzer.loading.reading_process import HANDLERS
 from analyzer.options import Options, takes_options
 from analyzer.pipeline import build_record, environment
@@ -70,7 +70,7 @@ def analyze(
         AnalyzerError: A child of it, by what the user must do.
         TypeError: No such option.
     """
-    with _rare_garbage_collection(), executions_kept():
+    with _rare_garbage_collection(), executions_cached():
         return _analyze(model, inputs, {**options, "check": check}, progress or (lambda _stage, _share: None))[
             0
         ]
@@ -156,7 +156,7 @@ def analyze_generation(
     # Here: every command but `generate` starts without it.
     from analyzer.pipeline.generation import generation_with_basis
 
-    with _rare_garbage_collection(), executions_kept():
+    with _rare_garbage_collection(), executions_cached():
         return generation_with_basis(model, inputs, options, progress or (lambda _stage, _share: None))[0]
 
 
@@ -184,7 +184,7 @@ def plan_capacity(
     # Here: every command but `capacity` starts without it.
     from analyzer.pipeline.capacity.plan import plan
 
-    with _rare_garbage_collection(), executions_kept():
+    with _rare_garbage_collection(), executions_cached():
         return plan(model, inputs, options, _analyze, progress or (lambda _stage, _share: None))
 
 
@@ -216,7 +216,7 @@ def apply_plan(
     # Here: every command but `apply` starts without it.
     from analyzer.pipeline.apply.apply import apply_plan as apply_it
 
-    with _rare_garbage_collection(), executions_kept():
+    with _rare_garbage_collection(), executions_cached():
         say = progress or (lambda _stage, _share: None)
         return apply_it(model, inputs, options, output, _analyze, say, force=force)
 

@@ -1,7 +1,7 @@
 """Executions of a user's file that one analysis needs again: what stands before its first forward runs once.
 
-Once for each way of building it: without weights, and with them, which a run needs. Nothing is kept beyond the
-analysis, nor where a file that was read has changed.
+Once for each way of building it: without weights, and with them, which a run needs. Nothing is cached beyond
+the analysis, nor where a file that was read has changed.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 LOADED_MARK = "_analyzer_loaded"
 """Our mark on a user's module."""
 
-# ValuedWeights of a model that is kept beside the one in use.
-_LARGEST_KEPT_BYTES = 256 * 2**20
+# Weights of a model that is cached alongside the one in use.
+_LARGEST_CACHED_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptExecution:
-    """A file that was executed, with what it takes to build its model once more.
+class CachedExecution:
+    """An executed file, with all that building its model once more takes.
 
     Attributes:
         run: Its execution, with its first forward.
@@ -53,7 +53,7 @@ class KeptExecution:
     random_state: Tensor
 
     def afresh(self) -> ChosenModel:
-        """The model as the file made it, in the place of the one that has been used."""
+        """Return the model as the file made it, in the place of the one that has been used."""
         import torch
 
         torch.set_rng_state(self.random_state)
@@ -64,13 +64,13 @@ class KeptExecution:
         return replace(self.choice, candidate=candidate)
 
 
-_ExecutionAsked = tuple[Reference, ValuedWeights, frozenset[str], str]
+_Request = tuple[Reference, ValuedWeights, frozenset[str], str]
 
 
 @dataclass(slots=True)
-class _KeptAnswer:
-    asked: _ExecutionAsked
-    found: KeptExecution | AnalyzerError
+class _CachedAnswer:
+    request: _Request
+    result: CachedExecution | AnalyzerError
     dependencies: Dependencies
 
 
@@ -78,25 +78,25 @@ class _KeptAnswer:
 class _Executions:
     """Those of one analysis; ``weights_built`` says whether there were tensors with values among them."""
 
-    answers: list[_KeptAnswer] = field(default_factory=list)
+    answers: list[_CachedAnswer] = field(default_factory=list)
     weights_built: bool = False
 
 
-_KEPT: ContextVar[_Executions | None] = ContextVar("kept executions", default=None)
+_CACHED: ContextVar[_Executions | None] = ContextVar("cached executions", default=None)
 
 
 @contextmanager
-def executions_kept() -> Iterator[None]:
+def executions_cached() -> Iterator[None]:
     """Inside the block a file is executed once for each way of building its model; no weights outlive it."""
-    if _KEPT.get() is not None:
+    if _CACHED.get() is not None:
         yield
         return
     executions = _Executions()
-    token = _KEPT.set(executions)
+    token = _CACHED.set(executions)
     try:
         yield
     finally:
-        _KEPT.reset(token)
+        _CACHED.reset(token)
         weights_built = executions.weights_built
         del executions, token
         if weights_built:
@@ -114,61 +114,63 @@ def forget_user_modules() -> None:
             del sys.modules[name]
 
 
-def are_kept(weights: ValuedWeights) -> bool:
-    """Return whether executions are kept here; one that makes weights is noted."""
-    executions = _KEPT.get()
+def are_cached(weights: ValuedWeights) -> bool:
+    """Return whether executions are cached here; note one that makes weights."""
+    executions = _CACHED.get()
     if executions is not None:
         executions.weights_built |= weights == "real"
     return executions is not None
 
 
-def _asked(reference: Reference, *, weights: ValuedWeights, inputs: Collection[str]) -> _ExecutionAsked:
+def _request(reference: Reference, *, weights: ValuedWeights, inputs: Collection[str]) -> _Request:
     return reference, weights, frozenset(inputs), os.getcwd()
 
 
-def kept_execution(
+def cached_execution(
     reference: Reference, *, weights: ValuedWeights, inputs: Collection[str]
-) -> KeptExecution | None:
-    """What was kept of the same question, as long as all that was read is as it was.
+) -> CachedExecution | None:
+    """Return the cached execution of the same request, as long as all that was read is as it was.
 
     Raises:
         AnalyzerError: The execution failed, and would again.
     """
-    kept = executions.answers if (executions := _KEPT.get()) else []
-    for item in [item for item in kept if item.asked == _asked(reference, weights=weights, inputs=inputs)]:
+    cached = executions.answers if (executions := _CACHED.get()) else []
+    for item in [
+        item for item in cached if item.request == _request(reference, weights=weights, inputs=inputs)
+    ]:
         if not item.dependencies.unchanged():
-            kept.remove(item)
+            cached.remove(item)
             continue
         count_as_read(item.dependencies)
-        if isinstance(item.found, AnalyzerError):
-            raise item.found
-        return item.found
+        if isinstance(item.result, AnalyzerError):
+            raise item.result
+        return item.result
     return None
 
 
-def keep(
+def store(
     reference: Reference,
-    found: KeptExecution | AnalyzerError | None,
+    result: CachedExecution | AnalyzerError | None,
     dependencies: Dependencies,
     *,
     weights: ValuedWeights,
     inputs: Collection[str],
 ) -> None:
-    """Keeps an execution, or why it failed, for the rest of the analysis."""
-    executions = _KEPT.get()
-    if executions is not None and found is not None:
-        asked = _asked(reference, weights=weights, inputs=inputs)
-        executions.answers.append(_KeptAnswer(asked=asked, found=found, dependencies=dependencies))
+    """Cache an execution, or why it failed, for the rest of the analysis."""
+    executions = _CACHED.get()
+    if executions is not None and result is not None:
+        request = _request(reference, weights=weights, inputs=inputs)
+        executions.answers.append(_CachedAnswer(request=request, result=result, dependencies=dependencies))
 
 
-def execution_of(run: ScriptRun, choice: ChosenModel, random_state: Tensor) -> KeptExecution | None:
-    """What to keep of a file just executed; None of a model that is too large, or that cannot be copied."""
+def execution_of(run: ScriptRun, choice: ChosenModel, random_state: Tensor) -> CachedExecution | None:
+    """Return a copy to cache of a file just executed; None of a model that is too large or cannot be copied."""
     import torch
 
     candidate: Any = choice.candidate
     if isinstance(candidate, torch.nn.Module):
         if "." in choice.name or (
-            _on_memory(candidate) and parameter_sizes(candidate.parameters())[1] > _LARGEST_KEPT_BYTES
+            _on_memory(candidate) and parameter_sizes(candidate.parameters())[1] > _LARGEST_CACHED_BYTES
         ):
             return None
         copied = None
@@ -183,7 +185,7 @@ def execution_of(run: ScriptRun, choice: ChosenModel, random_state: Tensor) -> K
         for name, item in tuple(sys.modules.items())
         if isinstance(file := getattr(item, "__file__", None), str) and not is_library(os.path.abspath(file))
     }
-    return KeptExecution(
+    return CachedExecution(
         run=run,
         choice=replace(choice, candidate=candidate),
         modules=own,

@@ -33,11 +33,11 @@ from analyzer.loading.python.model_libraries import inputs_of_library
 from analyzer.loading.python.model_weights import ValuedWeights, built_with
 from analyzer.loading.python.nested_inputs import parameter_of
 from analyzer.loading.python.reused_executions import (
-    KeptExecution,
-    are_kept,
+    CachedExecution,
+    are_cached,
+    cached_execution,
     execution_of,
-    keep,
-    kept_execution,
+    store,
 )
 from analyzer.loading.python.source_lines import construction_lines
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, unscripted
@@ -122,32 +122,32 @@ def load_user_model(
         MemoryForeseenError: Building it takes more memory than it may.
     """
     inputs = {parameter_of(spec.name) for spec in specs}
-    kept = kept_execution(reference, weights=weights, inputs=inputs)
-    if kept is not None or not are_kept(weights):
-        return _loaded(reference, kept, inputs, weights, memory_bytes, training)[0]
-    found: KeptExecution | AnalyzerError | None = None
+    cached = cached_execution(reference, weights=weights, inputs=inputs)
+    if cached is not None or not are_cached(weights):
+        return _loaded(reference, cached, inputs, weights, memory_bytes, training)[0]
+    result: CachedExecution | AnalyzerError | None = None
     recorded: list[Dependencies] = []
     try:
         with recording(home_folder(reference)) as recorded:
-            user, found = _loaded(reference, None, inputs, weights, memory_bytes, training)
+            user, result = _loaded(reference, None, inputs, weights, memory_bytes, training)
     except AnalyzerError as error:
-        found = error
+        result = error
         raise
     finally:
-        if found is not None:
-            keep(reference, found, recorded[0], weights=weights, inputs=inputs)
+        if result is not None:
+            store(reference, result, recorded[0], weights=weights, inputs=inputs)
     return user
 
 
 def _loaded(
     reference: Reference,
-    reused: KeptExecution | None,
+    reused: CachedExecution | None,
     inputs: Collection[str],
     weights: ValuedWeights,
     memory_bytes: int | None,
     training: bool,
-) -> tuple[UserModel, KeptExecution | None]:
-    """The model of a file, executed where nothing was kept of it, and what may be kept."""
+) -> tuple[UserModel, CachedExecution | None]:
+    """Return the model of a file, executed where it is not cached, and its execution to cache."""
     import torch
 
     execution = None
@@ -183,7 +183,7 @@ def _loaded(
         else:
             choice, run = _executed(reference, inputs, weights, training, modes)
             module = run.module
-            if are_kept(weights):
+            if are_cached(weights):
                 execution = execution_of(run, choice, torch.get_rng_state())
         model, is_function = _build(reference, choice, module)
         model = unwrapped(model)
