@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import psutil
 import pytest
 from onnx import TensorProto, helper
 
@@ -89,7 +90,7 @@ def test_a_signal_while_the_model_runs_leaves_no_child_folder_or_report(
         env={**os.environ, "TMPDIR": str(temporary)},
         text=True,
     )
-    while not list(temporary.rglob("spec.json")) and running.poll() is None:
+    while not (children := workers_of(running.pid)) and running.poll() is None:
         time.sleep(0.05)
     time.sleep(0.5)
     running.send_signal(number)
@@ -98,7 +99,8 @@ def test_a_signal_while_the_model_runs_leaves_no_child_folder_or_report(
     assert "interrupted" in said
     assert not list(temporary.iterdir())
     assert not (tmp_path / "out").exists()
-    assert not children_that_read(temporary)
+    assert children
+    assert not any(child.is_running() for child in children)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no such signals there")
@@ -130,15 +132,10 @@ except KeyboardInterrupt:
     assert ended.stderr == ""
 
 
-def children_that_read(folder: Path) -> list[str]:
-    import psutil
-
-    found = []
-    for process in psutil.process_iter():
-        try:
-            line = " ".join(process.cmdline())
-        except psutil.Error:
-            continue
-        if str(folder) in line and "analyzer.measurement.worker" in line:
-            found.append(line)
-    return found
+def workers_of(pid: int) -> list[psutil.Process]:
+    """Return the children that measure."""
+    try:
+        children = psutil.Process(pid).children(recursive=True)
+        return [child for child in children if "analyzer.measurement.worker" in child.cmdline()]
+    except psutil.Error:
+        return []
