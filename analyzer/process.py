@@ -321,6 +321,10 @@ class Child:
         self.log.seek(max(0, size - most))
         return self.log.read().decode("utf-8", "replace")
 
+    def place(self) -> str:
+        """Return what it noted last by ``now_at``, where its log is of places; empty where nothing."""
+        return self.printed(_PLACE_BYTES).partition("\0")[0]
+
     def _poll(self) -> int | None:
         if self._status is None and self._interpreter is not None:
             self._status = self._interpreter.poll()

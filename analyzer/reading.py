@@ -35,7 +35,6 @@ IS_ISOLATED = sys.platform != "win32"  # whose processes have no limits: files a
 _DONE, _REFUSED, _OUT_OF_MEMORY, _FAULT = "done", "refused", "out of memory", "fault"
 # Seconds after which the system ends a child whose parent, which would have ended it, is gone.
 _GRACE_S = 30
-_PLACE_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,7 +249,7 @@ def _working_folder() -> bytes | None:
 
 def _place_in(child: Child) -> str:
     """Return where it was last, as the end of a sentence."""
-    place = child.printed(_PLACE_BYTES).partition("\0")[0]
+    place = child.place()
     return f", at {place}" if place else ""
 
 

@@ -135,9 +135,8 @@ def cached_execution(
         AnalyzerError: The execution failed, and would again.
     """
     cached = executions.answers if (executions := _CACHED.get()) else []
-    for item in [
-        item for item in cached if item.request == _request(reference, weights=weights, inputs=inputs)
-    ]:
+    request = _request(reference, weights=weights, inputs=inputs)
+    for item in [item for item in cached if item.request == request]:
         if not item.dependencies.unchanged():
             cached.remove(item)
             continue
