@@ -100,20 +100,19 @@ def _known_formats() -> dict[str, Format]:
     """The formats of a comparison, which is no record: ``record/formats.py`` does not know them."""
     from analyzer.record.formats import COMPARED_CHARTS, DRAWING, HTML_MARK, Format, marked_by, pictures
 
-    title = "(?:flipped device|new .+|.+ gone|slower|faster|no operator differs)"
     package = "analyzer.report.compare"
     known = (
         Format(
             name="text",
             extension=".txt",
-            writer=f"{package}.plain_text:render_text",
-            mark=marked_by(rf"^.+ -> .+\n\n  {title} \("),
+            writer=f"{package}.document:render_text",
+            mark=marked_by(r"\A.+: compared with the base, .+\n"),
         ),
         Format(
             name="markdown",
             extension=".md",
-            writer=f"{package}.plain_text:render_markdown",
-            mark=marked_by(r"\A## .+ -&gt; .+\n\n"),
+            writer=f"{package}.document:render_markdown",
+            mark=marked_by(r"\A## .+: .+\n\ncompared with the base, "),
         ),
         Format(
             name="json",

@@ -152,10 +152,9 @@ def _print(fleet: Fleet, folder: Path, *, quiet: bool) -> None:
     if not quiet:
         from rich.console import Console
 
-        from analyzer.report.fleet.text import print_fleet
+        from analyzer.report.fleet.document import document
+        from analyzer.report.terminal import print_document
 
-        print_fleet(fleet, Console())
-        for sentence in fleet.changes:
-            say(sentence)
+        print_document(document(fleet), Console())
     for target in fleet_targets(folder):
         say(str(target.path))

@@ -166,10 +166,10 @@ def print_outcome(
     if not quiet:
         from rich.console import Console
 
-        from analyzer.report.text import print_summary
+        from analyzer.report.record_document import document
+        from analyzer.report.terminal import print_document
 
-        console = Console()
-        print_summary(analysis, console)
+        print_document(document(analysis), Console())
         # On standard error: standard output is the summary and the paths alone.
         for note in (*analysis.model.notes, *analysis.environment.messages):
             say(f"note: {note}", err=True)

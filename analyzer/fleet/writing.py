@@ -29,7 +29,7 @@ _FORMATS = (
     Format(
         name="markdown",
         extension="fleet.md",
-        writer="analyzer.report.fleet.markdown:render",
+        writer="analyzer.report.fleet.document:render_markdown",
         mark=marked_by(r"\A## Fleet: "),
     ),
     Format(name="html", extension=INDEX_FILE, writer="analyzer.report.fleet.page:render", mark=HTML_MARK),

@@ -91,7 +91,7 @@ _GENERATED = r"[\d,]+ tokens in, [\d,]+ out, batch \d+"
 
 # No format of a file: what a notebook shows of an analysis that is the value of its cell.
 NOTEBOOK = Format(
-    name="notebook", extension="", writer="analyzer.report.notebook:render", mark=marked_by(r"\A(?!)")
+    name="notebook", extension="", writer="analyzer.report.html:notebook", mark=marked_by(r"\A(?!)")
 )
 # In the order in which messages list them. No two share an extension: several may go to one folder.
 _ALL = (
@@ -110,13 +110,13 @@ _ALL = (
     Format(
         name="text",
         extension=".txt",
-        writer="analyzer.report.text:render",
+        writer="analyzer.report.record_document:render_text",
         mark=marked_by(rf"\A.+: .*{_DECIDED}$|\A.+: {_GENERATED}|{_CHECKED}"),
     ),
     Format(
         name="markdown",
         extension=".md",
-        writer="analyzer.report.markdown:render",
+        writer="analyzer.report.record_document:render_markdown",
         mark=marked_by(rf"\A## .+: .+\n\n(?:.*{_DECIDED}\.|{_GENERATED})|\A## Analyzer check of "),
     ),
     Format(

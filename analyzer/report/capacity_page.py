@@ -6,7 +6,7 @@ from typing import Any
 
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import CapacityOption, CapacityResult, InstanceLoads
-from analyzer.report import capacity_tables, capacity_words
+from analyzer.report import capacity_words
 from analyzer.report.charts import capacity_loads
 from analyzer.report.charts.chart import Chart
 from analyzer.units import HOURS_PER_MONTH, SECONDS_PER_HOUR, seconds
@@ -34,27 +34,20 @@ def view(analysis: Analysis) -> dict[str, Any] | None:
         return None
     best = told.best_option
     figures = capacity_words.figures(told)
-    tables = {sheet.name: sheet for sheet in capacity_tables.sheets(analysis)}
-    known = {chart.name for chart in charts(analysis) if chart is not None} | set(tables)
+    known = {chart.name for chart in charts(analysis) if chart is not None}
+    known |= {"instances"} if told.options else set()
     # The form needs the page's scripts, which a page without operators does not carry.
     asks = bool(told.instances and analysis.operators)
     known |= {"what-if"} if asks else set()
     return {
-        "word": capacity_words.word(told),
-        "run": capacity_words.RUN,
         "device": best.kind if best else "either",
         "chip": f"{best.kind.upper()} instances"
         if best
         else f"No instance keeps the {capacity_words.limits(told)}",
-        "subject": capacity_words.subject(told),
-        "sentence": capacity_words.sentence(told),
-        "details": capacity_words.details(told),
         "tiles": tuple(figure for figure in figures if figure.name not in _BESIDE),
         "beside": tuple(figure for figure in figures if figure.name in _BESIDE),
-        "tables": tables,
         "links": tuple((name, link) for name, link, parts in _SECTIONS if known & parts),
         "form": _form(told) if asks else None,
-        "notes": capacity_words.notes(told),
     }
 
 

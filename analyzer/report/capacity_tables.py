@@ -3,53 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
-from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import CapacityOption, CapacityResult
 from analyzer.report import capacity_words as words
-from analyzer.report.answer import TextColumn, TextTable, first_rows, narrowed, text_table
-from analyzer.report.generation_words import rate, short
+from analyzer.report.document import SCREEN, Column, Table, table
+from analyzer.report.generation_words import rate
 from analyzer.report.summary.figure_words import signed
 from analyzer.text import plural
 from analyzer.units import UNKNOWN, count, digits, dollars, seconds, share
 
-# On a terminal; a page and Markdown have all.
+# Rows of a terminal, and rows above which Markdown folds the table up.
 MOST_OPTIONS = 10
 
 
-def sheets(analysis: Analysis) -> tuple[TextTable, ...]:
-    """The table of instances; none for a record that was not asked for them."""
-    told = analysis.capacity
-    return (_instances(told),) if told is not None and told.options else ()
-
-
-def terminal_sheets(analysis: Analysis) -> tuple[TextTable, ...]:
-    """The same, short: the narrow columns of the first instances that keep the limit."""
-    told = analysis.capacity
-    kept = () if told is None else tuple(option for option in told.options if option.feasible)
-    if told is None or not kept:
-        return ()
-    sheet = narrowed(first_rows(_instances(replace(told, options=kept)), MOST_OPTIONS))
-    # The device beside the instance: a column of its own would leave no room for figures.
-    rows = tuple(
-        (f"{option.provider} {row[0]}{width}, {short(words.device(option))}", *row[1:])
-        for option, row in zip(kept, sheet.rows, strict=False)
-        for width in [f" TP {option.width}" if option.width > 1 else ""]
-    )
-    return (replace(sheet, rows=rows),)
-
-
-def reasons(told: CapacityResult) -> Iterator[str]:
-    """Why the first options keep no limit, where none of all does."""
-    if told.best_option is None:
-        for option in told.options[:MOST_OPTIONS]:
-            yield f"{words.where(option)}: {option.reason}" if option.reason else words.where(option)
-
-
-def _instances(told: CapacityResult) -> TextTable:
-    said = f"Those that keep the {words.limits(told)} first, with the ends of 90 % intervals."
-    return text_table(
+def instances(told: CapacityResult) -> Table:
+    """Return the options of a capacity plan; a terminal shows the first that keep the limit."""
+    order = f"Those that keep the {words.limits(told)} first, with the ends of 90 % intervals."
+    feasible = tuple(at for at, option in enumerate(told.options) if option.feasible)
+    return table(
         told.options,
         _columns(told),
         name="instances",
@@ -57,68 +28,79 @@ def _instances(told: CapacityResult) -> TextTable:
         chosen=told.best,
         mark="cheapest",
         pale=tuple(at for at, row in enumerate(told.options) if not row.feasible),
-        lead=" ".join(filter(None, (said, words.refused(told)))),
+        lead=" ".join(filter(None, (order, words.refused(told)))),
+        below=(words.refused(told), *_reasons(told)) if not feasible or words.refused(told) else (),
+        shown=feasible[:MOST_OPTIONS] or tuple(range(min(len(told.options), MOST_OPTIONS))),
+        most=MOST_OPTIONS,
+        detail=SCREEN,
     )
 
 
-def _columns(told: CapacityResult) -> tuple[TextColumn, ...]:
+def _reasons(told: CapacityResult) -> Iterator[str]:
+    """Yield why the first options keep no limit, where none of all does."""
+    if told.best_option is None:
+        for option in told.options[:MOST_OPTIONS]:
+            yield f"{words.where(option)}: {option.reason}" if option.reason else words.where(option)
+
+
+def _columns(told: CapacityResult) -> tuple[Column, ...]:
     generates = words.generates(told)
     latency = f"{'Mean' if told.percentile is None else words.limited(told)}{' TTFT' if generates else ''}"
     further = any(words.further_s(told, row) is not None for row in told.options)
     # How many and for how much stand first: a narrow window shows no more.
     return (
-        TextColumn("Instance", words.name, words.name, words.place, figure=False),
-        TextColumn(
+        Column("Instance", words.name, words.name, words.place, figure=False),
+        Column(
             "Count",
             lambda row: count(row.count),
             lambda row: row.count,
             lambda row: _interval(row, count(row.low_count), count(row.high_count)),
         ),
-        TextColumn(
+        Column(
             "$/month",
             lambda row: dollars(row.usd_per_month),
             lambda row: row.usd_per_month,
             lambda row: _interval(row, dollars(row.low_usd_per_month), dollars(row.high_usd_per_month)),
         ),
-        TextColumn("Device", words.device, words.device, _copies, narrow=False, figure=False),
-        TextColumn(
+        Column("Device", words.device, words.device, _copies, drop=2, figure=False),
+        Column(
             "Sequences" if generates else "Max batch",
             lambda row: count(row.max_batch),
             lambda row: row.max_batch,
             (lambda row: "" if row.mean_batch is None else f"{digits(row.mean_batch, 2)} on average")
             if generates
             else _delay,
-            narrow=not generates,
+            drop=3,
         ),
-        TextColumn(
+        Column(
             "Highest rate",
             lambda row: UNKNOWN if row.highest_rate_per_s is None else f"{rate(row.highest_rate_per_s)}/s",
             lambda row: row.highest_rate_per_s,
             lambda row: _interval(row, rate(row.low_rate_per_s), rate(row.high_rate_per_s)),
         ),
-        TextColumn(
+        Column(
             latency,
             lambda row: seconds(row.latency_s(told.percentile)),
             lambda row: row.latency_s(told.percentile),
         ),
         *(
-            TextColumn(
+            Column(
                 f"{words.further(told)} TPOT",
                 lambda row: seconds(words.further_s(told, row)),
                 lambda row: words.further_s(told, row),
             )
             for _ in range(generates and further)
         ),
-        TextColumn(
+        Column(
             "Utilisation",
             lambda row: share(row.utilisation),
             lambda row: row.utilisation,
             None
             if generates
             else lambda row: "" if row.mean_batch is None else f"batch {digits(row.mean_batch, 2)}",
-            narrow=False,
+            drop=4,
         ),
-        TextColumn(
+        Column(
             "$/M requests",
             lambda row: dollars(row.usd_per_million),
             lambda row: row.usd_per_million,
@@ -132,21 +114,21 @@ def _columns(told: CapacityResult) -> tuple[TextColumn, ...]:
             if generates
             else None,
             # At one rate they go as dollars a month do; the instance's name needs the room.
-            narrow=False,
+            drop=5,
         ),
-        TextColumn(
+        Column(
             "Price of",
             lambda row: row.price_date or UNKNOWN,
             lambda row: row.price_date or None,
             lambda row: f"{dollars(row.usd_per_hour)} an hour" if row.usd_per_hour is not None else "",
-            narrow=False,
+            drop=7,
             figure=False,
         ),
-        TextColumn(
+        Column(
             "Why not",
             lambda row: "" if row.feasible else row.reason,
             lambda row: None if row.feasible else row.reason,
-            narrow=False,
+            drop=8,
             figure=False,
         ),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from analyzer.figures import QueueLoad
 from analyzer.record.capacity import CapacityOption, CapacityResult, InstanceLoads
 from analyzer.report import price_words
-from analyzer.report.answer import AnswerFigure
+from analyzer.report.document import AnswerFigure
 from analyzer.report.generation_words import rate
 from analyzer.text import plural
 from analyzer.units import HOURS_PER_MONTH, UNKNOWN, count, digits, dollars, factor, seconds, share, span

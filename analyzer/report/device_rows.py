@@ -9,7 +9,7 @@ from typing import Literal
 from analyzer.checks.device_answers import DeviceAnswer, device_answers
 from analyzer.record.analysis import Analysis, PlanResult
 from analyzer.record.outcome import RankedCandidate
-from analyzer.report.answer import TextTable
+from analyzer.report.document import Table
 from analyzer.report.summary.figure_words import VERDICT_WORDS, marked, per_second
 from analyzer.units import UNKNOWN, dollars, seconds
 
@@ -75,11 +75,11 @@ def quickest(every: tuple[DeviceRow, ...], most: int) -> tuple[DeviceRow, ...]:
 _HEAD = ("GPU", "Fits", "Latency", "90 % interval", "Per second", "$ per million", "Instance")
 
 
-def sheet(analysis: Analysis) -> TextTable:
+def sheet(analysis: Analysis) -> Table:
     """The rows as a table; a column more where there is a limit."""
     limit = analysis.verdict.slo_s
     asked = () if limit is None else (f"Limit {seconds(limit)}",)
-    return TextTable(
+    return Table(
         title=TITLE,
         head=(*_HEAD, *asked, "Verdict"),
         rows=tuple(

@@ -11,7 +11,7 @@ from analyzer.record.analysis import Analysis, Finding, OperatorResult
 from analyzer.record.batch_axis import batch_of, has_batch
 from analyzer.report import device_rows
 from analyzer.report.escaping import escape, printable
-from analyzer.report.markdown import sheet_table
+from analyzer.report.markdown import sheet_parts
 from analyzer.report.summary.model_facts import in_precision
 from analyzer.text import loggable, plural
 from analyzer.units import byte_count, seconds
@@ -174,7 +174,7 @@ def _devices(analysis: Analysis) -> list[str]:
     """Every GPU, where there are several; of one the plans are the answer."""
     if not analysis.alternatives:
         return []
-    return [sheet_table(device_rows.sheet(analysis)), ""]
+    return [*sheet_parts(device_rows.sheet(analysis)), ""]
 
 
 def _row(finding: Finding, analysis: Analysis) -> str:

@@ -44,18 +44,12 @@ def view(analysis: Analysis) -> dict[str, Any] | None:
     if told is None:
         return None
     figures = generation_words.figures(told)
-    sheets = {sheet.name: sheet for sheet in generation_tables.sheets(analysis)}
+    sheets = {sheet.name: sheet for sheet in generation_tables.tables(analysis)}
     known = {chart.name for chart in charts(analysis) if chart is not None} | set(sheets)
     chips = {None: "GPU" if told.gpus else "CPU", True: "Limits kept", False: "Limits missed"}
     return {
-        "word": generation_words.device(analysis, told),
-        "device": "gpu" if told.gpus else "cpu",
+        "side": ("gpu" if told.gpus else "cpu") if told.memory.fits else "either",
         "chip": chips[told.meets_limits] if told.memory.fits else "Does not fit",
-        "fits": told.memory.fits,
-        "missed": told.meets_limits is False,
-        "subject": generation_words.subject(told),
-        "sentence": generation_words.sentence(analysis, told),
-        "step": generation_words.step(told),
         "tiles": tuple(figure for figure in figures if figure.name not in _BESIDE),
         "beside": tuple(figure for figure in figures if figure.name in _BESIDE),
         "bar": generation_words.bar(told),
@@ -63,5 +57,4 @@ def view(analysis: Analysis) -> dict[str, Any] | None:
         "links": tuple(
             (name, link) for name, link, drawn, tables in _SECTIONS if known.intersection((*drawn, *tables))
         ),
-        "notes": told.notes,
     }

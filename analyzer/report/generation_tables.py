@@ -2,49 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from analyzer.options import PRICINGS
 from analyzer.record.analysis import Analysis
 from analyzer.record.generation import GenerationOption, GenerationResult, PhaseVerdict
 from analyzer.report import price_words
-from analyzer.report.answer import TextColumn, TextTable, first_rows, narrowed, text_table
+from analyzer.report.document import SCREEN, Column, Table, table
 from analyzer.report.generation_words import on, rate
 from analyzer.report.summary.figure_words import PLAN_TITLES, VERDICT_WORDS, marked, sign
 from analyzer.units import UNKNOWN, byte_count, count, dollars, factor, seconds, span
 
-# Of the devices, on a terminal; a page and Markdown have all.
+# Rows of a terminal, and rows above which Markdown folds a table up.
 MOST_DEVICES = 8
 
 
-def sheets(analysis: Analysis) -> tuple[TextTable, ...]:
-    """The tables of a model that generates; none for another."""
+def tables(analysis: Analysis) -> tuple[Table, ...]:
+    """Return the tables of a model that generates; none for another."""
     told = analysis.generation
     if told is None:
         return ()
-    tables = (_phases(told), _devices(told), _types(told), _widths(told), _prefill(analysis, told))
-    return tuple(sheet for sheet in tables if sheet is not None and sheet.rows)
+    every = (_phases(told), _devices(told), _types(told), _widths(told), _prefill(analysis, told))
+    return tuple(sheet for sheet in every if sheet is not None and sheet.rows)
 
 
-def terminal_sheets(analysis: Analysis) -> tuple[TextTable, ...]:
-    """The same, short: the narrow columns, the first devices, types as a square."""
-    told = analysis.generation
-    if told is None:
-        return ()
-    devices = _devices(told)
-    tables = (_phases(told), first_rows(devices, MOST_DEVICES), _square(told), _widths(told))
-    return tuple(narrowed(sheet) for sheet in tables if sheet is not None and sheet.rows)
-
-
-def _phases(told: GenerationResult) -> TextTable:
+def _phases(told: GenerationResult) -> Table:
     cpu_origin = told.cpu.origin if told.cpu else ""
-    return TextTable(
+    return Table(
         name="phases",
         title="Both phases, CPU and GPU",
         head=("Phase", "Better on", "CPU", "GPU", "Speed-up", "90 % interval"),
         rows=tuple(_phase(phase, cpu_origin, told.origin) for phase in told.phases),
         figures=(2, 3, 4, 5),
         lead=" ".join(filter(None, (_PHASES, _split(told)))),
+        detail=SCREEN,
     )
 
 
@@ -74,31 +65,29 @@ def _phase(phase: PhaseVerdict, cpu_origin: str, gpu_origin: str) -> tuple[str, 
     )
 
 
-def _options(told: GenerationResult, first: tuple[TextColumn, ...], *, beside: bool) -> _Columns:
+def _options(told: GenerationResult, first: tuple[Column, ...], *, beside: bool) -> _Columns:
     """Return the columns of a table of options; with ``beside`` the rows know their speed-ups."""
     return (
         *first,
-        TextColumn("TTFT", lambda row: marked(seconds(row.ttft_s), row.origin), lambda row: row.ttft_s),
-        TextColumn("TPOT", lambda row: marked(seconds(row.tpot_s), row.origin), lambda row: row.tpot_s),
-        TextColumn("Tokens/s", lambda row: rate(row.tokens_per_s), lambda row: row.tokens_per_s),
-        TextColumn("Memory", _memory, lambda row: row.memory_bytes, narrow=False),
-        TextColumn("Max batch", _batch, lambda row: row.largest_batch),
-        TextColumn(
+        Column("TTFT", lambda row: marked(seconds(row.ttft_s), row.origin), lambda row: row.ttft_s),
+        Column("TPOT", lambda row: marked(seconds(row.tpot_s), row.origin), lambda row: row.tpot_s),
+        Column("Tokens/s", lambda row: rate(row.tokens_per_s), lambda row: row.tokens_per_s),
+        Column("Memory", _memory, lambda row: row.memory_bytes, drop=3),
+        Column("Max batch", _batch, lambda row: row.largest_batch),
+        Column(
             "$/M tokens",
             lambda row: dollars(row.usd_per_million_tokens),
             lambda row: row.usd_per_million_tokens,
         ),
-        *([TextColumn(f"Batch {told.batch}", _kept, figure=False)] if told.limited else []),
+        *([Column(f"Batch {told.batch}", _kept, figure=False)] if told.limited else []),
         *(_SPEED_UPS if beside else ()),
     )
 
 
-_Columns = tuple[TextColumn, ...]
+_Columns = tuple[Column, ...]
 _SPEED_UPS = (
-    TextColumn(
-        "Prefill", lambda row: factor(row.prefill_speedup), lambda row: row.prefill_speedup, narrow=False
-    ),
-    TextColumn("Decode", lambda row: factor(row.decode_speedup), lambda row: row.decode_speedup, narrow=False),
+    Column("Prefill", lambda row: factor(row.prefill_speedup), lambda row: row.prefill_speedup, drop=2),
+    Column("Decode", lambda row: factor(row.decode_speedup), lambda row: row.decode_speedup, drop=2),
 )
 
 
@@ -121,11 +110,21 @@ def _sheet(
     name: str,
     title: str,
     lead: str,
-) -> TextTable:
+) -> Table:
     own = (told.device, told.gpus, told.weights, told.kv)
     ways = [(row.device, row.gpus, row.weights, row.kv) for row in rows]
     chosen = ways.index(own) if own in ways else None
-    return text_table(rows, columns, name=name, title=title, lead=lead, chosen=chosen)
+    return table(
+        rows,
+        columns,
+        name=name,
+        title=title,
+        lead=lead,
+        chosen=chosen,
+        shown=tuple(range(min(len(rows), MOST_DEVICES))),
+        most=MOST_DEVICES,
+        detail=SCREEN,
+    )
 
 
 def _priced(told: GenerationResult) -> str:
@@ -134,18 +133,16 @@ def _priced(told: GenerationResult) -> str:
     return f"The largest batch is the one that fits; the price is at batch {told.batch}, as asked."
 
 
-def _devices(told: GenerationResult) -> TextTable:
+def _devices(told: GenerationResult) -> Table:
     columns = _options(told, (_text("Device", lambda row: on(row.name, row.gpus)),), beside=False)
     if any(row.instance for row in told.devices):
-        columns += (
-            TextColumn("Instance", _instance, lambda row: row.machine or None, narrow=False, figure=False),
-        )
+        columns += (Column("Instance", _instance, lambda row: row.machine or None, drop=4, figure=False),)
     lead = f"As many of each as hold the model, the cheapest first, then those without a price. {_priced(told)}"
     return _sheet(told, told.devices, columns, "devices", "Devices", lead)
 
 
-def _text(head: str, text: Callable[[GenerationOption], str]) -> TextColumn:
-    return TextColumn(head, text, figure=False)
+def _text(head: str, text: Callable[[GenerationOption], str]) -> Column:
+    return Column(head, text, figure=False)
 
 
 def _instance(row: GenerationOption) -> str:
@@ -156,7 +153,7 @@ def _instance(row: GenerationOption) -> str:
     return f"{row.machine}{hour}{paid}"
 
 
-def _types(told: GenerationResult) -> TextTable:
+def _types(told: GenerationResult) -> Table:
     first = (_text("Weights", lambda row: row.weights), _text("Cache", lambda row: row.kv))
     lead = (
         "On the same devices. Prefill and decode say how many times as fast as what was asked. What a type "
@@ -166,8 +163,8 @@ def _types(told: GenerationResult) -> TextTable:
     return _sheet(told, told.types, columns, "types", "Types of weights and cache", lead)
 
 
-def _widths(told: GenerationResult) -> TextTable:
-    first = (TextColumn("GPUs", lambda row: str(row.gpus), lambda row: row.gpus, figure=False),)
+def _widths(told: GenerationResult) -> Table:
+    first = (Column("GPUs", lambda row: str(row.gpus), lambda row: row.gpus, figure=False),)
     lead = "Each layer is shared by all (tensor parallel). Prefill and decode say how many times as fast."
     columns = _options(told, first, beside=_compared(told.widths))
     return _sheet(told, told.widths, columns, "widths", "Numbers of the same GPU", lead)
@@ -177,29 +174,7 @@ def _compared(rows: tuple[GenerationOption, ...]) -> bool:
     return any(row.decode_speedup is not None for row in rows)
 
 
-def _square(told: GenerationResult) -> TextTable | None:
-    """Types as a square: weights down, caches across; TPOT and the largest batch in each cell."""
-    found = {(row.weights, row.kv): row for row in told.types}
-    caches = tuple(dict.fromkeys(row.kv for row in told.types))
-    if not found:
-        return None
-
-    def cells(weights: str) -> Iterator[str]:
-        yield weights
-        for cache in caches:
-            row = found.get((weights, cache))
-            yield UNKNOWN if row is None else f"{seconds(row.tpot_s)}, {_batch(row)}"
-
-    return TextTable(
-        name="types",
-        title="TPOT and largest batch by type of weights (down) and cache (across)",
-        head=("", *caches),
-        rows=tuple(tuple(cells(weights)) for weights in dict.fromkeys(row.weights for row in told.types)),
-        figures=tuple(range(1, len(caches) + 1)),
-    )
-
-
-def _prefill(analysis: Analysis, told: GenerationResult) -> TextTable | None:
+def _prefill(analysis: Analysis, told: GenerationResult) -> Table | None:
     """The prefill's plans, as the record has them for the decode step."""
     if analysis.phases is None:
         return None
@@ -215,7 +190,7 @@ def _prefill(analysis: Analysis, told: GenerationResult) -> TextTable | None:
         )
         for plan in phase.plans
     )
-    return TextTable(
+    return Table(
         name="prefill",
         title="The prefill's plans",
         head=("Plan", "Latency", "90 % interval", "On the GPU", "On the CPU", "Fits one device"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from analyzer.figures import Figure
 from analyzer.record.analysis import Analysis
 from analyzer.record.generation import GenerationMemory, GenerationResult
-from analyzer.report.answer import AnswerFigure
+from analyzer.report.document import AnswerFigure
 from analyzer.report.summary.figure_words import joules
 from analyzer.units import UNKNOWN, byte_count, count, digits, dollars, seconds, share
 

@@ -6,12 +6,15 @@ import base64
 import gzip
 import hashlib
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analyzer.record.analysis import Analysis
-from analyzer.report import page
+from analyzer.report import page, record_document
+from analyzer.report.document import SCREEN, WHOLE, Block
+from analyzer.report.summary.figure_words import MARKS
 from analyzer.text import json_escaped, loggable
 
 if TYPE_CHECKING:
@@ -45,6 +48,13 @@ def render(analysis: Analysis) -> str:
     return environment().get_template("report.html.j2").render(page.build(analysis))
 
 
+def notebook(analysis: Analysis) -> str:
+    """Return what a notebook shows of an analysis: no scripts, since untrusted notebooks run none."""
+    shown = record_document.document(analysis).at(SCREEN)
+    blocks = [block for _, blocks in shown for block in blocks]
+    return environment().get_template("notebook.html.j2").render(blocks=blocks, marks=tuple(MARKS.values()))
+
+
 @lru_cache(maxsize=1)
 def environment() -> Environment:
     """Jinja2 with every string escaped, and data as compact JSON that no markup can leave."""
@@ -64,8 +74,18 @@ def environment() -> Environment:
     # Jinja2's ``tojson`` also writes <, >, & and ' as escapes, so that no name ends the script it stands in.
     env.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False, "ensure_ascii": False}
     env.globals |= {"asset": asset, "packed": packed, "digest": digest, "notices": notices}
-    env.filters |= {"unbroken": unbroken, "pack": lambda data: pack(json_escaped(data))}
+    env.filters |= {
+        "unbroken": unbroken,
+        "pack": lambda data: pack(json_escaped(data)),
+        "kind": lambda block: type(block).__name__,
+        "of_kind": _of_kind,
+    }
     return env
+
+
+def _of_kind(blocks: Iterable[Block], kind: str, detail: int = WHOLE) -> list[Block]:
+    """Return the blocks of a kind that are shown at a detail."""
+    return [block for block in blocks if type(block).__name__ == kind and block.detail <= detail]
 
 
 def _shown(value: Any) -> Any:

@@ -9,15 +9,15 @@ from typing import Any
 from analyzer.checks.phrases import source_location
 from analyzer.record.analysis import Alternative, Analysis, Finding
 from analyzer.report import (
-    brief,
     capacity_page,
+    capacity_words,
     generation_page,
+    generation_words,
     graph_boxes,
     method,
     operator_columns,
-    precision_rows,
-    price_words,
-    training_tables,
+    record_document,
+    terminal,
 )
 from analyzer.report.charts import batches, caption, instance_prices, roofline, time_share, timeline
 from analyzer.report.charts.chart import Chart, coded, compact, vega_config
@@ -35,57 +35,54 @@ def build(analysis: Analysis) -> dict[str, Any]:
     """What the template is given; strings are plain text, to be escaped there."""
     modules, module_of_operator = tree(analysis)
     charts = _charts(analysis, modules)
+    document = record_document.document(analysis)
     return {
         "title": analysis.model.name,
         "tool": analysis.tool,
         "model": analysis.model,
         "facts": _facts(analysis),
-        "sentence": ranking_words.sentence(analysis),
-        "beside": ranking_words.beside(analysis),
-        "side": ranking_words.side(analysis),
-        "ranked_word": ranking_words.word(analysis) if ranking_words.leads(analysis) else "",
-        "why_of": ranking_words.about_first(analysis),
-        "ranking": ranking_table.sheet(analysis),
-        "best_by": ranking_table.best_by(analysis),
-        "errors": verdict_words.errors(analysis),
-        "error_count": sum(finding.severity == "error" for finding in analysis.findings),
-        "confidence": verdict_words.confidence(analysis),
-        "open_sizes": model_facts.open_sizes(analysis),
-        "decided_sizes": model_facts.decided_sizes(analysis),
-        "guessed_inputs": model_facts.guessed_inputs(analysis),
-        "assumed": model_facts.assumed(analysis),
-        "state": model_facts.state(analysis),
-        "prices": price_words.statement(analysis),
+        "sections": {section.name: section for section in document.sections},
         "subject": verdict_words.subject(analysis),
-        "crossover": verdict_words.crossover(analysis),
+        "run": record_document.run_name(analysis),
+        "side": ranking_words.side(analysis),
+        "chip": _chip(analysis),
+        "word": _word(analysis),
+        "error_count": sum(finding.severity == "error" for finding in analysis.findings),
+        "best_by": ranking_table.best_by(analysis),
         "batches": verdict_words.batches(analysis),
-        "verdict": analysis.verdict,
-        "no_room": bool(analysis.plans) and not any(plan.fits for plan in analysis.plans),
-        "verdict_word": ranking_words.word(analysis) if analysis.operators else "Nothing to decide",
-        "because": verdict_words.reasons(analysis),
-        "would_change": analysis.verdict.would_change,
         "plans": ranking_words.distinct_cards(analysis),
+        "answer_mark": "The answer" if ranking_words.leads(analysis) else "The verdict",
         "top": leading_operators.top_operators(analysis),
-        "top_title": leading_operators.top_title(leading_operators.top_operators(analysis), analysis),
+        "top_title": leading_operators.top_title(leading_operators.top_operators(analysis), analysis)
+        + ranking_words.about_first(analysis),
         "marks": tuple(figure_words.MARKS.values()),
-        "missing": model_facts.missing(analysis),
-        "messages": analysis.environment.messages,
-        "alternatives": tuple(_alternative(alternative) for alternative in analysis.alternatives),
         "charts": {chart.name: chart for chart in charts},
         "findings": tuple(_finding(finding, analysis) for finding in by_severity(analysis.findings)),
-        "precisions": precision_rows.rows(analysis),
-        "precision_title": precision_rows.TITLE,
-        "precision_lead": precision_rows.LEAD,
-        "precision_head": precision_rows.HEAD,
-        "training": training_tables.sheets(analysis),
-        "training_statements": training_tables.statements(analysis),
+        "alternatives": tuple(_alternative(alternative) for alternative in analysis.alternatives),
         "generation": generation_page.view(analysis),
         "capacity": capacity_page.view(analysis),
         "has_operators": bool(analysis.operators),
         "groups_known": bool(analysis.groups),
         "method": method.sections(analysis),
-        "data": _data(analysis, modules, module_of_operator, charts),
+        "data": {"brief": terminal.mail(document), **_data(analysis, modules, module_of_operator, charts)},
     }
+
+
+def _word(analysis: Analysis) -> str:
+    """Return the answer in a few words, for the title of the page's window."""
+    if analysis.capacity is not None:
+        return capacity_words.word(analysis.capacity)
+    if analysis.generation is not None:
+        return generation_words.device(analysis, analysis.generation)
+    return ranking_words.word(analysis) if analysis.operators else "Nothing to decide"
+
+
+def _chip(analysis: Analysis) -> str:
+    """Return the answer in a word for the coloured mark above its sentence; empty where nothing is decided."""
+    no_room = bool(analysis.plans) and not any(plan.fits for plan in analysis.plans)
+    if no_room and not ranking_words.leads(analysis) and analysis.verdict.device is not None:
+        return "Neither fits"
+    return ranking_words.word(analysis) if analysis.operators else ""
 
 
 def charts_of(analysis: Analysis) -> tuple[Chart, ...]:
@@ -118,7 +115,6 @@ def _data(
     """What the page's script reads."""
     return {
         "name": analysis.model.name,
-        "brief": brief.render(analysis),
         "shapes": SHAPES,
         "style": vega_config(),
         "captions": {chart.name: _picture_words(analysis, chart) for chart in charts},

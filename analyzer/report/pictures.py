@@ -23,7 +23,7 @@ from analyzer.record.analysis import Analysis
 from analyzer.report import page
 from analyzer.report.charts.caption import Caption, caption, origin_sentences
 from analyzer.report.charts.chart import Chart, compact, vega_config
-from analyzer.report.compare import html_page
+from analyzer.report.compare import document, html_page
 from analyzer.report.compare.comparison import Comparison
 from analyzer.report.html import templates_dir
 from analyzer.text import printable
@@ -198,7 +198,7 @@ def _captioned(subject: Analysis | Comparison, names: Sequence[str]) -> list[tup
             Caption(
                 title=chart.title,
                 description=chart.alternative,
-                subject=html_page.title_of(subject.labels),
+                subject=document.title(subject.labels),
                 footer=f"{origin_sentences(chart)} Made by analyze {__version__}.",
             ),
         )

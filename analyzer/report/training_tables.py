@@ -6,18 +6,18 @@ from collections.abc import Iterable
 
 from analyzer.record.analysis import Analysis, PlanResult
 from analyzer.record.training_step import PhaseTotals, StepCost, TrainingResult
-from analyzer.report.answer import TextTable
+from analyzer.report.document import SCREEN, WHOLE, Table
 from analyzer.report.summary.figure_words import PLAN_TITLES, marked, sign
 from analyzer.report.summary.plan_cards import priced_on
 from analyzer.units import byte_count, count, digits, dollars, factor, flop_count, seconds, share
 
 
-def sheets(analysis: Analysis) -> tuple[TextTable, ...]:
+def tables(analysis: Analysis) -> tuple[Table, ...]:
     """The tables of a training step; none for a model of inference."""
     step = analysis.training
     if step is None:
         return ()
-    tables = (
+    every = (
         _phases(step),
         _against_inference(analysis, step),
         _memory(analysis, step),
@@ -25,7 +25,7 @@ def sheets(analysis: Analysis) -> tuple[TextTable, ...]:
         _precisions(step),
         _scaling(step),
     )
-    return tuple(sheet for sheet in tables if sheet.rows)
+    return tuple(sheet for sheet in every if sheet.rows)
 
 
 def statements(analysis: Analysis) -> tuple[str, ...]:
@@ -42,7 +42,7 @@ def statements(analysis: Analysis) -> tuple[str, ...]:
     return (*step.assumed, *error, *notes)
 
 
-def _phases(step: TrainingResult) -> TextTable:
+def _phases(step: TrainingResult) -> Table:
     whole = sum(phase.flops for phase in step.phases)
     rows = [
         (
@@ -56,14 +56,15 @@ def _phases(step: TrainingResult) -> TextTable:
         for phase in step.phases
     ]
     head = ("Phase", "Operators", "Work", "Share", "Bytes moved", "CPU", "GPU")
-    return _table("Phases of the step", head, rows)
+    # The phases alone: a terminal shows one screen.
+    return _table("Phases of the step", head, rows, detail=SCREEN)
 
 
 def _times(phase: PhaseTotals) -> tuple[str, str]:
     return marked(seconds(phase.cpu_s), phase.cpu_origin), marked(seconds(phase.gpu_s), phase.gpu_origin)
 
 
-def _against_inference(analysis: Analysis, step: TrainingResult) -> TextTable:
+def _against_inference(analysis: Analysis, step: TrainingResult) -> Table:
     """Inference and training, plan by plan."""
     head = ("Plan", "Inference", "90 % interval", "Training step", "90 % interval", "Step over inference")
     title, inference = "Inference and training", step.inference
@@ -93,7 +94,7 @@ def _latency(plan: PlanResult) -> tuple[str, str]:
     return f"{seconds(plan.latency_s)} {sign(plan.origin)}{room}".rstrip(), plan.latency.between(seconds)
 
 
-def _memory(analysis: Analysis, step: TrainingResult) -> TextTable:
+def _memory(analysis: Analysis, step: TrainingResult) -> Table:
     memory = step.memory
     rows = [
         ("weights", byte_count(memory.weights_bytes)),
@@ -111,7 +112,7 @@ def _memory(analysis: Analysis, step: TrainingResult) -> TextTable:
     return _table("Memory of the step", ("Part", "Bytes"), rows, lead)
 
 
-def _costs(analysis: Analysis, step: TrainingResult) -> TextTable:
+def _costs(analysis: Analysis, step: TrainingResult) -> Table:
     # What an epoch is, only the user knows: without --dataset-size there is none.
     epoch = step.dataset_size is not None
     head = ("Plan", "Step", "1,000 steps", "$ per 1,000 steps") + (("Epoch", "$ per epoch") if epoch else ())
@@ -143,13 +144,13 @@ def _long(value: float | None) -> str:
     return f"{digits(value / 60)} min" if value < 7200 else f"{digits(value / 3600)} h"
 
 
-def _precisions(step: TrainingResult) -> TextTable:
+def _precisions(step: TrainingResult) -> Table:
     rows = [(row.precision, seconds(row.step_s), row.step.between(seconds)) for row in step.precisions]
     lead = "Predicted, the kernels alone. Mixed is autocast with the optimizer in fp32."
     return _table("Precision on the GPU", ("Precision", "Step", "90 % interval"), rows, lead)
 
 
-def _scaling(step: TrainingResult) -> TextTable:
+def _scaling(step: TrainingResult) -> Table:
     scaling = step.scaling
     head = ("GPUs", "Step", "Interval", "Communication", "Examples per s", "Efficiency")
     if scaling is None:
@@ -174,6 +175,9 @@ def _scaling(step: TrainingResult) -> TextTable:
     return _table("Several GPUs", head, rows, " ".join((*scaling.assumptions, last)))
 
 
-def _table(title: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]], lead: str = "") -> TextTable:
+def _table(
+    title: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]], lead: str = "", detail: int = WHOLE
+) -> Table:
     """Return a table whose columns are figures but for the first."""
-    return TextTable(title=title, head=head, rows=tuple(rows), figures=tuple(range(1, len(head))), lead=lead)
+    figures = tuple(range(1, len(head)))
+    return Table(title=title, head=head, rows=tuple(rows), figures=figures, lead=lead, detail=detail)

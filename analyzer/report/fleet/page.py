@@ -8,9 +8,9 @@ from typing import Any
 
 from analyzer.record.fleet import Fleet, FleetModel
 from analyzer.report import price_words
-from analyzer.report.answer import AnswerFigure
 from analyzer.report.charts.chart import coded, compact
-from analyzer.report.fleet import sheets, words
+from analyzer.report.document import AnswerFigure
+from analyzer.report.fleet import document, words
 from analyzer.report.html import environment
 from analyzer.report.method import Fact
 from analyzer.report.summary.figure_words import MARKS
@@ -30,7 +30,6 @@ def build(fleet: Fleet) -> dict[str, Any]:
     """What the template is given; strings are plain text, to be escaped there."""
     first, *more = words.answer(fleet)
     failures = words.failed(fleet)
-    consolidation = fleet.consolidation
     return {
         "title": words.title(fleet),
         "tool": fleet.tool,
@@ -40,16 +39,10 @@ def build(fleet: Fleet) -> dict[str, Any]:
         "changes": fleet.changes,
         "prices": words.pricing(fleet),
         "tiles": _tiles(fleet),
-        "moves": sheets.moves(fleet),
-        "models": sheets.models(fleet),
+        "sections": {section.name: section for section in document.document(fleet).sections},
         "failures": failures[:MOST_FAILURES],
         "more_failures": failures[MOST_FAILURES:],
         "failure_words": words.FAILURES,
-        "shared": sheets.shared(fleet),
-        "consolidated": words.consolidated(fleet),
-        "left_out": tuple(consolidation.left_out.items()) if consolidation else (),
-        "packing_notes": consolidation.notes if consolidation else (),
-        "biases": sheets.biases(fleet),
         "method": _rests(fleet),
         "questions": {key: word for key, word in words.QUESTIONS.items() if _asked(fleet, key)},
         "marks": tuple(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 
 from analyzer.record.analysis import Analysis
 from analyzer.record.batch_axis import has_batch
 from analyzer.record.outcome import RankedCandidate, RankingResult
-from analyzer.report.answer import AnswerFigure, TextColumn, TextTable, narrowed, some_rows, text_table
+from analyzer.report.document import SCREEN, WHOLE, AnswerFigure, Column, Table, table
 from analyzer.report.ranking.words import leads
 from analyzer.report.summary.figure_words import PLAN_TITLES, joules, marked, per_second
 from analyzer.text import listed, plural
@@ -65,13 +64,20 @@ def _best_by(name: str, one: RankedCandidate, *, batched: bool) -> AnswerFigure:
     )
 
 
-def sheet(analysis: Analysis) -> TextTable | None:
-    """All candidates; None where the record ranks nothing."""
+def sheet(analysis: Analysis) -> Table | None:
+    """Return all candidates; None where the record ranks nothing.
+
+    A terminal shows what was named in the requested precision, and the best of the rented CPUs.
+    """
     ranking = analysis.ranking
     if ranking is None or not ranking.candidates:
         return None
     chosen, mark = _answer(analysis, ranking)
-    return text_table(
+    requested = [at for at, one in enumerate(ranking.candidates) if one.asked]
+    named = [at for at in requested if ranking.candidates[at].named][:_MOST_NAMED]
+    rented = [at for at in requested if not ranking.candidates[at].named][:_MOST_RENTED]
+    shown = tuple(sorted({*named, *rented}))
+    return table(
         ranking.candidates,
         _columns(ranking),
         name="ranking",
@@ -80,7 +86,20 @@ def sheet(analysis: Analysis) -> TextTable | None:
         mark=mark,
         pale=tuple(at for at, one in enumerate(ranking.candidates) if not one.runs),
         lead=_lead(ranking) if leads(analysis) else " ".join((*ranking.notes, _lead(ranking))),
+        below=tuple(_remarks([ranking.candidates[at] for at in shown])),
+        shown=shown,
+        most=0,
+        detail=SCREEN if leads(analysis) else WHOLE,
     )
+
+
+def _remarks(shown: list[RankedCandidate]) -> Iterator[str]:
+    """Say why a device is where it is; that it misses the limit, order and figure say."""
+    remarks: dict[str, str] = {}
+    for one in shown:
+        if one.reason and not one.reason.startswith("misses"):
+            remarks.setdefault(_who(one), one.reason.partition("; misses")[0])
+    return (f"{name}: {reason}." for name, reason in remarks.items())
 
 
 def _answer(analysis: Analysis, ranking: RankingResult) -> tuple[int | None, str]:
@@ -94,22 +113,6 @@ def _answer(analysis: Analysis, ranking: RankingResult) -> tuple[int | None, str
         if one.named and one.asked and one.runs and one.kind == kind and one.batch == analysis.model.batch
     )
     return (None if analysis.verdict.device == "either" else next(rows, None)), "the verdict"
-
-
-def terminal_sheet(analysis: Analysis) -> TextTable | None:
-    """The same, short: what was named in the asked precision, and the best of the rented CPUs."""
-    whole, ranking = sheet(analysis), analysis.ranking
-    if whole is None or ranking is None:
-        return None
-    asked = [at for at, one in enumerate(ranking.candidates) if one.asked]
-    named = [at for at in asked if ranking.candidates[at].named][:_MOST_NAMED]
-    rented = [at for at in asked if not ranking.candidates[at].named][:_MOST_RENTED]
-    shown = sorted({*named, *rented})
-    rest = len(asked) - len(shown)
-    more = f" ({len(shown)} of {len(asked)})" if rest else ""
-    short = narrowed(some_rows(whole, shown, f"{whole.title}{more}"))
-    # Without the vendor, for whom a terminal has no room.
-    return replace(short, rows=tuple((row[0].removeprefix("NVIDIA "), *row[1:]) for row in short.rows))
 
 
 def _lead(ranking: RankingResult) -> str:
@@ -135,46 +138,40 @@ def _lead(ranking: RankingResult) -> str:
     return text
 
 
-def _columns(ranking: RankingResult) -> tuple[TextColumn, ...]:
+def _columns(ranking: RankingResult) -> tuple[Column, ...]:
     # What is the same in every row tells nothing.
     batches = len({one.batch for one in ranking.candidates}) > 1
-    found = [
-        _text("Device", _who, narrow=True),
-        _text("Precision", lambda one: one.precision),
-    ]
-    if batches:
-        found.append(_figure("Batch", "batch", lambda one: count(one.batch)))
-    found += [
+    return (
+        _text("Device", _who),
+        _text("Precision", lambda one: one.precision, drop=4),
+        *([_figure("Batch", "batch", lambda one: count(one.batch))] if batches else []),
         _figure("Latency", "latency_s", lambda one: marked(seconds(one.latency_s), one.origin)),
         _figure("90 % interval", "low_s", _interval),
-        _figure("Per second", "throughput_per_s", lambda one: per_second(one.throughput_per_s)),
+        _figure("Per second", "throughput_per_s", lambda one: per_second(one.throughput_per_s), drop=2),
         _figure(
             "$/million", "usd_per_million", lambda one: marked(dollars(one.usd_per_million), one.usd_origin)
         ),
-        _figure("$ interval", "usd_low_per_million", _dollar_interval, narrow=False),
+        _figure("$ interval", "usd_low_per_million", _dollar_interval, drop=6),
         # Of a rented CPU it is the device.
-        _text("On", lambda one: _instance(one) if one.named else ""),
-        _figure("Memory", "memory_bytes", lambda one: byte_count(one.memory_bytes), narrow=False),
-        _figure(
-            "Energy", "energy_j", lambda one: marked(joules(one.energy_j), _energy_origin(one)), narrow=False
-        ),
-        _text("Plan", lambda one: "Split" if one.plan == "hybrid" else PLAN_TITLES[one.plan]),
-        _text("Note", lambda one: one.reason, narrow=True),
-    ]
-    return tuple(found)
+        _text("On", lambda one: _instance(one) if one.named else "", drop=1),
+        _figure("Memory", "memory_bytes", lambda one: byte_count(one.memory_bytes), drop=7),
+        _figure("Energy", "energy_j", lambda one: marked(joules(one.energy_j), _energy_origin(one)), drop=5),
+        _text("Plan", lambda one: "Split" if one.plan == "hybrid" else PLAN_TITLES[one.plan], drop=3),
+        _text("Note", lambda one: one.reason, drop=8),
+    )
 
 
-def _text(head: str, text: Callable[[RankedCandidate], str], *, narrow: bool = False) -> TextColumn:
-    return TextColumn(head, text, lambda one: text(one) or None, narrow=narrow, figure=False)
+def _text(head: str, text: Callable[[RankedCandidate], str], *, drop: int = 0) -> Column:
+    return Column(head, text, lambda one: text(one) or None, drop=drop, figure=False)
 
 
-def _figure(head: str, key: str, text: Callable[[RankedCandidate], str], *, narrow: bool = True) -> TextColumn:
+def _figure(head: str, key: str, text: Callable[[RankedCandidate], str], *, drop: int = 0) -> Column:
     def value(one: RankedCandidate) -> float | None:
         # What cannot run is sorted behind what can: its figures are as if it did.
         found: float | None = getattr(one, key)
         return found if one.runs else None
 
-    return TextColumn(head, text, value, narrow=narrow)
+    return Column(head, text, value, drop=drop)
 
 
 def _who(one: RankedCandidate) -> str:

@@ -1,0 +1,269 @@
+"""Reporting: the document of one record: the answer first, then what it rests on, then all the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analyzer.record.analysis import Analysis
+from analyzer.report import (
+    capacity_words,
+    generation_words,
+    markdown,
+    method,
+    precision_rows,
+    price_words,
+    terminal,
+    training_tables,
+)
+from analyzer.report.capacity_tables import instances
+from analyzer.report.document import (
+    ANSWER,
+    SCREEN,
+    WHOLE,
+    Block,
+    Command,
+    Document,
+    Figures,
+    Headline,
+    Section,
+    Table,
+    Text,
+    items,
+    texts,
+)
+from analyzer.report.findings_text import by_severity
+from analyzer.report.generation_tables import tables as generation_tables
+from analyzer.report.ranking import table as ranking_table
+from analyzer.report.ranking import words as ranking_words
+from analyzer.report.summary import figure_words, leading_operators, model_facts, plan_cards, verdict_words
+from analyzer.report.summary.figure_words import marked, sign, signed
+from analyzer.text import plural
+from analyzer.units import byte_count, count, flop_count
+
+# Cells of a share's bar. Eight eighths each (U+2588 to U+258F) make 48 steps, so that 2 % is still a stroke.
+_BAR = 6
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+def document(analysis: Analysis) -> Document:
+    """Return the document of a record; a section that has nothing to say is left out."""
+    sections = (
+        Section(name="capacity", blocks=tuple(_capacity(analysis))),
+        Section(name="generation", blocks=tuple(_generation(analysis))),
+        Section(name="answer", blocks=tuple(_run(analysis))),
+        Section(name="ranking", blocks=tuple(_ranking(analysis))),
+        Section(name="plans", blocks=tuple(_plans(analysis))),
+        Section(name="training", title="The training step", blocks=tuple(_training(analysis))),
+        Section(name="precisions", blocks=tuple(precision_rows.tables(analysis))),
+        Section(name="operators", blocks=tuple(_operators(analysis))),
+        Section(name="findings", blocks=tuple(_findings(analysis))),
+        Section(name="rests", blocks=tuple(_rests(analysis))),
+    )
+    return Document(
+        title=analysis.model.name,
+        sections=tuple(section for section in sections if section.blocks),
+    )
+
+
+def render_text(analysis: Analysis) -> str:
+    """Return the report of a record as plain text of at most 100 columns."""
+    return terminal.text(document(analysis))
+
+
+def render_markdown(analysis: Analysis) -> str:
+    """Return the report of a record as GitHub's Markdown."""
+    return markdown.markdown(document(analysis))
+
+
+def answer(analysis: Analysis) -> Headline:
+    """Return the answer that the record was made for: of a service, of a request, or of a run of the model."""
+    capacity, generation, name = analysis.capacity, analysis.generation, analysis.model.name
+    if capacity is not None:
+        subject, sentence = capacity_words.subject(capacity), capacity_words.sentence(capacity)
+    elif generation is not None:
+        subject = generation_words.subject(generation)
+        sentence = generation_words.sentence(analysis, generation)
+    else:
+        subject, sentence = verdict_words.subject(analysis), ranking_words.sentence(analysis)
+    return Headline(name=name, subject=subject, sentence=sentence, detail=ANSWER)
+
+
+def _capacity(analysis: Analysis) -> Iterator[Block]:
+    capacity = analysis.capacity
+    if capacity is None:
+        return
+    yield answer(analysis)
+    yield from texts(*capacity_words.details(capacity), detail=ANSWER)
+    yield Figures(figures=tuple(capacity_words.figures(capacity)), detail=ANSWER)
+    if capacity.options:
+        yield instances(capacity)
+    yield from items("What these figures rest on", capacity_words.notes(capacity))
+
+
+def _generation(analysis: Analysis) -> Iterator[Block]:
+    generation = analysis.generation
+    if generation is None:
+        return
+    if analysis.capacity is None:
+        yield answer(analysis)
+    else:
+        subject = generation_words.subject(generation)
+        sentence = generation_words.sentence(analysis, generation)
+        yield Headline(name="One request", subject=subject, sentence=sentence, level=3)
+    yield Figures(
+        figures=tuple(generation_words.figures(generation)),
+        detail=ANSWER if analysis.capacity is None else WHOLE,
+    )
+    yield from generation_tables(analysis)
+
+
+def run_name(analysis: Analysis) -> str:
+    """Return the name of the run that plans and operators are of, where it is part of another answer."""
+    if analysis.generation is not None:
+        return generation_words.step(analysis.generation)
+    return capacity_words.RUN if analysis.capacity is not None else ""
+
+
+def _run(analysis: Analysis) -> Iterator[Block]:
+    """The answer for one run of the model: how sure, why, what would change it, the command that acts on it."""
+    part_of = run_name(analysis)
+    first = WHOLE if part_of else ANSWER
+    if part_of:
+        subject, sentence = verdict_words.subject(analysis), analysis.verdict.sentence
+        yield Headline(name=part_of, subject=subject, sentence=sentence, level=3, detail=SCREEN)
+    else:
+        yield answer(analysis)
+    yield from texts(verdict_words.errors(analysis), style="error", detail=SCREEN if part_of else ANSWER)
+    if not part_of:
+        yield from texts(*ranking_words.beside(analysis), detail=first)
+    sure = (verdict_words.confidence(analysis), verdict_words.crossover(analysis))
+    yield from texts(" ".join(filter(None, sure)), detail=first)
+    about = ranking_words.about_first(analysis)
+    yield from items(f"Why{about}", verdict_words.reasons(analysis), detail=first)
+    yield from items("What would change it", analysis.verdict.would_change, detail=first)
+    if line := method.apply_command(analysis):
+        yield Command(label=method.apply_words(analysis), line=line, detail=first)
+
+
+def _ranking(analysis: Analysis) -> Iterator[Block]:
+    if sheet := ranking_table.sheet(analysis):
+        yield sheet
+
+
+def _plans(analysis: Analysis) -> Iterator[Block]:
+    cards = ranking_words.table_cards(analysis)
+    if not cards:
+        return
+    # Two marks would be two answers: where the ranking is the answer, the mark is in it.
+    chosen = next((at for at, card in enumerate(cards) if card.chosen), None)
+    yield Table(
+        name="plans",
+        title="Plans",
+        head=(
+            "Plan",
+            "Latency",
+            "90 % interval",
+            "Per second",
+            "Memory",
+            "$ per million",
+            "Energy",
+            "Origin",
+        ),
+        rows=tuple(
+            (
+                card.title,
+                card.latency,
+                card.interval,
+                card.throughput,
+                card.memory if card.fits else f"{card.memory} (does not fit)",
+                marked(card.dollars, card.dollars_origin),
+                marked(card.energy, card.energy_origin),
+                signed(card.origin),
+            )
+            for card in cards
+        ),
+        figures=(1, 2, 3, 4, 5, 6),
+        drop=(0, 0, 1, 3, 2, 0, 4, 0),
+        chosen=None if ranking_words.leads(analysis) else chosen,
+        detail=ANSWER if not run_name(analysis) else SCREEN,
+    )
+    yield from texts(plan_cards.priced_on(analysis), style="small", detail=SCREEN)
+    yield from texts(plan_cards.energy_of(analysis), style="small")
+
+
+def _training(analysis: Analysis) -> Iterator[Block]:
+    yield from training_tables.tables(analysis)
+    yield from texts(*training_tables.statements(analysis))
+
+
+def _operators(analysis: Analysis) -> Iterator[Block]:
+    operators = leading_operators.top_operators(analysis)
+    if not operators:
+        return
+    yield Table(
+        name="top-operators",
+        title=leading_operators.top_title(operators, analysis),
+        head=("Operator", "Module", "Source", "Share", "CPU", "GPU", "CPU/GPU", "Verdict"),
+        rows=tuple(
+            (
+                one.label,
+                one.place if one.count > 1 else one.module or one.code,
+                one.where,
+                f"{bar(one.share)} {one.share_text}",
+                f"{one.cpu} {sign(one.cpu_origin)}".strip(),
+                f"{one.gpu} {sign(one.gpu_origin)}".strip(),
+                one.speedup,
+                one.verdict,
+            )
+            for one in operators
+        ),
+        figures=(3, 4, 5, 6),
+        drop=(0, 1, 3, 0, 0, 0, 2, 0),
+        paths=(1,),
+        tones=tuple(one.device for one in operators),
+        most=0,
+        detail=WHOLE if analysis.capacity or analysis.generation else SCREEN,
+    )
+
+
+def bar(part: float | None, width: int = _BAR) -> str:
+    """Return a horizontal bar of ``width`` cells for a share between 0 and 1."""
+    if part is None:
+        return " " * width
+    full, rest = divmod(round(min(max(part, 0.0), 1.0) * width * 8), 8)
+    return ("█" * full + (_EIGHTHS[rest] if rest else "")).ljust(width)
+
+
+def _findings(analysis: Analysis) -> Iterator[Block]:
+    found = (
+        (f"{one.severity} {one.code}", f"{one.message}. Fix: {one.fix}")
+        for one in by_severity(analysis.findings)
+    )
+    yield from items("Findings", tuple(found))
+
+
+def open_points(analysis: Analysis) -> tuple[str, ...]:
+    """Return what an answer rests on that was not given, and what the record does not hold, as sentences."""
+    points = (
+        *model_facts.statements(analysis),
+        price_words.statement(analysis),
+        *model_facts.missing(analysis),
+        *analysis.environment.messages,
+        *(analysis.generation.notes if analysis.generation is not None else ()),
+    )
+    return tuple(dict.fromkeys(filter(None, points)))
+
+
+def _rests(analysis: Analysis) -> Iterator[Block]:
+    yield from items("Assumed or not known", open_points(analysis), detail=ANSWER)
+    totals, bound = analysis.totals, model_facts.at_least(analysis)
+    folded = model_facts.folded(analysis)
+    yield Text(
+        text=f"{plural(totals.operators, 'operator')}, {bound}{flop_count(totals.flops)} ({bound}"
+        f"{count(totals.macs)} multiply-accumulates), {bound}"
+        f"{byte_count(totals.bytes_read + totals.bytes_written)} moved, {count(analysis.model.parameters)} "
+        f"parameters. {f'Computed in each run; {folded}.' if folded else ''}".strip()
+    )
+    legend = ", ".join(f"{mark.sign} {mark.name}" for mark in figure_words.MARKS.values())
+    made = f"{legend}. {analysis.tool.name} {analysis.tool.version}"
+    yield Text(text=made, style="small", detail=ANSWER)

@@ -1,0 +1,222 @@
+"""Reporting: a document on a terminal, in colour by Rich, and as plain text for files and mails."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from analyzer.report.document import (
+    ANSWER,
+    SCREEN,
+    WHOLE,
+    Block,
+    Command,
+    Document,
+    Figures,
+    Headline,
+    Items,
+    Table,
+    Text,
+    some_rows,
+    without_columns,
+)
+from analyzer.report.summary.figure_words import marked
+from analyzer.text import loggable, middle_cut, module_cut, printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# Columns of a file, which has no width of its own.
+WIDTH = 100
+# The fewest letters of a table's first column, and of a dotted path.
+_FEWEST_OF_NAMES, _FEWEST_OF_PATHS = 16, 10
+# Blanks between two columns.
+_GAP = 2
+# Columns for the names of figures, and for figures; a longer figure ends with a colon.
+_NAMES, _FIGURES = 16, 12
+_TONES = {"cpu": "cyan", "gpu": "yellow"}
+
+
+def mail(document: Document) -> str:
+    """Return the answer of a document as lines to be pasted into a mail or a ticket, none of them wrapped."""
+    shown = document.at(ANSWER)
+    parts = ("\n".join(map(printable, filter(None, _mailed(block)))) for _, blocks in shown for block in blocks)
+    # A line for each sentence: whatever a name of the model holds.
+    return loggable("\n\n".join(parts)) + "\n"
+
+
+def text(document: Document) -> str:
+    """Return all of a document as plain text of at most 100 columns."""
+    from rich.console import Console
+
+    written = io.StringIO()
+    print_document(document, Console(file=written, width=WIDTH, color_system=None), WHOLE)
+    return "\n".join(line.rstrip() for line in written.getvalue().splitlines()) + "\n"
+
+
+def print_document(document: Document, console: Console, detail: int = SCREEN) -> None:
+    """Print the blocks of a document at a detail, an empty line between those that do not belong together."""
+    last: Block | None = None
+    for section, blocks in document.at(detail):
+        for block in blocks:
+            if last is not None and (block is blocks[0] or not _continues(last, block)):
+                console.print()
+            if block is blocks[0] and section.title:
+                _print_line(console, section.title, "bold")
+            _print_block(console, block, detail)
+            last = block
+
+
+def _continues(last: Block, block: Block) -> bool:
+    """Whether a block belongs to the one before, without an empty line between them."""
+    if isinstance(block, Text):
+        return isinstance(last, Headline | Text | Table)
+    return isinstance(block, Items | Command) and isinstance(last, Headline | Text | Items)
+
+
+def _print_block(console: Console, block: Block, detail: int) -> None:
+    match block:
+        case Headline():
+            _print_line(console, f"{block.name}: {block.subject}", "dim")
+            _print_line(console, block.sentence, "bold")
+        case Text():
+            style = {"error": "bold red", "small": "dim"}.get(block.style, "")
+            _print_line(console, block.text, style)
+        case Items():
+            _print_line(console, block.title, "bold")
+            for item in block.items:
+                _print_line(console, item if isinstance(item, str) else ": ".join(item), first="  - ")
+        case Figures():
+            for line in _figure_lines(block):
+                _print_line(console, line, rest=" " * _NAMES)
+        case Command():
+            # Not broken: a line to be copied is one.
+            line = f"{_clean(block.label)}: {_clean(block.line)}"
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+        case Table():
+            _print_table(console, block, detail)
+
+
+def _clean(text: str) -> str:
+    # A mark and not a blank for what would steer the terminal: a reader sees that something was there.
+    return loggable("".join(char if char.isprintable() else "?" for char in text))
+
+
+def _print_line(console: Console, text: str, style: str = "", *, first: str = "", rest: str = "") -> None:
+    """Print a paragraph, wrapped at words, its further lines below its first word or after ``rest``."""
+    import textwrap
+
+    lines = textwrap.wrap(
+        _clean(text), console.width, initial_indent=first, subsequent_indent=rest or " " * len(first)
+    )
+    console.print("\n".join(lines), style=style or None, markup=False, highlight=False, soft_wrap=True)
+
+
+def _figure_lines(block: Figures) -> Iterator[str]:
+    for one in block.figures:
+        value = marked(one.figure, one.origin)
+        # After a longer one, which is a name, no column stays.
+        value = f"{value}:" if len(value) > _FIGURES and one.note else value
+        interval = f"({one.interval}) " if one.interval else ""
+        yield f"{one.name:<{_NAMES}}{value:<{_FIGURES}} {interval}{one.note}".rstrip()
+
+
+def _print_table(console: Console, sheet: Table, detail: int) -> None:
+    """Print a table without the columns that have no room; names are cut where figures leave too little."""
+    from rich import box
+    from rich import table as rich_table
+    from rich.text import Text as Styled
+
+    if sheet.shown and len(sheet.shown) < len(sheet.rows):
+        sheet = some_rows(sheet, sheet.shown)
+    if sheet.title:
+        _print_line(console, sheet.title, "bold")
+    if sheet.lead and detail == WHOLE:
+        _print_line(console, sheet.lead)
+    sheet = _fitted(sheet, console.width - (_GAP if sheet.chosen is not None else 0))
+    grid = rich_table.Table(box=box.SIMPLE_HEAD, padding=(0, _GAP - 1, 0, 0), show_edge=False)
+    if sheet.chosen is not None:
+        grid.add_column("", no_wrap=True)
+    for at, name in enumerate(sheet.head):
+        grid.add_column(Styled(name), justify="right" if at in sheet.figures else "left", no_wrap=True)
+    for at, row in enumerate(sheet.rows):
+        mark = [] if sheet.chosen is None else [">" if at == sheet.chosen else ""]
+        style = "bold" if at == sheet.chosen else "dim" if at in sheet.pale else ""
+        tone = _TONES.get(sheet.tones[at], "") if sheet.tones else ""
+        grid.add_row(*map(Styled, (*mark, *row)), style=f"{style} {tone}".strip())
+    console.print(grid)
+    for line in sheet.below:
+        if detail == WHOLE and line in sheet.lead:
+            continue
+        _print_line(console, line, first="  - ")
+
+
+def _fitted(sheet: Table, width: int) -> Table:
+    """Return a table whose rows have at most ``width`` letters."""
+    from dataclasses import replace
+
+    rows = [list(map(_clean, row)) for row in sheet.rows]
+    if sheet.beside:
+        beside = [
+            [f"{cell} ({_clean(more)})" if more else cell for cell, more in zip(row, smaller, strict=True)]
+            for row, smaller in zip(rows, sheet.beside, strict=True)
+        ]
+        whole = _needed(sheet, beside, range(len(sheet.head)))
+        rows = beside if whole <= width else rows
+    left = list(range(len(sheet.head)))
+    for at in sorted(left, key=lambda at: -(sheet.drop[at] if sheet.drop else 0)):
+        if _needed(sheet, rows, left) <= width or not (sheet.drop and sheet.drop[at]):
+            break
+        left.remove(at)
+    # Names give way before figures, which are none where they are cut.
+    over = _needed(sheet, rows, left, least=False) - width
+    for column in (*sheet.paths, 0):
+        if over > 0 and column in left:
+            longest = max(len(row[column]) for row in rows)
+            fewest = _FEWEST_OF_PATHS if column in sheet.paths else _FEWEST_OF_NAMES
+            room = max(longest - over, min(fewest, longest))
+            cut = module_cut if column in sheet.paths else middle_cut
+            for row in rows:
+                row[column] = cut(row[column], room)
+            over -= longest - room
+    dropped = [at for at in range(len(sheet.head)) if at not in left]
+    return without_columns(replace(sheet, rows=tuple(map(tuple, rows)), beside=()), dropped)
+
+
+def _needed(
+    sheet: Table, rows: list[list[str]], columns: Iterator[int] | range | list[int], *, least: bool = True
+) -> int:
+    """Return the letters of a row of these columns, names and paths at their least unless all are wanted."""
+    total = -_GAP
+    for at in columns:
+        longest = max(map(len, (sheet.head[at], *(row[at] for row in rows))))
+        if least and at in sheet.paths:
+            longest = min(longest, _FEWEST_OF_PATHS)
+        elif least and at == 0:
+            longest = min(longest, _FEWEST_OF_NAMES)
+        total += longest + _GAP
+    return total
+
+
+def _mailed(block: Block) -> Iterator[str]:
+    """Yield the lines of a block: a line for each sentence, figure and row."""
+    match block:
+        case Headline():
+            yield from (f"{block.name}: {block.subject}", "", block.sentence)
+        case Text():
+            yield block.text
+        case Items():
+            yield f"{block.title}:"
+            yield from (f"- {item if isinstance(item, str) else ': '.join(item)}" for item in block.items)
+        case Figures():
+            for one in block.figures:
+                interval = f" ({one.interval})" if one.interval else ""
+                note = f", {one.note}" if one.note else ""
+                yield f"{one.title}: {marked(one.figure, one.origin)}{interval}{note}"
+        case Command():
+            yield f"{block.label}: {block.line}"
+        case Table():
+            for row in block.rows:
+                cells = (f"{head} {cell}" for head, cell in zip(block.head[1:], row[1:], strict=True) if cell)
+                yield f"{row[0]}: {', '.join(cells)}"
