@@ -49,7 +49,7 @@ def _columns(told: CapacityResult) -> tuple[Column, ...]:
     further = any(words.further_s(told, row) is not None for row in told.options)
     # How many and for how much stand first: a narrow window shows no more.
     return (
-        Column("Instance", words.name, words.name, words.place, figure=False),
+        Column("Instance", _named, _named, words.place, figure=False),
         Column(
             "Count",
             lambda row: count(row.count),
@@ -132,6 +132,11 @@ def _columns(told: CapacityResult) -> tuple[Column, ...]:
             figure=False,
         ),
     )
+
+
+def _named(row: CapacityOption) -> str:
+    """The instance, with the width by which rows of one differ."""
+    return f"{words.name(row)}{f' TP {row.width}' if row.width > 1 else ''}"
 
 
 def _copies(row: CapacityOption) -> str:

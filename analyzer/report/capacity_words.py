@@ -104,9 +104,8 @@ def where(option: CapacityOption) -> str:
 
 
 def place(option: CapacityOption) -> str:
-    """What stands below an instance's name: ``AWS us-east-1``; with the width, by which rows of one differ."""
-    width = f", TP {option.width}" if option.width > 1 else ""
-    return f"{option.provider} {option.region}".rstrip() + width
+    """Where an instance is rented: ``AWS us-east-1``."""
+    return f"{option.provider} {option.region}".rstrip()
 
 
 def several(option: CapacityOption) -> str:

@@ -36,7 +36,7 @@ from analyzer.report.generation_tables import tables as generation_tables
 from analyzer.report.ranking import table as ranking_table
 from analyzer.report.ranking import words as ranking_words
 from analyzer.report.summary import figure_words, leading_operators, model_facts, plan_cards, verdict_words
-from analyzer.report.summary.figure_words import marked, sign, signed
+from analyzer.report.summary.figure_words import marked, sign
 from analyzer.text import plural
 from analyzer.units import byte_count, count, flop_count
 
@@ -133,11 +133,11 @@ def _run(analysis: Analysis) -> Iterator[Block]:
         yield Headline(name=part_of, subject=subject, sentence=sentence, level=3, detail=SCREEN)
     else:
         yield answer(analysis)
-    yield from texts(verdict_words.errors(analysis), style="error", detail=SCREEN if part_of else ANSWER)
-    if not part_of:
-        yield from texts(*ranking_words.beside(analysis), detail=first)
+    yield from texts(verdict_words.errors(analysis), style="error", detail=ANSWER)
     sure = (verdict_words.confidence(analysis), verdict_words.crossover(analysis))
     yield from texts(" ".join(filter(None, sure)), detail=first)
+    if not part_of:
+        yield from texts(*ranking_words.beside(analysis), detail=first)
     about = ranking_words.about_first(analysis)
     yield from items(f"Why{about}", verdict_words.reasons(analysis), detail=first)
     yield from items("What would change it", analysis.verdict.would_change, detail=first)
@@ -154,40 +154,31 @@ def _plans(analysis: Analysis) -> Iterator[Block]:
     cards = ranking_words.table_cards(analysis)
     if not cards:
         return
+    detail = SCREEN if run_name(analysis) else ANSWER
     # Two marks would be two answers: where the ranking is the answer, the mark is in it.
     chosen = next((at for at, card in enumerate(cards) if card.chosen), None)
     yield Table(
         name="plans",
         title="Plans",
-        head=(
-            "Plan",
-            "Latency",
-            "90 % interval",
-            "Per second",
-            "Memory",
-            "$ per million",
-            "Energy",
-            "Origin",
-        ),
+        head=("Plan", "Latency", "90 % interval", "Per second", "Memory", "$ per million", "Energy"),
         rows=tuple(
             (
                 card.title,
-                card.latency,
+                marked(card.latency, card.origin),
                 card.interval,
                 card.throughput,
                 card.memory if card.fits else f"{card.memory} (does not fit)",
                 marked(card.dollars, card.dollars_origin),
                 marked(card.energy, card.energy_origin),
-                signed(card.origin),
             )
             for card in cards
         ),
         figures=(1, 2, 3, 4, 5, 6),
-        drop=(0, 0, 1, 3, 2, 0, 4, 0),
+        drop=(0, 0, 1, 3, 2, 0, 4),
         chosen=None if ranking_words.leads(analysis) else chosen,
-        detail=ANSWER if not run_name(analysis) else SCREEN,
+        detail=detail,
     )
-    yield from texts(plan_cards.priced_on(analysis), style="small", detail=SCREEN)
+    yield from texts(plan_cards.priced_on(analysis), style="small", detail=detail)
     yield from texts(plan_cards.energy_of(analysis), style="small")
 
 
@@ -203,13 +194,14 @@ def _operators(analysis: Analysis) -> Iterator[Block]:
     yield Table(
         name="top-operators",
         title=leading_operators.top_title(operators, analysis),
-        head=("Operator", "Module", "Source", "Share", "CPU", "GPU", "CPU/GPU", "Verdict"),
+        head=("Operator", "Module", "Source", "", "Share", "CPU", "GPU", "CPU/GPU", "Verdict"),
         rows=tuple(
             (
                 one.label,
                 one.place if one.count > 1 else one.module or one.code,
                 one.where,
-                f"{bar(one.share)} {one.share_text}",
+                bar(one.share),
+                one.share_text,
                 f"{one.cpu} {sign(one.cpu_origin)}".strip(),
                 f"{one.gpu} {sign(one.gpu_origin)}".strip(),
                 one.speedup,
@@ -217,8 +209,8 @@ def _operators(analysis: Analysis) -> Iterator[Block]:
             )
             for one in operators
         ),
-        figures=(3, 4, 5, 6),
-        drop=(0, 1, 3, 0, 0, 0, 2, 0),
+        figures=(4, 5, 6, 7),
+        drop=(0, 1, 4, 3, 0, 0, 0, 2, 0),
         paths=(1,),
         tones=tuple(one.device for one in operators),
         most=0,

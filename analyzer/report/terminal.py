@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 
 # Columns of a file, which has no width of its own.
 WIDTH = 100
-# The fewest letters of a table's first column, and of a dotted path.
-_FEWEST_OF_NAMES, _FEWEST_OF_PATHS = 16, 10
+# Letters of a table's first column and of a dotted path for whose sake other columns are left out, and the
+# fewest of each where that is not enough.
+_NAME, _PATH = 24, 12
+_FEWEST_OF_NAMES, _FEWEST_OF_PATHS = 12, 8
 # Blanks between two columns.
 _GAP = 2
 # Columns for the names of figures, and for figures; a longer figure ends with a colon.
@@ -110,7 +112,9 @@ def _print_line(console: Console, text: str, style: str = "", *, first: str = ""
     lines = textwrap.wrap(
         _clean(text), console.width, initial_indent=first, subsequent_indent=rest or " " * len(first)
     )
-    console.print("\n".join(lines), style=style or None, markup=False, highlight=False, soft_wrap=True)
+    # A wrapped line may begin anywhere: none may be a command to a CI server.
+    shown = loggable("\n".join(lines))
+    console.print(shown, style=style or None, markup=False, highlight=False, soft_wrap=True)
 
 
 def _figure_lines(block: Figures) -> Iterator[str]:
@@ -134,8 +138,8 @@ def _print_table(console: Console, sheet: Table, detail: int) -> None:
         _print_line(console, sheet.title, "bold")
     if sheet.lead and detail == WHOLE:
         _print_line(console, sheet.lead)
-    sheet = _fitted(sheet, console.width - (_GAP if sheet.chosen is not None else 0))
-    grid = rich_table.Table(box=box.SIMPLE_HEAD, padding=(0, _GAP - 1, 0, 0), show_edge=False)
+    sheet = _fitted(sheet, console.width - (_GAP + 1 if sheet.chosen is not None else 0))
+    grid = rich_table.Table(box=box.SIMPLE_HEAD, padding=(0, _GAP - 1, 0, 0), show_edge=False, pad_edge=False)
     if sheet.chosen is not None:
         grid.add_column("", no_wrap=True)
     for at, name in enumerate(sheet.head):
@@ -171,10 +175,11 @@ def _fitted(sheet: Table, width: int) -> Table:
         left.remove(at)
     # Names give way before figures, which are none where they are cut.
     over = _needed(sheet, rows, left, least=False) - width
-    for column in (*sheet.paths, 0):
+    words = [at for at in left[1:] if at not in sheet.figures and at not in sheet.paths]
+    for column in (*sheet.paths, 0, *reversed(words)):
         if over > 0 and column in left:
             longest = max(len(row[column]) for row in rows)
-            fewest = _FEWEST_OF_PATHS if column in sheet.paths else _FEWEST_OF_NAMES
+            fewest = _FEWEST_OF_NAMES if column == 0 else _FEWEST_OF_PATHS
             room = max(longest - over, min(fewest, longest))
             cut = module_cut if column in sheet.paths else middle_cut
             for row in rows:
@@ -192,9 +197,9 @@ def _needed(
     for at in columns:
         longest = max(map(len, (sheet.head[at], *(row[at] for row in rows))))
         if least and at in sheet.paths:
-            longest = min(longest, _FEWEST_OF_PATHS)
+            longest = min(longest, _PATH)
         elif least and at == 0:
-            longest = min(longest, _FEWEST_OF_NAMES)
+            longest = min(longest, _NAME)
         total += longest + _GAP
     return total
 

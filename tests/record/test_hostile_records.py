@@ -18,7 +18,7 @@ from analyzer.checks.settings import CheckSettings
 from analyzer.cli import run_command_line
 from analyzer.errors import AnalyzerError, RecordError
 from analyzer.record import encoding, from_dict, from_json, load_report, to_json
-from analyzer.report.compare import build, html_page, plain_text
+from analyzer.report.compare import build, document, html_page
 from analyzer.report.compare.build import compare
 from analyzer.report.module_tree import tree
 
@@ -291,7 +291,7 @@ def test_figures_of_a_record_without_sense_are_dashes_and_no_fault(inference_tex
     senseless, sound = from_dict(record), from_json(inference_text)
     comparison = compare([("a", senseless), ("b", sound), ("c", senseless)])
     texts = [senseless.render(name) for name in ("text", "markdown", "csv", "sarif", "junit", "github")]
-    texts += [plain_text.render_text(comparison), plain_text.render_markdown(comparison)]
+    texts += [document.render_text(comparison), document.render_markdown(comparison)]
     assert build.to_json(comparison)  # which is strict: NaN is no JSON
     for text in texts:
         assert not re.search(

@@ -7,9 +7,10 @@ import capacity_records as records
 import report_factory as factory
 
 from analyzer.record.analysis import Analysis
-from analyzer.report.compare import html_page, plain_text, sentences
+from analyzer.report.compare import document, html_page, sentences
 from analyzer.report.compare.build import compare, to_json
 from analyzer.report.compare.comparison import Comparison
+from analyzer.report.document import Table
 
 
 def plan(highest: float = 1220.0, usd: float = 0.8, **changes: Any) -> Analysis:
@@ -130,23 +131,30 @@ def test_a_record_without_a_plan_stands_beside_one_with_it() -> None:
     assert not any(fact.key.startswith("capacity") for fact in compare([("a", factory.analysis())] * 2).facts)
 
 
+def group(comparison: Comparison, title: str) -> Table:
+    """The figures of a group, side by side."""
+    blocks = (block for one in document.document(comparison).sections for block in one.blocks)
+    return next(block for block in blocks if isinstance(block, Table) and block.title == title)
+
+
 def test_every_format_of_a_comparison_has_the_plans_and_the_page_a_group_of_its_own() -> None:
     comparison = slower()
-    for said in (plain_text.render_text(comparison), plain_text.render_markdown(comparison)):
+    for said in (document.render_text(comparison), document.render_markdown(comparison)):
         assert "dollars a month" in said
         assert "old costs least: 3 x g.large" in said.replace("\u00a0", " ")
     assert '"capacity.usd_per_month"' in to_json(comparison)
-    groups = dict(html_page.build(comparison)["groups"])
-    assert next(row.key for row in groups["Capacity"]) == "capacity.usd_per_month"
-    assert groups["Capacity"][0].cells[1].tone == ""
+    shown = group(comparison, "Capacity")
+    assert shown.rows[0][0] == "dollars a month"
+    assert shown.cell_marks[0][2] == ""
     assert html_page.render(comparison) == html_page.render(comparison)
 
 
 def test_a_service_that_got_dearer_beyond_its_interval_is_worse() -> None:
     comparison = compare([("old", plan(usd=0.3)), ("new", plan())])
-    row = dict(html_page.build(comparison)["groups"])["Capacity"][0]
+    shown = group(comparison, "Capacity")
     # $657 to $876 before, $1,752 to $2,336 now: 2.67 times.
-    assert (row.cells[1].tone, row.cells[1].way, row.cells[1].unsure) == ("worse", "up", False)
+    assert shown.cell_marks[0][2] == "worse"
+    assert shown.beside[0][2].endswith("worse, beyond the intervals")
 
 
 def test_what_is_torn_at_one_end_has_no_certainty() -> None:
@@ -180,7 +188,10 @@ def test_of_models_that_generate_what_is_rented_comes_before_one_request_and_one
     comparison = compare([("old", served), ("new", served)])
     keys = [figure.key.partition(".")[0] for figure in comparison.figures]
     assert list(dict.fromkeys(keys))[:3] == ["capacity", "generation", "plans"]
-    assert [title for title, _ in html_page.build(comparison)["groups"]][:2] == ["Capacity", "Generation"]
+    page = html_page.render(comparison)
+    assert (
+        page.index("<h3>Capacity</h3>") < page.index("<h3>Generation</h3>") < page.index("<h3>Best plan</h3>")
+    )
     assert "operators, plans and verdict are those of one decode step" in comparison.notes
     assert not any("one batch" in note for note in comparison.notes)
     assert any(text.startswith("One decode step: ") for text in sentences.statements(comparison))

@@ -9,8 +9,8 @@ from typing import Any
 
 import capacity_records as records
 import pytest
+import rendering
 import report_factory as factory
-from rich.console import Console
 
 from analyzer.record import from_json, to_json
 from analyzer.record.analysis import Analysis
@@ -21,10 +21,8 @@ from analyzer.report import (
     capacity_words,
     csv_table,
     html,
-    markdown,
     page,
     render,
-    text,
 )
 from analyzer.report.charts.chart import Chart
 
@@ -46,9 +44,7 @@ def figures(**changes: Any) -> dict[str, Any]:
 
 
 def printed(analysis: Analysis, width: int = 80) -> str:
-    console = Console(width=width, record=True, file=io.StringIO())
-    text.print_summary(analysis, console)
-    return console.export_text()
+    return rendering.screen(analysis, width)
 
 
 def flat(said: str) -> str:
@@ -79,7 +75,7 @@ def test_a_plan_is_the_same_after_its_record_was_written_and_read() -> None:
     assert from_json(to_json(analysis)).capacity == analysis.capacity
 
 
-@pytest.mark.parametrize("said", [text.render, printed, markdown.render])
+@pytest.mark.parametrize("said", [rendering.text, printed, rendering.markdown])
 def test_the_answer_comes_first_and_the_verdict_is_said_to_be_of_one_batch(said: Any) -> None:
     told = flat(said(factory.capacity()))
     places = [
@@ -140,7 +136,7 @@ def test_an_end_of_the_interval_that_keeps_no_limit_is_said_and_no_figure() -> N
     )
     shown = {figure.name: figure for figure in capacity_words.figures(told)}
     assert (shown["instances"].interval, shown["$/month"].interval) == ("3 to none", "$1,752 to none")
-    (sheet,) = capacity_tables.sheets(replace(factory.analysis(), capacity=told))
+    sheet = capacity_tables.instances(replace(factory.analysis(), capacity=told).capacity)
     assert sheet.beside[0][sheet.head.index("Count")] == "3 to none"
 
 
@@ -179,25 +175,25 @@ def test_the_question_is_told_as_it_was_asked() -> None:
 
 def test_a_limited_mean_is_shown_in_the_place_of_a_percentile() -> None:
     analysis = factory.capacity(percentile=None)
-    assert "mean 15.0 ms of the 50.0 ms allowed" in text.render(analysis)
-    (sheet,) = capacity_tables.sheets(analysis)
+    assert "mean 15.0 ms of the 50.0 ms allowed" in rendering.text(analysis)
+    sheet = capacity_tables.instances(analysis.capacity)
     assert sheet.rows[0][sheet.head.index("Mean")] == "15.0 ms"
     assert {row[1] for row in drawn(analysis)["capacity-latency"].rows} == {"p50", "p90", "p95", "p99", "mean"}
 
 
 def test_the_lines_of_text_and_of_a_terminal_keep_to_their_width() -> None:
     for analysis in (*(factory.capacity(**case) for case in EVERY.values()), factory.without_capacity()):
-        assert max(map(len, text.render(analysis).splitlines())) <= 100
+        assert max(map(len, rendering.text(analysis).splitlines())) <= 100
         assert max(len(line.rstrip()) for line in printed(analysis).splitlines()) <= 80
 
 
 def test_a_terminal_shows_the_first_ten_that_keep_the_limit_and_counts_the_rest() -> None:
     said = printed(many(40, 60), 100)
-    assert "By dollars a month, the first 10 of 40" in said
+    assert "By dollars a month (10 of 100)" in said
     assert "g.9" in said
     assert "g.10" not in said
     assert "60 of 100 instance types do not keep the limit at any number." in said
-    assert "g.39" in markdown.render(many(40, 60))
+    assert "g.39" in rendering.markdown(many(40, 60))
     assert "1 of 4 instance types does not keep the limit" in printed(factory.capacity())
 
 
@@ -209,7 +205,7 @@ def test_where_none_keeps_the_limit_the_reasons_of_the_first_ten_are_told() -> N
 
 
 def test_the_table_has_every_option_with_its_interval_and_greys_what_is_none() -> None:
-    (sheet,) = capacity_tables.sheets(factory.capacity())
+    sheet = capacity_tables.instances(factory.capacity().capacity)
     at = {name: sheet.head.index(name) for name in sheet.head}
     assert [row[at["Count"]] for row in sheet.rows] == ["3", "3", "20", "–"]
     # 2,400 requests/s over 1.4, 1 and 0.75 times 130 are 13.2, 18.5 and 24.6.
@@ -297,7 +293,7 @@ def test_names_of_strangers_are_shown_as_text() -> None:
     rows = (records.option(instance=odd, device_name=odd), records.refused(reason=odd))
     analysis = factory.capacity(options=rows, instances=(records.instance(0, 1220.0, 0.8),))
     assert "<script>alert" not in html.render(analysis)
-    assert "<script>alert" not in markdown.render(analysis)
+    assert "<script>alert" not in rendering.markdown(analysis)
     assert "<script>alert" in printed(analysis, 200)
 
 
@@ -326,7 +322,7 @@ def test_the_records_of_these_tests_count_as_the_contract_says() -> None:
 
 def test_a_plan_of_a_model_that_generates_keeps_the_answer_of_generation() -> None:
     both = replace(factory.generation(), capacity=records.capacity())
-    told = flat(text.render(both))
+    told = flat(rendering.text(both))
     assert (
         told.index("3 x g.large") < told.index("the first token comes after") < told.index("One decode step:")
     )

@@ -10,10 +10,10 @@ import report_factory as factory
 
 from analyzer.record.analysis import Analysis
 from analyzer.report.charts.chart import Chart
-from analyzer.report.compare import curve_charts, html_page, plain_text, plan_charts, sentences
+from analyzer.report.compare import curve_charts, document, html_page, plan_charts, sentences
 from analyzer.report.compare.build import compare, to_json
 from analyzer.report.compare.comparison import Comparison
-from analyzer.report.compare.html_page import ComparisonRow
+from analyzer.report.document import Table
 
 
 def pair() -> Comparison:
@@ -46,48 +46,60 @@ def dicts(chart: Chart | None) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in chart.rows]
 
 
-def lines(comparison: Comparison) -> dict[str, ComparisonRow]:
-    return {line.label: line for line in html_page.build(comparison)["lines"]}
+def tables(comparison: Comparison, section: str = "figures") -> dict[str, Table]:
+    (found,) = (one for one in document.document(comparison).sections if one.name == section)
+    return {block.title: block for block in found.blocks if isinstance(block, Table)}
+
+
+def cells(comparison: Comparison, group: str, label: str) -> list[tuple[str, str, str]]:
+    """Figure, smaller text and mark of each record."""
+    table = tables(comparison)[group]
+    at = [row[0] for row in table.rows].index(label)
+    return list(zip(table.rows[at], table.beside[at], table.cell_marks[at], strict=True))[1:]
 
 
 def test_a_slower_plan_is_marked_worse_with_its_share_beyond_the_intervals() -> None:
     # 18 to 22 ms before, 28 to 32 now.
-    before, after = lines(pair())["latency on the GPU"].cells
-    assert (before.text, before.interval, before.best) == ("20.0 ms", "18.0 to 22.0 ms", True)
-    assert (after.text, after.change, after.tone, after.unsure) == ("30.0 ms", "50 % more", "worse", False)
-    assert lines(pair())["latency on the CPU"].cells[1].change == "the same"
-    assert lines(pair())["findings"].cells[1].tone == "better"
+    before, after = cells(pair(), "GPU", "latency")
+    assert before[0].startswith("20.0 ms")
+    assert before[0].endswith(" ★")
+    assert before[1] == "18.0 to 22.0 ms"
+    assert after[0].endswith(", 50 % more")
+    assert after[1:] == ("28.0 to 32.0 ms, worse, beyond the intervals", "worse")
+    assert cells(pair(), "CPU", "latency")[1][2] == ""
+    assert cells(pair(), "Work and findings", "findings")[1][2] == "better"
 
 
 def test_what_one_record_lacks_is_a_dash_and_no_change() -> None:
-    assert lines(pair())["latency of the best plan"].cells[1] == html_page.Cell(text="–")
+    assert cells(pair(), "Best plan", "latency")[1] == ("–", "", "")
 
 
 def test_the_best_of_a_row_is_marked_and_whether_the_intervals_allow_it() -> None:
     # 20 (18 to 22) and 21 ms (18.9 to 23.1) overlap; 20 and 30 (27 to 33) do not.
-    close, apart = (
-        lines(of_latency(*values))["latency on the GPU"] for values in ((0.021, 0.020), (0.020, 0.030))
+    close, apart = (cells(of_latency(*values), "GPU", "latency") for values in ((0.021, 0.020), (0.020, 0.030)))
+    assert ["☆" in cell[0] for cell in close] == [False, True]
+    assert ["★" in cell[0] for cell in apart] == [True, False]
+    assert close[1][1:] == ("18.0 to 22.0 ms, within the intervals", "")
+    assert not any(
+        mark in cell[0] for cell in cells(of_latency(0.020, 0.020), "GPU", "latency") for mark in "☆★"
     )
-    assert [cell.best for cell in close.cells] == [False, True]
-    assert (close.certain, apart.certain) == (False, True)
-    assert (close.cells[1].unsure, close.cells[1].tone) == (True, "")
-    assert lines(of_latency(0.020, 0.020))["latency on the GPU"].certain is None
 
 
 def test_a_best_plan_that_is_the_gpus_is_shown_once() -> None:
     base = factory.analysis(4)
     twin = replace(base.plans[1], name="hybrid")
     same = replace(base, plans=(*base.plans[:2], twin))
-    titles = [title for title, _ in html_page.build(compare([("a", same), ("b", same)]))["groups"]]
+    titles = list(tables(compare([("a", same), ("b", same)])))
     assert titles == ["GPU, which is the best plan", "CPU", "Verdict", "Work and findings"]
-    titles = [title for title, _ in html_page.build(compare([("a", base), ("b", same)]))["groups"]]
+    titles = list(tables(compare([("a", base), ("b", same)])))
     assert titles == ["Best plan", "GPU", "CPU", "Verdict", "Work and findings"]
 
 
 def test_a_throughputs_interval_is_that_of_the_latency_turned_over() -> None:
     # 8 inferences in 20 ms, 18 to 22.
-    cell = lines(of_latency(0.020, 0.030))["throughput on the GPU"].cells[0]
-    assert (cell.text, cell.interval) == ("400 /s", "364 to 444 /s")
+    text, interval, _ = cells(of_latency(0.020, 0.030), "GPU", "throughput")[0]
+    assert text.startswith("400 /s")
+    assert interval == "364 to 444 /s"
 
 
 @pytest.mark.parametrize(
@@ -101,7 +113,7 @@ def test_a_throughputs_interval_is_that_of_the_latency_turned_over() -> None:
     ],
 )
 def test_changes_are_said_in_words(base: float, value: float, said: str) -> None:
-    assert html_page.change(base, value) == said
+    assert document.change(base, value) == said
 
 
 def test_the_answer_names_the_fastest_the_factor_and_how_sure_it_is() -> None:
@@ -152,9 +164,9 @@ def test_the_cheapest_and_the_most_frugal_record_are_named_with_their_plans() ->
 def test_of_different_batches_throughputs_and_single_inferences_are_compared() -> None:
     comparison = batches()
     assert any("batches differ" in note for note in comparison.notes)
-    assert lines(comparison)["latency on the GPU"].cells[1].tone == ""
-    assert not any(cell.best for cell in lines(comparison)["latency on the GPU"].cells)
-    assert lines(comparison)["throughput on the GPU"].cells[1].best
+    assert cells(comparison, "GPU", "latency")[1][2] == ""
+    assert not any(mark in text for text, _, _ in cells(comparison, "GPU", "latency") for mark in "☆★")
+    assert "★" in cells(comparison, "GPU", "throughput")[1][0]
     # Operator 0 takes 0.1 ms on the GPU in both: an eighth of it and a sixteenth for one inference.
     (difference,) = comparison.differences
     change = next(item for item in difference.faster if item.new == 0)
@@ -165,18 +177,15 @@ def test_of_different_batches_throughputs_and_single_inferences_are_compared() -
     assert [row["latency"] for row in points if row["plan"] == "CPU"] == pytest.approx([0.01, 0.005])
 
 
-def test_what_changed_most_comes_first_then_findings_and_what_moved() -> None:
-    (view,) = html_page.build(pair())["differences"]
-    assert view["label"] == "after"
-    titles = [section.title for section in view["sections"]]
-    assert titles == ["Findings that disappeared (2)", "On another device (1)"]
-    moved = view["sections"][1].lines[0]
-    assert (moved.before, moved.after) == ("GPU", "CPU")
-    assert "24 operators are in both; of these 1 on another device" in view["lead"]
-    assert "0 appeared and 2 disappeared" in view["lead"]
-    changed = html_page.build(batches())["differences"][0]["sections"][0]
+def test_what_changed_most_comes_first_then_what_moved() -> None:
+    moved = tables(pair(), "difference-1")
+    assert list(moved) == ["On another device"]
+    assert moved["On another device"].rows[0][2:4] == ("GPU", "CPU")
+    text = document.render_text(pair())
+    assert "24 operators are in both; of these 1 on another device" in text
+    assert "Findings that disappeared" in text
     # Operator 19, a MaxPool, takes 5 ms on the CPU: a sixteenth of it is 312.5 us less than an eighth.
-    assert changed.lines[0].note.startswith("50 % less (−312 µs)")
+    assert tables(batches(), "difference-1")["Faster"].rows[0][-1].startswith("50 % less (−312 µs)")
     falls = [item.rise_s for item in batches().differences[0].changed]
     assert falls == sorted(falls)
 
@@ -229,10 +238,14 @@ def test_every_record_has_its_points_on_one_roofline_and_a_device_one_roof() -> 
 def test_the_environment_tells_what_differs() -> None:
     base = factory.analysis(4)
     other = replace(base, environment=replace(base.environment, threads=8, versions={"onnxruntime": "1.0.0"}))
-    context = html_page.build(compare([("a", base), ("b", other)]))
-    told = {line.label: [cell.text for cell in line.cells] for line in context["environment"]}
-    assert told == {"threads": ["2", "8"], "onnxruntime": ["0.0.0", "1.0.0"], "torch": ["0.0.0", "–"]}
-    assert ("warm-up runs", "3") in context["environment_shared"]
+    comparison = compare([("a", base), ("b", other)])
+    (table,) = tables(comparison, "environment").values()
+    assert set(table.rows) == {
+        ("threads", "2", "8"),
+        ("onnxruntime", "0.0.0", "1.0.0"),
+        ("torch", "0.0.0", "–"),
+    }
+    assert "warm-up runs 3" in document.render_markdown(comparison)
 
 
 def test_the_json_holds_the_figures_and_not_the_records() -> None:
@@ -243,21 +256,21 @@ def test_the_json_holds_the_figures_and_not_the_records() -> None:
 
 
 def test_text_names_dollars_and_joules_with_their_units() -> None:
-    text = plain_text.render_text(pair())
-    assert "dollars per million on the GPU" in text
+    text = document.render_text(pair())
+    assert "dollars per million" in text
     assert "$0.444" in text
     assert "400 mJ" in text
 
 
 def test_text_and_markdown_begin_with_the_answer_and_show_a_best_plan_only_where_it_is_one() -> None:
-    text, markdown = plain_text.render_text(pair()), plain_text.render_markdown(pair())
+    text, markdown = document.render_text(pair()), document.render_markdown(pair())
     answer = "before is fastest: 18.0 ms (mixed) against 30.0 ms (mixed) of after, a factor of 1.7."
-    assert text.startswith(answer)
-    assert f"\n{answer}" in markdown.replace("\\", "")
-    assert "latency of the best plan" in text
+    assert text.splitlines()[1] == answer
+    assert markdown.startswith(f"## after against before: {answer}")
+    assert "\nBest plan\n" in text
     base = factory.analysis(4)
     same = replace(base, plans=(*base.plans[:2], replace(base.plans[1], name="hybrid")))
-    assert "best plan" not in plain_text.render_text(compare([("a", same), ("b", same)])).split("findings")[0]
+    assert "\nBest plan\n" not in document.render_text(compare([("a", same), ("b", same)]))
 
 
 @pytest.mark.parametrize("make", [factory.empty, factory.without_times, factory.without_gpu])

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+import rendering
 import report_factory as factory
-from rich.console import Console
 
 from analyzer.record.analysis import Analysis, Finding
-from analyzer.report import brief, html, markdown, notebook, text
+from analyzer.report import html
 from analyzer.report.summary import verdict_words
 
 DIFFERS = Finding(
@@ -24,11 +23,7 @@ DIFFERS = Finding(
 
 
 def on_terminal(told: Analysis) -> str:
-    console = Console(width=100, file=io.StringIO())
-    text.print_summary(told, console)
-    shown = console.file
-    assert isinstance(shown, io.StringIO)
-    return shown.getvalue()
+    return rendering.screen(told)
 
 
 def flat(told: str) -> str:
@@ -44,11 +39,11 @@ def test_an_error_stands_before_the_first_figures_of_each_format(base: Callable[
     told = with_findings(DIFFERS, base=base)
     said = "Error A702: the outputs differ from PyTorch's: h by 12 % (batch [3], ids <0>)."
     assert said in flat(on_terminal(told))
-    for shown in (flat(text.render(told)), flat(brief.render(told))):
+    for shown in (flat(rendering.text(told)), flat(rendering.mail(told))):
         assert said in shown
-        assert shown.index(said) < shown.index("Made by" if "Made by" in shown else "Findings")
-    assert "**Error A702: the outputs differ" in markdown.render(told)
-    for shown in (html.render(told), notebook.render(told)):
+        assert shown.index(said) < shown.index("Assumed or not known")
+    assert "**Error A702: the outputs differ" in rendering.markdown(told)
+    for shown in (html.render(told), rendering.notebook(told)):
         assert "Error A702: the outputs differ from PyTorch&#39;s" in flat(shown)
 
 

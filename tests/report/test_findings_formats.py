@@ -10,12 +10,13 @@ from xml.etree import ElementTree as ET
 
 import jsonschema
 import pytest
+import rendering
 from report_factory import analysis
 from sarif_structure import SARIF
 
 from analyzer.checks import rules
 from analyzer.record.analysis import Analysis, Finding, Where
-from analyzer.report import findings_text, markdown
+from analyzer.report import findings_text
 from analyzer.report.ci import github, junit, sarif
 
 POOL = Finding(
@@ -292,7 +293,7 @@ def test_markdown_keeps_its_table_whatever_the_model_is_called() -> None:
     assert "<img" not in "\n".join(lines)
 
 
-@pytest.mark.parametrize("render", [findings_text.render_markdown, markdown.render])
+@pytest.mark.parametrize("render", [findings_text.render_markdown, rendering.markdown])
 def test_markdown_mentions_nobody_and_holds_no_formula(render: Callable[..., Any]) -> None:
     bait = replace(POOL, message="@octocat wants $x$", fix="ask @octocat")
     text = render(checked(bait))

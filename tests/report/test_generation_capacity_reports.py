@@ -8,8 +8,8 @@ from typing import Any
 
 import capacity_records as records
 import pytest
+import rendering
 import report_factory as factory
-from rich.console import Console
 
 from analyzer.record import from_json, to_json
 from analyzer.record.analysis import Analysis
@@ -20,10 +20,8 @@ from analyzer.report import (
     capacity_words,
     csv_table,
     html,
-    markdown,
     page,
     render,
-    text,
 )
 from analyzer.report.charts.chart import Chart
 from analyzer.report.compare.build import compare
@@ -54,9 +52,7 @@ def figures(told: CapacityResult) -> dict[str, Any]:
 
 
 def printed(analysis: Analysis, width: int = 80) -> str:
-    console = Console(width=width, record=True, file=io.StringIO())
-    text.print_summary(analysis, console)
-    return console.export_text()
+    return rendering.screen(analysis, width)
 
 
 def flat(said: str) -> str:
@@ -79,7 +75,7 @@ def test_the_records_of_these_tests_are_kept_when_written_and_read() -> None:
         assert (option.count, option.usd_per_month) in ((3, 3 * 730 * 1.0), (2, 2 * 730 * 2.5))
 
 
-@pytest.mark.parametrize("said", [text.render, printed, markdown.render])
+@pytest.mark.parametrize("said", [rendering.text, printed, rendering.markdown])
 def test_the_answer_tells_first_and_further_tokens_beside_their_limits(said: Any) -> None:
     told = flat(said(factory.generation_capacity()))
     for part in (
@@ -104,7 +100,7 @@ def test_dollars_are_told_per_million_requests_and_per_million_output_tokens() -
     assert note == (
         "$167 per million requests, $0.646 per million output tokens; on demand, price of 2026-07-20"
     )
-    (sheet,) = capacity_tables.sheets(factory.generation_capacity())
+    sheet = capacity_tables.instances(factory.generation_capacity().capacity)
     at = sheet.head.index("$/M requests")
     assert (sheet.rows[0][at], sheet.beside[0][at]) == ("$167", "$0.646 per M tokens out")
 
@@ -170,20 +166,20 @@ def test_answers_of_one_token_have_no_further_ones() -> None:
     analysis = replace(factory.generation(), capacity=told)
     assert "further" not in capacity_words.sentence(told)
     assert "p99 TPOT" not in figures(told)
-    assert "p99 TPOT" not in capacity_tables.sheets(analysis)[0].head
+    assert "p99 TPOT" not in capacity_tables.instances(told).head
     assert list(drawn(analysis)) == ["capacity-traffic", "capacity-latency", "capacity-batch"]
     assert "1,024 tokens in and 1 out on average" in capacity_words.subject(told)
 
 
 def test_the_table_has_sequences_both_times_and_how_many_gpus_share_a_copy() -> None:
-    (sheet,) = capacity_tables.sheets(factory.generation_capacity())
+    sheet = capacity_tables.instances(factory.generation_capacity().capacity)
     at = {name: sheet.head.index(name) for name in sheet.head}
     assert "Max batch" not in at
     assert [row[at["Sequences"]] for row in sheet.rows] == ["64", "64", "–", "–"]
     assert [row[at["Sequences"]] for row in sheet.beside] == ["12 on average", "12 on average", "", ""]
     assert [row[0] for row in sheet.beside[:3]] == [
         "Imaginary nowhere-1",
-        "Imaginary nowhere-1, TP 2",
+        "Imaginary nowhere-1",
         "Imaginary nowhere-1",
     ]
     assert [row[at["p99 TTFT"]] for row in sheet.rows] == ["380 ms", "380 ms", "–", "–"]
@@ -195,14 +191,14 @@ def test_the_table_has_sequences_both_times_and_how_many_gpus_share_a_copy() -> 
         "CPU, fp32",
     ]
     one = records.generating(width=4, replicas=1)
-    (sheet,) = capacity_tables.sheets(factory.generation_capacity(options=(one,)))
+    sheet = capacity_tables.instances(factory.generation_capacity(options=(one,)).capacity)
     assert sheet.beside[0][at["Device"]] == "GPU, fp16, 1 copy on 4 GPUs, ○\u00a0predicted"
 
 
 def test_the_width_stands_wherever_an_instance_is_named() -> None:
     wide = records.generation().options[1]
     assert capacity_words.where(wide) == "g.2xlarge (Imaginary, NVIDIA Imaginary 4, tensor parallel 2)"
-    assert "Imaginary g.2xlarge TP 2, Imaginary 4" in text.render(factory.generation_capacity())
+    assert "g.2xlarge TP 2" in rendering.text(factory.generation_capacity())
     notes = " ".join(capacity_words.notes(records.generation()))
     assert "Tensor parallel (TP) 2: two GPUs share one copy of the model" in notes
     alone = " ".join(capacity_words.notes(records.generation(options=(records.generating(),))))
@@ -281,7 +277,7 @@ def test_notes_say_what_continuous_batching_is_here_and_nothing_of_batches_of_in
 
 def test_lines_keep_to_their_width() -> None:
     for analysis in (*(factory.generation_capacity(**case) for case in EVERY.values()), without_answer()):
-        assert max(map(len, text.render(analysis).splitlines())) <= 100
+        assert max(map(len, rendering.text(analysis).splitlines())) <= 100
         assert max(len(line.rstrip()) for line in printed(analysis).splitlines()) <= 80
 
 

@@ -147,4 +147,4 @@ def test_a_tree_prints_as_the_lists_below_it(visit: Any) -> None:
     page, _ = visit(pair(), color_scheme="dark", looks=True)
     page.emulate_media(media="print", color_scheme="dark")
     assert not page.locator(".joined").is_visible()
-    assert page.locator(".changes", has_text="Changed most, by module").locator("table").is_visible()
+    assert page.get_by_role("region", name="Changed most, by module").locator("table").is_visible()

@@ -8,7 +8,7 @@ import pytest
 import report_factory as factory
 
 from analyzer.record.analysis import Analysis, OperatorResult
-from analyzer.report.compare import html_page, plain_text, tree_page
+from analyzer.report.compare import document, html_page, tree_page
 from analyzer.report.compare.build import compare, to_json
 from analyzer.report.compare.comparison import Comparison
 
@@ -107,13 +107,14 @@ def test_fusions_that_came_and_went_are_a_sentence_on_the_page_and_a_list_in_tex
     assert tree_page.notes(appeared.trees[0]) == [f"Fusions that appeared: {said}."]
     assert tree_page.notes(went.trees[0]) == [f"Fusions that went: {said}."]
     assert operators(went)[0]["what"] == "no longer fused: FusedConv"
-    assert f"new fusions (1)\n    {said}" in plain_text.render_text(appeared)
-    assert "**fusions gone (1)**" in plain_text.render_markdown(went)
+    assert f"Fusions that appeared: {said}." in " ".join(document.render_text(appeared).split())
+    assert f"Fusions that went: {said}." in document.render_markdown(went)
 
 
 def test_text_lists_the_modules_that_changed_most() -> None:
-    text = plain_text.render_text(pair())
-    assert "changed most, by module\n    stage0.block1.conv: 500 µs -> 1.50 ms (3.0x)" in text
+    text = document.render_text(pair())
+    lines = text[text.index("Changed most, by module") :].splitlines()
+    assert lines[3].split() == ["stage0.block1.conv", "1", "operator", "500", "µs", "1.50", "ms", "+1.00", "ms"]
 
 
 def test_renamed_modules_are_told_once_and_not_again_for_what_is_inside() -> None:
@@ -158,7 +159,7 @@ def test_the_json_of_a_comparison_holds_modules_and_fusions_and_no_tree() -> Non
 
 def test_the_page_without_scripts_and_in_print_has_the_lists() -> None:
     page = html_page.render(pair())
-    assert "Changed most, by module (1)" in page
+    assert "Changed most, by module" in page
     assert "Conv of stage0.block1.conv" in page
     assert page == html_page.render(pair())
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import generation_records
 import pytest
+import rendering
 import report_factory as factory
 
 from analyzer import units
 from analyzer.record import operator_rows
 from analyzer.record.analysis import Analysis
-from analyzer.report import brief, csv_table, html
+from analyzer.report import csv_table, html
 
 pytestmark = pytest.mark.browser
 OUTPUT = Path(__file__).parent.parent / "output" / "pages"
@@ -317,7 +318,7 @@ def test_the_first_screen_holds_the_answer_and_what_it_rests_on_and_is_copied_in
     page.click("#copy-summary")
     page.locator("#summary-copied", has_text="Copied.").wait_for()
     copied = page.evaluate("copied")
-    assert copied == brief.render(analysis)
+    assert copied == rendering.mail(analysis)
     for part in parts[:3]:
         assert page.locator(part).inner_text().split(". ")[0].replace("\u00a0", " ") in copied
     for figures in page.locator(".plan .figure, .plan .interval span:first-child").all_inner_texts():
@@ -724,7 +725,7 @@ def test_without_its_scripts_the_page_says_so_and_shows_all_else(
     for shown in (".sentence", ".plans", ".top-operators tbody tr", "#findings", "#roofline figcaption"):
         assert page.locator(shown).first.is_visible()
     assert not [part for part in page.locator(".scripted").all() if part.is_visible()]
-    assert page.locator(".missing:visible").count() == 1
+    assert page.locator(".needs-scripts:visible").count() == 1
     assert seen.errors == []
 
 

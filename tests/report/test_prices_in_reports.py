@@ -12,7 +12,7 @@ from analyzer.record.invocation import Invocation
 from analyzer.report import price_words
 from analyzer.report.charts import instance_prices
 from analyzer.report.compare.build import compare
-from analyzer.report.compare.plain_text import render_text
+from analyzer.report.compare.document import render_text
 
 TAKEN_AWAY = "may take a spot machine away"
 

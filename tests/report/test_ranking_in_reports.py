@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import io
+import re
 from dataclasses import replace
 from typing import Any
 
+import rendering
 import report_factory as factory
-from rich.console import Console
 
 from analyzer.record.analysis import Analysis, BatchRange, CostRow
 from analyzer.record.outcome import RankedCandidate, RankingResult
-from analyzer.report import brief, device_rows, findings_text, html, markdown, page, text
+from analyzer.report import device_rows, findings_text, html, page
 from analyzer.report.charts import instance_prices
 from analyzer.report.ranking import table as ranking_table
 from analyzer.report.ranking import words
@@ -100,11 +100,7 @@ def alone() -> Analysis:
 
 
 def on_terminal(told: Analysis) -> str:
-    console = Console(width=100, file=io.StringIO())
-    text.print_summary(told, console)
-    shown = console.file
-    assert isinstance(shown, io.StringIO)
-    return shown.getvalue()
+    return rendering.screen(told)
 
 
 def flat(told: str) -> str:
@@ -125,17 +121,17 @@ DETAILS = (
 
 
 def test_text_and_markdown_lead_with_the_ranking_and_keep_the_verdict_to_its_gpu() -> None:
-    for told in (flat(text.render(analysis())), flat(markdown.render(analysis()).replace("\\", ""))):
+    for told in (flat(rendering.text(analysis())), flat(rendering.markdown(analysis()).replace("\\", ""))):
         verdict = told.index("With it and the CPU alone: Run it on the Imaginary GPU 3000")
         assert told.index(SENTENCE) < told.index(DOLLARS) < told.index(DETAILS) < verdict
-    told = flat(text.render(won_by_the_first()))
+    told = flat(rendering.text(won_by_the_first()))
     assert f"{factory.GPU.name} at batch 8 alone: Run it on the Imaginary GPU 3000" in told
     assert DETAILS not in told
 
 
 def test_where_another_device_wins_reports_say_whose_details_they_show_and_how_the_winners_are_had() -> None:
     first = f"--gpu imaginary-gpu-9000,{factory.GPU.slug} shows those of the answer"
-    for told in (text.render(analysis()), brief.render(analysis()), html.render(analysis())):
+    for told in (rendering.text(analysis()), rendering.mail(analysis()), html.render(analysis())):
         assert f"{DETAILS}; {first}" in flat(told)
     assert f"{DETAILS}; {first}" in flat(on_terminal(analysis()).replace("│", ""))
 
@@ -144,7 +140,7 @@ def test_where_another_batch_wins_the_options_that_show_it_are_of_batches() -> N
     ranking = analysis().ranking
     assert ranking is not None
     faster = candidate(factory.GPU.name, 0.001, device=factory.GPU.slug, batch=64)
-    told = flat(text.render(analysis(candidates=(faster, *ranking.candidates))))
+    told = flat(rendering.text(analysis(candidates=(faster, *ranking.candidates))))
     assert f"{DETAILS}; --batch 64,8 shows those of the answer" in told
 
 
@@ -161,17 +157,17 @@ def test_a_plan_is_marked_only_where_the_headline_recommends_it() -> None:
 
 def test_rows_of_plans_name_their_device_where_several_were_asked_about() -> None:
     name = factory.GPU.name.removeprefix("NVIDIA ")
-    for told in (text.render(analysis()), markdown.render(analysis()), on_terminal(analysis())):
+    for told in (rendering.text(analysis()), rendering.markdown(analysis()), on_terminal(analysis())):
         assert f"GPU: {name}" in told
         assert f"CPU: {factory.CPU.name}" in told
-    assert f"GPU: {name}" not in text.render(alone())
+    assert f"GPU: {name}" not in rendering.text(alone())
 
 
 def test_the_command_that_applies_a_plan_is_of_the_device_that_the_headline_recommends() -> None:
-    told = text.render(analysis()).splitlines()[-1]
+    (told,) = (line for line in rendering.text(analysis()).splitlines() if "analyze apply" in line)
     assert told.startswith("To run it on the Imaginary GPU 9000 at batch 8: analyze apply ")
     assert "--gpu imaginary-gpu-9000 " in told
-    told = text.render(won_by_the_first()).splitlines()[-1]
+    (told,) = (line for line in rendering.text(won_by_the_first()).splitlines() if "analyze apply" in line)
     assert told.startswith("To run this plan: analyze apply ")
     assert f"--gpu {factory.GPU.slug} " in told
 
@@ -184,7 +180,7 @@ def test_a_best_plan_that_is_the_gpus_has_no_card_of_its_own_and_keeps_its_row()
     assert cards[1].why == "This is the best plan: no split of the operators gains anything over it."
     assert html.render(same).count('<article class="plan') == 2
     assert [card.name for card in words.table_cards(same)] == ["cpu", "gpu", "hybrid"]
-    assert "Best plan" in text.render(same)
+    assert "Best plan" in rendering.text(same)
     # A split that is another plan keeps its card.
     assert [card.name for card in words.distinct_cards(base)] == ["cpu", "gpu", "hybrid"]
 
@@ -216,7 +212,7 @@ def test_a_session_that_is_not_the_verdict_is_not_called_the_best() -> None:
 
 def test_one_gpu_at_one_batch_is_led_by_its_verdict_with_dollars_beside() -> None:
     assert not ranking_words.leads(alone())
-    told = flat(text.render(alone()))
+    told = flat(rendering.text(alone()))
     assert told.index("Run it on the Imaginary GPU 3000: 4x faster") < told.index(DOLLARS)
     assert SENTENCE not in told
     assert "alone:" not in told
@@ -237,10 +233,10 @@ def with_rented_best(**changes: Any) -> Analysis:
 
 
 def test_a_rented_cpu_that_wins_is_a_fact_beside_the_verdict_and_no_second_answer() -> None:
-    told = flat(text.render(with_rented_best()))
+    told = flat(rendering.text(with_rented_best()))
     assert "Of all machines with a price, cloud c9 is the fastest: 1.00 ms (predicted, " in told
     assert told.lower().count("run it on") == 1
-    cheaper = flat(text.render(with_rented_best(best_by={"latency": 1})))
+    cheaper = flat(rendering.text(with_rented_best(best_by={"latency": 1})))
     assert "cloud c9 is as fast as any within the intervals and costs less: 1.00 ms" in cheaper
 
 
@@ -250,11 +246,14 @@ def test_one_mark_is_one_answers() -> None:
     assert sheet is not None
     assert sheet.chosen is not None
     assert (sheet.rows[sheet.chosen][0], sheet.mark) == ("Imaginary GPU 3000", "the verdict")
-    lines = [line for line in text.render(with_rented_best()).splitlines() if line.startswith("> ")]
-    assert [line.split("  ")[0] for line in lines] == ["> Imaginary GPU 3000", "> GPU"]
+    assert marked(rendering.text(with_rented_best())) == ["Imaginary GPU 3000", "GPU"]
     # Where the ranking is the answer, the plans of the first GPU alone have no mark.
-    lines = [line for line in text.render(analysis()).splitlines() if line.startswith("> ")]
-    assert [line.split("  ")[0] for line in lines] == ["> Imaginary GPU 9000"]
+    assert marked(rendering.text(analysis())) == ["Imaginary GPU 9000"]
+
+
+def marked(text: str) -> list[str]:
+    """The names of the rows that a text marks."""
+    return re.findall(r"(?m)^> +(\S+(?: \S+)*)", text)
 
 
 def test_joules_of_a_measured_time_are_mixed_since_power_is_modelled() -> None:
@@ -271,14 +270,13 @@ def test_a_record_without_a_ranking_is_led_by_its_verdict() -> None:
     assert ranking_words.sentence(factory.analysis()) == factory.analysis().verdict.sentence
     assert ranking_table.sheet(factory.analysis()) is None
     assert 'id="ranking"' not in html.render(factory.analysis())
-    assert 'id="money"' in html.render(factory.analysis())
 
 
 def test_a_terminal_shows_what_was_named_and_a_few_rented_cpus_and_says_how_many_there_are() -> None:
-    sheet = ranking_table.terminal_sheet(analysis())
+    sheet = ranking_table.sheet(analysis())
     assert sheet is not None
-    assert sheet.title == "Ranked by latency (6 of 9)"
-    assert [row[0] for row in sheet.rows] == [
+    assert "Ranked by latency (6 of 10)" in rendering.screen(analysis())
+    assert [sheet.rows[at][0] for at in sheet.shown] == [
         "Imaginary GPU 9000",
         "Imaginary GPU 3000",
         "Imaginary CPU 12",
@@ -287,7 +285,7 @@ def test_a_terminal_shows_what_was_named_and_a_few_rented_cpus_and_says_how_many
         "Imaginary GPU 100",
     ]
     assert sheet.chosen == 0
-    assert f"- Imaginary GPU 100: {NOTE}." in flat(text.render(analysis()))
+    assert f"- Imaginary GPU 100: {NOTE}." in flat(rendering.text(analysis()))
 
 
 def test_the_page_has_every_candidate_and_marks_the_best() -> None:
@@ -312,12 +310,12 @@ def test_what_cannot_run_has_no_value_to_be_sorted_by() -> None:
 
 
 def test_the_tag_of_the_page_is_the_answers_and_not_the_first_gpus() -> None:
-    assert page.build(analysis())["verdict_word"] == "GPU"
+    assert page.build(analysis())["word"] == "GPU"
     missed = analysis(best=None, nearest=0, best_by={}, sentence="None of 3 GPUs keeps 1.00 ms.")
-    assert page.build(missed)["verdict_word"] == "Limit missed"
+    assert page.build(missed)["word"] == "Limit missed"
     assert page.build(missed)["side"] == "either"
     nothing = analysis(best=None, best_by={}, sentence="Nothing that was asked about can run it.")
-    assert page.build(nothing)["verdict_word"] == "Nothing runs"
+    assert page.build(nothing)["word"] == "Nothing runs"
 
 
 def test_instances_with_a_cpu_stand_beside_those_with_a_gpu_in_one_chart() -> None:
@@ -394,13 +392,13 @@ VERDICT = "Run it on the Imaginary GPU 3000: 4.0x (3.0x to 5.0x) faster than thi
 
 def test_a_gpu_that_a_rented_cpu_beats_is_recommended_of_the_two_alone() -> None:
     told = beaten_by_a_rented_cpu()
-    shown = flat(text.render(told))
+    shown = flat(rendering.text(told))
     assert f"Of the two alone, run{VERDICT[3:]}" in shown
     assert "Of all machines with a price, cloud c1 is the fastest" in shown
     assert "Of the two, the GPU wins at every batch from 1 to 64." in shown
     for page_or_screen in (
         flat(on_terminal(told).replace("│", " ")),
-        flat(brief.render(told)),
+        flat(rendering.mail(told)),
         html.render(told),
     ):
         assert VERDICT not in page_or_screen

@@ -13,17 +13,16 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+import rendering
 import report_factory as factory
-from rich.console import Console
 
 from analyzer.errors import RecordError
 from analyzer.record import from_dict, from_json, to_dict, to_json
 from analyzer.record.analysis import Analysis, Finding
 from analyzer.record.formats import FORMATS
-from analyzer.report import brief, csv_table, escaping, findings_text
+from analyzer.report import csv_table, escaping, findings_text
 from analyzer.report.ci import junit, sarif
-from analyzer.report.compare import build, html_page, plain_text
-from analyzer.report.text import print_summary
+from analyzer.report.compare import build, document, html_page
 from analyzer.text import json_escaped, loggable
 
 # C0, DEL, C1, what turns the direction of writing, line separators.
@@ -91,7 +90,7 @@ def compared(write: Callable[[Any], str]) -> Callable[[Analysis], str]:
 
 def summary(analysis: Analysis) -> str:
     out = io.StringIO()
-    print_summary(analysis, Console(file=out, width=120))
+    out.write(rendering.screen(analysis, 120))
     return out.getvalue()
 
 
@@ -99,12 +98,12 @@ WRITERS: dict[str, Callable[[Analysis], str]] = {
     **{name: lambda analysis, name=name: analysis.render(name) for name in FORMATS},  # type: ignore[misc]
     "findings text": findings_text.render_text,
     "findings markdown": findings_text.render_markdown,
-    "comparison text": compared(plain_text.render_text),
-    "comparison markdown": compared(plain_text.render_markdown),
+    "comparison text": compared(document.render_text),
+    "comparison markdown": compared(document.render_markdown),
     "comparison json": compared(build.to_json),
     "comparison html": compared(html_page.render),
     "summary": summary,
-    "summary to paste": brief.render,
+    "summary to paste": rendering.mail,
 }
 
 

@@ -14,9 +14,10 @@ from typing import Any
 
 import handmade
 import pytest
+import rendering
 import report_factory as factory
 
-from analyzer.report import html, method, module_tree, operator_columns, page, text
+from analyzer.report import html, method, module_tree, operator_columns, page
 from analyzer.report.charts import batches, instance_prices, roofline, time_share, timeline
 from analyzer.report.charts.chart import Chart, Column, coded, decades, packed
 from analyzer.report.compare import html_page
@@ -217,7 +218,7 @@ def test_a_plan_without_room_is_called_the_best_nowhere() -> None:
     assert plan_cards.best_plan(none) is None
     assert [card.title for card in plan_cards.plan_cards(none)] == ["CPU", "GPU", "Split"]
     assert timeline.chart(none) is None
-    assert "best plan" not in text.render(none).lower().partition("findings")[0]
+    assert "best plan" not in rendering.text(none).lower().partition("findings")[0]
 
 
 def test_instances_are_ranked_by_cost() -> None:
@@ -309,7 +310,7 @@ def test_a_cpu_that_another_machine_lacks_is_told_beside_the_command(
     assert ("no --cpu was named" in facts.get("This CPU", "")) == tells
 
 
-def test_a_command_stands_on_the_page_as_plain_text() -> None:
+def test_a_command_stands_on_the_page_as_document() -> None:
     base = factory.analysis()
     odd = replace(base.invocation, model="my  models/a b.py", options={"pin": ("<b>'*=gpu",)})
     page_text = replace(base, invocation=odd).render("html")
