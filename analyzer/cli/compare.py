@@ -106,7 +106,7 @@ def _known_formats() -> dict[str, Format]:
             name="text",
             extension=".txt",
             writer=f"{package}.document:render_text",
-            mark=marked_by(r"\A.+: compared with the base, .+\n"),
+            mark=marked_by(r"\A[^\n]+(?:\n[^\n]+){0,9}?:\s+compared\s+with\s+the\s+base,\s"),
         ),
         Format(
             name="markdown",

@@ -135,7 +135,7 @@ def _run(analysis: Analysis) -> Iterator[Block]:
         yield answer(analysis)
     yield from texts(verdict_words.errors(analysis), style="error", detail=ANSWER)
     sure = (verdict_words.confidence(analysis), verdict_words.crossover(analysis))
-    yield from texts(" ".join(filter(None, sure)), detail=first)
+    yield from texts(" ".join(filter(None, sure)), *model_facts.guesses(analysis), detail=first)
     if not part_of:
         yield from texts(*ranking_words.beside(analysis), detail=first)
     about = ranking_words.about_first(analysis)
@@ -237,6 +237,7 @@ def _findings(analysis: Analysis) -> Iterator[Block]:
 def open_points(analysis: Analysis) -> tuple[str, ...]:
     """Return what an answer rests on that was not given, and what the record does not hold, as sentences."""
     points = (
+        *(model_facts.guesses(analysis) if run_name(analysis) else ()),
         *model_facts.statements(analysis),
         price_words.statement(analysis),
         *model_facts.missing(analysis),

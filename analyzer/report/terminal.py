@@ -110,7 +110,12 @@ def _print_line(console: Console, text: str, style: str = "", *, first: str = ""
     import textwrap
 
     lines = textwrap.wrap(
-        _clean(text), console.width, initial_indent=first, subsequent_indent=rest or " " * len(first)
+        _clean(text),
+        console.width,
+        initial_indent=first,
+        subsequent_indent=rest or " " * len(first),
+        # Paths and names of instances stay whole.
+        break_on_hyphens=False,
     )
     # A wrapped line may begin anywhere: none may be a command to a CI server.
     shown = loggable("\n".join(lines))
@@ -143,7 +148,7 @@ def _print_table(console: Console, sheet: Table, detail: int) -> None:
     if sheet.chosen is not None:
         grid.add_column("", no_wrap=True)
     for at, name in enumerate(sheet.head):
-        grid.add_column(Styled(name), justify="right" if at in sheet.figures else "left", no_wrap=True)
+        grid.add_column(Styled(_clean(name)), justify="right" if at in sheet.figures else "left", no_wrap=True)
     for at, row in enumerate(sheet.rows):
         mark = [] if sheet.chosen is None else [">" if at == sheet.chosen else ""]
         style = "bold" if at == sheet.chosen else "dim" if at in sheet.pale else ""

@@ -31,7 +31,7 @@ def test_without_fail_on_a_difference_is_told_and_the_status_is_0(
 ) -> None:
     status, out, _ = compare(capsys, records / "base.json", records / "new.json")
     assert status == 0
-    assert "base -> new" in out
+    assert out.startswith("new against base: compared with the base, base\n")
     assert "bytes moved" in out
 
 
@@ -92,4 +92,4 @@ def test_records_of_one_name_in_two_folders_keep_apart(
     other = tmp_path / "base.json"
     other.write_text((records / "new.json").read_text())
     _, out, _ = compare(capsys, records / "base.json", other)
-    assert f"{records / 'base.json'} -> {other}" in out
+    assert f"{other} against {records / 'base.json'}: " in " ".join(out.split())

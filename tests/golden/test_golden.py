@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import html
 import io
+import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import rendering
 from golden_cases import CASES, QUICK
-from golden_snapshot import of_file, scrubbed
+from golden_snapshot import of_file, of_page, scrubbed
 
+from analyzer import load_report
 from analyzer.cli import run_command_line
+from analyzer.loading.configuration_file import is_record
+from analyzer.record.analysis import Analysis
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
@@ -62,6 +68,9 @@ def test_there_is_no_snapshot_without_a_case() -> None:
 
 def _compare(case: str, folder: Path, *, update: bool) -> None:
     got, path = _snapshot(CASES[case], folder), EXPECTED / f"{case}.txt"
+    for record in sorted(folder.rglob("*.json")):
+        if is_record(str(record)) and '"operators"' in record.read_text(encoding="utf-8"):
+            _formats_agree(load_report(record))
     if update:
         path.write_text(got, encoding="utf-8")
     wanted = path.read_text(encoding="utf-8") if path.exists() else ""
@@ -69,6 +78,23 @@ def _compare(case: str, folder: Path, *, update: bool) -> None:
         difflib.unified_diff(wanted.splitlines(), got.splitlines(), "expected", "got", lineterm="", n=0)
     )
     assert not changes, "\n".join([f"{len(changes)} lines differ", *changes[:_MOST_SHOWN]])
+
+
+def _formats_agree(analysis: Analysis) -> None:
+    """Hold the figures of every format against those of Markdown, which leaves out no row and no column."""
+    every = _figures(rendering.markdown(analysis).replace("\\", ""))
+    assert every
+    for format_of in (rendering.text, rendering.screen, rendering.mail):
+        assert _figures(format_of(analysis)) <= every, format_of.__name__
+    assert _figures(of_page(rendering.notebook(analysis))) <= every
+    # The page has more beside it: what the answer says, it says too.
+    assert _figures(rendering.mail(analysis)) <= _figures(of_page(analysis.render("html")))
+
+
+def _figures(text: str) -> set[str]:
+    """Return the figures of a text with their units, wherever its lines are broken."""
+    joined = html.unescape(" ".join(text.replace("\u00a0", " ").split()))
+    return set(re.findall(r"\$[\d.,]*\d|\d[\d.,]*(?: [kMGTPmµn]?(?:s|B|J|FLOP|/s)(?![\w…])| %|x\b)", joined))
 
 
 def _snapshot(commands: tuple[str, ...], folder: Path) -> str:

@@ -152,7 +152,7 @@ def test_what_steps_cost_names_the_rented_machine_whose_dollars_stand_there(
     plan = record("--no-run", "--batch", "8", "--dataset-size", "100")["plans"][0]
     costs = next(
         table
-        for table in training_tables.sheets(load_report(tmp_path / "out.json"))
+        for table in training_tables.tables(load_report(tmp_path / "out.json"))
         if table.title == "What steps cost"
     )
     assert costs.lead.startswith("An epoch is 100 examples. Dollars are of rented machines: ")

@@ -71,15 +71,13 @@ def fused_bytes(analysis: Analysis) -> str:
 
 
 def statements(analysis: Analysis) -> tuple[str, ...]:
-    """What an answer rests on: sizes, inputs, what was assumed, what stays; empty where there is none."""
-    return (
-        open_sizes(analysis),
-        decided_sizes(analysis),
-        inputs_line(analysis),
-        guessed_inputs(analysis),
-        assumed(analysis),
-        state(analysis),
-    )
+    """Return further facts that an answer rests on: inputs, assumptions, state; empty where there is none."""
+    return inputs_line(analysis), assumed(analysis), state(analysis)
+
+
+def guesses(analysis: Analysis) -> tuple[str, ...]:
+    """Return the sizes and inputs that were guessed, which may decide the answer; empty where there is none."""
+    return open_sizes(analysis), decided_sizes(analysis), guessed_inputs(analysis)
 
 
 def open_sizes(analysis: Analysis) -> str:
