@@ -82,9 +82,9 @@ def notes(ranked: Ranked) -> tuple[str, ...]:
     after = ""
     if ranked.best is not None:
         after = _others_as_good(ranked, ranked.best) or _next(ranked, ranked.best)
-    unpriced, dearer = _without_price(ranked), _dearer(ranked)
+    unpriced, expensive = _without_price(ranked), _expensive_leader(ranked)
     full, in_other = _without_room(ranked), _in_other_precision(ranked)
-    return tuple(filter(None, (fallen_back, dearer, after, unpriced, full, in_other)))
+    return tuple(filter(None, (fallen_back, expensive, after, unpriced, full, in_other)))
 
 
 def _winner(ranked: Ranked, best: Contender) -> str:
@@ -134,7 +134,7 @@ def _took(one: Contender) -> str:
     return f"{seconds(about.latency_s)} ({about.origin}, {interval})"
 
 
-def _dearer(ranked: Ranked) -> str:
+def _expensive_leader(ranked: Ranked) -> str:
     """What has the better figure and is not the best: the gain is within the error, its dollars are not."""
     best, leader = ranked.best, ranked.leader
     if best is None or leader is None or leader is best:
@@ -142,7 +142,7 @@ def _dearer(ranked: Ranked) -> str:
     ours, theirs = best.candidate.usd_per_million, leader.candidate.usd_per_million
     return (
         f"{capital(ranked.at(leader))} has {_figure(leader, ranked.objective)}, a gain within the intervals, "
-        f"and is {_times(_dollar_ratio(best, leader), 'cheaper', 'dearer')}: {dollars(theirs)} against "
+        f"and is {_times(_dollar_ratio(best, leader), 'cheaper', 'more expensive')}: {dollars(theirs)} against "
         f"{dollars(ours)} per million."
     )
 
@@ -180,7 +180,7 @@ def _next(ranked: Ranked, best: Contender) -> str:
     others = [
         one
         for one in ranked.compared
-        # A dearer leader has its own sentence.
+        # A leader that costs more has its own sentence.
         if one is not best and one is not ranked.leader and one.value(ranked.objective) is not None
     ]
     named = next((one for one in others if one.candidate.named), None)
@@ -313,17 +313,17 @@ def beside_other_side(ranked: Ranked) -> str:
 
 
 def _beside(one: Contender, other: Contender, subject: str, theirs: str) -> str:
-    """How fast and how dear the one is on its instance beside the other on its own."""
+    """How fast and how expensive the one is on its instance beside the other on its own."""
     assert one.price is not None
     assert other.price is not None
     faster, cheaper = ratio(other.there, one.there), _dollar_ratio(other, one)
-    speed, money = _times(faster, "faster", "slower"), _times(cheaper, "cheaper", "dearer")
+    speed, money = _times(faster, "faster", "slower"), _times(cheaper, "cheaper", "more expensive")
     # Where an interval holds 1, that is all that is known: no ratio in its middle is told as if it decided.
     if _is_open(faster):
-        dear = _about(_turned(cheaper), "dear") if _is_open(cheaper) else money
+        dear = _about(_turned(cheaper), "expensive") if _is_open(cheaper) else money
         compared = f"{_about(faster, 'fast')} as {theirs}, and {dear}"
     elif _is_open(cheaper):
-        compared = f"{speed} than {theirs}, and {_about(_turned(cheaper), 'dear')}"
+        compared = f"{speed} than {theirs}, and {_about(_turned(cheaper), 'expensive')}"
     else:
         compared = f"{speed} and {money} than {theirs}"
     return (

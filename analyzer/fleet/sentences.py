@@ -86,7 +86,7 @@ def _sharing(told: Consolidation | None) -> Iterator[str]:
 
 
 def _cheapest(models: Sequence[FleetModel], devices: Sequence[FleetDevice]) -> Iterator[str]:
-    """Where models cost least: ``Kept busy, 9 of 50 cost least on an L4, 30 on a CPU``."""
+    """Where models cost least: ``At full load, 9 of 50 cost least on an L4, 30 on a CPU``."""
     answered = [model for model in models if model.failure is None]
     kinds = Counter[str]()
     names = {device.slug: short_name(device.name) for device in devices}
@@ -104,7 +104,7 @@ def _cheapest(models: Sequence[FleetModel], devices: Sequence[FleetDevice]) -> I
     if parts:
         first, _, where = parts[0].partition(" on ")
         verb = "costs" if first == "1" else "cost"
-        yield f"Kept busy, {first} of {len(models):,} {verb} least on {listed([where, *parts[1:]])}."
+        yield f"At full load, {first} of {len(models):,} {verb} least on {listed([where, *parts[1:]])}."
 
 
 def _article(name: str) -> str:

@@ -280,7 +280,7 @@ def _given(told: CapacityResult, option: CapacityOption) -> str:
 
 
 def _room(told: CapacityResult, option: CapacityOption) -> str:
-    down = {0: "None may fail", 1: "One may fail"}.get(told.spare, f"{count(told.spare)} may fail")
+    down = {0: "No instance may fail", 1: "One may fail"}.get(told.spare, f"{count(told.spare)} may fail")
     if option.room is None:
         return f"{down}."
     rise = f"room for another {share(option.room)} of traffic"

@@ -214,11 +214,11 @@ def test_what_is_even_is_said_to_be_even(ask: Ask) -> None:
         return ranked(ask("A100", 10e-3, instances=(A100, plain), cpu_on=lambda _: there)).dollars
 
     even_dollars, even_times, both = told(0.1, 0.36), told(0.0102, 0.36), told(0.01, 3.6)
-    assert ") faster than the cheapest CPU instance, Cloud plain, and about as dear (" in even_dollars
+    assert ") faster than the cheapest CPU instance, Cloud plain, and about as expensive (" in even_dollars
     assert "): $10.0 against $10.0 per million." in even_dollars
     assert " is about as fast as the cheapest CPU instance, Cloud plain, and 9.8x (" in even_times
     assert " is about as fast (" in both
-    assert ") as the cheapest CPU instance, Cloud plain, and about as dear (" in both
+    assert ") as the cheapest CPU instance, Cloud plain, and about as expensive (" in both
 
 
 def test_a_ratio_whose_interval_holds_1_is_not_told_as_if_it_decided(ask: Ask) -> None:
@@ -230,7 +230,7 @@ def test_a_ratio_whose_interval_holds_1_is_not_told_as_if_it_decided(ask: Ask) -
         "The A100 on Cloud a100 is about as fast (0.80x to 5.0x) as the cheapest CPU instance"
     )
     # Of the same hourly price the dollars are as the times: 10 ms cost 0.2 to 1.25 of what it costs.
-    assert ", and about as dear (0.20x to 1.3x): $10.0 against $20.0 per million." in told
+    assert ", and about as expensive (0.20x to 1.3x): $10.0 against $20.0 per million." in told
     assert "2.0x" not in told
 
 
@@ -391,7 +391,7 @@ def test_a_gain_within_the_error_is_not_worth_dollars(ask: Ask) -> None:
     assert result.as_good == (1,)
     first, after = result.notes
     assert first.startswith("The A100 has 10.0 ms, a gain within the intervals, and is 4.5x (")
-    assert first.endswith(") dearer: $10.0 against $2.20 per million.")
+    assert first.endswith(") more expensive: $10.0 against $2.20 per million.")
     assert after == "Next is this CPU with 1.00 s."
     # The card by latency alone is still the A100's.
     assert result.candidates[result.best_by["latency"]].device == "a100"

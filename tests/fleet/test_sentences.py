@@ -59,7 +59,7 @@ def test_who_pays_for_a_gpu_without_need_comes_first() -> None:
     assert sentences_of(models(2, 2, 1), DEVICES, moves=moves) == (
         "2 of 3 models pay for a GPU they do not need: $3,100 a month.",
         "1 of 3 models would cost less elsewhere: $50.0 a month.",
-        "Kept busy, 2 of 3 cost least on a CPU and 1 on a Tesla T4.",
+        "At full load, 2 of 3 cost least on a CPU and 1 on a Tesla T4.",
     )
 
 
@@ -82,7 +82,7 @@ def test_who_leaves_a_cpu_needed_no_gpu_before_either() -> None:
 
 def test_where_models_cost_least_is_told_by_how_many() -> None:
     assert sentences_of(models(0, 0, 2, 2, 2, 1), DEVICES) == (
-        "Kept busy, 3 of 6 cost least on a CPU, 2 on an L4 and 1 on a Tesla T4.",
+        "At full load, 3 of 6 cost least on a CPU, 2 on an L4 and 1 on a Tesla T4.",
     )
 
 
@@ -90,7 +90,7 @@ def test_what_failed_and_what_is_left_come_last() -> None:
     failed = FleetModel(name="bad", reference="b.py", failure=FleetFailure(kind="error", message="no"))
     nowhere = FleetModel(name="big", reference="b.py", cells=(FleetCell(device="l4", kind="gpu", fits=False),))
     assert sentences_of([*models(0), failed, nowhere], DEVICES, left=2) == (
-        "Kept busy, 1 of 3 costs least on an L4.",
+        "At full load, 1 of 3 costs least on an L4.",
         "1 runs, fits or keeps its limit on no device.",
         "1 failed.",
         "2 models are not done yet.",

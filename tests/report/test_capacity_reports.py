@@ -143,7 +143,7 @@ def test_an_end_of_the_interval_that_keeps_no_limit_is_said_and_no_figure() -> N
 @pytest.mark.parametrize(
     ("spare", "said"),
     [
-        (0, "Room for another 22 % of traffic. None may fail."),
+        (0, "Room for another 22 % of traffic. No instance may fail."),
         (1, "One may fail: even then there is room for another 22 % of traffic."),
         (2, "2 may fail: even then there is room for another 22 % of traffic."),
     ],

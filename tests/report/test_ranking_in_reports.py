@@ -393,7 +393,7 @@ VERDICT = "Run it on the Imaginary GPU 3000: 4.0x (3.0x to 5.0x) faster than thi
 def test_a_gpu_that_a_rented_cpu_beats_is_recommended_of_the_two_alone() -> None:
     told = beaten_by_a_rented_cpu()
     shown = flat(rendering.text(told))
-    assert f"Of the two alone, run{VERDICT[3:]}" in shown
+    assert f"Between the two, run{VERDICT[3:]}" in shown
     assert "Of all machines with a price, cloud c1 is the fastest" in shown
     assert "Of the two, the GPU wins at every batch from 1 to 64." in shown
     for page_or_screen in (

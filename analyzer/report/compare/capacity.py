@@ -136,7 +136,7 @@ def headline(labels: Sequence[str], analyses: Sequence[Analysis]) -> tuple[str, 
 
     if not usd or most / usd - 1 < SAME:
         return f"All cost the same: {_rented(best[top])}, {say(usd)}.{none}", ""
-    other = labels[last] if len(ranked) == 2 else f"{labels[last]}, the dearest"
+    other = labels[last] if len(ranked) == 2 else f"{labels[last]}, the most expensive"
     text = (
         f"{labels[top]} costs least: {_rented(best[top])}, {say(usd)}, against {_rented(best[last])}, "
         f"{say(most)}, of {other}, a factor of {times(most / usd)}.{none}"

@@ -100,7 +100,7 @@ def _moves(fleet: Fleet) -> Iterator[Block]:
         links=tuple(words.page_of(move.model) for move in fleet.moves),
         lead=(
             "Each keeps its limits there. "
-            "A move is certain where even the dearer end of the 90 % interval saves."
+            "A move is certain where even the upper end of the 90 % interval saves."
         ),
         shown=tuple(range(min(len(fleet.moves), _MOST_ROWS))),
         most=_MOST_ROWS,

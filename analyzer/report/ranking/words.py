@@ -50,7 +50,7 @@ def sentence(analysis: Analysis) -> str:
         answer = analysis.verdict.sentence
         if verdict_words.rented_cpu_is_better(analysis):
             # The next sentence names it: this one is no recommendation over all machines.
-            answer = f"Of the two alone, {answer[:1].lower()}{answer[1:]}"
+            answer = f"Between the two, {answer[:1].lower()}{answer[1:]}"
     doubts = (verdict_words.measure_again(analysis), verdict_words.rests_on_guesses(analysis))
     return " ".join(filter(None, (*doubts, answer)))
 

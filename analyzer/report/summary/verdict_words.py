@@ -208,7 +208,7 @@ def _falling_throughput(analysis: Analysis) -> str:
     if fallen is None:
         return ""
     return (
-        f"It does most at batch {best_at}, {per_second(best)}, and {per_second(fallen[1])} at batch "
+        f"Its throughput peaks at batch {best_at}, {per_second(best)}, and is {per_second(fallen[1])} at batch "
         f"{fallen[0]}: what outgrows a GPU's cache is read from its memory."
     )
 
