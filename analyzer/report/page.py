@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from analyzer.checks.phrases import source_location
-from analyzer.record.analysis import Alternative, Analysis, Finding
+from analyzer.record.analysis import Analysis, Finding
 from analyzer.report import (
     capacity_page,
     capacity_words,
@@ -23,12 +23,10 @@ from analyzer.report.charts import batches, caption, instance_prices, roofline, 
 from analyzer.report.charts.chart import Chart, coded, compact, vega_config
 from analyzer.report.charts.roofline import SHAPES
 from analyzer.report.findings_text import by_severity, operator_of
-from analyzer.report.method import Fact
 from analyzer.report.module_tree import Module, tree
 from analyzer.report.ranking import table as ranking_table
 from analyzer.report.ranking import words as ranking_words
-from analyzer.report.summary import figure_words, leading_operators, model_facts, plan_cards, verdict_words
-from analyzer.units import UNKNOWN, byte_count, count, digits, factor, flop_count, seconds
+from analyzer.report.summary import figure_words, leading_operators, plan_cards, verdict_words
 
 
 def build(analysis: Analysis) -> dict[str, Any]:
@@ -40,7 +38,6 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "title": analysis.model.name,
         "tool": analysis.tool,
         "model": analysis.model,
-        "facts": _facts(analysis),
         "sections": {section.name: section for section in document.sections},
         "subject": verdict_words.subject(analysis),
         "run": record_document.run_name(analysis),
@@ -58,7 +55,6 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "marks": tuple(figure_words.MARKS.values()),
         "charts": {chart.name: chart for chart in charts},
         "findings": tuple(_finding(finding, analysis) for finding in by_severity(analysis.findings)),
-        "alternatives": tuple(_alternative(alternative) for alternative in analysis.alternatives),
         "generation": generation_page.view(analysis),
         "capacity": capacity_page.view(analysis),
         "has_operators": bool(analysis.operators),
@@ -176,42 +172,6 @@ def _picture_words(analysis: Analysis, chart: Chart) -> dict[str, str]:
     return {"subject": words.subject, "footer": words.footer}
 
 
-def _facts(analysis: Analysis) -> tuple[Fact, ...]:
-    """The line under the model's name."""
-    model, totals = analysis.model, analysis.totals
-    bound = model_facts.at_least(analysis)
-    traffic = totals.bytes_read + totals.bytes_written
-    fused, folded = model_facts.fused_bytes(analysis), model_facts.folded(analysis)
-    pair = (totals.intensity, totals.fused_intensity)
-    # What is the same with and without is said once.
-    intensity = list(dict.fromkeys(digits(figure) for figure in pair if figure is not None))
-    return (
-        ("Inputs", model_facts.inputs(analysis)),
-        ("Operators", _operators(analysis)),
-        ("Parameters", f"{count(model.parameters)} ({byte_count(model.parameter_bytes)})"),
-        ("Work", f"{bound}{flop_count(totals.flops)}" + (f", {folded}" if folded else "")),
-        ("Memory traffic", f"{bound}{byte_count(traffic)}" + (f", {fused} fused" if fused else "")),
-        ("FLOPs per byte", " unfused, ".join(intensity) + (" fused" if len(intensity) > 1 else "")),
-        (  # A training step's peak holds weights, gradients and state as well.
-            "Peak memory" if model.training else _peak_name(analysis),
-            byte_count(totals.peak_memory_bytes),
-        ),
-    )
-
-
-def _operators(analysis: Analysis) -> str:
-    """``348, 317 of them run``: of those that are folded or removed before the run no plan has any."""
-    plan = plan_cards.best_plan(analysis)
-    run = 0 if plan is None else plan.operators_on_cpu + plan.operators_on_gpu
-    every = analysis.totals.operators
-    return f"{count(every)}, {count(run)} of them run" if 0 < run < every else count(every)
-
-
-def _peak_name(analysis: Analysis) -> str:
-    # The CPU's session keeps other tensors: its plan's memory has its own peak.
-    return "Peak activations" + (" on the GPU" if analysis.devices.gpu is not None else "")
-
-
 def _finding(finding: Finding, analysis: Analysis) -> dict[str, Any]:
     """A finding with the operator that it is about in words."""
     operator = operator_of(finding, analysis)
@@ -224,21 +184,4 @@ def _finding(finding: Finding, analysis: Analysis) -> dict[str, Any]:
         "subject": f"{operator.op_type} #{operator.index} {operator.module}".strip() if operator else "",
         "where": source_location(operator),
         "code_line": operator.source.code if operator and operator.source else "",
-    }
-
-
-def _alternative(alternative: Alternative) -> dict[str, str]:
-    gpu = next((plan for plan in alternative.plans if plan.name == "gpu"), None)
-    # The CPU's plan is the record's own: an alternative holds what another GPU changes.
-    best = next((plan for plan in alternative.plans if plan.name == "hybrid"), gpu)
-    verdict = alternative.verdict
-    return {
-        "device": alternative.device.name,
-        "verdict": figure_words.VERDICT_WORDS[verdict.device],
-        "speedup": factor(verdict.speedup),
-        "interval": f"{factor(verdict.low)} to {factor(verdict.high)}",
-        "gpu": seconds(gpu.latency_s) if gpu else UNKNOWN,
-        "best": seconds(best.latency_s) if best else UNKNOWN,
-        "origin": gpu.origin if gpu else "",
-        "crossover": verdict_words.crossover_batch(verdict),
     }

@@ -37,8 +37,7 @@ from analyzer.report.ranking import table as ranking_table
 from analyzer.report.ranking import words as ranking_words
 from analyzer.report.summary import figure_words, leading_operators, model_facts, plan_cards, verdict_words
 from analyzer.report.summary.figure_words import marked, sign
-from analyzer.text import plural
-from analyzer.units import byte_count, count, flop_count
+from analyzer.units import factor
 
 # Cells of a share's bar. Eight eighths each (U+2588 to U+258F) make 48 steps, so that 2 % is still a stroke.
 _BAR = 6
@@ -56,6 +55,7 @@ def document(analysis: Analysis) -> Document:
         Section(name="training", title="The training step", blocks=tuple(_training(analysis))),
         Section(name="precisions", blocks=tuple(precision_rows.tables(analysis))),
         Section(name="operators", blocks=tuple(_operators(analysis))),
+        Section(name="facts", blocks=tuple(items("The model", model_facts.facts(analysis)))),
         Section(name="findings", blocks=tuple(_findings(analysis))),
         Section(name="rests", blocks=tuple(_rests(analysis))),
     )
@@ -148,6 +148,23 @@ def _run(analysis: Analysis) -> Iterator[Block]:
 def _ranking(analysis: Analysis) -> Iterator[Block]:
     if sheet := ranking_table.sheet(analysis):
         yield sheet
+    if analysis.alternatives:
+        yield Table(
+            title="Each further GPU against the CPU alone",
+            head=("GPU", "Verdict", "Speed-up over the CPU", "90 % interval", "Crossover batch"),
+            rows=tuple(
+                (
+                    one.device.name,
+                    figure_words.VERDICT_WORDS[one.verdict.device],
+                    factor(one.verdict.speedup),
+                    f"{factor(one.verdict.low)} to {factor(one.verdict.high)}",
+                    verdict_words.crossover_batch(one.verdict),
+                )
+                for one in analysis.alternatives
+            ),
+            figures=(2, 3, 4),
+            most=0,
+        )
 
 
 def _plans(analysis: Analysis) -> Iterator[Block]:
@@ -249,14 +266,6 @@ def open_points(analysis: Analysis) -> tuple[str, ...]:
 
 def _rests(analysis: Analysis) -> Iterator[Block]:
     yield from items("Assumed or not known", open_points(analysis), detail=ANSWER)
-    totals, bound = analysis.totals, model_facts.at_least(analysis)
-    folded = model_facts.folded(analysis)
-    yield Text(
-        text=f"{plural(totals.operators, 'operator')}, {bound}{flop_count(totals.flops)} ({bound}"
-        f"{count(totals.macs)} multiply-accumulates), {bound}"
-        f"{byte_count(totals.bytes_read + totals.bytes_written)} moved, {count(analysis.model.parameters)} "
-        f"parameters. {f'Computed in each run; {folded}.' if folded else ''}".strip()
-    )
     legend = ", ".join(f"{mark.sign} {mark.name}" for mark in figure_words.MARKS.values())
     made = f"{legend}. {analysis.tool.name} {analysis.tool.version}"
     yield Text(text=made, style="small", detail=ANSWER)

@@ -11,8 +11,9 @@ from analyzer.precision import peak_type
 from analyzer.record.analysis import LEFT_OUT, UNROLLED, Analysis, TensorInfo
 from analyzer.record.notes import DECIDE_SIZES, WHOLE_SEQUENCES, is_least, without_trips
 from analyzer.report.summary.leading_operators import time_in_plan
+from analyzer.report.summary.plan_cards import best_plan
 from analyzer.text import first_few, plural
-from analyzer.units import byte_count, flop_count
+from analyzer.units import UNKNOWN, byte_count, count, digits, flop_count
 
 
 def in_precision(analysis: Analysis) -> str:
@@ -238,3 +239,39 @@ def peak(side: Literal["cpu", "gpu"], device: Device, precision: str) -> tuple[s
     """The type and the peak that products of this precision run at on a device."""
     dtype = peak_type(side, device.peak_flops_per_s, precision)
     return None if dtype is None else (dtype, device.peak_flops_per_s[dtype])
+
+
+def facts(analysis: Analysis) -> tuple[tuple[str, str], ...]:
+    """Return the model in figures, each behind its name."""
+    model, totals = analysis.model, analysis.totals
+    bound = at_least(analysis)
+    traffic = totals.bytes_read + totals.bytes_written
+    fused, once = fused_bytes(analysis), folded(analysis)
+    pair = (totals.intensity, totals.fused_intensity)
+    # What is the same with and without is said once.
+    intensity = list(dict.fromkeys(digits(figure) for figure in pair if figure is not None))
+    return (
+        ("Inputs", inputs(analysis) or UNKNOWN),
+        ("Operators", _operators(analysis)),
+        ("Parameters", f"{count(model.parameters)} ({byte_count(model.parameter_bytes)})"),
+        ("Work", f"{bound}{flop_count(totals.flops)}" + (f", {once}" if once else "")),
+        ("Memory traffic", f"{bound}{byte_count(traffic)}" + (f", {fused} fused" if fused else "")),
+        ("FLOPs per byte", " unfused, ".join(intensity) + (" fused" if len(intensity) > 1 else "")),
+        (  # A training step's peak holds weights, gradients and state as well.
+            "Peak memory" if model.training else _peak_name(analysis),
+            byte_count(totals.peak_memory_bytes),
+        ),
+    )
+
+
+def _operators(analysis: Analysis) -> str:
+    """``348, 317 of them run``: of those that are folded or removed before the run no plan has any."""
+    plan = best_plan(analysis)
+    run = 0 if plan is None else plan.operators_on_cpu + plan.operators_on_gpu
+    every = analysis.totals.operators
+    return f"{count(every)}, {count(run)} of them run" if 0 < run < every else count(every)
+
+
+def _peak_name(analysis: Analysis) -> str:
+    # The CPU's session keeps other tensors: its plan's memory has its own peak.
+    return "Peak activations" + (" on the GPU" if analysis.devices.gpu is not None else "")
