@@ -24,7 +24,6 @@ from analyzer.report import (
     generation_words,
     html,
     operator_columns,
-    page,
     render,
 )
 from analyzer.report.record_document import bar
@@ -559,10 +558,10 @@ def test_what_is_the_same_fused_is_told_once() -> None:
         fused_bytes_written=base.totals.bytes_written,
         fused_intensity=base.totals.intensity,
     )
-    facts = dict(page.build(replace(base, totals=same))["facts"])
+    facts = dict(model_facts.facts(replace(base, totals=same)))
     assert "fused" not in facts["Memory traffic"] + facts["FLOPs per byte"]
     apart = replace(same, fused_bytes_read=base.totals.bytes_read // 2)
-    facts = dict(page.build(replace(base, totals=apart))["facts"])
+    facts = dict(model_facts.facts(replace(base, totals=apart)))
     assert facts["Memory traffic"].endswith(" fused")
 
 
