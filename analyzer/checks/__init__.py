@@ -4,12 +4,11 @@ from __future__ import annotations
 
 # Importing a family registers its rules.
 from analyzer.checks import (  # noqa: F401
-    budget,
-    capacity_budgets,
+    baseline,
+    budgets,
     control_flow,
     coverage,
     fusion,
-    generation_budgets,
     loading,
     memory,
     placement,

@@ -9,6 +9,8 @@ from analyzer.record.analysis import Analysis, OperatorResult, TensorInfo
 from analyzer.record.batch_axis import has_batch, sizes_that_grow
 from analyzer.text import plural
 
+PLANS = {"cpu": "CPU plan", "gpu": "CUDA session", "hybrid": "best plan"}
+
 
 def operator_label(operator: OperatorResult) -> str:
     """An operator's type and where it sits: ``MaxPool of maxpool``; its own name where no module is known."""
@@ -89,23 +91,16 @@ def _is_taken_out(operator: OperatorResult) -> bool:
     return operator.op_type == "Identity" and operator.gpu is not None and operator.gpu.why == "cuda-kernel"
 
 
-def beyond(where: str, *, certain: bool, expected: bool, plural: bool = False) -> str:
-    """``is above``, with the doubt that a 90 % interval leaves.
-
-    Args:
-        where: ``above`` or ``below`` a limit.
-        certain: Whether the whole interval lies there.
-        expected: Whether its middle does.
-        plural: Of several things.
-    """
-    if not certain and not expected:
-        return f"may be {where}"
-    return f"{'are' if plural else 'is'} {'' if certain else 'probably '}{where}"
-
-
 def target_plan(analysis: Analysis) -> str:
     """The plan that the target device runs: ONNX Runtime's CUDA session, or the CPU where there is no GPU."""
     return "gpu" if analysis.plan("gpu") is not None else "cpu"
+
+
+def time_in_plan(operator: OperatorResult, plan: str) -> float | None:
+    """Return an operator's seconds in a plan."""
+    on_gpu = plan == "gpu" or (plan == "hybrid" and operator.placement == "gpu" and operator.gpu is not None)
+    time = operator.gpu if on_gpu else operator.cpu
+    return None if time is None else time.time_s
 
 
 def more_work(analysis: Analysis) -> str:
