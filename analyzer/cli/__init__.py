@@ -1,4 +1,4 @@
-"""The command line: parses, calls, prints; no arithmetic. Each command has a module, imported when used."""
+"""The command line: parses, calls, prints; no arithmetic. Modules of commands are imported when used."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ import threading
 from collections.abc import Sequence
 from importlib import import_module
 from types import FrameType
-from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from analyzer import __version__
-from analyzer.cli.completion import files
+from analyzer.cli.options import files
 from analyzer.errors import AnalyzerError, UsageError
 
 # The last two are a shell's own for a process that a signal ended: 128 + SIGINT (2), 128 + SIGTERM (15).
@@ -43,6 +42,12 @@ COMMANDS = {
     "rules": "The CI rules: what, why, how to fix.",
 }
 DEFAULT = "run"
+# Several small commands share a module; of the others each has its own, of its name.
+MODULES = {
+    **dict.fromkeys(("run", "generate", "capacity", "apply", "render"), "analyses"),
+    **dict.fromkeys(("devices", "ops", "rules"), "catalogues"),
+    **dict.fromkeys(("calibrate", "doctor"), "machine"),
+}
 # By then what was in the signal's way has ended.
 _AGAIN_S = 0.05
 
@@ -85,7 +90,9 @@ class CommandLine(click.Group):
         """Imports a command."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"analyzer.cli.{cmd_name}").command
+        module = import_module(f"analyzer.cli.{MODULES.get(cmd_name, cmd_name)}")
+        command: click.Command = getattr(module, cmd_name)
+        command.short_help = COMMANDS[cmd_name]  # what a shell shows beside a completed name
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -231,14 +238,3 @@ def show_what_can_be_shown() -> None:
 def _usage_hint(error: click.UsageError) -> str:
     path = error.ctx.command_path if error.ctx else "analyze"
     return f"`{path} --help` lists what there is."
-
-
-def settings_defaults(ctx: click.Context, start: Any, *, check: bool = False) -> None:
-    """Takes options from ``[tool.analyzer]`` of the nearest pyproject.toml where the command line is silent."""
-    from analyzer.checks.settings import read_settings
-
-    # Not by Click's own default map: which file is read hangs on MODEL, known once the line is parsed.
-    left_out = (click.core.ParameterSource.DEFAULT, click.core.ParameterSource.DEFAULT_MAP)
-    for name, value in read_settings(start).default_map(check=check).items():
-        if name in ctx.params and ctx.get_parameter_source(name) in left_out:
-            ctx.params[name] = value

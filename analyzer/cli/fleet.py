@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from analyzer.cli import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_TERMINATED, Terminated, say
-from analyzer.cli.completion import files
-from analyzer.cli.options import keywords, options_of
+from analyzer.cli.options import files, keywords, options_of
 from analyzer.cli.progress import display
 from analyzer.errors import UsageError
 from analyzer.text import loggable
@@ -24,11 +23,11 @@ if TYPE_CHECKING:
 DEFAULT_FOLDER = "reports/fleet"
 
 
-@click.command(name="fleet", short_help="Many models on many devices: one table, one page.")
+@click.command()
 @click.argument("models", nargs=-1, metavar="MODEL...", shell_complete=files)
 @options_of("fleet")
 @click.pass_context
-def command(ctx: click.Context, /, **_: Any) -> int:
+def fleet(ctx: click.Context, /, **_: Any) -> int:
     """Analyse many models, and write one page with all of them on all devices.
 
     MODEL is what `analyze` takes, a folder (of models; or one of a model that generates), a pattern, or a
@@ -46,7 +45,7 @@ def command(ctx: click.Context, /, **_: Any) -> int:
     before = _old(params["compare"])
     seen: list[Finished] = []
     try:
-        fleet = _analyse(params, folder, seen, before)
+        result = _analyse(params, folder, seen, before)
     except KeyboardInterrupt as error:
         if not seen:
             raise
@@ -56,12 +55,12 @@ def command(ctx: click.Context, /, **_: Any) -> int:
             err=True,
         )
         return EXIT_TERMINATED if isinstance(error, Terminated) else EXIT_INTERRUPTED
-    _print(fleet, folder, quiet=params["quiet"])
+    _print(result, folder, quiet=params["quiet"])
     if params["open"]:
         from analyzer.fleet.writing import INDEX_FILE
 
         click.launch((folder / INDEX_FILE).resolve().as_uri())
-    failed = any(model.failure is not None for model in fleet.models)
+    failed = any(model.failure is not None for model in result.models)
     return EXIT_FAILED if fails and failed else EXIT_FINE
 
 

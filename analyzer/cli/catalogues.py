@@ -1,4 +1,4 @@
-"""``analyze devices``: the hardware catalogue, each figure with its source."""
+"""``analyze devices``, ``ops`` and ``rules``: what the program knows, each figure and rule with its source."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from analyzer.cli import say
 from analyzer.options import PRICINGS
 
 if TYPE_CHECKING:
+    from analyzer.checks import CheckRule
     from analyzer.devices.device import Device
     from analyzer.devices.instances import Instance
 
 _UNDATED = "date not recorded"
 
 
-@click.command(name="devices", short_help="The hardware catalogue, each figure with its source.")
+@click.command()
 @click.argument("name", required=False)
 @click.option("--instances", "show_instances", is_flag=True, help="List the cloud instances and their prices.")
 @click.option("--prices", type=click.Path(), help="TOML file whose [[instances]] replace or add prices.")
@@ -24,7 +25,7 @@ _UNDATED = "date not recorded"
 @click.option(
     "--region", metavar="NAME[,NAME...]", help="List instances of these regions, or us, europe, asia."
 )
-def command(
+def devices(
     name: str | None, show_instances: bool, prices: str | None, pricing: str | None, region: str | None
 ) -> None:
     """List all devices, or show one with every figure and where it comes from.
@@ -41,7 +42,7 @@ def command(
         rented = offers_of(make_options(prices=prices, pricing=pricing, region=region)).instances
         say(_named(name, rented) if name else _instances(rented))
     else:
-        say(_list())
+        say(_listed_devices())
 
 
 def _named(name: str, rented: tuple[Instance, ...]) -> str:
@@ -51,12 +52,12 @@ def _named(name: str, rented: tuple[Instance, ...]) -> str:
     from analyzer.toml_file import is_toml
 
     try:
-        return _page(name, device(name), rented, from_own_file=is_toml(name))
+        return _device_page(name, device(name), rented, from_own_file=is_toml(name))
     except DeviceError:
         word = name.strip().lower()
         named = [instance for instance in rented if instance.name.lower() == word]
         if named:
-            return "\n".join(line for instance in named for line in _instance_page(instance))
+            return "\n".join(line for instance in named for line in _instance_device_page(instance))
         similar = [
             known for known in (*gpus(), *cpus()) if word and word in f"{known.slug} {known.name}".lower()
         ]
@@ -65,7 +66,7 @@ def _named(name: str, rented: tuple[Instance, ...]) -> str:
         return "\n".join([f"No device is called {name!r}; these contain it:", *map(_device_row, similar)])
 
 
-def _list() -> str:
+def _listed_devices() -> str:
     from analyzer.devices.catalogue import DEFAULT_CPU, cpus, gpus
     from analyzer.options import DEFAULT_GPU
 
@@ -98,7 +99,7 @@ def _device_row(device: Device) -> str:
     return "  " + "  ".join(column for column in columns if column)
 
 
-def _page(name: str, device: Device, rented: tuple[Instance, ...], *, from_own_file: bool) -> str:
+def _device_page(name: str, device: Device, rented: tuple[Instance, ...], *, from_own_file: bool) -> str:
     from analyzer.devices.catalogue import aliases, figures
 
     lines = [f"{device.slug}: {device.name}"]
@@ -190,7 +191,7 @@ def _instances(rented: tuple[Instance, ...]) -> str:
     )
 
 
-def _instance_page(instance: Instance) -> list[str]:
+def _instance_device_page(instance: Instance) -> list[str]:
     """An instance and what it costs, in every way that is known, each price with its source."""
     from analyzer.devices.catalogue import prices_of
     from analyzer.report.price_words import WAYS
@@ -221,3 +222,84 @@ def _instance_row(instance: Instance) -> str:
     size = f"{instance.vcpus or '?'} vCPUs, {byte_count(instance.memory_bytes)}"
     price = f"${instance.usd_per_hour:<9g} {instance.region:15} {date}"
     return f"  {instance.provider:8} {instance.name:32} {hardware:30} {size:22} {price}"
+
+
+@click.command()
+@click.argument("operators", nargs=-1, metavar="[OPERATOR]...")
+@click.option("--domain", help="List one domain only, e.g. com.microsoft.")
+def ops(operators: tuple[str, ...], domain: str | None) -> None:
+    """List the cost rules with formula and basis, or explain each OPERATOR.
+
+    \b
+    analyze ops                      all rules, by family
+    analyze ops Conv                 the rules for Conv in every domain
+    analyze ops com.microsoft::MoE   one rule
+    """  # noqa: D301 - Click wants the escape, not a backslash
+    from analyzer.costs import explain
+
+    if operators:
+        click.echo("\n\n".join(explain(operator) for operator in operators))
+    else:
+        click.echo("\n".join(_listed_operators(domain)))
+
+
+def _listed_operators(domain: str | None) -> list[str]:
+    from analyzer.costs import by_family
+    from analyzer.errors import UsageError
+    from analyzer.graph import DEFAULT_DOMAIN
+
+    lines: list[str] = []
+    count = 0
+    for family, rules in by_family().items():
+        chosen = [rule for rule in rules if domain in (None, rule.domain)]
+        if not chosen:
+            continue
+        count += len(chosen)
+        lines.append(f"\n{family.replace('_', ' ')}")
+        for rule in chosen:
+            name = rule.op_type if rule.domain == DEFAULT_DOMAIN else f"{rule.domain}::{rule.op_type}"
+            lines.append(f"  {name:<44} {rule.basis:<9} {rule.formula}")
+    if not count:
+        raise UsageError(f"no rule is of the domain '{domain}'", hint="`analyze ops` lists all domains")
+    head = f"{count} rules. FLOPs: 1 for an addition or a multiplication, 2 for a multiply-accumulate; dense."
+    return [head, "`analyze ops OPERATOR` explains one.", *lines]
+
+
+@click.command()
+@click.argument("code", required=False)
+def rules(code: str | None) -> None:
+    """List the rules of `analyze check`, or explain one: what it finds, why it matters, how to fix it.
+
+    CODE is a rule's code or name: A101, no-cuda-kernel.
+    """
+    from analyzer.checks import find
+
+    click.echo(_rule_page(find(code)) if code else _listed_rules())
+
+
+def _listed_rules() -> str:
+    from analyzer import checks
+
+    lines = []
+    width = max(len(rule.name) for rule in checks.rules())
+    for prefix, family in checks.FAMILIES.items():
+        lines.append(f"{prefix}xx {family}")
+        lines += [
+            f"  {rule.code}  {rule.severity:7}  {rule.name:{width}}  {rule.title}"
+            for rule in checks.rules()
+            if rule.code.startswith(prefix)
+        ]
+        lines.append("")
+    return "\n".join([*lines, "analyze rules CODE explains one."])
+
+
+def _rule_page(rule: CheckRule) -> str:
+    parts = [f"{rule.code} {rule.name} ({rule.severity})", rule.title]
+    for heading, text in (
+        ("What it finds", rule.what),
+        ("Why it matters", rule.why),
+        ("How to fix it", rule.fix),
+        ("Example", rule.example),
+    ):
+        parts.append(heading + "\n" + "\n".join(f"  {line}".rstrip() for line in text.splitlines()))
+    return "\n\n".join(parts)
