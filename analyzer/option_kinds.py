@@ -325,6 +325,24 @@ def _latency(value: Any, option: Option, where: str) -> float:
     return 0.0 if is_zero and not option.least else latency_limit(value, where=where)
 
 
+def _is_latencies(value: object) -> bool:
+    return all(map(_is_text_or_number, value.values() if isinstance(value, dict) else [value]))
+
+
+def _latencies(value: Any, option: Option, where: str) -> Mapping[str, float]:
+    # Of a limit alone the plan is the target's, known when the model is.
+    limits: dict[str, Any] = value if isinstance(value, dict) else {"": value}
+    for plan in limits:
+        if plan and plan not in option.choices:
+            hint = did_you_mean(plan, option.choices, f"It knows: {', '.join(option.choices)}.")
+            raise UsageError(f"{where} has an unknown key `{plan}`", hint=hint)
+    # A number of TOML has no unit, as a text of figures alone has none.
+    return {
+        plan: latency_limit(str(limit), where=f"{where}.{plan}" if plan else where)
+        for plan, limit in limits.items()
+    }
+
+
 def _share(value: Any, option: Option, where: str) -> float:
     result = share(value, where=where)
     # 20 without a sign is meant as 20 %.
@@ -385,6 +403,8 @@ DURATION = OptionKind(
 )
 # A number of TOML has no unit, as a text of figures alone has none: which to write the conversion says.
 LATENCY = OptionKind("a latency", "float | str | None", _is_text_or_number, _latency, example='"20ms"')
+# One limit, or one for each of the option's choices.
+LATENCIES = LATENCY._replace(accepts=_is_latencies, convert=_latencies, default=MappingProxyType({}))
 SHARE = OptionKind('a share ("20%" or 0.2)', "float | str | None", _is_text_or_number, _share)
 TEXT = OptionKind("a text", "str | None", _is_text, _text)
 DEVICE = TEXT._replace(names="device")

@@ -11,7 +11,6 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from analyzer.option_kinds import (
@@ -20,6 +19,7 @@ from analyzer.option_kinds import (
     DEVICES,
     DURATION,
     FLAG,
+    LATENCIES,
     LATENCY,
     NAMES,
     NEGATION,
@@ -465,7 +465,7 @@ class GateOptions(OptionGroup, commands=("check",), settings="tool.analyzer.chec
         "max-copies", WHOLE, "Most copies inside the graph.", least=0, hint="Write 0 for none."
     )
     max_latency_s: Mapping[str, float] = option(
-        "max-latency TIME", LATENCY, "Longest latency, with its unit: 20ms, 1.5s.", default=MappingProxyType({})
+        "max-latency TIME", LATENCIES, "Longest latency, with its unit: 20ms, 1.5s.", choices=PLANS
     )
     max_ttft_s: float | None = option(
         "max-ttft TIME", LATENCY, "Longest time to the first token of a record of `generate`, like 500ms."

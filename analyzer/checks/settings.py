@@ -14,15 +14,19 @@ from __future__ import annotations
 import os
 import re
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
+from msgspec import Meta
+
+from analyzer.decoding import convert
 from analyzer.errors import UsageError
-from analyzer.option_kinds import ABOVE_ZERO, LATENCY, NUMBER, WHOLE, Option, left_out, parts
-from analyzer.options import OPTIONS, PLANS, GateOptions, in_settings
+from analyzer.option_kinds import ABOVE_ZERO, LATENCIES, LATENCY, NUMBER, WHOLE, Option, left_out, parts
+from analyzer.options import OPTIONS, GateOptions, in_settings
 from analyzer.record.output_files import STANDARD_OUTPUT
 from analyzer.text import did_you_mean
 from analyzer.toml_file import is_toml, read_toml, split_entry
@@ -36,8 +40,7 @@ RUN_OPTIONS = MappingProxyType({option.name: option for option in in_settings("t
 GATE_OPTIONS = MappingProxyType({option.name: option for option in in_settings("tool.analyzer.check")})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ignore:
+class Ignore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One entry of ``ignore``.
 
     Attributes:
@@ -46,9 +49,16 @@ class Ignore:
         reason: Why it is accepted, shown with every finding that it sets aside.
     """
 
-    code: str
-    operator: str = "*"
-    reason: str = ""
+    code: Annotated[str, Meta(examples=['"A202"'])]
+    operator: Annotated[str, Meta(pattern=r"\S", examples=['"head.*"'])] = "*"
+    reason: Annotated[str, Meta(pattern=r"\S|^$", examples=['"runs once a batch"'])] = ""
+
+
+class _Ignored(msgspec.Struct):
+    ignore: Annotated[
+        tuple[str | Ignore, ...],
+        Meta(examples=['["A202", { code = "A101", operator = "*", reason = "…" }]']),
+    ]
 
 
 class CheckSettings(GateOptions):
@@ -198,20 +208,12 @@ def read_options(
     Raises:
         UsageError: An unknown key, or a value that cannot be right.
     """
+    for key in table:
+        if key not in RUN_OPTIONS:
+            raise _unknown_key(location, key, {*RUN_OPTIONS, *extra}.difference(without))
     return MappingProxyType(
-        {
-            key: _given(
-                _named_option(key, location, {*RUN_OPTIONS, *extra}.difference(without)), value, path, location
-            )
-            for key, value in table.items()
-        }
+        {key: _given(RUN_OPTIONS[key], value, path, location) for key, value in table.items()}
     )
-
-
-def _named_option(key: str, location: str, known: Iterable[str]) -> Option:
-    if key not in RUN_OPTIONS:
-        raise _unknown_key(location, key, known)
-    return RUN_OPTIONS[key]
 
 
 def _given(option: Option, value: Any, path: Path, location: str) -> Any:
@@ -222,6 +224,8 @@ def _given(option: Option, value: Any, path: Path, location: str) -> Any:
         raise option.refuse(value, where)
     if kind is LATENCY:
         option.convert(str(value), where)
+    if kind is LATENCIES:
+        return value
     if kind.repeats:
         return tuple(value) if isinstance(value, list) else (value,)
     if kind.names == "file":
@@ -292,8 +296,8 @@ def _check(table: Mapping[str, Any], path: Path) -> CheckSettings:
     options = {key: value for key, value in table.items() if key not in GATE_OPTIONS}
     for name, value in given.items():
         if name == "ignore":
-            given[name] = tuple(_ignores(value, location))
-        elif name != "max-latency" or not isinstance(value, Mapping):
+            given[name] = convert({name: value}, _Ignored, location).ignore
+        else:
             given[name] = _given(GATE_OPTIONS[name], value, path, location)
     return CheckSettings(
         **gate_fields(given, f"{location} "), options=read_options(options, path, location, tuple(GATE_OPTIONS))
@@ -301,7 +305,7 @@ def _check(table: Mapping[str, Any], path: Path) -> CheckSettings:
 
 
 def gate_fields(given: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Attributes of ``CheckSettings`` from values by long option, of TOML or of the command line.
+    """Return attributes of ``CheckSettings`` from values by long option, of TOML or of the command line.
 
     Args:
         given: None, nothing or false is an option left out.
@@ -311,60 +315,20 @@ def gate_fields(given: Mapping[str, Any], where: str) -> dict[str, Any]:
         UsageError: A value that cannot be right.
     """
     fields: dict[str, Any] = {}
-    for field_name, option in CheckSettings.declared.items():
+    for attribute, option in CheckSettings.declared.items():
         value: Any = given.get(option.name)
         place = f"{where}{option.name}"
         if left_out(value):
             continue
         if option.kind.repeats:
-            value = tuple(
-                part for one in value for part in (parts(one) if isinstance(one, str) else [one]) if part
-            )
+            value = [part for one in value for part in (parts(one) if isinstance(one, str) else [one]) if part]
         if option.name == "fail-on":
-            fields[field_name], fields["raise_to_error"] = levels(value, where=place)
+            fields[attribute], fields["raise_to_error"] = levels(value, where=place)
         elif option.name == "warn-on":
-            fields[field_name] = levels(value, where=place)[1]
+            fields[attribute] = levels(value, where=place)[1]
         elif option.name == "ignore":
-            fields[field_name] = tuple(
-                Ignore(code=one.upper()) if isinstance(one, str) else one for one in value
-            )
-        elif option.name == "max-latency":
-            # Of a limit alone the plan is the target's, known when the model is.
-            limits = {"": (value, place)}
-            if isinstance(value, Mapping):
-                limits = {plan: (limit, f"{place}.{plan}") for plan, limit in value.items()}
-            fields[field_name] = {plan: _limit(option, plan, *limit) for plan, limit in limits.items()}
+            entries = (Ignore(code=one) if isinstance(one, str) else one for one in value)
+            fields[attribute] = tuple(msgspec.structs.replace(one, code=one.code.upper()) for one in entries)
         else:
-            fields[field_name] = option.convert(value, place)
+            fields[attribute] = option.convert(value, place)
     return fields
-
-
-def _limit(option: Option, plan: str, limit: Any, place: str) -> float:
-    if plan and plan not in PLANS:
-        raise _unknown_key(place.removesuffix(f".{plan}"), plan, PLANS)
-    if not option.kind.accepts(limit):
-        raise option.refuse(limit, place)
-    # A number of TOML has no unit, as a text of figures alone has none.
-    seconds: float = option.convert(str(limit), place)
-    return seconds
-
-
-def _ignores(value: object, location: str) -> Iterator[Ignore]:
-    where, keys = f"{location} ignore", ("code", "operator", "reason")
-    if not isinstance(value, list):
-        raise UsageError(f"{where} must be a list", hint='write `ignore = ["A202"]`')
-    for item in value:
-        entry = {"code": item} if isinstance(item, str) else item
-        if not isinstance(entry, Mapping) or "code" not in entry:
-            raise UsageError(
-                f"{where}: {reprlib.repr(item)} has no code",
-                hint='write "A202" or { code = "A101", operator = "*", reason = "…" }',
-            )
-        for key, text in entry.items():
-            if key not in keys:
-                raise _unknown_key(where, str(key), keys)
-            if not isinstance(text, str) or (key != "code" and not text.strip()):
-                raise UsageError(
-                    f"{where}.{key} must be a text, not {reprlib.repr(text)}", hint="put it in quotes"
-                )
-        yield Ignore(**{**entry, "code": entry["code"].upper()})
