@@ -6,11 +6,9 @@ from __future__ import annotations
 from analyzer.checks import (  # noqa: F401
     baseline,
     budgets,
-    control_flow,
     coverage,
     fusion,
     loading,
-    memory,
     placement,
     timing,
 )

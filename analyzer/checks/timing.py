@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from analyzer.checks.device_answers import is_for_cpu
+from analyzer.checks.operator_matching import Dataflow
 from analyzer.checks.phrases import by_source_line, bytes_moved, more_work, operator_label, operators, total
 from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.record.analysis import Analysis, OperatorResult, PlanResult, TensorInfo, VerdictResult
@@ -277,7 +278,7 @@ def _head_of(analysis: Analysis, output: TensorInfo) -> OperatorResult | None:
     shape = output.shape
     if shape is None or len(shape) != 3 or shape[1] is None or shape[1] < 2 or shape[2] is None:
         return None
-    makers = {tensor.name: op for op in analysis.operators for tensor in op.outputs}
+    makers = Dataflow(analysis=analysis).makers
     name = output.name
     for _ in range(_BEHIND_HEAD):
         maker = makers.get(name)
