@@ -276,6 +276,7 @@ class Options(OptionGroup):
         default=1.0,
         least=_LEAST,
         most=1,
+        hint="Half of the time is 0.5.",
         helps={"render": "Share of rented time in use, for prices."},
     )
     # Not part of the question: a cached export is the same graph.

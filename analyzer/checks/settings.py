@@ -219,11 +219,11 @@ def read_options(
 def _given(option: Option, value: Any, path: Path, location: str) -> Any:
     """A value of TOML as the command line has it; its paths start in the settings' folder and stay there."""
     where, kind = f"{location} {option.name}", option.kind
+    # What is wrong is refused here: Click, or a conversion, would say so of an option that nobody typed.
     if not kind.accepts(value):
-        # Wrong types are refused here: Click would say so of an option that nobody typed.
         raise option.refuse(value, where)
-    if kind is LATENCY:
-        option.convert(str(value), where)
+    # A number of TOML has no unit, as a text of figures alone has none.
+    option.convert(str(value) if kind is LATENCY else value, where)
     if kind is LATENCIES:
         return value
     if kind.repeats:
