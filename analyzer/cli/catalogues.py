@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from analyzer.cli import say
-from analyzer.options import PRICINGS
+from analyzer.options import DEFAULT_GPU, PRICINGS
+from analyzer.units import byte_count, rate, with_prefix
 
 if TYPE_CHECKING:
     from analyzer.checks import CheckRule
@@ -57,7 +58,7 @@ def _named(name: str, rented: tuple[Instance, ...]) -> str:
         word = name.strip().lower()
         named = [instance for instance in rented if instance.name.lower() == word]
         if named:
-            return "\n".join(line for instance in named for line in _instance_device_page(instance))
+            return "\n".join(line for instance in named for line in _instance_page(instance))
         similar = [
             known for known in (*gpus(), *cpus()) if word and word in f"{known.slug} {known.name}".lower()
         ]
@@ -68,7 +69,6 @@ def _named(name: str, rented: tuple[Instance, ...]) -> str:
 
 def _listed_devices() -> str:
     from analyzer.devices.catalogue import DEFAULT_CPU, cpus, gpus
-    from analyzer.options import DEFAULT_GPU
 
     lines = [
         "GPUs (dense peaks; * the release wheel of ONNX Runtime does not run there: predicted for reference)"
@@ -82,7 +82,6 @@ def _listed_devices() -> str:
 
 def _device_row(device: Device) -> str:
     from analyzer.devices.catalogue import aliases
-    from analyzer.units import byte_count, rate
 
     half = device.peak_flops_per_s.get("fp16")
     flag = " " if device.runs_release_wheel else "*"
@@ -113,18 +112,15 @@ def _device_page(name: str, device: Device, rented: tuple[Instance, ...], *, fro
     lines.append("")
     if device.like:
         lines += [f"Like {device.like} of the catalogue", ""]
-    lines += [
-        f"  {figure.key:24} {figure_text(figure.key, figure.value):>22}  {figure.basis}"
-        for figure in figures(name if from_own_file else device.slug)
+    rows = [
+        *((one.key, one.key, one.value, one.basis) for one in figures(name if from_own_file else device.slug)),
+        *((f"measured {key}", SUSTAINED[key], value, "elsewhere") for key, value in device.sustained.items()),
+        *(
+            ("bus bandwidth", "bandwidth_bytes_per_s", value, f"given, among {gpus} GPUs")
+            for gpus, value in device.bus_bandwidth.items()
+        ),
     ]
-    lines += [
-        f"  measured {key:15} {figure_text(SUSTAINED[key], value):>22}  elsewhere"
-        for key, value in device.sustained.items()
-    ]
-    lines += [
-        f"  {'bus bandwidth':24} {figure_text('bandwidth_bytes_per_s', value):>22}  given, among {gpus} GPUs"
-        for gpus, value in device.bus_bandwidth.items()
-    ]
+    lines += [f"  {label:24} {figure_text(key, value):>22}  {basis}" for label, key, value, basis in rows]
     lines.append(_LEGEND)
     if device.link is not None:
         speed = figure_text("bandwidth_bytes_per_s", device.link.bandwidth_bytes_per_s)
@@ -132,9 +128,10 @@ def _device_page(name: str, device: Device, rented: tuple[Instance, ...], *, fro
     lines.append(f"\nSources: {device.source}")
     if device.notes:
         lines.append(f"Notes: {device.notes}")
-    instances = _instances_with(device.slug, rented)
-    if instances:
-        lines += ["", "Rented as", *instances]
+    # A CPU's page leaves out machines that have a GPU as well: they are not rented for their CPU.
+    carriers = [one for one in rented if device.slug == one.gpu or (device.slug == one.cpu and not one.gpu)]
+    if carriers:
+        lines += ["", "Rented as", *map(_instance_row, sorted(carriers, key=lambda one: one.usd_per_hour))]
     return "\n".join(lines)
 
 
@@ -143,38 +140,23 @@ _LEGEND = (
     "  elsewhere: measured by others on this model; given: by your file)"
 )
 SUSTAINED = {"fp16": "fp16", "bandwidth": "bandwidth_bytes_per_s"}
-_UNITS = {
-    "bandwidth_bytes_per_s": ("rate", "B"), "memory_bytes": ("bytes", ""), "cache_bytes": ("bytes", ""),
-    "clock_hz": ("prefix", "Hz"), "turbo_hz": ("prefix", "Hz"), "tdp_w": ("prefix", "W"),
-    "memory_transfers_per_s": ("prefix", "T/s"),
-}  # fmt: skip
+_BYTES = ("memory_bytes", "cache_bytes")
+_UNITS = {"clock_hz": "Hz", "turbo_hz": "Hz", "tdp_w": "W", "memory_transfers_per_s": "T/s"}
 
 
 def figure_text(key: str, value: object) -> str:
-    """A figure of the catalogue with its unit; what is no number as it is."""
+    """Return a figure of the catalogue with its unit; what is no number as it is."""
     from analyzer.precision import PEAK_TYPES
-    from analyzer.units import byte_count, rate, with_prefix
 
     if not isinstance(value, int | float) or isinstance(value, bool):
         return str(value)
     if key in PEAK_TYPES:
         return rate(value, "OP" if key == "int8" else "FLOP")
-    how, unit = _UNITS.get(key, ("", ""))
-    if how == "rate":
-        return rate(value, unit)
-    if how == "bytes":
+    if key == "bandwidth_bytes_per_s":
+        return rate(value, "B")
+    if key in _BYTES:
         return byte_count(value)
-    return with_prefix(value, unit) if how else str(value)
-
-
-def _instances_with(slug: str, rented: tuple[Instance, ...]) -> list[str]:
-    # A CPU's page leaves out machines that have a GPU as well: nobody rents them for their CPU.
-    carriers = [
-        instance
-        for instance in rented
-        if slug in (instance.gpu, instance.cpu) and (instance.gpu == slug or not instance.gpu)
-    ]
-    return [_instance_row(carrier) for carrier in sorted(carriers, key=lambda carrier: carrier.usd_per_hour)]
+    return with_prefix(value, _UNITS[key]) if key in _UNITS else str(value)
 
 
 def _instances(rented: tuple[Instance, ...]) -> str:
@@ -191,31 +173,26 @@ def _instances(rented: tuple[Instance, ...]) -> str:
     )
 
 
-def _instance_device_page(instance: Instance) -> list[str]:
+def _instance_page(instance: Instance) -> list[str]:
     """An instance and what it costs, in every way that is known, each price with its source."""
     from analyzer.devices.catalogue import prices_of
     from analyzer.report.price_words import WAYS
 
     prices = prices_of(instance)
+    cited = list(dict.fromkeys(price.source for price in prices))
     rows = [
         f"    {WAYS[price.pricing]:24} {price.region:16} ${price.usd_per_hour:<9g} "
-        f"{price.price_date or _UNDATED:18} [{_sources(prices).index(price.source) + 1}]"
+        f"{price.price_date or _UNDATED:18} [{cited.index(price.source) + 1}]"
         for price in prices
     ]
-    sources = [f"    [{at}] {source}" for at, source in enumerate(_sources(prices), start=1)]
+    sources = [f"    [{at}] {source}" for at, source in enumerate(cited, start=1)]
     lines = [_instance_row(instance), "  US dollars an hour:", *rows, "  Sources:", *sources]
     if any(price.pricing == "spot" for price in prices):
         lines.append("  A spot machine may be taken away at any time, and its price changes from day to day.")
     return lines
 
 
-def _sources(prices: tuple[Instance, ...]) -> list[str]:
-    return list(dict.fromkeys(price.source for price in prices))
-
-
 def _instance_row(instance: Instance) -> str:
-    from analyzer.units import byte_count
-
     gpus = f"{instance.gpu_count:g} x {instance.gpu}" if instance.gpu else ""
     hardware = gpus or instance.accelerator or instance.cpu or instance.cpu_type
     date = instance.price_date or _UNDATED

@@ -37,12 +37,15 @@ def fleet(ctx: click.Context, /, **_: Any) -> int:
     fails, hangs or ends its process is a row with its message. The same command goes on where it was
     interrupted, and does again what has changed.
     """
+    from analyzer.record.encoding import load_fleet
+
     params = ctx.params
     if not params["models"]:
         raise UsageError("No model is named.", hint="For example: analyze fleet models/ zoo/*.onnx fleet.toml.")
     fails = _fails(params["fail_on"])
     folder = Path(params["output"] or DEFAULT_FOLDER)
-    before = _old(params["compare"])
+    # Before any work, and before the new one takes its place: it may be the same folder.
+    before = load_fleet(params["compare"]) if params["compare"] else None
     seen: list[Finished] = []
     try:
         result = _analyse(params, folder, seen, before)
@@ -74,13 +77,6 @@ def _fails(given: tuple[str, ...]) -> bool:
     return "error" in given
 
 
-def _old(given: str | None) -> Fleet | None:
-    from analyzer.record.encoding import load_fleet
-
-    # Before any work, and before the new one takes its place: it may be the same folder.
-    return load_fleet(given) if given else None
-
-
 def _analyse(params: dict[str, Any], folder: Path, seen: list[Finished], before: Fleet | None) -> Fleet:
     from analyzer.fleet.fleet import DEFAULT_TIMEOUT_S, analyze_fleet
 
@@ -108,18 +104,10 @@ def _analyse(params: dict[str, Any], folder: Path, seen: list[Finished], before:
 
 @contextmanager
 def _progress(*, quiet: bool, verbose: bool) -> Iterator[Watch]:
-    """What is done, failed and left, and when it should end; without a terminal a line for each model."""
-    if quiet:
-        yield lambda _: None
-    elif sys.stderr is None or not sys.stderr.isatty():
-        yield lambda finished: say("\n".join(_lines(finished, verbose=verbose)), err=True)
-    else:
-        with _bar(verbose=verbose) as show:
-            yield show
-
-
-@contextmanager
-def _bar(*, verbose: bool) -> Iterator[Watch]:
+    """Show what is done, failed and left, and when it should end; without a terminal a line for each model."""
+    if quiet or sys.stderr is None or not sys.stderr.isatty():
+        yield lambda finished: None if quiet else say("\n".join(_lines(finished, verbose=verbose)), err=True)
+        return
     from rich.progress import MofNCompleteColumn
 
     with display(MofNCompleteColumn()) as shown:
