@@ -78,6 +78,7 @@ _DECIDING: tuple[Command, ...] = ("run", "check", "render", "fleet")
 # Far beyond what is ever meant: options may come with a stranger's model, and a run comes to an end.
 _MOST_RUNS, _MOST_TOKENS, _LEAST = 10**6, 2**24, 1e-6
 _WAYS = ", ".join(PRICINGS)
+_ANSWERED = "requests are answered within this, waiting included, like 50ms."
 _PLACES = "Where instances are rented: regions of the providers, or us, europe, asia."
 
 
@@ -378,18 +379,10 @@ class TrafficOptions(OptionGroup, commands=("capacity",)):
         most=1e9,
         hint="Requests a second, like --rate 500.",
     )
-    p50: float | None = option(
-        "p50 TIME", LATENCY, "Half of the requests are answered within this, waiting included, like 50ms."
-    )
-    p90: float | None = option(
-        "p90 TIME", LATENCY, "90 of 100 requests are answered within this, waiting included, like 50ms."
-    )
-    p95: float | None = option(
-        "p95 TIME", LATENCY, "95 of 100 requests are answered within this, waiting included, like 50ms."
-    )
-    p99: float | None = option(
-        "p99 TIME", LATENCY, "99 of 100 requests are answered within this, waiting included, like 50ms."
-    )
+    p50: float | None = option("p50 TIME", LATENCY, f"Half of the {_ANSWERED}")
+    p90: float | None = option("p90 TIME", LATENCY, f"90 of 100 {_ANSWERED}")
+    p95: float | None = option("p95 TIME", LATENCY, f"95 of 100 {_ANSWERED}")
+    p99: float | None = option("p99 TIME", LATENCY, f"99 of 100 {_ANSWERED}")
     mean: float | None = option(
         "mean TIME", LATENCY, "Requests are answered within this on average, waiting included."
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from analyzer.checks.phrases import forced_operators
 from analyzer.devices.device import Device
@@ -74,18 +74,12 @@ class DeviceAnswer:
 
 def device_answers(analysis: Analysis) -> tuple[DeviceAnswer, ...]:
     """The record's own GPU first, then the others in the order in which they were named."""
-    own = DeviceAnswer(
-        gpu=analysis.devices.gpu,
-        plans=analysis.plans,
-        verdict=analysis.verdict,
-        costs=analysis.costs,
-        first=True,
+    every: list[tuple[Device | None, Any]] = [(analysis.devices.gpu, analysis)]
+    every += ((other.device, other) for other in analysis.alternatives)
+    return tuple(
+        DeviceAnswer(gpu=gpu, plans=one.plans, verdict=one.verdict, costs=one.costs, first=one is analysis)
+        for gpu, one in every
     )
-    others = (
-        DeviceAnswer(gpu=other.device, plans=other.plans, verdict=other.verdict, costs=other.costs, first=False)
-        for other in analysis.alternatives
-    )
-    return (own, *others)
 
 
 # ONNX Runtime's CUDA provider has no kernel of this domain at all: trees and encoders are of the CPU.
@@ -111,7 +105,11 @@ def _is_for_cpu(answer: DeviceAnswer, analysis: Analysis) -> bool:
     cpu, gpu = answer.plan("cpu"), answer.plan("gpu")
     if answer.verdict.device not in ("cpu", "either") or cpu is None or gpu is None or not gpu.latency_s:
         return False
-    here, there = _weight(cpu, analysis), _weight(gpu, analysis)
+    # What the objective makes least.
+    here, there = (
+        {"cost": plan.usd_per_million, "energy": plan.energy_j}.get(analysis.verdict.objective, plan.latency_s)
+        for plan in (cpu, gpu)
+    )
     if here is None or there is None:
         return False
     wanting = [op for op in forced_operators(analysis) if not _belongs_to_the_cpu(op)]
@@ -125,9 +123,3 @@ def _belongs_to_the_cpu(operator: OperatorResult) -> bool:
     # A text is an object of the host's memory: the CUDA provider has a kernel for no operator on them.
     texts = any(tensor.dtype == "string" for tensor in (*operator.inputs, *operator.outputs))
     return texts or operator.domain == _OF_THE_CPU
-
-
-def _weight(plan: PlanResult, analysis: Analysis) -> float | None:
-    """What the objective makes least."""
-    weights = {"cost": plan.usd_per_million, "energy": plan.energy_j}
-    return weights.get(analysis.verdict.objective, plan.latency_s)

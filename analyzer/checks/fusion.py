@@ -15,7 +15,7 @@ from analyzer.checks.phrases import (
     total,
 )
 from analyzer.checks.registry import Diagnostic, Subject, rule
-from analyzer.record.analysis import OperatorResult, TensorInfo
+from analyzer.record.analysis import OperatorResult
 from analyzer.text import first_few, plural
 from analyzer.units import factor, seconds
 
@@ -118,7 +118,10 @@ def float64_on_gpu(subject: Subject) -> Iterator[Diagnostic]:
     """
     gpu = subject.analysis.devices.gpu
     in_float64 = [
-        op for op in subject.analysis.operators if _is_float64(op) and op.gpu and op.gpu.placed_on == "cuda"
+        op
+        for op in subject.analysis.operators
+        if is_executed(op) and op.gpu and op.gpu.placed_on == "cuda"
+        if any(tensor.dtype == "float64" for tensor in op.outputs)
     ]
     if gpu is None or not in_float64:
         return
@@ -142,10 +145,6 @@ def _is_executed_here(operator: OperatorResult) -> bool:
     return operator.gpu is None or is_executed(operator)
 
 
-def _is_float64(operator: OperatorResult) -> bool:
-    return is_executed(operator) and any(tensor.dtype == "float64" for tensor in operator.outputs)
-
-
 def _missed(name: str, patterns: list[Pattern], dataflow: Dataflow, fix: str) -> Iterator[Diagnostic]:
     """One finding for all patterns whose anchor comes from one source line."""
     by_anchor = {pattern[0].index: pattern for pattern in patterns}
@@ -154,10 +153,14 @@ def _missed(name: str, patterns: list[Pattern], dataflow: Dataflow, fix: str) ->
         # Executed nodes, not operators: ONNX Runtime may have fused a part of the pattern.
         kernels = len({dataflow.groups[op.index].name for op in members if op.index in dataflow.groups})
         inside = {op.index for op in members}
+        # What these operators alone read stays inside a fused kernel: it is neither written nor read again.
         inner = {
-            tensor.name: tensor for op in members for tensor in op.outputs if _stays(tensor, inside, dataflow)
+            tensor.name: tensor
+            for op in members
+            for tensor in op.outputs
+            if (readers := dataflow.readers.get(tensor.name))
+            and inside.issuperset(one.index for one in readers)
         }
-        # What stays inside a fused kernel is neither written nor read again.
         avoidable = total(2 * size for size in map(tensor_bytes, inner.values()) if size is not None)
         time = total(op.gpu.time_s if op.gpu is not None else op.cpu.time_s for op in members)
         count = (
@@ -171,12 +174,6 @@ def _missed(name: str, patterns: list[Pattern], dataflow: Dataflow, fix: str) ->
             seconds=time,
             bytes=as_int(avoidable),
         )
-
-
-def _stays(tensor: TensorInfo, inside: set[int], dataflow: Dataflow) -> bool:
-    """Whether a tensor of these operators is read by them alone, so that a fused kernel would not store it."""
-    readers = dataflow.readers.get(tensor.name, ())
-    return bool(readers) and all(reader.index in inside for reader in readers)
 
 
 def _gelu(anchor: OperatorResult, dataflow: Dataflow) -> Pattern:
@@ -244,7 +241,7 @@ def _products(plus: OperatorResult, seen: set[str], dataflow: Dataflow) -> tuple
 
 
 def _scales(operator: OperatorResult, seen: set[str]) -> bool:
-    """Whether an operator is a tensor of the way times a constant."""
+    """Return whether an operator is a tensor of the way times a constant."""
     return any(tensor.constant for tensor in operator.inputs) and any(t.name in seen for t in operator.inputs)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from textwrap import dedent
 
 from analyzer.checks.settings import CheckSettings, Severity
 from analyzer.errors import UsageError
@@ -164,8 +165,4 @@ def _documentation(check: Check) -> tuple[str, dict[str, str]]:
     missing = [name for name in SECTIONS if not text_by_section.get(name, "").strip()]
     if not lines or missing:
         raise ValueError(f"the docstring of {check.__name__} lacks {', '.join(missing) or 'a title'}")
-    return lines[0], {name.lower(): _unindented(text_by_section[name]) for name in SECTIONS}
-
-
-def _unindented(text: str) -> str:
-    return "\n".join(line.removeprefix("    ").rstrip() for line in text.strip("\n").splitlines()).strip()
+    return lines[0], {name.lower(): dedent(text_by_section[name].rstrip()).strip() for name in SECTIONS}

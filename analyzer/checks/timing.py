@@ -58,23 +58,22 @@ def slower_on_gpu(subject: Subject) -> Iterator[Diagnostic]:
     recommended = subject.analysis.verdict.device == "hybrid"
     if not recommended and (split_gain(subject.analysis.plans) or 1.0) < WORTHWHILE:
         return  # Nobody is told to split for what no plan gains.
-    unsure = "a split that is not recommended, as it may gain nothing,"
-    whose = "the recommended split" if recommended else unsure
+    whose, advice = "a split that is not recommended, as it may gain nothing,", ""
+    if recommended:
+        whose, advice = "the recommended split", "apply the split (analyze apply)"
     outside = "run it outside the CUDA session"
-    advice = ["apply the split (analyze apply)"] if recommended else []
-    fix = ", or ".join(filter(None, (*advice, outside, more_work(subject.analysis))))
-    slower = [op for op in subject.analysis.operators if _moves_to_cpu(op)]
-    for group in by_source_line(slower):
-        first = group[0]
+    fix = ", or ".join(filter(None, (advice, outside, more_work(subject.analysis))))
+    for group in by_source_line(op for op in subject.analysis.operators if _moves_to_cpu(op)):
         gpu_s, cpu_s = total(_gpu_s(op) for op in group), total(op.cpu.time_s for op in group)
         lost = 0.0 if gpu_s is None or cpu_s is None else gpu_s - cpu_s
         if lost < MOVE_SHARE * plan.latency_s:
             continue
         certain = recommended and all(_intervals_apart(op) for op in group)
+        verb, them = ("takes", "it") if len(group) == 1 else ("take", "them")
         yield Diagnostic(
-            operator=first,
-            message=f"{_group_label(group)} {_verb(group)} {seconds(gpu_s)} on the GPU and {seconds(cpu_s)} "
-            f"on the CPU; {whose} has {_pronoun(group)} on the CPU, copies counted",
+            operator=group[0],
+            message=f"{_group_label(group)} {verb} {seconds(gpu_s)} on the GPU and {seconds(cpu_s)} "
+            f"on the CPU; {whose} has {them} on the CPU, copies counted",
             fix=fix,
             seconds=lost,
             bytes=bytes_moved(group),
@@ -268,9 +267,8 @@ def images_turned(subject: Subject) -> Iterator[Diagnostic]:
 
 def _plan_of_use(analysis: Analysis) -> PlanResult | None:
     """The CUDA session's plan; None without one, and of a model for the CPU at every batch looked at."""
-    if is_for_cpu(analysis) and not _wins_somewhere(analysis.verdict):
-        return None
-    return analysis.plan("gpu")
+    wins_somewhere = any(part.device == "gpu" for part in analysis.verdict.ranges)
+    return analysis.plan("gpu") if wins_somewhere or not is_for_cpu(analysis) else None
 
 
 def _head_of(analysis: Analysis, output: TensorInfo) -> OperatorResult | None:
@@ -301,11 +299,6 @@ def _on_gpu(operator: OperatorResult) -> bool:
 
 def _gpu_s(operator: OperatorResult) -> float | None:
     return None if operator.gpu is None else operator.gpu.time_s
-
-
-def _wins_somewhere(verdict: VerdictResult) -> bool:
-    """Whether a GPU is the faster at a batch that was looked at."""
-    return any(part.device == "gpu" for part in verdict.ranges)
 
 
 def _another_is_recommended(analysis: Analysis) -> tuple[str, str] | None:
@@ -350,11 +343,3 @@ def _group_label(group: Sequence[OperatorResult]) -> str:
         return operator_label(group[0])
     places = list(dict.fromkeys(op.module or op.name for op in group))
     return f"{operators(len(group), group[0].op_type)} ({first_few(places)})"
-
-
-def _verb(group: Sequence[OperatorResult]) -> str:
-    return "takes" if len(group) == 1 else "take"
-
-
-def _pronoun(group: Sequence[OperatorResult]) -> str:
-    return "it" if len(group) == 1 else "them"
