@@ -24,7 +24,7 @@ class Judgement:
 def run(
     analysis: Analysis, settings: CheckSettings | None = None, *, baseline: Analysis | None = None
 ) -> tuple[Finding, ...]:
-    """The findings of an analysis that the settings do not set aside, by code and operator."""
+    """Return the findings of an analysis that the settings do not set aside, by code and operator."""
     return judge(analysis, settings, baseline=baseline).findings
 
 
@@ -75,7 +75,7 @@ def _sorted_out(yielded: Iterable[tuple[CheckRule, Diagnostic]], settings: Check
 
 
 def fails(findings: Iterable[Finding], settings: CheckSettings) -> tuple[Finding, ...]:
-    """The findings that make the check fail: those of ``fail-on``'s severity or a graver one."""
+    """Return the findings that make the check fail: those of ``fail-on``'s severity or a graver one."""
     if settings.fail_on == "never":
         return ()
     # SEVERITIES runs from grave to slight.
@@ -101,7 +101,7 @@ _MOST_OF_ONE_RULE = 8
 
 
 def _gathered(found: tuple[Diagnostic, ...]) -> Iterator[Diagnostic]:
-    """What a rule found, with one finding in place of the many that say the same of further GPUs."""
+    """Yield what a rule found, with one finding in place of many that say the same of further GPUs."""
     further = [diagnostic for diagnostic in found if diagnostic.device]
     if len(further) <= _MOST_OF_ONE_RULE:
         yield from found
@@ -161,7 +161,7 @@ def _finding(rule: CheckRule, diagnostic: Diagnostic, settings: CheckSettings) -
 
 
 def _severity(rule: CheckRule, diagnostic: Diagnostic, settings: CheckSettings) -> Severity:
-    """The rule's severity, raised by the settings; what is not certain stops at a warning."""
+    """Return the rule's severity, raised by the settings; what is not certain stops at a warning."""
     severity = diagnostic.severity or rule.severity
     # "?" begins no code: startswith of an empty tuple would do, but is easily read as "all".
     if rule.code.startswith(settings.raise_to_warning or ("?",)) and severity == "note":

@@ -141,12 +141,12 @@ def float64_on_gpu(subject: Subject) -> Iterator[Diagnostic]:
 
 
 def _is_executed_here(operator: OperatorResult) -> bool:
-    """Whether an operator is executed by the session in question."""
+    """Return whether an operator is executed by the session in question."""
     return operator.gpu is None or is_executed(operator)
 
 
 def _missed(name: str, patterns: list[Pattern], dataflow: Dataflow, fix: str) -> Iterator[Diagnostic]:
-    """One finding for all patterns whose anchor comes from one source line."""
+    """Yield one finding for all patterns whose anchor comes from one source line."""
     by_anchor = {pattern[0].index: pattern for pattern in patterns}
     for anchors in by_source_line(pattern[0] for pattern in patterns):
         members = [op for anchor in anchors for op in by_anchor[anchor.index]]
@@ -177,7 +177,7 @@ def _missed(name: str, patterns: list[Pattern], dataflow: Dataflow, fix: str) ->
 
 
 def _gelu(anchor: OperatorResult, dataflow: Dataflow) -> Pattern:
-    """The operators of a GELU around its Erf or Tanh; empty where it is none or is fused.
+    """Return the operators of a GELU around its Erf or Tanh; empty where it is none or is fused.
 
     x -> scale -> Erf -> Add(1) -> Mul with x and 0.5, in any order of the products; the tanh form has
     x + c x^3 in front.
@@ -193,7 +193,7 @@ def _gelu(anchor: OperatorResult, dataflow: Dataflow) -> Pattern:
 
 
 def _to_origin(anchor: OperatorResult, dataflow: Dataflow) -> tuple[list[OperatorResult], set[str]]:
-    """The operators between x and the anchor, and all tensors on the way, x included.
+    """Return the operators between x and the anchor, and all tensors on the way, x included.
 
     Walks back, always over the latest tensor, until one tensor is left: for Erf after its scale, for Tanh after
     the way has forked (x + c x^3). Without such an x the set is empty.
@@ -219,7 +219,7 @@ def _to_origin(anchor: OperatorResult, dataflow: Dataflow) -> tuple[list[Operato
 
 
 def _products(plus: OperatorResult, seen: set[str], dataflow: Dataflow) -> tuple[list[OperatorResult], bool]:
-    """The products after 1 + erf, and whether x is one of their factors."""
+    """Return the products after 1 + erf, and whether x is one of their factors."""
     products: dict[int, OperatorResult] = {}
     closed = False
     current = dataflow.only_reader(plus)
@@ -246,7 +246,7 @@ def _scales(operator: OperatorResult, seen: set[str]) -> bool:
 
 
 def _norm(mean: OperatorResult, dataflow: Dataflow) -> tuple[str, Pattern]:
-    """The operators of a norm around its mean of squares, and which norm it is."""
+    """Return the operators of a norm around its mean of squares, and which norm it is."""
     nothing: tuple[str, Pattern] = ("", ())
     if dataflow.fused_as(mean, "LayerNorm", "RMSNorm"):
         return nothing
@@ -270,7 +270,7 @@ def _is_square(operator: OperatorResult) -> bool:
 
 
 def _tail(mean: OperatorResult, name: str, dataflow: Dataflow) -> Pattern:
-    """Add(eps), Sqrt, a quotient of x (or a reciprocal and a product), then the weight where there is one."""
+    """Return Add(eps), Sqrt, a quotient of x (or a reciprocal and a product), and the weight if there is one."""
     tail: list[OperatorResult] = []
     current: OperatorResult | None = mean
     for expected in (("Add",), ("Sqrt",)):

@@ -151,7 +151,7 @@ def empty_input(subject: Subject) -> Iterator[Diagnostic]:
 
 
 def _on_one_thread(row: Mapping[str, Any]) -> str:
-    """What came out with one thread where the CPU's several were off."""
+    """Return the result with one thread where the CPU's several were off."""
     agrees, threads = row.get("one_thread_agrees"), row.get("threads")
     if agrees is None:
         return ""
@@ -167,7 +167,7 @@ def _on_one_thread(row: Mapping[str, Any]) -> str:
 
 
 def _cause(row: Mapping[str, Any]) -> str:
-    """What to do about it."""
+    """Return the advice for a disagreement."""
     if row.get("one_thread_agrees"):
         rewritten = "write scatter_add or scatter_reduce in place of index_add and index_put (ScatterND), or "
         return f"{rewritten if row.get('reducing_scatters') else ''}run it with one thread (--threads 1)"

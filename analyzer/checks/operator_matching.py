@@ -44,16 +44,16 @@ class Dataflow:
         }
 
     def maker(self, tensor: TensorInfo) -> OperatorResult | None:
-        """The operator that writes a tensor."""
+        """Return the operator that writes a tensor."""
         return self.makers.get(tensor.name)
 
     def only_reader(self, operator: OperatorResult) -> OperatorResult | None:
-        """The one operator that reads an operator's one output, None where there are several."""
+        """Return the one operator that reads an operator's one output, None where there are several."""
         readers = [op for tensor in operator.outputs for op in self.readers.get(tensor.name, ())]
         return readers[0] if len(readers) == 1 else None
 
     def fused_as(self, operator: OperatorResult, *words: str) -> bool:
-        """Whether it is executed as part of something whose type holds one of these words, or not at all."""
+        """Return whether it is executed within a type that holds one of these words, or not at all."""
         group = self.groups.get(operator.index)
         # In no group: folded away, so that nothing is executed apart. Types vary (Gelu, BiasGelu, FastGelu):
         # a word of them is looked for.
@@ -99,7 +99,7 @@ def match(base: Analysis, new: Analysis) -> Match:
 def _pair(
     left: Iterable[OperatorResult], right: Iterable[OperatorResult], key: Key
 ) -> list[tuple[OperatorResult, OperatorResult]]:
-    """The k-th of each key on one side with the k-th on the other."""
+    """Pair the k-th of each key on one side with the k-th on the other."""
     waiting: dict[Hashable, list[OperatorResult]] = {}
     for operator in left:
         if key(operator) is not None:

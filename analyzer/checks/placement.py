@@ -167,7 +167,7 @@ def copies_inside_graph(subject: Subject) -> Iterator[Diagnostic]:
 
 
 def _slight(by_cause: Mapping[int | None, list[TransferItem]], analysis: Analysis) -> set[int | None]:
-    """The causes whose copies together take next to nothing, those that take least first.
+    """Return the causes whose copies together take next to nothing, those that take least first.
 
     Together: a hundred copies of a hundredth each are the whole time.
     """
@@ -338,7 +338,7 @@ def _is_loaded(analysis: Analysis) -> bool:
 
 
 def copies_inside(analysis: Analysis) -> tuple[TransferItem, ...]:
-    """The copies inside the graph of ONNX Runtime's CUDA session."""
+    """Return the copies inside the graph of ONNX Runtime's CUDA session."""
     plan = analysis.plan("gpu")
     if plan is None:
         return ()

@@ -115,7 +115,7 @@ def rule(code: str, name: str, severity: Severity) -> Callable[[Check], Check]:
 
 
 def rules() -> tuple[CheckRule, ...]:
-    """All rules, by code."""
+    """Return all rules, by code."""
     return tuple(_RULES[code] for code in sorted(_RULES))
 
 

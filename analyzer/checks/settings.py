@@ -90,7 +90,7 @@ class Settings:
     check: CheckSettings = field(default_factory=CheckSettings)
 
     def default_map(self, *, check: bool = False) -> dict[str, Any]:
-        """The options as Click's ``default_map`` wants them: keys with underscores."""
+        """Return the options as Click's ``default_map`` wants them: keys with underscores."""
         merged = {**self.options, **(self.check.options if check else {})}
         if check:  # A page is what `run` writes; the gate prints unless its own table says otherwise.
             merged = {
@@ -126,7 +126,7 @@ def read_settings(start: Path | str, *, folder: Path | None = None) -> Settings:
 
 
 def parse(table: Mapping[str, Any], path: Path) -> Settings:
-    """Settings from the table ``[tool.analyzer]`` that was read from ``path``."""
+    """Return settings from the table ``[tool.analyzer]`` that was read from ``path``."""
     _check_sizes(table, f"{path}: [tool.analyzer]")
     gate = table.get("check", {})
     if not isinstance(gate, Mapping):
@@ -137,7 +137,7 @@ def parse(table: Mapping[str, Any], path: Path) -> Settings:
 
 
 def levels(values: Iterable[str], *, where: str) -> tuple[str, tuple[str, ...]]:
-    """A severity threshold and rule codes from what ``fail-on`` lists.
+    """Return a severity threshold and rule codes from what ``fail-on`` lists.
 
     ``["warning"]`` fails from warnings on; ``["A203"]`` keeps the threshold at ``error`` and makes
     findings of A203 errors; both may stand together.
@@ -162,7 +162,7 @@ _LONGEST_SHOWN = 60
 
 
 def _table(path: Path) -> Mapping[str, Any] | None:
-    """The table ``[tool.analyzer]`` of a file, None where it has none."""
+    """Return the table ``[tool.analyzer]`` of a file, None where it has none."""
     try:
         content = read_toml(path)
     except (OSError, ValueError) as error:
@@ -177,7 +177,7 @@ def _table(path: Path) -> Mapping[str, Any] | None:
 
 
 def _check_sizes(value: Any, where: str) -> None:
-    """Refuses what no setting needs, and what reading it as a duration or a number could take for ever."""
+    """Refuse what no setting needs, and what reading it as a duration or a number could take for ever."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             _check_sizes(inner, f"{where} {key}" if len(key) < _LONGEST_SHOWN else where)
@@ -196,7 +196,7 @@ def read_options(
     *,
     without: tuple[str, ...] = (),
 ) -> Mapping[str, Any]:
-    """Options as a TOML table has them, by long option, as they are written on the command line.
+    """Return the options of a TOML table, by long option, as they are written on the command line.
 
     Args:
         table: The table.
@@ -217,7 +217,7 @@ def read_options(
 
 
 def _given(option: Option, value: Any, path: Path, location: str) -> Any:
-    """A value of TOML as the command line has it; its paths start in the settings' folder and stay there."""
+    """Return a value of TOML as the command line has it; its paths start and stay in the settings' folder."""
     where, kind = f"{location} {option.name}", option.kind
     # What is wrong is refused here: Click, or a conversion, would say so of an option that nobody typed.
     if not kind.accepts(value):
@@ -241,7 +241,7 @@ def _given(option: Option, value: Any, path: Path, location: str) -> Any:
 
 
 def _device(name: str, path: Path, where: str) -> str:
-    """A device of the catalogue as it is, FILE.toml or FILE.toml:NAME with its path."""
+    """Return a device of the catalogue as it is, FILE.toml or FILE.toml:NAME with its path."""
     if not is_toml(name):
         return name
     file, entry = split_entry(name)
@@ -249,7 +249,7 @@ def _device(name: str, path: Path, where: str) -> str:
 
 
 def _inside(value: str, path: Path, where: str) -> Path:
-    """The file or folder that a path of the settings names, links followed.
+    """Return the file or folder that a path of the settings names, links followed.
 
     Raises:
         UsageError: It lies outside of the settings' folder.
@@ -269,7 +269,7 @@ def _inside(value: str, path: Path, where: str) -> Path:
 
 
 def _shown(real: Path) -> str:
-    """A path as it is typed where the program was started, whole where it lies elsewhere."""
+    """Return a path as it is typed where the program was started, whole where it lies elsewhere."""
     here = os.getcwd()
     return os.path.relpath(real, here) if real.is_relative_to(here) else str(real)
 

@@ -266,13 +266,13 @@ def images_turned(subject: Subject) -> Iterator[Diagnostic]:
 
 
 def _plan_of_use(analysis: Analysis) -> PlanResult | None:
-    """The CUDA session's plan; None without one, and of a model for the CPU at every batch looked at."""
+    """Return the CUDA session's plan; None without one, and of a model for the CPU at every batch looked at."""
     wins_somewhere = any(part.device == "gpu" for part in analysis.verdict.ranges)
     return analysis.plan("gpu") if wins_somewhere or not is_for_cpu(analysis) else None
 
 
 def _head_of(analysis: Analysis, output: TensorInfo) -> OperatorResult | None:
-    """The product that makes the logits of several rows, None where the output is none."""
+    """Return the product that makes the logits of several rows, None where the output is none."""
     shape = output.shape
     if shape is None or len(shape) != 3 or shape[1] is None or shape[1] < 2 or shape[2] is None:
         return None
@@ -302,7 +302,7 @@ def _gpu_s(operator: OperatorResult) -> float | None:
 
 
 def _another_is_recommended(analysis: Analysis) -> tuple[str, str] | None:
-    """What is recommended in spite of the CPU's time, and what to do; None where nothing else is."""
+    """Return the plan recommended in spite of the CPU's time, and the advice; None where nothing else is."""
     device, split = analysis.verdict.device, analysis.plan("hybrid")
     if device == "hybrid" and split is not None:
         said = f"recommended is a split of both, {seconds(split.latency_s)}"
@@ -313,7 +313,7 @@ def _another_is_recommended(analysis: Analysis) -> tuple[str, str] | None:
 
 
 def _or_larger_batches(verdict: VerdictResult) -> str:
-    """From which batch on the GPU wins, or may where no batch is certain; empty where none does."""
+    """Return from which batch on the GPU wins, or may where none is certain; empty where none does."""
     found = crossover_interval(verdict.ranges)
     if found is None:  # none does, or a record that kept no ranges
         batch, wins = verdict.crossover_batch, "wins"
@@ -324,14 +324,14 @@ def _or_larger_batches(verdict: VerdictResult) -> str:
 
 
 def _moves_to_cpu(operator: OperatorResult) -> bool:
-    """Whether the best plan takes it from the GPU and its time there is really longer."""
+    """Return whether the best plan takes it from the GPU and its time there is really longer."""
     gpu_s, cpu_s = _gpu_s(operator), operator.cpu.time_s
     known = gpu_s is not None and cpu_s is not None and gpu_s > cpu_s
     return known and _on_gpu(operator) and operator.placement == "cpu"
 
 
 def _intervals_apart(operator: OperatorResult) -> bool:
-    """Whether the two intervals do not overlap."""
+    """Return whether the two intervals do not overlap."""
     gpu = operator.gpu
     if gpu is None or gpu.low_s is None or operator.cpu.high_s is None:
         return False

@@ -47,7 +47,7 @@ def devices(
 
 
 def _named(name: str, rented: tuple[Instance, ...]) -> str:
-    """The device's page; else the instance, else the devices whose names hold the word."""
+    """Return the device's page; else the instance, else the devices whose names hold the word."""
     from analyzer.devices.catalogue import cpus, device, gpus
     from analyzer.errors import DeviceError
     from analyzer.toml_file import is_toml
@@ -174,7 +174,7 @@ def _instances(rented: tuple[Instance, ...]) -> str:
 
 
 def _instance_page(instance: Instance) -> list[str]:
-    """An instance and what it costs, in every way that is known, each price with its source."""
+    """Return an instance and what it costs, in every way that is known, each price with its source."""
     from analyzer.devices.catalogue import prices_of
     from analyzer.report.price_words import WAYS
 

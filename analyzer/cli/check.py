@@ -116,7 +116,7 @@ def refuse_analysis_options(ctx: click.Context) -> None:
 
 
 def _with_gate_options(analysed: Invocation | None, model: str, params: dict[str, Any]) -> Invocation | None:
-    """What ``analyze()`` was asked and the gate's own options; those of pyproject.toml are read there again."""
+    """Add the gate's own options to the question; those of pyproject.toml are read there again."""
     from analyzer.pipeline.options import path_shower
     from analyzer.record.invocation import amended, written
 
@@ -129,7 +129,7 @@ def _with_gate_options(analysed: Invocation | None, model: str, params: dict[str
 
 
 def load_baseline(path: Path | None) -> Analysis | None:
-    """The record that figures may not rise above; None where none is set."""
+    """Return the record that figures may not rise above; None where none is set."""
     if path is None:
         return None
     from analyzer.record import load_report
@@ -143,7 +143,7 @@ def load_baseline(path: Path | None) -> Analysis | None:
 
 
 def baseline_target(path: Path | None, *, force: bool) -> Target:
-    """Where --update-baseline writes; what is no record of ours is refused before a model is loaded."""
+    """Return the file of --update-baseline; refuse one that is no record of ours before a model is loaded."""
     from analyzer.record.formats import find
     from analyzer.record.output_files import Target, check_writable
 
@@ -153,7 +153,7 @@ def baseline_target(path: Path | None, *, force: bool) -> Target:
 
 
 def _is_record(path: Path | None) -> bool:
-    """Whether a file is a record of ours in whatever order a repository's formatter put its keys."""
+    """Return whether a file is a record of ours in whatever order a repository's formatter put its keys."""
     from analyzer.record import load_report
 
     with suppress(RecordError):
@@ -218,7 +218,7 @@ def judge_fleet(
 
 
 def _record_of(model: FleetModel, folder: Path) -> Path:
-    """The file of a model's record; that all are there is said before any is judged."""
+    """Return the file of a model's record; that all are there is said before any is judged."""
     file = folder / f"{model.name}.json"
     # The name is a stranger's text where the fleet is somebody else's: it stays in the folder.
     if file.parent != folder or Path(model.name).name != model.name:
@@ -267,7 +267,7 @@ def publish(texts: Mapping[Target, str], summary: Callable[[], str], *, force: b
 
 
 def render(analysis: Analysis, name: str, fail_on: str) -> str:
-    """The findings in this format; formats that are about the whole analysis come from the registry."""
+    """Return the findings in this format; formats that are about the whole analysis come from the registry."""
     from analyzer import report
     from analyzer.report import findings_text
     from analyzer.report.ci import junit

@@ -50,7 +50,7 @@ def progress(*, quiet: bool) -> Iterator[Progress]:
 
 @contextmanager
 def display(*first: Any) -> Iterator[Any]:
-    """A display on standard error: these columns, what is done, the time that passed and that is left."""
+    """Show on standard error these columns, what is done, the time that passed and that is left."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, Task, TextColumn, TimeElapsedColumn
     from rich.progress import ProgressColumn as Column

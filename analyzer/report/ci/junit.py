@@ -13,7 +13,7 @@ from analyzer.text import loggable
 
 
 def render(analysis: Analysis, *, fail_on: str = "error") -> str:
-    """One test suite for the model: a case for each finding, and one for each rule that found nothing.
+    """Return one test suite: a case for each finding, and one for each rule that found nothing.
 
     A finding of severity ``fail_on`` or graver is a failure; a lesser one is a passed case whose output holds
     the finding; what the settings set aside is skipped, with the reason.
@@ -22,7 +22,7 @@ def render(analysis: Analysis, *, fail_on: str = "error") -> str:
 
 
 def suite_of(analysis: Analysis, name: str, *, fail_on: str) -> ET.Element:
-    """The suite of a model that is called ``name``."""
+    """Return the suite of a model that is called ``name``."""
     # By identity: two findings of one rule may be equal word for word, and each is a case.
     failing = set(map(id, fails(analysis.findings, CheckSettings(fail_on=fail_on))))
     suite = ET.Element("testsuite", name=xml_text(f"{analysis.tool.name} check {name}"))
@@ -52,7 +52,7 @@ def suite_of(analysis: Analysis, name: str, *, fail_on: str) -> ET.Element:
 
 
 def counted(suite: ET.Element) -> ET.Element:
-    """A suite with how many cases it has of each outcome."""
+    """Return a suite with how many cases it has of each outcome."""
     # An error is a test that broke; a model that cannot be analysed ends the command with status 2 instead.
     counts = {"tests": len(suite), "failures": len(suite.findall("testcase/failure")), "errors": 0}
     counts["skipped"] = len(suite.findall("testcase/skipped"))
@@ -61,7 +61,7 @@ def counted(suite: ET.Element) -> ET.Element:
 
 
 def document_of(tool: str, suites: Sequence[ET.Element]) -> str:
-    """The whole file."""
+    """Return the whole file."""
     counts = {
         key: str(sum(int(suite.attrib[key]) for suite in suites))
         for key in ("tests", "failures", "errors", "skipped")
@@ -103,7 +103,7 @@ def _body(finding: Finding, analysis: Analysis) -> str:
 
 
 def xml_text(text: str) -> str:
-    """Text with the characters that XML 1.0 forbids replaced (section 2.2 of the standard)."""
+    """Return text with the characters that XML 1.0 forbids replaced (section 2.2 of the standard)."""
     # Beside what `loggable` replaces: U+FFFE and U+FFFF, which are no characters.
     return "".join(char if _allowed(ord(char)) else "\N{REPLACEMENT CHARACTER}" for char in text)
 
