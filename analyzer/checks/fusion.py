@@ -270,7 +270,7 @@ def _is_square(operator: OperatorResult) -> bool:
 
 
 def _tail(mean: OperatorResult, name: str, dataflow: Dataflow) -> Pattern:
-    """Return Add(eps), Sqrt, a quotient of x (or a reciprocal and a product), and the weight if there is one."""
+    """Return Add(eps), Sqrt, a quotient of x (or a reciprocal and a product), and the weight."""
     tail: list[OperatorResult] = []
     current: OperatorResult | None = mean
     for expected in (("Add",), ("Sqrt",)):

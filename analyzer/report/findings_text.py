@@ -45,12 +45,7 @@ def place_of(finding: Finding, analysis: Analysis) -> FindingPlace:
         return FindingPlace(
             file=operator.source.file, line=operator.source.line, code=operator.source.code.strip()
         )
-    return FindingPlace(file=model_file(analysis), line=None)
-
-
-def model_file(analysis: Analysis) -> str:
-    """Return the model's file without the name after the colon."""
-    return file_of(analysis.model.source)
+    return FindingPlace(file=file_of(analysis.model.source), line=None)
 
 
 def file_of(source: str) -> str:
@@ -105,6 +100,18 @@ def subject_line(analysis: Analysis) -> str:
     return f"{said}, for {target}"
 
 
+def lines_of(finding: Finding, place: FindingPlace) -> list[str]:
+    """Return a finding as a compiler writes it, the line of source, the cost where it is known, and the fix."""
+    cost = cost_of(finding)
+    return [
+        # ``file:line: severity``: the form of compilers, which editors and terminals turn into links.
+        f"{place}: {finding.severity} {finding.code} {finding.message}",
+        *([place.code] if place.code else []),
+        *([f"cost: {cost} per inference"] if cost else []),
+        f"fix: {finding.fix}",
+    ]
+
+
 def passed(analysis: Analysis, fail_on: str = "error") -> bool:
     """Return whether nothing of this severity was found."""
     return not fails(analysis.findings, CheckSettings(fail_on=fail_on))
@@ -114,14 +121,8 @@ def render_text(analysis: Analysis, *, fail_on: str = "error") -> str:
     """Return the findings as a compiler writes them, the gravest first, and a last line that says it all."""
     lines: list[str] = []
     for finding in by_severity(analysis.findings):
-        place = place_of(finding, analysis)
-        # ``file:line: severity``: the form of compilers, which editors and terminals turn into links.
-        lines.append(f"{place}: {finding.severity} {finding.code} {finding.message}")
-        if place.code:
-            lines.append(f"    {place.code}")
-        if cost := cost_of(finding):
-            lines.append(f"    cost: {cost} per inference")
-        lines.extend((f"    fix: {finding.fix}", ""))
+        head, *more = lines_of(finding, place_of(finding, analysis))
+        lines += [head, *(f"    {line}" for line in more), ""]
     for ignored in analysis.ignored:
         operator = operator_of(ignored, analysis)
         name = f" {operator.module or operator.name}" if operator is not None else ""

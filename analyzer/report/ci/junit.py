@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
 from analyzer.checks import fails, rules
 from analyzer.checks.settings import CheckSettings
 from analyzer.record.analysis import Analysis, Finding
-from analyzer.report.findings_text import cost_of, operator_of, place_of, rule_label, subject_line
+from analyzer.report.findings_text import lines_of, operator_of, place_of, rule_label, subject_line
 from analyzer.text import loggable
 
 
@@ -91,27 +92,10 @@ def _case(code: str, finding: Finding | None, analysis: Analysis) -> ET.Element:
 
 
 def _body(finding: Finding, analysis: Analysis) -> str:
-    place = place_of(finding, analysis)
-    lines = [
-        f"{place}: {finding.severity} {finding.code} {finding.message}",
-        place.code,
-        f"cost: {cost_of(finding)} per inference" if cost_of(finding) else "",
-        f"fix: {finding.fix}",
-        subject_line(analysis),
-    ]
-    return xml_text("\n".join(line for line in lines if line))
+    return xml_text("\n".join((*lines_of(finding, place_of(finding, analysis)), subject_line(analysis))))
 
 
 def xml_text(text: str) -> str:
     """Return text with the characters that XML 1.0 forbids replaced (section 2.2 of the standard)."""
     # Beside what `loggable` replaces: U+FFFE and U+FFFF, which are no characters.
-    return "".join(char if _allowed(ord(char)) else "\N{REPLACEMENT CHARACTER}" for char in text)
-
-
-def _allowed(code: int) -> bool:
-    return (
-        code in (0x9, 0xA, 0xD)
-        or 0x20 <= code <= 0xD7FF
-        or 0xE000 <= code <= 0xFFFD
-        or 0x10000 <= code <= 0x10FFFF
-    )
+    return re.sub(r"[^\t\n\r\x20-\uD7FF\uE000-\uFFFD\U00010000-\U0010FFFF]", "\N{REPLACEMENT CHARACTER}", text)

@@ -35,9 +35,13 @@ def render(analysis: Analysis) -> str:
 
 def results_of(analysis: Analysis) -> list[dict[str, Any]]:
     """Return a result for each finding, and for each that the settings set aside."""
+    every = [
+        *((one, {}) for one in analysis.findings),
+        *((one, suppressed(one.reason)) for one in analysis.ignored),
+    ]
     return [
-        *(_result(finding, analysis) for finding in analysis.findings),
-        *(_result(finding, analysis) | suppressed(finding.reason) for finding in analysis.ignored),
+        result_of(finding, _location(finding, analysis), _fingerprint(finding, analysis)) | more
+        for finding, more in every
     ]
 
 
@@ -90,10 +94,6 @@ def _descriptor(rule: CheckRule) -> dict[str, Any]:
         "defaultConfiguration": {"level": rule.severity},
         "properties": {"tags": [FAMILIES[rule.code[:2]]]},
     }
-
-
-def _result(finding: Finding, analysis: Analysis) -> dict[str, Any]:
-    return result_of(finding, _location(finding, analysis), _fingerprint(finding, analysis))
 
 
 def result_of(finding: Finding, location: dict[str, Any], fingerprint: str) -> dict[str, Any]:
