@@ -114,15 +114,15 @@ def _judged(
         yield replace(reading, message=f"{reading.what} {budget}{reading.detail}")
         return
     # By the whole interval: the middle alone would fail a build that a measurement passes.
-    where, kept, (low, value, high) = "above", limit * (1 + _ROUNDED), figure.ends
+    where, bound, (low, value, high) = "above", limit * (1 + _ROUNDED), figure.ends
     if option.startswith("min-"):  # turned over, so that missing it is being above there too
-        where, kept, (low, value, high) = "below", limit * (_ROUNDED - 1), (-high, -value, -low)
-    if high <= kept:
+        where, bound, (low, value, high) = "below", limit * (_ROUNDED - 1), (-high, -value, -low)
+    if high <= bound:
         return
-    certain = low > kept
+    certain = low > bound
     what, _, verb = reading.what.rpartition(" ")
     if not certain:
-        verb = f"{verb} probably" if value > kept else "may be"
+        verb = f"{verb} probably" if value > bound else "may be"
     yield replace(
         reading,
         message=f"{what} {verb} {where} {budget}: {words(figure.value)}{reading.unit} "
@@ -156,7 +156,7 @@ def over_latency(subject: Subject) -> Iterator[Reading]:
     answers = device_answers(subject.analysis)
     for name, limit in subject.settings.max_latency_s.items():
         wanted = name or target_plan(subject.analysis)
-        # The CPU's plan is the same beside every GPU.
+        # The CPU's plan is the same for every GPU.
         for answer in answers[:1] if wanted == "cpu" else answers:
             plan = answer.plan(wanted)
             if plan is not None:
@@ -195,7 +195,7 @@ def over_slo(subject: Subject) -> Iterator[Reading]:
 
 
 def _latency(analysis: Analysis, answer: DeviceAnswer, plan: PlanResult, limit: float, option: str) -> Reading:
-    # On which GPU; where there is none the CPU's plan is the same beside all.
+    # Without a GPU the plan is the CPU's alone.
     place = f" {'beside' if plan.name == 'cpu' else 'on'} {answer.gpu.name}" if answer.gpu is not None else ""
     slowest = max(analysis.operators, key=lambda op: time_in_plan(op, plan.name) or 0.0, default=None)
     slowest = slowest if answer.first else None

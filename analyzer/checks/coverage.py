@@ -127,11 +127,11 @@ def _no_room(answer: DeviceAnswer, plan: PlanResult, gpu: Device, less: str) -> 
     )
 
 
-def _request_does_not_fit(told: GenerationResult, gpu: Device) -> Iterator[Diagnostic]:
-    memory = told.memory
+def _request_does_not_fit(result: GenerationResult, gpu: Device) -> Iterator[Diagnostic]:
+    memory = result.memory
     if memory.fits:
         return
-    each = f" on each of {told.gpus}" if told.gpus > 1 else ""
+    each = f" on each of {result.gpus}" if result.gpus > 1 else ""
     yield Diagnostic(
         message=f"weights, cache and activations need {byte_count(memory.device_bytes)}{each}, and {gpu.name} "
         f"leaves {byte_count(memory.available_bytes)}",

@@ -100,13 +100,13 @@ def require_codes(settings: CheckSettings) -> None:
 _MOST_OF_ONE_RULE = 8
 
 
-def _gathered(found: tuple[Diagnostic, ...]) -> Iterator[Diagnostic]:
-    """Yield what a rule found, with one finding in place of many that say the same of further GPUs."""
-    further = [diagnostic for diagnostic in found if diagnostic.device]
+def _gathered(yielded: tuple[Diagnostic, ...]) -> Iterator[Diagnostic]:
+    """Yield the diagnostics of a rule, one in place of many that say the same of further GPUs."""
+    further = [diagnostic for diagnostic in yielded if diagnostic.device]
     if len(further) <= _MOST_OF_ONE_RULE:
-        yield from found
+        yield from yielded
         return
-    yield from (diagnostic for diagnostic in found if not diagnostic.device)
+    yield from (diagnostic for diagnostic in yielded if not diagnostic.device)
     for certain in (True, False):
         alike = [diagnostic for diagnostic in further if diagnostic.certain == certain]
         if alike:

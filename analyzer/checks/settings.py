@@ -219,7 +219,7 @@ def read_options(
 def _given(option: Option, value: Any, path: Path, location: str) -> Any:
     """Return a value of TOML as the command line has it; its paths start and stay in the settings' folder."""
     where, kind = f"{location} {option.name}", option.kind
-    # What is wrong is refused here: Click, or a conversion, would say so of an option that nobody typed.
+    # What is wrong is refused here: Click, or a conversion, would say so of an option that was not typed.
     if not kind.accepts(value):
         raise option.refuse(value, where)
     # A number of TOML has no unit, as a text of figures alone has none.

@@ -92,7 +92,7 @@ class CommandLine(click.Group):
             return None
         module = import_module(f"analyzer.cli.{MODULES.get(cmd_name, cmd_name)}")
         command: click.Command = getattr(module, cmd_name)
-        command.short_help = COMMANDS[cmd_name]  # what a shell shows beside a completed name
+        command.short_help = COMMANDS[cmd_name]  # what a shell shows with a completed name
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

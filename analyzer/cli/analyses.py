@@ -116,10 +116,10 @@ def render(ctx: click.Context, /, **_: Any) -> None:
 
     params, report = ctx.params, ctx.params["report"]
     analysis = load_report(report)
-    # Beside the record, under its name: a page that belongs to the record is found with it.
+    # In the folder of the record, under its name: a page lies where its record does.
     targets = report_targets(params, report.stem, report.parent)
     given = keywords(params, "render")
-    # As it was decided, unless asked: a record of another version shows that version's own answer.
+    # Without a new question as it was decided: a record of another version shows that version's own answer.
     if given:
         from analyzer.api import analyze_record
 

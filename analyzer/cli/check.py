@@ -185,7 +185,7 @@ def save_baseline(analysis: Analysis, target: Target, *, force: bool) -> None:
 def judge_fleet(
     params: Mapping[str, Any], fleet: Fleet, settings: CheckSettings, targets: tuple[Target, ...]
 ) -> bool:
-    """Judge the models of a fleet by their records beside its file; return whether the check fails.
+    """Judge the models of a fleet by their records in its folder; return whether the check fails.
 
     Raises:
         UsageError: A format or a baseline is of one model.
