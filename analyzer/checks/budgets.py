@@ -14,7 +14,6 @@ from analyzer.checks.phrases import (
     bytes_moved,
     forced_operators,
     operator_label,
-    operators,
     target_plan,
     time_in_plan,
     total,
@@ -234,7 +233,7 @@ def over_cpu_operators(subject: Subject) -> Iterator[Reading]:
     forced = forced_operators(subject.analysis)
     yield Reading(
         operator=next(iter(forced), None),
-        what=operators(len(forced), "CPU"),
+        what=plural(len(forced), "CPU operator"),
         things=tuple(map(operator_label, forced)),
         fix="bring them to the GPU (see A101), or raise max-cpu-operators",
         seconds=total(op.cpu.time_s for op in forced),

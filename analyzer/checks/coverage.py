@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analyzer.checks.device_answers import DeviceAnswer, device_answers
-from analyzer.checks.phrases import less_work, operators
+from analyzer.checks.phrases import less_work
 from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.devices.device import Device
 from analyzer.memory.fit import context_note
 from analyzer.record.analysis import OperatorResult, PlanResult
 from analyzer.record.generation import GenerationResult
 from analyzer.record.notes import without_trips
-from analyzer.text import first_few
+from analyzer.text import first_few, plural
 from analyzer.units import byte_count, share
 
 # Above this share of the GPU's memory the CUDA context and the libraries' workspaces may tip the balance. A
@@ -50,7 +50,7 @@ def unknown_cost(subject: Subject) -> Iterator[Diagnostic]:
         names = first_few(list(dict.fromkeys(op.module or op.name for op in group)))
         yield Diagnostic(
             operator=group[0],
-            message=f"the cost of {operators(len(group), kind)} is unknown ({names}){note}; "
+            message=f"the cost of {plural(len(group), f'{kind} operator')} is unknown ({names}){note}; "
             "totals read at least",
             fix="bind open dimensions with --batch or --input, or use an operator that `analyze ops` lists",
         )

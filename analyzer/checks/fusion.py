@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from analyzer.checks.operator_matching import Dataflow
 from analyzer.checks.phrases import (
-    as_int,
     by_source_line,
     bytes_moved,
     is_executed,
@@ -161,7 +160,7 @@ def _missed(name: str, patterns: list[Pattern], dataflow: Dataflow, fix: str) ->
             if (readers := dataflow.readers.get(tensor.name))
             and inside.issuperset(one.index for one in readers)
         }
-        avoidable = total(2 * size for size in map(tensor_bytes, inner.values()) if size is not None)
+        avoidable = [2 * size for size in map(tensor_bytes, inner.values()) if size is not None]
         time = total(op.gpu.time_s if op.gpu is not None else op.cpu.time_s for op in members)
         count = (
             f"{len(anchors)} {name}s" if len(anchors) > 1 else f"a {name}" if name == "GELU" else f"one {name}"
@@ -172,7 +171,7 @@ def _missed(name: str, patterns: list[Pattern], dataflow: Dataflow, fix: str) ->
             f"({first_few(list(dict.fromkeys(op.module or op.name for op in anchors)))})",
             fix=fix,
             seconds=time,
-            bytes=as_int(avoidable),
+            bytes=sum(avoidable) if avoidable else None,
         )
 
 

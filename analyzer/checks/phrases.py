@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from analyzer.graph import DTYPES, packed_bytes
 from analyzer.record.analysis import Analysis, OperatorResult, TensorInfo
 from analyzer.record.batch_axis import has_batch, sizes_that_grow
-from analyzer.text import plural
 
 PLANS = {"cpu": "CPU plan", "gpu": "CUDA session", "hybrid": "best plan"}
 
@@ -46,11 +45,6 @@ def total(figures: Iterable[float | None]) -> float | None:
     """Return the sum of what is known, None where nothing is."""
     known = [value for value in figures if value is not None]
     return sum(known) if known else None
-
-
-def as_int(value: float | None) -> int | None:
-    """Return a sum of byte counts as the integer it is."""
-    return None if value is None else int(value)
 
 
 def by_source_line(
@@ -117,11 +111,6 @@ def less_work(analysis: Analysis) -> str:
         return "use a smaller batch, "
     names = sizes_that_grow(analysis)
     return f"give one call less work (a smaller size of {names}), " if names else ""
-
-
-def operators(count: int, kind: str) -> str:
-    """Return ``1 Conv operator``, ``53 Conv operators``."""
-    return plural(count, f"{kind} operator")
 
 
 def runs_nowhere(analysis: Analysis) -> bool:

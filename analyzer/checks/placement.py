@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from analyzer.checks.device_answers import device_answers, is_for_cpu
 from analyzer.checks.operator_matching import Dataflow
 from analyzer.checks.phrases import (
-    as_int,
     bytes_moved,
     forced_operators,
     forced_to_cpu,
@@ -216,7 +215,7 @@ def copies_of_shapes(subject: Subject) -> Iterator[Diagnostic]:
         f"{seconds(time)}: {first_few([transfer.tensor for transfer in items])}",
         fix="export with fixed dimensions, so that shapes are constants",
         seconds=time,
-        bytes=as_int(nbytes),
+        bytes=nbytes,
     )
 
 

@@ -80,12 +80,10 @@ class Settings:
     """All of ``[tool.analyzer]``.
 
     Attributes:
-        path: The file they stand in, None where there is none.
         options: Run options by long option (``time-budget``), as they are written on the command line.
         check: The gate's settings.
     """
 
-    path: Path | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     check: CheckSettings = field(default_factory=CheckSettings)
 
@@ -133,7 +131,7 @@ def parse(table: Mapping[str, Any], path: Path) -> Settings:
         raise UsageError(f"{path}: [tool.analyzer.check] must be a table", hint="write `[tool.analyzer.check]`")
     plain = {key: value for key, value in table.items() if key != "check"}
     options = read_options(plain, path, f"{path}: [tool.analyzer]", ("check",))
-    return Settings(path=path, options=options, check=_check(gate, path))
+    return Settings(options=options, check=_check(gate, path))
 
 
 def levels(values: Iterable[str], *, where: str) -> tuple[str, tuple[str, ...]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from analyzer.checks.device_answers import is_for_cpu
 from analyzer.checks.operator_matching import Dataflow
-from analyzer.checks.phrases import by_source_line, bytes_moved, more_work, operator_label, operators, total
+from analyzer.checks.phrases import by_source_line, bytes_moved, more_work, operator_label, total
 from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.record.analysis import Analysis, OperatorResult, PlanResult, TensorInfo, VerdictResult
 from analyzer.record.batch_axis import at_batch
@@ -342,4 +342,4 @@ def _group_label(group: Sequence[OperatorResult]) -> str:
     if len(group) == 1:
         return operator_label(group[0])
     places = list(dict.fromkeys(op.module or op.name for op in group))
-    return f"{operators(len(group), group[0].op_type)} ({first_few(places)})"
+    return f"{plural(len(group), f'{group[0].op_type} operator')} ({first_few(places)})"

@@ -22,7 +22,6 @@ def test_the_nearest_file_upwards_that_has_the_table_holds(tmp_path: Path) -> No
     inner.mkdir(parents=True)
     written(inner, "[project]\nname = 'something else'\n")
     settings = read_settings(inner / "model.py")
-    assert settings.path == tmp_path / "pyproject.toml"
     assert settings.default_map() == {"batch": "64"}
 
 
