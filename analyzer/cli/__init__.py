@@ -44,7 +44,7 @@ COMMANDS = {
 DEFAULT = "run"
 # Several small commands share a module; of the others each has its own, of its name.
 MODULES = {
-    **dict.fromkeys(("run", "generate", "capacity", "apply", "render"), "analyses"),
+    **dict.fromkeys(("run", "generate", "capacity", "apply", "render", "compare"), "analyses"),
     **dict.fromkeys(("devices", "ops", "rules"), "catalogues"),
     **dict.fromkeys(("calibrate", "doctor"), "machine"),
 }
