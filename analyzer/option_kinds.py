@@ -61,7 +61,7 @@ class Option(NamedTuple):
     name: str
     kind: OptionKind
     help: str
-    commands: tuple[Command, ...]
+    commands: tuple[Command, ...] = None  # type: ignore[assignment]  # until its group gives them
     metavar: str | None = None
     default: Any = None
     question: bool = True
@@ -151,13 +151,7 @@ class OptionKind(NamedTuple):
         )
 
 
-class _Declaration(dict[str, Any]):
-    """An option as its group's class declares it."""
-
-
-def option(
-    name: str, kind: OptionKind, text: str, commands: tuple[Command, ...] | None = None, **more: Any
-) -> Any:
+def option(name: str, kind: OptionKind, text: str, commands: Any = None, **more: Any) -> Any:
     """Declare an attribute of a group; the class says which type its converted value has.
 
     Args:
@@ -168,18 +162,7 @@ def option(
         more: Further attributes of ``Option``.
     """
     name, _, metavar = name.partition(" ")
-    taken = {} if commands is None else {"commands": commands}
-    return _Declaration(
-        {
-            "name": name,
-            "kind": kind,
-            "help": text,
-            "metavar": metavar or None,
-            "default": kind.default,
-            **taken,
-            **more,
-        }
-    )
+    return Option(name, kind, text, commands, metavar or None, **{"default": kind.default, **more})
 
 
 class OptionGroup(SimpleNamespace):
@@ -195,11 +178,12 @@ class OptionGroup(SimpleNamespace):
     def __init_subclass__(cls, **common: Any) -> None:
         """Make options of the declarations of a class."""
         own = {name: vars(cls)[name] for name in vars(cls).get("__annotations__", ())}
-        options = {
-            name: Option(**{**common, **value})
-            for name, value in own.items()
-            if isinstance(value, _Declaration)
-        }
+        usual = Option._field_defaults
+        options = {}
+        for name, one in own.items():
+            if isinstance(one, Option):
+                missing = {key: value for key, value in common.items() if getattr(one, key) == usual[key]}
+                options[name] = one._replace(**missing)
         cls.declared = {**cls.declared, **options}
         cls.defaults = {**cls.defaults, **own, **{name: one.default for name, one in options.items()}}
 
