@@ -18,7 +18,7 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from analyzer.errors import UsageError
-from analyzer.text import did_you_mean, duration, is_duration, latency_limit, share
+from analyzer.text import did_you_mean, duration, latency_limit, share
 
 Command = Literal["run", "check", "render", "generate", "capacity", "apply", "fleet"]
 SettingsTable = Literal["", "tool.analyzer", "tool.analyzer.check"]
@@ -61,7 +61,7 @@ class Option(NamedTuple):
     name: str
     kind: OptionKind
     help: str
-    commands: tuple[Command, ...]
+    commands: tuple[Command, ...] = None  # type: ignore[assignment]  # until its group gives them
     metavar: str | None = None
     default: Any = None
     question: bool = True
@@ -114,8 +114,9 @@ class OptionKind(NamedTuple):
     Attributes:
         words: What a value must be, in an error and in the reference.
         python: The type of the keyword, as a signature shows it.
-        accepts: Whether a value of TOML is one.
+        types: Of a value of TOML.
         convert: What the program works with; takes the option and its name in an error as well.
+        lists, tables: Whether TOML may have a list or a table of such values.
         is_flag: Whether it takes no value on the command line.
         repeats: Whether it is given once for each value.
         names: What its text names: a ``file``, an ``output`` (also a folder or standard output), a ``device``.
@@ -125,22 +126,32 @@ class OptionKind(NamedTuple):
 
     words: str
     python: str
-    accepts: Callable[[object], bool]
+    types: tuple[type, ...]
     convert: Callable[[Any, Option, str], Any]
+    lists: bool = False
+    tables: bool = False
     is_flag: bool = False
     repeats: bool = False
     names: Literal["", "file", "output", "device"] = ""
     example: str = ""
     default: Any = None
 
+    def accepts(self, value: Any) -> bool:
+        """Return whether a value of TOML may be one; its conversion says the rest."""
+        several = [value]
+        if self.lists and isinstance(value, list):
+            several = value
+        elif self.tables and isinstance(value, dict):
+            several = list(value.values())
+        # By the type itself: in Python `true` is an int too, and `batch = true` must not be a batch of 1.
+        return bool(several) and all(
+            type(one) in self.types
+            and (bool(one.strip()) if isinstance(one, str) else math.isfinite(one))  # TOML has nan and inf
+            for one in several
+        )
 
-class _Declaration(dict[str, Any]):
-    """An option as its group's class declares it."""
 
-
-def option(
-    name: str, kind: OptionKind, text: str, commands: tuple[Command, ...] | None = None, **more: Any
-) -> Any:
+def option(name: str, kind: OptionKind, text: str, commands: Any = None, **more: Any) -> Any:
     """Declare an attribute of a group; the class says which type its converted value has.
 
     Args:
@@ -151,18 +162,7 @@ def option(
         more: Further attributes of ``Option``.
     """
     name, _, metavar = name.partition(" ")
-    taken = {} if commands is None else {"commands": commands}
-    return _Declaration(
-        {
-            "name": name,
-            "kind": kind,
-            "help": text,
-            "metavar": metavar or None,
-            "default": kind.default,
-            **taken,
-            **more,
-        }
-    )
+    return Option(name, kind, text, commands, metavar or None, **{"default": kind.default, **more})
 
 
 class OptionGroup(SimpleNamespace):
@@ -178,11 +178,12 @@ class OptionGroup(SimpleNamespace):
     def __init_subclass__(cls, **common: Any) -> None:
         """Make options of the declarations of a class."""
         own = {name: vars(cls)[name] for name in vars(cls).get("__annotations__", ())}
-        options = {
-            name: Option(**{**common, **value})
-            for name, value in own.items()
-            if isinstance(value, _Declaration)
-        }
+        usual = Option._field_defaults
+        options = {}
+        for name, one in own.items():
+            if isinstance(one, Option):
+                missing = {key: value for key, value in common.items() if getattr(one, key) == usual[key]}
+                options[name] = one._replace(**missing)
         cls.declared = {**cls.declared, **options}
         cls.defaults = {**cls.defaults, **own, **{name: one.default for name, one in options.items()}}
 
@@ -234,36 +235,9 @@ def parts(value: Any) -> list[Any]:
     return [part.strip() for part in value.split(",")] if isinstance(value, str) else list(value)
 
 
-def _is_whole(value: object) -> bool:
-    # In Python `true` is an int too: `batch = true` must not be a batch of 1.
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def _is_number(value: object) -> bool:
-    # TOML has nan and inf, of which no option makes sense.
-    return _is_whole(value) or (isinstance(value, float) and math.isfinite(value))
-
-
-def _is_above_zero(value: object) -> bool:
-    return _is_number(value) and value > 0  # type: ignore[operator]
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and bool(value.strip())
-
-
-def _is_text_or_number(value: object) -> bool:
-    return _is_text(value) or _is_number(value)
-
-
-def _is_texts(value: object) -> bool:
-    return _is_text(value) or (isinstance(value, list) and bool(value) and all(map(_is_text, value)))
-
-
-def _is_wholes(value: object) -> bool:
-    return (
-        _is_whole(value) or _is_text(value) or (isinstance(value, list) and all(map(_is_whole, value or [""])))
-    )
+    # In Python `true` is an int too, and TOML has nan and inf, of which no option makes sense.
+    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
 
 
 def _whole(value: Any, option: Option, where: str) -> int:
@@ -325,6 +299,20 @@ def _latency(value: Any, option: Option, where: str) -> float:
     return 0.0 if is_zero and not option.least else latency_limit(value, where=where)
 
 
+def _latencies(value: Any, option: Option, where: str) -> Mapping[str, float]:
+    # Of a limit alone the plan is the target's, known when the model is.
+    limits: dict[str, Any] = value if isinstance(value, dict) else {"": value}
+    for plan in limits:
+        if plan and plan not in option.choices:
+            hint = did_you_mean(plan, option.choices, f"It knows: {', '.join(option.choices)}.")
+            raise UsageError(f"{where} has an unknown key `{plan}`", hint=hint)
+    # A number of TOML has no unit, as a text of figures alone has none.
+    return {
+        plan: latency_limit(str(limit), where=f"{where}.{plan}" if plan else where)
+        for plan, limit in limits.items()
+    }
+
+
 def _share(value: Any, option: Option, where: str) -> float:
     result = share(value, where=where)
     # 20 without a sign is meant as 20 %.
@@ -355,50 +343,40 @@ def _repeated(value: Any, *_: Any) -> tuple[str, ...]:
 
 
 def _above_zero(value: Any, option: Option, where: str) -> float:
-    if not _is_above_zero(value):
+    if not _is_number(value) or value <= 0:
         raise option.refuse(value, where)
     return float(value)
 
 
-FLAG = OptionKind(
-    "true or false",
-    "bool",
-    lambda value: isinstance(value, bool),
-    lambda value, *_: value,
-    is_flag=True,
-    default=False,
-)
+_TEXT_OR_NUMBER = (int, float, str)
+FLAG = OptionKind("true or false", "bool", (bool,), lambda value, *_: value, is_flag=True, default=False)
 # It turns a keyword off: `--no-run` is `run=False`.
 NEGATION = FLAG._replace(convert=lambda value, *_: value is not False, default=True)
-WHOLE = OptionKind("a whole number", "int | None", _is_whole, _whole)
-OPSET = OptionKind(
-    'a whole number or "auto"', "int | str | None", lambda value: _is_whole(value) or value == AUTO, _opset
+WHOLE = OptionKind("a whole number", "int | None", (int,), _whole)
+OPSET = OptionKind('a whole number or "auto"', "int | str | None", (int, str), _opset)
+WHOLES = OptionKind(
+    "a whole number or a list of them", "int | str | Sequence[int] | None", (int, str), _wholes, lists=True
 )
-WHOLES = OptionKind("a whole number or a list of them", "int | str | Sequence[int] | None", _is_wholes, _wholes)
-NUMBER = OptionKind("a number", "float | None", _is_number, _number)
-ABOVE_ZERO = OptionKind("a number above zero", "float | None", _is_above_zero, _above_zero, example="500")
-DURATION = OptionKind(
-    'a duration ("20ms" or seconds)',
-    "float | str | None",
-    lambda value: _is_number(value) or is_duration(value),
-    _duration,
-)
-# A number of TOML has no unit, as a text of figures alone has none: which to write the conversion says.
-LATENCY = OptionKind("a latency", "float | str | None", _is_text_or_number, _latency, example='"20ms"')
-SHARE = OptionKind('a share ("20%" or 0.2)', "float | str | None", _is_text_or_number, _share)
-TEXT = OptionKind("a text", "str | None", _is_text, _text)
+NUMBER = OptionKind("a number", "float | None", (int, float), _number)
+ABOVE_ZERO = OptionKind("a number above zero", "float | None", (int, float), _above_zero, example="500")
+DURATION = OptionKind('a duration ("20ms" or seconds)', "float | str | None", _TEXT_OR_NUMBER, _duration)
+LATENCY = OptionKind("a latency", "float | str | None", _TEXT_OR_NUMBER, _latency, example='"20ms"')
+# One limit, or one for each of the option's choices.
+LATENCIES = LATENCY._replace(tables=True, convert=_latencies, default=MappingProxyType({}))
+SHARE = OptionKind('a share ("20%" or 0.2)', "float | str | None", _TEXT_OR_NUMBER, _share)
+TEXT = OptionKind("a text", "str | None", (str,), _text)
 DEVICE = TEXT._replace(names="device")
 OUTPUT = TEXT._replace(names="output")
 PATH = OptionKind(
     "a path within the folder of the settings",
     "str | PathLike[str] | None",
-    _is_text,
+    (str,),
     lambda value, *_: Path(value) if value else None,
     names="file",
 )
-NAMES = OptionKind("a text or a list of texts", "str | Sequence[str] | None", _is_texts, _names)
+NAMES = OptionKind("a text or a list of texts", "str | Sequence[str] | None", (str,), _names, lists=True)
 DEVICES = NAMES._replace(names="device")
 # For values that hold commas.
 REPEATED = OptionKind(
-    "a text or a list of texts", "str | Sequence[str]", _is_texts, _repeated, repeats=True, default=()
+    "a text or a list of texts", "str | Sequence[str]", (str,), _repeated, lists=True, repeats=True, default=()
 )

@@ -11,7 +11,6 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from analyzer.option_kinds import (
@@ -20,6 +19,7 @@ from analyzer.option_kinds import (
     DEVICES,
     DURATION,
     FLAG,
+    LATENCIES,
     LATENCY,
     NAMES,
     NEGATION,
@@ -78,6 +78,7 @@ _DECIDING: tuple[Command, ...] = ("run", "check", "render", "fleet")
 # Far beyond what is ever meant: options may come with a stranger's model, and a run comes to an end.
 _MOST_RUNS, _MOST_TOKENS, _LEAST = 10**6, 2**24, 1e-6
 _WAYS = ", ".join(PRICINGS)
+_ANSWERED = "requests are answered within this, waiting included, like 50ms."
 _PLACES = "Where instances are rented: regions of the providers, or us, europe, asia."
 
 
@@ -276,6 +277,7 @@ class Options(OptionGroup):
         default=1.0,
         least=_LEAST,
         most=1,
+        hint="Half of the time is 0.5.",
         helps={"render": "Share of rented time in use, for prices."},
     )
     # Not part of the question: a cached export is the same graph.
@@ -377,18 +379,10 @@ class TrafficOptions(OptionGroup, commands=("capacity",)):
         most=1e9,
         hint="Requests a second, like --rate 500.",
     )
-    p50: float | None = option(
-        "p50 TIME", LATENCY, "Half of the requests are answered within this, waiting included, like 50ms."
-    )
-    p90: float | None = option(
-        "p90 TIME", LATENCY, "90 of 100 requests are answered within this, waiting included, like 50ms."
-    )
-    p95: float | None = option(
-        "p95 TIME", LATENCY, "95 of 100 requests are answered within this, waiting included, like 50ms."
-    )
-    p99: float | None = option(
-        "p99 TIME", LATENCY, "99 of 100 requests are answered within this, waiting included, like 50ms."
-    )
+    p50: float | None = option("p50 TIME", LATENCY, f"Half of the {_ANSWERED}")
+    p90: float | None = option("p90 TIME", LATENCY, f"90 of 100 {_ANSWERED}")
+    p95: float | None = option("p95 TIME", LATENCY, f"95 of 100 {_ANSWERED}")
+    p99: float | None = option("p99 TIME", LATENCY, f"99 of 100 {_ANSWERED}")
     mean: float | None = option(
         "mean TIME", LATENCY, "Requests are answered within this on average, waiting included."
     )
@@ -465,7 +459,7 @@ class GateOptions(OptionGroup, commands=("check",), settings="tool.analyzer.chec
         "max-copies", WHOLE, "Most copies inside the graph.", least=0, hint="Write 0 for none."
     )
     max_latency_s: Mapping[str, float] = option(
-        "max-latency TIME", LATENCY, "Longest latency, with its unit: 20ms, 1.5s.", default=MappingProxyType({})
+        "max-latency TIME", LATENCIES, "Longest latency, with its unit: 20ms, 1.5s.", choices=PLANS
     )
     max_ttft_s: float | None = option(
         "max-ttft TIME", LATENCY, "Longest time to the first token of a record of `generate`, like 500ms."

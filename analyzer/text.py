@@ -30,11 +30,6 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u20
 _COMMAND = re.compile(r"(?m)^([^\S\n]*+[\ufeff\u200b]*+[^\S\n]*+:)(?=:)|(#)(?=#\w*\[)")
 
 
-def is_duration(value: object) -> bool:
-    """Whether a text reads as a duration."""
-    return isinstance(value, str) and _DURATION.fullmatch(value) is not None
-
-
 def latency_limit(value: object, *, where: str) -> float:
     """Seconds from ``"20ms"`` or ``"1.5 s"``; of Python's own numbers, which are seconds as everywhere in SI.
 

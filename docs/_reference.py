@@ -52,10 +52,11 @@ def _generated(name: str) -> str:
 
 def commands() -> Iterable[str]:
     """Every command with its options, by sphinx-click, in the order of ``analyze --help``."""
-    from analyzer.cli import COMMANDS
+    from analyzer.cli import COMMANDS, MODULES
 
     for name in COMMANDS:
-        yield f"```{{eval-rst}}\n.. click:: analyzer.cli.{name}:command\n   :prog: analyze {name}\n```\n"
+        place = f"analyzer.cli.{MODULES.get(name, name)}:{name}"
+        yield f"```{{eval-rst}}\n.. click:: {place}\n   :prog: analyze {name}\n```\n"
 
 
 def settings() -> Iterable[str]:
@@ -127,7 +128,7 @@ def operators() -> Iterable[str]:
 
 def devices(kind: str) -> Iterable[str]:
     """The catalogue, as ``analyze devices NAME`` has it."""
-    from analyzer.cli.devices import SUSTAINED, figure_text
+    from analyzer.cli.catalogues import SUSTAINED, figure_text
     from analyzer.devices import catalogue
 
     of_kind = {"gpu": catalogue.gpus, "cpu": catalogue.cpus}[kind]()

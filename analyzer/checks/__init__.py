@@ -4,14 +4,11 @@ from __future__ import annotations
 
 # Importing a family registers its rules.
 from analyzer.checks import (  # noqa: F401
-    budget,
-    capacity_budgets,
-    control_flow,
+    baseline,
+    budgets,
     coverage,
     fusion,
-    generation_budgets,
     loading,
-    memory,
     placement,
     timing,
 )

@@ -1,14 +1,24 @@
-"""A3xx: what is not counted."""
+"""A3xx and A4xx: what is not counted, and whether the model fits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analyzer.checks.phrases import operators
+from analyzer.checks.device_answers import DeviceAnswer, device_answers
+from analyzer.checks.phrases import less_work
 from analyzer.checks.registry import Diagnostic, Subject, rule
-from analyzer.record.analysis import OperatorResult
+from analyzer.devices.device import Device
+from analyzer.memory.fit import context_note
+from analyzer.record.analysis import OperatorResult, PlanResult
+from analyzer.record.generation import GenerationResult
 from analyzer.record.notes import without_trips
-from analyzer.text import first_few
+from analyzer.text import first_few, plural
+from analyzer.units import byte_count, share
+
+# Above this share of the GPU's memory the CUDA context and the libraries' workspaces may tip the balance. A
+# judgement: on a card of 24 GB a tenth is 2.4 GB, and cuDNN alone may take any size that is free (ONNX
+# Runtime's default, cudnn_conv_use_max_workspace=1).
+TIGHT = 0.9
 
 
 @rule("A301", "unknown-cost", "warning")
@@ -40,7 +50,7 @@ def unknown_cost(subject: Subject) -> Iterator[Diagnostic]:
         names = first_few(list(dict.fromkeys(op.module or op.name for op in group)))
         yield Diagnostic(
             operator=group[0],
-            message=f"the cost of {operators(len(group), kind)} is unknown ({names}){note}; "
+            message=f"the cost of {plural(len(group), f'{kind} operator')} is unknown ({names}){note}; "
             "totals read at least",
             fix="bind open dimensions with --batch or --input, or use an operator that `analyze ops` lists",
         )
@@ -71,4 +81,93 @@ def unknown_trips(subject: Subject) -> Iterator[Diagnostic]:
                 message="the data decide how often it runs its body: its time, and the model's, are not known "
                 "before the run; FLOPs read at least",
                 fix="give the loop a limit that shapes or constants decide",
+            )
+
+
+@rule("A401", "does-not-fit", "error")
+def does_not_fit(subject: Subject) -> Iterator[Diagnostic]:
+    """The model does not fit the GPU's memory.
+
+    What:
+        Weights and the largest set of live activations together exceed what CUDA's context (300 MB) leaves of
+        the memory of a GPU that was named. In a record of `analyze generate`: weights, cache and activations
+        of the longest sequence, on as many GPUs as share the model.
+
+    Why:
+        The session ends with an out-of-memory error, or never starts.
+
+    Fix:
+        A smaller batch, a narrower type (`--precision fp16`), a GPU with more memory, or several GPUs.
+
+    Example:
+        A model of 7 billion float32 parameters holds 28 GB of weights alone; an L4 has 24 GB.
+    """
+    gpu = subject.analysis.devices.gpu
+    if subject.analysis.generation is not None and gpu is not None:
+        # Its plans are of the whole model on one device, whatever number shares it.
+        yield from _request_does_not_fit(subject.analysis.generation, gpu)
+        return
+    for answer in device_answers(subject.analysis):
+        plan = answer.plan("gpu")
+        if plan is not None and answer.gpu is not None and not plan.fits:
+            yield _no_room(answer, plan, answer.gpu, less_work(subject.analysis))
+
+
+def _no_room(answer: DeviceAnswer, plan: PlanResult, gpu: Device, less: str) -> Diagnostic:
+    largest = answer.verdict.largest_batch
+    # 0 is no batch to propose: then not even one inference fits.
+    smaller = f"use a batch of at most {largest}, " if largest else less
+    context = context_note(plan.memory_bytes, gpu.memory_bytes)
+    return Diagnostic(
+        message=f"the model needs {byte_count(plan.memory_bytes)}{context}, "
+        f"and {gpu.name} has {byte_count(gpu.memory_bytes)}",
+        fix=f"{smaller}a narrower type, or a GPU with more memory",
+        bytes=plan.memory_bytes,
+        device=answer.slug,
+    )
+
+
+def _request_does_not_fit(result: GenerationResult, gpu: Device) -> Iterator[Diagnostic]:
+    memory = result.memory
+    if memory.fits:
+        return
+    each = f" on each of {result.gpus}" if result.gpus > 1 else ""
+    yield Diagnostic(
+        message=f"weights, cache and activations need {byte_count(memory.device_bytes)}{each}, and {gpu.name} "
+        f"leaves {byte_count(memory.available_bytes)}",
+        fix="use a smaller batch, a shorter sequence, narrower types (--weights, --kv), more GPUs (--gpus), or "
+        "a GPU with more memory",
+        bytes=memory.total_bytes,
+    )
+
+
+@rule("A402", "barely-fits", "warning")
+def barely_fits(subject: Subject) -> Iterator[Diagnostic]:
+    """The model takes nearly all of the GPU's memory.
+
+    What:
+        Weights and live activations take over 90 % of the memory of a GPU that was named.
+
+    Why:
+        The CUDA context and the workspaces of cuDNN and cuBLAS come on top and are not in the figure; the
+        workspaces are counted nowhere.
+
+    Fix:
+        A smaller batch, a narrower type, or a GPU with more memory.
+
+    Example:
+        23 GB of weights and activations on a GPU with 24 GB.
+    """
+    for answer in device_answers(subject.analysis):
+        plan, gpu = answer.plan("gpu"), answer.gpu
+        if plan is None or gpu is None or not plan.fits or not plan.memory_bytes or not gpu.memory_bytes:
+            continue
+        if plan.memory_bytes > TIGHT * gpu.memory_bytes:
+            used = share(plan.memory_bytes / gpu.memory_bytes)
+            yield Diagnostic(
+                message=f"the model needs {byte_count(plan.memory_bytes)}, {used} of what {gpu.name} has "
+                f"({byte_count(gpu.memory_bytes)}), before CUDA's own memory",
+                fix=f"{less_work(subject.analysis)}a narrower type, or a GPU with more memory",
+                bytes=plan.memory_bytes,
+                device=answer.slug,
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from analyzer.checks.phrases import forced_operators
 from analyzer.devices.device import Device
@@ -34,22 +34,22 @@ class DeviceAnswer:
         return "" if self.first or self.gpu is None else self.gpu.slug
 
     def plan(self, name: str) -> PlanResult | None:
-        """The plan of this name, None where there is none."""
+        """Return the plan of this name, None where there is none."""
         return next((plan for plan in self.plans if plan.name == name), None)
 
     def can_run(self, plan: PlanResult) -> bool:
-        """Whether a plan runs at all: its devices have room for it, and ONNX Runtime's wheel has their code."""
+        """Return whether a plan runs at all: its devices have room, and ONNX Runtime's wheel has their code."""
         return plan.fits and not self.wants_another_build(plan)
 
     def wants_another_build(self, plan: PlanResult) -> bool:
-        """Whether a plan uses a GPU that ONNX Runtime's release wheel has no machine code for."""
+        """Return whether a plan uses a GPU that ONNX Runtime's release wheel has no machine code for."""
         if self.gpu is None or self.gpu.runs_release_wheel or plan.name == "cpu":
             return False
         # The best plan may be the CPU's own.
         return plan.name == "gpu" or plan.operators_on_gpu > 0
 
     def holder(self, plan: PlanResult) -> str:
-        """What has to have room for a plan."""
+        """Return the name of the device that has to have room for a plan."""
         return "the CPU" if plan.name == "cpu" or self.gpu is None else self.gpu.name
 
     @property
@@ -61,7 +61,7 @@ class DeviceAnswer:
 
     @staticmethod
     def keeps(plan: PlanResult, limit_s: float) -> Keeps:
-        """Whether a plan keeps a limit on latency, by its 90 % interval; what has no room to run keeps none.
+        """Return whether a plan keeps a limit on latency, by its interval; what has no room keeps none.
 
         A GPU that needs another build of ONNX Runtime is judged by what was predicted for it.
         """
@@ -73,19 +73,13 @@ class DeviceAnswer:
 
 
 def device_answers(analysis: Analysis) -> tuple[DeviceAnswer, ...]:
-    """The record's own GPU first, then the others in the order in which they were named."""
-    own = DeviceAnswer(
-        gpu=analysis.devices.gpu,
-        plans=analysis.plans,
-        verdict=analysis.verdict,
-        costs=analysis.costs,
-        first=True,
+    """Return the record's own GPU first, then the others in the order in which they were named."""
+    every: list[tuple[Device | None, Any]] = [(analysis.devices.gpu, analysis)]
+    every += ((other.device, other) for other in analysis.alternatives)
+    return tuple(
+        DeviceAnswer(gpu=gpu, plans=one.plans, verdict=one.verdict, costs=one.costs, first=one is analysis)
+        for gpu, one in every
     )
-    others = (
-        DeviceAnswer(gpu=other.device, plans=other.plans, verdict=other.verdict, costs=other.costs, first=False)
-        for other in analysis.alternatives
-    )
-    return (own, *others)
 
 
 # ONNX Runtime's CUDA provider has no kernel of this domain at all: trees and encoders are of the CPU.
@@ -93,7 +87,7 @@ _OF_THE_CPU = "ai.onnx.ml"
 
 
 def is_for_cpu(analysis: Analysis) -> bool:
-    """Whether the CPU is as good as every GPU, and would be if operators without kernels cost nothing.
+    """Return whether the CPU is as good as every GPU, and would be if operators without kernels cost nothing.
 
     Then nothing is to be brought to a GPU at this batch. A model that is the CPU's only because some of its
     operators have no CUDA kernel is not among these, nor one that has lost a kernel to its opset: there the
@@ -111,7 +105,11 @@ def _is_for_cpu(answer: DeviceAnswer, analysis: Analysis) -> bool:
     cpu, gpu = answer.plan("cpu"), answer.plan("gpu")
     if answer.verdict.device not in ("cpu", "either") or cpu is None or gpu is None or not gpu.latency_s:
         return False
-    here, there = _weight(cpu, analysis), _weight(gpu, analysis)
+    # What the objective makes least.
+    here, there = (
+        {"cost": plan.usd_per_million, "energy": plan.energy_j}.get(analysis.verdict.objective, plan.latency_s)
+        for plan in (cpu, gpu)
+    )
     if here is None or there is None:
         return False
     wanting = [op for op in forced_operators(analysis) if not _belongs_to_the_cpu(op)]
@@ -125,9 +123,3 @@ def _belongs_to_the_cpu(operator: OperatorResult) -> bool:
     # A text is an object of the host's memory: the CUDA provider has a kernel for no operator on them.
     texts = any(tensor.dtype == "string" for tensor in (*operator.inputs, *operator.outputs))
     return texts or operator.domain == _OF_THE_CPU
-
-
-def _weight(plan: PlanResult, analysis: Analysis) -> float | None:
-    """What the objective makes least."""
-    weights = {"cost": plan.usd_per_million, "energy": plan.energy_j}
-    return weights.get(analysis.verdict.objective, plan.latency_s)

@@ -24,7 +24,7 @@ class Judgement:
 def run(
     analysis: Analysis, settings: CheckSettings | None = None, *, baseline: Analysis | None = None
 ) -> tuple[Finding, ...]:
-    """The findings of an analysis that the settings do not set aside, by code and operator."""
+    """Return the findings of an analysis that the settings do not set aside, by code and operator."""
     return judge(analysis, settings, baseline=baseline).findings
 
 
@@ -49,32 +49,33 @@ def judge(
     if baseline is not None:
         require_comparable(baseline, analysis)
     subject = Subject(analysis=analysis, settings=settings, baseline=baseline)
-    findings: list[Finding] = []
-    ignored: list[Finding] = []
-    for rule in rules():
-        for diagnostic in _gathered(tuple(rule.check(subject))):
-            # Severity first: a finding that is set aside is shown as what it would have been.
-            finding = _finding(rule, diagnostic, settings)
-            entry = _ignored_by(rule.code, diagnostic.operator, settings.ignore)
-            if entry is None:
-                findings.append(finding)
-            else:
-                ignored.append(replace(finding, reason=entry.reason))
-    return Judgement(findings=tuple(findings), ignored=tuple(ignored))
+    return _sorted_out(
+        ((rule, diagnostic) for rule in rules() for diagnostic in _gathered(tuple(rule.check(subject)))),
+        settings,
+    )
 
 
 def judge_failure(message: str, fix: str, settings: CheckSettings) -> Judgement:
-    """The finding of a fleet's model that has no record."""
-    rule = find("A703")
-    finding = _finding(rule, Diagnostic(message=message, fix=fix), settings)
-    entry = _ignored_by(rule.code, None, settings.ignore)
-    if entry is None:
-        return Judgement(findings=(finding,))
-    return Judgement(findings=(), ignored=(replace(finding, reason=entry.reason),))
+    """Return the finding of a fleet's model that has no record."""
+    return _sorted_out([(find("A703"), Diagnostic(message=message, fix=fix))], settings)
+
+
+def _sorted_out(yielded: Iterable[tuple[CheckRule, Diagnostic]], settings: CheckSettings) -> Judgement:
+    findings: list[Finding] = []
+    ignored: list[Finding] = []
+    for rule, diagnostic in yielded:
+        # Severity first: a finding that is set aside is shown as what it would have been.
+        finding = _finding(rule, diagnostic, settings)
+        entry = _ignored_by(rule.code, diagnostic.operator, settings.ignore)
+        if entry is None:
+            findings.append(finding)
+        else:
+            ignored.append(replace(finding, reason=entry.reason))
+    return Judgement(findings=tuple(findings), ignored=tuple(ignored))
 
 
 def fails(findings: Iterable[Finding], settings: CheckSettings) -> tuple[Finding, ...]:
-    """The findings that make the check fail: those of ``fail-on``'s severity or a graver one."""
+    """Return the findings that make the check fail: those of ``fail-on``'s severity or a graver one."""
     if settings.fail_on == "never":
         return ()
     # SEVERITIES runs from grave to slight.
@@ -99,13 +100,13 @@ def require_codes(settings: CheckSettings) -> None:
 _MOST_OF_ONE_RULE = 8
 
 
-def _gathered(found: tuple[Diagnostic, ...]) -> Iterator[Diagnostic]:
-    """What a rule found, with one finding in place of the many that say the same of further GPUs."""
-    further = [diagnostic for diagnostic in found if diagnostic.device]
+def _gathered(yielded: tuple[Diagnostic, ...]) -> Iterator[Diagnostic]:
+    """Yield the diagnostics of a rule, one in place of many that say the same of further GPUs."""
+    further = [diagnostic for diagnostic in yielded if diagnostic.device]
     if len(further) <= _MOST_OF_ONE_RULE:
-        yield from found
+        yield from yielded
         return
-    yield from (diagnostic for diagnostic in found if not diagnostic.device)
+    yield from (diagnostic for diagnostic in yielded if not diagnostic.device)
     for certain in (True, False):
         alike = [diagnostic for diagnostic in further if diagnostic.certain == certain]
         if alike:
@@ -129,26 +130,19 @@ def require_comparable(baseline: Analysis, analysis: Analysis) -> None:
             f"the baseline has schema version {baseline.schema_version}, this program writes {SCHEMA_VERSION}",
             hint="write it anew with --update-baseline",
         )
+    both = (baseline, analysis)
     for what, before, after in (
         ("model", baseline.model.name, analysis.model.name),
         ("batch", baseline.model.batch, analysis.model.batch),
-        ("mode", _mode(baseline), _mode(analysis)),
+        ("mode", *("training" if one.model.training else "inference" for one in both)),
         ("CPU", baseline.devices.cpu.slug, analysis.devices.cpu.slug),
-        ("GPU", _gpu(baseline), _gpu(analysis)),
+        ("GPU", *("none" if one.devices.gpu is None else one.devices.gpu.slug for one in both)),
     ):
         if before != after:
             raise UsageError(
                 f"the baseline is of another {what}: {before}, and this check is of {after}",
                 hint="choose the right baseline, or write it anew with --update-baseline",
             )
-
-
-def _mode(analysis: Analysis) -> str:
-    return "training" if analysis.model.training else "inference"
-
-
-def _gpu(analysis: Analysis) -> str:
-    return analysis.devices.gpu.slug if analysis.devices.gpu is not None else "none"
 
 
 def _finding(rule: CheckRule, diagnostic: Diagnostic, settings: CheckSettings) -> Finding:
@@ -167,7 +161,7 @@ def _finding(rule: CheckRule, diagnostic: Diagnostic, settings: CheckSettings) -
 
 
 def _severity(rule: CheckRule, diagnostic: Diagnostic, settings: CheckSettings) -> Severity:
-    """The rule's severity, raised by the settings; what is not certain stops at a warning."""
+    """Return the rule's severity, raised by the settings; what is not certain stops at a warning."""
     severity = diagnostic.severity or rule.severity
     # "?" begins no code: startswith of an empty tuple would do, but is easily read as "all".
     if rule.code.startswith(settings.raise_to_warning or ("?",)) and severity == "note":
@@ -181,16 +175,10 @@ def _severity(rule: CheckRule, diagnostic: Diagnostic, settings: CheckSettings) 
 
 
 def _ignored_by(code: str, operator: OperatorResult | None, entries: Iterable[Ignore]) -> Ignore | None:
+    names = () if operator is None else (operator.module, operator.name, operator.op_type)
     for entry in entries:
-        if code.startswith(entry.code) and (entry.operator == "*" or _is_named(operator, entry.operator)):
+        # fnmatchcase, as fnmatch folds case on Windows: one settings file, one meaning everywhere.
+        named = any(fnmatchcase(name, entry.operator) for name in names if name)
+        if code.startswith(entry.code) and (entry.operator == "*" or named):
             return entry
     return None
-
-
-def _is_named(operator: OperatorResult | None, pattern: str) -> bool:
-    if operator is None:
-        return False
-    # fnmatchcase, as fnmatch folds case on Windows: one settings file, one meaning everywhere.
-    return any(
-        fnmatchcase(name, pattern) for name in (operator.module, operator.name, operator.op_type) if name
-    )

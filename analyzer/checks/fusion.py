@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
 
+from analyzer.checks.operator_matching import Dataflow
 from analyzer.checks.phrases import (
-    as_int,
     by_source_line,
     bytes_moved,
     is_executed,
@@ -16,61 +14,12 @@ from analyzer.checks.phrases import (
     total,
 )
 from analyzer.checks.registry import Diagnostic, Subject, rule
-from analyzer.record.analysis import Analysis, GroupResult, OperatorResult, TensorInfo
+from analyzer.record.analysis import OperatorResult
 from analyzer.text import first_few, plural
 from analyzer.units import factor, seconds
 
 _CHAIN = frozenset({"Mul", "Div", "Add", "Pow", "Cast"})
 _DEPTH = 8  # operators between x and its Tanh: six in the longest form met
-
-
-@dataclass(frozen=True, kw_only=True)
-class Dataflow:
-    """Who makes and who reads each tensor of an analysis, and what each operator is executed as."""
-
-    analysis: Analysis
-
-    @cached_property
-    def makers(self) -> dict[str, OperatorResult]:
-        """The operator that writes each tensor."""
-        return {tensor.name: op for op in self.analysis.operators for tensor in op.outputs}
-
-    @cached_property
-    def readers(self) -> dict[str, tuple[OperatorResult, ...]]:
-        """The operators that read each tensor, each once."""
-        readers_by_tensor: dict[str, dict[int, OperatorResult]] = {}
-        for op in self.analysis.operators:
-            for tensor in op.inputs:
-                readers_by_tensor.setdefault(tensor.name, {})[op.index] = op
-        return {name: tuple(ops.values()) for name, ops in readers_by_tensor.items()}
-
-    @cached_property
-    def groups(self) -> dict[int, GroupResult]:
-        """What executes each operator: in the CUDA session where there is one, else in the CPU's."""
-        sessions = {group.session for group in self.analysis.groups}
-        session = "cuda" if "cuda" in sessions else "cpu"
-        return {
-            index: group
-            for group in self.analysis.groups
-            if group.session == session
-            for index in group.members
-        }
-
-    def maker(self, tensor: TensorInfo) -> OperatorResult | None:
-        """The operator that writes a tensor."""
-        return self.makers.get(tensor.name)
-
-    def only_reader(self, operator: OperatorResult) -> OperatorResult | None:
-        """The one operator that reads an operator's one output, None where there are several."""
-        readers = [op for tensor in operator.outputs for op in self.readers.get(tensor.name, ())]
-        return readers[0] if len(readers) == 1 else None
-
-    def fused_as(self, operator: OperatorResult, *words: str) -> bool:
-        """Whether it is executed as part of something whose type holds one of these words, or not at all."""
-        group = self.groups.get(operator.index)
-        # In no group: folded away, so that nothing is executed apart. Types vary (Gelu, BiasGelu, FastGelu):
-        # a word of them is looked for.
-        return group is None or any(word in group.op_type for word in words)
 
 
 Pattern = tuple[OperatorResult, ...]
@@ -168,7 +117,10 @@ def float64_on_gpu(subject: Subject) -> Iterator[Diagnostic]:
     """
     gpu = subject.analysis.devices.gpu
     in_float64 = [
-        op for op in subject.analysis.operators if _is_float64(op) and op.gpu and op.gpu.placed_on == "cuda"
+        op
+        for op in subject.analysis.operators
+        if is_executed(op) and op.gpu and op.gpu.placed_on == "cuda"
+        if any(tensor.dtype == "float64" for tensor in op.outputs)
     ]
     if gpu is None or not in_float64:
         return
@@ -188,27 +140,27 @@ def float64_on_gpu(subject: Subject) -> Iterator[Diagnostic]:
 
 
 def _is_executed_here(operator: OperatorResult) -> bool:
-    """Whether an operator is executed by the session in question."""
+    """Return whether an operator is executed by the session in question."""
     return operator.gpu is None or is_executed(operator)
 
 
-def _is_float64(operator: OperatorResult) -> bool:
-    return is_executed(operator) and any(tensor.dtype == "float64" for tensor in operator.outputs)
-
-
 def _missed(name: str, patterns: list[Pattern], dataflow: Dataflow, fix: str) -> Iterator[Diagnostic]:
-    """One finding for all patterns whose anchor comes from one source line."""
+    """Yield one finding for all patterns whose anchor comes from one source line."""
     by_anchor = {pattern[0].index: pattern for pattern in patterns}
     for anchors in by_source_line(pattern[0] for pattern in patterns):
         members = [op for anchor in anchors for op in by_anchor[anchor.index]]
         # Executed nodes, not operators: ONNX Runtime may have fused a part of the pattern.
         kernels = len({dataflow.groups[op.index].name for op in members if op.index in dataflow.groups})
         inside = {op.index for op in members}
+        # What these operators alone read stays inside a fused kernel: it is neither written nor read again.
         inner = {
-            tensor.name: tensor for op in members for tensor in op.outputs if _stays(tensor, inside, dataflow)
+            tensor.name: tensor
+            for op in members
+            for tensor in op.outputs
+            if (readers := dataflow.readers.get(tensor.name))
+            and inside.issuperset(one.index for one in readers)
         }
-        # What stays inside a fused kernel is neither written nor read again.
-        avoidable = total(2 * size for size in map(tensor_bytes, inner.values()) if size is not None)
+        avoidable = [2 * size for size in map(tensor_bytes, inner.values()) if size is not None]
         time = total(op.gpu.time_s if op.gpu is not None else op.cpu.time_s for op in members)
         count = (
             f"{len(anchors)} {name}s" if len(anchors) > 1 else f"a {name}" if name == "GELU" else f"one {name}"
@@ -219,18 +171,12 @@ def _missed(name: str, patterns: list[Pattern], dataflow: Dataflow, fix: str) ->
             f"({first_few(list(dict.fromkeys(op.module or op.name for op in anchors)))})",
             fix=fix,
             seconds=time,
-            bytes=as_int(avoidable),
+            bytes=sum(avoidable) if avoidable else None,
         )
 
 
-def _stays(tensor: TensorInfo, inside: set[int], dataflow: Dataflow) -> bool:
-    """Whether a tensor of these operators is read by them alone, so that a fused kernel would not store it."""
-    readers = dataflow.readers.get(tensor.name, ())
-    return bool(readers) and all(reader.index in inside for reader in readers)
-
-
 def _gelu(anchor: OperatorResult, dataflow: Dataflow) -> Pattern:
-    """The operators of a GELU around its Erf or Tanh; empty where it is none or is fused.
+    """Return the operators of a GELU around its Erf or Tanh; empty where it is none or is fused.
 
     x -> scale -> Erf -> Add(1) -> Mul with x and 0.5, in any order of the products; the tanh form has
     x + c x^3 in front.
@@ -246,7 +192,7 @@ def _gelu(anchor: OperatorResult, dataflow: Dataflow) -> Pattern:
 
 
 def _to_origin(anchor: OperatorResult, dataflow: Dataflow) -> tuple[list[OperatorResult], set[str]]:
-    """The operators between x and the anchor, and all tensors on the way, x included.
+    """Return the operators between x and the anchor, and all tensors on the way, x included.
 
     Walks back, always over the latest tensor, until one tensor is left: for Erf after its scale, for Tanh after
     the way has forked (x + c x^3). Without such an x the set is empty.
@@ -272,7 +218,7 @@ def _to_origin(anchor: OperatorResult, dataflow: Dataflow) -> tuple[list[Operato
 
 
 def _products(plus: OperatorResult, seen: set[str], dataflow: Dataflow) -> tuple[list[OperatorResult], bool]:
-    """The products after 1 + erf, and whether x is one of their factors."""
+    """Return the products after 1 + erf, and whether x is one of their factors."""
     products: dict[int, OperatorResult] = {}
     closed = False
     current = dataflow.only_reader(plus)
@@ -294,12 +240,12 @@ def _products(plus: OperatorResult, seen: set[str], dataflow: Dataflow) -> tuple
 
 
 def _scales(operator: OperatorResult, seen: set[str]) -> bool:
-    """Whether an operator is a tensor of the way times a constant."""
+    """Return whether an operator is a tensor of the way times a constant."""
     return any(tensor.constant for tensor in operator.inputs) and any(t.name in seen for t in operator.inputs)
 
 
 def _norm(mean: OperatorResult, dataflow: Dataflow) -> tuple[str, Pattern]:
-    """The operators of a norm around its mean of squares, and which norm it is."""
+    """Return the operators of a norm around its mean of squares, and which norm it is."""
     nothing: tuple[str, Pattern] = ("", ())
     if dataflow.fused_as(mean, "LayerNorm", "RMSNorm"):
         return nothing
@@ -323,7 +269,7 @@ def _is_square(operator: OperatorResult) -> bool:
 
 
 def _tail(mean: OperatorResult, name: str, dataflow: Dataflow) -> Pattern:
-    """Add(eps), Sqrt, a quotient of x (or a reciprocal and a product), then the weight where there is one."""
+    """Return Add(eps), Sqrt, a quotient of x (or a reciprocal and a product), and the weight."""
     tail: list[OperatorResult] = []
     current: OperatorResult | None = mean
     for expected in (("Add",), ("Sqrt",)):

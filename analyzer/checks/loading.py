@@ -54,7 +54,11 @@ def answers_differ(subject: Subject) -> Iterator[Diagnostic]:
     Example:
         A model in training mode: dropout makes every run differ.
     """
-    for row in _disagreements(subject.analysis.environment.measurement):
+    rows = subject.analysis.environment.measurement.get("agreement", ())
+    for row in rows if isinstance(rows, list | tuple) else ():
+        # The record has what a measurement says as free rows: what is not one of ours is passed over.
+        if not isinstance(row, Mapping) or row.get("agrees") is not False:
+            continue
         largest, relative = row.get("max_abs_error"), row.get("max_rel_error")
         errors = [
             f"{digits(value)} {word}"
@@ -147,7 +151,7 @@ def empty_input(subject: Subject) -> Iterator[Diagnostic]:
 
 
 def _on_one_thread(row: Mapping[str, Any]) -> str:
-    """What came out with one thread where the CPU's several were off."""
+    """Return the result with one thread where the CPU's several were off."""
     agrees, threads = row.get("one_thread_agrees"), row.get("threads")
     if agrees is None:
         return ""
@@ -163,18 +167,10 @@ def _on_one_thread(row: Mapping[str, Any]) -> str:
 
 
 def _cause(row: Mapping[str, Any]) -> str:
-    """What to do about it."""
+    """Return the advice for a disagreement."""
     if row.get("one_thread_agrees"):
         rewritten = "write scatter_add or scatter_reduce in place of index_add and index_put (ScatterND), or "
         return f"{rewritten if row.get('reducing_scatters') else ''}run it with one thread (--threads 1)"
     if row.get("session") == "cpu":  # in float32 already, where the model's own type is
         return "look for fixed control flow or random values"
     return "look for fixed control flow, random values or reduced precision; try --precision fp32"
-
-
-def _disagreements(measurement: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    # The record keeps what a measurement says as free rows: whatever is not one of ours is passed over.
-    rows = measurement.get("agreement", ())
-    for row in rows if isinstance(rows, list | tuple) else ():
-        if isinstance(row, Mapping) and row.get("agrees") is False:
-            yield row

@@ -1,13 +1,63 @@
-"""Which operator of one analysis is which of another, when names and positions have changed."""
+"""Operators of an analysis by the tensors between them, and paired with those of another analysis."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
-from analyzer.record.analysis import Analysis, OperatorResult
+from analyzer.record.analysis import Analysis, GroupResult, OperatorResult, TensorInfo
 
 Key = Callable[[OperatorResult], Hashable]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataflow:
+    """Who makes and who reads each tensor of an analysis, and what each operator is executed as."""
+
+    analysis: Analysis
+
+    @cached_property
+    def makers(self) -> dict[str, OperatorResult]:
+        """The operator that writes each tensor."""
+        return {tensor.name: op for op in self.analysis.operators for tensor in op.outputs}
+
+    @cached_property
+    def readers(self) -> dict[str, tuple[OperatorResult, ...]]:
+        """The operators that read each tensor, each once."""
+        readers_by_tensor: dict[str, dict[int, OperatorResult]] = {}
+        for op in self.analysis.operators:
+            for tensor in op.inputs:
+                readers_by_tensor.setdefault(tensor.name, {})[op.index] = op
+        return {name: tuple(ops.values()) for name, ops in readers_by_tensor.items()}
+
+    @cached_property
+    def groups(self) -> dict[int, GroupResult]:
+        """What executes each operator: in the CUDA session where there is one, else in the CPU's."""
+        sessions = {group.session for group in self.analysis.groups}
+        session = "cuda" if "cuda" in sessions else "cpu"
+        return {
+            index: group
+            for group in self.analysis.groups
+            if group.session == session
+            for index in group.members
+        }
+
+    def maker(self, tensor: TensorInfo) -> OperatorResult | None:
+        """Return the operator that writes a tensor."""
+        return self.makers.get(tensor.name)
+
+    def only_reader(self, operator: OperatorResult) -> OperatorResult | None:
+        """Return the one operator that reads an operator's one output, None where there are several."""
+        readers = [op for tensor in operator.outputs for op in self.readers.get(tensor.name, ())]
+        return readers[0] if len(readers) == 1 else None
+
+    def fused_as(self, operator: OperatorResult, *words: str) -> bool:
+        """Return whether it is executed within a type that holds one of these words, or not at all."""
+        group = self.groups.get(operator.index)
+        # In no group: folded away, so that nothing is executed apart. Types vary (Gelu, BiasGelu, FastGelu):
+        # a word of them is looked for.
+        return group is None or any(word in group.op_type for word in words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +99,7 @@ def match(base: Analysis, new: Analysis) -> Match:
 def _pair(
     left: Iterable[OperatorResult], right: Iterable[OperatorResult], key: Key
 ) -> list[tuple[OperatorResult, OperatorResult]]:
-    """The k-th of each key on one side with the k-th on the other."""
+    """Pair the k-th of each key on one side with the k-th on the other."""
     waiting: dict[Hashable, list[OperatorResult]] = {}
     for operator in left:
         if key(operator) is not None:

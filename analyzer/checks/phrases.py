@@ -7,24 +7,25 @@ from collections.abc import Iterable
 from analyzer.graph import DTYPES, packed_bytes
 from analyzer.record.analysis import Analysis, OperatorResult, TensorInfo
 from analyzer.record.batch_axis import has_batch, sizes_that_grow
-from analyzer.text import plural
+
+PLANS = {"cpu": "CPU plan", "gpu": "CUDA session", "hybrid": "best plan"}
 
 
 def operator_label(operator: OperatorResult) -> str:
-    """An operator's type and where it sits: ``MaxPool of maxpool``; its own name where no module is known."""
+    """Return an operator's type and place: ``MaxPool of maxpool``; its own name where no module is known."""
     place = f" of {operator.module}" if operator.module else f" {operator.name!r}"
     return f"{operator.op_type}{place}"
 
 
 def source_location(operator: OperatorResult | None) -> str:
-    """``file:line`` of the user's own source, empty where unknown."""
+    """Return ``file:line`` of the user's own source, empty where unknown."""
     if operator is None or operator.source is None:
         return ""
     return f"{operator.source.file}:{operator.source.line}"
 
 
 def bytes_moved(operators: Iterable[OperatorResult]) -> int | None:
-    """Bytes that operators read and write together; None where none is known."""
+    """Return bytes that operators read and write together; None where none is known."""
     known = [
         operator.bytes_read + operator.bytes_written
         for operator in operators
@@ -34,27 +35,22 @@ def bytes_moved(operators: Iterable[OperatorResult]) -> int | None:
 
 
 def tensor_bytes(tensor: TensorInfo) -> int | None:
-    """A tensor's bytes, None while its shape or width is open."""
+    """Return a tensor's bytes, None while its shape or width is open."""
     # A record may name a type that this version does not know.
     dtype = DTYPES.get(tensor.dtype)
     return packed_bytes(tensor.shape, dtype.bits) if dtype is not None else None
 
 
 def total(figures: Iterable[float | None]) -> float | None:
-    """The sum of what is known, None where nothing is."""
+    """Return the sum of what is known, None where nothing is."""
     known = [value for value in figures if value is not None]
     return sum(known) if known else None
-
-
-def as_int(value: float | None) -> int | None:
-    """A sum of byte counts as the integer it is."""
-    return None if value is None else int(value)
 
 
 def by_source_line(
     operators: Iterable[OperatorResult],
 ) -> tuple[tuple[OperatorResult, ...], ...]:
-    """Operators of one type from one source line (else one module class) together, in execution order."""
+    """Group operators of one type from one source line, else one module class, in execution order."""
     groups: dict[tuple[str, str, str], list[OperatorResult]] = {}
     for operator in operators:
         place = source_location(operator) or operator.module_class or operator.module
@@ -63,18 +59,18 @@ def by_source_line(
 
 
 def is_executed(operator: OperatorResult) -> bool:
-    """Whether an operator is executed at all on the GPU's side (folded constants are not)."""
+    """Return whether an operator is executed at all on the GPU's side (folded constants are not)."""
     return operator.gpu is not None and operator.gpu.why != "folded"
 
 
 def forced_to_cpu(operator: OperatorResult) -> bool:
-    """Whether ONNX Runtime's CUDA session has to run it on the CPU, shape arithmetic apart."""
+    """Return whether ONNX Runtime's CUDA session has to run it on the CPU, shape arithmetic apart."""
     gpu = operator.gpu
     return gpu is not None and gpu.placed_on == "cpu" and gpu.why not in ("shape-arithmetic", "folded")
 
 
 def forced_operators(analysis: Analysis) -> tuple[OperatorResult, ...]:
-    """The operators that are forced to the CPU and really run: ONNX Runtime removes some before it begins."""
+    """Return the operators that are forced to the CPU and really run: ONNX Runtime removes some before."""
     # No group of the CUDA session at all says nothing about which operators it runs.
     executed = {index for group in analysis.groups if group.session == "cuda" for index in group.members}
     return tuple(
@@ -85,31 +81,24 @@ def forced_operators(analysis: Analysis) -> tuple[OperatorResult, ...]:
 
 
 def _is_taken_out(operator: OperatorResult) -> bool:
-    """Whether it is an Identity that ends in its neighbour: it has a CUDA kernel, and runs nowhere."""
+    """Return whether it is an Identity that ends in its neighbour: it has a CUDA kernel, and runs nowhere."""
     return operator.op_type == "Identity" and operator.gpu is not None and operator.gpu.why == "cuda-kernel"
 
 
-def beyond(where: str, *, certain: bool, expected: bool, plural: bool = False) -> str:
-    """``is above``, with the doubt that a 90 % interval leaves.
-
-    Args:
-        where: ``above`` or ``below`` a limit.
-        certain: Whether the whole interval lies there.
-        expected: Whether its middle does.
-        plural: Of several things.
-    """
-    if not certain and not expected:
-        return f"may be {where}"
-    return f"{'are' if plural else 'is'} {'' if certain else 'probably '}{where}"
-
-
 def target_plan(analysis: Analysis) -> str:
-    """The plan that the target device runs: ONNX Runtime's CUDA session, or the CPU where there is no GPU."""
+    """Return the plan of the target device: ONNX Runtime's CUDA session, or the CPU where there is no GPU."""
     return "gpu" if analysis.plan("gpu") is not None else "cpu"
 
 
+def time_in_plan(operator: OperatorResult, plan: str) -> float | None:
+    """Return an operator's seconds in a plan."""
+    on_gpu = plan == "gpu" or (plan == "hybrid" and operator.placement == "gpu" and operator.gpu is not None)
+    time = operator.gpu if on_gpu else operator.cpu
+    return None if time is None else time.time_s
+
+
 def more_work(analysis: Analysis) -> str:
-    """What gives one run more to do; empty where nothing is known to."""
+    """Return the advice that gives one run more to do; empty where nothing is known to."""
     if has_batch(analysis):
         return "raise the batch"
     names = sizes_that_grow(analysis)
@@ -117,16 +106,11 @@ def more_work(analysis: Analysis) -> str:
 
 
 def less_work(analysis: Analysis) -> str:
-    """What makes one run hold less, with a comma behind; empty where nothing is known to."""
+    """Return the advice that makes one run hold less, with a comma behind; empty where nothing is known to."""
     if has_batch(analysis):
         return "use a smaller batch, "
     names = sizes_that_grow(analysis)
     return f"give one call less work (a smaller size of {names}), " if names else ""
-
-
-def operators(count: int, kind: str) -> str:
-    """``1 Conv operator``, ``53 Conv operators``."""
-    return plural(count, f"{kind} operator")
 
 
 def runs_nowhere(analysis: Analysis) -> bool:

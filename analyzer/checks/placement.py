@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from analyzer.checks.device_answers import device_answers, is_for_cpu
+from analyzer.checks.operator_matching import Dataflow
 from analyzer.checks.phrases import (
-    as_int,
     bytes_moved,
     forced_operators,
     forced_to_cpu,
@@ -16,7 +16,7 @@ from analyzer.checks.phrases import (
 )
 from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.ort.kernels import registry
-from analyzer.record.analysis import Analysis, OperatorResult, TransferItem
+from analyzer.record.analysis import Analysis, BodyOperator, BodyResult, OperatorResult, TransferItem
 from analyzer.record.batch_axis import at_batch
 from analyzer.text import first_few, plural
 from analyzer.units import byte_count, seconds
@@ -41,6 +41,8 @@ _FIX = {
 # Of the CUDA session's latency: what copies inside the graph may take together and fail no check. A judgement:
 # a plan's own error is ten times wider.
 SLIGHT_COPIES = 0.02
+# GetCpuPreferredNodes (onnxruntime/core/framework/fallback_cpu_capability.cc): its own decision, no fault.
+_ON_PURPOSE = "shape-arithmetic"
 COPIES = {"to_cpu": "to the CPU", "to_gpu": "to the GPU"}
 
 
@@ -141,12 +143,10 @@ def copies_inside_graph(subject: Subject) -> Iterator[Diagnostic]:
     analysis = subject.analysis
     if is_for_cpu(analysis):
         return
-    by_cause = _by_cause(analysis)
+    by_cause = _by_cause(analysis, shapes=False)
     slight = _slight(by_cause, analysis)
     for cause, items in by_cause.items():
         operator = None if cause is None else analysis.operators[cause]
-        if _is_shape_arithmetic(operator):
-            continue  # A103's: it is no fault
         around = f" around {operator_label(operator)}" if operator is not None else ""
         time = total(transfer.time_s for transfer in items)
         nbytes = sum(transfer.bytes for transfer in items)
@@ -166,17 +166,13 @@ def copies_inside_graph(subject: Subject) -> Iterator[Diagnostic]:
 
 
 def _slight(by_cause: Mapping[int | None, list[TransferItem]], analysis: Analysis) -> set[int | None]:
-    """The causes whose copies together take next to nothing, those that take least first.
+    """Return the causes whose copies together take next to nothing, those that take least first.
 
     Together: a hundred copies of a hundredth each are the whole time.
     """
     plan = analysis.plan("gpu")
     left = SLIGHT_COPIES * plan.latency_s if plan is not None else 0.0
-    times = {
-        cause: total(transfer.time_s for transfer in items) or 0.0
-        for cause, items in by_cause.items()
-        if cause is None or not _is_shape_arithmetic(analysis.operators[cause])
-    }
+    times = {cause: total(transfer.time_s for transfer in items) or 0.0 for cause, items in by_cause.items()}
     found = set()
     for cause in sorted(times, key=lambda cause: times[cause]):
         left -= times[cause]
@@ -207,23 +203,19 @@ def copies_of_shapes(subject: Subject) -> Iterator[Diagnostic]:
     analysis = subject.analysis
     if is_for_cpu(analysis):
         return
-    causes = {
-        cause: items
-        for cause, items in _by_cause(analysis).items()
-        if cause is not None and _is_shape_arithmetic(analysis.operators[cause])
-    }
+    causes = _by_cause(analysis, shapes=True)
     items = [transfer for group in causes.values() for transfer in group]
     if not items:
         return
     time = total(transfer.time_s for transfer in items)
     nbytes = sum(transfer.bytes for transfer in items)
     yield Diagnostic(
-        operator=analysis.operators[next(iter(causes))],
+        operator=analysis.operators[next(iter(causes)) or 0],
         message=f"{plural(len(items), 'copy')} of shape values between CPU and GPU, {byte_count(nbytes)} in "
         f"{seconds(time)}: {first_few([transfer.tensor for transfer in items])}",
         fix="export with fixed dimensions, so that shapes are constants",
         seconds=time,
-        bytes=as_int(nbytes),
+        bytes=nbytes,
     )
 
 
@@ -273,6 +265,67 @@ def no_cuda_session(subject: Subject) -> Iterator[Diagnostic]:
         )
 
 
+@rule("A105", "body-on-the-cpu", "error")
+def body_on_the_cpu(subject: Subject) -> Iterator[Diagnostic]:
+    """An operator inside a loop or a branch has no CUDA kernel.
+
+    What:
+        ONNX Runtime places the body of an If, Loop or Scan as a graph of its own. The control-flow operator is
+        the CUDA provider's, and an operator in its body without a CUDA kernel runs on the CPU.
+
+    Why:
+        The body runs again and again: each pass waits for the CPU and copies what the operator reads and
+        writes. Copies inside the body are counted; what crosses from one pass to the next comes on top.
+
+    Fix:
+        Write the operator with others that have a CUDA kernel, take it out of the loop, or unroll the loop.
+
+    Example:
+        A decoder that is scripted as a Loop of 100 steps, with a Tan in its body: 100 times a copy to the CPU
+        and one back.
+    """
+    analysis = subject.analysis
+    if analysis.devices.gpu is None or runs_nowhere(analysis):
+        return
+    for body in analysis.bodies:
+        forced = [operator for operator in body.on_cpu if operator.why != _ON_PURPOSE]
+        # The operator that holds the body may well have a CUDA kernel: it is the body that waits.
+        if forced:
+            yield Diagnostic(
+                operator=analysis.operators[body.operator],
+                message=_body_message(analysis, body, forced),
+                fix="use operators with a CUDA kernel there, or take "
+                f"{'it' if len(forced) == 1 else 'them'} out of the body",
+                bytes=_body_bytes(body),
+            )
+
+
+def _body_message(analysis: Analysis, body: BodyResult, forced: list[BodyOperator]) -> str:
+    names = []
+    for operator in forced:
+        where = f" ({operator.source.file}:{operator.source.line})" if operator.source else ""
+        names.append(f"{operator.op_type} {operator.name!r}{where}")
+    passes = "on each pass"  # the trip count is computed, or the loop ends by a condition
+    if body.passes is not None:
+        passes = "once" if body.passes == 1 else f"on each of up to {body.passes} passes"
+    copies, sizes = "", [copy.bytes for copy in body.copies if copy.bytes is not None]
+    if body.copies:
+        copies = f"; each pass makes {plural(len(body.copies), 'copy')} between CPU and GPU inside it"
+        # A sum of some would read as the sum of all.
+        copies += f", {byte_count(sum(sizes))}" if len(sizes) == len(body.copies) else ""
+    holder = operator_label(analysis.operators[body.operator])
+    return (
+        f"{plural(len(forced), 'operator')} of {body.operators} in {body.name} of {holder} "
+        f"{'runs' if len(forced) == 1 else 'run'} on the CPU, {passes}: {first_few(names)}{copies}"
+    )
+
+
+def _body_bytes(body: BodyResult) -> int | None:
+    """Return the bytes of the copies inside in one inference; None where a size or the passes are not known."""
+    sizes = [copy.bytes for copy in body.copies]
+    return None if body.passes is None or None in sizes else body.passes * sum(size or 0 for size in sizes)
+
+
 def _is_loaded(analysis: Analysis) -> bool:
     model = analysis.model
     return not registry(analysis.onnxruntime).refuses_model(
@@ -284,15 +337,11 @@ def _is_loaded(analysis: Analysis) -> bool:
 
 
 def copies_inside(analysis: Analysis) -> tuple[TransferItem, ...]:
-    """The copies inside the graph of ONNX Runtime's CUDA session."""
+    """Return the copies inside the graph of ONNX Runtime's CUDA session."""
     plan = analysis.plan("gpu")
     if plan is None:
         return ()
     return tuple(transfer for transfer in plan.transfers.items if transfer.where == "inside")
-
-
-def _is_shape_arithmetic(operator: OperatorResult | None) -> bool:
-    return operator is not None and operator.gpu is not None and operator.gpu.why == "shape-arithmetic"
 
 
 def _copy_fix(operator: OperatorResult | None) -> str:
@@ -301,25 +350,28 @@ def _copy_fix(operator: OperatorResult | None) -> str:
     return f"bring {operator.op_type} to the GPU (A101), or move it to the model's start or end"
 
 
-def _by_cause(analysis: Analysis) -> Mapping[int | None, list[TransferItem]]:
-    """The copies by the operator on the CPU's side that they are for, in execution order."""
+def _by_cause(analysis: Analysis, *, shapes: bool) -> Mapping[int | None, list[TransferItem]]:
+    """Return the copies by the operator on the CPU's side that they are for, in execution order.
+
+    Either those of shape arithmetic, which is no fault, or all others.
+    """
     # MemcpyTransformer copies a tensor once a direction (onnxruntime/core/optimizer/transformer_memcpy.cc):
     # several readers share it, and the first of them that is forced to the CPU is named.
-    makers = {tensor.name: op.index for op in analysis.operators for tensor in op.outputs}
+    dataflow = Dataflow(analysis=analysis)
     by_cause: dict[int | None, list[TransferItem]] = {}
     for transfer in copies_inside(analysis):
-        by_cause.setdefault(_cause(transfer, analysis, makers), []).append(transfer)
+        operator = _cause(transfer, dataflow)
+        if shapes == (operator is not None and operator.gpu is not None and operator.gpu.why == _ON_PURPOSE):
+            by_cause.setdefault(None if operator is None else operator.index, []).append(transfer)
     return dict(sorted(by_cause.items(), key=lambda pair: -1 if pair[0] is None else pair[0]))
 
 
-def _cause(transfer: TransferItem, analysis: Analysis, makers: Mapping[str, int]) -> int | None:
-    """The CPU's operator behind a copy: its maker, its reader, else whatever makes or reads the tensor."""
-    maker = makers.get(transfer.tensor)
+def _cause(transfer: TransferItem, dataflow: Dataflow) -> OperatorResult | None:
+    """Return the CPU's operator behind a copy: its maker, its reader, else what makes or reads the tensor."""
+    maker = dataflow.makers.get(transfer.tensor)
     if transfer.direction == "to_gpu" and maker is not None:
         return maker
-    readers = [op for op in analysis.operators if any(tensor.name == transfer.tensor for tensor in op.inputs)]
-    on_cpu = [op.index for op in readers if op.gpu is not None and op.gpu.placed_on == "cpu"]
+    readers = dataflow.readers.get(transfer.tensor, ())
+    on_cpu = [op for op in readers if op.gpu is not None and op.gpu.placed_on == "cpu"]
     # Where a tensor is read by shape arithmetic and by a fallback, the fallback is what can be mended.
-    forced = [index for index in on_cpu if forced_to_cpu(analysis.operators[index])]
-    candidates = forced or on_cpu or [op.index for op in readers]
-    return candidates[0] if candidates else maker
+    return next(iter([op for op in on_cpu if forced_to_cpu(op)] or on_cpu or readers), maker)

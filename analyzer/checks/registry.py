@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from textwrap import dedent
 
 from analyzer.checks.settings import CheckSettings, Severity
 from analyzer.errors import UsageError
@@ -114,26 +115,23 @@ def rule(code: str, name: str, severity: Severity) -> Callable[[Check], Check]:
 
 
 def rules() -> tuple[CheckRule, ...]:
-    """All rules, by code."""
+    """Return all rules, by code."""
     return tuple(_RULES[code] for code in sorted(_RULES))
 
 
 def find(code: str) -> CheckRule:
-    """The rule of this code or name, in any case.
+    """Return the rule of this code or name, in any case.
 
     Raises:
         UsageError: There is none; the hint names the nearest.
     """
-    text = code.strip()
+    text = code.strip().lower()
     for candidate in _RULES.values():
-        if text.upper() == candidate.code or text.lower() == candidate.name:
+        if text in (candidate.code.lower(), candidate.name):
             return candidate
-    names = [candidate.name for candidate in rules()]
     # Three letters are in half of all names.
-    parts = [name for name in names if len(text) > 3 and text.lower() in name]
-    meant = _nearest_code(text.upper()) or nearest(text.lower(), names) or next(iter(parts), None)
-    hint = f"Did you mean {meant}?" if meant else "`analyze rules` lists them"
-    raise UsageError(f"there is no rule {code!r}", hint=hint)
+    parts = (one.name for one in rules() if len(text) > 3 and text in one.name)
+    raise _unknown(code, "", next(parts, None))
 
 
 def require_known(prefix: str, where: str) -> None:
@@ -143,17 +141,19 @@ def require_known(prefix: str, where: str) -> None:
         UsageError: No rule's code begins like this.
     """
     if not prefix or not any(code.startswith(prefix) for code in _RULES):
-        meant = _nearest_code(prefix)
-        hint = f"Did you mean {meant}?" if meant else "`analyze rules` lists them"
-        raise UsageError(f"{where}: there is no rule {prefix!r}", hint=hint)
+        raise _unknown(prefix, f"{where}: ")
 
 
-def _nearest_code(code_like: str) -> str | None:
-    """The code with the most equal characters at the same places, the first of them; None where few are."""
-    equal = {code: sum(a == b for a, b in zip(code, code_like, strict=False)) for code in sorted(_RULES)}
+def _unknown(text: str, where: str, otherwise: str | None = None) -> UsageError:
+    word = text.strip()
+    # The code with the most equal characters at the same places, where there are enough of them: "A1O1" shares
+    # three with A101; of a short text ("A9") two are enough to guess by.
+    equal = {code: sum(a == b for a, b in zip(code, word.upper(), strict=False)) for code in sorted(_RULES)}
     best = max(equal, key=equal.__getitem__)
-    # "A1O1" shares three places with A101; of a short text ("A9") two are enough to guess by.
-    return best if equal[best] >= 3 or (equal[best] == 2 and len(code_like) <= 3) else None
+    like_code = equal[best] >= (2 if len(word) <= 3 else 3)
+    meant = best if like_code else nearest(word.lower(), [one.name for one in rules()]) or otherwise
+    hint = f"Did you mean {meant}?" if meant else "`analyze rules` lists them"
+    return UsageError(f"{where}there is no rule {text!r}", hint=hint)
 
 
 def _documentation(check: Check) -> tuple[str, dict[str, str]]:
@@ -165,8 +165,4 @@ def _documentation(check: Check) -> tuple[str, dict[str, str]]:
     missing = [name for name in SECTIONS if not text_by_section.get(name, "").strip()]
     if not lines or missing:
         raise ValueError(f"the docstring of {check.__name__} lacks {', '.join(missing) or 'a title'}")
-    return lines[0], {name.lower(): _unindented(text_by_section[name]) for name in SECTIONS}
-
-
-def _unindented(text: str) -> str:
-    return "\n".join(line.removeprefix("    ").rstrip() for line in text.strip("\n").splitlines()).strip()
+    return lines[0], {name.lower(): dedent(text_by_section[name].rstrip()).strip() for name in SECTIONS}

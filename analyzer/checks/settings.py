@@ -14,15 +14,19 @@ from __future__ import annotations
 import os
 import re
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
+from msgspec import Meta
+
+from analyzer.decoding import convert
 from analyzer.errors import UsageError
-from analyzer.option_kinds import ABOVE_ZERO, LATENCY, NUMBER, WHOLE, Option, left_out, parts
-from analyzer.options import OPTIONS, PLANS, GateOptions, in_settings
+from analyzer.option_kinds import ABOVE_ZERO, LATENCIES, LATENCY, NUMBER, WHOLE, Option, left_out, parts
+from analyzer.options import OPTIONS, GateOptions, in_settings
 from analyzer.record.output_files import STANDARD_OUTPUT
 from analyzer.text import did_you_mean
 from analyzer.toml_file import is_toml, read_toml, split_entry
@@ -36,8 +40,7 @@ RUN_OPTIONS = MappingProxyType({option.name: option for option in in_settings("t
 GATE_OPTIONS = MappingProxyType({option.name: option for option in in_settings("tool.analyzer.check")})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ignore:
+class Ignore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One entry of ``ignore``.
 
     Attributes:
@@ -46,9 +49,16 @@ class Ignore:
         reason: Why it is accepted, shown with every finding that it sets aside.
     """
 
-    code: str
-    operator: str = "*"
-    reason: str = ""
+    code: Annotated[str, Meta(examples=['"A202"'])]
+    operator: Annotated[str, Meta(pattern=r"\S", examples=['"head.*"'])] = "*"
+    reason: Annotated[str, Meta(pattern=r"\S|^$", examples=['"runs once a batch"'])] = ""
+
+
+class _Ignored(msgspec.Struct):
+    ignore: Annotated[
+        tuple[str | Ignore, ...],
+        Meta(examples=['["A202", { code = "A101", operator = "*", reason = "…" }]']),
+    ]
 
 
 class CheckSettings(GateOptions):
@@ -70,17 +80,15 @@ class Settings:
     """All of ``[tool.analyzer]``.
 
     Attributes:
-        path: The file they stand in, None where there is none.
         options: Run options by long option (``time-budget``), as they are written on the command line.
         check: The gate's settings.
     """
 
-    path: Path | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     check: CheckSettings = field(default_factory=CheckSettings)
 
     def default_map(self, *, check: bool = False) -> dict[str, Any]:
-        """The options as Click's ``default_map`` wants them: keys with underscores."""
+        """Return the options as Click's ``default_map`` wants them: keys with underscores."""
         merged = {**self.options, **(self.check.options if check else {})}
         if check:  # A page is what `run` writes; the gate prints unless its own table says otherwise.
             merged = {
@@ -116,18 +124,18 @@ def read_settings(start: Path | str, *, folder: Path | None = None) -> Settings:
 
 
 def parse(table: Mapping[str, Any], path: Path) -> Settings:
-    """Settings from the table ``[tool.analyzer]`` that was read from ``path``."""
+    """Return settings from the table ``[tool.analyzer]`` that was read from ``path``."""
     _check_sizes(table, f"{path}: [tool.analyzer]")
     gate = table.get("check", {})
     if not isinstance(gate, Mapping):
         raise UsageError(f"{path}: [tool.analyzer.check] must be a table", hint="write `[tool.analyzer.check]`")
     plain = {key: value for key, value in table.items() if key != "check"}
     options = read_options(plain, path, f"{path}: [tool.analyzer]", ("check",))
-    return Settings(path=path, options=options, check=_check(gate, path))
+    return Settings(options=options, check=_check(gate, path))
 
 
 def levels(values: Iterable[str], *, where: str) -> tuple[str, tuple[str, ...]]:
-    """A severity threshold and rule codes from what ``fail-on`` lists.
+    """Return a severity threshold and rule codes from what ``fail-on`` lists.
 
     ``["warning"]`` fails from warnings on; ``["A203"]`` keeps the threshold at ``error`` and makes
     findings of A203 errors; both may stand together.
@@ -152,7 +160,7 @@ _LONGEST_SHOWN = 60
 
 
 def _table(path: Path) -> Mapping[str, Any] | None:
-    """The table ``[tool.analyzer]`` of a file, None where it has none."""
+    """Return the table ``[tool.analyzer]`` of a file, None where it has none."""
     try:
         content = read_toml(path)
     except (OSError, ValueError) as error:
@@ -167,7 +175,7 @@ def _table(path: Path) -> Mapping[str, Any] | None:
 
 
 def _check_sizes(value: Any, where: str) -> None:
-    """Refuses what no setting needs, and what reading it as a duration or a number could take for ever."""
+    """Refuse what no setting needs, and what reading it as a duration or a number could take for ever."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             _check_sizes(inner, f"{where} {key}" if len(key) < _LONGEST_SHOWN else where)
@@ -186,7 +194,7 @@ def read_options(
     *,
     without: tuple[str, ...] = (),
 ) -> Mapping[str, Any]:
-    """Options as a TOML table has them, by long option, as they are written on the command line.
+    """Return the options of a TOML table, by long option, as they are written on the command line.
 
     Args:
         table: The table.
@@ -198,30 +206,24 @@ def read_options(
     Raises:
         UsageError: An unknown key, or a value that cannot be right.
     """
+    for key in table:
+        if key not in RUN_OPTIONS:
+            raise _unknown_key(location, key, {*RUN_OPTIONS, *extra}.difference(without))
     return MappingProxyType(
-        {
-            key: _given(
-                _named_option(key, location, {*RUN_OPTIONS, *extra}.difference(without)), value, path, location
-            )
-            for key, value in table.items()
-        }
+        {key: _given(RUN_OPTIONS[key], value, path, location) for key, value in table.items()}
     )
 
 
-def _named_option(key: str, location: str, known: Iterable[str]) -> Option:
-    if key not in RUN_OPTIONS:
-        raise _unknown_key(location, key, known)
-    return RUN_OPTIONS[key]
-
-
 def _given(option: Option, value: Any, path: Path, location: str) -> Any:
-    """A value of TOML as the command line has it; its paths start in the settings' folder and stay there."""
+    """Return a value of TOML as the command line has it; its paths start and stay in the settings' folder."""
     where, kind = f"{location} {option.name}", option.kind
+    # What is wrong is refused here: Click, or a conversion, would say so of an option that was not typed.
     if not kind.accepts(value):
-        # Wrong types are refused here: Click would say so of an option that nobody typed.
         raise option.refuse(value, where)
-    if kind is LATENCY:
-        option.convert(str(value), where)
+    # A number of TOML has no unit, as a text of figures alone has none.
+    option.convert(str(value) if kind is LATENCY else value, where)
+    if kind is LATENCIES:
+        return value
     if kind.repeats:
         return tuple(value) if isinstance(value, list) else (value,)
     if kind.names == "file":
@@ -237,7 +239,7 @@ def _given(option: Option, value: Any, path: Path, location: str) -> Any:
 
 
 def _device(name: str, path: Path, where: str) -> str:
-    """A device of the catalogue as it is, FILE.toml or FILE.toml:NAME with its path."""
+    """Return a device of the catalogue as it is, FILE.toml or FILE.toml:NAME with its path."""
     if not is_toml(name):
         return name
     file, entry = split_entry(name)
@@ -245,7 +247,7 @@ def _device(name: str, path: Path, where: str) -> str:
 
 
 def _inside(value: str, path: Path, where: str) -> Path:
-    """The file or folder that a path of the settings names, links followed.
+    """Return the file or folder that a path of the settings names, links followed.
 
     Raises:
         UsageError: It lies outside of the settings' folder.
@@ -265,7 +267,7 @@ def _inside(value: str, path: Path, where: str) -> Path:
 
 
 def _shown(real: Path) -> str:
-    """A path as it is typed where the program was started, whole where it lies elsewhere."""
+    """Return a path as it is typed where the program was started, whole where it lies elsewhere."""
     here = os.getcwd()
     return os.path.relpath(real, here) if real.is_relative_to(here) else str(real)
 
@@ -292,8 +294,8 @@ def _check(table: Mapping[str, Any], path: Path) -> CheckSettings:
     options = {key: value for key, value in table.items() if key not in GATE_OPTIONS}
     for name, value in given.items():
         if name == "ignore":
-            given[name] = tuple(_ignores(value, location))
-        elif name != "max-latency" or not isinstance(value, Mapping):
+            given[name] = convert({name: value}, _Ignored, location).ignore
+        else:
             given[name] = _given(GATE_OPTIONS[name], value, path, location)
     return CheckSettings(
         **gate_fields(given, f"{location} "), options=read_options(options, path, location, tuple(GATE_OPTIONS))
@@ -301,7 +303,7 @@ def _check(table: Mapping[str, Any], path: Path) -> CheckSettings:
 
 
 def gate_fields(given: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Attributes of ``CheckSettings`` from values by long option, of TOML or of the command line.
+    """Return attributes of ``CheckSettings`` from values by long option, of TOML or of the command line.
 
     Args:
         given: None, nothing or false is an option left out.
@@ -311,60 +313,20 @@ def gate_fields(given: Mapping[str, Any], where: str) -> dict[str, Any]:
         UsageError: A value that cannot be right.
     """
     fields: dict[str, Any] = {}
-    for field_name, option in CheckSettings.declared.items():
+    for attribute, option in CheckSettings.declared.items():
         value: Any = given.get(option.name)
         place = f"{where}{option.name}"
         if left_out(value):
             continue
         if option.kind.repeats:
-            value = tuple(
-                part for one in value for part in (parts(one) if isinstance(one, str) else [one]) if part
-            )
+            value = [part for one in value for part in (parts(one) if isinstance(one, str) else [one]) if part]
         if option.name == "fail-on":
-            fields[field_name], fields["raise_to_error"] = levels(value, where=place)
+            fields[attribute], fields["raise_to_error"] = levels(value, where=place)
         elif option.name == "warn-on":
-            fields[field_name] = levels(value, where=place)[1]
+            fields[attribute] = levels(value, where=place)[1]
         elif option.name == "ignore":
-            fields[field_name] = tuple(
-                Ignore(code=one.upper()) if isinstance(one, str) else one for one in value
-            )
-        elif option.name == "max-latency":
-            # Of a limit alone the plan is the target's, known when the model is.
-            limits = {"": (value, place)}
-            if isinstance(value, Mapping):
-                limits = {plan: (limit, f"{place}.{plan}") for plan, limit in value.items()}
-            fields[field_name] = {plan: _limit(option, plan, *limit) for plan, limit in limits.items()}
+            entries = (Ignore(code=one) if isinstance(one, str) else one for one in value)
+            fields[attribute] = tuple(msgspec.structs.replace(one, code=one.code.upper()) for one in entries)
         else:
-            fields[field_name] = option.convert(value, place)
+            fields[attribute] = option.convert(value, place)
     return fields
-
-
-def _limit(option: Option, plan: str, limit: Any, place: str) -> float:
-    if plan and plan not in PLANS:
-        raise _unknown_key(place.removesuffix(f".{plan}"), plan, PLANS)
-    if not option.kind.accepts(limit):
-        raise option.refuse(limit, place)
-    # A number of TOML has no unit, as a text of figures alone has none.
-    seconds: float = option.convert(str(limit), place)
-    return seconds
-
-
-def _ignores(value: object, location: str) -> Iterator[Ignore]:
-    where, keys = f"{location} ignore", ("code", "operator", "reason")
-    if not isinstance(value, list):
-        raise UsageError(f"{where} must be a list", hint='write `ignore = ["A202"]`')
-    for item in value:
-        entry = {"code": item} if isinstance(item, str) else item
-        if not isinstance(entry, Mapping) or "code" not in entry:
-            raise UsageError(
-                f"{where}: {reprlib.repr(item)} has no code",
-                hint='write "A202" or { code = "A101", operator = "*", reason = "…" }',
-            )
-        for key, text in entry.items():
-            if key not in keys:
-                raise _unknown_key(where, str(key), keys)
-            if not isinstance(text, str) or (key != "code" and not text.strip()):
-                raise UsageError(
-                    f"{where}.{key} must be a text, not {reprlib.repr(text)}", hint="put it in quotes"
-                )
-        yield Ignore(**{**entry, "code": entry["code"].upper()})

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from analyzer.checks.device_answers import is_for_cpu
-from analyzer.checks.phrases import by_source_line, bytes_moved, more_work, operator_label, operators, total
+from analyzer.checks.operator_matching import Dataflow
+from analyzer.checks.phrases import by_source_line, bytes_moved, more_work, operator_label, total
 from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.record.analysis import Analysis, OperatorResult, PlanResult, TensorInfo, VerdictResult
 from analyzer.record.batch_axis import at_batch
@@ -57,23 +58,22 @@ def slower_on_gpu(subject: Subject) -> Iterator[Diagnostic]:
     recommended = subject.analysis.verdict.device == "hybrid"
     if not recommended and (split_gain(subject.analysis.plans) or 1.0) < WORTHWHILE:
         return  # Nobody is told to split for what no plan gains.
-    unsure = "a split that is not recommended, as it may gain nothing,"
-    whose = "the recommended split" if recommended else unsure
+    whose, advice = "a split that is not recommended, as it may gain nothing,", ""
+    if recommended:
+        whose, advice = "the recommended split", "apply the split (analyze apply)"
     outside = "run it outside the CUDA session"
-    advice = ["apply the split (analyze apply)"] if recommended else []
-    fix = ", or ".join(filter(None, (*advice, outside, more_work(subject.analysis))))
-    slower = [op for op in subject.analysis.operators if _moves_to_cpu(op)]
-    for group in by_source_line(slower):
-        first = group[0]
+    fix = ", or ".join(filter(None, (advice, outside, more_work(subject.analysis))))
+    for group in by_source_line(op for op in subject.analysis.operators if _moves_to_cpu(op)):
         gpu_s, cpu_s = total(_gpu_s(op) for op in group), total(op.cpu.time_s for op in group)
         lost = 0.0 if gpu_s is None or cpu_s is None else gpu_s - cpu_s
         if lost < MOVE_SHARE * plan.latency_s:
             continue
         certain = recommended and all(_intervals_apart(op) for op in group)
+        verb, them = ("takes", "it") if len(group) == 1 else ("take", "them")
         yield Diagnostic(
-            operator=first,
-            message=f"{_group_label(group)} {_verb(group)} {seconds(gpu_s)} on the GPU and {seconds(cpu_s)} "
-            f"on the CPU; {whose} has {_pronoun(group)} on the CPU, copies counted",
+            operator=group[0],
+            message=f"{_group_label(group)} {verb} {seconds(gpu_s)} on the GPU and {seconds(cpu_s)} "
+            f"on the CPU; {whose} has {them} on the CPU, copies counted",
             fix=fix,
             seconds=lost,
             bytes=bytes_moved(group),
@@ -266,18 +266,17 @@ def images_turned(subject: Subject) -> Iterator[Diagnostic]:
 
 
 def _plan_of_use(analysis: Analysis) -> PlanResult | None:
-    """The CUDA session's plan; None without one, and of a model for the CPU at every batch looked at."""
-    if is_for_cpu(analysis) and not _wins_somewhere(analysis.verdict):
-        return None
-    return analysis.plan("gpu")
+    """Return the CUDA session's plan; None without one, and of a model for the CPU at every batch looked at."""
+    wins_somewhere = any(part.device == "gpu" for part in analysis.verdict.ranges)
+    return analysis.plan("gpu") if wins_somewhere or not is_for_cpu(analysis) else None
 
 
 def _head_of(analysis: Analysis, output: TensorInfo) -> OperatorResult | None:
-    """The product that makes the logits of several rows, None where the output is none."""
+    """Return the product that makes the logits of several rows, None where the output is none."""
     shape = output.shape
     if shape is None or len(shape) != 3 or shape[1] is None or shape[1] < 2 or shape[2] is None:
         return None
-    makers = {tensor.name: op for op in analysis.operators for tensor in op.outputs}
+    makers = Dataflow(analysis=analysis).makers
     name = output.name
     for _ in range(_BEHIND_HEAD):
         maker = makers.get(name)
@@ -302,13 +301,8 @@ def _gpu_s(operator: OperatorResult) -> float | None:
     return None if operator.gpu is None else operator.gpu.time_s
 
 
-def _wins_somewhere(verdict: VerdictResult) -> bool:
-    """Whether a GPU is the faster at a batch that was looked at."""
-    return any(part.device == "gpu" for part in verdict.ranges)
-
-
 def _another_is_recommended(analysis: Analysis) -> tuple[str, str] | None:
-    """What is recommended in spite of the CPU's time, and what to do; None where nothing else is."""
+    """Return the plan recommended in spite of the CPU's time, and the advice; None where nothing else is."""
     device, split = analysis.verdict.device, analysis.plan("hybrid")
     if device == "hybrid" and split is not None:
         said = f"recommended is a split of both, {seconds(split.latency_s)}"
@@ -319,7 +313,7 @@ def _another_is_recommended(analysis: Analysis) -> tuple[str, str] | None:
 
 
 def _or_larger_batches(verdict: VerdictResult) -> str:
-    """From which batch on the GPU wins, or may where no batch is certain; empty where none does."""
+    """Return from which batch on the GPU wins, or may where none is certain; empty where none does."""
     found = crossover_interval(verdict.ranges)
     if found is None:  # none does, or a record that kept no ranges
         batch, wins = verdict.crossover_batch, "wins"
@@ -330,14 +324,14 @@ def _or_larger_batches(verdict: VerdictResult) -> str:
 
 
 def _moves_to_cpu(operator: OperatorResult) -> bool:
-    """Whether the best plan takes it from the GPU and its time there is really longer."""
+    """Return whether the best plan takes it from the GPU and its time there is really longer."""
     gpu_s, cpu_s = _gpu_s(operator), operator.cpu.time_s
     known = gpu_s is not None and cpu_s is not None and gpu_s > cpu_s
     return known and _on_gpu(operator) and operator.placement == "cpu"
 
 
 def _intervals_apart(operator: OperatorResult) -> bool:
-    """Whether the two intervals do not overlap."""
+    """Return whether the two intervals do not overlap."""
     gpu = operator.gpu
     if gpu is None or gpu.low_s is None or operator.cpu.high_s is None:
         return False
@@ -348,12 +342,4 @@ def _group_label(group: Sequence[OperatorResult]) -> str:
     if len(group) == 1:
         return operator_label(group[0])
     places = list(dict.fromkeys(op.module or op.name for op in group))
-    return f"{operators(len(group), group[0].op_type)} ({first_few(places)})"
-
-
-def _verb(group: Sequence[OperatorResult]) -> str:
-    return "takes" if len(group) == 1 else "take"
-
-
-def _pronoun(group: Sequence[OperatorResult]) -> str:
-    return "it" if len(group) == 1 else "them"
+    return f"{plural(len(group), f'{group[0].op_type} operator')} ({first_few(places)})"

@@ -1,4 +1,4 @@
-"""The command line: parses, calls, prints; no arithmetic. Each command has a module, imported when used."""
+"""The command line: parses, calls, prints; no arithmetic. Modules of commands are imported when used."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ import threading
 from collections.abc import Sequence
 from importlib import import_module
 from types import FrameType
-from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from analyzer import __version__
-from analyzer.cli.completion import files
+from analyzer.cli.options import files
 from analyzer.errors import AnalyzerError, UsageError
 
 # The last two are a shell's own for a process that a signal ended: 128 + SIGINT (2), 128 + SIGTERM (15).
@@ -43,6 +42,12 @@ COMMANDS = {
     "rules": "The CI rules: what, why, how to fix.",
 }
 DEFAULT = "run"
+# Several small commands share a module; of the others each has its own, of its name.
+MODULES = {
+    **dict.fromkeys(("run", "generate", "capacity", "apply", "render", "compare"), "analyses"),
+    **dict.fromkeys(("devices", "ops", "rules"), "catalogues"),
+    **dict.fromkeys(("calibrate", "doctor"), "machine"),
+}
 # By then what was in the signal's way has ended.
 _AGAIN_S = 0.05
 
@@ -53,7 +58,7 @@ class Terminated(KeyboardInterrupt):
 
 
 def clean_up_on_sigterm() -> None:
-    """Has SIGTERM end children and temporary folders as Ctrl-C does."""
+    """Have SIGTERM end children and temporary folders as Ctrl-C does."""
 
     # By default SIGTERM ends the process at once: no ``finally`` runs, and the measuring child lives on.
     def end(_number: int, _frame: FrameType | None) -> None:
@@ -64,7 +69,7 @@ def clean_up_on_sigterm() -> None:
 
 
 def _asked_again(raised: sys.UnraisableHookArgs) -> None:
-    """A signal that came while a finaliser or a callback ran is lost with it: it comes again soon."""
+    """Send a signal again soon that came while a finaliser or a callback ran, with which it is lost."""
     numbers = {Terminated: signal.SIGTERM, KeyboardInterrupt: signal.SIGINT}
     if raised.exc_type in numbers:
         again = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), numbers[raised.exc_type]))
@@ -78,14 +83,16 @@ class CommandLine(click.Group):
     """A group whose commands are imported when used; what names no command is a MODEL for ``run``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - Click's signature
-        """All commands in the order of the help."""
+        """Return all commands in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Imports a command."""
+        """Import a command."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"analyzer.cli.{cmd_name}").command
+        module = import_module(f"analyzer.cli.{MODULES.get(cmd_name, cmd_name)}")
+        command: click.Command = getattr(module, cmd_name)
+        command.short_help = COMMANDS[cmd_name]  # what a shell shows with a completed name
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -98,7 +105,7 @@ class CommandLine(click.Group):
         return super().parse_args(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Offers commands, and what the default command takes: its options and files."""
+        """Offer commands, and what the default command takes: its options and files."""
         offered = super().shell_complete(ctx, incomplete)
         run = self.get_command(ctx, DEFAULT)
         assert run is not None
@@ -108,12 +115,12 @@ class CommandLine(click.Group):
         return [*offered, *(item for item in run.shell_complete(ctx, incomplete) if item.value not in seen)]
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Shows the default command's usage."""
+        """Show the default command's usage."""
         formatter.write_usage(ctx.command_path, "MODEL [OPTIONS]")
         formatter.write_usage(ctx.command_path, "COMMAND [ARGS]...", prefix="   or: ")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Shows the commands, then the default command's options."""
+        """Show the commands, then the default command's options."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
         run = self.get_command(ctx, DEFAULT)
@@ -142,7 +149,7 @@ def command_line() -> None:
 
 
 def run_command_line(arguments: Sequence[str]) -> int:
-    """Runs a command; the exit status: 0 fine, 1 a check failed, 2 unusable input, 3 a fault of ours."""
+    """Run a command; return the exit status: 0 fine, 1 a check failed, 2 unusable input, 3 a fault of ours."""
     show_what_can_be_shown()
     # Not standalone: Click would print errors in its own words and end the process with its own statuses.
     try:
@@ -184,7 +191,7 @@ def run_command_line(arguments: Sequence[str]) -> int:
 
 
 def _check_working_folder() -> None:
-    """Refuses to start where no relative path means anything."""
+    """Refuse to start where no relative path means anything."""
     try:
         os.getcwd()
     except OSError as error:
@@ -195,7 +202,7 @@ def _check_working_folder() -> None:
 
 
 def _disk_full(error: OSError) -> int:
-    """The disk behind standard output or the temporary folder is full, which is no fault of ours."""
+    """Say that the disk behind standard output or the temporary folder is full, which is no fault of ours."""
     print_error(
         f"{error.filename or 'Standard output'} cannot be written: {error.strerror}.",
         "Make room, or write elsewhere.",
@@ -206,14 +213,14 @@ def _disk_full(error: OSError) -> int:
 
 
 def print_error(message: str, hint: str | None) -> None:
-    """One clear message and its hint on standard error."""
+    """Print one clear message and its hint on standard error."""
     say(message, label=click.style("error:", fg="red", bold=True), err=True)
     if hint:
         say(hint, label=click.style("hint:", fg="cyan"), err=True)
 
 
 def say(text: str, *, label: str = "", err: bool = False) -> None:
-    """Prints what may hold a stranger's names: no control characters, no line that commands a CI server."""
+    """Print what may hold a stranger's names: no control characters, no line that commands a CI server."""
     from analyzer.text import loggable
 
     # The label is ours, and coloured with control characters.
@@ -221,7 +228,7 @@ def say(text: str, *, label: str = "", err: bool = False) -> None:
 
 
 def show_what_can_be_shown() -> None:
-    """Has both streams replace what their encoding lacks: a locale of ASCII or Latin-1 is no fault."""
+    """Have both streams replace what their encoding lacks: a locale of ASCII or Latin-1 is no fault."""
     for stream in (sys.stdout, sys.stderr):
         # A stream that somebody else put in their place may have nothing of the kind.
         if isinstance(stream, io.TextIOWrapper):
@@ -231,14 +238,3 @@ def show_what_can_be_shown() -> None:
 def _usage_hint(error: click.UsageError) -> str:
     path = error.ctx.command_path if error.ctx else "analyze"
     return f"`{path} --help` lists what there is."
-
-
-def settings_defaults(ctx: click.Context, start: Any, *, check: bool = False) -> None:
-    """Takes options from ``[tool.analyzer]`` of the nearest pyproject.toml where the command line is silent."""
-    from analyzer.checks.settings import read_settings
-
-    # Not by Click's own default map: which file is read hangs on MODEL, known once the line is parsed.
-    left_out = (click.core.ParameterSource.DEFAULT, click.core.ParameterSource.DEFAULT_MAP)
-    for name, value in read_settings(start).default_map(check=check).items():
-        if name in ctx.params and ctx.get_parameter_source(name) in left_out:
-            ctx.params[name] = value

@@ -11,29 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from analyzer.cli import EXIT_FAILED, EXIT_UNUSABLE, say, settings_defaults
-from analyzer.cli.completion import files
-from analyzer.cli.options import options_of
+from analyzer.cli import EXIT_FAILED, EXIT_UNUSABLE, say
+from analyzer.cli.options import model_command
 from analyzer.errors import OutputError, RecordError, UsageError
 from analyzer.loading.configuration_file import is_record
 from analyzer.options import taken_by
 
 if TYPE_CHECKING:
     from analyzer.checks.settings import CheckSettings
-    from analyzer.option_kinds import Option
     from analyzer.record.analysis import Analysis
-    from analyzer.record.fleet import Fleet
+    from analyzer.record.fleet import Fleet, FleetModel
     from analyzer.record.invocation import Invocation
     from analyzer.record.output_files import Target
+    from analyzer.report.fleet.check import CheckedModel
 
 DEFAULT_BASELINE = "analyzer-baseline.json"
 
 
-@click.command(name="check", short_help="CI gate: findings, exit status, machine-readable formats.")
-@click.argument("model", shell_complete=files)
-@options_of("check")
-@click.pass_context
-def command(ctx: click.Context, /, **_: Any) -> None:
+@model_command("check")
+def check(ctx: click.Context, /, **_: Any) -> None:
     """Check what would run on the CPU of a GPU server, without a GPU, and fail on what must not be.
 
     MODEL is model.py, model.py:Name, package.module:Name, model.onnx, model.pt2, a saved REPORT.json, or the
@@ -42,79 +38,65 @@ def command(ctx: click.Context, /, **_: Any) -> None:
     """
     from analyzer.checks import fails, judge
     from analyzer.checks.evaluation import require_codes
-    from analyzer.cli.reports import settings_start
+    from analyzer.cli.reports import chosen_formats, model_settings, report_targets
+    from analyzer.record.encoding import holds_fleet, load_fleet
+    from analyzer.report.ci.github import summary
 
-    model = ctx.params["model"]
-    start, stem = settings_start(model)
-    settings_defaults(ctx, start, check=True)
-    settings = gate_settings(ctx.params, start)
-    force = ctx.params["force"]
-    targets = chosen_targets(ctx.params["format"], ctx.params["output"], stem, force=force)
+    params, model = ctx.params, ctx.params["model"]
+    stem, settings = model_settings(ctx, check=True)
+    gate, force = gate_settings(params, settings.check), params["force"]
+    for form in chosen_formats(params):
+        if form.is_picture:
+            raise UsageError(
+                f"check has no format {form.name!r}: it reports findings.",
+                hint=f"Pictures of a model's charts: analyze MODEL --format {form.name}",
+            )
+    targets = report_targets(params, stem, printed=True)
     # All that can be wrong with the options is said before a model is loaded, which may take minutes.
-    require_codes(settings)
-    fleet = fleet_at(model)
-    if fleet is not None:
+    require_codes(gate)
+    if is_record(model):
         refuse_analysis_options(ctx)
-        if judge_fleet(ctx, fleet, settings, targets):
-            ctx.exit(EXIT_FAILED)
-        return
-    new_baseline = baseline_target(settings.baseline, force=force) if ctx.params["update_baseline"] else None
-    baseline = load_baseline(settings.baseline) if new_baseline is None else None
-    analysis = read_or_analyse(ctx, model)
-    judgement = judge(analysis, settings, baseline=baseline)
+        if holds_fleet(model):
+            if judge_fleet(params, load_fleet(model), gate, targets):
+                ctx.exit(EXIT_FAILED)
+            return
+    new_baseline = baseline_target(gate.baseline, force=force) if params["update_baseline"] else None
+    baseline = load_baseline(gate.baseline) if new_baseline is None else None
+    analysis = read_or_analyse(params)
+    judgement = judge(analysis, gate, baseline=baseline)
     analysis = replace(analysis, findings=judgement.findings, ignored=judgement.ignored)
-    failing = fails(analysis.findings, settings)
     # The report comes out whether the gate fails or not: CI shows it beside the status.
-    publish(analysis, targets, settings.fail_on, force=force)
+    texts = {target: render(analysis, target.format.name, gate.fail_on) for target in targets}
+    publish(texts, lambda: summary(analysis, fail_on=gate.fail_on), force=force)
     if new_baseline is not None:
         save_baseline(analysis, new_baseline, force=force)
-        if not ctx.params["quiet"]:
+        if not params["quiet"]:
             say(f"baseline written to {new_baseline.path}", err=True)
-    if analysis.run_fails and ctx.params["run"]:
+    if analysis.run_fails and params["run"]:
         ctx.exit(EXIT_UNUSABLE)
-    if failing:
+    if fails(analysis.findings, gate):
         ctx.exit(EXIT_FAILED)
 
 
-def judge_fleet(ctx: click.Context, fleet: Fleet, settings: CheckSettings, targets: tuple[Target, ...]) -> bool:
-    """Judges every model of a fleet, publishes what was found, and says whether the check fails."""
-    from analyzer.cli.check_fleet import checked_fleet
-    from analyzer.record.output_files import write_all
-    from analyzer.report.fleet.check import fleet_markdown, render_fleet
+def gate_settings(params: Mapping[str, Any], settings: CheckSettings) -> CheckSettings:
+    """Return the settings of pyproject.toml with the command line's on top."""
+    from analyzer.checks.settings import gate_fields
 
-    if ctx.params["update_baseline"] or settings.baseline is not None:
-        raise UsageError(
-            "a baseline is the record of one model, and this is a fleet",
-            hint="`analyze fleet --compare OLD` says what changed",
-        )
-    told = checked_fleet(fleet, Path(ctx.params["model"]), settings, [target.format.name for target in targets])
-    texts = {target: render_fleet(told, target.format.name) for target in targets}
-    write_all(texts, force=ctx.params["force"])
-    show(texts, lambda: fleet_markdown(told))
-    return bool(told.failing)
-
-
-def gate_settings(params: dict[str, Any], start: Path) -> CheckSettings:
-    """The settings of pyproject.toml with the command line's on top."""
-    from analyzer.checks.settings import CheckSettings, gate_fields, read_settings
-
-    settings = read_settings(start).check
-    given = {one.name: params.get(one.name.replace("-", "_")) for one in CheckSettings.declared.values()}
+    given = {one.name: params.get(one.name.replace("-", "_")) for one in settings.declared.values()}
     changes = gate_fields(given, "--")
     return settings.replace(**changes | {"ignore": settings.ignore + changes.get("ignore", ())})
 
 
-def read_or_analyse(ctx: click.Context, model: str) -> Analysis:
-    """The analysis: a saved report as it is, or a model analysed without executing it."""
-    if is_record(model):
-        refuse_analysis_options(ctx)
-        from analyzer.record import load_report
-
-        return load_report(model)
+def read_or_analyse(params: dict[str, Any]) -> Analysis:
+    """Return a saved report as it is, or a model analysed, by default without executing it."""
     from analyzer.cli.reports import call
+    from analyzer.record import load_report
 
+    model = params["model"]
+    if is_record(model):
+        return load_report(model)
     # `--gpu ""`, from a variable of CI that is not set, is an option left out.
-    params: dict[str, Any] = {name: None if value == "" else value for name, value in ctx.params.items()}
+    params = {name: None if value == "" else value for name, value in params.items()}
     # Without --run the CPU is a fixed one of the catalogue, so that every runner comes to the same result.
     analysis: Analysis = call("check", params, run=params["run"], check=not params["run"])
     return replace(analysis, invocation=_with_gate_options(analysis.invocation, model, params))
@@ -122,30 +104,19 @@ def read_or_analyse(ctx: click.Context, model: str) -> Analysis:
 
 def refuse_analysis_options(ctx: click.Context) -> None:
     """Refuse what would have to be asked before: a saved report holds one answer."""
+    from analyzer.cli.reports import is_typed
+
     # Settings of pyproject.toml are for models of the folder, and are passed over; what is typed is meant.
-    typed = [option.name for option in taken_by("check") if option.is_keyword and _is_typed(ctx, option)]
-    if typed:
-        raise UsageError(
-            f"--{typed[0]} changes nothing about a saved report",
-            hint=f"check the model itself, or drop --{typed[0]}",
-        )
-
-
-def fleet_at(model: str) -> Fleet | None:
-    """The fleet that a file holds; None of a model and of one model's record."""
-    from analyzer.record.encoding import holds_fleet, load_fleet
-
-    return load_fleet(model) if is_record(model) and holds_fleet(model) else None
-
-
-def _is_typed(ctx: click.Context, option: Option) -> bool:
-    """Whether an option stands on the command line itself."""
-    source = ctx.get_parameter_source(option.name.replace("-", "_"))
-    return source == click.core.ParameterSource.COMMANDLINE
+    for option in taken_by("check"):
+        if option.is_keyword and is_typed(ctx, option.name.replace("-", "_")):
+            raise UsageError(
+                f"--{option.name} changes nothing about a saved report",
+                hint=f"check the model itself, or drop --{option.name}",
+            )
 
 
 def _with_gate_options(analysed: Invocation | None, model: str, params: dict[str, Any]) -> Invocation | None:
-    """What ``analyze()`` was asked and the gate's own options; those of pyproject.toml are read there again."""
+    """Add the gate's own options to the question; those of pyproject.toml are read there again."""
     from analyzer.pipeline.options import path_shower
     from analyzer.record.invocation import amended, written
 
@@ -158,7 +129,7 @@ def _with_gate_options(analysed: Invocation | None, model: str, params: dict[str
 
 
 def load_baseline(path: Path | None) -> Analysis | None:
-    """The record that figures may not rise above; None where none is set."""
+    """Return the record that figures may not rise above; None where none is set."""
     if path is None:
         return None
     from analyzer.record import load_report
@@ -172,7 +143,7 @@ def load_baseline(path: Path | None) -> Analysis | None:
 
 
 def baseline_target(path: Path | None, *, force: bool) -> Target:
-    """Where --update-baseline writes; what is no record of ours is refused before a model is loaded."""
+    """Return the file of --update-baseline; refuse one that is no record of ours before a model is loaded."""
     from analyzer.record.formats import find
     from analyzer.record.output_files import Target, check_writable
 
@@ -182,7 +153,7 @@ def baseline_target(path: Path | None, *, force: bool) -> Target:
 
 
 def _is_record(path: Path | None) -> bool:
-    """Whether a file is a record of ours in whatever order a repository's formatter put its keys."""
+    """Return whether a file is a record of ours in whatever order a repository's formatter put its keys."""
     from analyzer.record import load_report
 
     with suppress(RecordError):
@@ -211,41 +182,83 @@ def save_baseline(analysis: Analysis, target: Target, *, force: bool) -> None:
     write_all({target: to_json(lean)}, force=force or _is_record(target.path))
 
 
-def chosen_targets(formats: str, output: str | None, stem: str, *, force: bool) -> tuple[Target, ...]:
-    """Which format goes where; one alone goes to standard output. What cannot be written is said at once."""
-    from analyzer.cli.reports import formats_asked, report_targets
-    from analyzer.record.formats import PICTURES
-    from analyzer.record.output_files import STANDARD_OUTPUT, check_writable
+def judge_fleet(
+    params: Mapping[str, Any], fleet: Fleet, settings: CheckSettings, targets: tuple[Target, ...]
+) -> bool:
+    """Judge the models of a fleet by their records in its folder; return whether the check fails.
 
-    formats = formats_asked(formats, output)
-    for name in formats.split(","):
-        if name.strip() in PICTURES:
+    Raises:
+        UsageError: A format or a baseline is of one model.
+        RecordError: A model's record is missing or cannot be read.
+    """
+    from analyzer.report.fleet.check import FORMATS, CheckedFleet, fleet_markdown, render_fleet
+
+    path = Path(params["model"])
+    for target in targets:
+        if target.format.name not in FORMATS:
             raise UsageError(
-                f"check has no format {name.strip()!r}: it reports findings.",
-                hint=f"Pictures of a model's charts: analyze MODEL --format {name.strip()}",
+                f"--format {target.format.name} is about one model, and {path} is a fleet",
+                hint=f"use {', '.join(FORMATS)}, or check the record of one of its models",
             )
-    # "-" is the default of one format alone: several cannot share standard output.
-    single = len([name for name in formats.split(",") if name.strip()]) == 1
-    targets = report_targets(formats, output or (STANDARD_OUTPUT if single else None), stem)
-    check_writable(targets, force=force)
-    return targets
+    if params["update_baseline"] or settings.baseline is not None:
+        raise UsageError(
+            "a baseline is the record of one model, and this is a fleet",
+            hint="`analyze fleet --compare OLD` says what changed",
+        )
+    records = {model.name: _record_of(model, path.parent) for model in fleet.models if model.failure is None}
+    checked = CheckedFleet(
+        name=path.name,
+        tool=fleet.tool,
+        models=[_checked(model, records.get(model.name), settings, fleet) for model in fleet.models],
+        left=fleet.left,
+    )
+    texts = {target: render_fleet(checked, target.format.name) for target in targets}
+    publish(texts, lambda: fleet_markdown(checked), force=params["force"])
+    return bool(checked.failing)
 
 
-def publish(analysis: Analysis, targets: tuple[Target, ...], fail_on: str, *, force: bool) -> None:
-    """Render every format first, then write all of them whole, then print.
+def _record_of(model: FleetModel, folder: Path) -> Path:
+    """Return the file of a model's record; that all are there is said before any is judged."""
+    file = folder / f"{model.name}.json"
+    # The name is a stranger's text where the fleet is somebody else's: it stays in the folder.
+    if file.parent != folder or Path(model.name).name != model.name:
+        raise RecordError(f"{model.name!r} is no name of a fleet's model", hint="run `analyze fleet` anew")
+    if not file.is_file():
+        raise RecordError(
+            f"there is no record {file}, which the fleet names",
+            hint="check the fleet in the folder that `analyze fleet` wrote, or run it anew",
+        )
+    return file
+
+
+def _checked(model: FleetModel, record: Path | None, settings: CheckSettings, fleet: Fleet) -> CheckedModel:
+    from analyzer.checks import judge, judge_failure
+    from analyzer.record import load_report
+    from analyzer.report.fleet.check import checked, checked_failure
+
+    if record is None:
+        assert model.failure is not None
+        judgement = judge_failure(
+            model.failure.message.rstrip(".") or model.failure.kind,
+            model.failure.hint.rstrip(".") or "see its log, and try again with `analyze fleet --retry-failed`",
+            settings,
+        )
+        return checked_failure(model, judgement, fail_on=settings.fail_on, tool=fleet.tool)
+    analysis = load_report(record)
+    judgement = judge(analysis, settings)
+    analysis = replace(analysis, findings=judgement.findings, ignored=judgement.ignored)
+    return checked(model.name, analysis, fail_on=settings.fail_on)
+
+
+def publish(texts: Mapping[Target, str], summary: Callable[[], str], *, force: bool) -> None:
+    """Write all reports whole, then print what goes to standard output.
 
     Workflow commands are printed even where they go to a file as well: GitHub reads them from the log alone.
+    ``summary`` gives a job's summary page, in Markdown, where one is wanted.
     """
     from analyzer.record.output_files import write_all
-    from analyzer.report.ci.github import summary
 
-    texts = {target: render(analysis, target.format.name, fail_on) for target in targets}
     write_all(texts, force=force)
-    show(texts, lambda: summary(analysis, fail_on=fail_on))
-
-
-def show(texts: Mapping[Target, str], summary: Callable[[], str]) -> None:
-    """Print what goes to standard output; ``summary`` gives a job's summary page where one is asked for."""
     for target, text in texts.items():
         if target.path is None or target.format.name == "github":
             click.echo(text, nl=False)
@@ -254,7 +267,7 @@ def show(texts: Mapping[Target, str], summary: Callable[[], str]) -> None:
 
 
 def render(analysis: Analysis, name: str, fail_on: str) -> str:
-    """The findings in this format; formats that are about the whole analysis come from the registry."""
+    """Return the findings in this format; formats that are about the whole analysis come from the registry."""
     from analyzer import report
     from analyzer.report import findings_text
     from analyzer.report.ci import junit

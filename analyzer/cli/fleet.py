@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from analyzer.cli import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_TERMINATED, Terminated, say
-from analyzer.cli.completion import files
-from analyzer.cli.options import keywords, options_of
+from analyzer.cli.options import files, keywords, options_of
 from analyzer.cli.progress import display
 from analyzer.errors import UsageError
 from analyzer.text import loggable
@@ -24,11 +23,11 @@ if TYPE_CHECKING:
 DEFAULT_FOLDER = "reports/fleet"
 
 
-@click.command(name="fleet", short_help="Many models on many devices: one table, one page.")
+@click.command()
 @click.argument("models", nargs=-1, metavar="MODEL...", shell_complete=files)
 @options_of("fleet")
 @click.pass_context
-def command(ctx: click.Context, /, **_: Any) -> int:
+def fleet(ctx: click.Context, /, **_: Any) -> int:
     """Analyse many models, and write one page with all of them on all devices.
 
     MODEL is what `analyze` takes, a folder (of models; or one of a model that generates), a pattern, or a
@@ -38,15 +37,18 @@ def command(ctx: click.Context, /, **_: Any) -> int:
     fails, hangs or ends its process is a row with its message. The same command goes on where it was
     interrupted, and does again what has changed.
     """
+    from analyzer.record.encoding import load_fleet
+
     params = ctx.params
     if not params["models"]:
         raise UsageError("No model is named.", hint="For example: analyze fleet models/ zoo/*.onnx fleet.toml.")
     fails = _fails(params["fail_on"])
     folder = Path(params["output"] or DEFAULT_FOLDER)
-    before = _old(params["compare"])
+    # Before any work, and before the new one takes its place: it may be the same folder.
+    before = load_fleet(params["compare"]) if params["compare"] else None
     seen: list[Finished] = []
     try:
-        fleet = _analyse(params, folder, seen, before)
+        result = _analyse(params, folder, seen, before)
     except KeyboardInterrupt as error:
         if not seen:
             raise
@@ -56,12 +58,12 @@ def command(ctx: click.Context, /, **_: Any) -> int:
             err=True,
         )
         return EXIT_TERMINATED if isinstance(error, Terminated) else EXIT_INTERRUPTED
-    _print(fleet, folder, quiet=params["quiet"])
+    _print(result, folder, quiet=params["quiet"])
     if params["open"]:
         from analyzer.fleet.writing import INDEX_FILE
 
         click.launch((folder / INDEX_FILE).resolve().as_uri())
-    failed = any(model.failure is not None for model in fleet.models)
+    failed = any(model.failure is not None for model in result.models)
     return EXIT_FAILED if fails and failed else EXIT_FINE
 
 
@@ -73,13 +75,6 @@ def _fails(given: tuple[str, ...]) -> bool:
                 hint="`analyze check FOLDER/fleet.json` judges what was found.",
             )
     return "error" in given
-
-
-def _old(given: str | None) -> Fleet | None:
-    from analyzer.record.encoding import load_fleet
-
-    # Before any work, and before the new one takes its place: it may be the same folder.
-    return load_fleet(given) if given else None
 
 
 def _analyse(params: dict[str, Any], folder: Path, seen: list[Finished], before: Fleet | None) -> Fleet:
@@ -109,18 +104,10 @@ def _analyse(params: dict[str, Any], folder: Path, seen: list[Finished], before:
 
 @contextmanager
 def _progress(*, quiet: bool, verbose: bool) -> Iterator[Watch]:
-    """What is done, failed and left, and when it should end; without a terminal a line for each model."""
-    if quiet:
-        yield lambda _: None
-    elif sys.stderr is None or not sys.stderr.isatty():
-        yield lambda finished: say("\n".join(_lines(finished, verbose=verbose)), err=True)
-    else:
-        with _bar(verbose=verbose) as show:
-            yield show
-
-
-@contextmanager
-def _bar(*, verbose: bool) -> Iterator[Watch]:
+    """Show what is done, failed and left, and when it should end; without a terminal a line for each model."""
+    if quiet or sys.stderr is None or not sys.stderr.isatty():
+        yield lambda finished: None if quiet else say("\n".join(_lines(finished, verbose=verbose)), err=True)
+        return
     from rich.progress import MofNCompleteColumn
 
     with display(MofNCompleteColumn()) as shown:

@@ -1,4 +1,4 @@
-"""Click's options, and keywords of the Python functions, from the declarations of options."""
+"""Click's options and completion, and keywords of the Python functions, from the declarations of options."""
 
 from __future__ import annotations
 
@@ -7,16 +7,43 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
-from analyzer.cli import completion
 from analyzer.option_kinds import ABOVE_ZERO, NUMBER, PATH, WHOLE, Command, Option
 from analyzer.options import given_keywords, taken_by
 
 CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])
+Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
+    """Leave it to the shell, which knows files."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def devices(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
+    """Complete the last of several names of the catalogue between commas."""
+    # Imported when a name is completed, not for every word.
+    from analyzer.devices import catalogue
+
+    before, comma, last = incomplete.rpartition(",")
+    gpus = (*(gpu.slug for gpu in catalogue.gpus()), "all", "none")
+    names = (cpu.slug for cpu in catalogue.cpus()) if param.name == "cpu" else gpus
+    return [CompletionItem(f"{before}{comma}{name}") for name in names if name.startswith(last.lower())]
+
+
+def model_command(name: Command) -> Callable[[Callable[..., Any]], click.Command]:
+    """Make a command of a function that takes Click's context: MODEL, and the options that are declared."""
+
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        function = click.pass_context(options_of(name)(function))
+        return click.command(name)(click.argument("model", shell_complete=files)(function))
+
+    return decorate
 
 
 def options_of(command: Command) -> Callable[[CommandFunction], CommandFunction]:
-    """A decorator that adds a command's options, in the order of its help."""
+    """Add a command's options to a function, in the order of its help."""
 
     def decorate(function: CommandFunction) -> CommandFunction:
         for option in reversed(taken_by(command)):  # decorators apply from the inside out
@@ -38,7 +65,7 @@ def _option(option: Option, command: Command) -> Callable[[CommandFunction], Com
         default=option.defaults.get(command, left_out),
         metavar=option.metavar,
         help=option.help_for(command),
-        shell_complete=completion.OF_OPTIONS.get(option.name),
+        shell_complete=devices if option.name in ("gpu", "gpus", "cpu") else None,
     )
 
 
@@ -53,6 +80,6 @@ def _type(option: Option) -> Any:
 
 
 def keywords(params: Mapping[str, Any], command: Command) -> dict[str, Any]:
-    """Keywords of a command's function from Click's parameters; what was left out is not there."""
+    """Return keywords of a command's function from Click's parameters; what was left out is not there."""
     # By the option's name, as Click has it; the keyword of a negation is another.
     return given_keywords({one.name: params[one.name.replace("-", "_")] for one in taken_by(command)}, command)

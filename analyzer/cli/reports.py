@@ -1,8 +1,8 @@
-"""What commands with reports have in common: the call of Python's function, targets, files, the summary."""
+"""The frame of commands with reports: settings, the call of Python's function, targets, files, the summary."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +14,50 @@ from analyzer.cli.options import keywords
 from analyzer.errors import UsageError
 from analyzer.loading.configuration_file import CONFIG_NAME, GENAI_NAME, is_record
 from analyzer.option_kinds import Command
-from analyzer.text import printable
+from analyzer.text import did_you_mean, printable
 
 if TYPE_CHECKING:
+    from analyzer.checks.settings import Settings
     from analyzer.record.analysis import Analysis
     from analyzer.record.formats import Format
     from analyzer.record.output_files import Target
     from analyzer.report.compare.comparison import Comparison
 
 DEFAULT_FOLDER = Path("reports")
+
+
+def model_settings(ctx: click.Context, *, check: bool = False) -> tuple[str, Settings]:
+    """Take options from the settings that hold for MODEL where the command line is silent.
+
+    Returns:
+        The stem of the names of reports on MODEL, and its settings.
+    """
+    from analyzer.checks.settings import read_settings
+    from analyzer.loading.model_reference import parse_reference
+
+    model: str = ctx.params["model"]
+    path = Path(model)
+    if is_record(model):
+        start, stem = path, path.stem
+    elif path.is_dir() or path.name in (CONFIG_NAME, GENAI_NAME):
+        folder = path if path.is_dir() else path.parent
+        start, stem = path, folder.resolve().name or "model"
+    else:
+        reference = parse_reference(model)
+        start, stem = reference.path or Path.cwd(), reference.stem
+    settings = read_settings(start)
+    # They are for models of the folder: a record was made with them, and what is typed now is meant.
+    taken = {} if is_record(model) and not check else settings.default_map(check=check)
+    # Not by Click's own default map: which file is read hangs on MODEL, known once the line is parsed.
+    for name, value in taken.items():
+        if name in ctx.params and not is_typed(ctx, name):
+            ctx.params[name] = value
+    return stem, settings
+
+
+def is_typed(ctx: click.Context, name: str) -> bool:
+    """Return whether a parameter stands on the command line itself."""
+    return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def call(command: Command, params: dict[str, Any], **own: Any) -> Any:
@@ -44,13 +79,11 @@ def call(command: Command, params: dict[str, Any], **own: Any) -> Any:
         return function(params["model"], progress=on_progress, **given)
 
 
-def analyse_and_report(command: Command, params: dict[str, Any], stem: str) -> Analysis:
-    """Analyse a model, write its reports and print the summary."""
-    from analyzer.record.output_files import check_writable
-
-    # What cannot be written is said before anything is measured.
-    targets = report_targets(params["format"], params["output"], stem, charts=params["chart"])
-    check_writable(targets, force=params["force"])
+def analyse_and_report(ctx: click.Context, command: Command, suffix: str = "") -> Analysis:
+    """Analyse a model, write its reports, whose names end in a suffix, and print the summary."""
+    params = ctx.params
+    stem, _settings = model_settings(ctx)
+    targets = report_targets(params, f"{stem}{suffix}")
     analysis: Analysis = call(command, params)
     if analysis.training is not None:
         from analyzer.pipeline.inference_reference import beside_inference
@@ -59,85 +92,97 @@ def analyse_and_report(command: Command, params: dict[str, Any], stem: str) -> A
         folders = {target.path.parent for target in targets if target.path is not None} or {DEFAULT_FOLDER}
         analysis = beside_inference(analysis, sorted(folders), params["model"])
     written = publish(analysis, targets, force=params["force"])
-    print_outcome(analysis, targets, written, quiet=params["quiet"], verbose=params["verbose"])
+    # Nothing else is printed where standard output is the report itself.
+    if all(target.path is not None for target in targets):
+        if not params["quiet"]:
+            print_outcome(analysis, verbose=params["verbose"])
+        for path in written:
+            say(printable(str(path)))
     if params["open"]:
         open_page(written)
     return analysis
 
 
-def settings_start(model: str) -> tuple[Path, str]:
-    """The file or folder from which settings are looked for, and the stem of the result's file names."""
-    from analyzer.loading.model_reference import parse_reference
-
-    path = Path(model)
-    if is_record(model):
-        return path, path.stem
-    if path.is_dir() or path.name in (CONFIG_NAME, GENAI_NAME):
-        folder = path if path.is_dir() else path.parent
-        return path, folder.resolve().name or "model"
-    reference = parse_reference(model)
-    return reference.path or Path.cwd(), reference.stem
-
-
-def report_targets(
-    formats: str, output: str | None, stem: str, default: Path = DEFAULT_FOLDER, *, charts: str | None = None
-) -> tuple[Target, ...]:
-    """Which report goes where.
-
-    Raises:
-        UsageError: No format or chart has such a name, or charts are named and no picture is written.
-        LibraryError: A picture is asked for, and what draws it is not installed.
-    """
-    from analyzer.record.formats import CHARTS
-    from analyzer.record.output_files import targets
-    from analyzer.report import find
-
-    chosen = [find(name.strip()) for name in formats_asked(formats, output).split(",") if name.strip()]
-    if not chosen:
-        raise click.UsageError("--format names no format.")
-    return targets(chosen, output, stem, default, charts_to_draw(charts, chosen, CHARTS))
-
-
-def formats_asked(formats: str, output: str | None, known: Iterable[Format] | None = None) -> str:
-    """What ``--format`` says, or the ending of ``--output`` where that was typed and ``--format`` was not.
+def chosen_formats(params: Mapping[str, Any], known: Mapping[str, Format] | None = None) -> list[Format]:
+    """Return the formats that ``--format`` names, or the ending of a file that was typed without it.
 
     Args:
-        formats: The value of ``--format``, its default or that of the settings.
-        output: The value of ``--output``.
+        params: Of the command.
         known: The command's formats; those of a record where none are given.
+
+    Raises:
+        UsageError: No format has such a name.
     """
     from analyzer.record.formats import FORMATS, PICTURES, named_by_ending
 
-    context = click.get_current_context()
-    name = next(name for name in ("format", "formats") if name in context.params)
-    if output is None or context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-        return formats
+    known = known or {**FORMATS, **PICTURES}
+    names, context = params["format"], click.get_current_context()
     # A file that the settings name goes with the formats that they name.
-    if context.get_parameter_source("output") is not ParameterSource.COMMANDLINE:
-        return formats
-    return named_by_ending(output, known or (*FORMATS.values(), *PICTURES.values())) or formats
+    if is_typed(context, "output") and not is_typed(context, "format"):
+        names = named_by_ending(params["output"], known.values()) or names
+    chosen = [name.strip() for name in names.split(",") if name.strip()]
+    if not chosen:
+        raise click.UsageError("--format names no format.")
+    for name in chosen:
+        if name not in known:
+            hint = did_you_mean(name, known, f"Choose among {', '.join(known)}.")
+            raise UsageError(f"No report format is called {name!r}.", hint=hint)
+    return [known[name] for name in chosen]
 
 
-def charts_to_draw(charts: str | None, formats: Sequence[Format], known: Sequence[str]) -> tuple[str, ...]:
-    """The charts that ``--chart`` names, none where all are drawn.
+def report_targets(
+    params: Mapping[str, Any],
+    stem: str,
+    default: Path = DEFAULT_FOLDER,
+    *,
+    known: Mapping[str, Format] | None = None,
+    charts: Sequence[str] = (),
+    printed: bool = False,
+) -> tuple[Target, ...]:
+    """Return which report goes where; what cannot be written is refused, before anything is measured.
+
+    Args:
+        params: Of the command.
+        stem: Of the files' names.
+        default: The folder where none is given.
+        known: The command's formats, those of a record by default.
+        charts: The command's charts, likewise.
+        printed: Whether one format alone goes to standard output by default.
 
     Raises:
-        UsageError: No chart has such a name, or charts are named and no picture is written.
-        LibraryError: A picture is asked for, and what draws it is not installed.
+        UsageError: No format or chart has such a name, or charts are named and no picture is written.
+        OutputError: A file that cannot be written.
+        LibraryError: What draws pictures is not installed.
     """
+    from analyzer.record.formats import CHARTS
+    from analyzer.record.output_files import STANDARD_OUTPUT, check_writable, targets
+
+    chosen, output = chosen_formats(params, known), params["output"]
+    drawn = _charts_to_draw(params.get("chart"), chosen, charts or CHARTS)
+    # Of pictures there are several, but where one is named.
+    if printed and not output and len(chosen) == 1 and not chosen[0].is_picture:
+        output = STANDARD_OUTPUT
+    reports = targets(chosen, output, stem, default, drawn)
+    check_writable(reports, force=params["force"])
+    return reports
+
+
+def _charts_to_draw(charts: str | None, formats: Sequence[Format], known: Sequence[str]) -> tuple[str, ...]:
+    """Return the charts that ``--chart`` names, none where all are drawn."""
     from analyzer.record.formats import find_charts
 
     drawn = find_charts((charts or "").split(","), known)
+    has_pictures = any(form.is_picture for form in formats)
     # What stands in the settings is for the formats that it is of use to.
-    typed = click.get_current_context().get_parameter_source("chart") is ParameterSource.COMMANDLINE
+    typed = is_typed(click.get_current_context(), "chart")
     if typed and not drawn:
         raise UsageError("--chart names no chart.", hint="For example --chart roofline.")
-    if typed and not any(form.is_picture for form in formats):
+    if typed and not has_pictures:
         raise UsageError(
             "--chart says which charts are drawn as pictures, and no picture is written.",
             hint="Add --format svg, or png.",
         )
-    if any(form.is_picture for form in formats):
+    if has_pictures:
         from analyzer.report.pictures import library
 
         library()
@@ -145,7 +190,7 @@ def charts_to_draw(charts: str | None, formats: Sequence[Format], known: Sequenc
 
 
 def publish(analysis: Analysis | Comparison, targets: tuple[Target, ...], *, force: bool) -> list[Path]:
-    """Renders all reports, then writes them: all or none. Returns the files."""
+    """Render all reports, then write them: all or none. Returns the files."""
     from analyzer.record.output_files import contents, write_all
 
     rendered = contents(analysis, targets)
@@ -157,38 +202,26 @@ def publish(analysis: Analysis | Comparison, targets: tuple[Target, ...], *, for
     return [target.path for target in rendered if target.path is not None]
 
 
-def print_outcome(
-    analysis: Analysis, targets: tuple[Target, ...], written: list[Path], *, quiet: bool, verbose: bool
-) -> None:
-    """The summary on the terminal; nothing where standard output is the report itself."""
-    if any(target.path is None for target in targets):
-        return
-    if not quiet:
-        from rich.console import Console
+def print_outcome(analysis: Analysis, *, verbose: bool) -> None:
+    """Print the summary on the terminal; notes, findings and times of stages on standard error."""
+    from rich.console import Console
 
-        from analyzer.report.record_document import document
-        from analyzer.report.terminal import print_document
+    from analyzer.report.record_document import document
+    from analyzer.report.terminal import print_document
 
-        print_document(document(analysis), Console())
-        # On standard error: standard output is the summary and the paths alone.
-        for note in (*analysis.model.notes, *analysis.environment.messages):
-            say(f"note: {note}", err=True)
-        if verbose:
-            print_details(analysis)
-    for path in written:
-        say(printable(str(path)))
-
-
-def print_details(analysis: Analysis) -> None:
-    """Findings and the time of each stage."""
-    for finding in analysis.findings:
-        say(f"{finding.severity} {finding.code}: {finding.message}", err=True)
-    for stage, spent in analysis.environment.timings_s.items():
-        say(f"time: {stage}: {spent:.2f} s", err=True)
+    print_document(document(analysis), Console())
+    # The messages stand in the summary.
+    for note in analysis.model.notes:
+        say(f"note: {note}", err=True)
+    if verbose:
+        for finding in analysis.findings:
+            say(f"{finding.severity} {finding.code}: {finding.message}", err=True)
+        for stage, spent in analysis.environment.timings_s.items():
+            say(f"time: {stage}: {spent:.2f} s", err=True)
 
 
 def open_page(written: list[Path]) -> None:
-    """Opens the page in a browser, or says that there is none."""
+    """Open the page in a browser, or say that there is none."""
     page = next((path for path in written if path.suffix == ".html"), None)
     if page is None:
         raise click.UsageError("--open needs an HTML report.")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from analyzer.option_kinds import LATENCY, NEGATION, PATH, Command, Option
+from analyzer.option_kinds import LATENCIES, LATENCY, NEGATION, PATH, Command, Option
 from analyzer.options import OPTIONS, taken_by
 
 Texts = Mapping[str, tuple[str, ...]]
@@ -63,7 +63,7 @@ def _texts(option: Option, value: Any, show_path: Callable[[str], str]) -> tuple
     # `--no-state` is state=False, `--state` the same keyword with names.
     if value is None or isinstance(value, bool) or value in ("", [], ()):
         return None
-    if kind is LATENCY:
+    if kind in (LATENCY, LATENCIES):
         # A number is Python's, of seconds: on the command line it needs its unit.
         return (value if isinstance(value, str) else f"{value}s",)
     if kind is PATH:

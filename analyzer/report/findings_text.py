@@ -31,7 +31,7 @@ class FindingPlace:
 
 
 def operator_of(finding: Finding, analysis: Analysis) -> OperatorResult | None:
-    """The operator that a finding is about."""
+    """Return the operator that a finding is about."""
     # A record of somebody else's may name an operator that it does not hold.
     if finding.operator is None or not 0 <= finding.operator < len(analysis.operators):
         return None
@@ -39,35 +39,30 @@ def operator_of(finding: Finding, analysis: Analysis) -> OperatorResult | None:
 
 
 def place_of(finding: Finding, analysis: Analysis) -> FindingPlace:
-    """The user's source line of a finding, or else the model's file."""
+    """Return the user's source line of a finding, or else the model's file."""
     operator = operator_of(finding, analysis)
     if operator is not None and operator.source is not None:
         return FindingPlace(
             file=operator.source.file, line=operator.source.line, code=operator.source.code.strip()
         )
-    return FindingPlace(file=model_file(analysis), line=None)
-
-
-def model_file(analysis: Analysis) -> str:
-    """The model's file without the name after the colon."""
-    return file_of(analysis.model.source)
+    return FindingPlace(file=file_of(analysis.model.source), line=None)
 
 
 def file_of(source: str) -> str:
-    """The file that a reference names, without the name after the colon."""
+    """Return the file that a reference names, without the name after the colon."""
     # The colon of a Windows drive has a path after it, which no model's name is.
     head, colon, tail = source.rpartition(":")
     return head if colon and head and not any(char in tail for char in "/\\.") else source
 
 
 def by_severity(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The gravest first, otherwise as they came."""
+    """Return the gravest first, otherwise as they came."""
     # Python's sort is stable: within a severity the rules' own order stays.
     return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
 def cost_of(finding: Finding) -> str:
-    """``1.2 ms, 64 MB`` of what is known, empty where nothing is."""
+    """Return ``1.2 ms, 64 MB`` of what is known, empty where nothing is."""
     figures = [seconds(finding.seconds)] if finding.seconds is not None else []
     if finding.bytes is not None:
         figures.append(byte_count(finding.bytes))
@@ -75,13 +70,13 @@ def cost_of(finding: Finding) -> str:
 
 
 def rule_label(code: str) -> str:
-    """``A101 no-cuda-kernel``; the code alone of a rule that this version does not know."""
+    """Return ``A101 no-cuda-kernel``; the code alone of a rule that this version does not know."""
     name = next((rule.name for rule in rules() if rule.code == code), "")
     return f"{code} {name}".strip()
 
 
 def tally(findings: Iterable[Finding]) -> str:
-    """``2 errors, 1 warning, 3 notes``; ``no findings``."""
+    """Return ``2 errors, 1 warning, 3 notes``; ``no findings``."""
     counts = dict.fromkeys(SEVERITIES, 0)
     for finding in findings:
         counts[finding.severity] += 1
@@ -90,7 +85,7 @@ def tally(findings: Iterable[Finding]) -> str:
 
 
 def subject_line(analysis: Analysis) -> str:
-    """What was checked, in one line."""
+    """Return the model, its batch and its devices in one line."""
     model, gpu = analysis.model, analysis.devices.gpu
     more = len(analysis.alternatives)
     batch = f", batch {batch_of(analysis)}" if batch_of(analysis) is not None else ""
@@ -105,23 +100,29 @@ def subject_line(analysis: Analysis) -> str:
     return f"{said}, for {target}"
 
 
+def lines_of(finding: Finding, place: FindingPlace) -> list[str]:
+    """Return a finding as a compiler writes it, the line of source, the cost where it is known, and the fix."""
+    cost = cost_of(finding)
+    return [
+        # ``file:line: severity``: the form of compilers, which editors and terminals turn into links.
+        f"{place}: {finding.severity} {finding.code} {finding.message}",
+        *([place.code] if place.code else []),
+        *([f"cost: {cost} per inference"] if cost else []),
+        f"fix: {finding.fix}",
+    ]
+
+
 def passed(analysis: Analysis, fail_on: str = "error") -> bool:
-    """Whether nothing of this severity was found."""
+    """Return whether nothing of this severity was found."""
     return not fails(analysis.findings, CheckSettings(fail_on=fail_on))
 
 
 def render_text(analysis: Analysis, *, fail_on: str = "error") -> str:
-    """The findings as a compiler writes them, the gravest first, and a last line that says it all."""
+    """Return the findings as a compiler writes them, the gravest first, and a last line that says it all."""
     lines: list[str] = []
     for finding in by_severity(analysis.findings):
-        place = place_of(finding, analysis)
-        # ``file:line: severity``: the form of compilers, which editors and terminals turn into links.
-        lines.append(f"{place}: {finding.severity} {finding.code} {finding.message}")
-        if place.code:
-            lines.append(f"    {place.code}")
-        if cost := cost_of(finding):
-            lines.append(f"    cost: {cost} per inference")
-        lines.extend((f"    fix: {finding.fix}", ""))
+        head, *more = lines_of(finding, place_of(finding, analysis))
+        lines += [head, *(f"    {line}" for line in more), ""]
     for ignored in analysis.ignored:
         operator = operator_of(ignored, analysis)
         name = f" {operator.module or operator.name}" if operator is not None else ""
@@ -136,7 +137,7 @@ def render_text(analysis: Analysis, *, fail_on: str = "error") -> str:
 
 
 def render_markdown(analysis: Analysis, *, fail_on: str = "error") -> str:
-    """The findings as a table for a job summary or a pull request's comment."""
+    """Return the findings as a table for a job summary or a pull request's comment."""
     result = "passed" if passed(analysis, fail_on) else "failed"
     lines = [
         f"## Analyzer check of {escape(analysis.model.name)}: {result}",
@@ -171,7 +172,7 @@ def _plans(analysis: Analysis) -> list[str]:
 
 
 def _devices(analysis: Analysis) -> list[str]:
-    """Every GPU, where there are several; of one the plans are the answer."""
+    """Return a table of every GPU, where there are several; of one the plans are the answer."""
     if not analysis.alternatives:
         return []
     return [*sheet_parts(device_rows.sheet(analysis)), ""]

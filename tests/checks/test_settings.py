@@ -22,7 +22,6 @@ def test_the_nearest_file_upwards_that_has_the_table_holds(tmp_path: Path) -> No
     inner.mkdir(parents=True)
     written(inner, "[project]\nname = 'something else'\n")
     settings = read_settings(inner / "model.py")
-    assert settings.path == tmp_path / "pyproject.toml"
     assert settings.default_map() == {"batch": "64"}
 
 
@@ -188,12 +187,15 @@ def test_latencies_by_plan(tmp_path: Path) -> None:
         ("[tool.analyzer.check]\nfail-on = 'errors'", "'errors' is neither", "mean error?"),
         ("[tool.analyzer.check]\nfail-on = 3", "fail-on must be", "fail-on"),
         ("[tool.analyzer.check]\ntolerance = 'some'", "is no share", "5%"),
-        ("[tool.analyzer.check]\nignore = 'A101'", "ignore must be a list", "A202"),
-        ("[tool.analyzer.check]\nignore = [{operator = 'x'}]", "has no code", "A101"),
+        ("[tool.analyzer.check]\nignore = 'A101'", "ignore: expected a list, got a text", "A202"),
+        ("[tool.analyzer.check]\nignore = [{operator = 'x'}]", "ignore[0]: it lacks the key `code`", "A202"),
         ("[tool.analyzer.check]\nignore = [{code = 'A101', raison = 'x'}]", "unknown key `raison`", "reason?"),
         ("[tool.analyzer.check]\nbaseline = 7", "baseline must be a path", "baseline"),
         ("[tool.analyzer.check]\nfail-on-uncertain = 1", "must be true or false", "fail-on-uncertain"),
-        ("[tool.analyzer]\nopset = '21'", "opset must be a whole number", "opset"),
+        ("[tool.analyzer]\nopset = 'x'", "opset x: an opset is a whole number", "--opset 20"),
+        ("[tool.analyzer]\nopset = 2.5", "opset must be a whole number", "opset"),
+        ("[tool.analyzer]\nutilisation = 2", "utilisation 2: must be from", "0.5"),
+        ("[tool.analyzer]\nkv = 'fp9'", "kv fp9: no such value", "mean fp8?"),
         ("[tool.analyzer]\ntraining = 1", "training must be true or false", "training"),
         ("[tool.analyzer]\ncheck = 1", "must be a table", "[tool.analyzer.check]"),
         ("[tool]\nanalyzer = 1", "must be a table", "[tool.analyzer]"),

@@ -2,7 +2,7 @@
 
 from click.testing import CliRunner
 
-from analyzer.cli.ops import command
+from analyzer.cli.catalogues import ops as command
 
 
 def test_ops_lists_every_rule_with_formula_and_basis() -> None:

@@ -14,7 +14,7 @@ from unittest.mock import MagicMock
 import pytest
 from click.testing import CliRunner
 
-from analyzer.cli.calibrate import command
+from analyzer.cli.machine import calibrate as command
 from analyzer.devices import calibration as kept
 from analyzer.errors import OutputError
 from analyzer.measurement.ceilings import movement_probes, on_cpu, probes

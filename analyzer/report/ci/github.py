@@ -24,13 +24,13 @@ SHOWN = 10
 
 
 def render(analysis: Analysis) -> str:
-    """One workflow command for each finding, the gravest first, and a last line in plain text."""
+    """Return one workflow command for each finding, the gravest first, and a last line in plain text."""
     placed = [(finding, place_of(finding, analysis)) for finding in analysis.findings]
     return commands_of(placed, subject_line(analysis))
 
 
 def commands_of(placed: Sequence[tuple[Finding, FindingPlace]], subject: str) -> str:
-    """The commands of findings with their places, and a last line that says what was checked."""
+    """Return the commands of findings with their places, and a last line that says what was checked."""
     place = {id(finding): where for finding, where in placed}
     findings = by_severity(finding for finding, _ in placed)
     lines = [_command(finding, place[id(finding)]) for finding in findings]
@@ -45,7 +45,7 @@ def commands_of(placed: Sequence[tuple[Finding, FindingPlace]], subject: str) ->
 
 
 def summary(analysis: Analysis, *, fail_on: str = "error") -> str:
-    """The job's summary page, in Markdown (for the file that ``$GITHUB_STEP_SUMMARY`` names)."""
+    """Return the job's summary page, in Markdown (for the file that ``$GITHUB_STEP_SUMMARY`` names)."""
     return render_markdown(analysis, fail_on=fail_on)
 
 
@@ -62,7 +62,7 @@ def _command(finding: Finding, place: FindingPlace) -> str:
 
 
 def _data(text: str) -> str:
-    """Escaped as the runner's toolkit escapes a command's message."""
+    """Escape as the runner's toolkit escapes a command's message."""
     # escapeData in actions/toolkit, packages/core/src/command.ts; % first, as the others write one.
     escaped = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
     # Wherever it stands, "##[" begins a command of the older form, which the toolkit knows nothing of.
@@ -70,6 +70,6 @@ def _data(text: str) -> str:
 
 
 def _property(text: str) -> str:
-    """Escaped as the runner's toolkit escapes a command's property."""
+    """Escape as the runner's toolkit escapes a command's property."""
     # escapeProperty in the same file: a colon ends the properties, a comma ends one of them.
     return _data(text).replace(":", "%3A").replace(",", "%2C")

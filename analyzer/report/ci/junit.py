@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
 from analyzer.checks import fails, rules
 from analyzer.checks.settings import CheckSettings
 from analyzer.record.analysis import Analysis, Finding
-from analyzer.report.findings_text import cost_of, operator_of, place_of, rule_label, subject_line
+from analyzer.report.findings_text import lines_of, operator_of, place_of, rule_label, subject_line
 from analyzer.text import loggable
 
 
 def render(analysis: Analysis, *, fail_on: str = "error") -> str:
-    """One test suite for the model: a case for each finding, and one for each rule that found nothing.
+    """Return one test suite: a case for each finding, and one for each rule that found nothing.
 
     A finding of severity ``fail_on`` or graver is a failure; a lesser one is a passed case whose output holds
     the finding; what the settings set aside is skipped, with the reason.
@@ -22,7 +23,7 @@ def render(analysis: Analysis, *, fail_on: str = "error") -> str:
 
 
 def suite_of(analysis: Analysis, name: str, *, fail_on: str) -> ET.Element:
-    """The suite of a model that is called ``name``."""
+    """Return the suite of a model that is called ``name``."""
     # By identity: two findings of one rule may be equal word for word, and each is a case.
     failing = set(map(id, fails(analysis.findings, CheckSettings(fail_on=fail_on))))
     suite = ET.Element("testsuite", name=xml_text(f"{analysis.tool.name} check {name}"))
@@ -52,7 +53,7 @@ def suite_of(analysis: Analysis, name: str, *, fail_on: str) -> ET.Element:
 
 
 def counted(suite: ET.Element) -> ET.Element:
-    """A suite with how many cases it has of each outcome."""
+    """Return a suite with how many cases it has of each outcome."""
     # An error is a test that broke; a model that cannot be analysed ends the command with status 2 instead.
     counts = {"tests": len(suite), "failures": len(suite.findall("testcase/failure")), "errors": 0}
     counts["skipped"] = len(suite.findall("testcase/skipped"))
@@ -61,7 +62,7 @@ def counted(suite: ET.Element) -> ET.Element:
 
 
 def document_of(tool: str, suites: Sequence[ET.Element]) -> str:
-    """The whole file."""
+    """Return the whole file."""
     counts = {
         key: str(sum(int(suite.attrib[key]) for suite in suites))
         for key in ("tests", "failures", "errors", "skipped")
@@ -91,27 +92,10 @@ def _case(code: str, finding: Finding | None, analysis: Analysis) -> ET.Element:
 
 
 def _body(finding: Finding, analysis: Analysis) -> str:
-    place = place_of(finding, analysis)
-    lines = [
-        f"{place}: {finding.severity} {finding.code} {finding.message}",
-        place.code,
-        f"cost: {cost_of(finding)} per inference" if cost_of(finding) else "",
-        f"fix: {finding.fix}",
-        subject_line(analysis),
-    ]
-    return xml_text("\n".join(line for line in lines if line))
+    return xml_text("\n".join((*lines_of(finding, place_of(finding, analysis)), subject_line(analysis))))
 
 
 def xml_text(text: str) -> str:
-    """Text with the characters that XML 1.0 forbids replaced (section 2.2 of the standard)."""
+    """Return text with the characters that XML 1.0 forbids replaced (section 2.2 of the standard)."""
     # Beside what `loggable` replaces: U+FFFE and U+FFFF, which are no characters.
-    return "".join(char if _allowed(ord(char)) else "\N{REPLACEMENT CHARACTER}" for char in text)
-
-
-def _allowed(code: int) -> bool:
-    return (
-        code in (0x9, 0xA, 0xD)
-        or 0x20 <= code <= 0xD7FF
-        or 0xE000 <= code <= 0xFFFD
-        or 0x10000 <= code <= 0x10FFFF
-    )
+    return re.sub(r"[^\t\n\r\x20-\uD7FF\uE000-\uFFFD\U00010000-\U0010FFFF]", "\N{REPLACEMENT CHARACTER}", text)

@@ -20,7 +20,7 @@ _ROOT = "%SRCROOT%"
 
 
 def render(analysis: Analysis) -> str:
-    """The findings as one SARIF log with one run; what the settings set aside is in it, suppressed.
+    """Return the findings as one SARIF log with one run; what the settings set aside is in it, suppressed.
 
     Paths are relative to the repository (``%SRCROOT%``). A finding without a line of its own stands at line 1
     of the model's file, since code scanning drops results without a place.
@@ -34,21 +34,25 @@ def render(analysis: Analysis) -> str:
 
 
 def results_of(analysis: Analysis) -> list[dict[str, Any]]:
-    """A result for each finding, and for each that the settings set aside."""
+    """Return a result for each finding, and for each that the settings set aside."""
+    every = [
+        *((one, {}) for one in analysis.findings),
+        *((one, suppressed(one.reason)) for one in analysis.ignored),
+    ]
     return [
-        *(_result(finding, analysis) for finding in analysis.findings),
-        *(_result(finding, analysis) | suppressed(finding.reason) for finding in analysis.ignored),
+        result_of(finding, _location(finding, analysis), _fingerprint(finding, analysis)) | more
+        for finding, more in every
     ]
 
 
 def suppressed(reason: str) -> dict[str, Any]:
-    """What a result that is set aside has besides."""
+    """Return the keys of a result that is set aside."""
     # "external": set aside in a file of settings; "inSource" would be a comment beside the line.
     return {"suppressions": [{"kind": "external", "status": "accepted", "justification": reason or "ignored"}]}
 
 
 def log_of(tool: Tool, name: str, results: list[dict[str, Any]], properties: dict[str, Any]) -> str:
-    """A log with one run of these results; ``name`` is what was checked."""
+    """Return a log with one run of these results; ``name`` is what was checked."""
     run = {
         "tool": {"driver": _driver(tool)},
         "automationDetails": {"id": f"{tool.name}/{name}"},
@@ -70,7 +74,7 @@ def _driver(tool: Tool) -> dict[str, Any]:
 
 
 def home_page() -> str | None:
-    """Where the installed package says that it lives; a checkout and a package without links say nothing."""
+    """Return the address in the installed package; a checkout and a package without links have none."""
     try:
         links = metadata.metadata("onnx-analyzer").get_all("Project-URL", [])
     except metadata.PackageNotFoundError:
@@ -92,12 +96,8 @@ def _descriptor(rule: CheckRule) -> dict[str, Any]:
     }
 
 
-def _result(finding: Finding, analysis: Analysis) -> dict[str, Any]:
-    return result_of(finding, _location(finding, analysis), _fingerprint(finding, analysis))
-
-
 def result_of(finding: Finding, location: dict[str, Any], fingerprint: str) -> dict[str, Any]:
-    """A finding as a result."""
+    """Return a finding as a result."""
     # An index into the driver's rules, in their order there; of a rule that this version does not know none.
     codes = [rule.code for rule in rules()]
     index = {"ruleIndex": codes.index(finding.code)} if finding.code in codes else {}
@@ -131,12 +131,12 @@ def _location(finding: Finding, analysis: Analysis) -> dict[str, Any]:
 
 
 def location_of(file: str, region: dict[str, Any]) -> dict[str, Any]:
-    """A place in a file."""
+    """Return a place in a file."""
     return {"physicalLocation": {"artifactLocation": _artifact(file), "region": region}}
 
 
 def _artifact(file: str) -> dict[str, str]:
-    """A path as a URI reference: relative to the repository, or absolute where it lies outside."""
+    """Return a path as a URI reference: relative to the repository, or absolute where it lies outside."""
     # A record may have been written on another system than the one that renders it.
     windows = PureWindowsPath(file.encode("utf-8", "replace").decode("utf-8"))
     if windows.drive and windows.is_absolute():
@@ -148,7 +148,7 @@ def _artifact(file: str) -> dict[str, str]:
 
 
 def _bytes(path: str) -> bytes:
-    """A path as the file system has it: Python holds bytes that are no UTF-8 as halves of characters."""
+    """Return a path as the file system has it: Python holds bytes that are no UTF-8 as halves of characters."""
     try:
         return path.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:  # halves of other characters, which no file system gave
@@ -156,7 +156,7 @@ def _bytes(path: str) -> bytes:
 
 
 def _fingerprint(finding: Finding, analysis: Analysis) -> str:
-    """Stays the same when lines move and operators are renumbered: rule, module, type and the line's text."""
+    """Return what stays when lines move and operators are renumbered: rule, module, type, the line's text."""
     operator = operator_of(finding, analysis)
     parts = [finding.code, analysis.model.name, *filter(None, [finding.device])]
     if operator is not None:
@@ -166,6 +166,6 @@ def _fingerprint(finding: Finding, analysis: Analysis) -> str:
 
 
 def fingerprint_of(parts: Iterable[str]) -> str:
-    """What tells a result from all others, by words that stay as they are."""
+    """Return a hash that tells a result from all others, by words that stay as they are."""
     # A path of bytes that are no UTF-8 reaches here as surrogates; a strict encoding would stop at them.
     return sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""``analyze devices``: the hardware catalogue, each figure with its source."""
+"""``analyze devices``, ``ops`` and ``rules``: what the program knows, each figure and rule with its source."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING
 import click
 
 from analyzer.cli import say
-from analyzer.options import PRICINGS
+from analyzer.options import DEFAULT_GPU, PRICINGS
+from analyzer.units import byte_count, rate, with_prefix
 
 if TYPE_CHECKING:
+    from analyzer.checks import CheckRule
     from analyzer.devices.device import Device
     from analyzer.devices.instances import Instance
 
 _UNDATED = "date not recorded"
 
 
-@click.command(name="devices", short_help="The hardware catalogue, each figure with its source.")
+@click.command()
 @click.argument("name", required=False)
 @click.option("--instances", "show_instances", is_flag=True, help="List the cloud instances and their prices.")
 @click.option("--prices", type=click.Path(), help="TOML file whose [[instances]] replace or add prices.")
@@ -24,7 +26,7 @@ _UNDATED = "date not recorded"
 @click.option(
     "--region", metavar="NAME[,NAME...]", help="List instances of these regions, or us, europe, asia."
 )
-def command(
+def devices(
     name: str | None, show_instances: bool, prices: str | None, pricing: str | None, region: str | None
 ) -> None:
     """List all devices, or show one with every figure and where it comes from.
@@ -41,17 +43,17 @@ def command(
         rented = offers_of(make_options(prices=prices, pricing=pricing, region=region)).instances
         say(_named(name, rented) if name else _instances(rented))
     else:
-        say(_list())
+        say(_listed_devices())
 
 
 def _named(name: str, rented: tuple[Instance, ...]) -> str:
-    """The device's page; else the instance, else the devices whose names hold the word."""
+    """Return the device's page; else the instance, else the devices whose names hold the word."""
     from analyzer.devices.catalogue import cpus, device, gpus
     from analyzer.errors import DeviceError
     from analyzer.toml_file import is_toml
 
     try:
-        return _page(name, device(name), rented, from_own_file=is_toml(name))
+        return _device_page(name, device(name), rented, from_own_file=is_toml(name))
     except DeviceError:
         word = name.strip().lower()
         named = [instance for instance in rented if instance.name.lower() == word]
@@ -65,9 +67,8 @@ def _named(name: str, rented: tuple[Instance, ...]) -> str:
         return "\n".join([f"No device is called {name!r}; these contain it:", *map(_device_row, similar)])
 
 
-def _list() -> str:
+def _listed_devices() -> str:
     from analyzer.devices.catalogue import DEFAULT_CPU, cpus, gpus
-    from analyzer.options import DEFAULT_GPU
 
     lines = [
         "GPUs (dense peaks; * the release wheel of ONNX Runtime does not run there: predicted for reference)"
@@ -81,7 +82,6 @@ def _list() -> str:
 
 def _device_row(device: Device) -> str:
     from analyzer.devices.catalogue import aliases
-    from analyzer.units import byte_count, rate
 
     half = device.peak_flops_per_s.get("fp16")
     flag = " " if device.runs_release_wheel else "*"
@@ -98,7 +98,7 @@ def _device_row(device: Device) -> str:
     return "  " + "  ".join(column for column in columns if column)
 
 
-def _page(name: str, device: Device, rented: tuple[Instance, ...], *, from_own_file: bool) -> str:
+def _device_page(name: str, device: Device, rented: tuple[Instance, ...], *, from_own_file: bool) -> str:
     from analyzer.devices.catalogue import aliases, figures
 
     lines = [f"{device.slug}: {device.name}"]
@@ -112,18 +112,15 @@ def _page(name: str, device: Device, rented: tuple[Instance, ...], *, from_own_f
     lines.append("")
     if device.like:
         lines += [f"Like {device.like} of the catalogue", ""]
-    lines += [
-        f"  {figure.key:24} {figure_text(figure.key, figure.value):>22}  {figure.basis}"
-        for figure in figures(name if from_own_file else device.slug)
+    rows = [
+        *((one.key, one.key, one.value, one.basis) for one in figures(name if from_own_file else device.slug)),
+        *((f"measured {key}", SUSTAINED[key], value, "elsewhere") for key, value in device.sustained.items()),
+        *(
+            ("bus bandwidth", "bandwidth_bytes_per_s", value, f"given, among {gpus} GPUs")
+            for gpus, value in device.bus_bandwidth.items()
+        ),
     ]
-    lines += [
-        f"  measured {key:15} {figure_text(SUSTAINED[key], value):>22}  elsewhere"
-        for key, value in device.sustained.items()
-    ]
-    lines += [
-        f"  {'bus bandwidth':24} {figure_text('bandwidth_bytes_per_s', value):>22}  given, among {gpus} GPUs"
-        for gpus, value in device.bus_bandwidth.items()
-    ]
+    lines += [f"  {label:24} {figure_text(key, value):>22}  {basis}" for label, key, value, basis in rows]
     lines.append(_LEGEND)
     if device.link is not None:
         speed = figure_text("bandwidth_bytes_per_s", device.link.bandwidth_bytes_per_s)
@@ -131,9 +128,10 @@ def _page(name: str, device: Device, rented: tuple[Instance, ...], *, from_own_f
     lines.append(f"\nSources: {device.source}")
     if device.notes:
         lines.append(f"Notes: {device.notes}")
-    instances = _instances_with(device.slug, rented)
-    if instances:
-        lines += ["", "Rented as", *instances]
+    # A CPU's page leaves out machines that have a GPU as well: they are not rented for their CPU.
+    carriers = [one for one in rented if device.slug == one.gpu or (device.slug == one.cpu and not one.gpu)]
+    if carriers:
+        lines += ["", "Rented as", *map(_instance_row, sorted(carriers, key=lambda one: one.usd_per_hour))]
     return "\n".join(lines)
 
 
@@ -142,38 +140,23 @@ _LEGEND = (
     "  elsewhere: measured by others on this model; given: by your file)"
 )
 SUSTAINED = {"fp16": "fp16", "bandwidth": "bandwidth_bytes_per_s"}
-_UNITS = {
-    "bandwidth_bytes_per_s": ("rate", "B"), "memory_bytes": ("bytes", ""), "cache_bytes": ("bytes", ""),
-    "clock_hz": ("prefix", "Hz"), "turbo_hz": ("prefix", "Hz"), "tdp_w": ("prefix", "W"),
-    "memory_transfers_per_s": ("prefix", "T/s"),
-}  # fmt: skip
+_BYTES = ("memory_bytes", "cache_bytes")
+_UNITS = {"clock_hz": "Hz", "turbo_hz": "Hz", "tdp_w": "W", "memory_transfers_per_s": "T/s"}
 
 
 def figure_text(key: str, value: object) -> str:
-    """A figure of the catalogue with its unit; what is no number as it is."""
+    """Return a figure of the catalogue with its unit; what is no number as it is."""
     from analyzer.precision import PEAK_TYPES
-    from analyzer.units import byte_count, rate, with_prefix
 
     if not isinstance(value, int | float) or isinstance(value, bool):
         return str(value)
     if key in PEAK_TYPES:
         return rate(value, "OP" if key == "int8" else "FLOP")
-    how, unit = _UNITS.get(key, ("", ""))
-    if how == "rate":
-        return rate(value, unit)
-    if how == "bytes":
+    if key == "bandwidth_bytes_per_s":
+        return rate(value, "B")
+    if key in _BYTES:
         return byte_count(value)
-    return with_prefix(value, unit) if how else str(value)
-
-
-def _instances_with(slug: str, rented: tuple[Instance, ...]) -> list[str]:
-    # A CPU's page leaves out machines that have a GPU as well: nobody rents them for their CPU.
-    carriers = [
-        instance
-        for instance in rented
-        if slug in (instance.gpu, instance.cpu) and (instance.gpu == slug or not instance.gpu)
-    ]
-    return [_instance_row(carrier) for carrier in sorted(carriers, key=lambda carrier: carrier.usd_per_hour)]
+    return with_prefix(value, _UNITS[key]) if key in _UNITS else str(value)
 
 
 def _instances(rented: tuple[Instance, ...]) -> str:
@@ -191,33 +174,109 @@ def _instances(rented: tuple[Instance, ...]) -> str:
 
 
 def _instance_page(instance: Instance) -> list[str]:
-    """An instance and what it costs, in every way that is known, each price with its source."""
+    """Return an instance and what it costs, in every way that is known, each price with its source."""
     from analyzer.devices.catalogue import prices_of
     from analyzer.report.price_words import WAYS
 
     prices = prices_of(instance)
+    cited = list(dict.fromkeys(price.source for price in prices))
     rows = [
         f"    {WAYS[price.pricing]:24} {price.region:16} ${price.usd_per_hour:<9g} "
-        f"{price.price_date or _UNDATED:18} [{_sources(prices).index(price.source) + 1}]"
+        f"{price.price_date or _UNDATED:18} [{cited.index(price.source) + 1}]"
         for price in prices
     ]
-    sources = [f"    [{at}] {source}" for at, source in enumerate(_sources(prices), start=1)]
+    sources = [f"    [{at}] {source}" for at, source in enumerate(cited, start=1)]
     lines = [_instance_row(instance), "  US dollars an hour:", *rows, "  Sources:", *sources]
     if any(price.pricing == "spot" for price in prices):
         lines.append("  A spot machine may be taken away at any time, and its price changes from day to day.")
     return lines
 
 
-def _sources(prices: tuple[Instance, ...]) -> list[str]:
-    return list(dict.fromkeys(price.source for price in prices))
-
-
 def _instance_row(instance: Instance) -> str:
-    from analyzer.units import byte_count
-
     gpus = f"{instance.gpu_count:g} x {instance.gpu}" if instance.gpu else ""
     hardware = gpus or instance.accelerator or instance.cpu or instance.cpu_type
     date = instance.price_date or _UNDATED
     size = f"{instance.vcpus or '?'} vCPUs, {byte_count(instance.memory_bytes)}"
     price = f"${instance.usd_per_hour:<9g} {instance.region:15} {date}"
     return f"  {instance.provider:8} {instance.name:32} {hardware:30} {size:22} {price}"
+
+
+@click.command()
+@click.argument("operators", nargs=-1, metavar="[OPERATOR]...")
+@click.option("--domain", help="List one domain only, e.g. com.microsoft.")
+def ops(operators: tuple[str, ...], domain: str | None) -> None:
+    """List the cost rules with formula and basis, or explain each OPERATOR.
+
+    \b
+    analyze ops                      all rules, by family
+    analyze ops Conv                 the rules for Conv in every domain
+    analyze ops com.microsoft::MoE   one rule
+    """  # noqa: D301 - Click wants the escape, not a backslash
+    from analyzer.costs import explain
+
+    if operators:
+        click.echo("\n\n".join(explain(operator) for operator in operators))
+    else:
+        click.echo("\n".join(_listed_operators(domain)))
+
+
+def _listed_operators(domain: str | None) -> list[str]:
+    from analyzer.costs import by_family
+    from analyzer.errors import UsageError
+    from analyzer.graph import DEFAULT_DOMAIN
+
+    lines: list[str] = []
+    count = 0
+    for family, rules in by_family().items():
+        chosen = [rule for rule in rules if domain in (None, rule.domain)]
+        if not chosen:
+            continue
+        count += len(chosen)
+        lines.append(f"\n{family.replace('_', ' ')}")
+        for rule in chosen:
+            name = rule.op_type if rule.domain == DEFAULT_DOMAIN else f"{rule.domain}::{rule.op_type}"
+            lines.append(f"  {name:<44} {rule.basis:<9} {rule.formula}")
+    if not count:
+        raise UsageError(f"no rule is of the domain '{domain}'", hint="`analyze ops` lists all domains")
+    head = f"{count} rules. FLOPs: 1 for an addition or a multiplication, 2 for a multiply-accumulate; dense."
+    return [head, "`analyze ops OPERATOR` explains one.", *lines]
+
+
+@click.command()
+@click.argument("code", required=False)
+def rules(code: str | None) -> None:
+    """List the rules of `analyze check`, or explain one: what it finds, why it matters, how to fix it.
+
+    CODE is a rule's code or name: A101, no-cuda-kernel.
+    """
+    from analyzer.checks import find
+
+    click.echo(_rule_page(find(code)) if code else _listed_rules())
+
+
+def _listed_rules() -> str:
+    from analyzer import checks
+
+    lines = []
+    width = max(len(rule.name) for rule in checks.rules())
+    for prefix, family in checks.FAMILIES.items():
+        lines.append(f"{prefix}xx {family}")
+        lines += [
+            f"  {rule.code}  {rule.severity:7}  {rule.name:{width}}  {rule.title}"
+            for rule in checks.rules()
+            if rule.code.startswith(prefix)
+        ]
+        lines.append("")
+    return "\n".join([*lines, "analyze rules CODE explains one."])
+
+
+def _rule_page(rule: CheckRule) -> str:
+    parts = [f"{rule.code} {rule.name} ({rule.severity})", rule.title]
+    for heading, text in (
+        ("What it finds", rule.what),
+        ("Why it matters", rule.why),
+        ("How to fix it", rule.fix),
+        ("Example", rule.example),
+    ):
+        parts.append(heading + "\n" + "\n".join(f"  {line}".rstrip() for line in text.splitlines()))
+    return "\n\n".join(parts)

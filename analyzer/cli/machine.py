@@ -1,19 +1,21 @@
-"""``analyze calibrate``: measure this machine's ceilings and keep them."""
+"""``analyze calibrate`` and ``analyze doctor``: what this machine sustains, and what works on it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import json
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
-from analyzer.cli import say
+from analyzer.cli import EXIT_FAILED, EXIT_FINE, say
 
 if TYPE_CHECKING:
     from analyzer.devices.calibration import Calibration
-    from analyzer.progress import Progress
+    from analyzer.pipeline.doctor import MachineCheck
+
+_SIGNS = {"works": "✓", "note": "!", "absent": "–", "broken": "✗"}
 
 
 @click.command()
@@ -24,19 +26,20 @@ if TYPE_CHECKING:
 @click.option("--no-gpu", is_flag=True, help="Leave the GPU out.")
 @click.option("--show", is_flag=True, help="Show what is kept, measure nothing.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress, no summary.")
-def command(seconds: float, threads: int | None, no_gpu: bool, show: bool, quiet: bool) -> None:
+def calibrate(seconds: float, threads: int | None, no_gpu: bool, show: bool, quiet: bool) -> None:
     """Measure this machine's ceilings and keep them.
 
     Products, bandwidth, elementwise operators and the rest run alone for a moment each, with one thread and
     with all. Measured ceilings replace the catalogue's in every later analysis for this machine, until its
     processor, its GPU or ONNX Runtime changes.
     """
-    from analyzer.devices.calibration import calibrate, load
+    from analyzer.cli.progress import progress
+    from analyzer.devices import calibration as calibrations
     from analyzer.measurement.ceilings.on_cpu import measure_all
     from analyzer.run_folder import temporary_things_in_one_folder
 
     if show:
-        calibration = load()
+        calibration = calibrations.load()
         if calibration is None:
             click.echo("this machine is not calibrated: run `analyze calibrate`")
             return
@@ -44,8 +47,8 @@ def command(seconds: float, threads: int | None, no_gpu: bool, show: bool, quiet
         _check_threads(threads)
         measure = partial(measure_all, seconds=seconds, threads=threads, gpu=not no_gpu)
         # `devices` keeps ceilings and lies below `measurement`, which takes them: the two meet here.
-        with temporary_things_in_one_folder(), _progress_bar(quiet) as progress:
-            calibration = calibrate(measure, progress=progress)
+        with temporary_things_in_one_folder(), progress(quiet=quiet) as on_progress:
+            calibration = calibrations.calibrate(measure, progress=on_progress)
     if not quiet:
         say(_summary(calibration))
 
@@ -63,21 +66,6 @@ def _check_threads(threads: int | None) -> None:
         )
 
 
-@contextmanager
-def _progress_bar(quiet: bool) -> Iterator[Progress | None]:
-    """A progress bar on standard error."""
-    if quiet:
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description:<16}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("calibrating", total=1.0)
-        yield lambda stage, fraction: bar.update(task, description=stage, completed=fraction)
-
-
 def _summary(calibration: Calibration) -> str:
     from analyzer.devices.calibration import disturbance, headlines
 
@@ -87,3 +75,39 @@ def _summary(calibration: Calibration) -> str:
     if disturbed := disturbance(calibration.values):
         lines.append(f"This CPU was {disturbed}: calibrate again on a quiet machine.")
     return "\n".join(lines)
+
+
+@click.command()
+@click.option("--format", "form", type=click.Choice(("text", "json")), default="text", show_default=True)
+@click.option("--quiet", "-q", is_flag=True, help="No progress.")
+@click.pass_context
+def doctor(ctx: click.Context, form: str, quiet: bool) -> None:
+    """Say what this machine has, what works on it, and what to do about the rest.
+
+    Versions, processors, drivers, CUDA libraries, calibration, folders; small models are run to see. Status 1
+    where something is there and does not work.
+    """
+    from analyzer.cli.progress import progress
+    from analyzer.pipeline.doctor import examine
+
+    with progress(quiet=quiet) as on_progress:
+        checks = examine(on_progress)
+    if form == "json":
+        click.echo(json.dumps([asdict(check) for check in checks], indent=1, ensure_ascii=False))
+    else:
+        say("\n".join(_lines(checks)))
+    ctx.exit(EXIT_FAILED if any(check.state == "broken" for check in checks) else EXIT_FINE)
+
+
+def _lines(checks: tuple[MachineCheck, ...]) -> list[str]:
+    lines: list[str] = []
+    width = max(len(check.name) for check in checks)
+    section = ""
+    for check in checks:
+        if check.section != section:
+            section = check.section
+            lines += ["", section[:1].upper() + section[1:]] if lines else [section[:1].upper() + section[1:]]
+        lines.append(f"  {_SIGNS[check.state]} {check.name:<{width}}  {check.found}".rstrip())
+        if check.hint:
+            lines.append(f"    {'':<{width}}  {check.hint}")
+    return lines
