@@ -9,9 +9,10 @@ from analyzer.checks import fails, rules
 from analyzer.checks.settings import SEVERITIES, CheckSettings
 from analyzer.record.analysis import Analysis, Finding, OperatorResult
 from analyzer.record.batch_axis import batch_of, has_batch
-from analyzer.report import device_rows
-from analyzer.report.escaping import escape, printable
-from analyzer.report.markdown import sheet_parts
+from analyzer.report import device_rows, terminal
+from analyzer.report.document import Document, Headline, Section, Table, items
+from analyzer.report.escaping import printable
+from analyzer.report.markdown import markdown
 from analyzer.report.summary.model_facts import in_precision
 from analyzer.text import loggable, plural
 from analyzer.units import byte_count, seconds
@@ -128,9 +129,8 @@ def render_text(analysis: Analysis, *, fail_on: str = "error") -> str:
         name = f" {operator.module or operator.name}" if operator is not None else ""
         lines.append(f"ignored: {ignored.code}{name}{': ' + ignored.reason if ignored.reason else ''}")
     if analysis.generation is None:  # of generation the plans are a step's, and no answer
-        cpu = device_rows.cpu_row(analysis)
-        every = (*([cpu] if cpu is not None else []), *device_rows.rows(analysis))
-        lines.extend(device_rows.sentences(every, analysis))
+        devices = Section(name="devices", blocks=(device_rows.table(analysis),))
+        lines += terminal.text(Document(title="", sections=(devices,))).splitlines()
     result = "passed" if passed(analysis, fail_on) else "failed"
     lines.append(f"{result}: {tally(analysis.findings)} ({subject_line(analysis)})")
     return loggable("\n".join(printable(line) for line in lines)) + "\n"
@@ -139,53 +139,31 @@ def render_text(analysis: Analysis, *, fail_on: str = "error") -> str:
 def render_markdown(analysis: Analysis, *, fail_on: str = "error") -> str:
     """Return the findings as a table for a job summary or a pull request's comment."""
     result = "passed" if passed(analysis, fail_on) else "failed"
-    lines = [
-        f"## Analyzer check of {escape(analysis.model.name)}: {result}",
-        "",
-        f"{tally(analysis.findings)} in {escape(subject_line(analysis))}.",
-        "",
-        *_plans(analysis),
-        *_devices(analysis),
-    ]
-    if analysis.findings:
-        lines += ["| | rule | where | what | cost per inference | fix |", "|---|---|---|---|---|---|"]
-        lines += [_row(finding, analysis) for finding in by_severity(analysis.findings)]
-        lines.append("")
-    lines += [
-        f"Ignored: {escape(ignored.code)} {escape(ignored.message)}"
-        + (f" ({escape(ignored.reason)})" if ignored.reason else "")
-        + "\n"
-        for ignored in analysis.ignored
-    ]
-    return loggable("\n".join(lines).rstrip()) + "\n"
-
-
-def _plans(analysis: Analysis) -> list[str]:
-    lines = ["| plan | latency | 90 % interval | copies | origin |", "|---|---|---|---|---|"]
-    for plan in analysis.plans:
-        took = plan.latency
-        lines.append(
-            f"| {plan.name} | {seconds(took.value)} | {seconds(took.low)} to {seconds(took.high)} "
-            f"| {plan.transfers.count} ({byte_count(plan.transfers.bytes)}) | {plan.origin} |"
-        )
-    return [*lines, ""]
-
-
-def _devices(analysis: Analysis) -> list[str]:
-    """Return a table of every GPU, where there are several; of one the plans are the answer."""
-    if not analysis.alternatives:
-        return []
-    return [*sheet_parts(device_rows.sheet(analysis)), ""]
-
-
-def _row(finding: Finding, analysis: Analysis) -> str:
-    place = place_of(finding, analysis)
-    cells = (
-        finding.severity,
-        escape(rule_label(finding.code)),
-        escape(str(place)),
-        escape(finding.message),
-        escape(cost_of(finding)),
-        escape(finding.fix),
+    subject = f"{tally(analysis.findings)} in {subject_line(analysis)}"
+    name = f"Analyzer check of {analysis.model.name}"
+    blocks = (
+        Headline(name=name, subject=subject, sentence=result),
+        *([device_rows.table(analysis)] if analysis.generation is None else []),
+        *([_findings(analysis)] if analysis.findings else []),
+        *items("Ignored", tuple((one.code, f"{one.message} {one.reason}".strip()) for one in analysis.ignored)),
     )
-    return f"| {' | '.join(cells)} |"
+    return markdown(Document(title=name, sections=(Section(name="check", blocks=blocks),)))
+
+
+def _findings(analysis: Analysis) -> Table:
+    found = by_severity(analysis.findings)
+    return Table(
+        title="Findings",
+        head=("", "Rule", "Where", "What", "Cost per inference", "Fix"),
+        rows=tuple(
+            (
+                one.severity,
+                rule_label(one.code),
+                str(place_of(one, analysis)),
+                one.message,
+                cost_of(one),
+                one.fix,
+            )
+            for one in found
+        ),
+    )

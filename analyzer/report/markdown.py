@@ -30,7 +30,7 @@ def markdown(document: Document, detail: int = WHOLE) -> str:
     return loggable("\n\n".join(parts)) + "\n"
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[int] = ()) -> str:
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[int] = ()) -> str:
     """Return a table whose cells are Markdown already."""
     flush = set(right)
     rule = ["---:" if at in flush else "---" for at in range(len(head))]
@@ -58,23 +58,23 @@ def _parts(block: Block) -> Iterator[str]:
                 )
                 for one in block.figures
             )
-            yield table(("", "", "90 % interval, share", ""), rows, (1, 2))
+            yield _table(("", "", "90 % interval, share", ""), rows, (1, 2))
         case Command():
             # Between backticks no escape is read.
             line = printable(block.line).replace("`", "'")
             yield f"{escape(block.label)}: `{line}`"
         case Table():
-            yield from sheet_parts(block)
+            yield from _sheet_parts(block)
 
 
 def _item(item: str | tuple[str, str]) -> str:
     return escape(item) if isinstance(item, str) else f"**{escape(item[0])}** {escape(item[1])}"
 
 
-def sheet_parts(sheet: Table) -> Iterator[str]:
+def _sheet_parts(sheet: Table) -> Iterator[str]:
     """Yield title, lead and rows of a table, folded up where it has more rows than most readers want."""
     cells = [_cells(sheet, at) for at in range(len(sheet.rows))]
-    rows = table([escape(name) for name in sheet.head], cells, sheet.figures)
+    rows = _table([escape(name) for name in sheet.head], cells, sheet.figures)
     title, lead = escape(sheet.title), escape(sheet.lead)
     if sheet.most is not None and len(cells) > sheet.most:
         parts = "\n\n".join(filter(None, (lead, rows)))

@@ -12,7 +12,8 @@ from analyzer.checks.settings import CheckSettings
 from analyzer.record.analysis import Analysis, Finding, Tool
 from analyzer.record.fleet import FleetModel
 from analyzer.report.ci import github, junit, sarif
-from analyzer.report.escaping import escape, printable
+from analyzer.report.document import Document, Headline, Section, Table, Text
+from analyzer.report.escaping import printable
 from analyzer.report.findings_text import (
     FindingPlace,
     file_of,
@@ -22,7 +23,7 @@ from analyzer.report.findings_text import (
     rule_label,
     tally,
 )
-from analyzer.report.markdown import table
+from analyzer.report.markdown import markdown
 from analyzer.text import loggable, plural
 
 FORMATS = ("text", "markdown", "sarif", "junit", "github")
@@ -120,19 +121,18 @@ def checked_failure(model: FleetModel, judgement: Judgement, *, fail_on: str, to
         findings=judgement.findings,
         fails=failing,
         text=loggable("\n".join(_printable(line) for line in (*lines, f"{outcome}: {told}"))) + "\n",
-        markdown=loggable(
-            "\n\n".join(
-                [
-                    f"## Analyzer check of {escape(model.name)}: {outcome}",
-                    *(f"{escape(one.message)}. Fix: {escape(one.fix)}." for one in judgement.findings),
-                ]
-            )
-        )
-        + "\n",
+        markdown=markdown(_failure(model.name, judgement, outcome)),
         results=results,
         suite=_suite(model, place, judgement, failing=failing, tool=tool),
         placed=[(finding, place) for finding in _named(judgement.findings, model.name)],
     )
+
+
+def _failure(name: str, judgement: Judgement, outcome: str) -> Document:
+    title = f"Analyzer check of {name}"
+    said = (Text(text=f"{one.message}. Fix: {one.fix}.") for one in judgement.findings)
+    headline = Headline(name=title, subject=tally(judgement.findings), sentence=outcome)
+    return Document(title=title, sections=(Section(name="check", blocks=(headline, *said)),))
 
 
 def _named(findings: Sequence[Finding], name: str) -> tuple[Finding, ...]:
@@ -201,23 +201,19 @@ def _text(told: CheckedFleet) -> str:
 
 
 def fleet_markdown(told: CheckedFleet) -> str:
-    """A table of all models, and under it what each of those says by which the check fails."""
+    """Return a table of all models, and under it what each of those says by which the check fails."""
     failing = told.failing
-    rows = [
-        [escape(model.name), "failed" if model.fails else "passed", tally(model.findings)]
-        for model in told.models
-    ]
     result = f"failed in {plural(len(failing), 'model')}" if failing else "passed"
-    lines = [
-        f"# Analyzer check of a fleet: {result}",
-        "",
-        f"{escape(_subject(told))}.",
-        "",
-        table(["model", "check", "findings"], rows),
-        "",
-        *(model.markdown for model in failing),
-    ]
-    return loggable("\n".join(lines).rstrip()) + "\n"
+    models = Table(
+        title="Models",
+        head=("Model", "Check", "Findings"),
+        rows=tuple(
+            (model.name, "failed" if model.fails else "passed", tally(model.findings)) for model in told.models
+        ),
+    )
+    headline = Headline(name="Analyzer check of a fleet", subject=_subject(told), sentence=result, level=1)
+    shown = Document(title=told.name, sections=(Section(name="check", blocks=(headline, models)),))
+    return "\n".join((markdown(shown), *(model.markdown for model in failing)))
 
 
 def _sarif(told: CheckedFleet) -> str:
