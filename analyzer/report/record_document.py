@@ -265,7 +265,7 @@ def open_points(analysis: Analysis) -> tuple[str, ...]:
 
 
 def _rests(analysis: Analysis) -> Iterator[Block]:
-    yield from items("Assumed or not known", open_points(analysis), detail=ANSWER)
+    yield from items("What it rests on", open_points(analysis), detail=ANSWER)
     legend = ", ".join(f"{mark.sign} {mark.name}" for mark in figure_words.MARKS.values())
     made = f"{legend}. {analysis.tool.name} {analysis.tool.version}"
     yield Text(text=made, style="small", detail=ANSWER)

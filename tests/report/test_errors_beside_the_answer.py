@@ -41,7 +41,7 @@ def test_an_error_stands_before_the_first_figures_of_each_format(base: Callable[
     assert said in flat(on_terminal(told))
     for shown in (flat(rendering.text(told)), flat(rendering.mail(told))):
         assert said in shown
-        assert shown.index(said) < shown.index("Assumed or not known")
+        assert shown.index(said) < shown.index("What it rests on")
     assert "**Error A702: the outputs differ" in rendering.markdown(told)
     for shown in (html.render(told), rendering.notebook(told)):
         assert "Error A702: the outputs differ from PyTorch&#39;s" in flat(shown)

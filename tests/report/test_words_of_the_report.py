@@ -464,7 +464,7 @@ def test_the_summary_to_paste_has_the_answer_of_what_was_asked() -> None:
 def test_the_summary_to_paste_says_what_was_guessed_and_what_is_not_known() -> None:
     blind = factory.without_times()
     guessed = replace(blind, model=replace(blind.model, guessed_inputs=("x: float32[8,3]",)))
-    points = rendering.mail(guessed).partition("Assumed or not known:\n")[2].split("\n\n")[0].splitlines()
+    points = rendering.mail(guessed).partition("What it rests on:\n")[2].split("\n\n")[0].splitlines()
     assert points == [f"- {gap}" for gap in model_facts.missing(blind)]
     # What may decide the answer stands beside it.
     assert "\nInputs guessed: x: float32[8,3] (--input says others).\n" in rendering.mail(guessed)
