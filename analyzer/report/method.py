@@ -62,7 +62,6 @@ def sections(analysis: Analysis) -> tuple[tuple[str, tuple[Fact, ...]], ...]:
             sorted(analysis.environment.versions.items()),
         ),
         ("Messages", [("", text) for text in analysis.environment.messages]),
-        ("Run this plan", _run(analysis)),
     )
     return tuple((title, tuple(facts)) for title, facts in titled if facts)
 
@@ -99,17 +98,6 @@ def apply_words(analysis: Analysis) -> str:
         return "To run this plan"
     at = f" at batch {best.batch}" if best.batch is not None and has_batch(analysis) else ""
     return f"To run it on the {best.name}{at}"
-
-
-def _run(analysis: Analysis) -> list[Fact]:
-    line = apply_command(analysis)
-    if not line:
-        return []
-    text = (
-        "the model with its weights and an annotation on each operator that the plan moves to the CPU, the "
-        "settings of its session, a program that needs onnxruntime and numpy alone, and what was verified"
-    )
-    return [("Command", line), ("It writes", text)]
 
 
 def _repeat(analysis: Analysis) -> list[Fact]:

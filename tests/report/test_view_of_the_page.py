@@ -310,11 +310,11 @@ def test_a_cpu_that_another_machine_lacks_is_told_beside_the_command(
     assert ("no --cpu was named" in facts.get("This CPU", "")) == tells
 
 
-def test_a_command_stands_on_the_page_as_document() -> None:
+def test_a_command_stands_on_the_page_as_plain_text() -> None:
     base = factory.analysis()
     odd = replace(base.invocation, model="my  models/a b.py", options={"pin": ("<b>'*=gpu",)})
     page_text = replace(base, invocation=odd).render("html")
-    shown = re.search(r'<code class="command">(.*?)</code>', page_text, re.DOTALL)
+    shown = re.search(r'<dt>Command</dt><dd><code>(.*?)</code>', page_text, re.DOTALL)
     assert shown is not None
     assert "<" not in shown[1]
     assert shlex.split(unescape(shown[1])) == [
