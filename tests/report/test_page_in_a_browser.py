@@ -401,13 +401,13 @@ def test_a_clicked_point_selects_its_row(visit: Any) -> None:
 def test_a_legend_entry_filters_checks_its_box_alone_and_selects_nothing(visit: Any) -> None:
     page, _ = visit(factory.analysis(24), looks=True)
     page.locator("#chart-roofline svg .role-legend-label text", has_text="CPU").click()
-    page.wait_for_function("charts.views.get('roofline').data('side_store').length === 1")
+    page.wait_for_function("charts.views.get('roofline').data('device_store').length === 1")
     assert page.evaluate("report.selected()") is None
     page.wait_for_function("!document.querySelector('#chart-roofline .filter input[value=GPU]').checked")
     assert page.evaluate("document.querySelector('#chart-roofline .filter input[value=CPU]').checked")
     page.locator("#chart-roofline .filter summary").click()
     page.check("#chart-roofline .filter input[value=GPU]")
-    page.wait_for_function("charts.views.get('roofline').data('side_store').length === 0")
+    page.wait_for_function("charts.views.get('roofline').data('device_store').length === 0")
     page.locator("#chart-roofline .filter summary").click()
 
 
@@ -428,7 +428,7 @@ def test_every_chart_has_words_a_name_and_its_data(visit: Any) -> None:
         figure.locator("details.numbers summary").click()
         figure.locator(".numbers-table tbody tr").first.wait_for()
     text = page.evaluate("charts.csv('roofline')").split("\r\n")
-    assert text[0].startswith("index,operator,family,module,device,intensity")
+    assert text[0].startswith("index,operator,kind,module,device,intensity")
     assert text[1].startswith("0,Conv,convolution,stage0.block0.conv,CPU,200,666700000000,0.003")
     assert len(text) == 25
 

@@ -1,59 +1,183 @@
-"""Reporting: where the time goes, by operator type and by module."""
+"""Reporting: where the time goes: by operator type, by part of a generating model, and by module."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from analyzer.record.analysis import Analysis
-from analyzer.report.charts import chart
-from analyzer.report.charts.chart import (
-    CPU,
-    GPU,
-    SERIES_COLOURS,
-    Chart,
-    Column,
-    ColumnKind,
-    Row,
-    axis,
-    bars,
-    colours,
-    combined_origin,
-    faded,
-    legend_selection,
-    nominal,
-    origin_words,
-    quantity,
-    rows_of,
-    tooltip,
-)
+from analyzer.record.generation import GenerationResult
+from analyzer.report.charts import chart, vega
+from analyzer.report.charts.chart import Chart, Column, ColumnKind, Row, combined_origin, origin_words, rows_of
+from analyzer.report.charts.vega import CPU, DECODE, GPU, PREFILL
 from analyzer.report.module_tree import Module
 from analyzer.units import seconds, share
 
 # Types drawn, the others are one bar: two bars a type of 15 pixels each still fit on one screen.
 LARGEST = 14
+# What is timed: its series, its part, seconds, the origin of these.
+Timed = tuple[str, str, float, str]
+
+
+def by_type(*records: Analysis, labels: Sequence[str] = ("",)) -> Chart | None:
+    """Return the time by operator type: of one record on either device, of several in their best plans.
+
+    Args:
+        records: One or several.
+        labels: Their names.
+
+    Returns:
+        None where no operator has a time.
+    """
+    several = len(records) > 1
+    one_batch = len({analysis.model.batch for analysis in records}) < 2
+    timed: list[Timed] = []
+    for label, analysis in zip(labels, records, strict=True):
+        per = 1 if one_batch else analysis.model.batch or 1
+        for operator in analysis.operators:
+            for side, time in ((CPU, operator.cpu), (GPU, operator.gpu)):
+                there = not several or (operator.placement == "cpu") == (side == CPU)
+                if there and time is not None and time.time_s:
+                    timed.append((label if several else side, operator.op_type, time.time_s / per, time.origin))
+    series = labels if several else [side for side in (CPU, GPU) if any(each[0] == side for each in timed)]
+    if several:
+        lead = "What each operator type takes in the best plan of each record"
+        lead += "." if one_batch else ", for one inference."
+    else:
+        origins = ((side, origin_words(each[3] for each in timed if each[0] == side)) for side in series)
+        lead = "What each type takes of the whole, on the CPU alone and in the CUDA session. " + " ".join(
+            f"Times on the {side} are {origin}." for side, origin in origins
+        )
+    return _parts(
+        timed,
+        series,
+        Column(name="record", title="Record") if several else Column(name="device", title="Device"),
+        Column(name="type", title="Operator type"),
+        by="time" if several else "share",
+        name="record-types" if several else "by-type",
+        title="Time by operator type",
+        lead=lead,
+    )
+
+
+def by_phase(told: GenerationResult) -> Chart | None:
+    """Return what both phases of a model that generates spend their time on; None where no part takes time."""
+    names = {"Mlp": "MLP", "Linear": "Head"}
+    timed = [
+        (phase.capitalize(), names.get(part, part), time, told.origin)
+        for part, times in told.parts.items()
+        for phase, time in times.items()
+        if time
+    ]
+    totals = [sum(each[2] for each in timed if each[0] == phase) for phase in (PREFILL, DECODE)]
+    if not all(totals):
+        return None
+    each = " a token" if told.output_tokens else ""
+    return _parts(
+        timed,
+        (PREFILL, DECODE),
+        Column(name="phase", title="Phase"),
+        Column(name="part", title="Part"),
+        by="share",
+        name="generation-parts",
+        title="What both phases spend their time on",
+        lead="All layers together, by the class of the modules. Prefill is "
+        f"{seconds(totals[0])} and decode is {seconds(totals[1])}{each}.",
+    )
+
+
+def _parts(
+    timed: Iterable[Timed], series: Sequence[str], of: Column, part: Column, *, by: str, **named: Any
+) -> Chart | None:
+    """Return bars by part, one for each series; None where nothing takes time.
+
+    Args:
+        timed: What takes time.
+        series: In their order.
+        of: The column of the series.
+        part: That of the parts.
+        by: What the bars are as long as: ``share`` or ``time``.
+        named: Name, title and lead.
+    """
+    times: dict[str, dict[str, list[float]]] = {one: defaultdict(list) for one in series}
+    origins: dict[str, set[str]] = defaultdict(set)
+    for one, name, time, origin in timed:
+        times[one][name].append(time)
+        origins[one].add(origin)
+    totals = {one: sum(map(sum, parts.values())) for one, parts in times.items()}
+    # By the larger of its shares, as what is small in the one may be all of the other's time; by name among
+    # equals, so that the same record gives the same bytes.
+    largest = {
+        name: max(sum(times[one].get(name, ())) / (totals[one] or 1.0) for one in series)
+        for name in {name for parts in times.values() for name in parts}
+    }
+    ranked = sorted(largest, key=lambda name: (-largest[name], name))
+    if not ranked:
+        return None
+    shown, rest = ranked[:LARGEST], ranked[LARGEST:]
+    if rest:
+        shown.append(f"{len(rest)} other types")
+        for parts in times.values():
+            parts[shown[-1]] = [time for name in rest for time in parts.pop(name, ())]
+    rows: tuple[Row, ...] = tuple(
+        (name, one, sum(inside) / totals[one], sum(inside), len(inside), combined_origin(origins[one]))
+        for name in shown
+        for one in series
+        # A series without this part has no bar: one of no length could not be told from a short one.
+        if (inside := times[one].get(name)) and totals[one]
+    )
+    columns = (
+        part,
+        of,
+        Column(name="share", title=f"Share of the {of.title.lower()}'s time", kind="share"),
+        Column(name="time", title="Time", kind="seconds"),
+        Column(name="operators", title="Operators", kind="count"),
+        Column(name="origin", title="Origin"),
+    )
+    length = columns[2] if by == "share" else columns[3]
+    encoding = {
+        "y": vega.lanes(part.name, shown, labelLimit=150),
+        "yOffset": {"field": of.name, "sort": list(series)},
+        "x": vega.amount(by, length.kind, length.title if by == "share" else "Time in the best plan", 8),
+        "color": vega.coloured(of.name, series),
+        "opacity": vega.faded(of.name),
+        "tooltip": vega.tooltip(*columns),
+    }
+    return Chart(
+        alternative=" ".join(_biggest(one, rows) for one in series),
+        spec=vega.layered(
+            (13 * len(series) + 6) * len(shown),
+            vega.layer("bar", encoding, select=(of.name,), cornerRadiusEnd=2),
+        ),
+        columns=columns,
+        rows=rows,
+        **named,
+    )
+
+
+def _biggest(series: str, rows: Sequence[Row]) -> str:
+    largest = sorted((row for row in rows if row[1] == series), key=lambda row: -float(row[2]))[:3]
+    if not largest:
+        return f"{series}: no time is known."
+    return f"{series}: " + ", ".join(f"{row[0]} {share(row[2])} ({seconds(row[3])})" for row in largest) + "."
+
+
 # Rows of the icicle that are reserved on the page, and the height of one in CSS pixels: two lines of text.
 LEVELS, STEP = 9, 34
 _BOTH, _UNTIMED = "CPU and GPU", "takes no time"
 # Where a module's operators run in the best plan.
-_WHERE = {
-    CPU: SERIES_COLOURS[CPU],
-    GPU: SERIES_COLOURS[GPU],
-    _BOTH: "var(--hybrid)",
-    _UNTIMED: "var(--muted)",
+_WHERE = {CPU: "var(--cpu)", GPU: "var(--gpu)", _BOTH: "var(--hybrid)", _UNTIMED: "var(--muted)"}
+_LEGEND = {
+    "orient": "top",
+    "direction": "horizontal",
+    "symbolType": "square",
+    "symbolOpacity": 0.5,
+    "symbolStrokeWidth": 0,
 }
 # How much of a cell is on the screen once one has looked inside a module.
 _SEEN = "min(scale('x', datum.x1), width) - max(scale('x', datum.x0), 0)"
-_TYPES = (
-    Column(name="type", title="Operator type"),
-    Column(name="device", title="Device"),
-    Column(name="share", title="Share of the device's time", kind="share"),
-    Column(name="time", title="Time", kind="seconds"),
-    Column(name="operators", title="Operators", kind="count"),
-    Column(name="origin", title="Origin"),
-)
 _MEASURES: Mapping[str, tuple[str, ColumnKind]] = {
     "best": ("time, best plan", "seconds"),
     "cpu": ("time, CPU", "seconds"),
@@ -95,92 +219,8 @@ _MODULES = (
         # A Reshape that is folded away says nothing of where its module runs.
         read=lambda one: one.on_gpu / one.timed if one.timed else None,
     ),
+    Column(name="where", title="Runs on", read=lambda one: _where(one)),
 )
-
-
-def by_type(analysis: Analysis) -> Chart | None:
-    """Share of each device's time by operator type; None where no operator has a time."""
-    rows = _type_rows(analysis)
-    if not rows:
-        return None
-    order = list(dict.fromkeys(row[0] for row in rows))
-    sides = [side for side in (CPU, GPU) if any(row[1] == side for row in rows)]
-    return Chart(
-        name="by-type",
-        title="Time by operator type",
-        lead="What each type takes of the whole, on the CPU alone and in the CUDA session. "
-        + " ".join(f"Times on the {side} are {_origin_on(side, rows)}." for side in sides),
-        alternative=" ".join(_biggest(side, rows) for side in sides),
-        spec=_bars(order, sides),
-        columns=_TYPES,
-        rows=rows,
-        height=max(120, 34 * len(order) + 60),
-    )
-
-
-def _type_rows(analysis: Analysis) -> tuple[Row, ...]:
-    sums: dict[str, dict[str, float]] = {CPU: defaultdict(float), GPU: defaultdict(float)}
-    counts: dict[str, int] = defaultdict(int)
-    origins: dict[str, set[str]] = {CPU: set(), GPU: set()}
-    for operator in analysis.operators:
-        counts[operator.op_type] += 1
-        for side, time in ((CPU, operator.cpu), (GPU, operator.gpu)):
-            if time is not None and time.time_s is not None:
-                sums[side][operator.op_type] += time.time_s
-                origins[side].add(time.origin)
-    totals = {side: sum(times.values()) for side, times in sums.items()}
-    op_types = {op_type for times in sums.values() for op_type in times}
-    # By the larger of its two shares, as what is small on the one device may be all of the other's time; by
-    # name among equals, so that the same record gives the same bytes.
-    ranked = sorted(
-        op_types,
-        key=lambda op_type: (-max(_share(sums[side], op_type, totals[side]) for side in sums), op_type),
-    )
-    shown, rest = ranked[:LARGEST], ranked[LARGEST:]
-    if rest:
-        name = f"{len(rest)} other types"
-        for times in sums.values():
-            times[name] = sum(times.pop(op_type, 0.0) for op_type in rest)
-        counts[name] = sum(counts[op_type] for op_type in rest)
-        shown = [*shown, name]
-    return tuple(
-        (
-            op_type,
-            side,
-            _share(sums[side], op_type, totals[side]),
-            sums[side][op_type],
-            counts[op_type],
-            combined_origin(origins[side]),
-        )
-        for op_type in shown
-        for side in (CPU, GPU)
-        if totals[side]
-    )
-
-
-def _share(times: dict[str, float], op_type: str, total: float) -> float:
-    return times.get(op_type, 0.0) / total if total else 0.0
-
-
-def _origin_on(side: str, rows: tuple[Row, ...]) -> str:
-    return origin_words(row[5] for row in rows if row[1] == side)
-
-
-def _biggest(side: str, rows: tuple[Row, ...]) -> str:
-    largest = sorted((row for row in rows if row[1] == side), key=lambda row: -float(row[2]))[:3]
-    return f"{side}: " + ", ".join(f"{row[0]} {share(row[2])} ({seconds(row[3])})" for row in largest) + "."
-
-
-def _bars(order: list[str], sides: list[str]) -> dict[str, Any]:
-    encoding = {
-        "y": nominal("type", sort=order, title=None, axis={"labelLimit": 150}),
-        "yOffset": {"field": "device", "sort": sides},
-        "x": quantity("share", axis("share", "Share of the device's time", tickCount=8)),
-        "color": nominal("device", scale=colours(*sides), title=None),
-        "opacity": faded("side", 0.1),
-        "tooltip": tooltip(*_TYPES),
-    }
-    return bars({"step": 15}, legend_selection("side", "device"), {"cornerRadiusEnd": 2}, encoding)
 
 
 def by_module(modules: tuple[Module, ...], origin: str = "") -> Chart | None:
@@ -193,7 +233,12 @@ def by_module(modules: tuple[Module, ...], origin: str = "") -> Chart | None:
     # The first is the model itself.
     if len(modules) < 2 or not any(modules[0].total[name] for name in _MEASURES):
         return None
-    depth = _depth(modules)
+    depths = [0] * len(modules)
+    # The tree lists parents before their children, so that a parent's depth is known.
+    for module in modules[1:]:
+        depths[module.number] = depths[module.parent or 0] + 1
+    # A module with neither time nor FLOPs has no width.
+    places = sorted({_where(module) for module in modules if module.timed or module.total["flops"]})
     return Chart(
         name="by-module",
         title="Time by module",
@@ -201,16 +246,10 @@ def by_module(modules: tuple[Module, ...], origin: str = "") -> Chart | None:
         "look inside, the top row to go back." + (f" Times in the best plan are {origin}." if origin else ""),
         alternative=_module_words(modules),
         engine="vega",
-        spec=_icicle(min(depth + 1, LEVELS) * STEP, _places(modules)),
+        spec=_icicle(min(max(depths) + 1, LEVELS) * STEP, places),
         columns=_MODULES,
         rows=rows_of(_MODULES, modules),
-        height=min(depth + 1, LEVELS) * STEP,
     )
-
-
-def _places(modules: tuple[Module, ...]) -> list[str]:
-    """What the legend names; a module with neither time nor FLOPs has no width."""
-    return sorted({_where(module) for module in modules if module.timed or module.total["flops"]})
 
 
 def _where(module: Module) -> str:
@@ -218,14 +257,6 @@ def _where(module: Module) -> str:
     if not module.timed:
         return _UNTIMED
     return {0: CPU, module.timed: GPU}.get(module.on_gpu, _BOTH)
-
-
-def _depth(modules: tuple[Module, ...]) -> int:
-    depths = [0] * len(modules)
-    # The tree lists parents before their children, so that a parent's depth is known.
-    for module in modules[1:]:
-        depths[module.number] = depths[module.parent or 0] + 1
-    return max(depths)
 
 
 def _module_words(modules: tuple[Module, ...]) -> str:
@@ -254,39 +285,22 @@ def _icicle(height: int, places: list[str]) -> dict[str, Any]:
         "zero": False,
         "nice": False,
     }
+    looked_into = "{id: datum.id, x0: datum.x0, x1: datum.x1, depth: datum.depth}"
+    whole = {"id": 0, "x0": 0, "x1": 1, "depth": 0}
     return {
         "width": 600,
         "height": height,
         "padding": 0,
-        "signals": _signals(),
+        # What the widths stand for, and the module that is looked into.
+        "signals": [
+            {"name": "measure", "value": "best"},
+            {"name": "focus", "value": whole, "on": [{"events": "@cell:click", "update": looked_into}]},
+        ],
         "data": [{"name": "table"}, {"name": "cells", "source": "table", "transform": _partition()}],
         "scales": [across, {"name": "where", "type": "ordinal", **colours_of}],
-        "legends": [
-            {
-                "fill": "where",
-                "orient": "top",
-                "direction": "horizontal",
-                "symbolType": "square",
-                "symbolOpacity": 0.5,
-                "symbolStrokeWidth": 0,
-            }
-        ],
+        "legends": [{"fill": "where", **_LEGEND}],
         "marks": [_cells(), _cell_words()],
     }
-
-
-def _signals() -> list[dict[str, Any]]:
-    """What the widths stand for, the module that is looked into, and the height of a row."""
-    looked_into = "{id: datum.id, x0: datum.x0, x1: datum.x1, depth: datum.depth}"
-    return [
-        {"name": "measure", "value": "best"},
-        {
-            "name": "focus",
-            "value": {"id": 0, "x0": 0, "x1": 1, "depth": 0},
-            "on": [{"events": "@cell:click", "update": looked_into}],
-        },
-        {"name": "step", "value": STEP},
-    ]
 
 
 def _partition() -> list[dict[str, Any]]:
@@ -307,19 +321,12 @@ def _partition() -> list[dict[str, Any]]:
         keep("datum.x1 > focus.x0 && datum.x0 < focus.x1"),
         # Narrower than 0.7 pixels nothing can be seen or clicked, and thousands of such cells make it slow.
         keep("(datum.x1 - datum.x0) * width > 0.7 * (focus.x1 - focus.x0)"),
-        formula("whole", "data('table')[0][measure]"),
         formula("words", f"datum.name + ' ' + {chart.share('datum.x1 - datum.x0')}"),
     ]
 
 
 def _cells() -> dict[str, Any]:
     """A rectangle for each module, in the colour of where its time is spent."""
-    colour = [
-        {"test": "datum.gpu_share === 1", "value": _WHERE[GPU]},
-        {"test": "datum.gpu_share === 0", "value": _WHERE[CPU]},
-        {"test": "datum.gpu_share === null", "value": _WHERE[_UNTIMED]},
-        {"value": _WHERE[_BOTH]},
-    ]
     tip = (
         "{Module: datum.path || datum.name, Class: datum['class'] || '', "
         "Share: figure(datum.x1 - datum.x0, 'share'), "
@@ -331,9 +338,9 @@ def _cells() -> dict[str, Any]:
     update = {
         "x": {"scale": "x", "field": "x0"},
         "x2": {"scale": "x", "field": "x1"},
-        "y": {"signal": "datum.depth * step"},
-        "height": {"signal": "step"},
-        "fill": colour,
+        "y": {"signal": f"datum.depth * {STEP}"},
+        "height": {"value": STEP},
+        "fill": {"scale": "where", "field": "where"},
         # ``picked`` is a signal that templates/js/charts.js adds: the module of the selected operator.
         "fillOpacity": {"signal": "datum.id === picked ? 0.55 : 0.2"},
         "stroke": {"value": "var(--surface)"},
@@ -350,7 +357,7 @@ def _cell_words() -> dict[str, Any]:
     # A cell that begins left of what is seen keeps its name in sight; below 34 pixels no letter would be whole.
     update = {
         "x": {"signal": "max(scale('x', datum.x0), 0) + 6"},
-        "y": {"signal": "(datum.depth + 0.5) * step"},
+        "y": {"signal": f"(datum.depth + 0.5) * {STEP}"},
         "baseline": {"value": "middle"},
         "text": {"field": "words"},
         "limit": {"signal": f"max({_SEEN} - 10, 1)"},

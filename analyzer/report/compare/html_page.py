@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analyzer.report.charts import caption
+from analyzer.report.charts import batches, caption, roofline, time_share
 from analyzer.report.charts.chart import Chart, vega_config
-from analyzer.report.compare import capacity, curve_charts, generation, plan_charts, sentences, tree_page
+from analyzer.report.compare import capacity, generation, sentences, tree_page
 from analyzer.report.compare.comparison import (
     ComparedFact,
     ComparedFigure,
@@ -190,12 +190,12 @@ def title_of(labels: Sequence[str]) -> str:
 
 def charts_of(comparison: Comparison) -> tuple[Chart, ...]:
     """The page's charts, in their order."""
+    records, labels = comparison.analyses, comparison.labels
     charts = (
-        plan_charts.plans(comparison),
-        *curve_charts.batches(comparison),
-        plan_charts.by_type(comparison),
-        plan_charts.by_module(comparison),
-        curve_charts.roofline(comparison),
+        batches.plans(*records, labels=labels),
+        *batches.charts(*records, labels=labels),
+        time_share.by_type(*records, labels=labels),
+        roofline.chart(*records, labels=labels),
     )
     return tuple(chart for chart in charts if chart is not None)
 
