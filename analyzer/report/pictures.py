@@ -55,19 +55,17 @@ def plain_colour(text: str) -> str:
 
 
 def specification(chart: Chart) -> dict[str, Any]:
-    """What Vega-Lite, or Vega, draws; nothing in it refers to the page."""
+    """What Vega-Lite draws; nothing in it refers to the page."""
     names = [column.name for column in chart.columns]
     # Figures as the page has them, which draws the same points.
     table = [dict(zip(names, map(compact, row), strict=True)) for row in chart.rows]
     spec: dict[str, Any] = {**chart.spec, "width": WIDTH, "config": vega_config(FONT) | {"aria": False}}
-    if chart.engine == "vega":
-        first, *others = spec["data"]
-        spec["data"] = [{**first, "values": table}, *others]
-        # No operator is selected in a picture.
-        spec["signals"] = [*spec["signals"], {"name": "picked", "value": -1}]
-    else:
-        sets = {name: list(rows) for name, rows in chart.extra.items()}
-        spec["datasets"] = {"table": table, "picked": [], **sets}
+    # No operator is selected in a picture.
+    spec["datasets"] = {
+        "table": table,
+        "picked": [],
+        **{name: list(rows) for name, rows in chart.extra.items()},
+    }
     return {key: _plain(part) for key, part in spec.items()}
 
 
@@ -223,12 +221,8 @@ def wanted(charts: Iterable[Chart], names: Sequence[str], *, of: str) -> tuple[C
 
 def drawing(chart: Chart) -> str:
     """The chart alone as an SVG document."""
-    convert, spec = library(), specification(chart)
     # No address may be asked for anything.
-    if chart.engine == "vega":
-        drawn = convert.vega_to_svg(spec, allowed_base_urls=[])
-    else:
-        drawn = convert.vegalite_to_svg(spec, vl_version=_VEGA_LITE, allowed_base_urls=[])
+    drawn = library().vegalite_to_svg(specification(chart), vl_version=_VEGA_LITE, allowed_base_urls=[])
     # Vega counts clips over all that a process draws, and in a page with several pictures ids must differ.
     numbers: dict[str, int] = {}
     return _CLIP.sub(

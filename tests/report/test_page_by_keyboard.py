@@ -114,9 +114,9 @@ def test_the_arrow_keys_walk_the_modules_and_enter_looks_inside(used_page: Any) 
     assert "Module stage1" in page.locator("#chart-by-module .step").inner_text()
     press(page, "Enter")
     number = page.evaluate("report.modules.find((item) => item.path === 'stage1').number")
-    page.wait_for_function(f"charts.views.get('by-module').signal('focus').id === {number}")
+    page.wait_for_function(f"charts.views.get('by-module').signal('focus') === {number}")
     press(page, "Escape")
-    page.wait_for_function("charts.views.get('by-module').signal('focus').id === 0")
+    page.wait_for_function("charts.views.get('by-module').signal('focus') === 0")
 
 
 def test_plus_and_minus_zoom_into_the_plan(used_page: Any) -> None:

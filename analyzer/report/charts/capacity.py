@@ -28,68 +28,52 @@ def charts(told: CapacityResult) -> tuple[Chart, ...]:
     one = words.loads(told, at) if at is not None else None
     if one is None or at is None or len(one.loads) < 2:
         return ()
-    option = told.options[at]
-    further = tuple(point for point in one.loads if point.tpot_p50_s and point.tpot_p99_s)
-    latency = _latency(told, option, one.loads)
-    return (
-        (latency, _further(told, option, further)) if words.generates(told) and len(further) > 1 else (latency,)
+    option, generates, kept = told.options[at], words.generates(told), words.limited(told)
+    of = words.name(option)
+    first = (
+        f"Of one {of}, waiting included: half of the requests "
+        f"{'have their first token' if generates else 'are answered'} within p50, 99 of 100 within p99. "
+        f"The thick line is {kept}, which is limited"
     )
-
-
-def _latency(told: CapacityResult, option: CapacityOption, points: Sequence[QueueLoad]) -> Chart:
-    generates, kept, of = words.generates(told), words.limited(told), words.name(option)
-    answered = "have their first token" if generates else "are answered"
-    lead = (
-        f"Of one {of}, waiting included: half of the requests {answered} within p50, 99 of 100 "
-        f"within p99. The thick line is {kept}, which is limited"
-    )
-    low, high = (
-        f"{seconds(point.latency_s(told.percentile))} at {words.requests(point.rate_per_s)}"
-        for point in (points[0], points[-1])
-    )
-    said = f"{kept}{' to the first token' if generates else ''} of one {of}: {low}, {high}. "
-    said += f"The limit is {seconds(told.limit_s)}"
+    reached = ""
     if option.highest_rate_per_s is not None:
         # Of two limits it may be the other that is reached there.
         both = "; both limits are kept" if told.tpot_limit_s is not None else ", kept"
-        said += f"{both} up to {words.requests(option.highest_rate_per_s)}"
-    return _times(
-        *(told, option, points),
-        ("p50", "p90", "p95", "p99") if told.percentile is not None else ("p50", "p90", "p95", "p99", "mean"),
+        reached = f"{both} up to {words.requests(option.highest_rate_per_s)}"
+    latency = _times(
+        *(
+            told,
+            option,
+            one.loads,
+            ("p50", "p90", "p95", "p99", *(("mean",) if told.percentile is None else ())),
+        ),
         thick=kept,
+        what=f"{kept} to the first token" if generates else kept,
         time="Time to the first token" if generates else "Latency",
         limit_s=told.limit_s,
-        below=told.best is None,
+        reached=reached,
         name="capacity-latency",
         title="First token by load" if generates else "Latency by load",
-        lead=f"{lead}." if option.feasible else f"{lead}; at no rate does it keep the {words.limits(told)}.",
-        alternative=f"{said}.",
+        lead=f"{first}." if option.feasible else f"{first}; at no rate does it keep the {words.limits(told)}.",
     )
-
-
-def _further(told: CapacityResult, option: CapacityOption, points: Sequence[QueueLoad]) -> Chart:
-    kept, limit_s, of = words.further(told), words.further_limit_s(told), words.name(option)
-    times = [words.further_s(told, point) or 0.0 for point in points]
-    low, high = (
-        f"{seconds(time)} at {words.requests(point.rate_per_s)}"
-        for time, point in ((times[0], points[0]), (times[-1], points[-1]))
-    )
-    thick = f" The thick line is {kept}, which is limited." if limit_s is not None else ""
-    limit = f" The limit is {seconds(limit_s)}." if limit_s is not None else ""
-    return _times(
-        *(told, option, points),
-        ("p50", "p99"),
+    further = tuple(point for point in one.loads if point.tpot_p50_s and point.tpot_p99_s)
+    if not generates or len(further) < 2:
+        return (latency,)
+    thick, limit_s = words.further(told), words.further_limit_s(told)
+    limited = f" The thick line is {thick}, which is limited." if limit_s is not None else ""
+    tpot = _times(
+        *(told, option, further, ("p50", "p99")),
         prefix="tpot_",
-        thick=kept if limit_s is not None else "",
+        thick=thick,
+        what=f"{thick} of each further token",
         time="Time of each further token",
         limit_s=limit_s,
-        below=min(times) > (limit_s or min(times)),
         name="capacity-tpot",
         title="Further tokens by load",
-        lead=f"Of one {of}, a request's mean after its first token: longer the more sequences "
-        f"run and the more prompts are read.{thick}",
-        alternative=f"{kept} of each further token of one {of}: {low}, {high}.{limit}",
+        lead=f"Of one {of}, a request's mean after its first token: longer the more sequences run and the more "
+        f"prompts are read.{limited}",
     )
+    return latency, tpot
 
 
 def _times(
@@ -100,9 +84,10 @@ def _times(
     *,
     prefix: str = "",
     thick: str,
+    what: str,
     time: str,
     limit_s: float | None,
-    below: bool,
+    reached: str = "",
     **named: Any,
 ) -> Chart:
     """Return percentiles of a time over the load, with the planned rate of an instance and its highest.
@@ -113,12 +98,16 @@ def _times(
         points: Its loads.
         percentiles: One line each.
         prefix: Of the keys of the time.
-        thick: The percentile whose line is thick.
-        time: Its name.
+        thick: The percentile whose line is thick where it is limited.
+        what: That percentile in words.
+        time: The time's name.
         limit_s: Of the time; None for none.
-        below: Whether the limit's words stand below its line, on the side where the lines are not.
-        named: Name, title, lead and alternative.
+        reached: Up to which rate the limit is kept, in words.
+        named: Name, title and lead.
     """
+    times = [getattr(point, f"{prefix}{thick}_s", None) or 0.0 for point in points]
+    low, high = (f"{seconds(times[at])} at {words.requests(points[at].rate_per_s)}" for at in (0, -1))
+    limit = f" The limit is {seconds(limit_s)}{reached}." if limit_s is not None else ""
     columns = (
         Column(name="rate", title="Requests per second", kind="per_second"),
         Column(name="of", title="Latency of"),
@@ -134,7 +123,7 @@ def _times(
             getattr(point, f"{prefix}{name}_s"),
             point.utilisation,
             point.mean_batch,
-            "yes" if name == thick else "no",
+            "yes" if name == thick and limit_s is not None else "no",
         )
         for name in percentiles
         for point in points
@@ -155,6 +144,7 @@ def _times(
     if option.highest_rate_per_s is not None:
         marks.append((option.highest_rate_per_s, f"highest: {rate(option.highest_rate_per_s)}/s"))
     return Chart(
+        alternative=f"{what} of one {words.name(option)}: {low}, {high}.{limit}",
         spec=vega.layered(
             280,
             vega.layer("line", {**line, "strokeWidth": vega.if_so("limited", 3.5, 1.5)}),
@@ -167,9 +157,11 @@ def _times(
         columns=columns,
         rows=rows,
         extra={
-            "limits": vega.limit_rows(limit_s, below=below),
+            # Its words stand on the side of the limit where the lines are not.
+            "limits": vega.limit_rows(limit_s, below=limit_s is not None and min(times) > limit_s),
             "marks": vega.mark_rows(marks, points[-1].rate_per_s * _LATE),
         },
+        origin=option.origin if told.best is not None else "predicted",
         **named,
     )
 
@@ -243,6 +235,7 @@ def traffic(told: CapacityResult) -> Chart | None:
         ),
         columns=_TRAFFIC,
         rows=rows,
+        origin=option.origin,
         extra={
             "end": ({"rate": last[0], "end": end, "count": last[1]},),
             "asked": vega.mark_rows(asked, end * _LATE),

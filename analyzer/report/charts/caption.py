@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from analyzer.record.analysis import Analysis
 from analyzer.report import capacity_words, generation_words
 from analyzer.report.charts.chart import Chart, origin_words
-from analyzer.report.summary import plan_cards, verdict_words
+from analyzer.report.summary import verdict_words
 from analyzer.text import middle_cut
 
 # The far end of a band or of a line across a bar.
@@ -41,7 +41,7 @@ def caption(analysis: Analysis, chart: Chart) -> Caption:
         title=chart.title,
         description=chart.alternative,
         subject=subject(analysis),
-        footer=f"{_origins(analysis, chart)} Made by {analysis.tool.name} {analysis.tool.version}.",
+        footer=f"{origin_sentences(chart)} Made by {analysis.tool.name} {analysis.tool.version}.",
     )
 
 
@@ -60,15 +60,10 @@ def subject(analysis: Analysis) -> str:
     return f"{name} · {asked} · {' and '.join(devices)}"
 
 
-def origin_sentences(chart: Chart, otherwise: str = "") -> str:
-    """Whence the chart's figures are and how that is seen, and what is an interval.
-
-    Args:
-        chart: What is told of.
-        otherwise: The origin of what it is drawn from, where its rows do not say theirs.
-    """
+def origin_sentences(chart: Chart) -> str:
+    """Return whence the chart's figures are and how that is seen, and what is an interval."""
     at = next((at for at, column in enumerate(chart.columns) if column.name == "origin"), None)
-    found = {otherwise} - {""} if at is None else {row[at] for row in chart.rows}
+    found = {chart.origin} - {""} if at is None else {row[at] for row in chart.rows}
     if not found:
         return "No times are known."
     said = f"Figures are {origin_words(found)}."
@@ -79,13 +74,3 @@ def origin_sentences(chart: Chart, otherwise: str = "") -> str:
     # A chart may tell intervals in its table alone.
     drawn = _INTERVAL.search(json.dumps(chart.spec)) is not None
     return f"{said} Bands and thin lines are 90 % intervals." if drawn else said
-
-
-def _origins(analysis: Analysis, chart: Chart) -> str:
-    if chart.name.startswith("capacity-") and analysis.capacity is not None:
-        best = analysis.capacity.best_option
-        return origin_sentences(chart, best.origin if best else "predicted")
-    if chart.name.startswith("generation-") and analysis.generation is not None:
-        return origin_sentences(chart, analysis.generation.origin)
-    plan = plan_cards.best_plan(analysis)
-    return origin_sentences(chart, plan.origin if plan else "")

@@ -1,4 +1,4 @@
-"""Reporting: what a chart is: a specification for Vega-Lite or Vega, its data and its words.
+"""Reporting: what a chart is: a specification for Vega-Lite, its data and its words.
 
 Page and picture draw the same specification, and what draws a picture knows none of the page's own functions:
 labels in a drawing are told in functions that every Vega has (https://vega.github.io/vega/docs/expressions/),
@@ -76,8 +76,9 @@ def _with_prefix(value: str, unit: str) -> str:
 
 
 Row = tuple[Any, ...]
-# In CSS pixels: what an axis below and two rows of a legend above take where the page is as wide as a desk's.
-_AXES, _LEGEND = 42, 50
+# In CSS pixels, where the page is as wide as a desk's: an axis below, and legends above.
+_AXIS, _UNTITLED, _TITLED = 44, 42, 52
+_IN_LEGENDS = ("color", "stroke", "shape", "strokeDash")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,10 +117,10 @@ class Chart:
         title: A noun phrase.
         lead: What it shows and how to read it, a sentence or two.
         alternative: The chart in words, for who cannot see it.
-        spec: That library's specification; its data set ``table`` is filled from ``rows``.
+        spec: Vega-Lite's specification; its data set ``table`` is filled from ``rows``.
         columns, rows: The data, shown as a table and given away as CSV too.
-        engine: Which library draws it.
         extra: Further data sets of the specification by name, each a tuple of rows as mappings.
+        origin: That of the figures, where the rows do not say theirs.
     """
 
     name: str
@@ -129,19 +130,25 @@ class Chart:
     spec: Mapping[str, Any]
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
-    engine: Literal["vega-lite", "vega"] = "vega-lite"
     extra: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)
+    origin: str = ""
 
     @property
     def height(self) -> int:
         """Height in CSS pixels, legends and axes included: reserved on the page before it is drawn."""
-        axes = _AXES if self.engine == "vega-lite" else 0
-        return int(self.spec["height"]) + axes + _LEGEND
+        channels = [channel for one in self.spec["layer"] for channel in one.get("encoding", {}).items()]
+        axis = any(channel.get("axis") for name, channel in channels if name in ("x", "y"))
+        legends = [
+            bool(channel.get("title"))
+            for name, channel in channels
+            if name in _IN_LEGENDS and "field" in channel and channel.get("legend", True)
+        ]
+        legend = max((_TITLED if titled else _UNTITLED for titled in legends), default=0)
+        return int(self.spec["height"]) + (_AXIS if axis else 0) + legend
 
     def payload(self) -> dict[str, Any]:
         """What the page's script needs to draw it."""
         return {
-            "engine": self.engine,
             "spec": self.spec,
             "columns": [
                 {"name": column.name, "title": column.title, "kind": column.kind} for column in self.columns

@@ -105,6 +105,7 @@ def _chart(field: Field, points: Sequence[GenerationPoint], told: GenerationResu
         columns=_COLUMNS,
         rows=rows,
         extra={"limits": vega.limit_rows(limit_s)},
+        origin=told.origin,
     )
 
 
@@ -174,6 +175,7 @@ def frontier(told: GenerationResult) -> Chart | None:
         ),
         columns=_FRONTIER,
         rows=rows,
+        origin=told.origin,
         extra={
             "asked": (
                 {"context": told.prompt_tokens + told.output_tokens, "batch": told.batch, "label": "as asked"},

@@ -136,6 +136,7 @@ def devices(told: GenerationResult) -> Chart | None:
         axes=("Time per token", "US dollars per million tokens"),
         name="generation-devices",
         title="Devices by time and price",
+        origin=told.origin,
         lead=lead,
         alternative=f"The cheapest is {cheapest}: {dollars(by_usd[cheapest])} per million tokens, "
         f"{seconds(by_time[cheapest])} a token. The fastest with a price is {fastest}: "

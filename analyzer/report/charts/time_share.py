@@ -81,6 +81,7 @@ def by_phase(told: GenerationResult) -> Chart | None:
         Column(name="phase", title="Phase"),
         Column(name="part", title="Part"),
         by="share",
+        counted=False,
         name="generation-parts",
         title="What both phases spend their time on",
         lead="All layers together, by the class of the modules. Prefill is "
@@ -89,7 +90,14 @@ def by_phase(told: GenerationResult) -> Chart | None:
 
 
 def _parts(
-    timed: Iterable[Timed], series: Sequence[str], of: Column, part: Column, *, by: str, **named: Any
+    timed: Iterable[Timed],
+    series: Sequence[str],
+    of: Column,
+    part: Column,
+    *,
+    by: str,
+    counted: bool = True,
+    **named: Any,
 ) -> Chart | None:
     """Return bars by part, one for each series; None where nothing takes time.
 
@@ -99,6 +107,7 @@ def _parts(
         of: The column of the series.
         part: That of the parts.
         by: What the bars are as long as: ``share`` or ``time``.
+        counted: Whether the number of what is timed says anything: it is one for each operator.
         named: Name, title and lead.
     """
     times: dict[str, dict[str, list[float]]] = {one: defaultdict(list) for one in series}
@@ -122,7 +131,14 @@ def _parts(
         for parts in times.values():
             parts[shown[-1]] = [time for name in rest for time in parts.pop(name, ())]
     rows: tuple[Row, ...] = tuple(
-        (name, one, sum(inside) / totals[one], sum(inside), len(inside), combined_origin(origins[one]))
+        (
+            name,
+            one,
+            sum(inside) / totals[one],
+            sum(inside),
+            *((len(inside),) if counted else ()),
+            combined_origin(origins[one]),
+        )
         for name in shown
         for one in series
         # A series without this part has no bar: one of no length could not be told from a short one.
@@ -133,7 +149,7 @@ def _parts(
         of,
         Column(name="share", title=f"Share of the {of.title.lower()}'s time", kind="share"),
         Column(name="time", title="Time", kind="seconds"),
-        Column(name="operators", title="Operators", kind="count"),
+        *((Column(name="operators", title="Operators", kind="count"),) if counted else ()),
         Column(name="origin", title="Origin"),
     )
     length = columns[2] if by == "share" else columns[3]
@@ -164,20 +180,11 @@ def _biggest(series: str, rows: Sequence[Row]) -> str:
     return f"{series}: " + ", ".join(f"{row[0]} {share(row[2])} ({seconds(row[3])})" for row in largest) + "."
 
 
-# Rows of the icicle that are reserved on the page, and the height of one in CSS pixels: two lines of text.
+# Rows of the icicle, and the height of one in CSS pixels: two lines of text.
 LEVELS, STEP = 9, 34
 _BOTH, _UNTIMED = "CPU and GPU", "takes no time"
 # Where a module's operators run in the best plan.
 _WHERE = {CPU: "var(--cpu)", GPU: "var(--gpu)", _BOTH: "var(--hybrid)", _UNTIMED: "var(--muted)"}
-_LEGEND = {
-    "orient": "top",
-    "direction": "horizontal",
-    "symbolType": "square",
-    "symbolOpacity": 0.5,
-    "symbolStrokeWidth": 0,
-}
-# How much of a cell is on the screen once one has looked inside a module.
-_SEEN = "min(scale('x', datum.x1), width) - max(scale('x', datum.x0), 0)"
 _MEASURES: Mapping[str, tuple[str, ColumnKind]] = {
     "best": ("time, best plan", "seconds"),
     "cpu": ("time, CPU", "seconds"),
@@ -186,9 +193,8 @@ _MEASURES: Mapping[str, tuple[str, ColumnKind]] = {
 }
 
 
-def _measured(what: str, name: str, module: Module) -> float | None:
-    measures: Mapping[str, float | None] = getattr(module, what)
-    return measures[name]
+def _total(name: str, module: Module) -> float | None:
+    return module.total[name]
 
 
 _MODULES = (
@@ -197,34 +203,30 @@ _MODULES = (
     Column(name="name", title="Name", lookup="modules.name", read="name"),
     Column(name="path", title="Module", lookup="modules.path", read="path"),
     Column(name="class", title="Class", lookup="modules.class", read="class_name"),
-    Column(name="operators", title="Operators", kind="count", lookup="modules.operators", read="operators"),
-    *(
-        Column(name=f"own_{name}", title=f"Own {what}", kind=kind, read=partial(_measured, "own", name))
-        for name, (what, kind) in _MEASURES.items()
-    ),
     *(
         Column(
             name=name,
-            title=what[0].upper() + what[1:],
+            title=title[0].upper() + title[1:],
             kind=kind,
             lookup=f"modules.{name}",
-            read=partial(_measured, "total", name),
+            read=partial(_total, name),
         )
-        for name, (what, kind) in _MEASURES.items()
+        for name, (title, kind) in _MEASURES.items()
     ),
+    Column(name="operators", title="Operators", kind="count", lookup="modules.operators", read="operators"),
     Column(
         name="gpu_share",
         title="On the GPU, of those that take time",
         kind="share",
         # A Reshape that is folded away says nothing of where its module runs.
-        read=lambda one: one.on_gpu / one.timed if one.timed else None,
+        read=lambda module: module.on_gpu / module.timed if module.timed else None,
     ),
-    Column(name="where", title="Runs on", read=lambda one: _where(one)),
+    Column(name="where", title="Runs on", read=lambda module: _where(module)),
 )
 
 
 def by_module(modules: tuple[Module, ...], origin: str = "") -> Chart | None:
-    """An icicle of the modules; None where there is no structure or nothing to add up.
+    """Return an icicle of the modules; None where there is no structure or nothing to add up.
 
     Args:
         modules: The tree.
@@ -233,23 +235,45 @@ def by_module(modules: tuple[Module, ...], origin: str = "") -> Chart | None:
     # The first is the model itself.
     if len(modules) < 2 or not any(modules[0].total[name] for name in _MEASURES):
         return None
-    depths = [0] * len(modules)
-    # The tree lists parents before their children, so that a parent's depth is known.
-    for module in modules[1:]:
-        depths[module.number] = depths[module.parent or 0] + 1
-    # A module with neither time nor FLOPs has no width.
-    places = sorted({_where(module) for module in modules if module.timed or module.total["flops"]})
+    places = _places(modules)
+    levels = min(max(place["depth"] for place in places) + 1, LEVELS)
     return Chart(
         name="by-module",
         title="Time by module",
         lead="Each module is as wide as what it and its children take, in the order of the graph. Click one to "
         "look inside, the top row to go back." + (f" Times in the best plan are {origin}." if origin else ""),
         alternative=_module_words(modules),
-        engine="vega",
-        spec=_icicle(min(max(depths) + 1, LEVELS) * STEP, places),
+        # A module with neither time nor FLOPs has no width.
+        spec=_icicle(
+            levels, sorted({_where(module) for module in modules if module.timed or module.total["flops"]})
+        ),
         columns=_MODULES,
         rows=rows_of(_MODULES, modules),
+        extra={"places": places},
+        origin=origin,
     )
+
+
+def _places(modules: tuple[Module, ...]) -> tuple[dict[str, Any], ...]:
+    """Return the depth of each module and, by measure, from where to where it reaches: the model is 0 to 1."""
+    places: list[dict[str, Any]] = []
+    filled: list[dict[str, float]] = []
+    # Parents come before their children; these lie next to each other from where their parent begins.
+    for module in modules:
+        parent = module.parent
+        place: dict[str, Any] = {
+            "id": module.number,
+            "depth": 0 if parent is None else places[parent]["depth"] + 1,
+        }
+        for name in _MEASURES:
+            start = 0.0 if parent is None else filled[parent][name]
+            end = start + (module.total[name] or 0.0) / (modules[0].total[name] or 1.0)
+            place |= {f"{name}_from": round(start, 8), f"{name}_to": round(end, 8)}
+            if parent is not None:
+                filled[parent][name] = end
+        places.append(place)
+        filled.append({name: place[f"{name}_from"] for name in _MEASURES})
+    return tuple(places)
 
 
 def _where(module: Module) -> str:
@@ -274,96 +298,70 @@ def _module_words(modules: tuple[Module, ...]) -> str:
     return f"Of the model's {what}: {shares}."
 
 
-def _icicle(height: int, places: list[str]) -> dict[str, Any]:
-    """A partition that one can click into; ``measure`` and ``focus`` are its signals."""
-    colours_of = {"domain": places, "range": [_WHERE[place] for place in places]}
-    across = {
-        "name": "x",
-        "type": "linear",
-        "domain": {"signal": "[focus.x0, focus.x1]"},
-        "range": [0, {"signal": "width"}],
-        "zero": False,
-        "nice": False,
+def _icicle(levels: int, places: Sequence[str]) -> vega.Spec:
+    """Return rows of cells that one can click into.
+
+    Its parameters: ``measure`` is what the widths are, ``focus`` the module that is looked into, ``picked``
+    that of the operator which is selected on the page.
+    """
+    tints = {"domain": places, "range": [_WHERE[place] for place in places]}
+    legend = {"symbolType": "square", "symbolOpacity": 0.5, "symbolStrokeWidth": 0}
+    ends = [f"{name}_{end}" for name in _MEASURES for end in ("from", "to")]
+    y = {"field": "depth", "type": "ordinal", "axis": None, "scale": {"domain": [*range(levels)], "padding": 0}}
+    across = {"type": "quantitative", "axis": None, "scale": {"domain": [0, 1], "nice": False}}
+    share_column = Column(name="share", title="Share", kind="share")
+    cell = {
+        "x": {"field": "left", **across},
+        "x2": {"field": "right"},
+        "y": y,
+        "color": {"field": "where", "type": "nominal", "scale": tints, "title": None, "legend": legend},
+        "fillOpacity": {
+            "condition": [
+                {"test": "datum.id === picked", "value": 0.55},
+                {"param": "pointed", "empty": False, "value": 0.4},
+            ],
+            "value": 0.2,
+        },
+        "tooltip": vega.tooltip(*_MODULES[3:5], share_column, *_MODULES[5:]),
     }
-    looked_into = "{id: datum.id, x0: datum.x0, x1: datum.x1, depth: datum.depth}"
-    whole = {"id": 0, "x0": 0, "x1": 1, "depth": 0}
-    return {
-        "width": 600,
-        "height": height,
-        "padding": 0,
-        # What the widths stand for, and the module that is looked into.
-        "signals": [
-            {"name": "measure", "value": "best"},
-            {"name": "focus", "value": whole, "on": [{"events": "@cell:click", "update": looked_into}]},
-        ],
-        "data": [{"name": "table"}, {"name": "cells", "source": "table", "transform": _partition()}],
-        "scales": [across, {"name": "where", "type": "ordinal", **colours_of}],
-        "legends": [{"fill": "where", **_LEGEND}],
-        "marks": [_cells(), _cell_words()],
-    }
-
-
-def _partition() -> list[dict[str, Any]]:
-    """From rows to the cells that are wide enough to be seen at the present focus."""
-
-    def keep(expression: str) -> dict[str, str]:
-        return {"type": "filter", "expr": expression}
-
-    def formula(name: str, expression: str) -> dict[str, str]:
-        return {"type": "formula", "as": name, "expr": expression}
-
-    return [
-        # Vega's partition adds up the leaves' field by itself, so each module gives what is its own alone.
-        formula("own", "datum['own_' + measure] || 0"),
-        {"type": "stratify", "key": "id", "parentKey": "parent"},
-        {"type": "partition", "field": "own", "size": [1, 1]},
-        keep("datum.x1 > datum.x0"),
-        keep("datum.x1 > focus.x0 && datum.x0 < focus.x1"),
-        # Narrower than 0.7 pixels nothing can be seen or clicked, and thousands of such cells make it slow.
-        keep("(datum.x1 - datum.x0) * width > 0.7 * (focus.x1 - focus.x0)"),
-        formula("words", f"datum.name + ' ' + {chart.share('datum.x1 - datum.x0')}"),
-    ]
-
-
-def _cells() -> dict[str, Any]:
-    """A rectangle for each module, in the colour of where its time is spent."""
-    tip = (
-        "{Module: datum.path || datum.name, Class: datum['class'] || '', "
-        "Share: figure(datum.x1 - datum.x0, 'share'), "
-        "'Best plan': figure(datum.best, 'seconds'), "
-        "CPU: figure(datum.cpu, 'seconds'), GPU: figure(datum.gpu, 'seconds'), "
-        "FLOPs: figure(datum.flops, 'flops'), Operators: datum.operators, "
-        "'On the GPU': figure(datum.gpu_share, 'share')}"
-    )
-    update = {
-        "x": {"scale": "x", "field": "x0"},
-        "x2": {"scale": "x", "field": "x1"},
-        "y": {"signal": f"datum.depth * {STEP}"},
-        "height": {"value": STEP},
-        "fill": {"scale": "where", "field": "where"},
-        # ``picked`` is a signal that templates/js/charts.js adds: the module of the selected operator.
-        "fillOpacity": {"signal": "datum.id === picked ? 0.55 : 0.2"},
-        "stroke": {"value": "var(--surface)"},
-        "strokeWidth": {"value": 2},
-        "cursor": {"value": "pointer"},
-        "tooltip": {"signal": tip},
-    }
-    encode = {"update": update, "hover": {"fillOpacity": {"value": 0.4}}}
-    return {"type": "rect", "name": "cell", "clip": True, "from": {"data": "cells"}, "encode": encode}
-
-
-def _cell_words() -> dict[str, Any]:
-    """Name and share in each cell that has room for them."""
+    pointed = {"type": "point", "on": "pointerover", "clear": "pointerout", "fields": ["id"]}
     # A cell that begins left of what is seen keeps its name in sight; below 34 pixels no letter would be whole.
-    update = {
-        "x": {"signal": "max(scale('x', datum.x0), 0) + 6"},
-        "y": {"signal": f"(datum.depth + 0.5) * {STEP}"},
-        "baseline": {"value": "middle"},
+    seen = "(min(datum.right, 1) - max(datum.left, 0)) * width"
+    name = {
+        "x": {"field": "seen_from", **across},
+        "y": y,
         "text": {"field": "words"},
-        "limit": {"signal": f"max({_SEEN} - 10, 1)"},
-        "opacity": {"signal": f"{_SEEN} > 34 ? 1 : 0"},
-        "fill": {"value": "var(--text)"},
-        "fontSize": {"value": 12},
+        "opacity": {"condition": {"test": f"{seen} > 34", "value": 1}, "value": 0},
     }
-    encode = {"update": update}
-    return {"type": "text", "interactive": False, "clip": True, "from": {"data": "cells"}, "encode": encode}
+    whole = "(data('places')[focus][measure + '_to'] - data('places')[focus][measure + '_from'])"
+    start = "data('places')[focus][measure + '_from']"
+    return vega.layered(
+        levels * STEP,
+        vega.layer("rect", cell, clip=True, stroke="var(--surface)", strokeWidth=2, cursor="pointer")
+        | {"params": [{"name": "pointed", "select": pointed}]},
+        vega.layer(
+            "text",
+            name,
+            clip=True,
+            align="left",
+            dx=6,
+            fontSize=12,
+            limit={"expr": f"max({seen} - 10, 1)"},
+            tooltip=None,
+        ),
+        params=[
+            {"name": name, "value": value}
+            for name, value in (("measure", "best"), ("focus", 0), ("picked", -1))
+        ],
+        transform=[
+            {"lookup": "id", "from": {"data": {"name": "places"}, "key": "id", "fields": ["depth", *ends]}},
+            {"calculate": f"(datum[measure + '_from'] - {start}) / {whole}", "as": "left"},
+            {"calculate": f"(datum[measure + '_to'] - {start}) / {whole}", "as": "right"},
+            # Narrower than 0.7 pixels nothing can be seen or clicked, and thousands of such cells make it slow.
+            {"filter": f"datum.depth < {levels} && datum.right > 0 && datum.left < 1"},
+            {"filter": "(datum.right - datum.left) * width > 0.7"},
+            {"calculate": "datum[measure + '_to'] - datum[measure + '_from']", "as": "share"},
+            {"calculate": "max(datum.left, 0)", "as": "seen_from"},
+            {"calculate": f"datum.name + ' ' + {chart.share('datum.share')}", "as": "words"},
+        ],
+    )

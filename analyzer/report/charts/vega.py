@@ -157,7 +157,7 @@ def palette(names: Sequence[str]) -> dict[str, list[str]]:
 
 def coloured(field: str, names: Sequence[str], *, title: str | None = None, **legend: Any) -> Spec:
     """Return a colour for each name, with squares in the legend."""
-    shown = {"symbolType": "square", "columns": 4, **legend}
+    shown = {"symbolType": "square", **legend}
     return nominal(field, scale=palette(names), sort=list(names), title=title, legend=shown)
 
 
