@@ -11,7 +11,6 @@ import struct
 import textwrap
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 from xml.etree import ElementTree
@@ -88,27 +87,6 @@ _LEADING = 1.35
 _LETTER = 0.56
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Lines:
-    lines: tuple[str, ...]
-    size: int
-    weight: int
-    colour: str
-
-    @property
-    def height(self) -> float:
-        return len(self.lines) * self.size * _LEADING
-
-    def markup(self, top: float) -> str:
-        """The lines as SVG, the first of them below ``top``."""
-        return "".join(
-            f'<text x="{_MARGIN}" y="{top + self.size + at * self.size * _LEADING:.2f}" '
-            f'font-family="{FONT}" font-size="{self.size}px" font-weight="{self.weight}" '
-            f'fill="{plain_colour(self.colour)}">{escape(line)}</text>'
-            for at, line in enumerate(self.lines)
-        )
-
-
 def sheet(name: str, drawing: str, caption: Caption) -> str:
     """A drawing as a document that can be forwarded alone.
 
@@ -119,12 +97,12 @@ def sheet(name: str, drawing: str, caption: Caption) -> str:
     """
     size = ElementTree.fromstring(drawing).attrib
     width = float(size["width"]) + 2 * _MARGIN
-    title = _lines(caption.title, width, size=_TITLE_SIZE, weight=600, colour="var(--text)")
-    subject = _lines(caption.subject, width, size=_SMALL_SIZE, weight=400, colour="var(--muted)")
-    footer = _lines(caption.footer, width, size=_SMALL_SIZE, weight=400, colour="var(--muted)")
-    top = _MARGIN + title.height + subject.height + _SMALL_SIZE
-    bottom = top + float(size["height"]) + _SMALL_SIZE
-    height = bottom + footer.height + _MARGIN
+    small: dict[str, Any] = {"size": _SMALL_SIZE, "weight": 400, "colour": "var(--muted)"}
+    title, top = _block(caption.title, _MARGIN, width, size=_TITLE_SIZE, weight=600, colour="var(--text)")
+    subject, top = _block(caption.subject, top, width, **small)
+    top += _SMALL_SIZE
+    footer, height = _block(caption.footer, top + float(size["height"]) + _SMALL_SIZE, width, **small)
+    height += _MARGIN
     placed = drawing.replace("<svg ", f'<svg x="{_MARGIN}" y="{top:.2f}" ', 1)
     label = quoteattr(f"{name}-title {name}-description")
     return (
@@ -134,14 +112,19 @@ def sheet(name: str, drawing: str, caption: Caption) -> str:
         f'<title id="{name}-title">{_text(caption.title)}</title>'
         f'<desc id="{name}-description">{_text(caption.description)}</desc>'
         f'<rect width="100%" height="100%" fill="{plain_colour("var(--surface)")}"/>'
-        f"{title.markup(_MARGIN)}{subject.markup(_MARGIN + title.height)}{placed}{footer.markup(bottom)}"
-        "</svg>\n"
+        f"{title}{subject}{placed}{footer}</svg>\n"
     )
 
 
-def _lines(text: str, width: float, *, size: int, weight: int, colour: str) -> _Lines:
-    letters = int((width - 2 * _MARGIN) / (size * _LETTER))
-    return _Lines(lines=tuple(textwrap.wrap(printable(text), letters)), size=size, weight=weight, colour=colour)
+def _block(text: str, top: float, width: float, *, size: int, weight: int, colour: str) -> tuple[str, float]:
+    """Return a text as lines of SVG, the first of them below ``top``, and where the last ends."""
+    lines = textwrap.wrap(printable(text), int((width - 2 * _MARGIN) / (size * _LETTER)))
+    written = (
+        f'<text x="{_MARGIN}" y="{top + size + at * size * _LEADING:.2f}" font-family="{FONT}" '
+        f'font-size="{size}px" font-weight="{weight}" fill="{plain_colour(colour)}">{escape(line)}</text>'
+        for at, line in enumerate(lines)
+    )
+    return "".join(written), top + len(lines) * size * _LEADING
 
 
 def _text(text: str) -> str:

@@ -52,6 +52,7 @@ _DEVICES = (
     Column(name="batch", title="Largest batch", kind="count", read="largest_batch"),
     Column(name="kept", title="Meets the limits at the asked batch", read=lambda row: _KEPT[row.meets_limits]),
     Column(name="instance", title="Instance", read="machine"),
+    Column(name="origin", title="Origin", read="origin"),
     Column(name="asked", title="As asked"),
 )
 
@@ -75,10 +76,9 @@ def chart(analysis: Analysis) -> Chart | None:
         return None
     limited = any(row.meets_slo is not None for row in offers)
     lead = (
-        f"US dollars for a million {model_facts.examples(analysis)} at full use, "
-        f"at {price_words.KINDS[offers[0].pricing]} of the date beside each, against latency: left is faster, "
-        f"below is cheaper. Throughputs are {origin_words(row.origin for row in offers)}, the thin lines 90 % "
-        "intervals."
+        f"US dollars for a million {model_facts.examples(analysis)} at full use and at "
+        f"{price_words.KINDS[offers[0].pricing]}: left is faster, below is cheaper. Latencies are "
+        f"{origin_words(row.origin for row in offers)}, the thin lines 90 % intervals of the dollars."
     )
     if len({row.batch for row in offers}) > 1:
         lead += " Each instance is at the batch at which it costs least"
@@ -136,7 +136,6 @@ def devices(told: GenerationResult) -> Chart | None:
         axes=("Time per token", "US dollars per million tokens"),
         name="generation-devices",
         title="Devices by time and price",
-        origin=told.origin,
         lead=lead,
         alternative=f"The cheapest is {cheapest}: {dollars(by_usd[cheapest])} per million tokens, "
         f"{seconds(by_time[cheapest])} a token. The fastest with a price is {fastest}: "
@@ -167,32 +166,18 @@ def _chart(
             padding=24,
         ),
     )
-    place = {
-        "x": x,
-        "y": y,
-        "color": vega.coloured("device", sides),
-        "opacity": vega.faded_or("datum.kept === 'no'", "device"),
-    }
+    colour = vega.coloured("device", sides)
     shown = vega.tooltip(*(column for column in columns if column.name != "asked"))
-    interval = {**place, "y": vega.on(y, "low"), "y2": {"field": "high"}, "tooltip": shown}
+    place = {"x": x, "y": y, "opacity": vega.faded_or("datum.kept === 'no'", "device"), "tooltip": shown}
+    interval = {**place, "y": vega.on(y, "low"), "y2": {"field": "high"}, "color": colour}
+    shape = vega.shaped("asked", ["no", "yes"], ["circle", "diamond"], legend=None)
+    known = "isValid(datum.low) && isValid(datum.high)"
+    point = {**place, **vega.hollow_if_predicted(colour), "shape": shape}
     return Chart(
         spec=vega.layered(
             320,
-            *(
-                [vega.layer("rule", interval, only="isValid(datum.low) && isValid(datum.high)", strokeWidth=1)]
-                if "low" in points[0]
-                else ()
-            ),
-            vega.ring(
-                {
-                    **place,
-                    "shape": vega.shaped("asked", ["no", "yes"], ["circle", "diamond"], legend=None),
-                    "tooltip": shown,
-                },
-                select=("device",),
-                size=70,
-                strokeWidth=2,
-            ),
+            *([vega.layer("rule", interval, only=known)] if "low" in points[0] else ()),
+            vega.layer("point", point, select=("device",), filled=True, size=70, strokeWidth=2),
             *vega.words("named", {"x": x, "y": y, "text": {"field": "label"}}, **vega.aside(9)),
             *(vega.limits(x, "x") if limit_s is not None else ()),
         ),

@@ -273,11 +273,14 @@ def rules(
         colour: Of the lines.
     """
     place = {across: on(channel, "at")}
-    text = {**place, "y" if across == "x" else "x": {"value": 0}, "text": {"field": "label"}}
-    inked = colour if across == "y" else "var(--text)"
+    text: Spec = {"y": {"value": 0}}
+    look: Spec = {"color": "var(--text)", **aside(6)}
+    if across == "y":
+        # In the middle: upright lines with words of their own mostly stand at the ends.
+        text, look = {"x": {"value": {"expr": "width / 2"}}}, {"color": colour, "align": "center"}
     return [
         layer("rule", place, data=data, strokeDash=[4, 4], color=colour, strokeWidth=1.5),
-        *words(data, text, color=inked, dy={"expr": "datum.line"}, **aside(6)),
+        *words(data, {**place, **text, "text": {"field": "label"}}, dy={"expr": "datum.line"}, **look),
     ]
 
 
