@@ -179,6 +179,7 @@ def chart(*records: Analysis, labels: Sequence[str] = ("",)) -> Chart | None:
         replace(point, kind=point.operator.op_type) if point.operator.op_type in kinds else point
         for point in points
     ]
+    kinds += [_OTHER] if len(times) > _MOST_TYPES else []
     ridges = _ridges({roof.name: roof for roof in roofs.values()}.values(), points)
     columns = _OF_SEVERAL if several else _COLUMNS[1:]
     subjects = (
@@ -203,7 +204,7 @@ def chart(*records: Analysis, labels: Sequence[str] = ("",)) -> Chart | None:
         f"moves, and the speed it reaches; {_READING}: its Bound says which. Larger points take longer. "
         f"{_above_words(points)}{marked}",
         alternative=" ".join(told),
-        spec=_spec(points, ridges, labels),
+        spec=_spec(points, ridges, labels, kinds),
         columns=columns,
         rows=rows_of(_COLUMNS if several else columns, points),
         extra={"ridges": ridges},
@@ -348,11 +349,15 @@ def _ridges(roofs: Iterable[Roof], points: Sequence[RoofPoint]) -> tuple[dict[st
     )
 
 
-def _spec(points: Sequence[RoofPoint], ridges: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> Spec:
+def _spec(
+    points: Sequence[RoofPoint],
+    ridges: Sequence[Mapping[str, Any]],
+    labels: Sequence[str],
+    kinds: Sequence[str],
+) -> Spec:
     several = len(labels) > 1
     # A roof may stand alone: of a GPU that runs none of the operators.
     sides = sorted({point.side for point in points} | {ridge["device"] for ridge in ridges})
-    kinds = sorted({point.kind for point in points}, key=lambda kind: (kind == _OTHER, kind))
     across = [
         *(point.intensity for point in points),
         *(ridge[at] for ridge in ridges for at in ("start", "end")),

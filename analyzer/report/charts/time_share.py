@@ -193,8 +193,9 @@ _MEASURES: Mapping[str, tuple[str, ColumnKind]] = {
 }
 
 
-def _total(name: str, module: Module) -> float | None:
-    return module.total[name]
+def _measured(of: str, name: str, module: Module) -> float | None:
+    measures: Mapping[str, float | None] = getattr(module, of)
+    return measures[name]
 
 
 _MODULES = (
@@ -209,7 +210,7 @@ _MODULES = (
             title=title[0].upper() + title[1:],
             kind=kind,
             lookup=f"modules.{name}",
-            read=partial(_total, name),
+            read=partial(_measured, "total", name),
         )
         for name, (title, kind) in _MEASURES.items()
     ),
@@ -222,6 +223,12 @@ _MODULES = (
         read=lambda module: module.on_gpu / module.timed if module.timed else None,
     ),
     Column(name="where", title="Runs on", read=lambda module: _where(module)),
+    *(
+        Column(name=f"own_{name}", title=f"Own {title}", kind=kind, read=partial(_measured, "own", name))
+        for name, (title, kind) in _MEASURES.items()
+    ),
+    Column(name="depth", title="Depth", kind="count"),
+    Column(name="order", title="Place, what is inside behind", kind="count"),
 )
 
 
@@ -235,45 +242,36 @@ def by_module(modules: tuple[Module, ...], origin: str = "") -> Chart | None:
     # The first is the model itself.
     if len(modules) < 2 or not any(modules[0].total[name] for name in _MEASURES):
         return None
-    places = _places(modules)
-    levels = min(max(place["depth"] for place in places) + 1, LEVELS)
+    places = _preorder(modules)
     return Chart(
         name="by-module",
         title="Time by module",
         lead="Each module is as wide as what it and its children take, in the order of the graph. Click one to "
         "look inside, the top row to go back." + (f" Times in the best plan are {origin}." if origin else ""),
         alternative=_module_words(modules),
-        # A module with neither time nor FLOPs has no width.
         spec=_icicle(
-            levels, sorted({_where(module) for module in modules if module.timed or module.total["flops"]})
+            min(max(depth for depth, _ in places) + 1, LEVELS),
+            # A module with neither time nor FLOPs has no width.
+            sorted({_where(module) for module in modules if module.timed or module.total["flops"]}),
         ),
         columns=_MODULES,
-        rows=rows_of(_MODULES, modules),
-        extra={"places": places},
+        rows=tuple((*row, *place) for row, place in zip(rows_of(_MODULES, modules), places, strict=True)),
         origin=origin,
     )
 
 
-def _places(modules: tuple[Module, ...]) -> tuple[dict[str, Any], ...]:
-    """Return the depth of each module and, by measure, from where to where it reaches: the model is 0 to 1."""
-    places: list[dict[str, Any]] = []
-    filled: list[dict[str, float]] = []
-    # Parents come before their children; these lie next to each other from where their parent begins.
+def _preorder(modules: tuple[Module, ...]) -> list[tuple[int, int]]:
+    """Return the depth of each module and its place where each stands before all that is inside it."""
+    inside: dict[int | None, list[int]] = defaultdict(list)
     for module in modules:
-        parent = module.parent
-        place: dict[str, Any] = {
-            "id": module.number,
-            "depth": 0 if parent is None else places[parent]["depth"] + 1,
-        }
-        for name in _MEASURES:
-            start = 0.0 if parent is None else filled[parent][name]
-            end = start + (module.total[name] or 0.0) / (modules[0].total[name] or 1.0)
-            place |= {f"{name}_from": round(start, 8), f"{name}_to": round(end, 8)}
-            if parent is not None:
-                filled[parent][name] = end
-        places.append(place)
-        filled.append({name: place[f"{name}_from"] for name in _MEASURES})
-    return tuple(places)
+        inside[module.parent].append(module.number)
+    places: dict[int, tuple[int, int]] = {}
+    waiting = [(0, 0)]
+    while waiting:
+        number, depth = waiting.pop()
+        places[number] = depth, len(places)
+        waiting += [(child, depth + 1) for child in reversed(inside[number])]
+    return [places[module.number] for module in modules]
 
 
 def _where(module: Module) -> str:
@@ -306,7 +304,6 @@ def _icicle(levels: int, places: Sequence[str]) -> vega.Spec:
     """
     tints = {"domain": places, "range": [_WHERE[place] for place in places]}
     legend = {"symbolType": "square", "symbolOpacity": 0.5, "symbolStrokeWidth": 0}
-    ends = [f"{name}_{end}" for name in _MEASURES for end in ("from", "to")]
     y = {"field": "depth", "type": "ordinal", "axis": None, "scale": {"domain": [*range(levels)], "padding": 0}}
     across = {"type": "quantitative", "axis": None, "scale": {"domain": [0, 1], "nice": False}}
     share_column = Column(name="share", title="Share", kind="share")
@@ -322,7 +319,7 @@ def _icicle(levels: int, places: Sequence[str]) -> vega.Spec:
             ],
             "value": 0.2,
         },
-        "tooltip": vega.tooltip(*_MODULES[3:5], share_column, *_MODULES[5:]),
+        "tooltip": vega.tooltip(*_MODULES[3:5], share_column, *_MODULES[5:12]),
     }
     pointed = {"type": "point", "on": "pointerover", "clear": "pointerout", "fields": ["id"]}
     # A cell that begins left of what is seen keeps its name in sight; below 34 pixels no letter would be whole.
@@ -333,8 +330,6 @@ def _icicle(levels: int, places: Sequence[str]) -> vega.Spec:
         "text": {"field": "words"},
         "opacity": {"condition": {"test": f"{seen} > 34", "value": 1}, "value": 0},
     }
-    whole = "(data('places')[focus][measure + '_to'] - data('places')[focus][measure + '_from'])"
-    start = "data('places')[focus][measure + '_from']"
     return vega.layered(
         levels * STEP,
         vega.layer("rect", cell, clip=True, stroke="var(--surface)", strokeWidth=2, cursor="pointer")
@@ -354,13 +349,26 @@ def _icicle(levels: int, places: Sequence[str]) -> vega.Spec:
             for name, value in (("measure", "best"), ("focus", 0), ("picked", -1))
         ],
         transform=[
-            {"lookup": "id", "from": {"data": {"name": "places"}, "key": "id", "fields": ["depth", *ends]}},
-            {"calculate": f"(datum[measure + '_from'] - {start}) / {whole}", "as": "left"},
-            {"calculate": f"(datum[measure + '_to'] - {start}) / {whole}", "as": "right"},
+            # A module begins where all that stands before it ends: its own part first, then its children.
+            {"calculate": "datum['own_' + measure] || 0", "as": "own"},
+            {"window": [{"op": "sum", "field": "own", "as": "end"}], "sort": [{"field": "order"}]},
+            {"calculate": "datum[measure] || 0", "as": "total"},
+            {"joinaggregate": [{"op": "max", "field": "total", "as": "whole"}]},
+            {"calculate": "datum.total / datum.whole", "as": "share"},
+            {"calculate": "(datum.end - datum.own) / datum.whole", "as": "begin"},
+            {"calculate": "datum.id === focus ? datum.begin : 0", "as": "focus_begin"},
+            {"calculate": "datum.id === focus ? datum.share : 0", "as": "focus_share"},
+            {
+                "joinaggregate": [
+                    {"op": "max", "field": "focus_begin", "as": "from"},
+                    {"op": "max", "field": "focus_share", "as": "wide"},
+                ]
+            },
+            {"calculate": "(datum.begin - datum.from) / datum.wide", "as": "left"},
+            {"calculate": "datum.left + datum.share / datum.wide", "as": "right"},
             # Narrower than 0.7 pixels nothing can be seen or clicked, and thousands of such cells make it slow.
             {"filter": f"datum.depth < {levels} && datum.right > 0 && datum.left < 1"},
             {"filter": "(datum.right - datum.left) * width > 0.7"},
-            {"calculate": "datum[measure + '_to'] - datum[measure + '_from']", "as": "share"},
             {"calculate": "max(datum.left, 0)", "as": "seen_from"},
             {"calculate": f"datum.name + ' ' + {chart.share('datum.share')}", "as": "words"},
         ],
