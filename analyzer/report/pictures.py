@@ -39,7 +39,7 @@ _VARIABLE = re.compile(r"var\(--([\w-]+)\)")
 
 @lru_cache(maxsize=1)
 def light_colours() -> dict[str, str]:
-    """The variables of the page's style sheet, as they are on paper and in daylight."""
+    """Return the variables of the page's style sheet, as they are on paper and in daylight."""
     sheet = (templates_dir() / "report.css").read_text(encoding="utf-8")
     # Its first rule; those of dark pages come later and say more.
     rule = re.search(r"^:root \{(.*?)^\}", sheet, re.DOTALL | re.MULTILINE)
@@ -49,12 +49,12 @@ def light_colours() -> dict[str, str]:
 
 
 def plain_colour(text: str) -> str:
-    """A text with the style sheet's variables replaced by their values."""
+    """Return a text with the style sheet's variables replaced by their values."""
     return _VARIABLE.sub(lambda match: light_colours()[match[1]], text)
 
 
 def specification(chart: Chart) -> dict[str, Any]:
-    """What Vega-Lite draws; nothing in it refers to the page."""
+    """Return what Vega-Lite draws; nothing in it refers to the page."""
     names = [column.name for column in chart.columns]
     # Figures as the page has them, which draws the same points.
     table = [dict(zip(names, map(compact, row), strict=True)) for row in chart.rows]
@@ -69,7 +69,7 @@ def specification(chart: Chart) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A copy with plain colours, without what is for a pointer and without characters that no XML holds."""
+    """Return a copy with plain colours, without what is for a pointer or what no XML holds."""
     if isinstance(value, str):
         return plain_colour(printable(value))
     if isinstance(value, dict):
@@ -88,7 +88,7 @@ _LETTER = 0.56
 
 
 def sheet(name: str, drawing: str, caption: Caption) -> str:
-    """A drawing as a document that can be forwarded alone.
+    """Return a drawing as a document that can be forwarded alone.
 
     Args:
         name: Of the chart; ids of the document begin with it.
@@ -142,7 +142,7 @@ _BEFORE_TEXTS = 8 + 13 + 12
 
 
 def svg(subject: Analysis | Comparison, names: Sequence[str] = ()) -> dict[str, bytes]:
-    """A document for each chart, by its name; the same record or comparison gives the same bytes.
+    """Return a document for each chart, by its name; the same record or comparison gives the same bytes.
 
     Args:
         subject: What the charts are of.
@@ -159,7 +159,7 @@ def svg(subject: Analysis | Comparison, names: Sequence[str] = ()) -> dict[str, 
 
 
 def png(subject: Analysis | Comparison, names: Sequence[str] = ()) -> dict[str, bytes]:
-    """As :func:`svg`, twice as many pixels as the drawing has, with the same words in the file."""
+    """Return as :func:`svg`, twice as many pixels as the drawing has, with the same words in the file."""
     convert = library()
     return {
         chart.name: _with_words(
@@ -188,7 +188,7 @@ def _captioned(subject: Analysis | Comparison, names: Sequence[str]) -> list[tup
 
 
 def wanted(charts: Iterable[Chart], names: Sequence[str], *, of: str) -> tuple[Chart, ...]:
-    """The charts of these names, in the order of the page; all where none is named.
+    """Return the charts of these names, in the order of the page; all where none is named.
 
     Raises:
         UsageError: One of them is not there, or there is none at all.
@@ -203,7 +203,7 @@ def wanted(charts: Iterable[Chart], names: Sequence[str], *, of: str) -> tuple[C
 
 
 def drawing(chart: Chart) -> str:
-    """The chart alone as an SVG document."""
+    """Return the chart alone as an SVG document."""
     # No address may be asked for anything.
     drawn = library().vegalite_to_svg(specification(chart), vl_version=_VEGA_LITE, allowed_base_urls=[])
     # Vega counts clips over all that a process draws, and in a page with several pictures ids must differ.
@@ -214,7 +214,7 @@ def drawing(chart: Chart) -> str:
 
 
 def _with_words(picture: bytes, words: Caption) -> bytes:
-    """A PNG with its title and its words, by the keywords that the format gives them.
+    """Return a PNG with its title and its words, by the keywords that the format gives them.
 
     PNG Specification (Third Edition), 11.3.3 Textual information.
     """
@@ -230,7 +230,7 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
 
 
 def library() -> Any:
-    """What draws the pictures.
+    """Return the library that draws the pictures.
 
     Raises:
         LibraryError: It is not installed.

@@ -37,7 +37,7 @@ _COLUMNS = (
 _PLANS = tuple(
     column for column in _COLUMNS if column.name in ("record", "plan", "latency", "low", "high", "origin")
 )
-# Measured and predicted are told apart by their filling; a sum of both is neither, and gets a shape.
+# Measured and predicted differ by their filling; a sum of both is neither, and gets a shape.
 _ORIGINS = {"measured": "circle", "predicted": "circle", "mixed": "diamond"}
 _DASHES = {CPU: [5, 4], GPU: [1, 0]}
 _LEADS = {
@@ -143,10 +143,10 @@ def _ends(field: str, points: list[_Point]) -> Iterator[str]:
         ends = [
             f"{figure(getattr(point, field))} at batch {point.batch}" for point in (*curve[:1], *curve[-1:])
         ]
-        told = " to ".join(dict.fromkeys(ends)) or "fits at no batch"
-        named.setdefault((plan, told), []).append(record)
-    for (plan, told), records in named.items():
-        yield f"{listed(records)} on the {plan}: {told}." if any(records) else f"{plan}: {told}."
+        span = " to ".join(dict.fromkeys(ends)) or "fits at no batch"
+        named.setdefault((plan, span), []).append(record)
+    for (plan, span), records in named.items():
+        yield f"{listed(records)} on the {plan}: {span}." if any(records) else f"{plan}: {span}."
 
 
 def _marks(analysis: Analysis) -> tuple[dict[str, Any], ...]:

@@ -22,47 +22,49 @@ from analyzer.units import count, dollars, seconds, share
 _LATE = 0.6
 
 
-def charts(told: CapacityResult) -> tuple[Chart, ...]:
+def charts(result: CapacityResult) -> tuple[Chart, ...]:
     """Return the latencies of the best option, else of the one that comes nearest, if its loads are known."""
-    at = told.best if told.best is not None else words.nearest(told)
-    one = words.loads(told, at) if at is not None else None
+    at = result.best if result.best is not None else words.nearest(result)
+    one = words.loads(result, at) if at is not None else None
     if one is None or at is None or len(one.loads) < 2:
         return ()
-    option, generates, kept = told.options[at], words.generates(told), words.limited(told)
+    option, generates, limited = result.options[at], words.generates(result), words.limited(result)
     of = words.name(option)
     first = (
         f"Of one {of}, waiting included: half of the requests "
         f"{'have their first token' if generates else 'are answered'} within p50, 99 of 100 within p99. "
-        f"The thick line is {kept}, which is limited"
+        f"The thick line is {limited}, which is limited"
     )
     reached = ""
     if option.highest_rate_per_s is not None:
         # Of two limits it may be the other that is reached there.
-        both = "; both limits are kept" if told.tpot_limit_s is not None else ", kept"
+        both = "; both limits are kept" if result.tpot_limit_s is not None else ", kept"
         reached = f"{both} up to {words.requests(option.highest_rate_per_s)}"
     latency = _times(
         *(
-            told,
+            result,
             option,
             one.loads,
-            ("p50", "p90", "p95", "p99", *(("mean",) if told.percentile is None else ())),
+            ("p50", "p90", "p95", "p99", *(("mean",) if result.percentile is None else ())),
         ),
-        thick=kept,
-        what=f"{kept} to the first token" if generates else kept,
+        thick=limited,
+        what=f"{limited} to the first token" if generates else limited,
         time="Time to the first token" if generates else "Latency",
-        limit_s=told.limit_s,
+        limit_s=result.limit_s,
         reached=reached,
         name="capacity-latency",
         title="First token by load" if generates else "Latency by load",
-        lead=f"{first}." if option.feasible else f"{first}; at no rate does it keep the {words.limits(told)}.",
+        lead=f"{first}."
+        if option.feasible
+        else f"{first}; at no rate does it keep the {words.limits(result)}.",
     )
     further = tuple(point for point in one.loads if point.tpot_p50_s and point.tpot_p99_s)
     if not generates or len(further) < 2:
         return (latency,)
-    thick, limit_s = words.further(told), words.further_limit_s(told)
-    limited = f" The thick line is {thick}, which is limited." if limit_s is not None else ""
+    thick, limit_s = words.further(result), words.further_limit_s(result)
+    lead = f" The thick line is {thick}, which is limited." if limit_s is not None else ""
     tpot = _times(
-        *(told, option, further, ("p50", "p99")),
+        *(result, option, further, ("p50", "p99")),
         prefix="tpot_",
         thick=thick,
         what=f"{thick} of each further token",
@@ -71,13 +73,13 @@ def charts(told: CapacityResult) -> tuple[Chart, ...]:
         name="capacity-tpot",
         title="Further tokens by load",
         lead=f"Of one {of}, a request's mean after its first token: longer the more sequences run and the more "
-        f"prompts are read.{limited}",
+        f"prompts are read.{lead}",
     )
     return latency, tpot
 
 
 def _times(
-    told: CapacityResult,
+    result: CapacityResult,
     option: CapacityOption,
     points: Sequence[QueueLoad],
     percentiles: Sequence[str],
@@ -93,7 +95,7 @@ def _times(
     """Return percentiles of a time over the load, with the planned rate of an instance and its highest.
 
     Args:
-        told: The answer.
+        result: The answer.
         option: What it is of.
         points: Its loads.
         percentiles: One line each.
@@ -113,7 +115,7 @@ def _times(
         Column(name="of", title="Latency of"),
         Column(name="latency", title=time, kind="seconds"),
         Column(name="utilisation", title="Utilisation", kind="share"),
-        Column(name="batch", title="Sequences" if words.generates(told) else "Mean batch", kind="number"),
+        Column(name="batch", title="Sequences" if words.generates(result) else "Mean batch", kind="number"),
         Column(name="limited", title="Limited"),
     )
     rows: tuple[Row, ...] = tuple(
@@ -138,7 +140,7 @@ def _times(
     }
     marks = []
     if option.count:
-        share_of_each = words.planned(told) / option.count
+        share_of_each = words.planned(result) / option.count
         each = f"each of {count(option.count)}" if option.count > 1 else "planned"
         marks.append((share_of_each, f"{each}: {rate(share_of_each)}/s"))
     if option.highest_rate_per_s is not None:
@@ -161,7 +163,7 @@ def _times(
             "limits": vega.limit_rows(limit_s, below=limit_s is not None and min(times) > limit_s),
             "marks": vega.mark_rows(marks, points[-1].rate_per_s * _LATE),
         },
-        origin=option.origin if told.best is not None else "predicted",
+        origin=option.origin if result.best is not None else "predicted",
         **named,
     )
 
@@ -175,15 +177,15 @@ _TRAFFIC = (
 _MOST_TICKS = 8
 
 
-def traffic(told: CapacityResult) -> Chart | None:
+def traffic(result: CapacityResult) -> Chart | None:
     """Return instances and dollars by traffic; None without an answer or with fewer than two steps."""
-    option = told.best_option
-    if option is None or len(told.traffic) < 2:
+    option = result.best_option
+    if option is None or len(result.traffic) < 2:
         return None
-    rows = tuple((point.rate_per_s, point.count, point.usd_per_month) for point in told.traffic)
-    first, last, planned = rows[0], rows[-1], words.planned(told)
-    asked = [(told.rate_per_s, f"{words.asked(told.rate_per_s)}/s asked")]
-    if told.growth != 1:
+    rows = tuple((point.rate_per_s, point.count, point.usd_per_month) for point in result.traffic)
+    first, last, planned = rows[0], rows[-1], words.planned(result)
+    asked = [(result.rate_per_s, f"{words.asked(result.rate_per_s)}/s asked")]
+    if result.growth != 1:
         asked.append((planned, f"{words.asked(planned)}/s with growth"))
     # The last step goes on: its line ends with the axis, behind the last rate that is known.
     end = max(last[0], planned) * 1.05
@@ -199,13 +201,13 @@ def traffic(told: CapacityResult) -> Chart | None:
     colour = f"var(--{option.kind})"
     stroke: Spec = {"strokeWidth": 2.5, "color": colour}
     counted: Spec = {"x": x, "y": number}
-    spare = f", {plural(told.spare, 'spare')} among them" if told.spare else ""
+    spare = f", {plural(result.spare, 'spare')} among them" if result.spare else ""
     return Chart(
         name="capacity-traffic",
         title=f"{words.name(option)} by traffic",
         lead=(
-            f"How many {words.name(option)} the traffic needs{spare}, with {share(told.headroom)} headroom, "
-            f"and what they cost a month. {'Growth is in the traffic. ' if told.growth != 1 else ''}"
+            f"How many {words.name(option)} the traffic needs{spare}, with {share(result.headroom)} headroom, "
+            f"and what they cost a month. {'Growth is in the traffic. ' if result.growth != 1 else ''}"
             "Each step is one instance more."
         ),
         alternative=(

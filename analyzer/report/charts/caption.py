@@ -1,4 +1,4 @@
-"""Reporting: what a picture of a chart says beside it, which the page says around it."""
+"""Reporting: the words of a picture of a chart, which the page has around it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Caption:
 
 
 def caption(analysis: Analysis, chart: Chart) -> Caption:
-    """The words of one chart's picture."""
+    """Return the words of one chart's picture."""
     return Caption(
         title=chart.title,
         description=chart.alternative,
@@ -46,7 +46,7 @@ def caption(analysis: Analysis, chart: Chart) -> Caption:
 
 
 def subject(analysis: Analysis) -> str:
-    """``resnet18 · batch 64, tf32, decided for latency · AMD EPYC 9654 and NVIDIA L4``."""
+    """Return ``resnet18 · batch 64, tf32, decided for latency · AMD EPYC 9654 and NVIDIA L4``."""
     name = middle_cut(analysis.model.name, _LONGEST)
     if analysis.capacity is not None:
         # Its devices are those of the price list.

@@ -1,7 +1,7 @@
-"""Reporting: what a chart is: a specification for Vega-Lite, its data and its words.
+"""Reporting: a chart: a specification for Vega-Lite, its data and its words.
 
 Page and picture draw the same specification, and what draws a picture knows none of the page's own functions:
-labels in a drawing are told in functions that every Vega has (https://vega.github.io/vega/docs/expressions/),
+labels in a drawing are written by functions that every Vega has (https://vega.github.io/vega/docs/expressions/),
 whose ``format`` is D3's (https://d3js.org/d3-format).
 """
 
@@ -31,7 +31,7 @@ _UNITS: dict[ColumnKind, str] = {
 
 
 def tick(kind: ColumnKind, value: str = "datum.value") -> str:
-    """The label of an axis: a round number with its unit and no padding zeros.
+    """Return the label of an axis: a round number with its unit and no padding zeros.
 
     Args:
         kind: How figures of the axis are shown.
@@ -55,7 +55,7 @@ def tick(kind: ColumnKind, value: str = "datum.value") -> str:
 
 
 def share(value: str) -> str:
-    """A percentage that reads 0 % or 100 % only when it is exactly that."""
+    """Return a percentage that reads 0 % or 100 % only when it is exactly that."""
     percent = f"({value}) * 100"
     # Halves to the even number, as Python rounds: half of it has no half left where the number is even.
     rounded = f"(abs({percent} % 1) === 0.5 ? 2 * round({percent} / 2) : round({percent}))"
@@ -71,7 +71,7 @@ def _digits(value: str) -> str:
 
 
 def _with_prefix(value: str, unit: str) -> str:
-    """``1.5 ms``: D3 writes 1.5m, whose last letter, if there is one, is set apart."""
+    """Return ``1.5 ms``: D3 writes 1.5m, whose last letter, if there is one, is set apart."""
     return f"replace(format({value}, '.3~s'), regexp('[^0-9.]*$'), ' $&{unit}')"
 
 
@@ -102,7 +102,7 @@ class Column:
 
 
 def rows_of(columns: Sequence[Column], items: Iterable[Any]) -> tuple[Row, ...]:
-    """A row for each item, of the columns that say what they read of it."""
+    """Return a row for each item, of the columns that say what they read of it."""
     asked = [column.read for column in columns if column.read]
     reads = [attrgetter(read) if isinstance(read, str) else read for read in asked]
     return tuple(tuple(read(item) for read in reads) for item in items)
@@ -147,7 +147,7 @@ class Chart:
         return int(self.spec["height"]) + (_AXIS if axis else 0) + legend
 
     def payload(self) -> dict[str, Any]:
-        """What the page's script needs to draw it."""
+        """Return what the page's script needs to draw it."""
         return {
             "spec": self.spec,
             "columns": [
@@ -160,7 +160,7 @@ class Chart:
 
 
 def packed(column: Column, at: int, rows: tuple[Row, ...]) -> Any:
-    """One column of a table: ``coded`` text, a list of figures, or where to look them up."""
+    """Return one column of a table: ``coded`` text, a list of figures, or where to look them up."""
     if column.lookup:
         return {"lookup": column.lookup.split(".")}
     values = (row[at] for row in rows)
@@ -168,14 +168,14 @@ def packed(column: Column, at: int, rows: tuple[Row, ...]) -> Any:
 
 
 def coded(values: Iterable[str]) -> dict[str, Any]:
-    """Distinct texts in order of appearance, and the place of each value among them."""
+    """Return distinct texts in order of appearance, and the place of each value among them."""
     codes: dict[str, int] = {}
     at = [codes.setdefault(value, len(codes)) for value in values]
     return {"of": list(codes), "at": at}
 
 
 def compact(value: Any) -> Any:
-    """A float with four significant digits, as a page shows no more; None for one that is not finite."""
+    """Return a float with four significant digits, as a page shows no more; None if it is not finite."""
     if not isinstance(value, float):
         return value
     # JSON has neither infinity nor NaN: a browser's parser refuses the whole of the page's data.
@@ -183,13 +183,13 @@ def compact(value: Any) -> Any:
 
 
 def origin_words(origins: Iterable[str]) -> str:
-    """``measured and predicted``, in a fixed order."""
+    """Return ``measured and predicted``, in a fixed order."""
     distinct = set(origins)
     return listed(name for name in MARKS if name in distinct) or "of unknown origin"
 
 
 def combined_origin(origins: set[str]) -> str:
-    """The origin of a sum whose parts have these: theirs where they agree, else ``mixed``."""
+    """Return the origin of a sum whose parts have these: theirs where they agree, else ``mixed``."""
     return next(iter(origins)) if len(origins) == 1 else "mixed"
 
 
@@ -198,7 +198,7 @@ PAGE_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Ari
 
 
 def vega_config(font: str = PAGE_FONT) -> dict[str, Any]:
-    """Vega's configuration; colours are variables of the page's style sheet.
+    """Return Vega's configuration; colours are variables of the page's style sheet.
 
     Args:
         font: The families that all text is written in, as CSS names them.

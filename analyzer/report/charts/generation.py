@@ -51,25 +51,25 @@ _CHARTS: dict[Field, tuple[str, str, ColumnKind, str]] = {
 _CROSS = "M-0.7,-0.7L0.7,0.7M0.7,-0.7L-0.7,0.7"
 
 
-def charts(told: GenerationResult) -> tuple[Chart, ...]:
+def charts(result: GenerationResult) -> tuple[Chart, ...]:
     """Return the three; nothing where fewer than two batches are known."""
-    points = sorted(told.sweep, key=lambda point: (point.context, point.batch))
+    points = sorted(result.sweep, key=lambda point: (point.context, point.batch))
     if len({point.batch for point in points}) < 2:
         return ()
-    return tuple(_chart(field, points, told) for field in _CHARTS)
+    return tuple(_chart(field, points, result) for field in _CHARTS)
 
 
-def _chart(field: Field, points: Sequence[GenerationPoint], told: GenerationResult) -> Chart:
+def _chart(field: Field, points: Sequence[GenerationPoint], result: GenerationResult) -> Chart:
     title, lead, kind, axis = _CHARTS[field]
     at = next(place for place, column in enumerate(_COLUMNS) if column.name == field)
     # The context whose line is the question's: a first token sees the prompt alone.
-    asked = told.prompt_tokens if field == "ttft" else told.prompt_tokens + told.output_tokens
+    asked = result.prompt_tokens if field == "ttft" else result.prompt_tokens + result.output_tokens
     rows = tuple(
         (*row, "yes" if point.context == asked else "no")
         for row, point in zip(rows_of(_COLUMNS, points), points, strict=True)
     )
     contexts = list(dict.fromkeys(row[1] for row in rows))
-    limit_s = {"tpot": told.tpot_limit_s, "ttft": told.ttft_limit_s, "tokens": None}[field]
+    limit_s = {"tpot": result.tpot_limit_s, "ttft": result.ttft_limit_s, "tokens": None}[field]
     banded = field != "tokens"
     lead += " A line for each context; points are predicted."
     if any(row[-1] == "yes" for row in rows):
@@ -105,7 +105,7 @@ def _chart(field: Field, points: Sequence[GenerationPoint], told: GenerationResu
         columns=_COLUMNS,
         rows=rows,
         extra={"limits": vega.limit_rows(limit_s)},
-        origin=told.origin,
+        origin=result.origin,
     )
 
 
@@ -129,11 +129,11 @@ _FRONTIER = (
 )
 
 
-def frontier(told: GenerationResult) -> Chart | None:
+def frontier(result: GenerationResult) -> Chart | None:
     """Return the largest batch by context; None where nothing fits anywhere or there is one context alone."""
     rows = tuple(
         (plural(gpus, "GPU") if gpus else "the CPU", context, batch)
-        for gpus, batches in sorted(told.frontier.items())
+        for gpus, batches in sorted(result.frontier.items())
         for context, batch in sorted(batches.items())
     )
     if not any(row[2] for row in rows) or len({row[1] for row in rows}) < 2:
@@ -147,7 +147,7 @@ def frontier(told: GenerationResult) -> Chart | None:
     lead = "What lies below a line fits in memory: weights, cache and activations, whatever time it takes."
     line = {
         "x": vega.doublings("context", "Context, tokens", (row[1] for row in rows)),
-        "y": vega.logarithmic("batch", "count", "Largest batch", [*(row[2] for row in rows), 1, told.batch]),
+        "y": vega.logarithmic("batch", "count", "Largest batch", [*(row[2] for row in rows), 1, result.batch]),
         "color": vega.coloured("devices", [*lines], columns=3),
         "opacity": vega.faded("devices"),
     }
@@ -175,10 +175,14 @@ def frontier(told: GenerationResult) -> Chart | None:
         ),
         columns=_FRONTIER,
         rows=rows,
-        origin=told.origin,
+        origin=result.origin,
         extra={
             "asked": (
-                {"context": told.prompt_tokens + told.output_tokens, "batch": told.batch, "label": "as asked"},
+                {
+                    "context": result.prompt_tokens + result.output_tokens,
+                    "batch": result.batch,
+                    "label": "as asked",
+                },
             )
         },
     )

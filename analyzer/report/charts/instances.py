@@ -110,29 +110,29 @@ def _host_words(row: CostRow) -> str:
     return f"{row.host}, the nearest known" if row.host_basis == "nearest" else row.host
 
 
-def devices(told: GenerationResult) -> Chart | None:
+def devices(result: GenerationResult) -> Chart | None:
     """Return dollars of tokens against their time; None where fewer than two devices have a price."""
-    priced = [row for row in told.devices if row.usd_per_million_tokens]
+    priced = [row for row in result.devices if row.usd_per_million_tokens]
     if len(priced) < 2:
         return None
-    asked = ("yes" if (row.device, row.gpus) == (told.device, told.gpus) else "no" for row in priced)
+    asked = ("yes" if (row.device, row.gpus) == (result.device, result.gpus) else "no" for row in priced)
     rows = tuple((*row, one) for row, one in zip(rows_of(_DEVICES, priced), asked, strict=True))
-    at = "each one's largest batch that keeps the limits" if told.limited else f"batch {told.batch}"
+    at = "each one's largest batch that keeps the limits" if result.limited else f"batch {result.batch}"
     lead = (
-        f"Left is faster, below is cheaper. TPOT is at batch {told.batch}, dollars are at {at}, at full use. "
+        f"Left is faster, below is cheaper. TPOT is at batch {result.batch}, dollars are at {at}, at full use. "
         "Named are what was asked for and, where there is room, those that no other beats in both."
     )
     if any(row.meets_limits is False for row in priced):
-        lead += f" Pale points miss a limit at batch {told.batch}."
-    if len(priced) < len(told.devices):
-        lead += f" {len(told.devices) - len(priced)} of {len(told.devices)} devices have no price here."
+        lead += f" Pale points miss a limit at batch {result.batch}."
+    if len(priced) < len(result.devices):
+        lead += f" {len(result.devices) - len(priced)} of {len(result.devices)} devices have no price here."
     by_time, by_usd = ({row[0]: row[at] for row in rows} for at in (2, 4))
     cheapest = min(by_usd, key=lambda name: (by_usd[name], name))
     fastest = min(by_time, key=lambda name: (by_time[name], name))
     return _chart(
         rows,
         _DEVICES,
-        limit_s=told.tpot_limit_s,
+        limit_s=result.tpot_limit_s,
         axes=("Time per token", "US dollars per million tokens"),
         name="generation-devices",
         title="Devices by time and price",

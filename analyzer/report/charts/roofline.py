@@ -185,13 +185,13 @@ def chart(*records: Analysis, labels: Sequence[str] = ("",)) -> Chart | None:
     subjects = (
         labels if several else [side for side in (CPU, GPU) if any(point.side == side for point in points)]
     )
-    told = [
+    sentences = [
         _points_words(name, [point for point in points if name in (point.record, point.side)])
         for name in subjects
     ]
     if not several:
         ceilings = (f"{ridge['ceiling']}, {ridge['ridge']}." for ridge in ridges)
-        told = [*ceilings, *told, _left_out(records[0], points)]
+        sentences = [*ceilings, *sentences, _left_out(records[0], points)]
     origins = {point.origin for point in points}
     where = "its record's best plan runs it" if several else "it has a time"
     marked = f"All times are {origin_words(origins)}."
@@ -203,7 +203,7 @@ def chart(*records: Analysis, labels: Sequence[str] = ("",)) -> Chart | None:
         lead=f"A point for each operator on each device where {where}: what it computes for each byte it "
         f"moves, and the speed it reaches; {_READING}: its Bound says which. Larger points take longer. "
         f"{_above_words(points)}{marked}",
-        alternative=" ".join(told),
+        alternative=" ".join(sentences),
         spec=_spec(points, ridges, labels, kinds),
         columns=columns,
         rows=rows_of(_COLUMNS if several else columns, points),

@@ -62,19 +62,19 @@ def by_type(*records: Analysis, labels: Sequence[str] = ("",)) -> Chart | None:
     )
 
 
-def by_phase(told: GenerationResult) -> Chart | None:
+def by_phase(result: GenerationResult) -> Chart | None:
     """Return what both phases of a model that generates spend their time on; None where no part takes time."""
     names = {"Mlp": "MLP", "Linear": "Head"}
     timed = [
-        (phase.capitalize(), names.get(part, part), time, told.origin)
-        for part, times in told.parts.items()
+        (phase.capitalize(), names.get(part, part), time, result.origin)
+        for part, times in result.parts.items()
         for phase, time in times.items()
         if time
     ]
     totals = [sum(each[2] for each in timed if each[0] == phase) for phase in (PREFILL, DECODE)]
     if not all(totals):
         return None
-    each = " a token" if told.output_tokens else ""
+    each = " a token" if result.output_tokens else ""
     return _parts(
         timed,
         (PREFILL, DECODE),
@@ -141,7 +141,7 @@ def _parts(
         )
         for name in shown
         for one in series
-        # A series without this part has no bar: one of no length could not be told from a short one.
+        # A series without this part has no bar: one of no length could not be result from a short one.
         if (inside := times[one].get(name)) and totals[one]
     )
     columns = (

@@ -167,14 +167,14 @@ _WHOLE_LANE = 3.0
 _AIR = 1.12
 
 
-def request(analysis: Analysis, told: GenerationResult) -> Chart:
+def request(analysis: Analysis, result: GenerationResult) -> Chart:
     """Return one request: prefill, then decode, and the CPU's where it is known."""
     # Short, as a phone leaves no room for names: ``CPU``, ``GPU``, ``8 GPUs``.
-    name = {0: CPU, 1: GPU}.get(told.gpus, plural(told.gpus, "GPU"))
-    times: dict[str, RequestTimes] = {name: told}
-    if told.cpu is not None and told.gpus:
-        times[CPU] = told.cpu
-    names = {CPU: analysis.devices.cpu.name, name: device(analysis, told)}
+    name = {0: CPU, 1: GPU}.get(result.gpus, plural(result.gpus, "GPU"))
+    times: dict[str, RequestTimes] = {name: result}
+    if result.cpu is not None and result.gpus:
+        times[CPU] = result.cpu
+    names = {CPU: analysis.devices.cpu.name, name: device(analysis, result)}
     rows = tuple(
         (lane, phase, start, end, end - start, one.origin)
         for lane, one in times.items()
@@ -183,9 +183,8 @@ def request(analysis: Analysis, told: GenerationResult) -> Chart:
     longest, shortest = (f(one.request_s for one in times.values()) for f in (max, min))
     whole = longest <= _WHOLE_LANE * shortest
     end = (longest if whole else shortest) * _AIR
-    lead = (
-        f"{count(told.prompt_tokens)} tokens are read (prefill), {count(told.output_tokens)} are made (decode)."
-    )
+    read, made = count(result.prompt_tokens), count(result.output_tokens)
+    lead = f"{read} tokens are read (prefill), {made} are made (decode)."
     bars = _bars("device", [*times], "phase", (PREFILL, DECODE), _REQUEST, until=end, height=18, yOffset=8)
     place = {**bars["encoding"], "text": {"field": "label"}}
     label = {channel: place[channel] for channel in ("x", "y", "text")}
