@@ -166,7 +166,6 @@ CHARTS = (
     "capacity-traffic",
     "capacity-latency",
     "capacity-tpot",
-    "capacity-batch",
 )
 
 
@@ -203,7 +202,6 @@ COMPARED_CHARTS = (
     "record-latency",
     "record-throughput",
     "record-types",
-    "record-modules",
     "record-roofline",
 )
 

@@ -7,7 +7,7 @@ from typing import Any
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import CapacityOption, CapacityResult, InstanceLoads
 from analyzer.report import capacity_words
-from analyzer.report.charts import capacity_loads
+from analyzer.report.charts import capacity
 from analyzer.report.charts.chart import Chart
 from analyzer.units import HOURS_PER_MONTH, SECONDS_PER_HOUR, seconds
 
@@ -24,7 +24,7 @@ _SECTIONS = (
 def charts(analysis: Analysis) -> tuple[Chart | None, ...]:
     """The charts of a capacity plan; none for another record."""
     told = analysis.capacity
-    return () if told is None else (capacity_loads.traffic(told), *capacity_loads.charts(told))
+    return () if told is None else (capacity.traffic(told), *capacity.charts(told))
 
 
 def view(analysis: Analysis) -> dict[str, Any] | None:

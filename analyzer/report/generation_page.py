@@ -6,11 +6,7 @@ from typing import Any
 
 from analyzer.record.analysis import Analysis
 from analyzer.report import generation_tables, generation_words
-from analyzer.report.charts import (
-    generation_batches,
-    generation_devices,
-    generation_request,
-)
+from analyzer.report.charts import generation, instances, time_share, timeline
 from analyzer.report.charts.chart import Chart
 
 # These stand beside the answer's sentence; the others are tiles.
@@ -30,11 +26,11 @@ def charts(analysis: Analysis) -> tuple[Chart | None, ...]:
     if told is None:
         return ()
     return (
-        generation_request.timeline(analysis, told),
-        generation_request.parts(told),
-        *generation_batches.charts(told),
-        generation_batches.frontier(told),
-        generation_devices.chart(told),
+        timeline.request(analysis, told),
+        time_share.by_phase(told),
+        *generation.charts(told),
+        generation.frontier(told),
+        instances.devices(told),
     )
 
 

@@ -19,9 +19,8 @@ from analyzer.report import (
     record_document,
     terminal,
 )
-from analyzer.report.charts import batches, caption, instance_prices, roofline, time_share, timeline
+from analyzer.report.charts import batches, caption, instances, roofline, time_share, timeline
 from analyzer.report.charts.chart import Chart, coded, compact, vega_config
-from analyzer.report.charts.roofline import SHAPES
 from analyzer.report.findings_text import by_severity, operator_of
 from analyzer.report.module_tree import Module, tree
 from analyzer.report.ranking import table as ranking_table
@@ -94,7 +93,7 @@ def _charts(analysis: Analysis, modules: tuple[Module, ...]) -> tuple[Chart, ...
         roofline.chart(analysis),
         *batches.charts(analysis),
         timeline.chart(analysis),
-        instance_prices.chart(analysis),
+        instances.chart(analysis),
         *generation_page.charts(analysis),
         *capacity_page.charts(analysis),
     )
@@ -111,7 +110,6 @@ def _data(
     """What the page's script reads."""
     return {
         "name": analysis.model.name,
-        "shapes": SHAPES,
         "style": vega_config(),
         "captions": {chart.name: _picture_words(analysis, chart) for chart in charts},
         "charts": {chart.name: chart.payload() for chart in charts},

@@ -11,7 +11,6 @@ import struct
 import textwrap
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 from xml.etree import ElementTree
@@ -40,7 +39,7 @@ _VARIABLE = re.compile(r"var\(--([\w-]+)\)")
 
 @lru_cache(maxsize=1)
 def light_colours() -> dict[str, str]:
-    """The variables of the page's style sheet, as they are on paper and in daylight."""
+    """Return the variables of the page's style sheet, as they are on paper and in daylight."""
     sheet = (templates_dir() / "report.css").read_text(encoding="utf-8")
     # Its first rule; those of dark pages come later and say more.
     rule = re.search(r"^:root \{(.*?)^\}", sheet, re.DOTALL | re.MULTILINE)
@@ -50,29 +49,27 @@ def light_colours() -> dict[str, str]:
 
 
 def plain_colour(text: str) -> str:
-    """A text with the style sheet's variables replaced by their values."""
+    """Return a text with the style sheet's variables replaced by their values."""
     return _VARIABLE.sub(lambda match: light_colours()[match[1]], text)
 
 
 def specification(chart: Chart) -> dict[str, Any]:
-    """What Vega-Lite, or Vega, draws; nothing in it refers to the page."""
+    """Return what Vega-Lite draws; nothing in it refers to the page."""
     names = [column.name for column in chart.columns]
     # Figures as the page has them, which draws the same points.
     table = [dict(zip(names, map(compact, row), strict=True)) for row in chart.rows]
     spec: dict[str, Any] = {**chart.spec, "width": WIDTH, "config": vega_config(FONT) | {"aria": False}}
-    if chart.engine == "vega":
-        first, *others = spec["data"]
-        spec["data"] = [{**first, "values": table}, *others]
-        # No operator is selected in a picture.
-        spec["signals"] = [*spec["signals"], {"name": "picked", "value": -1}]
-    else:
-        sets = {name: list(rows) for name, rows in chart.extra.items()}
-        spec["datasets"] = {"table": table, "picked": [], **sets}
+    # No operator is selected in a picture.
+    spec["datasets"] = {
+        "table": table,
+        "picked": [],
+        **{name: list(rows) for name, rows in chart.extra.items()},
+    }
     return {key: _plain(part) for key, part in spec.items()}
 
 
 def _plain(value: Any) -> Any:
-    """A copy with plain colours, without what is for a pointer and without characters that no XML holds."""
+    """Return a copy with plain colours, without what is for a pointer or what no XML holds."""
     if isinstance(value, str):
         return plain_colour(printable(value))
     if isinstance(value, dict):
@@ -90,29 +87,8 @@ _LEADING = 1.35
 _LETTER = 0.56
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Lines:
-    lines: tuple[str, ...]
-    size: int
-    weight: int
-    colour: str
-
-    @property
-    def height(self) -> float:
-        return len(self.lines) * self.size * _LEADING
-
-    def markup(self, top: float) -> str:
-        """The lines as SVG, the first of them below ``top``."""
-        return "".join(
-            f'<text x="{_MARGIN}" y="{top + self.size + at * self.size * _LEADING:.2f}" '
-            f'font-family="{FONT}" font-size="{self.size}px" font-weight="{self.weight}" '
-            f'fill="{plain_colour(self.colour)}">{escape(line)}</text>'
-            for at, line in enumerate(self.lines)
-        )
-
-
 def sheet(name: str, drawing: str, caption: Caption) -> str:
-    """A drawing as a document that can be forwarded alone.
+    """Return a drawing as a document that can be forwarded alone.
 
     Args:
         name: Of the chart; ids of the document begin with it.
@@ -121,12 +97,12 @@ def sheet(name: str, drawing: str, caption: Caption) -> str:
     """
     size = ElementTree.fromstring(drawing).attrib
     width = float(size["width"]) + 2 * _MARGIN
-    title = _lines(caption.title, width, size=_TITLE_SIZE, weight=600, colour="var(--text)")
-    subject = _lines(caption.subject, width, size=_SMALL_SIZE, weight=400, colour="var(--muted)")
-    footer = _lines(caption.footer, width, size=_SMALL_SIZE, weight=400, colour="var(--muted)")
-    top = _MARGIN + title.height + subject.height + _SMALL_SIZE
-    bottom = top + float(size["height"]) + _SMALL_SIZE
-    height = bottom + footer.height + _MARGIN
+    small: dict[str, Any] = {"size": _SMALL_SIZE, "weight": 400, "colour": "var(--muted)"}
+    title, top = _block(caption.title, _MARGIN, width, size=_TITLE_SIZE, weight=600, colour="var(--text)")
+    subject, top = _block(caption.subject, top, width, **small)
+    top += _SMALL_SIZE
+    footer, height = _block(caption.footer, top + float(size["height"]) + _SMALL_SIZE, width, **small)
+    height += _MARGIN
     placed = drawing.replace("<svg ", f'<svg x="{_MARGIN}" y="{top:.2f}" ', 1)
     label = quoteattr(f"{name}-title {name}-description")
     return (
@@ -136,14 +112,19 @@ def sheet(name: str, drawing: str, caption: Caption) -> str:
         f'<title id="{name}-title">{_text(caption.title)}</title>'
         f'<desc id="{name}-description">{_text(caption.description)}</desc>'
         f'<rect width="100%" height="100%" fill="{plain_colour("var(--surface)")}"/>'
-        f"{title.markup(_MARGIN)}{subject.markup(_MARGIN + title.height)}{placed}{footer.markup(bottom)}"
-        "</svg>\n"
+        f"{title}{subject}{placed}{footer}</svg>\n"
     )
 
 
-def _lines(text: str, width: float, *, size: int, weight: int, colour: str) -> _Lines:
-    letters = int((width - 2 * _MARGIN) / (size * _LETTER))
-    return _Lines(lines=tuple(textwrap.wrap(printable(text), letters)), size=size, weight=weight, colour=colour)
+def _block(text: str, top: float, width: float, *, size: int, weight: int, colour: str) -> tuple[str, float]:
+    """Return a text as lines of SVG, the first of them below ``top``, and where the last ends."""
+    lines = textwrap.wrap(printable(text), int((width - 2 * _MARGIN) / (size * _LETTER)))
+    written = (
+        f'<text x="{_MARGIN}" y="{top + size + at * size * _LEADING:.2f}" font-family="{FONT}" '
+        f'font-size="{size}px" font-weight="{weight}" fill="{plain_colour(colour)}">{escape(line)}</text>'
+        for at, line in enumerate(lines)
+    )
+    return "".join(written), top + len(lines) * size * _LEADING
 
 
 def _text(text: str) -> str:
@@ -161,7 +142,7 @@ _BEFORE_TEXTS = 8 + 13 + 12
 
 
 def svg(subject: Analysis | Comparison, names: Sequence[str] = ()) -> dict[str, bytes]:
-    """A document for each chart, by its name; the same record or comparison gives the same bytes.
+    """Return a document for each chart, by its name; the same record or comparison gives the same bytes.
 
     Args:
         subject: What the charts are of.
@@ -178,7 +159,7 @@ def svg(subject: Analysis | Comparison, names: Sequence[str] = ()) -> dict[str, 
 
 
 def png(subject: Analysis | Comparison, names: Sequence[str] = ()) -> dict[str, bytes]:
-    """As :func:`svg`, twice as many pixels as the drawing has, with the same words in the file."""
+    """Return as :func:`svg`, twice as many pixels as the drawing has, with the same words in the file."""
     convert = library()
     return {
         chart.name: _with_words(
@@ -207,7 +188,7 @@ def _captioned(subject: Analysis | Comparison, names: Sequence[str]) -> list[tup
 
 
 def wanted(charts: Iterable[Chart], names: Sequence[str], *, of: str) -> tuple[Chart, ...]:
-    """The charts of these names, in the order of the page; all where none is named.
+    """Return the charts of these names, in the order of the page; all where none is named.
 
     Raises:
         UsageError: One of them is not there, or there is none at all.
@@ -222,13 +203,9 @@ def wanted(charts: Iterable[Chart], names: Sequence[str], *, of: str) -> tuple[C
 
 
 def drawing(chart: Chart) -> str:
-    """The chart alone as an SVG document."""
-    convert, spec = library(), specification(chart)
+    """Return the chart alone as an SVG document."""
     # No address may be asked for anything.
-    if chart.engine == "vega":
-        drawn = convert.vega_to_svg(spec, allowed_base_urls=[])
-    else:
-        drawn = convert.vegalite_to_svg(spec, vl_version=_VEGA_LITE, allowed_base_urls=[])
+    drawn = library().vegalite_to_svg(specification(chart), vl_version=_VEGA_LITE, allowed_base_urls=[])
     # Vega counts clips over all that a process draws, and in a page with several pictures ids must differ.
     numbers: dict[str, int] = {}
     return _CLIP.sub(
@@ -237,7 +214,7 @@ def drawing(chart: Chart) -> str:
 
 
 def _with_words(picture: bytes, words: Caption) -> bytes:
-    """A PNG with its title and its words, by the keywords that the format gives them.
+    """Return a PNG with its title and its words, by the keywords that the format gives them.
 
     PNG Specification (Third Edition), 11.3.3 Textual information.
     """
@@ -253,7 +230,7 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
 
 
 def library() -> Any:
-    """What draws the pictures.
+    """Return the library that draws the pictures.
 
     Raises:
         LibraryError: It is not installed.

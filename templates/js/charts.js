@@ -8,8 +8,11 @@ const charts = (() => {
   vega.expressionFunction("figure", (value, kind) => figures.figure(value, kind));
   const FONT = data.style.font;
   const NARROW = matchMedia("(max-width: 700px)").matches;
-  const legend = NARROW ? { columns: 2, layout: { top: { direction: "vertical", anchor: "start", margin: 4 } } } : {};
-  const CONFIG = { ...data.style, legend: { ...data.style.legend, ...legend } };
+  // Legends stand below each other where there is no room for them side by side.
+  function config(width) {
+    const layout = width < 520 ? { layout: { top: { direction: "vertical", anchor: "start", margin: 4 } } } : {};
+    return { ...data.style, legend: { ...data.style.legend, ...layout, ...(NARROW ? { columns: 2 } : {}) } };
+  }
 
   // SVG takes the page's colours as variables; a canvas needs their values.
   function resolved(value) {
@@ -41,29 +44,20 @@ const charts = (() => {
   }
 
   function specification(name) {
-    const { engine, spec, extra } = data.charts[name];
-    const table = rows(name);
-    if (engine === "vega") {
-      const filled = structuredClone(spec);
-      filled.data[0].values = table;
-      filled.signals.push({ name: "picked", value: -1 });
-      return filled;
-    }
-    return { $schema: "https://vega.github.io/schema/vega-lite/v6.json", ...spec, datasets: { table, picked: [], ...extra } };
+    const { spec, extra } = data.charts[name];
+    return { $schema: "https://vega.github.io/schema/vega-lite/v6.json", ...spec, datasets: { table: rows(name), picked: [], ...extra } };
   }
 
   async function draw(figure) {
     const name = figure.dataset.chart;
     const target = figure.querySelector(".drawing");
-    const { engine } = data.charts[name];
     const canvas = cellsOf(name).length > MANY;
     const prepared = specification(name);
-    if (engine === "vega") prepared.width = Math.max(target.clientWidth, 100);
     const title = figure.querySelector("h3").textContent;
     const result = await vegaEmbed(target, canvas ? resolved(prepared) : prepared, {
-      mode: engine,
+      mode: "vega-lite",
       renderer: canvas ? "canvas" : "svg",
-      config: canvas ? resolved(CONFIG) : CONFIG,
+      config: canvas ? resolved(config(target.clientWidth)) : config(target.clientWidth),
       actions: false,
       tooltip: { theme: "custom" },
       logLevel: vega.Error,
@@ -82,6 +76,7 @@ const charts = (() => {
       // Entries of a legend have an index of their own.
       const index = item && item.mark.role === "mark" && item.datum && item.datum.index;
       if (Number.isInteger(index)) report.select(index, "chart");
+      if (name === "by-module" && item?.mark.marktype === "rect") result.view.signal("focus", item.datum.id).runAsync();
     });
     if (name === "by-module") measured();
     if (name === "roofline" || name === "by-module") mark(report.selected());
@@ -159,15 +154,7 @@ const charts = (() => {
     return draw(figure);
   }
 
-  // Widths of what Vega itself draws, and colours of what is on a canvas.
-  let resizing = 0;
-  addEventListener("resize", () => {
-    cancelAnimationFrame(resizing);
-    resizing = requestAnimationFrame(() => {
-      const icicle = views.get("by-module");
-      if (icicle) icicle.width(Math.max(document.querySelector("#chart-by-module .drawing").clientWidth, 100)).runAsync();
-    });
-  });
+  // Colours of what is on a canvas.
   addEventListener("themechange", () => {
     [...views.keys()].filter((name) => cellsOf(name).length > MANY).forEach(redraw);
   });
@@ -198,7 +185,7 @@ const charts = (() => {
     recall();
   }
   const out = document.getElementById("focus-out");
-  if (out) out.addEventListener("click", () => keys.whole(views.get("by-module")));
+  if (out) out.addEventListener("click", () => views.get("by-module")?.signal("focus", 0).runAsync());
   report.onSelect(mark);
 
   return { begin, views, csv, named, FONT };

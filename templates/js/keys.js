@@ -98,14 +98,9 @@ const keys = (() => {
   }
 
   function look(view, key, at) {
-    if (key === "Escape") return whole(view);
-    const cell = (key === "Enter" || key === " ") && view.data("cells").find((item) => item.id === at);
-    if (!cell) return false;
-    view.signal("focus", { id: cell.id, x0: cell.x0, x1: cell.x1, depth: cell.depth }).runAsync();
-    return true;
-  }
-  function whole(view) {
-    view.signal("focus", { id: 0, x0: 0, x1: 1, depth: 0 }).runAsync();
+    const inside = { Escape: 0, Enter: at, " ": at }[key] ?? -1;
+    if (inside < 0) return false;
+    view.signal("focus", inside).runAsync();
     return true;
   }
 
@@ -123,5 +118,5 @@ const keys = (() => {
     return true;
   }
 
-  return { filters, walk, whole };
+  return { filters, walk };
 })();

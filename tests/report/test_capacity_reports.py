@@ -240,7 +240,7 @@ def test_traffic_is_drawn_in_its_steps_with_what_was_asked() -> None:
     assert [mark["label"] for mark in chart.extra["asked"]] == ["2,000/s asked"]
     assert "2,000 requests/s need 3, $1,752 a month" in chart.alternative
     grown = drawn(factory.capacity(growth=1.5))["capacity-traffic"]
-    assert [(mark["rate"], mark["label"]) for mark in grown.extra["asked"]] == [
+    assert [(mark["at"], mark["label"]) for mark in grown.extra["asked"]] == [
         (2000.0, "2,000/s asked"),
         (3000.0, "3,000/s with growth"),
     ]
@@ -251,19 +251,18 @@ def test_loads_are_drawn_up_to_and_beyond_the_highest_rate_with_the_limit() -> N
     latency = charts["capacity-latency"]
     at_knee = [row for row in latency.rows if row[0] == 1220.0]
     assert {row[1]: row[2] for row in at_knee}["p99"] == pytest.approx(0.05)
-    assert {row[1] for row in latency.rows if row[4] == "yes"} == {"p99"}
+    assert {row[1] for row in latency.rows if row[-1] == "yes"} == {"p99"}
     assert latency.extra["limits"][0]["label"] == "limit 50.0 ms"
     # 2,000 requests/s over three.
     assert [mark["label"] for mark in latency.extra["marks"]] == ["each of 3: 667/s", "highest: 1,220/s"]
     assert "kept up to 1,220 requests/s" in latency.alternative
-    assert [row[1] for row in charts["capacity-batch"].rows] == [
-        point.mean_batch for point in records.loads(1220.0)
-    ]
+    batches = [row[4] for row in latency.rows if row[1] == "p99"]
+    assert batches == [point.mean_batch for point in records.loads(1220.0)]
 
 
 def test_without_an_answer_the_loads_are_those_of_the_nearest() -> None:
     charts = drawn(factory.without_capacity())
-    assert list(charts) == ["capacity-latency", "capacity-batch"]
+    assert list(charts) == ["capacity-latency"]
     assert "Of one g.large" in charts["capacity-latency"].lead
     assert "at no rate does it keep the limit" in charts["capacity-latency"].lead
     assert charts["capacity-latency"].extra["marks"] == ()

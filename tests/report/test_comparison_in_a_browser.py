@@ -66,7 +66,6 @@ def test_every_chart_of_a_comparison_is_drawn_with_words_and_data(visit: Any) ->
         "record-latency",
         "record-throughput",
         "record-types",
-        "record-modules",
         "record-roofline",
     ]
     for figure in page.locator("figure.chart").all():

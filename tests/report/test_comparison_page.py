@@ -9,8 +9,10 @@ import pytest
 import report_factory as factory
 
 from analyzer.record.analysis import Analysis
+from analyzer.report.charts import batches as batch_charts
+from analyzer.report.charts import roofline, time_share
 from analyzer.report.charts.chart import Chart
-from analyzer.report.compare import curve_charts, document, html_page, plan_charts, sentences
+from analyzer.report.compare import document, html_page, sentences
 from analyzer.report.compare.build import compare, to_json
 from analyzer.report.compare.comparison import Comparison
 from analyzer.report.document import Table
@@ -173,7 +175,7 @@ def test_of_different_batches_throughputs_and_single_inferences_are_compared() -
     assert (change.base_s, change.new_s) == (pytest.approx(1.25e-5), pytest.approx(6.25e-6))
     assert difference.per_inference
     assert sentences.headline(comparison)[0].startswith("sixteen has the highest throughput: 889 /s")
-    points = dicts(plan_charts.plans(comparison))
+    points = dicts(batch_charts.plans(*comparison.analyses, labels=comparison.labels))
     assert [row["latency"] for row in points if row["plan"] == "CPU"] == pytest.approx([0.01, 0.005])
 
 
@@ -191,7 +193,8 @@ def test_what_changed_most_comes_first_then_what_moved() -> None:
 
 
 def test_all_records_over_the_batch_are_in_one_chart_with_their_own_batch_marked() -> None:
-    latency, throughput = curve_charts.batches(batches())
+    comparison = batches()
+    latency, throughput = batch_charts.charts(*comparison.analyses, labels=comparison.labels)
     rows = dicts(latency)
     # Seven batches, two plans, two records.
     assert len(rows) == len(dicts(throughput)) == 28
@@ -202,7 +205,9 @@ def test_all_records_over_the_batch_are_in_one_chart_with_their_own_batch_marked
 
 
 def test_times_by_type_stand_side_by_side_for_one_inference() -> None:
-    rows = {(row["part"], row["record"]): row for row in dicts(plan_charts.by_type(batches()))}
+    comparison = batches()
+    chart = time_share.by_type(*comparison.analyses, labels=comparison.labels)
+    rows = {(row["type"], row["record"]): row for row in dicts(chart)}
     # The six MaxPools stay on the CPU: operators 3, 7, 11, 15, 19, 23 take 4, 3, 2, 1, 5 and 4 ms.
     assert rows["MaxPool", "eight"]["time"] == pytest.approx(19e-3 / 8)
     assert rows["MaxPool", "sixteen"]["time"] == pytest.approx(19e-3 / 16)
@@ -211,28 +216,16 @@ def test_times_by_type_stand_side_by_side_for_one_inference() -> None:
     assert sum(shares) == pytest.approx(1)
 
 
-def test_times_by_module_go_as_far_inside_as_it_takes_to_tell_them_apart() -> None:
-    chart = plan_charts.by_module(pair())
-    assert {row["part"] for row in dicts(chart)} == {"stage0", "stage1"}
-    # In stage0, operators 0 to 11: nine on the GPU at a tenth of 1, 2, 3, 5, 1, 2, 4, 5, 1 ms, and three
-    # MaxPools on the CPU with 4, 3 and 2 ms.
-    first = next(row for row in dicts(chart) if (row["part"], row["record"]) == ("stage0", "before"))
-    assert first["time"] == pytest.approx(2.4e-3 + 9e-3)
-    base = factory.analysis(12)
-    deeper = plan_charts.by_module(compare([("a", base), ("b", base)]))
-    assert {row["part"] for row in dicts(deeper)} == {"stage0.block0", "stage0.block1", "stage0.block2"}
-    bare = replace(base, operators=tuple(replace(item, module="") for item in base.operators))
-    assert plan_charts.by_module(compare([("a", bare), ("b", bare)])) is None
-
-
 def test_every_record_has_its_points_on_one_roofline_and_a_device_one_roof() -> None:
-    chart = curve_charts.roofline(pair())
+    comparison = pair()
+    chart = roofline.chart(*comparison.analyses, labels=comparison.labels)
     # MaxPool has no FLOPs, a norm is part of its convolution: 12 of 24 operators are left in each record.
     assert len(chart.rows) == 24
     # Operator 4 of the second record runs on the CPU.
     rows = [row for row in dicts(chart) if row["number"] == 4]
     assert [row["device"] for row in rows] == ["GPU", "CPU"]
-    assert [end["roof"] for end in chart.extra["ends"]] == ["Imaginary GPU 3000 tf32", "Imaginary CPU 12 fp32"]
+    roofs = [ridge["roof"] for ridge in chart.extra["ridges"]]
+    assert roofs == ["Imaginary CPU 12 fp32", "Imaginary GPU 3000 tf32"]
 
 
 def test_the_environment_tells_what_differs() -> None:

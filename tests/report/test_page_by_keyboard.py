@@ -73,13 +73,13 @@ def test_a_legend_is_filtered_by_check_boxes_with_names(used_page: Any) -> None:
     assert page.get_by_role("checkbox", name="CPU", exact=True).and_(page.locator(":focus")).count() == 1
     assert outlined(page)
     press(page, "Space")
-    page.wait_for_function("charts.views.get('roofline').data('side_store').length === 1")
-    assert stored(page, "roofline", "side_store") == ["GPU"]
+    page.wait_for_function("charts.views.get('roofline').data('device_store').length === 1")
+    assert stored(page, "roofline", "device_store") == ["GPU"]
     faded = "svg .mark-symbol path[aria-roledescription=point][opacity='0.06']"
     # 12 operators have work of their own; each has a point on either device.
     assert page.locator(f"#chart-roofline {faded}").count() == 12
     press(page, "Space")
-    page.wait_for_function("charts.views.get('roofline').data('side_store').length === 0")
+    page.wait_for_function("charts.views.get('roofline').data('device_store').length === 0")
     assert page.locator(f"#chart-roofline {faded}").count() == 0
     page.locator("#chart-roofline .filter summary").click()
 
@@ -88,10 +88,10 @@ def test_with_no_box_checked_nothing_stands_out(used_page: Any) -> None:
     page = used_page
     tab_to(page, "#chart-by-type .filter summary")
     press(page, "Enter", "Tab", "Space", "Tab", "Space")
-    page.wait_for_function("charts.views.get('by-type').data('side_store').length === 1")
-    assert stored(page, "by-type", "side_store") == [None]
+    page.wait_for_function("charts.views.get('by-type').data('device_store').length === 1")
+    assert stored(page, "by-type", "device_store") == [None]
     press(page, "Space", "Shift+Tab", "Space")
-    page.wait_for_function("charts.views.get('by-type').data('side_store').length === 0")
+    page.wait_for_function("charts.views.get('by-type').data('device_store').length === 0")
     press(page, "Shift+Tab", "Enter")
 
 
@@ -114,9 +114,9 @@ def test_the_arrow_keys_walk_the_modules_and_enter_looks_inside(used_page: Any) 
     assert "Module stage1" in page.locator("#chart-by-module .step").inner_text()
     press(page, "Enter")
     number = page.evaluate("report.modules.find((item) => item.path === 'stage1').number")
-    page.wait_for_function(f"charts.views.get('by-module').signal('focus').id === {number}")
+    page.wait_for_function(f"charts.views.get('by-module').signal('focus') === {number}")
     press(page, "Escape")
-    page.wait_for_function("charts.views.get('by-module').signal('focus').id === 0")
+    page.wait_for_function("charts.views.get('by-module').signal('focus') === 0")
 
 
 def test_plus_and_minus_zoom_into_the_plan(used_page: Any) -> None:

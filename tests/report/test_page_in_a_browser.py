@@ -402,13 +402,13 @@ def test_a_clicked_point_selects_its_row(visit: Any) -> None:
 def test_a_legend_entry_filters_checks_its_box_alone_and_selects_nothing(visit: Any) -> None:
     page, _ = visit(factory.analysis(24), looks=True)
     page.locator("#chart-roofline svg .role-legend-label text", has_text="CPU").click()
-    page.wait_for_function("charts.views.get('roofline').data('side_store').length === 1")
+    page.wait_for_function("charts.views.get('roofline').data('device_store').length === 1")
     assert page.evaluate("report.selected()") is None
     page.wait_for_function("!document.querySelector('#chart-roofline .filter input[value=GPU]').checked")
     assert page.evaluate("document.querySelector('#chart-roofline .filter input[value=CPU]').checked")
     page.locator("#chart-roofline .filter summary").click()
     page.check("#chart-roofline .filter input[value=GPU]")
-    page.wait_for_function("charts.views.get('roofline').data('side_store').length === 0")
+    page.wait_for_function("charts.views.get('roofline').data('device_store').length === 0")
     page.locator("#chart-roofline .filter summary").click()
 
 
@@ -429,21 +429,22 @@ def test_every_chart_has_words_a_name_and_its_data(visit: Any) -> None:
         figure.locator("details.numbers summary").click()
         figure.locator(".numbers-table tbody tr").first.wait_for()
     text = page.evaluate("charts.csv('roofline')").split("\r\n")
-    assert text[0].startswith("index,operator,family,module,device,intensity")
-    assert text[1].startswith("0,Conv,convolution,stage0.block0.conv,CPU,200,666700000000,0.003")
+    assert text[0].startswith("index,operator,kind,module,device,intensity")
+    assert text[1].startswith("0,Conv,Conv,stage0.block0.conv,CPU,200,666700000000,0.003")
     assert len(text) == 25
 
 
 def test_the_icicle_opens_a_module_and_returns(visit: Any) -> None:
     page, _ = visit(factory.analysis(24), looks=True)
-    cells = "charts.views.get('by-module').data('cells').map((cell) => cell.name)"
-    assert {"stage0", "stage1"} < set(page.evaluate(cells))
+    texts = "[...document.querySelectorAll('#chart-by-module svg .mark-text text')]"
+    words = f"{texts}.map((one) => one.textContent.split(' ')[0])"
+    assert {"stage0", "stage1"} < set(page.evaluate(words))
     # At the cell itself: where a pointer would press moves while other charts are drawn.
-    page.locator("#chart-by-module svg .mark-rect.cell path").nth(1).dispatch_event("click")
-    page.wait_for_function("charts.views.get('by-module').signal('focus').id !== 0")
-    assert len({"stage0", "stage1"} & set(page.evaluate(cells))) == 1
+    page.locator("#chart-by-module svg .mark-rect path").nth(1).dispatch_event("click")
+    page.wait_for_function("charts.views.get('by-module').signal('focus') !== 0")
+    assert len({"stage0", "stage1"} & set(page.evaluate(words))) == 1
     page.click("#focus-out")
-    page.wait_for_function("charts.views.get('by-module').signal('focus').id === 0")
+    page.wait_for_function("charts.views.get('by-module').signal('focus') === 0")
 
 
 def test_an_arrow_that_bends_outside_of_all_boxes_lies_in_the_graphs_frame(visit: Any) -> None:

@@ -95,7 +95,7 @@ def test_series_stand_in_the_legends() -> None:
         assert {"CPU", "GPU"} <= set(texts(pictures[name]))
     for name in ("batch-latency", "batch-throughput"):
         assert {"CPU", "GPU", "Best plan"} <= set(texts(pictures[name]))
-    assert {"convolution", "elementwise"} <= set(texts(pictures["roofline"]))
+    assert {"Conv", "Relu"} <= set(texts(pictures["roofline"]))
     # Without a GPU none is named.
     assert "CPU" in texts(drawn("no_gpu")["by-module"])
     assert "GPU" not in texts(drawn("no_gpu")["by-module"])
@@ -144,7 +144,6 @@ KINDS: dict[ColumnKind, Any] = {
     "share": units.share,
     "dollars": units.dollars,
     "number": units.digits,
-    "factor": units.factor,
     "count": lambda value: units.count(int(value)),
 }
 
@@ -153,7 +152,7 @@ def test_labels_of_axes_are_the_programs_own_figures_without_padding_zeros() -> 
     asked = []
     for kind in KINDS:
         mantissas = (1.0, 1.2, 2.0, 2.5, 5.0, 7.0)
-        powers = {"share": range(-3, 1), "count": range(1, 6), "factor": range(-3, 3)}.get(kind, range(-8, 16))
+        powers = {"share": range(-3, 1), "count": range(1, 6)}.get(kind, range(-8, 16))
         values = [0.0, *(float(f"{number}e{power}") for power in powers for number in mantissas)]
         if kind == "share":
             values = [*(value for value in values if value <= 1), 0.005, 0.125, 0.135, 0.995]
@@ -326,7 +325,7 @@ def test_a_single_chart_goes_to_a_file_or_to_standard_output(
     ("words", "message", "hint"),
     [
         (("--format", "svg", "--chart", "rooflin"), "No chart is called 'rooflin'", "Did you mean roofline?"),
-        (("--format", "svg", "--chart", "capacity-batch"), "has no chart 'capacity-batch'", "It has by-type,"),
+        (("--format", "svg", "--chart", "capacity-tpot"), "has no chart 'capacity-tpot'", "It has by-type,"),
         (
             ("--format", "svg", "--output", "x.svg"),
             "x.svg names one file, and each chart is one",

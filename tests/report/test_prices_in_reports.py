@@ -10,7 +10,7 @@ from analyzer.options import Pricing
 from analyzer.record.analysis import Analysis
 from analyzer.record.invocation import Invocation
 from analyzer.report import price_words
-from analyzer.report.charts import instance_prices
+from analyzer.report.charts import instances
 from analyzer.report.compare.build import compare
 from analyzer.report.compare.document import render_text
 
@@ -58,7 +58,7 @@ def test_dates_go_from_the_oldest_to_the_newest_and_tell_of_those_without() -> N
 
 
 def test_the_table_of_costs_has_the_way_of_paying_the_region_and_the_day() -> None:
-    chart = instance_prices.chart(paid("spot"))
+    chart = instances.chart(paid("spot"))
     assert chart is not None
     titles = [column.title for column in chart.columns]
     row = dict(zip(titles, chart.rows[0], strict=True))

@@ -12,7 +12,7 @@ import report_factory as factory
 from analyzer.record.analysis import Analysis, BatchRange, CostRow
 from analyzer.record.outcome import RankedCandidate, RankingResult
 from analyzer.report import device_rows, findings_text, html, page
-from analyzer.report.charts import instance_prices
+from analyzer.report.charts import instances
 from analyzer.report.ranking import table as ranking_table
 from analyzer.report.ranking import words
 from analyzer.report.ranking import words as ranking_words
@@ -47,6 +47,7 @@ def instance(name: str, usd: float, gpu: str | None = None, **changes: Any) -> C
         usd_per_hour=1.0,
         price_date="2026-01-01",
         throughput_per_s=1.0,
+        latency_s=1.0,
         usd_per_million=usd,
         meets_slo=None,
         device="x",
@@ -321,14 +322,11 @@ def test_the_tag_of_the_page_is_the_answers_and_not_the_first_gpus() -> None:
 def test_instances_with_a_cpu_stand_beside_those_with_a_gpu_in_one_chart() -> None:
     cards = (instance(f"g{n:02}", 0.1 + n / 1000, "gpu") for n in range(40))
     rented = (*cards, instance("c1", 0.4), instance("c2", 0.5))
-    chart = instance_prices.chart(analysis(instances=rented))
+    chart = instances.chart(analysis(instances=rented))
     assert chart is not None
     assert len(chart.rows) == 42
-    (wanted,) = chart.spec["transform"]
-    drawn = wanted["filter"]["oneOf"]
-    # Twenty are drawn: without a place of their own the CPUs, which are dearer, would not be seen.
-    assert len(drawn) == instance_prices.CHEAPEST
-    assert drawn[-2:] == ["cloud c1", "cloud c2"]
+    # Of equal latencies the cheapest alone is beaten by no other.
+    assert [label["label"] for label in chart.extra["named"]] == ["cloud g00"]
     assert "The cheapest CPU instance is cloud c1: $0.400 per million." in chart.alternative
 
 

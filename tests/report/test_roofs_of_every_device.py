@@ -135,11 +135,19 @@ def test_integers_that_a_cpu_session_multiplies_are_under_the_roof_of_integers()
 
 def test_a_limit_is_told_as_what_it_is_and_no_point_is_said_to_prove_it() -> None:
     """An element-wise loop on data in a cache is bound by its instructions, far left of the ridge."""
-    points = [("Tanh", 1, 2.0, 1e9, 1e-3, bound) for bound in ("compute", "compute", "memory", "overhead")]
-    assert roofline.points_words("CPU", points) == (
-        "CPU: 4 operators (2 limited by their instructions (compute), 1 limited by memory, 1 limited by "
-        "starting them (overhead)); the slowest is Tanh number 1, at 2.00 FLOPs per byte and 1.00 GFLOP/s."
+    whole = analysis(4)
+    bounds = ("compute", "compute", "memory", "overhead")
+    operators = tuple(
+        replace(operator, op_type="Tanh", flops=2000, intensity=2.0, cpu=time)
+        for operator, bound in zip(whole.operators, bounds, strict=True)
+        for time in (replace(operator.cpu, time_s=1e-6, bound=bound),)
     )
+    chart = roofline.chart(replace(whole, operators=operators, groups=()))
+    assert chart is not None
+    assert (
+        "CPU: 4 operators (2 limited by their instructions (compute), 1 limited by memory, 1 limited by "
+        "starting them (overhead)); the slowest is Tanh number 0, at 2.00 FLOPs per byte and 2.00 GFLOP/s."
+    ) in chart.alternative
     chart = roofline.chart(analysis(1))
     assert chart is not None
     assert "far below both, instructions other than arithmetic, or starting it" in chart.lead

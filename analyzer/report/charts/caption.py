@@ -1,4 +1,4 @@
-"""Reporting: what a picture of a chart says beside it, which the page says around it."""
+"""Reporting: the words of a picture of a chart, which the page has around it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from analyzer.record.analysis import Analysis
 from analyzer.report import capacity_words, generation_words
 from analyzer.report.charts.chart import Chart, origin_words
-from analyzer.report.summary import plan_cards, verdict_words
+from analyzer.report.summary import verdict_words
 from analyzer.text import middle_cut
 
 # The far end of a band or of a line across a bar.
@@ -36,17 +36,17 @@ class Caption:
 
 
 def caption(analysis: Analysis, chart: Chart) -> Caption:
-    """The words of one chart's picture."""
+    """Return the words of one chart's picture."""
     return Caption(
         title=chart.title,
         description=chart.alternative,
         subject=subject(analysis),
-        footer=f"{_origins(analysis, chart)} Made by {analysis.tool.name} {analysis.tool.version}.",
+        footer=f"{origin_sentences(chart)} Made by {analysis.tool.name} {analysis.tool.version}.",
     )
 
 
 def subject(analysis: Analysis) -> str:
-    """``resnet18 · batch 64, tf32, decided for latency · AMD EPYC 9654 and NVIDIA L4``."""
+    """Return ``resnet18 · batch 64, tf32, decided for latency · AMD EPYC 9654 and NVIDIA L4``."""
     name = middle_cut(analysis.model.name, _LONGEST)
     if analysis.capacity is not None:
         # Its devices are those of the price list.
@@ -60,15 +60,10 @@ def subject(analysis: Analysis) -> str:
     return f"{name} · {asked} · {' and '.join(devices)}"
 
 
-def origin_sentences(chart: Chart, otherwise: str = "") -> str:
-    """Whence the chart's figures are and how that is seen, and what is an interval.
-
-    Args:
-        chart: What is told of.
-        otherwise: The origin of what it is drawn from, where its rows do not say theirs.
-    """
+def origin_sentences(chart: Chart) -> str:
+    """Return whence the chart's figures are and how that is seen, and what is an interval."""
     at = next((at for at, column in enumerate(chart.columns) if column.name == "origin"), None)
-    found = {otherwise} - {""} if at is None else {row[at] for row in chart.rows}
+    found = {chart.origin} - {""} if at is None else {row[at] for row in chart.rows}
     if not found:
         return "No times are known."
     said = f"Figures are {origin_words(found)}."
@@ -79,13 +74,3 @@ def origin_sentences(chart: Chart, otherwise: str = "") -> str:
     # A chart may tell intervals in its table alone.
     drawn = _INTERVAL.search(json.dumps(chart.spec)) is not None
     return f"{said} Bands and thin lines are 90 % intervals." if drawn else said
-
-
-def _origins(analysis: Analysis, chart: Chart) -> str:
-    if chart.name.startswith("capacity-") and analysis.capacity is not None:
-        best = analysis.capacity.best_option
-        return origin_sentences(chart, best.origin if best else "predicted")
-    if chart.name.startswith("generation-") and analysis.generation is not None:
-        return origin_sentences(chart, analysis.generation.origin)
-    plan = plan_cards.best_plan(analysis)
-    return origin_sentences(chart, plan.origin if plan else "")

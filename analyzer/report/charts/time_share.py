@@ -1,59 +1,190 @@
-"""Reporting: where the time goes, by operator type and by module."""
+"""Reporting: where the time goes: by operator type, by part of a generating model, and by module."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from analyzer.record.analysis import Analysis
-from analyzer.report.charts import chart
-from analyzer.report.charts.chart import (
-    CPU,
-    GPU,
-    SERIES_COLOURS,
-    Chart,
-    Column,
-    ColumnKind,
-    Row,
-    axis,
-    bars,
-    colours,
-    combined_origin,
-    faded,
-    legend_selection,
-    nominal,
-    origin_words,
-    quantity,
-    rows_of,
-    tooltip,
-)
+from analyzer.record.generation import GenerationResult
+from analyzer.report.charts import chart, vega
+from analyzer.report.charts.chart import Chart, Column, ColumnKind, Row, combined_origin, origin_words, rows_of
+from analyzer.report.charts.vega import CPU, DECODE, GPU, PREFILL
 from analyzer.report.module_tree import Module
 from analyzer.units import seconds, share
 
 # Types drawn, the others are one bar: two bars a type of 15 pixels each still fit on one screen.
 LARGEST = 14
-# Rows of the icicle that are reserved on the page, and the height of one in CSS pixels: two lines of text.
+# What is timed: its series, its part, seconds, the origin of these.
+Timed = tuple[str, str, float, str]
+
+
+def by_type(*records: Analysis, labels: Sequence[str] = ("",)) -> Chart | None:
+    """Return the time by operator type: of one record on either device, of several in their best plans.
+
+    Args:
+        records: One or several.
+        labels: Their names.
+
+    Returns:
+        None where no operator has a time.
+    """
+    several = len(records) > 1
+    one_batch = len({analysis.model.batch for analysis in records}) < 2
+    timed: list[Timed] = []
+    for label, analysis in zip(labels, records, strict=True):
+        per = 1 if one_batch else analysis.model.batch or 1
+        for operator in analysis.operators:
+            for side, time in ((CPU, operator.cpu), (GPU, operator.gpu)):
+                there = not several or (operator.placement == "cpu") == (side == CPU)
+                if there and time is not None and time.time_s:
+                    timed.append((label if several else side, operator.op_type, time.time_s / per, time.origin))
+    series = labels if several else [side for side in (CPU, GPU) if any(each[0] == side for each in timed)]
+    if several:
+        lead = "What each operator type takes in the best plan of each record"
+        lead += "." if one_batch else ", for one inference."
+    else:
+        origins = ((side, origin_words(each[3] for each in timed if each[0] == side)) for side in series)
+        lead = "What each type takes of the whole, on the CPU alone and in the CUDA session. " + " ".join(
+            f"Times on the {side} are {origin}." for side, origin in origins
+        )
+    return _parts(
+        timed,
+        series,
+        Column(name="record", title="Record") if several else Column(name="device", title="Device"),
+        Column(name="type", title="Operator type"),
+        by="time" if several else "share",
+        name="record-types" if several else "by-type",
+        title="Time by operator type",
+        lead=lead,
+    )
+
+
+def by_phase(result: GenerationResult) -> Chart | None:
+    """Return what both phases of a model that generates spend their time on; None where no part takes time."""
+    names = {"Mlp": "MLP", "Linear": "Head"}
+    timed = [
+        (phase.capitalize(), names.get(part, part), time, result.origin)
+        for part, times in result.parts.items()
+        for phase, time in times.items()
+        if time
+    ]
+    totals = [sum(each[2] for each in timed if each[0] == phase) for phase in (PREFILL, DECODE)]
+    if not all(totals):
+        return None
+    each = " a token" if result.output_tokens else ""
+    return _parts(
+        timed,
+        (PREFILL, DECODE),
+        Column(name="phase", title="Phase"),
+        Column(name="part", title="Part"),
+        by="share",
+        counted=False,
+        name="generation-parts",
+        title="What both phases spend their time on",
+        lead="All layers together, by the class of the modules. Prefill is "
+        f"{seconds(totals[0])} and decode is {seconds(totals[1])}{each}.",
+    )
+
+
+def _parts(
+    timed: Iterable[Timed],
+    series: Sequence[str],
+    of: Column,
+    part: Column,
+    *,
+    by: str,
+    counted: bool = True,
+    **named: Any,
+) -> Chart | None:
+    """Return bars by part, one for each series; None where nothing takes time.
+
+    Args:
+        timed: What takes time.
+        series: In their order.
+        of: The column of the series.
+        part: That of the parts.
+        by: What the bars are as long as: ``share`` or ``time``.
+        counted: Whether the number of what is timed says anything: it is one for each operator.
+        named: Name, title and lead.
+    """
+    times: dict[str, dict[str, list[float]]] = {one: defaultdict(list) for one in series}
+    origins: dict[str, set[str]] = defaultdict(set)
+    for one, name, time, origin in timed:
+        times[one][name].append(time)
+        origins[one].add(origin)
+    totals = {one: sum(map(sum, parts.values())) for one, parts in times.items()}
+    # By the larger of its shares, as what is small in the one may be all of the other's time; by name among
+    # equals, so that the same record gives the same bytes.
+    largest = {
+        name: max(sum(times[one].get(name, ())) / (totals[one] or 1.0) for one in series)
+        for name in {name for parts in times.values() for name in parts}
+    }
+    ranked = sorted(largest, key=lambda name: (-largest[name], name))
+    if not ranked:
+        return None
+    shown, rest = ranked[:LARGEST], ranked[LARGEST:]
+    if rest:
+        shown.append(f"{len(rest)} other types")
+        for parts in times.values():
+            parts[shown[-1]] = [time for name in rest for time in parts.pop(name, ())]
+    rows: tuple[Row, ...] = tuple(
+        (
+            name,
+            one,
+            sum(inside) / totals[one],
+            sum(inside),
+            *((len(inside),) if counted else ()),
+            combined_origin(origins[one]),
+        )
+        for name in shown
+        for one in series
+        # A series without this part has no bar: one of no length could not be result from a short one.
+        if (inside := times[one].get(name)) and totals[one]
+    )
+    columns = (
+        part,
+        of,
+        Column(name="share", title=f"Share of the {of.title.lower()}'s time", kind="share"),
+        Column(name="time", title="Time", kind="seconds"),
+        *((Column(name="operators", title="Operators", kind="count"),) if counted else ()),
+        Column(name="origin", title="Origin"),
+    )
+    length = columns[2] if by == "share" else columns[3]
+    encoding = {
+        "y": vega.lanes(part.name, shown, labelLimit=150),
+        "yOffset": {"field": of.name, "sort": list(series)},
+        "x": vega.amount(by, length.kind, length.title if by == "share" else "Time in the best plan", 8),
+        "color": vega.coloured(of.name, series),
+        "opacity": vega.faded(of.name),
+        "tooltip": vega.tooltip(*columns),
+    }
+    return Chart(
+        alternative=" ".join(_biggest(one, rows) for one in series),
+        spec=vega.layered(
+            (13 * len(series) + 6) * len(shown),
+            vega.layer("bar", encoding, select=(of.name,), cornerRadiusEnd=2),
+        ),
+        columns=columns,
+        rows=rows,
+        **named,
+    )
+
+
+def _biggest(series: str, rows: Sequence[Row]) -> str:
+    largest = sorted((row for row in rows if row[1] == series), key=lambda row: -float(row[2]))[:3]
+    if not largest:
+        return f"{series}: no time is known."
+    return f"{series}: " + ", ".join(f"{row[0]} {share(row[2])} ({seconds(row[3])})" for row in largest) + "."
+
+
+# Rows of the icicle, and the height of one in CSS pixels: two lines of text.
 LEVELS, STEP = 9, 34
 _BOTH, _UNTIMED = "CPU and GPU", "takes no time"
 # Where a module's operators run in the best plan.
-_WHERE = {
-    CPU: SERIES_COLOURS[CPU],
-    GPU: SERIES_COLOURS[GPU],
-    _BOTH: "var(--hybrid)",
-    _UNTIMED: "var(--muted)",
-}
-# How much of a cell is on the screen once one has looked inside a module.
-_SEEN = "min(scale('x', datum.x1), width) - max(scale('x', datum.x0), 0)"
-_TYPES = (
-    Column(name="type", title="Operator type"),
-    Column(name="device", title="Device"),
-    Column(name="share", title="Share of the device's time", kind="share"),
-    Column(name="time", title="Time", kind="seconds"),
-    Column(name="operators", title="Operators", kind="count"),
-    Column(name="origin", title="Origin"),
-)
+_WHERE = {CPU: "var(--cpu)", GPU: "var(--gpu)", _BOTH: "var(--hybrid)", _UNTIMED: "var(--muted)"}
 _MEASURES: Mapping[str, tuple[str, ColumnKind]] = {
     "best": ("time, best plan", "seconds"),
     "cpu": ("time, CPU", "seconds"),
@@ -62,8 +193,8 @@ _MEASURES: Mapping[str, tuple[str, ColumnKind]] = {
 }
 
 
-def _measured(what: str, name: str, module: Module) -> float | None:
-    measures: Mapping[str, float | None] = getattr(module, what)
+def _measured(of: str, name: str, module: Module) -> float | None:
+    measures: Mapping[str, float | None] = getattr(module, of)
     return measures[name]
 
 
@@ -73,118 +204,36 @@ _MODULES = (
     Column(name="name", title="Name", lookup="modules.name", read="name"),
     Column(name="path", title="Module", lookup="modules.path", read="path"),
     Column(name="class", title="Class", lookup="modules.class", read="class_name"),
-    Column(name="operators", title="Operators", kind="count", lookup="modules.operators", read="operators"),
-    *(
-        Column(name=f"own_{name}", title=f"Own {what}", kind=kind, read=partial(_measured, "own", name))
-        for name, (what, kind) in _MEASURES.items()
-    ),
     *(
         Column(
             name=name,
-            title=what[0].upper() + what[1:],
+            title=title[0].upper() + title[1:],
             kind=kind,
             lookup=f"modules.{name}",
             read=partial(_measured, "total", name),
         )
-        for name, (what, kind) in _MEASURES.items()
+        for name, (title, kind) in _MEASURES.items()
     ),
+    Column(name="operators", title="Operators", kind="count", lookup="modules.operators", read="operators"),
     Column(
         name="gpu_share",
         title="On the GPU, of those that take time",
         kind="share",
         # A Reshape that is folded away says nothing of where its module runs.
-        read=lambda one: one.on_gpu / one.timed if one.timed else None,
+        read=lambda module: module.on_gpu / module.timed if module.timed else None,
     ),
+    Column(name="where", title="Runs on", read=lambda module: _where(module)),
+    *(
+        Column(name=f"own_{name}", title=f"Own {title}", kind=kind, read=partial(_measured, "own", name))
+        for name, (title, kind) in _MEASURES.items()
+    ),
+    Column(name="depth", title="Depth", kind="count"),
+    Column(name="order", title="Place, what is inside behind", kind="count"),
 )
 
 
-def by_type(analysis: Analysis) -> Chart | None:
-    """Share of each device's time by operator type; None where no operator has a time."""
-    rows = _type_rows(analysis)
-    if not rows:
-        return None
-    order = list(dict.fromkeys(row[0] for row in rows))
-    sides = [side for side in (CPU, GPU) if any(row[1] == side for row in rows)]
-    return Chart(
-        name="by-type",
-        title="Time by operator type",
-        lead="What each type takes of the whole, on the CPU alone and in the CUDA session. "
-        + " ".join(f"Times on the {side} are {_origin_on(side, rows)}." for side in sides),
-        alternative=" ".join(_biggest(side, rows) for side in sides),
-        spec=_bars(order, sides),
-        columns=_TYPES,
-        rows=rows,
-        height=max(120, 34 * len(order) + 60),
-    )
-
-
-def _type_rows(analysis: Analysis) -> tuple[Row, ...]:
-    sums: dict[str, dict[str, float]] = {CPU: defaultdict(float), GPU: defaultdict(float)}
-    counts: dict[str, int] = defaultdict(int)
-    origins: dict[str, set[str]] = {CPU: set(), GPU: set()}
-    for operator in analysis.operators:
-        counts[operator.op_type] += 1
-        for side, time in ((CPU, operator.cpu), (GPU, operator.gpu)):
-            if time is not None and time.time_s is not None:
-                sums[side][operator.op_type] += time.time_s
-                origins[side].add(time.origin)
-    totals = {side: sum(times.values()) for side, times in sums.items()}
-    op_types = {op_type for times in sums.values() for op_type in times}
-    # By the larger of its two shares, as what is small on the one device may be all of the other's time; by
-    # name among equals, so that the same record gives the same bytes.
-    ranked = sorted(
-        op_types,
-        key=lambda op_type: (-max(_share(sums[side], op_type, totals[side]) for side in sums), op_type),
-    )
-    shown, rest = ranked[:LARGEST], ranked[LARGEST:]
-    if rest:
-        name = f"{len(rest)} other types"
-        for times in sums.values():
-            times[name] = sum(times.pop(op_type, 0.0) for op_type in rest)
-        counts[name] = sum(counts[op_type] for op_type in rest)
-        shown = [*shown, name]
-    return tuple(
-        (
-            op_type,
-            side,
-            _share(sums[side], op_type, totals[side]),
-            sums[side][op_type],
-            counts[op_type],
-            combined_origin(origins[side]),
-        )
-        for op_type in shown
-        for side in (CPU, GPU)
-        if totals[side]
-    )
-
-
-def _share(times: dict[str, float], op_type: str, total: float) -> float:
-    return times.get(op_type, 0.0) / total if total else 0.0
-
-
-def _origin_on(side: str, rows: tuple[Row, ...]) -> str:
-    return origin_words(row[5] for row in rows if row[1] == side)
-
-
-def _biggest(side: str, rows: tuple[Row, ...]) -> str:
-    largest = sorted((row for row in rows if row[1] == side), key=lambda row: -float(row[2]))[:3]
-    return f"{side}: " + ", ".join(f"{row[0]} {share(row[2])} ({seconds(row[3])})" for row in largest) + "."
-
-
-def _bars(order: list[str], sides: list[str]) -> dict[str, Any]:
-    encoding = {
-        "y": nominal("type", sort=order, title=None, axis={"labelLimit": 150}),
-        "yOffset": {"field": "device", "sort": sides},
-        "x": quantity("share", axis("share", "Share of the device's time", tickCount=8)),
-        "color": nominal("device", scale=colours(*sides), title=None),
-        "opacity": faded("side", 0.1),
-        "tooltip": tooltip(*_TYPES),
-    }
-    return bars({"step": 15}, legend_selection("side", "device"), {"cornerRadiusEnd": 2}, encoding)
-
-
 def by_module(modules: tuple[Module, ...], origin: str = "") -> Chart | None:
-    """An icicle of the modules; None where there is no structure or nothing to add up.
+    """Return an icicle of the modules; None where there is no structure or nothing to add up.
 
     Args:
         modules: The tree.
@@ -193,24 +242,36 @@ def by_module(modules: tuple[Module, ...], origin: str = "") -> Chart | None:
     # The first is the model itself.
     if len(modules) < 2 or not any(modules[0].total[name] for name in _MEASURES):
         return None
-    depth = _depth(modules)
+    places = _preorder(modules)
     return Chart(
         name="by-module",
         title="Time by module",
         lead="Each module is as wide as what it and its children take, in the order of the graph. Click one to "
         "look inside, the top row to go back." + (f" Times in the best plan are {origin}." if origin else ""),
         alternative=_module_words(modules),
-        engine="vega",
-        spec=_icicle(min(depth + 1, LEVELS) * STEP, _places(modules)),
+        spec=_icicle(
+            min(max(depth for depth, _ in places) + 1, LEVELS),
+            # A module with neither time nor FLOPs has no width.
+            sorted({_where(module) for module in modules if module.timed or module.total["flops"]}),
+        ),
         columns=_MODULES,
-        rows=rows_of(_MODULES, modules),
-        height=min(depth + 1, LEVELS) * STEP,
+        rows=tuple((*row, *place) for row, place in zip(rows_of(_MODULES, modules), places, strict=True)),
+        origin=origin,
     )
 
 
-def _places(modules: tuple[Module, ...]) -> list[str]:
-    """What the legend names; a module with neither time nor FLOPs has no width."""
-    return sorted({_where(module) for module in modules if module.timed or module.total["flops"]})
+def _preorder(modules: tuple[Module, ...]) -> list[tuple[int, int]]:
+    """Return the depth of each module and its place where each stands before all that is inside it."""
+    inside: dict[int | None, list[int]] = defaultdict(list)
+    for module in modules:
+        inside[module.parent].append(module.number)
+    places: dict[int, tuple[int, int]] = {}
+    waiting = [(0, 0)]
+    while waiting:
+        number, depth = waiting.pop()
+        places[number] = depth, len(places)
+        waiting += [(child, depth + 1) for child in reversed(inside[number])]
+    return [places[module.number] for module in modules]
 
 
 def _where(module: Module) -> str:
@@ -218,14 +279,6 @@ def _where(module: Module) -> str:
     if not module.timed:
         return _UNTIMED
     return {0: CPU, module.timed: GPU}.get(module.on_gpu, _BOTH)
-
-
-def _depth(modules: tuple[Module, ...]) -> int:
-    depths = [0] * len(modules)
-    # The tree lists parents before their children, so that a parent's depth is known.
-    for module in modules[1:]:
-        depths[module.number] = depths[module.parent or 0] + 1
-    return max(depths)
 
 
 def _module_words(modules: tuple[Module, ...]) -> str:
@@ -243,120 +296,80 @@ def _module_words(modules: tuple[Module, ...]) -> str:
     return f"Of the model's {what}: {shares}."
 
 
-def _icicle(height: int, places: list[str]) -> dict[str, Any]:
-    """A partition that one can click into; ``measure`` and ``focus`` are its signals."""
-    colours_of = {"domain": places, "range": [_WHERE[place] for place in places]}
-    across = {
-        "name": "x",
-        "type": "linear",
-        "domain": {"signal": "[focus.x0, focus.x1]"},
-        "range": [0, {"signal": "width"}],
-        "zero": False,
-        "nice": False,
-    }
-    return {
-        "width": 600,
-        "height": height,
-        "padding": 0,
-        "signals": _signals(),
-        "data": [{"name": "table"}, {"name": "cells", "source": "table", "transform": _partition()}],
-        "scales": [across, {"name": "where", "type": "ordinal", **colours_of}],
-        "legends": [
-            {
-                "fill": "where",
-                "orient": "top",
-                "direction": "horizontal",
-                "symbolType": "square",
-                "symbolOpacity": 0.5,
-                "symbolStrokeWidth": 0,
-            }
-        ],
-        "marks": [_cells(), _cell_words()],
-    }
+def _icicle(levels: int, places: Sequence[str]) -> vega.Spec:
+    """Return rows of cells that one can click into.
 
-
-def _signals() -> list[dict[str, Any]]:
-    """What the widths stand for, the module that is looked into, and the height of a row."""
-    looked_into = "{id: datum.id, x0: datum.x0, x1: datum.x1, depth: datum.depth}"
-    return [
-        {"name": "measure", "value": "best"},
-        {
-            "name": "focus",
-            "value": {"id": 0, "x0": 0, "x1": 1, "depth": 0},
-            "on": [{"events": "@cell:click", "update": looked_into}],
+    Its parameters: ``measure`` is what the widths are, ``focus`` the module that is looked into, ``picked``
+    that of the operator which is selected on the page.
+    """
+    tints = {"domain": places, "range": [_WHERE[place] for place in places]}
+    legend = {"symbolType": "square", "symbolOpacity": 0.5, "symbolStrokeWidth": 0}
+    y = {"field": "depth", "type": "ordinal", "axis": None, "scale": {"domain": [*range(levels)], "padding": 0}}
+    across = {"type": "quantitative", "axis": None, "scale": {"domain": [0, 1], "nice": False}}
+    share_column = Column(name="share", title="Share", kind="share")
+    cell = {
+        "x": {"field": "left", **across},
+        "x2": {"field": "right"},
+        "y": y,
+        "color": {"field": "where", "type": "nominal", "scale": tints, "title": None, "legend": legend},
+        "fillOpacity": {
+            "condition": [
+                {"test": "datum.id === picked", "value": 0.55},
+                {"param": "pointed", "empty": False, "value": 0.4},
+            ],
+            "value": 0.2,
         },
-        {"name": "step", "value": STEP},
-    ]
-
-
-def _partition() -> list[dict[str, Any]]:
-    """From rows to the cells that are wide enough to be seen at the present focus."""
-
-    def keep(expression: str) -> dict[str, str]:
-        return {"type": "filter", "expr": expression}
-
-    def formula(name: str, expression: str) -> dict[str, str]:
-        return {"type": "formula", "as": name, "expr": expression}
-
-    return [
-        # Vega's partition adds up the leaves' field by itself, so each module gives what is its own alone.
-        formula("own", "datum['own_' + measure] || 0"),
-        {"type": "stratify", "key": "id", "parentKey": "parent"},
-        {"type": "partition", "field": "own", "size": [1, 1]},
-        keep("datum.x1 > datum.x0"),
-        keep("datum.x1 > focus.x0 && datum.x0 < focus.x1"),
-        # Narrower than 0.7 pixels nothing can be seen or clicked, and thousands of such cells make it slow.
-        keep("(datum.x1 - datum.x0) * width > 0.7 * (focus.x1 - focus.x0)"),
-        formula("whole", "data('table')[0][measure]"),
-        formula("words", f"datum.name + ' ' + {chart.share('datum.x1 - datum.x0')}"),
-    ]
-
-
-def _cells() -> dict[str, Any]:
-    """A rectangle for each module, in the colour of where its time is spent."""
-    colour = [
-        {"test": "datum.gpu_share === 1", "value": _WHERE[GPU]},
-        {"test": "datum.gpu_share === 0", "value": _WHERE[CPU]},
-        {"test": "datum.gpu_share === null", "value": _WHERE[_UNTIMED]},
-        {"value": _WHERE[_BOTH]},
-    ]
-    tip = (
-        "{Module: datum.path || datum.name, Class: datum['class'] || '', "
-        "Share: figure(datum.x1 - datum.x0, 'share'), "
-        "'Best plan': figure(datum.best, 'seconds'), "
-        "CPU: figure(datum.cpu, 'seconds'), GPU: figure(datum.gpu, 'seconds'), "
-        "FLOPs: figure(datum.flops, 'flops'), Operators: datum.operators, "
-        "'On the GPU': figure(datum.gpu_share, 'share')}"
-    )
-    update = {
-        "x": {"scale": "x", "field": "x0"},
-        "x2": {"scale": "x", "field": "x1"},
-        "y": {"signal": "datum.depth * step"},
-        "height": {"signal": "step"},
-        "fill": colour,
-        # ``picked`` is a signal that templates/js/charts.js adds: the module of the selected operator.
-        "fillOpacity": {"signal": "datum.id === picked ? 0.55 : 0.2"},
-        "stroke": {"value": "var(--surface)"},
-        "strokeWidth": {"value": 2},
-        "cursor": {"value": "pointer"},
-        "tooltip": {"signal": tip},
+        "tooltip": vega.tooltip(*_MODULES[3:5], share_column, *_MODULES[5:12]),
     }
-    encode = {"update": update, "hover": {"fillOpacity": {"value": 0.4}}}
-    return {"type": "rect", "name": "cell", "clip": True, "from": {"data": "cells"}, "encode": encode}
-
-
-def _cell_words() -> dict[str, Any]:
-    """Name and share in each cell that has room for them."""
+    pointed = {"type": "point", "on": "pointerover", "clear": "pointerout", "fields": ["id"]}
     # A cell that begins left of what is seen keeps its name in sight; below 34 pixels no letter would be whole.
-    update = {
-        "x": {"signal": "max(scale('x', datum.x0), 0) + 6"},
-        "y": {"signal": "(datum.depth + 0.5) * step"},
-        "baseline": {"value": "middle"},
+    seen = "(min(datum.right, 1) - max(datum.left, 0)) * width"
+    name = {
+        "x": {"field": "seen_from", **across},
+        "y": y,
         "text": {"field": "words"},
-        "limit": {"signal": f"max({_SEEN} - 10, 1)"},
-        "opacity": {"signal": f"{_SEEN} > 34 ? 1 : 0"},
-        "fill": {"value": "var(--text)"},
-        "fontSize": {"value": 12},
+        "opacity": {"condition": {"test": f"{seen} > 34", "value": 1}, "value": 0},
     }
-    encode = {"update": update}
-    return {"type": "text", "interactive": False, "clip": True, "from": {"data": "cells"}, "encode": encode}
+    return vega.layered(
+        levels * STEP,
+        vega.layer("rect", cell, clip=True, stroke="var(--surface)", strokeWidth=2, cursor="pointer")
+        | {"params": [{"name": "pointed", "select": pointed}]},
+        vega.layer(
+            "text",
+            name,
+            clip=True,
+            align="left",
+            dx=6,
+            fontSize=12,
+            limit={"expr": f"max({seen} - 10, 1)"},
+            tooltip=None,
+        ),
+        params=[
+            {"name": name, "value": value}
+            for name, value in (("measure", "best"), ("focus", 0), ("picked", -1))
+        ],
+        transform=[
+            # A module begins where all that stands before it ends: its own part first, then its children.
+            {"calculate": "datum['own_' + measure] || 0", "as": "own"},
+            {"window": [{"op": "sum", "field": "own", "as": "end"}], "sort": [{"field": "order"}]},
+            {"calculate": "datum[measure] || 0", "as": "total"},
+            {"joinaggregate": [{"op": "max", "field": "total", "as": "whole"}]},
+            {"calculate": "datum.total / datum.whole", "as": "share"},
+            {"calculate": "(datum.end - datum.own) / datum.whole", "as": "begin"},
+            {"calculate": "datum.id === focus ? datum.begin : 0", "as": "focus_begin"},
+            {"calculate": "datum.id === focus ? datum.share : 0", "as": "focus_share"},
+            {
+                "joinaggregate": [
+                    {"op": "max", "field": "focus_begin", "as": "from"},
+                    {"op": "max", "field": "focus_share", "as": "wide"},
+                ]
+            },
+            {"calculate": "(datum.begin - datum.from) / datum.wide", "as": "left"},
+            {"calculate": "datum.left + datum.share / datum.wide", "as": "right"},
+            # Narrower than 0.7 pixels nothing can be seen or clicked, and thousands of such cells make it slow.
+            {"filter": f"datum.depth < {levels} && datum.right > 0 && datum.left < 1"},
+            {"filter": "(datum.right - datum.left) * width > 0.7"},
+            {"calculate": "max(datum.left, 0)", "as": "seen_from"},
+            {"calculate": f"datum.name + ' ' + {chart.share('datum.share')}", "as": "words"},
+        ],
+    )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from analyzer.report.charts import caption
+from analyzer.report.charts import batches, caption, roofline, time_share
 from analyzer.report.charts.chart import Chart, vega_config
-from analyzer.report.compare import curve_charts, document, plan_charts, tree_page
+from analyzer.report.compare import document, tree_page
 from analyzer.report.compare.comparison import Comparison
 from analyzer.report.html import environment
 from analyzer.report.summary import figure_words
@@ -68,11 +68,11 @@ def _marks() -> tuple[figure_words.Mark, ...]:
 
 def charts_of(comparison: Comparison) -> tuple[Chart, ...]:
     """The page's charts, in their order."""
+    records, labels = comparison.analyses, comparison.labels
     charts = (
-        plan_charts.plans(comparison),
-        *curve_charts.batches(comparison),
-        plan_charts.by_type(comparison),
-        plan_charts.by_module(comparison),
-        curve_charts.roofline(comparison),
+        batches.plans(*records, labels=labels),
+        *batches.charts(*records, labels=labels),
+        time_share.by_type(*records, labels=labels),
+        roofline.chart(*records, labels=labels),
     )
     return tuple(chart for chart in charts if chart is not None)
