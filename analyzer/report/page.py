@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 from analyzer.checks.phrases import source_location
@@ -20,7 +18,7 @@ from analyzer.report import (
     terminal,
 )
 from analyzer.report.charts import batches, caption, instances, roofline, time_share, timeline
-from analyzer.report.charts.chart import Chart, coded, compact, vega_config
+from analyzer.report.charts.chart import Chart, coded, compact, steps, vega_config
 from analyzer.report.findings_text import by_severity, operator_of
 from analyzer.report.module_tree import Module, tree
 from analyzer.report.ranking import table as ranking_table
@@ -139,29 +137,22 @@ def _data(
 def _boxes(
     analysis: Analysis, modules: tuple[Module, ...], module_of_operator: tuple[int, ...]
 ) -> dict[str, Any] | None:
-    """The graph's boxes by column, ``of`` being those of the operators; None where they are the modules.
-
-    Numbers are given as steps from the one before, which are alike and pack well.
-    """
+    """Return the graph's boxes by column, ``of`` being those of the operators; None if they are the modules."""
     boxes, of_operator = graph_boxes.boxes(analysis.operators, modules, module_of_operator)
     if [(box.parent, box.module, box.name) for box in boxes] == [
         (module.parent, module.number, "") for module in modules
     ]:
         return None
     return {
-        "of": _steps(of_operator),
+        "of": steps(of_operator),
         "rows": {
             # The first has none around it.
-            "parent": _steps([box.parent or 0 for box in boxes]),
-            "module": _steps([box.module for box in boxes]),
+            "parent": steps([box.parent or 0 for box in boxes]),
+            "module": steps([box.module for box in boxes]),
             "part": coded(box.name for box in boxes),
             "call": coded(box.call for box in boxes),
         },
     }
-
-
-def _steps(numbers: Sequence[int]) -> list[int]:
-    return [number - before for before, number in pairwise((0, *numbers))]
 
 
 def _picture_words(analysis: Analysis, chart: Chart) -> dict[str, str]:

@@ -3,7 +3,12 @@
 const report = (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
 
-  const unpack = (column) => (Array.isArray(column) ? column : column.at.map((place) => column.of[place]));
+  // Texts are given as places in a list of them, numbers that climb as steps from the one before.
+  function unpack(column) {
+    if (Array.isArray(column)) return column;
+    let sum = 0;
+    return column.steps ? column.steps.map((step) => (sum += step)) : column.at.map((place) => column.of[place]);
+  }
   function rowsOf(columns) {
     const names = Object.keys(columns);
     if (names.length === 0) return [];

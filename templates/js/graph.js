@@ -1,18 +1,15 @@
 // The model by module: dagre lays it out, Vega draws it; modules open and close.
 "use strict";
 const graph = (() => {
-  const { data, modules, operators, rowsOf, element } = report;
+  const { data, modules, operators, rowsOf, unpack, element } = report;
   // Boxes, and places that dagre has to find for them and their arrows: so many take it a second or two.
   const LIMIT = 400;
   const MOST = 4000;
   const MARGIN = 12;
   // Calls of modules and parts of crowded ones: several boxes may have one module.
-  // Each is given as a step from the one before.
-  const summed = (steps) => { let at = 0; return steps.map((step) => (at += step)); };
-  const columns = data.boxes && { ...data.boxes.rows, parent: summed(data.boxes.rows.parent), module: summed(data.boxes.rows.module) };
-  const given = columns ? rowsOf(columns).map((row, at) => ({ ...row, parent: at ? row.parent : null })) : modules.map(({ parent, number }) => ({ parent, module: number, part: "", call: "" }));
+  const given = data.boxes ? rowsOf(data.boxes.rows).map((row, at) => ({ ...row, parent: at ? row.parent : null })) : modules.map(({ parent, number }) => ({ parent, module: number, part: "", call: "" }));
   const boxes = given.map((row, number) => ({ number, operators: 0, ...row }));
-  const innermost = data.boxes ? summed(data.boxes.of) : operators.map((item) => item.module_number);
+  const innermost = data.boxes ? unpack(data.boxes.of) : operators.map((item) => item.module_number);
   const open = new Set([0]);
   // The box whose inside alone is drawn.
   let only = 0;

@@ -228,6 +228,15 @@ def test_every_record_has_its_points_on_one_roofline_and_a_device_one_roof() -> 
     assert roofs == ["Imaginary CPU 12 fp32", "Imaginary GPU 3000 tf32"]
 
 
+def test_a_record_that_is_called_as_a_device_has_its_own_points_alone() -> None:
+    comparison = compare([("CPU", factory.analysis(24)), ("new", factory.analysis(24))])
+    chart = roofline.chart(*comparison.analyses, labels=comparison.labels)
+    assert [part.partition(" (")[0] for part in chart.alternative.split(". ")] == [
+        "CPU: 12 operators",
+        "new: 12 operators",
+    ]
+
+
 def test_the_environment_tells_what_differs() -> None:
     base = factory.analysis(4)
     other = replace(base, environment=replace(base.environment, threads=8, versions={"onnxruntime": "1.0.0"}))

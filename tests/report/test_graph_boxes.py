@@ -196,6 +196,6 @@ def test_the_page_is_given_boxes_only_where_they_are_not_the_modules() -> None:
     )
     given = build(replace(base, operators=items))["data"]["boxes"]
     # The model; the first call; the module between; the second call: each a step from the one before.
-    assert given["of"] == [1, 1, 1]
-    assert given["rows"]["parent"] == [0, 0, 0, 0]
-    assert given["rows"]["module"] == [0, 1, 1, -1]
+    assert given["of"] == {"steps": [1, 1, 1]}
+    assert given["rows"]["parent"] == {"steps": [0, 0, 0, 0]}
+    assert given["rows"]["module"] == {"steps": [0, 1, 1, -1]}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -160,11 +161,20 @@ class Chart:
 
 
 def packed(column: Column, at: int, rows: tuple[Row, ...]) -> Any:
-    """Return one column of a table: ``coded`` text, a list of figures, or where to look them up."""
+    """Return one column of a table: ``coded`` text, figures, steps of numbers, or where to look them up."""
     if column.lookup:
         return {"lookup": column.lookup.split(".")}
-    values = (row[at] for row in rows)
-    return coded(values) if column.kind == "text" else [compact(value) for value in values]
+    values = [row[at] for row in rows]
+    if column.kind == "text":
+        return coded(values)
+    if column.kind == "count" and all(isinstance(value, int) for value in values):
+        return steps(values)
+    return [compact(value) for value in values]
+
+
+def steps(numbers: Sequence[int]) -> dict[str, list[int]]:
+    """Return numbers as steps from the one before, which are alike and pack well."""
+    return {"steps": [number - before for before, number in pairwise((0, *numbers))]}
 
 
 def coded(values: Iterable[str]) -> dict[str, Any]:

@@ -182,13 +182,11 @@ def chart(*records: Analysis, labels: Sequence[str] = ("",)) -> Chart | None:
     kinds += [_OTHER] if len(times) > _MOST_TYPES else []
     ridges = _ridges({roof.name: roof for roof in roofs.values()}.values(), points)
     columns = _OF_SEVERAL if several else _COLUMNS[1:]
-    subjects = (
-        labels if several else [side for side in (CPU, GPU) if any(point.side == side for point in points)]
-    )
-    sentences = [
-        _points_words(name, [point for point in points if name in (point.record, point.side)])
-        for name in subjects
-    ]
+    drawn: dict[str, list[RoofPoint]] = {label: [] for label in labels} if several else {CPU: [], GPU: []}
+    for point in points:
+        drawn[point.record if several else point.side].append(point)
+    # A device without a point is no news of one record: it may be that there is no GPU.
+    sentences = [_points_words(name, own) for name, own in drawn.items() if own or several]
     if not several:
         ceilings = (f"{ridge['ceiling']}, {ridge['ridge']}." for ridge in ridges)
         sentences = [*ceilings, *sentences, _left_out(records[0], points)]

@@ -228,7 +228,7 @@ _MODULES = (
         for name, (title, kind) in _MEASURES.items()
     ),
     Column(name="depth", title="Depth", kind="count"),
-    Column(name="order", title="Place, what is inside behind", kind="count"),
+    Column(name="order", title="Order in the tree", kind="count"),
 )
 
 
