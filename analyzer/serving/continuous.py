@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -39,6 +40,7 @@ class GenerationServer:
     decode: tuple[tuple[int, float, float], ...]
     cache_tokens: int
     max_batch: int
+    max_delay_s: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
         """Checks what cannot be."""
@@ -115,15 +117,15 @@ def highest_throughput_per_s(server: GenerationServer, conversations: Conversati
 
 def simulated_generation(scenarios: Sequence[GenerationScenario], *, seed: int = 0) -> list[QueueLoad]:
     """Many servers at once, which takes little more than one."""
-    able = [
-        number
-        for number, one in enumerate(scenarios)
-        if one.rate_per_s < highest_throughput_per_s(one.server, one.conversations)
-    ]
-    loads = dict(zip(able, _loads([scenarios[number] for number in able], seed), strict=True)) if able else {}
+    highest = [highest_throughput_per_s(one.server, one.conversations) for one in scenarios]
+    busy = [one.rate_per_s / most if most else 1.0 for one, most in zip(scenarios, highest, strict=True)]
+    able = [one for one, part in zip(scenarios, busy, strict=True) if part < 1]
+    loads = iter(_loads(able, seed) if able else [])
     return [
-        loads.get(number) or QueueLoad(rate_per_s=scenario.rate_per_s, saturated=True)
-        for number, scenario in enumerate(scenarios)
+        replace(next(loads), utilisation=part)
+        if part < 1
+        else QueueLoad(rate_per_s=one.rate_per_s, saturated=True)
+        for one, part in zip(scenarios, busy, strict=True)
     ]
 
 

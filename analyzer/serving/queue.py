@@ -80,6 +80,11 @@ class Queue:
         return float(self.servers * self.max_batch)
 
     @property
+    def max_delay_s(self) -> float:
+        """The longest delay in seconds."""
+        return self.max_delay * self.unit_s
+
+    @property
     def fastest_s(self) -> float:
         """Seconds of the quickest batch: no latency is below it."""
         return float(self.times[1:].min()) * self.unit_s

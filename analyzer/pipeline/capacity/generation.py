@@ -28,8 +28,8 @@ from analyzer.pipeline.generation import GenerationBasis
 from analyzer.pipeline.predictor import Predictor
 from analyzer.record.capacity import CapacityOption, ServicePoint
 from analyzer.serving.continuous import GenerationServer
-from analyzer.serving.generation_search import GeneratingServer, GenerationDemand, generation_sizings
 from analyzer.serving.load import Server, Sizing
+from analyzer.serving.search import GeneratingServer, GenerationDemand, sizings
 from analyzer.units import seconds
 
 # Sequences at once: engines' usual limit, far beyond which a step has nothing to gain.
@@ -183,7 +183,7 @@ class GenerationService(Service):
 
     def sizings(self, servers: Sequence[Server[Any]]) -> Mapping[Server[Any], Sizing]:
         """Search for the number of sequences of every server."""
-        return generation_sizings(servers, self._demand)
+        return sizings(servers, self._demand)
 
     def why(self, load: QueueLoad, count: int) -> str:
         """Return both times."""

@@ -17,9 +17,8 @@ from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import CapacityResult
 from analyzer.serving.arrivals import POISSON, Arrivals, Trace, mean_rate_per_s, read_conversations, read_trace
 from analyzer.serving.continuous import Conversations
-from analyzer.serving.generation_search import GenerationDemand
 from analyzer.serving.load import Need, Percentile
-from analyzer.serving.search import Demand
+from analyzer.serving.search import Demand, GenerationDemand
 from analyzer.units import seconds
 
 AnyNeed = TypeVar("AnyNeed", bound=Need)
