@@ -437,7 +437,7 @@ def _notes(one: Candidate) -> tuple[str, ...]:
 
 
 def _word(storage: Storage) -> str:
-    return storage.weights if storage.is_usual else f"{storage.bits:.3g} bits"
+    return storage.weights if storage.is_usual else f"{storage.bits} bits"
 
 
 def _has_packed_products(one: Candidate) -> bool:

@@ -14,22 +14,20 @@ class Storage:
     """How the elements of a weight matrix are stored: in fewer bits, with scales.
 
     Attributes:
-        bits: Of an element, without its share of scales; a mean where elements differ.
+        bits: Of an element, without its share of scales.
         is_float: Whether they are 8-bit floats, which some devices multiply as such.
         block: Inputs that share a scale; 0 for all.
         block_rows: Outputs that share a scale; 0 for all.
         scale_bits: Of a scale.
         zero_bits: Of a zero point for each scale; 0 where there is none.
-        table: Values, of as many bits as a scale, of which elements are made; 0 where they are numbers.
     """
 
-    bits: float
+    bits: int
     is_float: bool = False
     block: int = 128
     block_rows: int = 1
     scale_bits: int = 16
     zero_bits: int = 0
-    table: int = 0
 
     @property
     def weights(self) -> Literal["fp8", "int8", "int4"]:
@@ -39,7 +37,7 @@ class Storage:
     @property
     def is_usual(self) -> bool:
         """Whether kernels are known for its width."""
-        return self.bits in _KERNELS and not self.table
+        return self.bits in _KERNELS
 
     @property
     def shared_by(self) -> str:

@@ -137,7 +137,7 @@ def from_values(config: Mapping[str, Any], *, name: str) -> OpenedModel:
     if found.storage is not None and not found.storage.is_usual:
         notes = (
             *notes,
-            f"ONNX Runtime has no kernel for most of its weights, of {found.storage.bits:.3g} bits: times are "
+            f"ONNX Runtime has no kernel for most of its weights, of {found.storage.bits} bits: times are "
             "those of a fused one, and their intervals are widened.",
         )
     if found.storage is None and architecture.dtype == "float32":

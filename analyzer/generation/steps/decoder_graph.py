@@ -160,7 +160,7 @@ def _looked_up(writer: StepWriter, ids: Tensor, shape: tuple[int, int, int]) -> 
     table = writer.weight("model.embed_tokens.weight", (rows, ceil(width * storage.bits / _BYTE)), "uint8")
     scales = writer.scales("model.embed_tokens", storage, (), rows, width)
     return writer.microsoft(
-        "GatherBlockQuantized", [table, ids, *scales], shape, bits=ceil(storage.bits), gather_axis=0,
+        "GatherBlockQuantized", [table, ids, *scales], shape, bits=storage.bits, gather_axis=0,
         quantize_axis=1, block_size=storage.block or width,
     )  # fmt: skip
 
@@ -346,7 +346,7 @@ def _mixture(writer: StepWriter, experts: Experts, name: str, flat: Tensor, scor
     if any(zeros):
         packed += [*[None] * (_ZEROS_AT - len(packed)), *zeros]
     return writer.microsoft(
-        "QMoE", [flat, scores, *packed], (rows, hidden), expert_weight_bits=ceil(whole[0].bits),
+        "QMoE", [flat, scores, *packed], (rows, hidden), expert_weight_bits=whole[0].bits,
         block_size=whole[0].block or hidden, **attributes,
     )  # fmt: skip
 

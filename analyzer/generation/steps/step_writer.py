@@ -243,7 +243,7 @@ class StepWriter:
             inputs = [state, stored, *self.scales(name, storage, (), outer, inner)]
             return self.microsoft(
                 # Level 4 multiplies integers on a CPU, as GenAI's builder has it; CUDA does not look at it.
-                "MatMulNBits", inputs, shape, N=outer, K=inner, bits=ceil(storage.bits), block_size=block,
+                "MatMulNBits", inputs, shape, N=outer, K=inner, bits=storage.bits, block_size=block,
                 accuracy_level=4,
             )  # fmt: skip
         narrow = self._narrowed(state, name)
@@ -271,8 +271,8 @@ class StepWriter:
             inner: Its inputs.
         """
         number = storage.scales(outer, inner)
-        rows = outer if lead and number % outer == 0 and not storage.table else 0
-        shape = (*lead, outer, number // outer) if rows else (*lead, number + storage.table)
+        by_row = lead and number % outer == 0
+        shape = (*lead, outer, number // outer) if by_row else (*lead, number)
         scales = self.weight(f"{name}.scales", shape, _SCALES[storage.scale_bits])
         if not storage.zero_bits:
             return (scales,)
