@@ -107,7 +107,7 @@ def _complete(part: Mapping[str, Any], kind: str, family: Family) -> Mapping[str
     there = Values(given=usual, names=family.names)
     for key in set(family.names.values()).difference(missing):
         there.count(key)
-    defaults = defaults_of(usual, family.like or kind)
+    defaults = defaults_of(usual, family.defaults_of)
     if defaults is None:
         raise refusal(
             f"the configuration of a {kind} model leaves out {listed(f'`{key}`' for key in missing)}",
