@@ -39,10 +39,7 @@ def cpu_price(
 ) -> tuple[Price, float] | None:
     """Return the CPU instance on which a token costs least, and its tokens in a second; None for none.
 
-    Args:
-        instances: What can be rented.
-        needed_bytes: Of memory.
-        tokens_per_s: What one makes; None where that is not known.
+    ``tokens_per_s`` returns None where it is not known.
     """
     offers = []
     for instance in instances:
@@ -167,11 +164,8 @@ _TOGETHER, _PARTS = 5, 4
 def largest_batch(one: Candidate, market: Market, *, exact: bool = True) -> tuple[int, RequestPhases | None]:
     """The largest batch that fits and keeps the limits, with its times; 0 where none does.
 
-    Args:
-        one: Who runs it.
-        market: The limits.
-        exact: Whether to one sequence; else to a quarter of the way between two powers of two, which all
-            devices share, so that a step is prepared for all of them.
+    With ``exact`` to one sequence; else to a quarter of the way between two powers of two, which all devices
+    share, so that a step is prepared for all of them.
     """
     most = one.footprint.largest_batch(one.request, one.device)
     if not most or not market.limits.any:
@@ -214,11 +208,7 @@ def option(
 ) -> GenerationOption:
     """A candidate as the record has it.
 
-    Args:
-        one: The candidate.
-        market: Prices and limits.
-        beside: What it is compared with.
-        exact: As for ``largest_batch``.
+    ``beside`` is what it is compared with, ``exact`` as for ``largest_batch``.
     """
     most, best = largest_batch(one, market, exact=exact)
     phases = one.phases

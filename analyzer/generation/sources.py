@@ -178,12 +178,6 @@ def from_python(
 ) -> OpenedModel:
     """The decoder of a Python file or module; its weights are never needed.
 
-    Args:
-        reference: What the user named.
-        progress: Told what is happening.
-        use_cache: Whether a finished export may be read and kept.
-        limits: What reading one of the cache may take.
-
     Raises:
         AnalyzerError: A child of it, by what the user must do.
     """
@@ -201,11 +195,8 @@ def from_python(
 def from_module(model: Any, inputs: Any = None, progress: StageProgress = lambda _: None) -> OpenedModel:
     """The decoder that a module in memory is.
 
-    Args:
-        model: An ``nn.Module``.
-        inputs: A function of batch, tokens and past that gives a step's inputs; None where the module has a
-            configuration.
-        progress: Told what is happening.
+    ``inputs`` is a function of batch, tokens and past that gives a step's inputs; None where the module has a
+    configuration.
 
     Raises:
         AnalyzerError: A child of it, by what the user must do.

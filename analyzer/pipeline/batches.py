@@ -80,13 +80,8 @@ def batch_models(
 ) -> BatchModels:
     """A loaded model at the batches of the sweep.
 
-    Args:
-        loaded: The model.
-        prepared: At its own batch.
-        options: What was asked.
-        progress: Told what is happening.
-        traced: The model at batches for which it was traced or exported anew; None where that is forbidden.
-        measured: What was run, by batch: sizes that the data decide are those of the run.
+    ``traced`` is the model at batches for which it was traced or exported anew, None where that is forbidden.
+    Sizes that the data decide are those of the run that was ``measured``.
     """
     if loaded.step is not None and loaded.batch is not None:
         # A step is traced with its sizes put in: its graph has no symbol to bind to another batch.
@@ -113,12 +108,7 @@ def sweep_of(
 ) -> Sweep:
     """Plans at every batch; measured batches keep what was measured.
 
-    Args:
-        model: The model over batches.
-        predictor: For the CPU and the user's options.
-        gpu: None to look at the CPU alone.
-        measured: By batch.
-        known: The question and its plans at batches where they are known already.
+    ``known`` are question and plans at batches where they are known already.
     """
     others = {batch: prepared for batch, prepared in model.prepared_graphs.items() if batch not in known}
     inputs = decision_inputs_by_batch(predictor, others, gpu, measured)

@@ -78,11 +78,7 @@ CONVENTIONS: Mapping[str, int | str] = {
 def model_info(loaded: Loaded, graph: Graph, precision: str, *, converted: bool) -> ModelInfo:
     """What was analysed.
 
-    Args:
-        loaded: The model.
-        graph: What the decision is about.
-        precision: That it was asked for.
-        converted: Whether the graph is another one than the model's own.
+    ``converted`` says whether ``graph`` is another one than the model's own.
     """
     return ModelInfo(
         name=loaded.name,

@@ -69,13 +69,7 @@ def decide_on(
 ) -> DeviceDecisions:
     """Decides for one model.
 
-    Args:
-        predictor: For the CPU and the user's options.
-        prepared: The model at the batch of the report.
-        model: The same over batches.
-        gpus: The first is the verdict's.
-        batch: The batch of the report.
-        measured: By batch; of a GPU, of the first.
+    The first of ``gpus`` is the verdict's; what was ``measured`` on a GPU is of it.
     """
     gpu = gpus[0] if gpus else None
     # 0 stands for a model without a batch, as in what `measure_batches` returns.
@@ -198,15 +192,7 @@ def _on_gpu(
 def analysis_of(
     model: ModelInfo, prepared: PreparedGraph, decisions: DeviceDecisions, cpu: Device, gpus: Sequence[Device]
 ) -> Analysis:
-    """The record of a model and what was decided about it, without the circumstances.
-
-    Args:
-        model: What the record says of the model.
-        prepared: The model at the batch of the report.
-        decisions: From ``decide_on``.
-        cpu: The CPU of the decisions.
-        gpus: Their GPUs, the verdict's first.
-    """
+    """The record of a model and what was decided about it, without the circumstances."""
     decision_input, decision = decisions.decision_input, decisions.decision
     return Analysis(
         tool=build_record.TOOL,

@@ -72,11 +72,7 @@ class MachineCheck:
 
 
 def examine(progress: Progress = lambda _stage, _share: None) -> tuple[MachineCheck, ...]:
-    """Looks at all of it; the sessions are run in processes of their own.
-
-    Args:
-        progress: Told what is happening.
-    """
+    """Looks at all of it; the sessions are run in processes of their own."""
     with run_folder() as folder:
         checks = [*_software(), *_cpu(), *_storage()]
         progress("running a small model on the CPU", None)

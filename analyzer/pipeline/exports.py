@@ -94,13 +94,7 @@ def prepared_steps(
 ) -> tuple[dict[int, PreparedGraph], StepAtAnyBatch | None]:
     """The step at each of the batches, and a way to any other; without one, at those traced alone.
 
-    Args:
-        loaded: The step.
-        prepared: Of its own batch.
-        options: What was asked.
-        batches: Those of the sweep.
-        progress: Told what is happening.
-        traced: The step at other batches, where it has been traced already.
+    ``traced`` are steps at other batches, where they have been traced already.
     """
     assert loaded.batch is not None
     asked_for = [batch for batch in options.batches if batch != loaded.batch]
@@ -219,9 +213,7 @@ class StepAtAnyBatch:
 def any_batch(graphs: dict[int, Graph], *, confirmed: bool = True) -> AnyBatch | None:
     """The step at every batch from the first graph and one like it.
 
-    Args:
-        graphs: What was traced, by batch.
-        confirmed: Whether a third must come out as it was traced even where all numbers are multiples.
+    With ``confirmed`` a third must come out as it was traced even where all numbers are multiples.
     """
     first, *others = graphs
     for other in others:

@@ -193,16 +193,7 @@ def generation_analysis(
     targets: Targets,
     measured: MeasuredSides | None = None,
 ) -> Analysis:
-    """The record of a generating model, without the circumstances.
-
-    Args:
-        source: What generates.
-        shown: What reports call its source.
-        question: What is asked about generation.
-        options: What is asked as of any model.
-        targets: The devices.
-        measured: What was run here.
-    """
+    """The record of a generating model, without the circumstances."""
     model, measured = source.model, measured or MeasuredSides()
     gpus = targets.gpus
     if not gpus and question.gpus is not None:

@@ -118,15 +118,6 @@ def measure_request(
     """Runs a request's prompt, and tokens at the contexts that its mean is made of.
 
     Weights are random: no time depends on them. What cannot be run is a message, never an error.
-
-    Args:
-        model: What generates.
-        types: As that side runs it.
-        predicted: The request, and the seconds that it is expected to take.
-        options: How to measure.
-        progress: Told what is happening.
-        session: Which side of this machine.
-        launch: How a GPU's kernels are launched in what counts.
     """
     request = predicted.request
     steps = request.steps(1)
@@ -320,10 +311,6 @@ def _facts(
 
 def step_inputs(graph: Graph, sizes: StepSizes) -> dict[str, Array]:
     """Inputs by name.
-
-    Args:
-        graph: Of a step.
-        sizes: Its sizes.
 
     Raises:
         InputError: No values can be made for an input.

@@ -74,9 +74,8 @@ def _host_of(instance: Instance) -> Host:
 class HostedRuns:
     """The runs of one model on one GPU, by the machine that it stands in.
 
-    Args:
-        question_on: The question about the model on that GPU beside a rented machine's processor.
-        falls_back: Whether the CUDA session runs a part of the model on the CPU.
+    ``question_on`` asks about the model beside a rented machine's processor; ``falls_back`` says whether the
+    CUDA session runs a part of it on the CPU.
     """
 
     def __init__(self, question_on: Callable[[Host], DecisionInput], *, falls_back: bool) -> None:

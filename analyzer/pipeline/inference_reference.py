@@ -20,13 +20,11 @@ _HEAD_BYTES = 4096
 def beside_inference(analysis: Analysis, folders: Iterable[Path], reference: str) -> Analysis:
     """The analysis of a step with what the latest comparable record of inference says.
 
+    Records are searched in ``folders``; ``reference`` is the model as the user named it, for the command that
+    is shown where there is none.
+
     Comparable is a record of the same model at the same batch, precision and devices. A record of a step hands
     on what it holds of inference, since both are written under the same name.
-
-    Args:
-        analysis: Of a training step; any other comes back as it is.
-        folders: Where to look for records.
-        reference: The model as the user named it, for the command that is told where there is none.
     """
     if analysis.training is None:
         return analysis

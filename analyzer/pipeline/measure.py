@@ -99,12 +99,7 @@ def measure_batches(
 ) -> dict[int, Measured]:
     """What can be run here at each batch that was asked for; by batch, 0 for a model without one.
 
-    Args:
-        loaded: The model.
-        options: What was asked for.
-        targets: The devices.
-        progress: Told what is happening.
-        steps: A training step at other batches than its own; None where the user's code forbids one.
+    ``steps`` is a training step at other batches than its own, None where the user's code forbids one.
     """
     if not measures_here(options, targets) or loaded.empty_inputs:
         return {}

@@ -84,10 +84,7 @@ def _state_pair(text: str) -> tuple[str, str]:
 def invocation_of(model: object, given: Mapping[str, Any], *, default_gpu: str | None) -> Invocation:
     """What the record keeps of what was asked.
 
-    Args:
-        model: As ``analyze()`` got it.
-        given: Its keywords.
-        default_gpu: The GPU that stands in for one that was not named, where it is not this machine's own.
+    ``default_gpu`` stands in for one that was not named, where it is not this machine's own.
     """
     command: Command = "check" if given.get("check") else "run"
     # An ``nn.Module`` or a graph in memory has no name that a command line could load it by.

@@ -55,15 +55,10 @@ def precision_tables(
 ) -> tuple[tuple[PrecisionResult, ...], ...]:
     """A row for each precision on the CPU and the first GPU, then tables of further GPUs alone.
 
-    None for a model that is quantised already or of other floats.
+    Of very many GPUs only the first have a table. ``on_cpu`` is the CPU's part of what was ``measured``, which
+    holds beside any GPU.
 
-    Args:
-        predictor: With the user's options.
-        prepared: The model that is decided about, at ``batch``.
-        gpus: The verdict's first; none for the CPU alone. Of very many only the first have a table.
-        batch: Inferences per run.
-        measured: What was measured of the model as it is.
-        on_cpu: The CPU's part of that, which holds beside any GPU.
+    None for a model that is quantised already or of other floats.
     """
     graph = prepared.graph
     own = model_precision(graph)

@@ -95,12 +95,8 @@ class Predictor:
     ) -> DecisionInput:
         """Everything known about one prepared graph on one GPU.
 
-        Args:
-            prepared: The model at ``batch``.
-            gpu: None to look at the CPU alone.
-            batch: Inferences per run.
-            measured: What was measured at this batch, None for predictions alone.
-            per_operator: Whether each operator gets its share of its group's time; plans need groups alone.
+        ``measured`` is None for predictions alone. With ``per_operator`` each operator gets its share of its
+        group's time; plans need groups alone.
         """
         precision = decision_precision(self.options, prepared.graph, gpu)
         if measured is not None:
@@ -251,11 +247,8 @@ class Predictor:
     ) -> Iterator[Estimate | None]:
         """What the same operators took in the CPU's session, where that ran: it is the same processor.
 
-        Args:
-            prepared: The model.
-            cpu: Times of the CPU session's groups.
-            groups: Of the CUDA session, those that fall back.
-            predicted: Their times as predicted, for what the CPU's session does not run.
+        ``groups`` are those of the CUDA session that fall back; ``predicted`` holds for what the CPU's session
+        does not run.
         """
         shares = self._cpu_shares(prepared, cpu)
         for group, estimate in zip(groups, predicted, strict=True):
@@ -363,11 +356,7 @@ class Predictor:
     ) -> Figure:
         """What a session takes on a CPU that is not the decision's.
 
-        Args:
-            prepared: The model at one batch.
-            cpu: The other one; ``--threads`` belongs to the decision's.
-            precision: What is computed in there.
-            measured: What was measured here at that batch.
+        ``--threads`` belongs to the decision's.
         """
         if measured is not None:
             prepared = self._as_measured(prepared, measured, with_gpu=False)
@@ -479,12 +468,8 @@ class Predictor:
     ) -> tuple[WhatIf, ...]:
         """The same question in half precision and at the opset that brings operators back to the GPU.
 
-        Args:
-            prepared: The model at ``batch``.
-            gpu: The verdict's.
-            batch: Inferences per run.
-            on_cpu: What the CPU was measured at: in half precision it computes in float32 between
-                casts, so that the model stays as it is there.
+        In half precision a CPU computes in float32 between casts: what was measured ``on_cpu`` stays as it is
+        there.
         """
         changes = []
         own_precision = decision_precision(self.options, prepared.graph, gpu)
@@ -539,11 +524,6 @@ def _undisturbed(
 
     How long it was held up is nothing of the model's, and nobody holds it up elsewhere: between the quietest
     that it may have been and what was timed, the prediction decides. It is as sure as before.
-
-    Args:
-        here: Predicted on this CPU, by group.
-        times: What they took on it.
-        measured: The run.
     """
     run, spent = measured.cpu_latency, _sum_of(here)
     timed = run or total(time for time in times if time is not None)
@@ -564,14 +544,10 @@ def _as_measured_elsewhere(
 ) -> Figure:
     """A session's time on another CPU: of each group its prediction there, times measured over predicted here.
 
+    ``run`` is the whole run on this one, None where groups alone were timed.
+
     The kernels are the same, and so is most of what their prediction has wrong. It is as uncertain as the
     prediction there and the measurement here together: two independent factors.
-
-    Args:
-        there: Predicted on the other CPU, by group.
-        here: Predicted on this one.
-        measured: What they took on this one.
-        run: The whole run on this one; None where groups alone were timed.
     """
     moved = total(time for time, _ in _moved(there, here, measured) if time is not None)
     return _widened(moved, *_ends(measured, run))

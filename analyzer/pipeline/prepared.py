@@ -28,13 +28,7 @@ _CAST_SINCE = 13  # an opset that knows bfloat16
 
 
 class WideOperators:
-    """Operators of a model in float32 that have no kernel in a narrow type, and the Casts that they need.
-
-    Args:
-        graph: The model in float32.
-        precision: ``fp16`` or ``bf16``.
-        release: Of ONNX Runtime, as in ``Placement``.
-    """
+    """Operators of a model in float32 that have no kernel in a narrow type, and the Casts that they need."""
 
     def __init__(self, graph: Graph, precision: str, release: str = "") -> None:
         self._graph = graph
@@ -298,13 +292,7 @@ def prepare(graph: Graph, table: CostTable | None = None, *, release: str = "") 
 
 
 def at_batch(prepared: PreparedGraph, graph: Graph, table: CostTable | None = None) -> PreparedGraph:
-    """The same model at another batch: placement and groups carry over where the operators are the same.
-
-    Args:
-        prepared: The model at one batch.
-        graph: At the other.
-        table: Its costs there, counted where None.
-    """
+    """The same model at another batch: placement and groups carry over where the operators are the same."""
     # The same operators are taken to be fused and placed alike at every batch, which saves most of preparing.
     # Batch 1 may have fewer of them: what only broadcasts over the batch is folded there.
     same_operators = len(graph.nodes) == len(prepared.graph.nodes) and all(

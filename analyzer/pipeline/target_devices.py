@@ -92,12 +92,10 @@ def find_targets(options: Options) -> Targets:
 def named_gpus(names: Iterable[str], *, fixed: bool) -> tuple[Device, ...]:
     """The GPUs of these names, each once, in their order.
 
+    With ``fixed`` this machine is not asked, as by a check.
+
     ``all`` stands for this machine's GPU, else the default one, and behind it the whole catalogue, so far as
     anything can be decided for it.
-
-    Args:
-        names: From ``--gpu``.
-        fixed: Whether this machine is not asked, as by a check.
 
     Raises:
         DeviceError: A name that nobody knows; the hint names the nearest.

@@ -94,13 +94,8 @@ def highest_rates(
 ) -> list[HighestRate]:
     """The same for many queues at once.
 
-    Args:
-        queues: Whose rates are wanted.
-        limit_s: As in ``highest_rate``.
-        percentile: As there.
-        arrivals: How requests come.
-        efforts: Of the first look, and of the closer one about the rate that it finds.
-        shares: Of the capacity, at which is looked first.
+    ``efforts`` are those of the first look, at ``shares`` of the capacity, and of the closer one about the rate
+    that it finds.
     """
     able = [queue for queue in queues if queue.fastest_s <= limit_s]
     looked = loads_at(able, [shares] * len(able), arrivals, efforts[0])

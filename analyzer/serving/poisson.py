@@ -184,11 +184,9 @@ def weights(queue: Queue, rate: float, waits: Sequence[Floats]) -> Floats:
 def calibrated_weights(seen: Floats, expected: Floats) -> Floats:
     """Weights of lanes, near one each, with which what was seen of the fluid server is what is expected.
 
-    It is the regression estimator of surveys written as weights, so that percentiles profit as means do.
+    ``seen`` is ``[lanes, 2]``, ``expected`` ``[2]``.
 
-    Args:
-        seen: ``[lanes, 2]``.
-        expected: ``[2]``.
+    It is the regression estimator of surveys written as weights, so that percentiles profit as means do.
     """
     scaled = seen / expected
     centred = scaled - scaled.mean(axis=0)

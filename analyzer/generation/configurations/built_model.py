@@ -75,9 +75,7 @@ def builds_generator(kind: str) -> bool:
 def tied_around(values: Mapping[str, Any], kind: str) -> bool | None:
     """Return whether the class of a model around a text part ties its head; None where nothing says so.
 
-    Args:
-        values: The whole configuration.
-        kind: Its ``model_type``.
+    ``values`` are the whole configuration, ``kind`` its ``model_type``.
     """
     if kind not in (known_families() or ()):
         return None
@@ -105,10 +103,6 @@ class BuiltModel:
 
 def built_model(values: Mapping[str, Any], kind: str) -> BuiltModel:
     """Return the shape of the text model that transformers builds of a configuration, on the meta device.
-
-    Args:
-        values: The whole configuration.
-        kind: Its ``model_type``.
 
     Raises:
         UsageError: transformers is not installed or does not know it, a value cannot be, or a part of the model

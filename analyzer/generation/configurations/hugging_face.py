@@ -32,10 +32,6 @@ def architecture_of(config: Mapping[str, Any], *, name: str) -> Architecture:
     Sizes that the configuration leaves to its class's defaults are asked of transformers, where that is
     installed; it is imported for nothing else.
 
-    Args:
-        config: What ``config.json`` says.
-        name: For reports.
-
     Raises:
         UsageError: Its family is not known, a size is missing, or a value cannot be.
     """

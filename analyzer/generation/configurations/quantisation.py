@@ -170,10 +170,7 @@ _LEAST_BITS, _MOST_BITS = 1, 8
 def _packed(section: Config, *, group: int, zero: int | None = None) -> Storage:
     """Return integers in groups along the inputs, each with a scale of 16 bits and a zero point.
 
-    Args:
-        section: ``bits`` and ``group_size``.
-        group: Where no size is said.
-        zero: Bits of a zero point; None for as many as an element has.
+    ``group`` is the size where none is said, ``zero`` the bits of a zero point: None for those of an element.
     """
     bits = _bits(section.get("bits"))
     block = _block_of(section.get("group_size"), group)

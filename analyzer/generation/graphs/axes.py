@@ -96,10 +96,7 @@ class Axes:
 def axes_of(inputs: Sequence[GivenInput], *, name: str, shared: bool) -> Axes:
     """What the axes are.
 
-    Args:
-        inputs: Of the graph.
-        name: The model's, for errors.
-        shared: Whether past and present of a cache are one buffer, as long as the whole context.
+    ``shared`` says whether past and present of a cache are one buffer, as long as the whole context.
 
     Raises:
         UsageError: An axis that must vary is fixed, or there is no cache.
@@ -139,10 +136,7 @@ OWN_NAMES: Mapping[str, Role] = {"batch": "batch", "tokens": "tokens", "past": "
 def named_axes(inputs: Sequence[GivenInput], kept: Iterable[str], *, name: str) -> Axes:
     """The axes of an export of ours, which names them by what they are.
 
-    Args:
-        inputs: Of the graph.
-        kept: Inputs whose next value a step returns.
-        name: The model's, for errors.
+    ``kept`` are inputs whose next value a step returns.
 
     Raises:
         UsageError: There is no cache.

@@ -258,12 +258,9 @@ def graph_model(
 ) -> GraphModel:
     """The generating model that a graph is.
 
-    Args:
-        loaded: The graph.
-        name: What errors call it.
-        shared: Whether past and present of a cache are one buffer; None where nothing tells: those of
-            GroupQueryAttention are, for that is how ONNX Runtime runs it fastest.
-        positions: Tokens that it was made for; None where nothing tells.
+    ``shared`` says whether past and present of a cache are one buffer; where it is None, those of
+    GroupQueryAttention are, for that is how ONNX Runtime runs it fastest. ``positions`` are the tokens that it
+    was made for.
 
     Raises:
         UsageError: It has no cache, one that is not fed back, or axes that cannot be told.

@@ -52,11 +52,7 @@ def step_graph(
 ) -> StepGraph:
     """One step of a decoder, or of one device's share of it.
 
-    Args:
-        architecture: The model.
-        sizes: Of the step.
-        types: What weights, cache and everything else are kept in.
-        every_layer: Whether layers that are alike are all written; else one stands for all of its kind.
+    With ``every_layer`` layers that are alike are all written; else one stands for all of its kind.
 
     Raises:
         UsageError: The width does not divide the query heads.

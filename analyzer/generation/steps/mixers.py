@@ -19,12 +19,7 @@ _SOFTCAP = 50.0  # Gemma 2's; its value changes no count
 def attended(writer: StepWriter, attention: Attention, path: str, state: Tensor, bias: Tensor | None) -> Tensor:
     """Attention of new tokens on all before them, projections and cache included.
 
-    Args:
-        writer: Takes the operators.
-        attention: Its shape.
-        path: Its module.
-        state: What it reads.
-        bias: Added to the scores of all pairs (T5's relative positions); None without.
+    ``bias`` is added to the scores of all pairs (T5's relative positions).
     """
     size, heads = attention.size, attention.heads // writer.sizes.width
     kept = key_heads(attention, writer.sizes.width)
@@ -256,13 +251,7 @@ def _filtered(
 ) -> Tensor:
     """A causal convolution of each channel, which keeps its last columns.
 
-    Args:
-        writer: Takes the operators.
-        path: Its module.
-        source: What it reads.
-        taps: Its width.
-        bias: Whether it has one.
-        stored: Whether its weights count here.
+    ``stored`` says whether its weights count here.
     """
     batch, tokens, channels = shape_of(source)
     past, present = writer.state(path, "conv", (batch, channels, taps - 1), writer.floats)
@@ -286,16 +275,11 @@ def _scanned(
 ) -> Tensor:
     """The scan: of one token its operators; of many one pass over what it reads, as fused kernels make it.
 
+    ``step`` holds the step sizes of each channel, ``moves`` what is written to the state and what is read of
+    it, ``rates`` the decay of each channel and element, or of each head.
+
     No operator of ONNX Runtime is Mamba's own, and a Scan of its tokens, one after the other, is what nobody
     runs.
-
-    Args:
-        writer: Takes the operators.
-        path: Its module.
-        step: Step sizes of each channel.
-        moves: What is written to the state and what is read of it.
-        rates: Of decay, of each channel and element, or of each head.
-        source: What is written by channel.
     """
     into, out_of = moves
     batch, tokens, inner = shape_of(step)
@@ -321,14 +305,7 @@ def _scanned(
 
 
 def latent_attended(writer: StepWriter, attention: LatentAttention, path: str, state: Tensor) -> Tensor:
-    """Attention of new tokens on all before them, projections and cache included.
-
-    Args:
-        writer: Takes the operators.
-        attention: Its shape.
-        path: Its module.
-        state: What it reads.
-    """
+    """Attention of new tokens on all before them, projections and cache included."""
     heads = attention.heads // writer.sizes.width
     rank, latent_width = attention.query_rank, attention.latent
     source = state

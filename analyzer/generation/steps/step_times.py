@@ -50,11 +50,7 @@ def prepared_step(
 ) -> GenerationStep:
     """One step, placed, grouped and counted.
 
-    Args:
-        made: Its graph.
-        sizes: Its sizes.
-        cuda: Whether a GPU runs it.
-        groups: What a session executes of it, where that is known.
+    ``groups`` are what a session executes of it, where that is known.
     """
     groups = step_groups(made, cuda=cuda) if groups is None else groups
     work = workload(made.graph, count(made.graph), groups)
@@ -160,14 +156,8 @@ def step_times(
 ) -> StepTimes:
     """All steps on one device, or on several alike of one machine.
 
-    Args:
-        steps: Of one width.
-        exchange: What devices tell each other; None where one alone runs the model.
-        device: A CPU or a GPU.
-        precision: Of its floats there.
-        launch: How a GPU's kernels are launched.
-        host: The CPU that launches; None for one of the usual speed.
-        threads: Of a CPU.
+    ``exchange`` is None where one device alone runs the model, ``host``, the CPU that launches, for one of the
+    usual speed.
     """
     together = stacked([(step.work, step.copies) for step in steps])
     times = model_times(

@@ -28,13 +28,7 @@ _SCALES = {8: "uint8", 16: "", 32: "float32"}
 
 
 class StepWriter:
-    """Collects the operators of one step on one device.
-
-    Args:
-        architecture: The model.
-        sizes: Of the step.
-        types: What weights, cache and everything else are kept in.
-    """
+    """Collects the operators of one step on one device."""
 
     def __init__(self, architecture: Architecture, sizes: StepSizes, types: StepTypes) -> None:
         self.model, self.sizes, self.types = architecture, sizes, types
@@ -88,14 +82,7 @@ class StepWriter:
     ) -> Tensor:
         """Adds an operator; what it writes first.
 
-        Args:
-            op_type: Its type.
-            inputs: What it reads.
-            shape: Of its first result; None where ``more`` holds all.
-            domain: Its domain.
-            more: Further results.
-            dtype: Of its first result; None is that of floats.
-            **attributes: Its own.
+        ``shape`` and ``dtype`` are those of its first result; no shape where ``more`` holds all results.
         """
         index = len(self._nodes)
         made = None if shape is None else self.tensor(shape, dtype or self.floats)
@@ -202,12 +189,7 @@ class StepWriter:
     def linear(self, name: str, state: Tensor, outer: int, *, bias: bool = False, like: str = "") -> Tensor:
         """Write a linear layer, in the types of the layers' weights.
 
-        Args:
-            name: Its own.
-            state: What it reads.
-            outer: Its outputs.
-            bias: Whether it has one.
-            like: The name of a matrix that is stored as it is; empty for its own.
+        ``like`` names a matrix that is stored as it is.
         """
         *lead, inner = shape_of(state)
         shape = (*lead, outer)
@@ -263,12 +245,7 @@ class StepWriter:
     ) -> tuple[Tensor, *tuple[Tensor, ...]]:
         """Return the scales of a packed matrix and, where it has them, its zero points.
 
-        Args:
-            name: Of its module.
-            storage: How it is stored.
-            lead: Axes before the matrix, as experts are.
-            outer: Its outputs.
-            inner: Its inputs.
+        ``lead`` are axes before the matrix, as experts are.
         """
         number = storage.scales(outer, inner)
         by_row = lead and number % outer == 0
@@ -295,11 +272,7 @@ class StepWriter:
     def normed(self, name: str, state: Tensor, *, rms: bool | None = None, bias: bool | None = None) -> Tensor:
         """The norm of the last axis.
 
-        Args:
-            name: Of its module.
-            state: What is normed.
-            rms: Its kind; None is the model's.
-            bias: Whether it has one; None is as the model's norms do.
+        ``rms`` and ``bias`` are None for those of the model's norms.
         """
         rms = self.model.norm == "rms" if rms is None else rms
         op_type = "SimplifiedLayerNormalization" if rms else "LayerNormalization"

@@ -71,17 +71,7 @@ def apply_plan(
     *,
     force: bool,
 ) -> Applied:
-    """Writes a folder that runs the plan; see ``analyzer.api.apply_plan``.
-
-    Args:
-        model: As there.
-        inputs: As there.
-        given: Its keywords.
-        output: As there.
-        analyse: Analyses a model.
-        progress: Told what is happening.
-        force: As there.
-    """
+    """Writes a folder that runs the plan; see ``analyzer.api.apply_plan``."""
     request = make_request(given, Path(output), force=force)
     # None is left out: of a record that is what was asked then, of a model the default.
     of_model = {
@@ -161,14 +151,7 @@ def applied(
 ) -> Applied:
     """Writes the folder of an analysis's plan.
 
-    Args:
-        analysis: What was decided.
-        basis: What it rests on, with the model itself.
-        request: What to apply, and where.
-        progress: Told what is happening.
-        opsets: What the model would cost at others, where one was chosen.
-        by_release: How releases of ONNX Runtime would place it at those.
-        fixes: What was done to the model before.
+    ``opsets`` and ``by_release`` are costs and placements at other opsets, where one was chosen.
     """
     loaded = basis.loaded
     assert loaded is not None

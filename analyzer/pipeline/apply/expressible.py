@@ -49,10 +49,6 @@ def constrained(question: DecisionInput, level_one: LevelOne) -> DecisionInput:
 def hybrid_session(question: DecisionInput, level_one: LevelOne) -> ToldSession:
     """The best split that annotations express.
 
-    Args:
-        question: What is known; it has a GPU and a CUDA session.
-        level_one: What ONNX Runtime makes of the graph before it places it.
-
     Raises:
         UsageError: A pin cannot be kept.
     """

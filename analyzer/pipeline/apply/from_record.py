@@ -47,10 +47,7 @@ def is_record(model: object) -> bool:
 def analysed_record(model: Any, given: Mapping[str, Any], progress: Progress) -> tuple[Analysis, AnalysisBasis]:
     """The record, decided anew where other devices or pins are given, and its model.
 
-    Args:
-        model: An analysis, or a record's path.
-        given: Keywords of ``analyze()``.
-        progress: Told what is happening.
+    ``given`` are keywords of ``analyze()``.
 
     Raises:
         RecordError: The record is of something else, or its model is not there or is another by now.

@@ -43,12 +43,7 @@ class OpsetCost(Latency):
 def costs_by_opset(
     analyse: Callable[[int], Analysis], plan_of: Callable[[Analysis], PlanName]
 ) -> tuple[OpsetCost, ...]:
-    """What a model costs at each opset that it can be had in.
-
-    Args:
-        analyse: Predicts the model at an opset.
-        plan_of: The plan that would be applied.
-    """
+    """What a model costs at each opset that it can be had in."""
     newest = min(LAST, registry().newest_opset)
     return tuple(_cost(opset, analyse, plan_of) for opset in range(FIRST, newest + 1))
 

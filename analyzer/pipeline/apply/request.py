@@ -54,10 +54,7 @@ class ApplyRequest:
 def make_request(given: Mapping[str, Any], folder: Path, *, force: bool = False) -> ApplyRequest:
     """Checks what was given.
 
-    Args:
-        given: Keywords of ``apply_plan()``.
-        folder: Where to write.
-        force: Whether files there may be replaced.
+    ``given`` are keywords of ``apply_plan()``.
 
     Raises:
         OutputError: The folder is a file, or holds something already.

@@ -56,12 +56,7 @@ class Attempt:
 
 
 def verified(attempt: Attempt, progress: Progress) -> Applied:
-    """The result with what was found.
-
-    Args:
-        attempt: What to verify.
-        progress: Told what is happening.
-    """
+    """The result with what was found."""
     side, plain = attempt.side, SessionSide(model=attempt.reference or attempt.side.model)
     here = gpu_of_this_machine()
     on_gpu = side.provider == "cuda"

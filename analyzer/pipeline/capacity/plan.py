@@ -38,15 +38,7 @@ _OF_GENERATION = ("prompt", "output_tokens", "gpus", "weights", "kv", "launch", 
 
 
 def plan(model: Any, inputs: Any, given: Mapping[str, Any], analyse: Analyse, progress: Progress) -> Analysis:
-    """The record of a service; see ``analyzer.api.plan_capacity``.
-
-    Args:
-        model: As there.
-        inputs: As there.
-        given: Its keywords.
-        analyse: Analyses a model.
-        progress: Told what is happening.
-    """
+    """The record of a service; see ``analyzer.api.plan_capacity``."""
     named = os.fspath(model) if isinstance(model, (str, os.PathLike)) else None
     generates = is_generating(model)  # its configuration is JSON too
     show = path_shower(None if named is None or generates or is_record(named) else named)
@@ -93,10 +85,6 @@ def _answered(
 
 def check_service(model: str, given: Mapping[str, Any]) -> None:
     """Says what ``plan`` would refuse of its options alone, before a model is read.
-
-    Args:
-        model: A file, folder or module.
-        given: As of ``plan``.
 
     Raises:
         UsageError: No limit, no rate, or a value that cannot be right.

@@ -132,12 +132,8 @@ def with_capacity(
 ) -> Analysis:
     """Size every instance that could serve the model.
 
-    Args:
-        analysis: Of the model.
-        service: The model under traffic.
-        gpus: Slugs, or ``all`` of the catalogue; None for every one that is rented out.
-        cpus: Slugs of the CPUs whose instances are looked at; empty for all.
-        progress: Receives what is happening.
+    ``gpus`` are slugs or ``all`` of the catalogue, None for every one that is rented out; ``cpus`` are slugs,
+    empty for all.
 
     Raises:
         DeviceError: A name is not known.
@@ -187,10 +183,7 @@ def gpus_asked(
 ) -> tuple[Device, ...]:
     """The GPUs to look at: those named, ``all`` of the catalogue, or with None every one that is rented out.
 
-    Args:
-        instances: What can be rented.
-        known: A GPU with figures of its own, which stand in the place of the catalogue's.
-        named: Slugs.
+    ``known`` has figures of its own, which stand in the place of the catalogue's.
     """
     own = {known.slug: known} if known is not None else {}
     if named is None:

@@ -48,9 +48,7 @@ class CapacityQuestion(Generic[AnyNeed]):
 def make_question(given: Mapping[str, Any], *, shown: str = POISSON_NAME) -> CapacityQuestion[Demand]:
     """Check the options for single inferences.
 
-    Args:
-        given: Keywords of ``plan_capacity()``.
-        shown: How the trace's file is written in reports.
+    ``shown`` is how reports write the trace's file.
 
     Raises:
         UsageError: A value that cannot be right, no rate or no limit.
@@ -91,9 +89,7 @@ def make_question(given: Mapping[str, Any], *, shown: str = POISSON_NAME) -> Cap
 def make_generation_question(given: Mapping[str, Any], *, shown: str) -> CapacityQuestion[GenerationDemand]:
     """Check the options for a model that generates; without a trace, requests are of one token for now.
 
-    Args:
-        given: Keywords of ``plan_capacity()``.
-        shown: How the trace's file is written in reports.
+    ``shown`` is how reports write the trace's file.
 
     Raises:
         UsageError: A value that cannot be right, no rate, or a limit that is not one of generation.

@@ -47,9 +47,7 @@ _LONGEST = 200  # characters of an error in a message
 def decide_again(analysis: Analysis, given: Mapping[str, Any]) -> Analysis:
     """Decide a record's model with other options: the first GPU becomes the verdict's, the rest alternatives.
 
-    Args:
-        analysis: A saved analysis of inference.
-        given: Keywords of ``analyze_record()``; what is left out or None stays as the record has it.
+    ``given`` are keywords of ``analyze_record()``; what is left out or None stays as the record has it.
 
     Raises:
         DeviceError: Nobody knows a name.
@@ -76,9 +74,7 @@ def decide_again(analysis: Analysis, given: Mapping[str, Any]) -> Analysis:
 def basis_of(analysis: Analysis, given: Mapping[str, Any]) -> AnalysisBasis:
     """Return what a record rests on, with other options; nothing is decided.
 
-    Args:
-        analysis: A saved analysis of inference.
-        given: As for ``decide_again``, which raises the same.
+    Arguments and errors are those of ``decide_again``.
     """
     options, given = _checked_options(analysis, given)
     own, cpu, gpus = _devices(analysis, given, options)

@@ -76,9 +76,7 @@ def _cost(operator: OperatorResult, scaled: ScaledFigures | None) -> Cost:
 def graph_of(analysis: Analysis, shapes: ShapeOf = lambda _, shape: shape) -> Graph:
     """Return the graph that a record describes; of the values of constants it has the small ones.
 
-    Args:
-        analysis: The record.
-        shapes: The shape of a tensor, from its name and its shape in the record.
+    ``shapes`` gives the shape of a tensor from its name and its shape in the record.
 
     Raises:
         RecordError: An operator holds subgraphs, which a record does not keep.

@@ -31,15 +31,7 @@ def write_replay_data(
     batch: int | None,
     measured: Mapping[int, Measured],
 ) -> ReplayData:
-    """Return what the record holds for a replay besides its operators.
-
-    Args:
-        predictor: With the user's options, the CPU of the decision and what could be rented.
-        prepared: The model at the record's batch.
-        model: The same over batches.
-        batch: The record's.
-        measured: What was measured, by batch.
-    """
+    """Return what the record holds for a replay besides its operators."""
     graph, by_batch = prepared.graph, model.prepared_graphs
     return ReplayData(
         **replay_of_question(predictor, measured),

@@ -68,12 +68,7 @@ def fixed_model(
 ) -> tuple[FixedModel | None, tuple[str, ...]]:
     """The model behind the fixes that were asked for, None where there is none, and notes on those left out.
 
-    Args:
-        analysis: Of the original.
-        basis: What it rests on.
-        request: What is applied.
-        folder: For files; it outlives what is done with the result.
-        progress: Told what is happening.
+    ``folder`` outlives what is done with the result.
 
     Raises:
         DisagreementError: A fix that was named gives other numbers.
