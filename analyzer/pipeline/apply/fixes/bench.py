@@ -150,20 +150,12 @@ class Bench:
         Raises:
             MeasurementError: They cannot be had.
         """
-        task = {
-            "kind": "numbers",
-            "reference": to_message(SessionSide(model=self.original)),
-            "applied": to_message(SessionSide(model=path)),
-            "feeds": str(self.feeds),
-            "sets": _INPUT_SETS,
-            **terms.as_json(),
-        }
+        task = numbers_task(SessionSide(model=self.original), SessionSide(model=path), self.feeds, terms)
         found = verify([task], self.progress)["numbers"]
         if "trouble" in found:
             raise MeasurementError(found["trouble"])
-        outputs = [_row(row) for row in found["outputs"]]
-        wrong = [f"{row['name']}: {row['why']}" for row in found["outputs"] if not row["agrees"]]
-        return {"agrees": not wrong, "why": "; ".join(wrong), "outputs": outputs}
+        agrees, why, outputs = compared(found)
+        return {"agrees": agrees, "why": why, "outputs": outputs}
 
     def overflow(self, path: Path, graph: Graph) -> Mapping[str, float]:
         """By tensor in float16 of the main graph the magnitude that it reaches, where float16 ends before.
@@ -194,12 +186,32 @@ class Bench:
         return reached
 
 
-def _row(row: Mapping[str, Any]) -> dict[str, Any]:
+def numbers_task(
+    reference: SessionSide, applied: SessionSide, feeds: Path, terms: OutputTerms
+) -> dict[str, Any]:
+    """Return what is asked of two sessions whose outputs are compared."""
     return {
-        "output": row["name"],
-        "max_abs_error": row["max_absolute"],
-        "max_rel_error": row["max_relative"],
-        "sqnr_db": row["sqnr_db"],
-        "tolerance": row["tolerance"],
-        "agrees": row["agrees"],
+        "kind": "numbers",
+        "reference": to_message(reference),
+        "applied": to_message(applied),
+        "feeds": str(feeds),
+        "sets": _INPUT_SETS,
+        **terms.as_json(),
     }
+
+
+def compared(found: Mapping[str, Any]) -> tuple[bool, str, tuple[Mapping[str, Any], ...]]:
+    """Return whether outputs agree, why they do not, and a row for each of them."""
+    rows = tuple(
+        {
+            "output": row["name"],
+            "max_abs_error": row["max_absolute"],
+            "max_rel_error": row["max_relative"],
+            "tolerance": row["tolerance"],
+            "agrees": row["agrees"],
+            **({"sqnr_db": row["sqnr_db"]} if row["sqnr_db"] is not None else {}),
+        }
+        for row in found["outputs"]
+    )
+    wrong = [f"{row['name']}: {row['why']}" for row in found["outputs"] if not row["agrees"]]
+    return not wrong, "; ".join(wrong), rows
