@@ -42,11 +42,8 @@ _FEW_BATCHES, _FEW_CONTEXTS = (1, 16, 256), (1024, 16384)
 class ComparedDevices:
     """Where it may run.
 
-    Attributes:
-        first: What the answer is about: a GPU, else the CPU.
-        cpu: The CPU beside it.
-        compared: All that stand in the table of devices.
-        measured: The request as a device of this machine ran it, by its slug.
+    The answer is about ``first``, a GPU or else the CPU; ``measured`` is the request as a device of this
+    machine ran it, by its slug.
     """
 
     first: Device

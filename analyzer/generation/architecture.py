@@ -177,10 +177,7 @@ class StateSpace:
 class Product:
     """A linear layer of a module of its own.
 
-    Attributes:
-        name: Within the layer, or within the model.
-        inner, outer: Inputs and outputs.
-        bias: Whether it has one.
+    ``inner`` and ``outer`` are its inputs and outputs; the name is that within the layer, or within the model.
     """
 
     name: str

@@ -69,13 +69,7 @@ def joules_per_token(device: Device, cpu: Device, width: int, tokens_per_s: floa
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Market:
-    """Who runs the model, and what can be rented.
-
-    Attributes:
-        runner: Host and threads.
-        instances: Of all providers.
-        limits: What must be kept.
-    """
+    """Who runs the model, and what can be rented."""
 
     runner: Runner
     instances: tuple[Instance, ...]
@@ -84,17 +78,7 @@ class Market:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Candidate:
-    """A device with a setting that runs there.
-
-    Attributes:
-        model: What is run.
-        device: Where.
-        setting: How.
-        types: What weights, cache and floats are kept in there.
-        request: What is asked.
-        phases: Its times.
-        footprint: What each device holds.
-    """
+    """A device with a setting that runs there."""
 
     model: GeneratingModel
     device: Device

@@ -97,11 +97,7 @@ DEFAULT_PROMPT, DEFAULT_OUTPUT = 1024, 256
 class Request:
     """Sequences that are begun together.
 
-    Attributes:
-        batch: How many.
-        prompt: Tokens of each that are given.
-        output: Tokens of each that are made.
-        source: Tokens or frames of each that an encoder reads; 0 without one.
+    ``source`` are tokens or frames of each that an encoder reads; 0 without one.
     """
 
     batch: int
@@ -174,10 +170,7 @@ class TimeLimits:
 class Setting:
     """How a model is run on a kind of device.
 
-    Attributes:
-        weights, cache: Types.
-        width: Devices that share the model.
-        launch: How a GPU's kernels are launched.
+    ``width`` devices share the model.
     """
 
     weights: Weights

@@ -41,11 +41,7 @@ _WEIGHTS_OF: Mapping[str, Weights] = {"float32": "fp16", "float16": "fp16", "bfl
 class OpenedModel:
     """A model that generates, and what reports call it.
 
-    Attributes:
-        model: The model.
-        name: Its name in reports.
-        notes: What of its source is to be known.
-        cached: Whether an earlier export was used.
+    ``cached`` says whether an earlier export was used.
     """
 
     model: GeneratingModel
@@ -234,11 +230,8 @@ _MOST_LAYERS = 10_000
 class GenaiDecoder:
     """A decoder's file and what is said of it.
 
-    Attributes:
-        path: The ``.onnx`` file.
-        pairs: Of caches, past and present.
-        shared: Whether past and present are one buffer.
-        positions: Tokens of a sequence at most; None where nothing tells.
+    ``pairs`` are caches, past and present, which are one buffer where ``shared``. ``positions`` are tokens of a
+    sequence at most; None where nothing tells.
     """
 
     path: Path

@@ -20,13 +20,8 @@ from analyzer.record.analysis import Analysis
 class AnalysisBasis:
     """A model, prepared, with whatever was measured of it.
 
-    Attributes:
-        predictor: For the CPU and the user's options.
-        prepared: The model at the batch of the report.
-        models: The same over batches.
-        gpu: The verdict's; None where only the CPU was looked at.
-        measured: By batch; of a GPU, of the verdict's.
-        loaded: The model itself; None where a record is all that is known of it.
+    ``gpu`` is the verdict's and None where only the CPU was looked at; ``measured`` is by batch. ``loaded`` is
+    None where a record is all that is known of the model.
     """
 
     predictor: Predictor

@@ -57,9 +57,7 @@ def corrections_of(
 class BatchModels:
     """The model at many batches.
 
-    Attributes:
-        prepared_graphs: By batch.
-        between: The model at any batch between them, made once; None where it cannot be had.
+    ``between`` gives the model at any batch between them, made once; None where it cannot be had.
     """
 
     prepared_graphs: Mapping[int, PreparedGraph] = field(default_factory=dict)

@@ -29,13 +29,8 @@ from analyzer.record.outcome import PrecisionResult, RankingResult
 class DeviceDecisions:
     """The decision for the first GPU, and those for the others.
 
-    Attributes:
-        decision_input: What was known about the first GPU at the batch of the report.
-        decision: What follows from it.
-        sweep: The plans over batches.
-        alternatives: The decision for each further GPU.
-        precisions: The same weights in every precision, on the CPU and the first GPU.
-        ranking: The one answer over all of that and every batch that was asked for.
+    ``decision_input`` and ``precisions`` are of the CPU and the first GPU at the batch of the report; the
+    ranking is over all devices and every batch of the question.
     """
 
     decision_input: DecisionInput

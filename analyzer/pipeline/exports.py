@@ -184,11 +184,7 @@ def _in_short(loaded: Loaded, batch: int, options: Options) -> Graph | None:
 class StepAtAnyBatch:
     """A step at any batch.
 
-    Attributes:
-        loaded: At the report's batch.
-        base: The same, prepared.
-        prepared_graphs: What was traced, by batch.
-        formula: The step at every other batch.
+    ``prepared_graphs`` were traced, by batch; ``formula`` gives the step at every other one.
     """
 
     loaded: Loaded
@@ -245,9 +241,7 @@ def _prepared(loaded: Loaded, prepared: PreparedGraph, graph: Graph) -> Prepared
 class ExportedBatches:
     """The model at batches that its own export is not right for.
 
-    Attributes:
-        at: By batch; what could be exported there.
-        why_not: Of the others, what forbids it, in a sentence.
+    ``why_not`` says what forbids the others, in a sentence.
     """
 
     at: Mapping[int, Loaded] = field(default_factory=lambda: MappingProxyType({}))

@@ -246,11 +246,8 @@ def generation_analysis(
 class _Steps:
     """The whole model's steps, each layer written out, on one device.
 
-    Attributes:
-        model: What generates.
-        types: In which the device that the answer is about runs it.
-        cpu_types: In which the CPU beside it does; None where that cannot.
-        request: What is asked.
+    ``types`` are those in which the device that the answer is about runs it, ``cpu_types`` those of the CPU
+    beside it; None where that cannot.
     """
 
     model: GeneratingModel

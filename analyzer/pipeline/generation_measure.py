@@ -77,9 +77,7 @@ class MeasuredRequest:
 class MeasuredSides:
     """What was run in this machine.
 
-    Attributes:
-        cpu: On its CPU; None where it is not the CPU of the question.
-        gpu: On its GPU, likewise.
+    A side is None where it is not one of the question.
     """
 
     cpu: MeasuredRequest | None = None
@@ -230,16 +228,7 @@ def _without_kernel(model: GeneratingModel, types: StepTypes, request: Request) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _StepRuns:
-    """Steps of one model in one folder, on one side.
-
-    Attributes:
-        model: What generates.
-        types: As that side runs it.
-        folder: For weights and inputs.
-        options: How to measure.
-        session: The side.
-        launch: How a GPU's kernels are launched.
-    """
+    """Steps of one model in one folder, on one side."""
 
     model: GeneratingModel
     types: StepTypes

@@ -19,9 +19,7 @@ from analyzer.precision import INTEGER_FORMS, floats_on_gpu, full_on_cuda, own_p
 class Offers:
     """What can be rented.
 
-    Attributes:
-        instances: Of all providers, in the way of paying and the regions that were asked for.
-        own: What the user's own price list says, whatever was asked for: a record keeps it.
+    ``own`` is what the user's own price list says, whatever was asked for: a record keeps it.
     """
 
     instances: tuple[Instance, ...]

@@ -43,10 +43,7 @@ class Lanes:
 class FormedBatches:
     """Batches of all lanes, one lane behind the other, each lane's in the order of their start.
 
-    Attributes:
-        lane: ``[batches]``.
-        sizes: ``[batches]``.
-        starts, ends: ``[batches]``.
+    All are ``[batches]``.
     """
 
     lane: Ints

@@ -20,9 +20,8 @@ _TAIL = 1e-12
 class SingleRequests:
     """M/D/c: Poisson arrivals, ``servers`` that take one request each, always ``service_s`` long.
 
-    Attributes:
-        rate_per_s, service_s, servers: What is asked.
-        at_most: Probability of so many requests waiting or less, those in service left aside, ``[states]``.
+    ``at_most`` is the probability of so many requests waiting or less, those in service left aside,
+    ``[states]``.
     """
 
     rate_per_s: float

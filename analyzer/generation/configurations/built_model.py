@@ -257,11 +257,8 @@ _ACTIVATIONS = {"silu": "Silu", "swish": "Silu", "relu": "Relu", "relu2": "Relu"
 class _ModulePart:
     """A module with parameters.
 
-    Attributes:
-        name: Within its layer.
-        module: Itself.
-        linears: Linear layers within that were not read yet, by name within it.
-        roles: Names of the linear layers that were read, by what steps call what they do.
+    ``linears`` are those that were not read yet, by name within it; ``roles`` those that were, by what steps
+    call what they do.
     """
 
     name: str

@@ -582,9 +582,7 @@ def _unknown_way(section: object) -> Exception:
 class StoredModel:
     """An architecture whose matrices know how they are stored.
 
-    Attributes:
-        architecture: With the storage of each matrix.
-        storage: How most of the elements that are no floats are stored; None where all are floats.
+    ``storage`` is how most of the elements are stored that are no floats; None where all are.
     """
 
     architecture: Architecture

@@ -41,10 +41,7 @@ _FROM_CONFIG = "Give the model's config.json instead: encoder and decoder are pr
 class GivenInput:
     """An input as a file declares it.
 
-    Attributes:
-        name: Its name.
-        shape: A number, or the name of a symbolic axis.
-        is_integer: Whether its elements are integers.
+    A size is a number, or the name of a symbolic axis.
     """
 
     name: str
@@ -56,9 +53,7 @@ class GivenInput:
 class KeptInput:
     """An input that is what an earlier step has left.
 
-    Attributes:
-        name: Its name.
-        axis: The axis that grows with the tokens; None of a state of constant size.
+    ``axis`` is the one that grows with the tokens; None of a state of constant size.
     """
 
     name: str

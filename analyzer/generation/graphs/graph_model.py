@@ -54,11 +54,7 @@ _WIDE = frozenset({"fp16", "bf16"})
 class GraphModel:
     """A decoder as a graph whose sizes are symbolic.
 
-    Attributes:
-        loaded: The graph.
-        axes: What its symbolic axes are.
-        name: What errors call it.
-        positions: Tokens that it was made for; None where nothing tells.
+    ``positions`` are the tokens that it was made for; None where nothing tells.
     """
 
     loaded: Loaded

@@ -38,9 +38,7 @@ from analyzer.graph import Graph, Tensor
 class StepGraph:
     """A step's graph.
 
-    Attributes:
-        graph: Its operators.
-        copies: By operator, how many of the model's it stands for: 1 where all layers are written out.
+    ``copies`` says of each operator how many of the model's it stands for: 1 where all layers are written out.
     """
 
     graph: Graph

@@ -30,12 +30,8 @@ from analyzer.prediction.work_item import Kind
 class GenerationStep:
     """A step, ready to be timed on any device of a kind.
 
-    Attributes:
-        sizes: Its sizes.
-        graph: Its operators on one device.
-        work: Its groups as numbers.
-        copies: How many groups of the model each stands for.
-        parts: The class of module that each belongs to.
+    ``work`` are its groups as numbers, ``copies`` how many groups of the model each stands for, ``parts`` the
+    class of module that each belongs to.
     """
 
     sizes: StepSizes
@@ -97,10 +93,7 @@ def step_groups(made: StepGraph, *, cuda: bool) -> tuple[Group, ...]:
 class Exchange:
     """What devices that share a model tell each other in a step.
 
-    Attributes:
-        hidden: Width of the state that is summed.
-        vocabulary: Logits of a sequence, gathered in the end.
-        sums: How often the state is summed.
+    The state, ``hidden`` wide, is summed ``sums`` times; the logits of a sequence are gathered in the end.
     """
 
     hidden: int
@@ -112,12 +105,7 @@ class Exchange:
 class StepTimes:
     """Steps on one device.
 
-    Attributes:
-        steps: In the order asked.
-        times: Of the operators.
-        sums: Of what devices exchange, by step.
-        copies: Of ids in and out, by step.
-        slows_down: Whether the device may not keep its rate for seconds.
+    ``slows_down`` says whether the device may not keep its rate for seconds.
     """
 
     steps: tuple[GenerationStep, ...]

@@ -52,13 +52,8 @@ class OutputTerms:
 class Stage:
     """A model on its way through fixes.
 
-    Attributes:
-        path: The file; weights lie beside it.
-        loaded: What was read of it, without weights.
-        prepared: The same, counted and placed.
-        latency: Of its plan, as predicted.
-        groups: How many the session of that plan executes.
-        terms: How its outputs are compared with the original's.
+    ``latency`` is that of its plan, as predicted, ``groups`` how many the session of that plan executes;
+    weights lie beside ``path``.
     """
 
     path: Path
@@ -81,14 +76,8 @@ class NotApplied:
 class Bench:
     """What every fix of one model works with.
 
-    Attributes:
-        basis: What the analysis of the original rests on.
-        original: Its runnable file.
-        feeds: The file of its inputs.
-        plans: Of these the fastest is what counts.
-        where_faster: Whether a fix that is predicted to bring nothing is left out.
-        folder: For files, removed at the end.
-        progress: Told what is happening.
+    A fix counts by the fastest of ``plans``; with ``where_faster`` one that is predicted to bring nothing is
+    left out. ``folder`` is removed at the end.
     """
 
     basis: AnalysisBasis

@@ -43,13 +43,8 @@ _OF_LOADING = frozenset({"batch", "input", "opset", "precision", "cache", "train
 class FixedModel:
     """A model behind all of its fixes.
 
-    Attributes:
-        before: Of the original.
-        path: Its file; weights lie beside it.
-        batch: The batch to analyse it at, None for what its inputs say.
-        original: The original's files.
-        terms: How its outputs are compared with the original's.
-        fixes: What was done.
+    ``before`` and ``original`` are the analysis and the files of the original; ``batch`` is None for what the
+    model's inputs say.
     """
 
     before: Analysis

@@ -31,11 +31,7 @@ from analyzer.text import listed, plural
 class FixedStage:
     """A model behind a fix that keeps its numbers.
 
-    Attributes:
-        stage: The model.
-        what: What was done, in a sentence.
-        numbers: How its outputs compare with the original's.
-        blocked: Operators that were left as they were, each ``name`` with ``why``.
+    ``blocked`` are operators that were left as they were, each ``name`` with ``why``.
     """
 
     stage: Stage
