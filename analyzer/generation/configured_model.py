@@ -16,8 +16,15 @@ from analyzer.generation.memory import (
     table_bytes,
     weight_bytes,
 )
-from analyzer.generation.model import NO_LONGEST, float_precision
-from analyzer.generation.request import DEFAULT_PROMPT, Request, Setting, StepSizes, StepTypes
+from analyzer.generation.request import (
+    DEFAULT_PROMPT,
+    NO_LONGEST,
+    Request,
+    Setting,
+    StepSizes,
+    StepTypes,
+    float_precision,
+)
 from analyzer.generation.steps.decoder_graph import StepGraph, check_width, step_graph
 from analyzer.generation.steps.step_times import Exchange, GenerationStep, prepared_step, step_groups
 from analyzer.generation.weights import mixers_of

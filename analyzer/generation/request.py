@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from analyzer.devices.device import Device
 from analyzer.generation.architecture import Storage
 from analyzer.graph import DTYPES, DType
 from analyzer.options import Cache, LaunchMode, Weights
@@ -89,6 +90,8 @@ class StepSizes:
         return self.batch * self.tokens
 
 
+# The most tokens that sequences of a model without a longest one are looked at with.
+NO_LONGEST = 2**20
 # Tokens in and out where nobody says how many.
 DEFAULT_PROMPT, DEFAULT_OUTPUT = 1024, 256
 
@@ -177,3 +180,12 @@ class Setting:
     cache: Cache
     width: int = 1
     launch: LaunchMode = "session"
+
+
+def float_precision(device: Device, floats: Weights) -> str:
+    """Return the precision in which a device computes with these floats; a CPU widens them."""
+    if device.kind == "cpu":
+        return "fp32"
+    if floats == "fp32":
+        return "tf32" if "tf32" in device.peak_flops_per_s else "fp32"
+    return "bf16" if floats == "bf16" and "bf16" in device.peak_flops_per_s else "fp16"

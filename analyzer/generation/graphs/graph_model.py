@@ -13,8 +13,15 @@ from analyzer.devices.device import Device, DeviceKind
 from analyzer.errors import GraphError, UsageError
 from analyzer.generation.graphs.axes import OWN_NAMES, Axes, GivenInput, axes_of, named_axes, without_partner
 from analyzer.generation.memory import Footprint, activation_bytes
-from analyzer.generation.model import NO_LONGEST, float_precision
-from analyzer.generation.request import DEFAULT_PROMPT, Request, Setting, StepSizes, StepTypes
+from analyzer.generation.request import (
+    DEFAULT_PROMPT,
+    NO_LONGEST,
+    Request,
+    Setting,
+    StepSizes,
+    StepTypes,
+    float_precision,
+)
 from analyzer.generation.steps.decoder_graph import StepGraph
 from analyzer.generation.steps.step_times import GenerationStep, prepared_step, step_groups
 from analyzer.graph import DTYPES_BY_NUMBER, Graph, Node, Tensor
