@@ -260,6 +260,9 @@ def _best_copies(
     )
 
 
+_OF_SIZING = ("max_batch", "max_delay_s", "highest_rate_per_s", "low_rate_per_s", "high_rate_per_s")
+
+
 def _option(
     service: Service, offer: InstanceOffer, copies: Copies | None, sizing: Sizing | None
 ) -> CapacityOption:
@@ -305,11 +308,7 @@ def _option(
         count=count,
         low_count=low_count,
         high_count=high_count,
-        max_batch=sizing.max_batch,
-        max_delay_s=sizing.max_delay_s,
-        highest_rate_per_s=sizing.highest_rate_per_s,
-        low_rate_per_s=sizing.low_rate_per_s,
-        high_rate_per_s=sizing.high_rate_per_s,
+        **{name: getattr(sizing, name) for name in _OF_SIZING},
         **{item.name: getattr(load, item.name) for item in fields(LoadedQueue)},
         tokens_per_s=tokens_per_s,
         room=max(0.0, (count - need.spare) * sizing.highest_rate_per_s / need.rate_per_s - 1),
@@ -336,12 +335,7 @@ def _instances(rows: Sequence[tuple[CapacityOption, Chosen]]) -> Iterator[Instan
         yield InstanceLoads(
             option=number,
             service=tuple(
-                ServicePoint(
-                    batch=point.batch,
-                    time_s=_short(point.time_s),
-                    low_s=_short(point.low_s),
-                    high_s=_short(point.high_s),
-                )
+                replace(point, **{name: _short(getattr(point, name)) for name in ("time_s", "low_s", "high_s")})
                 for point in copies.points
             ),
             loads=tuple(

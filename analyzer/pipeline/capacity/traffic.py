@@ -70,19 +70,24 @@ def make_question(given: Mapping[str, Any], *, shown: str = POISSON_NAME) -> Cap
     planned: Arrivals = POISSON
     if arrivals_s is not None:
         planned = Trace(arrivals_s=arrivals_s, whole_rate_per_s=rate_per_s * options.growth)
+    limits = {"limit_s": getattr(options, name), "percentile": LIMITS[name]}
+    return _question(Demand, options, rate_per_s, f"--{name} {given[name]}", shown, arrivals=planned, **limits)
+
+
+def _question(
+    kind: type[AnyNeed],
+    options: TrafficOptions,
+    rate_per_s: float,
+    limit_option: str,
+    shown: str,
+    **of_kind: Any,
+) -> CapacityQuestion[AnyNeed]:
     return CapacityQuestion(
         rate_per_s=rate_per_s,
-        limit_option=f"--{name} {given[name]}",
-        arrivals=POISSON_NAME if arrivals_s is None else shown,
+        limit_option=limit_option,
+        arrivals=POISSON_NAME if is_poisson(options.arrivals) else shown,
         growth=options.growth,
-        demand=seen_as(
-            Demand,
-            options,
-            rate_per_s=rate_per_s * options.growth,
-            limit_s=getattr(options, name),
-            percentile=LIMITS[name],
-            arrivals=planned,
-        ),
+        demand=seen_as(kind, options, rate_per_s=rate_per_s * options.growth, **of_kind),
     )
 
 
@@ -110,19 +115,12 @@ def make_generation_question(given: Mapping[str, Any], *, shown: str) -> Capacit
     if not is_poisson(options.arrivals):
         own_rate_per_s, conversations = read_conversations(Path(str(options.arrivals)))
     rate_per_s = _rate(options, own_rate_per_s, hint="Requests a second, like --rate 5.")
-    return CapacityQuestion(
-        rate_per_s=rate_per_s,
-        limit_option=f"--ttft {seconds(limits.ttft_s)}",
-        arrivals=POISSON_NAME if is_poisson(options.arrivals) else shown,
-        growth=options.growth,
-        demand=seen_as(
-            GenerationDemand,
-            options,
-            rate_per_s=rate_per_s * options.growth,
-            limit_s=limits.ttft_s,
-            tpot_s=limits.tpot_s,
-            conversations=conversations,
-        ),
+    limit_option, times = (
+        f"--ttft {seconds(limits.ttft_s)}",
+        {"limit_s": limits.ttft_s, "tpot_s": limits.tpot_s},
+    )
+    return _question(
+        GenerationDemand, options, rate_per_s, limit_option, shown, conversations=conversations, **times
     )
 
 
