@@ -88,7 +88,7 @@ def _built(config: Mapping[str, Any], name: str) -> Architecture:
     notes = () if found.family == kind else (_TEXT_ALONE.format(printable(kind)),)
     part = config.get("text_config")
     dtype = _dtype(part if isinstance(part, Mapping) else config, config, "bfloat16")
-    return replace(found.architecture, name=name, family=found.family, dtype=dtype, notes=notes)
+    return replace(found, name=name, dtype=dtype, notes=notes)
 
 
 def _complete(part: Mapping[str, Any], kind: str, family: Family) -> Mapping[str, Any]:
