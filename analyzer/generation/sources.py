@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.errors import UsageError
-from analyzer.generation.architecture import Storage
 from analyzer.generation.configurations.hugging_face import architecture_of, generates
 from analyzer.generation.configurations.quantisation import Quantisation, quantisation_of, stored
 from analyzer.generation.configured_model import ConfiguredModel
@@ -123,33 +122,30 @@ def from_values(config: Mapping[str, Any], *, name: str) -> OpenedModel:
     architecture = architecture_of(config, name=name)
     found = stored(architecture, quantisation or Quantisation(default=None))
     by_size = known_by_size(architecture)
-    notes: tuple[str, ...] = ()
+    notes = []
     if by_size > _SMALL:
-        share = f"{by_size:.0%}"
-        notes = (
-            f"Of the weights that a token reads, {share} stand in parts of {architecture.family} of which "
-            "only the sizes are known here: the intervals of times are widened.",
+        notes.append(
+            f"Of the weights that a token reads, {by_size:.0%} stand in parts of {architecture.family} of "
+            "which only the sizes are known here: the intervals of times are widened."
         )
     if found.storage is not None and not found.storage.is_usual:
-        notes = (
-            *notes,
+        notes.append(
             f"ONNX Runtime has no kernel for most of its weights, of {found.storage.bits} bits: times are "
-            "those of a fused one, and their intervals are widened.",
+            "those of a fused one, and their intervals are widened."
         )
     if found.storage is None and architecture.dtype == "float32":
-        notes = (
-            *notes,
-            "Its weights are kept in 32 bits; a GPU is taken to load them in 16 (`--weights`).",
-        )
+        notes.append("Its weights are kept in 32 bits; a GPU is taken to load them in 16 (`--weights`).")
+    unread = quantisation is not None and bool(quantisation.unknown)
+    unsure = _UNSURE if unread or not (found.storage is None or found.storage.is_usual) else 1.0
     return OpenedModel(
         model=ConfiguredModel(
             architecture=found.architecture,
             own_weights=found.storage.weights if found.storage else _WEIGHTS_OF[architecture.dtype],
             storage=found.storage,
-            unsure=_unsure(found.storage, quantisation, by_size),
+            unsure=unsure * (1.0 + by_size if by_size > _SMALL else 1.0),
         ),
         name=name,
-        notes=notes,
+        notes=tuple(notes),
     )
 
 
@@ -157,12 +153,6 @@ def from_values(config: Mapping[str, Any], *, name: str) -> OpenedModel:
 _UNSURE = 1.5
 # Parts that are known by their sizes alone may take twice their time; of a share below this nothing is said.
 _SMALL = 0.02
-
-
-def _unsure(storage: Storage | None, quantisation: Quantisation | None, by_size: float) -> float:
-    unread = quantisation is not None and bool(quantisation.unknown)
-    stored_otherwise = _UNSURE if unread or not (storage is None or storage.is_usual) else 1.0
-    return stored_otherwise * (1.0 + by_size if by_size > _SMALL else 1.0)
 
 
 def from_python(

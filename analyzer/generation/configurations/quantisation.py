@@ -158,6 +158,10 @@ def _block_of(value: object, default: int) -> int:
 _LARGEST_BLOCK = 2**20
 
 
+def _mapping(value: object) -> Config:
+    return value if isinstance(value, Mapping) else {}
+
+
 def _bits(value: object, key: str = "bits") -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not _LEAST_BITS <= value <= _MOST_BITS:
         raise _wrong(key, value)
@@ -334,8 +338,8 @@ def _compressed(section: Config) -> Quantisation:
         return Quantisation(default=None)
     if not isinstance(groups, Mapping) or not groups:
         raise _unknown_way(section)
-    rules, default, head, embedding, unknown = list(_but(section)), None, False, False, []
-    by_class: Storage | None = None
+    rules, head, unknown = list(_but(section)), False, []
+    default: Storage | None = None
     whole = str(section.get("format", ""))
     for group in groups.values():
         if not isinstance(group, Mapping):
@@ -348,20 +352,17 @@ def _compressed(section: Config) -> Quantisation:
         for target in targets:
             # A class of modules, which a name has precedence over.
             if target == "Linear":
-                by_class, head = made, True
+                default, head = made, True
             elif target == "Embedding":
                 rules.append(StorageRule(patterns=(EMBEDDING,), storage=made))
             elif target[:1].isupper() and "." not in target:
                 unknown.append(f"targets: {target}")
             else:
                 rules.append(StorageRule(patterns=(target,), storage=made))
-    default = by_class
     sparsity = section.get("sparsity_config")
     if isinstance(sparsity, Mapping) and sparsity.get("format", "dense") != "dense":
         unknown.append("sparsity_config")
-    return Quantisation(
-        default=default, rules=tuple(rules), head=head, embedding=embedding, unknown=tuple(unknown)
-    )
+    return Quantisation(default=default, rules=tuple(rules), head=head, unknown=tuple(unknown))
 
 
 def _fp8(section: Config) -> Quantisation:
@@ -421,12 +422,10 @@ def _either(section: Config, key: str, other: str, default: object) -> object:
 
 def _hqq(section: Config) -> Quantisation:
     # A scale and a zero point of 16 bits for each group (hqq/core/quantize.py).
-    inner = section.get("quant_config", section)
-    inner = inner if isinstance(inner, Mapping) else {}
+    inner = _mapping(section.get("quant_config", section))
 
     def read(values: Config) -> Storage:
-        own = values.get("weight_quant_params", values)
-        own = own if isinstance(own, Mapping) else {}
+        own = _mapping(values.get("weight_quant_params", values))
         bits = {"bits": own.get("nbits", 4), "group_size": own.get("group_size")}
         return _packed(bits, group=64, zero=16)
 
@@ -459,8 +458,7 @@ def _quanto(section: Config) -> Quantisation:
 def _torchao(section: Config) -> Quantisation:
     kind = section.get("quant_type")
     kind = kind.get("default", kind) if isinstance(kind, Mapping) else kind
-    data = kind.get("_data", {}) if isinstance(kind, Mapping) else section.get("quant_type_kwargs", {})
-    data = data if isinstance(data, Mapping) else {}
+    data = _mapping(kind.get("_data") if isinstance(kind, Mapping) else section.get("quant_type_kwargs"))
     both = section.get("include_input_output_embeddings") is True
     table = data.get("module_fqn_to_config", data.get("fqn_to_config"))
     if isinstance(table, Mapping):
@@ -475,8 +473,7 @@ def _torchao(section: Config) -> Quantisation:
 
 def _of_torchao(section: Config) -> Storage:
     """By the name of a configuration class, or of its older function (torchao/quantization/quant_api.py)."""
-    data = section.get("_data", {})
-    data = data if isinstance(data, Mapping) else {}
+    data = _mapping(section.get("_data"))
     name = re.sub(r"[^a-z0-9]", "", str(section.get("_type", "")).lower()).removesuffix("config")
     group = data.get("group_size")
     if "int4weight" in name:
@@ -523,7 +520,10 @@ def quantisation_of(config: Config) -> Quantisation | None:
     Raises:
         UsageError: They are stored in a way that is not known, or a value cannot be.
     """
-    section = _section_of(config)
+    # The first releases of llm-compressor wrote the other key.
+    section: Any = config.get("quantization_config", config.get("compression_config"))
+    if section is None:
+        section = _mapping(config.get("text_config")).get("quantization_config")
     if section is None:
         return None
     if not isinstance(section, Mapping):
@@ -544,13 +544,6 @@ def quantisation_of(config: Config) -> Quantisation | None:
     understood = {*_DATA["beside"].split(), *_DATA["read"].split()}
     strange = sorted(key for key in set(section) - understood if section[key] not in (None, False, [], {}))
     return replace(found, unknown=(*found.unknown, *map(str, strange)))
-
-
-def _section_of(config: Config) -> Any:
-    # The first releases of llm-compressor wrote the other key.
-    part = config.get("text_config")
-    section = config.get("quantization_config", config.get("compression_config"))
-    return part.get("quantization_config") if section is None and isinstance(part, Mapping) else section
 
 
 def _wrong(key: str, value: object) -> Exception:
@@ -597,10 +590,16 @@ def stored(architecture: Architecture, quantisation: Quantisation) -> StoredMode
     places = usual if not architecture.place else (place,) if encoder is not None else (place, *usual)
 
     def of_all(layers: Sequence[Layer], places: Sequence[str]) -> tuple[Layer, ...]:
-        return tuple(
-            _layer(layer, number, architecture, quantisation, elements, places)
-            for number, layer in enumerate(layers)
-        )
+        made = []
+        for number, layer in enumerate(layers):
+            found, names = [], dict(layer.names)
+            for role, size in products(layer, architecture):
+                storage = quantisation.storage(names_of(role, number, names, places))
+                if storage is not None:
+                    found.append((role, storage))
+                    elements[storage] = elements.get(storage, 0) + size
+            made.append(replace(layer, stored=tuple(found)))
+        return tuple(made)
 
     layers = of_all(architecture.layers, places)
     if encoder is not None:
@@ -629,20 +628,3 @@ def stored(architecture: Architecture, quantisation: Quantisation) -> StoredMode
 
 
 _SHOWN = 5
-
-
-def _layer(
-    layer: Layer,
-    number: int,
-    architecture: Architecture,
-    quantisation: Quantisation,
-    elements: dict[Storage, int],
-    places: Sequence[str],
-) -> Layer:
-    found, names = [], dict(layer.names)
-    for role, size in products(layer, architecture):
-        storage = quantisation.storage(names_of(role, number, names, places))
-        if storage is not None:
-            found.append((role, storage))
-            elements[storage] = elements.get(storage, 0) + size
-    return replace(layer, stored=tuple(found))
