@@ -134,11 +134,7 @@ class ConfiguredModel:
         return tuple(width for width in (1, 2, 4, 8) if all(mixer.heads % width == 0 for mixer in mixers))
 
     def check(self, width: int) -> None:
-        """Refuses a width that does not divide the query heads.
-
-        Raises:
-            UsageError: It does not.
-        """
+        """Refuses a width that does not divide the query heads."""
         check_width(self.architecture, width)
 
     def kept_in(self, weights: Weights | None, cache: Cache | None) -> tuple[Weights, Cache]:

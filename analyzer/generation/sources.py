@@ -72,11 +72,7 @@ def is_python(text: str) -> bool:
 
 
 def from_genai(path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> OpenedModel:
-    """The decoder of a folder of ONNX Runtime GenAI; its weights are never read.
-
-    Raises:
-        AnalyzerError: A child of it, by what the user must do.
-    """
+    """The decoder of a folder of ONNX Runtime GenAI; its weights are never read."""
     folder = Path(path) if os.path.isdir(path) else Path(path).parent
     decoder = genai_decoder(folder)
     loaded = load(parse_reference(str(decoder.path)), limits=limits)
@@ -92,11 +88,7 @@ def from_genai(path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS)
 
 
 def from_graph(path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> OpenedModel:
-    """The decoder that an ``.onnx`` file holds, with its cache as inputs and outputs; weights are never read.
-
-    Raises:
-        AnalyzerError: A child of it, by what the user must do.
-    """
+    """Return the decoder of an ``.onnx`` file, with its cache as inputs and outputs; weights are not read."""
     loaded = load(parse_reference(os.fspath(path)), limits=limits)
     return OpenedModel(model=graph_model(loaded, name=loaded.name), name=loaded.name)
 
@@ -112,11 +104,7 @@ def from_configuration(path: str | os.PathLike[str]) -> OpenedModel:
 
 
 def from_values(config: Mapping[str, Any], *, name: str) -> OpenedModel:
-    """The model that a configuration describes.
-
-    Raises:
-        UsageError: It describes no model that is known.
-    """
+    """The model that a configuration describes."""
     # Refused before a model is built for what the configuration leaves out.
     quantisation = quantisation_of(config)
     architecture = architecture_of(config, name=name)
@@ -162,11 +150,7 @@ def from_python(
     use_cache: bool = True,
     limits: Limits = DEFAULT_LIMITS,
 ) -> OpenedModel:
-    """The decoder of a Python file or module; its weights are never needed.
-
-    Raises:
-        AnalyzerError: A child of it, by what the user must do.
-    """
+    """The decoder of a Python file or module; its weights are never needed."""
     name = reference.stem
     known = cached_decoder(reference, limits) if use_cache else None
     if known is not None:
@@ -183,9 +167,6 @@ def from_module(model: Any, inputs: Any = None, progress: StageProgress = lambda
 
     ``inputs`` is a function of batch, tokens and past that gives a step's inputs; None where the module has a
     configuration.
-
-    Raises:
-        AnalyzerError: A child of it, by what the user must do.
     """
     return _of_user(live_model(model, inputs), None, progress)
 

@@ -89,15 +89,27 @@ def decide_on(
         if not predictor.pins  # which those tables do not keep
         for candidate in other_precisions(rows, decision_input, device)
     ]
-    rented = _on_cpus(predictor, swept)
+    # The CPU and those that can be rented, at each batch. Floats of other widths are a matter of the GPU: on a
+    # CPU the model computes in its own.
+    asked = predictor.options.precision
+    form = asked if asked in INTEGER_FORMS else None
+    rented = tuple(
+        cpu_contenders(question, plans, form or model_precision(question.graph))
+        for question, plans in swept.asked
+    )
     contenders = [one for at_batch in rented for one in at_batch]
     if gpu is not None:
         contenders += _on_gpu(predictor, swept, rented)
     alternatives = []
     for other in gpus[1:]:
-        alternative, found = _alternative(predictor, prepared, model, other, batch, on_cpu, rented)
-        alternatives.append(alternative)
-        contenders += found
+        # Of what was measured, the CPU's part holds there as well.
+        question = predictor.decision_input(prepared, other, batch, on_cpu.get(batch or 0))
+        there = _swept(predictor, prepared, model, question, on_cpu)
+        found = decide(question, there.sweep, there.plans)
+        alternatives.append(
+            Alternative(device=other, plans=found.plans, verdict=found.verdict, costs=found.costs)
+        )
+        contenders += _on_gpu(predictor, there, rented)
     return DeviceDecisions(
         decision_input=decision_input,
         decision=decide(decision_input, swept.sweep, swept.plans),
@@ -136,42 +148,6 @@ def _swept(
         if question.batch is not None and (question is not decision_input or same)
     }
     return _Swept(sweep=sweep_of(model, predictor, gpu, measured, known), asked=tuple(asked))
-
-
-def _alternative(
-    predictor: Predictor,
-    prepared: PreparedGraph,
-    model: BatchModels,
-    gpu: Device,
-    batch: int | None,
-    on_cpu: Mapping[int, Measured],
-    rented: Sequence[Sequence[Contender]],
-) -> tuple[Alternative, tuple[Contender, ...]]:
-    """The decision for a further GPU: of what was measured, the CPU's part holds there as well."""
-    decision_input = predictor.decision_input(prepared, gpu, batch, on_cpu.get(batch or 0))
-    swept = _swept(predictor, prepared, model, decision_input, on_cpu)
-    decision = decide(decision_input, swept.sweep, swept.plans)
-    alternative = Alternative(
-        device=gpu,
-        plans=decision.plans,
-        verdict=decision.verdict,
-        costs=decision.costs,
-    )
-    return alternative, _on_gpu(predictor, swept, rented)
-
-
-def _on_cpus(predictor: Predictor, swept: _Swept) -> tuple[tuple[Contender, ...], ...]:
-    """The CPU and those that can be rented, at each batch that was asked for."""
-    asked = predictor.options.precision
-    return tuple(
-        cpu_contenders(
-            question,
-            plans,
-            # Floats of other widths are a matter of the GPU: on a CPU the model computes in its own.
-            asked if asked is not None and asked in INTEGER_FORMS else model_precision(question.graph),
-        )
-        for question, plans in swept.asked
-    )
 
 
 def _on_gpu(

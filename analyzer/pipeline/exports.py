@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -139,8 +140,11 @@ def _formula_by_probing(
     missing, trusted = 0, False
     for batch in (batch for batch in _PROBES if batch not in graphs):
         short = _in_short(loaded, batch, options)
-        if short is not None and (trusted or _binds(whole, base, short, batch)):
-            trusted = True
+        if short is not None and not trusted:
+            with suppress(DifferentError):
+                bound(whole, base, short, batch)
+                trusted = True
+        if short is not None and trusted:
             graphs |= {batch: short, **doubtful}
             doubtful = {}
             if (formula := any_batch(graphs, confirmed=len(whole.nodes) <= _CONFIRMED_UP_TO)) is not None:
@@ -157,14 +161,6 @@ def _formula_by_probing(
         if (formula := any_batch(graphs)) is not None:
             return formula
     return None
-
-
-def _binds(first: Graph, one: int, second: Graph, other: int) -> bool:
-    try:
-        bound(first, one, second, other)
-    except DifferentError:
-        return False
-    return True
 
 
 def _in_short(loaded: Loaded, batch: int, options: Options) -> Graph | None:
@@ -219,16 +215,13 @@ def any_batch(graphs: dict[int, Graph], *, confirmed: bool = True) -> AnyBatch |
             if formula.proportional and not confirmed:
                 return formula
             rest = [batch for batch in others if batch != other]
-            if any(_is_as_traced(formula.at(batch), graphs[batch]) for batch in rest):
-                return formula
+            for batch in rest:
+                graph, traced = formula.at(batch), graphs[batch]
+                if agree(graph, traced) and count(graph).costs == count(without_constants(traced)).costs:
+                    return formula
         except DifferentError:
             continue
     return None
-
-
-def _is_as_traced(graph: Graph, traced: Graph) -> bool:
-    """Whether a bound graph is the traced one, and every operator's cost the same."""
-    return agree(graph, traced) and count(graph).costs == count(without_constants(traced)).costs
 
 
 def _prepared(loaded: Loaded, prepared: PreparedGraph, graph: Graph) -> PreparedGraph:

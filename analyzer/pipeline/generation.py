@@ -209,10 +209,14 @@ def generation_analysis(
         limits=TimeLimits(ttft_s=question.ttft_s, tpot_s=question.tpot_s),
     )
     sides = ((first, measured.gpu), (targets.cpu, measured.cpu))
+    by_slug: dict[str, Device] = {}
+    # Those that were named; of one all of the catalogue, this machine's own first: it is calibrated.
+    for gpu in (*gpus, *(catalogue.gpus() if len(gpus) == 1 else ())):
+        by_slug.setdefault(gpu.slug, gpu)
     devices = ComparedDevices(
         first=first,
         cpu=targets.cpu,
-        compared=_compared(gpus, targets.cpu),
+        compared=(*by_slug.values(), targets.cpu),
         measured={device.slug: side.phases for device, side in sides if side is not None and side.phases},
     )
     market = corrected(model, question, devices, request, market)
@@ -231,12 +235,34 @@ def generation_analysis(
         measured.seen(request.batch, "middle"),
     )  # fmt: skip
     precision = model.floats_of(setting.weights) if gpus else model.precision_on(first, setting)
-    info = _model_info(source, shown, decode.graph, request, precision)
+    graph = decode.graph
+    info = ModelInfo(
+        name=source.name,
+        source=shown,
+        digest=digest(graph),
+        opset=graph.opsets["ai.onnx"],
+        batch=request.batch,
+        precision=precision,
+        parameters=model.parameters,
+        parameter_bytes=graph.parameter_bytes,
+        inputs=tuple(map(build_record.tensor_info, graph.inputs)),
+        outputs=tuple(map(build_record.tensor_info, graph.outputs)),
+        training=False,
+        inputs_origin="model",
+        exporter=model.exporter,
+        notes=(*source.notes, *model.notes),
+        state=build_record.state_info(graph),
+    )
     analysis = analysis_of(info, decode, decided, targets.cpu, gpus)
-    prefill = _phase(
-        Predictor(options, targets.cpu, on_cpu.first, predictor.offers), steps.prefill(request.batch),
-        gpus[:1], request.batch, measured.seen(request.batch, "prompt"),
-    )  # fmt: skip
+    first_tokens = Predictor(options, targets.cpu, on_cpu.first, predictor.offers)
+    prompt, seen = steps.prefill(request.batch), measured.seen(request.batch, "prompt")
+    read = decide_on(first_tokens, prompt, BatchModels(), gpus[:1], request.batch, seen)
+    prefill = PhaseResult(
+        totals=build_record.totals(prompt, read.decision_input),
+        operators=build_record.operators(read.decision_input, read.decision),
+        plans=read.decision.plans,
+        verdict=read.decision.verdict,
+    )
     return replace(
         analysis, generation=answer(model, question, devices, market), phases=Phases(prefill=prefill)
     )
@@ -292,53 +318,6 @@ class _Steps:
             prepared=prepared if graph is prepared.graph else prepare(graph),
             weight_bytes=held.weights + held.tables,
         )
-
-
-def _compared(gpus: tuple[Device, ...], cpu: Device) -> tuple[Device, ...]:
-    """Those that were named; of one, or none, all of the catalogue."""
-    table = gpus if len(gpus) > 1 else (*gpus, *catalogue.gpus())
-    if not gpus:
-        table = ()
-    by_slug: dict[str, Device] = {}
-    for device in table:  # this machine's own comes first: it is calibrated where the catalogue's is not
-        by_slug.setdefault(device.slug, device)
-    return (*by_slug.values(), cpu)
-
-
-def _phase(
-    predictor: Predictor,
-    prepared: PreparedGraph,
-    gpus: tuple[Device, ...],
-    batch: int,
-    measured: dict[int, Measured],
-) -> PhaseResult:
-    decided = decide_on(predictor, prepared, BatchModels(), gpus, batch, measured)
-    return PhaseResult(
-        totals=build_record.totals(prepared, decided.decision_input),
-        operators=build_record.operators(decided.decision_input, decided.decision),
-        plans=decided.decision.plans,
-        verdict=decided.decision.verdict,
-    )
-
-
-def _model_info(source: OpenedModel, shown: str, graph: Graph, request: Request, precision: str) -> ModelInfo:
-    return ModelInfo(
-        name=source.name,
-        source=shown,
-        digest=digest(graph),
-        opset=graph.opsets["ai.onnx"],
-        batch=request.batch,
-        precision=precision,
-        parameters=source.model.parameters,
-        parameter_bytes=graph.parameter_bytes,
-        inputs=tuple(map(build_record.tensor_info, graph.inputs)),
-        outputs=tuple(map(build_record.tensor_info, graph.outputs)),
-        training=False,
-        inputs_origin="model",
-        exporter=source.model.exporter,
-        notes=(*source.notes, *source.model.notes),
-        state=build_record.state_info(graph),
-    )
 
 
 def digest(graph: Graph) -> str:

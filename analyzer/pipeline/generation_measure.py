@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from analyzer.errors import AnalyzerError
 from analyzer.figures import Figure, total
 from analyzer.generation.model import GeneratingModel
-from analyzer.generation.request import Request, StepSizes, StepTypes
+from analyzer.generation.request import StepSizes, StepTypes
 from analyzer.generation.steps.mixers import SEQLENS
 from analyzer.generation.steps.step_writer import OWN_DOMAIN
 from analyzer.generation.times import RequestPhases
@@ -122,7 +122,10 @@ def measure_request(
     why = _unfit(model, types, predicted, len(steps), session)
     if why:
         return not_run(session, why)
-    lacking = _without_kernel(model, types, request)
+    # A state space's scan of many tokens is one kernel on a GPU. In ONNX's operators it is a loop, whose time
+    # would be that of its passes: it is predicted as it is elsewhere. One token needs none.
+    prompt = model.whole_step(request.prefill(1), types).nodes
+    lacking = next((node.op_type for node in prompt if node.domain == OWN_DOMAIN), "")
     steps = steps[1 if lacking else 0 :]
     try:
         if session == "cuda":
@@ -145,7 +148,10 @@ def measure_request(
     if failed:
         messages = (*messages, "Not run as one CUDA graph on the GPU, predicted instead.")
     counted = replays if is_replayed and not failed else plain
-    phases = None if failed else _phases(predicted, counted, lacking=bool(lacking))
+    # With the predicted prompt where that was not run.
+    first, others = (predicted.first, counted) if lacking else (counted[0], counted[1:])
+    decodes = [time.scaled(weight) for time, (_, weight) in zip(others, request.contexts(), strict=True)]
+    phases = None if failed else RequestPhases(request=request, first=first, other=total(decodes))
     tokens = plain if lacking else plain[1:]
     return MeasuredRequest(
         phases=phases,
@@ -154,14 +160,6 @@ def measure_request(
         facts=_facts(steps, found, counted, session),
         messages=tuple(dict.fromkeys(messages)),
     )
-
-
-def _phases(predicted: RequestPhases, steps: Sequence[Figure], *, lacking: bool) -> RequestPhases:
-    """The request's phases from its steps; where its prompt was not run, with the predicted one."""
-    first, tokens = (predicted.first, steps) if lacking else (steps[0], steps[1:])
-    contexts = predicted.request.contexts()
-    decodes = [estimate.scaled(weight) for estimate, (_, weight) in zip(tokens, contexts, strict=True)]
-    return RequestPhases(request=predicted.request, first=first, other=total(decodes))
 
 
 def not_run(session: Session, why: str) -> MeasuredRequest:
@@ -201,11 +199,7 @@ def _unfit(
 
 
 def _try_cuda() -> None:
-    """A node on the GPU, before gigabytes are written for it.
-
-    Raises:
-        AnalyzerError: CUDA's provider does not load here, or does not run.
-    """
+    """A node on the GPU, before gigabytes are written for it."""
     with run_folder() as folder:
         path = folder / "node.onnx"
         path.write_bytes(chain(1))
@@ -214,16 +208,6 @@ def _try_cuda() -> None:
                 model_path=path, provider="cuda", time_budget_s=0.05, profile=False, cuda_graph=False
             )
         )
-
-
-def _without_kernel(model: GeneratingModel, types: StepTypes, request: Request) -> str:
-    """The operator of reading a prompt that no session runs; empty where there is none.
-
-    A state space's scan of many tokens is one kernel on a GPU. In ONNX's operators it is a loop, whose time
-    would be that of its passes: it is predicted as it is elsewhere. One token needs none.
-    """
-    nodes = model.whole_step(request.prefill(1), types).nodes
-    return next((node.op_type for node in nodes if node.domain == OWN_DOMAIN), "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,11 +283,7 @@ def _facts(
 
 
 def step_inputs(graph: Graph, sizes: StepSizes) -> dict[str, Array]:
-    """Inputs by name.
-
-    Raises:
-        InputError: No values can be made for an input.
-    """
+    """Inputs by name."""
     import numpy as np
 
     feeds = random_feeds(graph)

@@ -117,11 +117,7 @@ def measures_here(options: Options, targets: Targets) -> bool:
 
 
 def check_threads(threads: int | None, cpu: Device) -> None:
-    """Refuses more intra-op threads than a CPU runs at once: they would only wait for each other.
-
-    Raises:
-        UsageError: There are more; the hint says how many there can be.
-    """
+    """Refuses more intra-op threads than a CPU runs at once: they would only wait for each other."""
     if threads is not None and threads > cpu.threads:
         raise UsageError(
             f"--threads {threads}: {cpu.name} runs {cpu.threads} at once.",

@@ -57,7 +57,9 @@ def training_result(
         return None
     phases = _phases(decision_input)
     gpu_plan = analysis.plan("gpu")
-    largest = _largest_by_growth(memory, decision_input.gpu, loaded.batch)
+    # All but weights, gradients and state grows with the batch.
+    room = fit.room(decision_input.gpu)
+    largest = fit.largest_by_growth(memory.fixed_bytes, memory.peak_bytes, loaded.batch, room)
     exact = (
         _largest_exactly(between.peak, decision_input.gpu, largest)
         if isinstance(between, PeakAtAnyBatch)
@@ -217,11 +219,6 @@ def _step(time: Figure, batch: int | None, gpus: int = 1, **facts: Any) -> Predi
     )
 
 
-def _largest_by_growth(memory: StepMemory, gpu: Device | None, batch: int | None) -> int | None:
-    """The largest batch whose step fits the GPU: all but weights, gradients and state grows with it."""
-    return fit.largest_by_growth(memory.fixed_bytes, memory.peak_bytes, batch, fit.room(gpu))
-
-
 def _largest_exactly(peak_at: Callable[[int], int | None], gpu: Device | None, guess: int | None) -> int | None:
     """The largest batch whose own step fits."""
     room = fit.room(gpu)
@@ -266,7 +263,7 @@ def _scaling(
         assumptions=(
             "A prediction: each GPU has the whole batch, and an all-reduce sums the gradients.",
             f"Up to {GPUS_A_MACHINE} GPUs stand in one machine, joined by "
-            f"{peer.name} ({_before_comma(peer.source)}); "
+            f"{peer.name} ({peer.source.partition(',')[0]}); "
             f"machines are joined by a {NETWORK.name}.",
             f"{OVERLAP * 100:.0f} % of what could hide behind the backward pass is assumed to; the interval "
             "runs from all of it to none.",
@@ -282,8 +279,3 @@ def _worst_gradient(measurement: Mapping[str, Any], *, random: bool) -> tuple[fl
     if not rows:
         return None, ""
     return rows[0]["max_rel_error"], f"{rows[0]['output']}, against {rows[0]['between'].split(' and ')[0]}"
-
-
-def _before_comma(text: str) -> str:
-    """A source's name without its particulars."""
-    return text.partition(",")[0]

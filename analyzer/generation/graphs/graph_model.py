@@ -142,11 +142,7 @@ class GraphModel:
         return 0
 
     def check(self, width: int) -> None:
-        """Refuses more than one device.
-
-        Raises:
-            UsageError: There are more.
-        """
+        """Refuses more than one device."""
         if width != 1:
             raise UsageError(
                 f"--gpus {width}: {self.name} is a graph, which one device runs.",
@@ -154,11 +150,7 @@ class GraphModel:
             )
 
     def kept_in(self, weights: Weights | None, cache: Cache | None) -> tuple[Weights, Cache]:
-        """Its own types.
-
-        Raises:
-            UsageError: Others were asked for.
-        """
+        """Its own types."""
         asked = (
             ("--weights", weights, self.own_weights, "weights"),
             ("--kv", cache, self.own_cache, "a cache"),
@@ -287,11 +279,7 @@ def graph_model(
 
 
 def exported_model(loaded: Loaded, *, name: str) -> GraphModel:
-    """The generating model that a module is, exported with named sizes.
-
-    Raises:
-        UsageError: It has no cache, or one that is not fed back.
-    """
+    """The generating model that a module is, exported with named sizes."""
     loaded = replace(loaded, executable=False)
     inputs = [_given(value) for value in fed_inputs(loaded.proto)]
     graph = loaded.graph_at(Axes(roles=OWN_NAMES, caches=()).sizes(_PROBE))

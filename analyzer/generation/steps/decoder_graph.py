@@ -51,9 +51,6 @@ def step_graph(
     """One step of a decoder, or of one device's share of it.
 
     With ``every_layer`` layers that are alike are all written; else one stands for all of its kind.
-
-    Raises:
-        UsageError: The width does not divide the query heads.
     """
     check_width(architecture, sizes.width)
     writer = StepWriter(architecture, sizes, types)
@@ -82,11 +79,7 @@ def step_graph(
 
 
 def check_width(architecture: Architecture, width: int) -> None:
-    """Refuses to split heads.
-
-    Raises:
-        UsageError: The width does not divide the query heads.
-    """
+    """Refuses to split heads."""
     for mixer in (mixer for layer in architecture.layers for mixer in mixers_of(layer)):
         heads = mixer.heads
         if heads % width:

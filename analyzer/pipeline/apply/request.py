@@ -84,11 +84,7 @@ def make_request(given: Mapping[str, Any], folder: Path, *, force: bool = False)
 
 
 def check_form(form: str) -> None:
-    """Refuses a precision that nothing converts a model to.
-
-    Raises:
-        UsageError: Nothing does.
-    """
+    """Refuses a precision that nothing converts a model to."""
     if form in _NO_CONVERTER:
         raise UsageError(
             f"--precision {form}: {_NO_CONVERTER[form]}.",

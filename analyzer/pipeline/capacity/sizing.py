@@ -399,11 +399,7 @@ def _without_price(options: Iterable[CapacityOption]) -> Iterator[str]:
 
 
 def _check_spare(counts: Iterable[int | None], spare: int) -> None:
-    """Refuses more spare instances than any kind of them is needed of; counts hold the spare ones.
-
-    Raises:
-        UsageError: There are more.
-    """
+    """Refuses more spare instances than any kind of them is needed of; counts hold the spare ones."""
     needs = [count - spare for count in counts if count is not None]
     if needs and spare > max(needs):
         raise UsageError(

@@ -19,11 +19,7 @@ ShapeOf = Callable[[str, Shape], Shape]
 
 
 def replay_data_of(analysis: Analysis) -> ReplayData:
-    """Return what the record saved for this.
-
-    Raises:
-        RecordError: It saved nothing.
-    """
+    """Return what the record saved for this."""
     if analysis.kept is None:
         raise RecordError(
             "The record holds nothing to decide it anew from.",
@@ -33,11 +29,7 @@ def replay_data_of(analysis: Analysis) -> ReplayData:
 
 
 def prepared_of(analysis: Analysis) -> PreparedGraph:
-    """Return the model at the record's batch.
-
-    Raises:
-        RecordError: An operator holds subgraphs, which a record does not keep.
-    """
+    """Return the model at the record's batch."""
     graph = graph_of(analysis)
     return prepare(graph, _table(analysis, graph, None), release=analysis.onnxruntime)
 
