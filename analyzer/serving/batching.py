@@ -54,7 +54,7 @@ class FormedBatches:
 
 def form_batches(lanes: Lanes) -> FormedBatches:
     """Serves every request."""
-    formed = _Formed()
+    formed: list[tuple[Ints, Ints, Floats, Floats]] = []
     last = np.cumsum(lanes.counts)
     at = last - lanes.counts  # each lane's oldest waiting request
     timeline = _Timeline(lanes.arrivals, at, last)
@@ -63,11 +63,21 @@ def form_batches(lanes: Lanes) -> FormedBatches:
         at, free = _steps_of(lane, at, free, lanes, last[lane], timeline, formed)
         left = at < last[lane]
         lane, at, free = lane[left], at[left], free[left]
-    return formed.by_lane()
+    lane, sizes, starts, ends = (np.concatenate(column) for column in zip(*formed, strict=True))
+    # Stable: a lane's batches stay in their order. What a lane that was done did is left out.
+    order = np.argsort(np.where(sizes > 0, lane, np.iinfo(np.int64).max), kind="stable")
+    order = order[: int(np.count_nonzero(sizes))]
+    return FormedBatches(lane=lane[order], sizes=sizes[order], starts=starts[order], ends=ends[order])
 
 
 def _steps_of(
-    lane: Ints, at: Ints, free: Floats, lanes: Lanes, last: Ints, timeline: _Timeline, formed: _Formed
+    lane: Ints,
+    at: Ints,
+    free: Floats,
+    lanes: Lanes,
+    last: Ints,
+    timeline: _Timeline,
+    formed: list[tuple[Ints, Ints, Floats, Floats]],
 ) -> tuple[Ints, Floats]:
     """Forms batches until a share of the lanes is done."""
     curve, most, delay = lanes.curve[lane], lanes.max_batch[lane], lanes.max_delay[lane]
@@ -89,7 +99,7 @@ def _steps_of(
         size = np.minimum(np.minimum(size, most), last - at)  # 0 where a lane is done
         end = start + lanes.times[curve, size]
         free[rows, server] = end
-        formed.add(lane, size, start, end)
+        formed.append((lane, size, start, end))
         at = at + size
     return at, free
 
@@ -106,25 +116,3 @@ class _Timeline:
     def arrived(self, lane: Ints, at: Floats) -> Ints:
         """How many requests had arrived at a time, those of the lanes before with them."""
         return self.line.searchsorted(np.minimum(at, self.end[lane]) + self.offset[lane], side="right")
-
-
-class _Formed:
-    """Batches as they are formed."""
-
-    def __init__(self) -> None:
-        self.parts: tuple[list[Ints], list[Ints], list[Floats], list[Floats]] = ([], [], [], [])
-
-    def add(self, lane: Ints, size: Ints, start: Floats, end: Floats) -> None:
-        lanes, sizes, starts, ends = self.parts
-        lanes.append(lane)
-        sizes.append(size)
-        starts.append(start)
-        ends.append(end)
-
-    def by_lane(self) -> FormedBatches:
-        lane, sizes = np.concatenate(self.parts[0]), np.concatenate(self.parts[1])
-        starts, ends = np.concatenate(self.parts[2]), np.concatenate(self.parts[3])
-        # Stable: a lane's batches stay in their order. What a lane that was done did is left out.
-        order = np.argsort(np.where(sizes > 0, lane, np.iinfo(np.int64).max), kind="stable")
-        order = order[: int(np.count_nonzero(sizes))]
-        return FormedBatches(lane=lane[order], sizes=sizes[order], starts=starts[order], ends=ends[order])

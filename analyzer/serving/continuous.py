@@ -142,19 +142,35 @@ def _loads(scenarios: Sequence[GenerationScenario], seed: int) -> list[QueueLoad
         for one, left_out in ((one, _left_out(one)) for one in scenarios)
         for lane in range(one.lanes)
     ]
-    asked = _Asked(lanes, [one.server for one in scenarios], np.repeat(*_rows(scenarios)))
+    asked = _Asked(
+        lanes,
+        [one.server for one in scenarios],
+        np.repeat(np.arange(len(scenarios)), [one.lanes for one in scenarios]),
+    )
     served = _serve(asked)
     result, row = [], 0
     for one in scenarios:
         rows = range(row, row + one.lanes)
         row += one.lanes
-        counted = [np.arange(asked.first[at] + lanes[at].left_out, asked.last[at]) for at in rows]
-        result.append(_load(one, asked, served, np.concatenate(counted), slice(rows.start, rows.stop)))
+        counted = np.concatenate(
+            [np.arange(asked.first[at] + lanes[at].left_out, asked.last[at]) for at in rows]
+        )
+        ttft = served.first[counted] - asked.arrivals[counted]
+        steps = asked.outputs[counted] - 1
+        several = steps > 0
+        tpot = (served.last[counted] - served.first[counted])[several] / steps[several]
+        result.append(
+            QueueLoad(
+                rate_per_s=one.rate_per_s,
+                mean_s=float(ttft.mean()),
+                **by_percentile(map(float, np.percentile(ttft, PERCENTILES))),
+                tpot_p50_s=float(np.percentile(tpot, 50)) if len(tpot) else 0.0,
+                tpot_p99_s=float(np.percentile(tpot, 99)) if len(tpot) else 0.0,
+                mean_batch=float(served.mean_batch[rows.start : rows.stop].mean()),
+                requests=len(counted),
+            )
+        )
     return result
-
-
-def _rows(scenarios: Sequence[GenerationScenario]) -> tuple[Ints, list[int]]:
-    return np.arange(len(scenarios)), [one.lanes for one in scenarios]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -186,7 +202,9 @@ def _lane(scenario: GenerationScenario, seed: tuple[int, int], left_out: int) ->
     which = rng.integers(0, len(asked.prompts), number)
     prompts, outputs = asked.prompts[which], asked.outputs[which]
     # Those that run already: each is the longer there the more it writes, and somewhere in its output.
-    number = _running(scenario)
+    # About as many as run at any time.
+    room = int(server.cache_tokens / float((asked.prompts + asked.outputs).mean()))
+    number = min(server.max_batch, room, int(scenario.rate_per_s * _stay_s(scenario)))
     running = rng.choice(len(asked.outputs), number, p=asked.outputs / asked.outputs.sum())
     done = (rng.random(number) * asked.outputs[running]).astype(np.int64)
     return _Lane(
@@ -196,13 +214,6 @@ def _lane(scenario: GenerationScenario, seed: tuple[int, int], left_out: int) ->
         prefill=np.concatenate((np.zeros(number), server.prefill_s(prompts.astype(np.float64)))),
         left_out=number + left_out,
     )
-
-
-def _running(scenario: GenerationScenario) -> int:
-    """About how many sequences run at any time."""
-    server, asked = scenario.server, scenario.conversations
-    room = int(server.cache_tokens / float((asked.prompts + asked.outputs).mean()))
-    return min(server.max_batch, room, int(scenario.rate_per_s * _stay_s(scenario)))
 
 
 def _stay_s(scenario: GenerationScenario) -> float:
@@ -349,21 +360,3 @@ class _Slots:
         new.owner, new.steps = self.owner[left], self.steps[left]
         new.running, new.context, new.kept = self.running[left], self.context[left], self.kept[left]
         return new
-
-
-def _load(
-    scenario: GenerationScenario, asked: _Asked, served: _ServedRequests, counted: Ints, lanes: slice
-) -> QueueLoad:
-    ttft = served.first[counted] - asked.arrivals[counted]
-    steps = asked.outputs[counted] - 1
-    several = steps > 0
-    tpot = (served.last[counted] - served.first[counted])[several] / steps[several]
-    return QueueLoad(
-        rate_per_s=scenario.rate_per_s,
-        mean_s=float(ttft.mean()),
-        **by_percentile(map(float, np.percentile(ttft, PERCENTILES))),
-        tpot_p50_s=float(np.percentile(tpot, 50)) if len(tpot) else 0.0,
-        tpot_p99_s=float(np.percentile(tpot, 99)) if len(tpot) else 0.0,
-        mean_batch=float(served.mean_batch[lanes].mean()),
-        requests=len(counted),
-    )

@@ -162,37 +162,32 @@ def _portions(scenarios: Sequence[Scenario]) -> Iterator[Sequence[Scenario]]:
 
 
 def _simulated(scenarios: Sequence[Scenario], seed: int) -> list[Served]:
-    parts = {
-        number: scenario.arrivals.streams(
-            scenario.queue, _looked_at(scenario), scenario.lanes, scenario.requests, scenario.left_out, seed
+    parts = {}
+    for number, scenario in enumerate(scenarios):
+        if scenario.is_saturated:
+            continue
+        queue = scenario.queue
+        # So few that none meets another are made no fewer: further apart, a clock that counts from the first of
+        # them would lose the times of single batches.
+        rate_per_s = max(scenario.rate_per_s, _ALONE / (1 + queue.max_delay) / queue.unit_s)
+        parts[number] = scenario.arrivals.streams(
+            queue, rate_per_s, scenario.lanes, scenario.requests, scenario.left_out, seed
         )
-        for number, scenario in enumerate(scenarios)
-        if not scenario.is_saturated
-    }
     served = _served([scenarios[number] for number in parts], list(parts.values())) if parts else []
     by_number = dict(zip(parts, served, strict=True))
-    return [by_number.get(number) or _overrun(scenario) for number, scenario in enumerate(scenarios)]
-
-
-def _looked_at(scenario: Scenario) -> float:
-    """The rate at which requests are made: so few that none meets another are made no fewer.
-
-    Further apart, a clock that counts from the first of them would lose the times of single batches.
-    """
-    queue = scenario.queue
-    return max(scenario.rate_per_s, _ALONE / (1 + queue.max_delay) / queue.unit_s)
-
-
-def _overrun(scenario: Scenario) -> Served:
     none = np.empty(0)
-    return Served(
-        scenario=scenario,
-        latencies_s=none,
-        shares=none,
-        mean_s=math.inf,
-        mean_batch=scenario.queue.max_batch,
-        utilisation=1.0,
-    )
+    return [
+        by_number.get(number)
+        or Served(
+            scenario=scenario,
+            latencies_s=none,
+            shares=none,
+            mean_s=math.inf,
+            mean_batch=scenario.queue.max_batch,
+            utilisation=1.0,
+        )
+        for number, scenario in enumerate(scenarios)
+    ]
 
 
 def _served(scenarios: Sequence[Scenario], parts: Sequence[Sequence[Stream]]) -> list[Served]:
@@ -226,54 +221,30 @@ def _served(scenarios: Sequence[Scenario], parts: Sequence[Sequence[Stream]]) ->
         row += len(of_one)
         counted = zip(counted_from[rows], counted_to[rows], strict=True)
         own = [latencies[start:end] for start, end in counted]
-        lane_weights = _weights(scenario, of_one)
+        queue = scenario.queue
+        waits = [part.fluid_wait for part in of_one if part.fluid_wait is not None]
+        lane_weights = (
+            weights(queue, scenario.rate_per_s * queue.unit_s, waits) if waits else np.ones(len(of_one))
+        )
         # A lane in which no batch began after its warm-up has too few requests to tell a batch by.
         requests, number = float(lane_weights @ sizes[rows]), float(lane_weights @ formed[rows])
         busy_each = float(lane_weights @ busy[rows]) / requests if requests else 0.0
+        seen = (float(lane_weights @ of[rows]) for of in (spans, busy_then, served_then))
+        every = np.concatenate(own) * queue.unit_s
+        order = np.argsort(every)
+        each = np.repeat(lane_weights, [len(one) for one in own])
+        total = float(each.sum())
         result.append(
-            _weighed(
-                scenario,
-                own,
-                lane_weights,
-                mean_batch=requests / number if number else float(scenario.queue.max_batch),
-                utilisation=_utilisation(
-                    scenario,
-                    busy_each,
-                    *(float(lane_weights @ of[rows]) for of in (spans, busy_then, served_then)),
-                ),
+            Served(
+                scenario=scenario,
+                latencies_s=every[order],
+                shares=np.cumsum(each[order]) / total,
+                mean_s=float(every @ each) / total,
+                mean_batch=requests / number if number else float(queue.max_batch),
+                utilisation=_utilisation(scenario, busy_each, *seen),
             )
         )
     return result
-
-
-def _weights(scenario: Scenario, parts: Sequence[Stream]) -> Floats:
-    waits = [part.fluid_wait for part in parts if part.fluid_wait is not None]
-    if not waits:
-        return np.ones(len(parts))
-    return weights(scenario.queue, scenario.rate_per_s * scenario.queue.unit_s, waits)
-
-
-def _weighed(
-    scenario: Scenario,
-    latencies: Sequence[Floats],
-    lane_weights: Floats,
-    *,
-    mean_batch: float,
-    utilisation: float,
-) -> Served:
-    queue = scenario.queue
-    every = np.concatenate(latencies) * queue.unit_s
-    order = np.argsort(every)
-    each = np.repeat(lane_weights, [len(own) for own in latencies])
-    total = float(each.sum())
-    return Served(
-        scenario=scenario,
-        latencies_s=every[order],
-        shares=np.cumsum(each[order]) / total,
-        mean_s=float(every @ each) / total,
-        mean_batch=mean_batch,
-        utilisation=utilisation,
-    )
 
 
 def _utilisation(scenario: Scenario, busy_each: float, span: float, busy: float, served: float) -> float:

@@ -159,11 +159,16 @@ class GenerationService(Service):
         phases = timed(model, device, setting, [*prefill, *decode], runner)
         first, steps = phases[: len(prefill)], phases[len(prefill) :]
 
+        def line(near_s: float, far_s: float) -> tuple[float, float]:
+            """Return seconds of a step with empty caches, and more for each cached token."""
+            each = max(0.0, (far_s - near_s) / (far - near))
+            return max(near_s - each * near, 0.1 * near_s), each
+
         def at(end: Callable[[Figure], float]) -> GenerationServer:
             return GenerationServer(
                 prefill=tuple((one.request.prompt, end(one.first)) for one in first),
                 decode=tuple(
-                    (batch, *_line(end(low.other), end(high.other), near, far))
+                    (batch, *line(end(low.other), end(high.other)))
                     for batch, low, high in zip(grid, steps[::2], steps[1::2], strict=True)
                 ),
                 cache_tokens=held.tokens,
@@ -221,12 +226,6 @@ class GenerationService(Service):
             )
         yield "A cache keeps room for all of a request's output from its first token on; nothing is taken back."
         yield f"At most {_MOST_SEQUENCES} sequences run at once in a copy of the model."
-
-
-def _line(near_s: float, far_s: float, near: int, far: int) -> tuple[float, float]:
-    """Seconds of a step with empty caches, and more for each cached token."""
-    each = max(0.0, (far_s - near_s) / (far - near))
-    return max(near_s - each * near, 0.1 * near_s), each
 
 
 def _first_token_s(copies: Copies, prompt: int) -> float:

@@ -143,13 +143,40 @@ def with_capacity(
     progress("predicting every instance", None)
     question, need = service.question, service.question.demand
     offers = tuple(service.offers(gpus, cpus))
-    _check_limit(offers, service)
+    every = [(service.least_s(copies), offer.name) for offer in offers for copies in offer.copies]
+    if not every:
+        reason = next((f" {offer.problem}" for offer in offers if offer.problem), "")
+        raise UsageError(f"Nothing that was asked for can run the model.{reason}", hint=service.no_way)
+    time_s, name = min(every)
+    if time_s > need.limit_s:
+        raise UsageError(
+            f"{question.limit_option}: {service.quickest.format(seconds(time_s), name)}",
+            hint="No traffic is so light that this limit is kept: give a longer one, or other devices.",
+        )
     progress("searching for the highest rates", None)
     offers = tuple(replace(offer, copies=tuple(_promising(offer.copies, need.limit_s))) for offer in offers)
     sized = service.sizings([copies.server for offer in offers for copies in offer.copies])
-    chosen = [(offer, *_best_copies(offer, sized)) for offer in offers]
-    _check_spare((sizing.count for _, _, sizing in chosen if sizing is not None), need.spare)
-    rows = sorted(((_option(service, *one), one) for one in chosen), key=lambda row: _by_dollars(row[0]))
+    chosen: list[Chosen] = []
+    for offer in offers:
+        ways = [(copies, sized[copies.server]) for copies in offer.copies]
+        # The highest rate; of two that keep no limit the quicker one, which comes nearer.
+        best_way = max(
+            ways, key=lambda way: (way[1].highest_rate_per_s, -way[0].points[0].time_s), default=(None, None)
+        )
+        chosen.append((offer, *best_way))
+    needs = [sizing.count - need.spare for _, _, sizing in chosen if sizing and sizing.count is not None]
+    if needs and need.spare > max(needs):
+        raise UsageError(
+            f"--spare {need.spare}: at most {max(needs)} are needed, and no more than those can fail.",
+            hint="Give how many instances may fail at once, like --spare 1.",
+        )
+
+    def by_dollars(row: tuple[CapacityOption, Chosen]) -> tuple[bool, float, int, str, str, str]:
+        option = row[0]
+        usd = math.inf if option.usd_per_month is None else option.usd_per_month
+        return (not option.feasible, usd, option.count or 0, option.provider, option.instance, option.device)
+
+    rows = sorted(((_option(service, *one), one) for one in chosen), key=by_dollars)
     options = tuple(option for option, _ in rows)
     best = 0 if options[0].feasible else None
     return replace(
@@ -215,21 +242,6 @@ def rented_cpus(instances: Iterable[Instance], cpus: Sequence[str]) -> Iterator[
             yield instance, cpu
 
 
-def _check_limit(offers: Sequence[InstanceOffer], service: Service) -> None:
-    quickest = min(
-        ((service.least_s(copies), offer.name) for offer in offers for copies in offer.copies), default=None
-    )
-    if quickest is None:
-        reason = next((f" {offer.problem}" for offer in offers if offer.problem), "")
-        raise UsageError(f"Nothing that was asked for can run the model.{reason}", hint=service.no_way)
-    time_s, name = quickest
-    if time_s > service.question.demand.limit_s:
-        raise UsageError(
-            f"{service.question.limit_option}: {service.quickest.format(seconds(time_s), name)}",
-            hint="No traffic is so light that this limit is kept: give a longer one, or other devices.",
-        )
-
-
 def _promising(ways: Sequence[Copies], limit_s: float) -> Iterator[Copies]:
     """Of many ways to share an instance those worth a search: the quickest, and those that take the most."""
 
@@ -245,19 +257,6 @@ def _promising(ways: Sequence[Copies], limit_s: float) -> Iterator[Copies]:
     quickest = min(ways, key=lambda copies: copies.points[0].time_s, default=None)
     largest = sorted(ways, key=most, reverse=True)[:_WAYS]
     return (copies for copies in ways if copies is quickest or (copies in largest and most(copies) > 0))
-
-
-def _best_copies(
-    offer: InstanceOffer, sized: Mapping[Server[Any], Sizing]
-) -> tuple[Copies | None, Sizing | None]:
-    """Of the ways to run copies on an instance the one with the highest rate."""
-    ways = [(copies, sized[copies.server]) for copies in offer.copies]
-    # Of two that keep no limit the quicker one: it comes nearer.
-    return max(
-        ways,
-        key=lambda way: (way[1].highest_rate_per_s, -way[0].points[0].time_s),
-        default=(None, None),
-    )
 
 
 _OF_SIZING = ("max_batch", "max_delay_s", "highest_rate_per_s", "low_rate_per_s", "high_rate_per_s")
@@ -321,17 +320,11 @@ def _option(
     )
 
 
-def _by_dollars(option: CapacityOption) -> tuple[bool, float, int, str, str, str]:
-    """What keeps the limit first, the cheaper first."""
-    usd = math.inf if option.usd_per_month is None else option.usd_per_month
-    names = (option.provider, option.instance, option.device)
-    return (not option.feasible, usd, option.count or 0, *names)
-
-
 def _instances(rows: Sequence[tuple[CapacityOption, Chosen]]) -> Iterator[InstanceLoads]:
     for number, (_, (offer, copies, sizing)) in enumerate(rows):
         if copies is None or sizing is None:
             continue
+        instance = offer.instance
         yield InstanceLoads(
             option=number,
             service=tuple(
@@ -348,25 +341,18 @@ def _instances(rows: Sequence[tuple[CapacityOption, Chosen]]) -> Iterator[Instan
                 if load.mean_s is not None
             ),
             limits=tuple(replace(row, max_delay_s=_short(row.max_delay_s)) for row in sizing.within),
-            usd_per_hour=_dollars_by_pricing(offer.instance),
+            # In the instance's own region, by way of paying: its own price comes first, and stays.
+            usd_per_hour={
+                price.pricing: price.usd_per_hour
+                for price in reversed(() if instance is None else catalogue.prices_of(instance))
+                if instance is not None and price.region == instance.region
+            },
         )
 
 
 def _short(value: float | None) -> Any:
     """Return the number with as many figures as were simulated, and some."""
     return None if value is None else float(f"{value:.{_FIGURES}g}")
-
-
-def _dollars_by_pricing(instance: Instance | None) -> dict[str, float]:
-    """Return the dollars of an hour in the instance's own region, by way of paying."""
-    if instance is None:
-        return {}
-    # The instance's own price comes first, and stays.
-    return {
-        price.pricing: price.usd_per_hour
-        for price in reversed(catalogue.prices_of(instance))
-        if price.region == instance.region
-    }
 
 
 def _traffic_steps(option: CapacityOption, need: Need) -> Iterator[TrafficPoint]:
@@ -396,13 +382,3 @@ def _without_price(options: Iterable[CapacityOption]) -> Iterator[str]:
     priced = any(one.usd_per_month is not None for one in able)
     behind = f"{stands} behind all that has one" if priced else "--prices adds prices of your own"
     yield f"No price of {first_few(names)} is known: {behind}."
-
-
-def _check_spare(counts: Iterable[int | None], spare: int) -> None:
-    """Refuses more spare instances than any kind of them is needed of; counts hold the spare ones."""
-    needs = [count - spare for count in counts if count is not None]
-    if needs and spare > max(needs):
-        raise UsageError(
-            f"--spare {spare}: at most {max(needs)} are needed, and no more than those can fail.",
-            hint="Give how many instances may fail at once, like --spare 1.",
-        )
