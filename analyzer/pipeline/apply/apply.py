@@ -12,7 +12,7 @@ from typing import Any
 from analyzer.decision.decision_input import DecisionInput
 from analyzer.decision.plans import plan_all
 from analyzer.errors import InputError, MeasurementError, MemoryForeseenError, ModelError, UsageError
-from analyzer.graph import DTYPES, Graph, Tensor
+from analyzer.graph import DTYPES, Graph
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.weights import Runnable, materialise
 from analyzer.measurement.applied_session import level_one, recorded_nodes
@@ -27,7 +27,7 @@ from analyzer.ort.session_nodes import LevelOne
 from analyzer.pipeline.apply.expressible import ToldSession, hybrid_session, release_of
 from analyzer.pipeline.apply.fixes.chain import FixedModel, fixed_model, with_form_of_record
 from analyzer.pipeline.apply.from_record import analysed_record, is_record
-from analyzer.pipeline.apply.opsets import OpsetCost, costs_by_opset, fastest
+from analyzer.pipeline.apply.opsets import FIRST, LAST, OpsetCost, cost_at, fastest
 from analyzer.pipeline.apply.request import (
     ORIGINAL_RECORD,
     PROGRAM,
@@ -125,7 +125,11 @@ def _opsets(
         return analysis
 
     graphs: dict[int, Graph] = {}
-    costs = costs_by_opset(at, lambda analysis: _plan_of(request, analysis, pinned=bool(given.get("pin"))))
+    newest = min(LAST, registry().newest_opset)
+    costs = [
+        cost_at(opset, at, lambda analysis: _plan_of(request, analysis, pinned=bool(given.get("pin"))))
+        for opset in range(FIRST, newest + 1)
+    ]
     best = fastest(costs)
     if best is None:
         raise ModelError(
@@ -151,7 +155,12 @@ def applied(
     """
     loaded = basis.loaded
     assert loaded is not None
-    asked = _asked(analysis, basis)
+    options, batch = basis.predictor.options, analysis.model.batch
+    if options.precision is not None and options.precision != analysis.model.precision:
+        raise UsageError(f"--precision {options.precision}: one of {', '.join(PRECISIONS)}.")
+    asked = basis.predictor.decision_input(
+        basis.prepared, basis.gpu, batch, basis.measured.get(batch or 0), per_operator=False
+    )
     plan = _plan_of(request, analysis, pinned=bool(asked.pins))
     _foresee(loaded, asked.graph)
     with folder_to_be(request.folder) as aside:
@@ -162,7 +171,13 @@ def applied(
         given = runnable if fixed is None else fixed.original
         save_tensors(feeds, given.feeds, types=given.feed_types)
         told = _told(asked, plan, runnable, progress)
-        threads, state = basis.predictor.options.threads or 0, _state(asked.graph)
+        threads, tensors = options.threads or 0, asked.graph.tensors
+        # What the next run reads where this one wrote it; both must have one shape.
+        state = {
+            past: present
+            for past, present in asked.graph.carried.items()
+            if past in tensors and present in tensors and tensors[past].shape == tensors[present].shape
+        }
         annotated = frozenset(asked.graph.nodes[index].name for index in told.annotated)
         if annotated:
             _annotate(runnable.model_path, annotated)
@@ -170,7 +185,7 @@ def applied(
             model=runnable.model_path,
             provider="cuda" if told.uses_gpu else "cpu",
             entries=SETTINGS if annotated else {},
-            cuda={"use_tf32": "0"} if basis.predictor.options.precision == "fp32" and told.uses_gpu else {},
+            cuda={"use_tf32": "0"} if options.precision == "fp32" and told.uses_gpu else {},
             # Those of another CPU would only get in each other's way here.
             threads=threads if asked.cpu_is_this_machine else 0,
         )
@@ -198,7 +213,7 @@ def applied(
             fixes=() if fixed is None else fixed.fixes,
             opsets=opsets,
         )
-        result = verified(result, side, feeds, asked, fixed, progress, run=basis.predictor.options.run)
+        result = verified(result, side, feeds, asked, fixed, progress, run=options.run)
         if fixed is not None:
             (aside / ORIGINAL_RECORD).write_text(to_json(fixed.before), encoding="utf-8")
             fixed.release()
@@ -256,23 +271,24 @@ def _write(folder: Path, result: Applied, side: SessionSide, analysis: Analysis,
     write_json(folder / RESULT, {**result.as_json(), "files": files})
 
 
-def _asked(analysis: Analysis, basis: AnalysisBasis) -> DecisionInput:
-    options = basis.predictor.options
-    if options.precision is not None and options.precision != analysis.model.precision:
-        raise UsageError(f"--precision {options.precision}: one of {', '.join(PRECISIONS)}.")
-    batch = analysis.model.batch
-    return basis.predictor.decision_input(
-        basis.prepared, basis.gpu, batch, basis.measured.get(batch or 0), per_operator=False
-    )
-
-
 def _plan_of(request: ApplyRequest, analysis: Analysis, *, pinned: bool) -> PlanName:
     """The plan that is applied: the one that was named, a pinned one, else the verdict's.
 
     Raises:
         UsageError: There is no such plan.
     """
-    plan: PlanName = request.plan or ("hybrid" if pinned else _verdict(analysis))
+    verdict = analysis.verdict
+    plan: PlanName | None = request.plan or ("hybrid" if pinned else None)
+    if plan is None:
+        if verdict.device is None:
+            raise UsageError(
+                f"There is no plan to apply. {verdict.sentence}", hint="`analyze check` says what stops it."
+            )
+        if verdict.device == "either":
+            sessions = [each for each in analysis.plans if each.name != "hybrid"]
+            plan = min(sessions, key=lambda each: each.latency_s).name
+        else:
+            plan = verdict.device
     if pinned and plan != "hybrid":
         raise UsageError(
             f"--plan {plan} and --pin: a session on one device keeps no pin.",
@@ -287,18 +303,6 @@ def _plan_of(request: ApplyRequest, analysis: Analysis, *, pinned: bool) -> Plan
             hint="Name a GPU with --gpu, or apply --plan cpu.",
         )
     return plan
-
-
-def _verdict(analysis: Analysis) -> PlanName:
-    if analysis.verdict.device is None:
-        raise UsageError(
-            f"There is no plan to apply. {analysis.verdict.sentence}",
-            hint="`analyze check` says what stops it.",
-        )
-    if analysis.verdict.device != "either":
-        return analysis.verdict.device
-    sessions = {plan.name: plan.latency_s for plan in analysis.plans if plan.name != "hybrid"}
-    return min(sessions, key=sessions.__getitem__)
 
 
 def _annotate(path: Path, names: frozenset[str]) -> None:
@@ -361,16 +365,6 @@ def _on_cpu(asked: DecisionInput, runnable: Runnable) -> ToldSession:
     return ToldSession(plan=plan, placement=Placement(nodes=()), nodes=nodes)
 
 
-def _state(graph: Graph) -> dict[str, str]:
-    """What the next run reads where this one wrote it; both must have one shape."""
-    tensors = graph.tensors
-    return {
-        past: present
-        for past, present in graph.carried.items()
-        if past in tensors and present in tensors and tensors[past].shape == tensors[present].shape
-    }
-
-
 def _growing(graph: Graph, state: Mapping[str, str]) -> Iterator[str]:
     """A word on what is carried from run to run in another shape each time."""
     tensors = graph.tensors
@@ -381,19 +375,18 @@ def _growing(graph: Graph, state: Mapping[str, str]) -> Iterator[str]:
     ]
     if not left:
         return
-    past, present = left[0]
+    past, present = (
+        f"{one.name} [{', '.join('?' if size is None else str(size) for size in one.shape or ())}]"
+        for one in left[0]
+    )
     more = f" and {len(left) - 1:,} more" if len(left) > 1 else ""
     size = sum(one.nbytes or 0 for one, _ in left)
     yield (
-        f"Not in `state`, since a run makes it longer: {_sized(past)}, next {_sized(present)}{more}. "
+        f"Not in `state`, since a run makes it longer: {past}, next {present}{more}. "
         f"The model is written for one length, and run.py reads the same {byte_count(size)} in every run. "
         "The latency counts none of it as copied; a program that takes it to the host and back copies all of "
         "it each run, which --no-state counts."
     )
-
-
-def _sized(tensor: Tensor) -> str:
-    return f"{tensor.name} [{', '.join('?' if size is None else str(size) for size in tensor.shape or ())}]"
 
 
 def _notes(plan: PlanName, session: ToldSession) -> tuple[str, ...]:

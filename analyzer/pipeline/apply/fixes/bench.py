@@ -97,21 +97,22 @@ class Bench:
             load(parse_reference(str(path)), limits=limits), state=before.state, batch=before.batch
         )
         prepared = prepare(loaded.graph(), release=self.basis.predictor.options.onnxruntime or "")
-        latency, groups = self._predicted(prepared)
-        return Stage(path=path, loaded=loaded, prepared=prepared, latency=latency, groups=groups, terms=terms)
-
-    def _predicted(self, prepared: PreparedGraph) -> tuple[Figure, int]:
-        basis = self.basis
-        assert basis.loaded is not None
         # Nothing measured: of the model before a fix and behind it the same is known.
-        asked = basis.predictor.decision_input(
-            prepared, basis.gpu, basis.loaded.batch, None, per_operator=False
+        asked = self.basis.predictor.decision_input(
+            prepared, self.basis.gpu, before.batch, None, per_operator=False
         )
         found = tuple(plan_all(asked))
         counted = [plan for plan in found if plan.name in self.plans]
         plan = min(counted or found, key=lambda each: each.latency.value)
         groups = prepared.groups_on_cpu if plan.name == "cpu" else prepared.cuda_groups
-        return plan.latency, len(groups)
+        return Stage(
+            path=path,
+            loaded=loaded,
+            prepared=prepared,
+            latency=plan.latency,
+            groups=len(groups),
+            terms=terms,
+        )
 
     def new_folder(self) -> Path:
         """An empty folder."""

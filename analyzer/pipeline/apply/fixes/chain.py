@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from analyzer.conversion import integer_form
 from analyzer.errors import AnalyzerError, DisagreementError, RecordError, UsageError
@@ -112,11 +112,17 @@ def fixed_model(
     original = replace(materialise(basis.loaded, basis.loaded.batch, place), eager=None)
     feeds = folder / _FEEDS
     save_tensors(feeds, original.feeds, types=original.feed_types)
+    # Those that one may be chosen of; a split only where it is what is applied.
+    plans: tuple[PlanName, ...] = ("cpu", "gpu")
+    if request.plan is not None:
+        plans = (request.plan,)
+    elif basis.predictor.pins or analysis.verdict.device == "hybrid":
+        plans = ("hybrid",)
     bench = Bench(
         basis=basis,
         original=original.model_path,
         feeds=feeds,
-        plans=_plans(request, analysis, pinned=bool(basis.predictor.pins)),
+        plans=plans,
         where_faster=request.every_fix,
         folder=folder,
         progress=progress,
@@ -126,9 +132,24 @@ def fixed_model(
     notes: list[str] = []
     for name, fix in asked.items():
         optional = request.every_fix and name in FIXES
-        made = _attempted(name, fix, stage, bench)
+        progress(f"fixing: {name}", None)
+        made = _attempted(fix, stage, bench)
         if isinstance(made, FixedStage):
-            applied.append(_told(name, stage, made))
+            before, after = stage.latency, made.stage.latency
+            applied.append(
+                AppliedFix(
+                    name=name,
+                    what=made.what,
+                    latency_before_s=before.value,
+                    low_before_s=before.low,
+                    high_before_s=before.high,
+                    latency_after_s=after.value,
+                    low_after_s=after.low,
+                    high_after_s=after.high,
+                    blocked=made.blocked,
+                    numbers=made.numbers,
+                )
+            )
             if made.stage.latency.value > stage.latency.value:
                 notes.append(f"{_option(name)} is predicted to take more time here than the model without it.")
             if stage is not first:
@@ -136,8 +157,13 @@ def fixed_model(
             stage = made.stage
         elif optional:
             notes.append(f"--fix {name} was left out: {made.why}.")
+        elif made.disagrees:
+            raise DisagreementError(
+                f"{_option(name)} is not applied: {made.why}.",
+                hint="Nothing was written. Leave it out to apply the rest.",
+            )
         else:
-            _refuse(name, made)
+            raise UsageError(f"{_option(name)} does not apply to this model: {made.why}.", hint="Leave it out.")
     if not applied:
         return None, tuple(notes)
     fixed = FixedModel(
@@ -151,8 +177,7 @@ def fixed_model(
     return fixed, tuple(notes)
 
 
-def _attempted(name: str, fix: Fix, stage: Stage, bench: Bench) -> FixedStage | NotApplied:
-    bench.progress(f"fixing: {name}", None)
+def _attempted(fix: Fix, stage: Stage, bench: Bench) -> FixedStage | NotApplied:
     try:
         return fix(stage, bench)
     except UsageError:
@@ -161,43 +186,8 @@ def _attempted(name: str, fix: Fix, stage: Stage, bench: Bench) -> FixedStage | 
         return NotApplied(why=f"what it made cannot be read or run ({error.message.rstrip('.')})")
 
 
-def _plans(request: ApplyRequest, analysis: Analysis, *, pinned: bool) -> tuple[PlanName, ...]:
-    """The plans that one may be chosen of; a split only where it is what is applied."""
-    if request.plan is not None:
-        return (request.plan,)
-    if pinned or analysis.verdict.device == "hybrid":
-        return ("hybrid",)
-    return ("cpu", "gpu")
-
-
 def _option(name: str) -> str:
     return f"--precision {name}" if name in FORMS else f"--fix {name}"
-
-
-def _refuse(name: str, found: NotApplied) -> NoReturn:
-    option = _option(name)
-    if found.disagrees:
-        raise DisagreementError(
-            f"{option} is not applied: {found.why}.",
-            hint="Nothing was written. Leave it out to apply the rest.",
-        )
-    raise UsageError(f"{option} does not apply to this model: {found.why}.", hint="Leave it out.")
-
-
-def _told(name: str, before: Stage, made: FixedStage) -> AppliedFix:
-    after = made.stage.latency
-    return AppliedFix(
-        name=name,
-        what=made.what,
-        latency_before_s=before.latency.value,
-        low_before_s=before.latency.low,
-        high_before_s=before.latency.high,
-        latency_after_s=after.value,
-        low_after_s=after.low,
-        high_after_s=after.high,
-        blocked=made.blocked,
-        numbers=made.numbers,
-    )
 
 
 def with_form_of_record(

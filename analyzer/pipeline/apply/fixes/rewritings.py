@@ -77,8 +77,12 @@ def restore_fusions(stage: Stage, bench: Bench) -> FixedStage | NotApplied:
         last = found[best]
         used.append(tools.pop(best))
     if last is not None:
+        # The fused operators that are there now, with how many there are more.
+        counts = Counter(_fused(last.stage))
+        counts.subtract(_fused(stage))
+        names = listed(f"{count} {name}" for name, count in sorted(counts.items()) if count > 0)
         what = (
-            f"{_restored(stage, last.stage)} restored by {listed(used)}: "
+            f"{names or 'Operators'} restored by {listed(used)}: "
             f"{plural(last.stage.groups, 'kernel group')} where there were {stage.groups:,}."
         )
         return replace(last, what=what)
@@ -99,13 +103,6 @@ def _attempt(tool: str, stage: Stage, bench: Bench) -> FixedStage | str | None:
     except AnalyzerError:
         return None  # the tool, or a session, makes nothing of this graph: the other one may
     return FixedStage(stage=fixed, numbers=numbers) if numbers["agrees"] else str(numbers["why"])
-
-
-def _restored(before: Stage, after: Stage) -> str:
-    """The fused operators that are there now, with how many there are more."""
-    counts = Counter(_fused(after))
-    counts.subtract(_fused(before))
-    return listed(f"{count} {name}" for name, count in sorted(counts.items()) if count > 0) or "Operators"
 
 
 def _fused(stage: Stage) -> Iterator[str]:
