@@ -10,7 +10,7 @@ from typing import Literal
 from analyzer.decision import DecisionInput
 from analyzer.decision.choice import choose, plan_with_gpu
 from analyzer.decision.decision_input import HostBasis, HostedRun
-from analyzer.decision.plans import Plan, Plans, plan_all, session_plans
+from analyzer.decision.plans import Plans, plan_all, session_plans
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
@@ -90,7 +90,10 @@ class HostedRuns:
         """A run of this plan, of ``hybrid`` of the better one; None where it has no room, or no session."""
         host = host_of(instance)
         question, plans = self._planned(host, split=plan == "hybrid")
-        found = plans.gpu if plan == "gpu" else _better(question, plans)
+        found = plans.gpu
+        if found is not None and plan == "hybrid":
+            # Whether it is worth another deployment is decided by time: what it costs is not known yet.
+            found = plan_with_gpu(question, plans, choose(question, plans, {}))
         if found is None or not found.fits:
             return None
         return HostedRun(
@@ -113,11 +116,3 @@ class HostedRuns:
             if plans.problem is not None:
                 self._similar = (question, plans)
         return question, plans
-
-
-def _better(question: DecisionInput, plans: Plans) -> Plan | None:
-    """The better of the plans that use the GPU; None where no CUDA session can be made."""
-    if plans.gpu is None:
-        return None
-    # Whether it is worth another deployment is told of time: what it costs is not known yet.
-    return plan_with_gpu(question, plans, choose(question, plans, {}))

@@ -61,7 +61,13 @@ def _summaries(folder: Path, analysis: Analysis) -> Iterator[InferenceSummary]:
     if not folder.is_dir():
         return
     for path in sorted(folder.glob("*.json")):
-        if not _names(path, analysis.model.source):
+        try:
+            with path.open("rb") as file:
+                head = file.read(_HEAD_BYTES)
+        except OSError:
+            continue
+        # Escaped as `to_json` writes it.
+        if json.dumps(analysis.model.source, ensure_ascii=False).encode() not in head:
             continue
         try:
             record = load_report(path)
@@ -73,15 +79,6 @@ def _summaries(folder: Path, analysis: Analysis) -> Iterator[InferenceSummary]:
         summary = step.inference if step is not None else summary_of(record, path.name)
         if summary is not None:
             yield summary
-
-
-def _names(path: Path, source: str) -> bool:
-    try:
-        with path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
-    except OSError:
-        return False
-    return json.dumps(source, ensure_ascii=False).encode() in head  # escaped as `to_json` writes it
 
 
 def summary_of(record: Analysis, file: str) -> InferenceSummary:

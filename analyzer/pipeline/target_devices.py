@@ -69,8 +69,12 @@ def find_targets(options: Options) -> Targets:
     this_gpu = None if options.fixed else gpu_of_this_machine()
     if options.cpu is not None:
         cpu = catalogue.device_of_kind(options.cpu, "cpu")
+    elif options.fixed:
+        cpu = catalogue.device(catalogue.DEFAULT_CPU)
     else:
-        cpu = catalogue.device(catalogue.DEFAULT_CPU) if options.fixed else _this_cpu()
+        from analyzer.devices.detection import this_cpu
+
+        cpu = this_cpu()
     check_threads(options.threads, cpu)
     if options.gpus is None:
         gpus: tuple[Device, ...] = (this_gpu or catalogue.device(DEFAULT_GPU),)
@@ -132,12 +136,6 @@ def gpu_of_this_machine() -> Device | None:
     return local_gpu()
 
 
-def _this_cpu() -> Device:
-    from analyzer.devices.detection import this_cpu
-
-    return this_cpu()
-
-
 def model_precision(graph: Graph) -> str:
     """The type in which most of the model's weights are kept; that of its inputs where it has none.
 
@@ -145,20 +143,16 @@ def model_precision(graph: Graph) -> str:
     """
     known = _OWN_PRECISIONS.get(graph)
     if known is None:
-        known = _OWN_PRECISIONS[graph] = _stored_precision(graph)
+        stored: tuple[Tensor, ...] = graph.initializers
+        if any(_is_quantised(tensor) for tensor in stored):
+            stored = (*stored, *_dequantised(graph))
+        floats = [tensor for tensor in stored if not tensor.dtype.is_packed]
+        known = _OWN_PRECISIONS[graph] = own_precision(floats or graph.inputs)
     return known
 
 
 # Asked for each GPU at each batch, and of a graph always the same.
 _OWN_PRECISIONS: WeakKeyDictionary[Graph, str] = WeakKeyDictionary()
-
-
-def _stored_precision(graph: Graph) -> str:
-    stored: tuple[Tensor, ...] = graph.initializers
-    if any(_is_quantised(tensor) for tensor in stored):
-        stored = (*stored, *_dequantised(graph))
-    floats = [tensor for tensor in stored if not tensor.dtype.is_packed]
-    return own_precision(floats or graph.inputs)
 
 
 def _is_quantised(tensor: Tensor) -> bool:
