@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 from analyzer.errors import UsageError
@@ -98,7 +99,11 @@ def axes_of(inputs: Sequence[GivenInput], *, name: str, shared: bool) -> Axes:
     """
     found: dict[str, Role] = {}
     caches: list[KeptInput] = []
-    for given in sorted(inputs, key=_certainty):
+    # Ids first: their axes are certain; where a name stands for two things, the first counts.
+    certain: tuple[list[GivenInput], ...] = ([], [], [])
+    for given in inputs:
+        certain[1 if _is_cache(given) else 2 if "mask" in given.name.lower() else 0].append(given)
+    for given in chain.from_iterable(certain):
         if _ENCODER.search(given.name.lower()):
             raise UsageError(
                 f"{name}: {given.name} comes from an encoder: such a decoder alone is not predicted.",
@@ -165,13 +170,6 @@ def without_partner(pasts: Iterable[str], presents: Mapping[str, str], *, name: 
             f"{name}: the cache {missing[0]}{others} is not fed back: no output is its next value.",
             hint="Return it under a name such as present.0.key, with the new tokens in it.",
         )
-
-
-def _certainty(given: GivenInput) -> int:
-    """Ids first: their axes are certain; where a name stands for two things, the first counts."""
-    if _is_cache(given):
-        return 1
-    return 2 if "mask" in given.name.lower() else 0
 
 
 def _is_cache(given: GivenInput) -> bool:

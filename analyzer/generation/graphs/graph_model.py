@@ -189,17 +189,13 @@ class GraphModel:
         if key not in self._steps:
             graph = self.whole_step(sizes, types)
             made = StepGraph(graph=graph, copies=(1,) * len(graph.nodes))
-            groups = self._groups_of(made, sizes, cuda=kind == "gpu")
-            self._steps[key] = prepared_step(made, sizes, cuda=kind == "gpu", groups=groups)
+            # What a session executes is the same at all sizes, but that an axis of 1 may be no axis.
+            names = tuple((node.name, node.op_type) for node in graph.nodes)
+            alike = (sizes.tokens == 1, sizes.batch == 1, kind == "gpu", hash(names))
+            if alike not in self._groups:
+                self._groups[alike] = step_groups(made, cuda=kind == "gpu")
+            self._steps[key] = prepared_step(made, sizes, cuda=kind == "gpu", groups=self._groups[alike])
         return self._steps[key]
-
-    def _groups_of(self, made: StepGraph, sizes: StepSizes, *, cuda: bool) -> tuple[Group, ...]:
-        """What a session executes: the same at all sizes, but that an axis of 1 may be no axis."""
-        names = tuple((node.name, node.op_type) for node in made.graph.nodes)
-        key = (sizes.tokens == 1, sizes.batch == 1, cuda, hash(names))
-        if key not in self._groups:
-            self._groups[key] = step_groups(made, cuda=cuda)
-        return self._groups[key]
 
     def whole_step(self, sizes: StepSizes, types: StepTypes) -> Graph:
         """The graph at these sizes."""
@@ -224,28 +220,29 @@ class GraphModel:
             decode = self.whole_step(StepSizes(batch=1, tokens=1, context=request.context), types)
             # On a CPU weights of 16 bits become as wide as what is computed.
             widened = 2 if types.weights == "fp32" and self.own_weights in _WIDE else 1
+            tensors = {tensor.name: tensor for tensor in self.probed.inputs}
+
+            def cache_bytes(length: int) -> int:
+                """Return the bytes that one sequence of so many tokens keeps."""
+                found = 0
+                for cache in self.axes.caches:
+                    tensor = tensors[cache.name]
+                    shape = [int(size or 0) for size in tensor.shape or ()]
+                    if cache.axis is not None:
+                        shape[cache.axis] = length
+                    found += prod(shape) // _PROBE.batch * (tensor.dtype.bits or 0) // _BYTE
+                return found
+
             self._footprints[key] = Footprint(
                 weights=decode.parameter_bytes * widened,
                 tables=0,
                 prefill_row=activation_bytes(prefill) / tokens,
                 decode_row=activation_bytes(decode),
-                cache=self._cache_bytes,
+                cache=cache_bytes,
                 width=1,
                 grows=self.axes.grows,
             )
         return self._footprints[key]
-
-    def _cache_bytes(self, length: int) -> int:
-        """Bytes that one sequence of so many tokens keeps."""
-        tensors = {tensor.name: tensor for tensor in self.probed.inputs}
-        found = 0
-        for cache in self.axes.caches:
-            tensor = tensors[cache.name]
-            shape = [int(size or 0) for size in tensor.shape or ()]
-            if cache.axis is not None:
-                shape[cache.axis] = length
-            found += prod(shape) // _PROBE.batch * (tensor.dtype.bits or 0) // _BYTE
-        return found
 
 
 def graph_model(

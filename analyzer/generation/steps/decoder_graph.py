@@ -351,7 +351,12 @@ def _encoded(writer: StepWriter, encoder: Encoder, *, every_layer: bool) -> Tens
     """The source's states."""
     model, sizes = writer.model, writer.sizes
     writer.enter("model.encoder", "Encoder")
-    state = _stem(writer, encoder) if encoder.stem_channels else _source_ids(writer)
+    if encoder.stem_channels:
+        state = _stem(writer, encoder)
+    else:
+        ids = writer.given("encoder_input_ids", (sizes.batch, sizes.source), "int64")
+        table = writer.weight("model.embed_tokens.weight", (writer.share(model.vocabulary), model.hidden))
+        state = writer.op("Gather", [table, ids], (sizes.batch, sizes.source, model.hidden))
     if encoder.position_table:
         rows = writer.weight("model.encoder.embed_positions.weight", (encoder.position_table, model.hidden))
         state = writer.op("Add", [state, rows], shape_of(state))
@@ -373,13 +378,6 @@ def _encoded(writer: StepWriter, encoder: Encoder, *, every_layer: bool) -> Tens
     writer.enter_layer(None)
     writer.enter("model.encoder.norm", "Norm")
     return writer.summed_and_normed("model.encoder.norm", state, pending)[0]
-
-
-def _source_ids(writer: StepWriter) -> Tensor:
-    model, sizes = writer.model, writer.sizes
-    ids = writer.given("encoder_input_ids", (sizes.batch, sizes.source), "int64")
-    table = writer.weight("model.embed_tokens.weight", (writer.share(model.vocabulary), model.hidden))
-    return writer.op("Gather", [table, ids], (sizes.batch, sizes.source, model.hidden))
 
 
 def _stem(writer: StepWriter, encoder: Encoder) -> Tensor:

@@ -38,8 +38,12 @@ def attended(writer: StepWriter, attention: Attention, path: str, state: Tensor,
     shape = (sizes.batch, kept, length, size)
     if attention.has_keys:
         keys, values = (writer.state(path, name, shape, writer.types.cache_type) for name in ("key", "value"))
-    else:
-        keys, values = (_of_earlier(writer, path, name, shape) for name in ("key", "value"))
+    else:  # those of an earlier layer: read here, and written there
+        pasts = [
+            writer.given(f"past_key_values.{number(path)}.{name}", shape, writer.types.cache_type.name)
+            for name in ("key", "value")
+        ]
+        keys, values = ((past, writer.keep(past, past)) for past in pasts)
     # The last key's place in the buffer, which a window makes shorter.
     name = SEQLENS if length == sizes.context else f"{SEQLENS}_{length}"
     lengths = writer.given(name, (sizes.batch,), "int32")
@@ -50,30 +54,18 @@ def attended(writer: StepWriter, attention: Attention, path: str, state: Tensor,
     presents = [keys[1], values[1]] if attention.has_keys else []
     while inputs[-1] is None:
         inputs.pop()
-    result = writer.microsoft(
-        "GroupQueryAttention", inputs, writer.rows(heads * size), more=presents,
-        **_attributes(attention, heads, kept),
-    )  # fmt: skip
+    attributes: dict[str, Any] = {"num_heads": heads, "kv_num_heads": kept}
+    if attention.rotary:
+        attributes["do_rotary"] = 1
+    if attention.window:
+        attributes["local_window_size"] = attention.window
+    if attention.softcap:
+        attributes["softcap"] = _SOFTCAP
+    rows = writer.rows(heads * size)
+    result = writer.microsoft("GroupQueryAttention", inputs, rows, more=presents, **attributes)
     if opened is not None:
         result = writer.op("Mul", [result, writer.op("Sigmoid", [opened], shape_of(opened))], shape_of(result))
     return writer.linear(f"{path}.o_proj", result, writer.model.hidden, bias=attention.output_bias)
-
-
-def _of_earlier(writer: StepWriter, path: str, name: str, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Keys or values that an earlier layer keeps: read here, and written there."""
-    past = writer.given(f"past_key_values.{number(path)}.{name}", shape, writer.types.cache_type.name)
-    return past, writer.keep(past, past)
-
-
-def _attributes(attention: Attention, heads: int, kept: int) -> dict[str, Any]:
-    found: dict[str, Any] = {"num_heads": heads, "kv_num_heads": kept}
-    if attention.rotary:
-        found["do_rotary"] = 1
-    if attention.window:
-        found["local_window_size"] = attention.window
-    if attention.softcap:
-        found["softcap"] = _SOFTCAP
-    return found
 
 
 def key_heads(attention: Attention, width: int) -> int:
@@ -184,7 +176,9 @@ def selected(writer: StepWriter, mixer: StateSpace, path: str, state: Tensor) ->
         heads, convolved = writer.share(mixer.heads), inner + 2 * mixer.groups * size
         both = writer.linear(f"{path}.in_proj", state, inner + convolved + heads, bias=mixer.bias)
         gate = writer.columns(both, 0, inner)
-        mixed = _convolved(writer, mixer, path, writer.columns(both, inner, inner + convolved))
+        mixed = _filtered(
+            writer, path, writer.columns(both, inner, inner + convolved), mixer.taps, bias=mixer.conv_bias
+        )
         written = writer.columns(mixed, inner, inner + size)
         read = writer.columns(mixed, inner + mixer.groups * size, inner + (mixer.groups + 1) * size)
         mixed = writer.columns(mixed, 0, inner)
@@ -195,7 +189,7 @@ def selected(writer: StepWriter, mixer: StateSpace, path: str, state: Tensor) ->
         repeats = writer.fitted(writer.reshape(skip, 1, heads), inner)
     else:
         both = writer.linear(f"{path}.in_proj", state, 2 * inner, bias=mixer.bias)
-        mixed = _convolved(writer, mixer, path, writer.columns(both, 0, inner))
+        mixed = _filtered(writer, path, writer.columns(both, 0, inner), mixer.taps, bias=mixer.conv_bias)
         gate = writer.columns(both, inner, 2 * inner)
         chosen = writer.linear(f"{path}.x_proj", mixed, mixer.rank + 2 * size)
         step = writer.linear(f"{path}.dt_proj", writer.columns(chosen, 0, mixer.rank), inner, bias=True)
@@ -240,10 +234,6 @@ def _remembered(writer: StepWriter, mixer: Recurrence, path: str, source: Tensor
         "LinearAttention", [query, keys, values, past, decay, *share], shape_of(values), more=[present],
         q_num_heads=heads, kv_num_heads=heads, update_rule="gated_delta" if mixer.delta else "gated",
     )  # fmt: skip
-
-
-def _convolved(writer: StepWriter, mixer: StateSpace, path: str, source: Tensor) -> Tensor:
-    return _filtered(writer, path, source, mixer.taps, bias=mixer.conv_bias)
 
 
 def _filtered(
@@ -328,9 +318,10 @@ def latent_attended(writer: StepWriter, attention: LatentAttention, path: str, s
     if attention.indexer is not None:
         _indexed(writer, attention.indexer, f"{path}.indexer", state, source)
     cache = _appended(writer, attention, path, latent, key)
-    made = (_expanded if writer.sizes.tokens > 1 else _absorbed)(
-        writer, attention, path, heads, query, latent, key, cache
-    )
+    if writer.sizes.tokens > 1:
+        made = _expanded(writer, attention, path, heads, query, latent, key)
+    else:
+        made = _absorbed(writer, attention, path, heads, query, cache)
     return writer.linear(f"{path}.o_proj", made, writer.model.hidden, bias=attention.bias)
 
 
@@ -342,7 +333,6 @@ def _expanded(
     query: Tensor,
     latent: Tensor,
     key: Tensor,
-    _cache: Tensor,
 ) -> Tensor:
     """Keys and values of every head from the latents of the new tokens, which are all that there are."""
     keys, values = heads * attention.plain, heads * attention.value_size
@@ -364,8 +354,6 @@ def _absorbed(
     path: str,
     heads: int,
     query: Tensor,
-    _latent: Tensor,
-    _key: Tensor,
     cache: Tensor,
 ) -> Tensor:
     """The key's projection is taken to the query's side: all heads then read one latent as key and value.

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analyzer.arrays import Floats
 from analyzer.costs import count
 from analyzer.devices.device import Device
 from analyzer.devices.peer_links import peer_link
@@ -41,6 +40,10 @@ class GenerationStep:
     parts: tuple[str, ...]
 
 
+# Tokens of a page of a cache, at least (vLLM's ``block_size``; others have 32, 64 and more).
+_PAGE = 16.0
+
+
 def prepared_step(
     made: StepGraph, sizes: StepSizes, *, cuda: bool, groups: tuple[Group, ...] | None = None
 ) -> GenerationStep:
@@ -50,7 +53,14 @@ def prepared_step(
     """
     groups = step_groups(made, cuda=cuda) if groups is None else groups
     work = workload(made.graph, count(made.graph), groups)
-    work = _in_blocks(work) if cuda else work
+    if cuda:
+        # Contexts in whole pages: engines keep caches so, and rows begin where pages do.
+        loose = (work.kind == Kind.MATMUL) & (work["weights"] == 0) & (work["fixed_weights"] == 0)
+        paged = {
+            name: np.where(loose & (work[name] > _PAGE), np.ceil(work[name] / _PAGE) * _PAGE, work[name])
+            for name in ("n", "k")
+        }
+        work = replace(work, columns={**work.columns, **paged})
     first = [group.members[0] for group in groups]
     return GenerationStep(
         sizes=sizes,
@@ -59,20 +69,6 @@ def prepared_step(
         copies=tuple(made.copies[member] for member in first),
         parts=tuple(made.graph.nodes[member].module_class for member in first),
     )
-
-
-# Tokens of a page of a cache, at least (vLLM's ``block_size``; others have 32, 64 and more).
-_PAGE = 16.0
-
-
-def _in_blocks(work: Workload) -> Workload:
-    """The same with contexts in whole pages: engines keep caches so, and rows begin where pages do."""
-    loose = (work.kind == Kind.MATMUL) & (work["weights"] == 0) & (work["fixed_weights"] == 0)
-
-    def whole(sizes: Floats) -> Floats:
-        return np.where(loose & (sizes > _PAGE), np.ceil(sizes / _PAGE) * _PAGE, sizes)
-
-    return replace(work, columns={**work.columns, "n": whole(work["n"]), "k": whole(work["k"])})
 
 
 def step_groups(made: StepGraph, *, cuda: bool) -> tuple[Group, ...]:
@@ -155,7 +151,13 @@ def step_times(
         steps=tuple(steps),
         times=times,
         sums=tuple(_exchanged(exchange, step.sizes, device, in_graph=launch == "graph") for step in steps),
-        copies=tuple(_ids(step.sizes, device) for step in steps),
+        # The new tokens' ids in, the chosen ones out: logits stay where they are made.
+        copies=tuple(
+            _NOTHING
+            if device.kind == "cpu" or device.link is None
+            else total(transfer(device.link, rows * _ID_BYTES) for rows in (step.sizes.rows, step.sizes.batch))
+            for step in steps
+        ),
         slows_down=device.architecture == "Ada Lovelace",
     )
 
@@ -188,15 +190,3 @@ def _exchanged(exchange: Exchange | None, sizes: StepSizes, gpu: Device, *, in_g
 
 
 _ID_BYTES = 8
-
-
-def _ids(sizes: StepSizes, device: Device) -> Figure:
-    """The new tokens' ids in, the chosen ones out: logits stay where they are made."""
-    if device.kind == "cpu" or device.link is None:
-        return _NOTHING
-    return total(
-        (
-            transfer(device.link, sizes.rows * _ID_BYTES),
-            transfer(device.link, sizes.batch * _ID_BYTES),
-        )
-    )
