@@ -10,11 +10,10 @@ from analyzer.devices.device import Device
 from analyzer.devices.peer_links import exchange_notes, peer_link
 from analyzer.errors import UsageError
 from analyzer.figures import Figure, seen_as
-from analyzer.generation.model import GeneratingModel
 from analyzer.generation.options import Candidate, Market, candidate, joules_per_token, option, smallest_width
 from analyzer.generation.request import BLOCK, DEFAULT_OUTPUT, Request, Setting, StepTypes, TimeLimits
 from analyzer.generation.steps.step_times import step_times
-from analyzer.generation.times import Correction, RequestPhases, timed
+from analyzer.generation.times import Correction, GeneratingModel, RequestPhases, timed
 from analyzer.memory.fit import room
 from analyzer.options import CACHES, WEIGHTS, Cache, GenerationOptions
 from analyzer.prediction import total, transfer

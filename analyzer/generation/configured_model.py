@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from analyzer.devices.device import Device, DeviceKind
-from analyzer.generation.architecture import Architecture, Attention, Recurrence, StateSpace, Storage
+from analyzer.generation.architecture import Architecture, Attention, Recurrence, StateSpace, Storage, mixers_of
 from analyzer.generation.memory import (
     Footprint,
     activation_bytes,
@@ -27,7 +27,6 @@ from analyzer.generation.request import (
 )
 from analyzer.generation.steps.decoder_graph import check_width, step_graph
 from analyzer.generation.steps.step_times import Exchange, GenerationStep, prepared_step, step_groups
-from analyzer.generation.weights import mixers_of
 from analyzer.graph import Graph
 from analyzer.options import Cache, Weights
 from analyzer.ort.execution import Group

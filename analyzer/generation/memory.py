@@ -17,11 +17,13 @@ from analyzer.generation.architecture import (
     Product,
     Recurrence,
     StateSpace,
+    kept_elements,
+    mixers_of,
+    products,
 )
 from analyzer.generation.request import Request, StepSizes, StepTypes
 from analyzer.generation.steps.decoder_graph import StepGraph, step_graph
 from analyzer.generation.steps.step_writer import LITERALS, TABLES
-from analyzer.generation.weights import kept_elements, mixers_of, products
 from analyzer.graph import Graph, Tensor
 from analyzer.memory.fit import largest_between, room
 from analyzer.memory.session_plan import SessionPlan

@@ -12,9 +12,8 @@ from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
 from analyzer.figures import Price, seen_as
 from analyzer.generation.memory import Footprint
-from analyzer.generation.model import GeneratingModel
 from analyzer.generation.request import Request, Setting, StepTypes, TimeLimits
-from analyzer.generation.times import RequestPhases, Runner, timed
+from analyzer.generation.times import GeneratingModel, RequestPhases, Runner, timed
 from analyzer.memory.fit import largest_between
 from analyzer.record.generation import GenerationOption
 

@@ -14,7 +14,7 @@ from analyzer.generation.configurations.quantisation import Quantisation, quanti
 from analyzer.generation.configured_model import ConfiguredModel
 from analyzer.generation.graphs.graph_model import GraphModel, exported_model, graph_model
 from analyzer.generation.memory import known_by_size
-from analyzer.generation.model import GeneratingModel
+from analyzer.generation.times import GeneratingModel
 from analyzer.loading.configuration_file import CONFIG_NAME, GENAI_NAME, is_genai, read_config
 from analyzer.loading.decoder_export import (
     cached_decoder,

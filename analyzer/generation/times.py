@@ -7,11 +7,14 @@ from dataclasses import dataclass, field, replace
 
 from analyzer.devices.device import Device
 from analyzer.figures import Figure
-from analyzer.generation.model import GeneratingModel
+from analyzer.generation.configured_model import ConfiguredModel
+from analyzer.generation.graphs.graph_model import GraphModel
 from analyzer.generation.request import Request, Setting, StepSizes, StepTypes
 from analyzer.generation.steps.step_times import step_times
 from analyzer.prediction import total
 from analyzer.record.generation import RequestTimes, times_as_keys
+
+GeneratingModel = ConfiguredModel | GraphModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

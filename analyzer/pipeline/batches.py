@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
+from typing import Any
 
 from analyzer import prediction
 from analyzer.decision import BATCHES, DecisionInput, Sweep, sweep
@@ -22,6 +23,7 @@ from analyzer.pipeline.predictor import Predictor, decision_inputs_by_batch, und
 from analyzer.pipeline.prepared import PreparedGraph, at_batch, with_measured_sizes
 from analyzer.pipeline.target_devices import model_precision
 from analyzer.progress import Progress
+from analyzer.record.analysis import Analysis
 
 # In operators. Binding a graph to a batch costs time by its size: larger graphs are looked at on fewer batches.
 _ALL_BATCHES_UP_TO = 1000
@@ -168,3 +170,23 @@ def _sweep_batches(loaded: Loaded, graph: Graph, options: Options) -> list[int]:
     few = _FEW_BATCHES if operators <= _FEW_BATCHES_UP_TO else _FEWEST_BATCHES
     usual = BATCHES if operators <= _ALL_BATCHES_UP_TO else few
     return sorted({*usual, *options.batches, *([loaded.batch] if loaded.batch else [])})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AnalysisBasis:
+    """A model, prepared, with whatever was measured of it.
+
+    ``gpu`` is the verdict's and None where only the CPU was looked at; ``measured`` is by batch. ``loaded`` is
+    None where a record is all that is known of the model.
+    """
+
+    predictor: Predictor
+    prepared: PreparedGraph
+    models: BatchModels
+    gpu: Device | None
+    measured: Mapping[int, Measured]
+    loaded: Loaded | None = None
+
+
+# A model, its inputs and options -> its record and what that rests on.
+Analyse = Callable[[Any, Any, Mapping[str, Any], Progress], tuple[Analysis, AnalysisBasis]]

@@ -14,7 +14,6 @@ from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.errors import UsageError
 from analyzer.generation.answer import BATCHES, ComparedDevices, answer, corrected, request_of, setting_of
-from analyzer.generation.model import GeneratingModel
 from analyzer.generation.options import Market
 from analyzer.generation.request import Request, StepSizes, StepTypes, TimeLimits
 from analyzer.generation.sources import (
@@ -29,7 +28,7 @@ from analyzer.generation.sources import (
     no_way,
 )
 from analyzer.generation.sources import is_generating as names_generating
-from analyzer.generation.times import Runner, timed
+from analyzer.generation.times import GeneratingModel, Runner, timed
 from analyzer.graph import Graph
 from analyzer.loading.configuration_file import is_genai
 from analyzer.loading.model_reference import parse_reference, split_path, with_arguments

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from analyzer.errors import AnalyzerError
 from analyzer.figures import Figure, total
-from analyzer.generation.model import GeneratingModel
 from analyzer.generation.request import StepSizes, StepTypes
 from analyzer.generation.steps.mixers import SEQLENS
 from analyzer.generation.steps.step_writer import OWN_DOMAIN
-from analyzer.generation.times import RequestPhases
+from analyzer.generation.times import GeneratingModel, RequestPhases
 from analyzer.graph import Graph
 from analyzer.loading.drawn_inputs import random_feeds
 from analyzer.loading.random_weights import RandomWeights

@@ -10,7 +10,7 @@ import numpy as np
 from analyzer.arrays import Floats
 from analyzer.errors import UsageError
 from analyzer.figures import QueueLoad
-from analyzer.serving.load import PERCENTILES, by_percentile
+from analyzer.serving.queue import PERCENTILES, by_percentile
 
 # Of the probability of a long queue, beyond which states are left out.
 _TAIL = 1e-12

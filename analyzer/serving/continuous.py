@@ -18,7 +18,7 @@ import numpy as np
 from analyzer.arrays import Floats, Ints
 from analyzer.errors import UsageError
 from analyzer.figures import QueueLoad
-from analyzer.serving.load import PERCENTILES, by_percentile
+from analyzer.serving.queue import PERCENTILES, by_percentile
 
 _NEVER = np.iinfo(np.int64).max
 

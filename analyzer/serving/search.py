@@ -24,8 +24,15 @@ from analyzer.serving.continuous import (
     simulated_generation,
 )
 from analyzer.serving.highest_rate import Effort, highest_rates, loads_at, share_within
-from analyzer.serving.load import Need, Server, Sizing
-from analyzer.serving.queue import MOST_SERVERS_OF_BATCHES, Queue, ServiceCurve, make_queue
+from analyzer.serving.queue import (
+    MOST_SERVERS_OF_BATCHES,
+    Need,
+    Queue,
+    Server,
+    ServiceCurve,
+    Sizing,
+    make_queue,
+)
 from analyzer.serving.simulation import Served
 
 

@@ -9,7 +9,7 @@ import pytest
 from queue_models import simulate_generation
 
 from analyzer.serving.continuous import Conversations, GenerationServer
-from analyzer.serving.load import Server
+from analyzer.serving.queue import Server
 from analyzer.serving.search import GeneratingServer, GenerationDemand, sizings
 
 ASKED = Conversations(prompts=np.array([1024]), outputs=np.array([128]))

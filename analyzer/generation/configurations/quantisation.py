@@ -13,9 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from analyzer.generation.architecture import Architecture, Layer, Storage
+from analyzer.generation.architecture import Architecture, Layer, Storage, products
 from analyzer.generation.configurations.values import refusal
-from analyzer.generation.weights import products
 from analyzer.text import listed, printable
 
 Config = Mapping[str, Any]

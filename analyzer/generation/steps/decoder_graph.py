@@ -26,11 +26,11 @@ from analyzer.generation.architecture import (
     Mlp,
     Recurrence,
     Storage,
+    mixers_of,
 )
 from analyzer.generation.request import StepSizes, StepTypes
 from analyzer.generation.steps import mixers
 from analyzer.generation.steps.step_writer import StepWriter, shape_of
-from analyzer.generation.weights import mixers_of
 from analyzer.graph import Graph, Tensor
 
 

@@ -39,7 +39,7 @@ from analyzer.pipeline.apply.request import (
 )
 from analyzer.pipeline.apply.result import Applied, folder_to_be, write_json
 from analyzer.pipeline.apply.verification import verified
-from analyzer.pipeline.basis import Analyse, AnalysisBasis
+from analyzer.pipeline.batches import Analyse, AnalysisBasis
 from analyzer.precision import PRECISIONS
 from analyzer.progress import Progress
 from analyzer.record import to_json

@@ -14,7 +14,7 @@ from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference, with_arguments
 from analyzer.options import keywords_of
-from analyzer.pipeline.basis import AnalysisBasis
+from analyzer.pipeline.batches import AnalysisBasis
 from analyzer.pipeline.build_record import digest
 from analyzer.pipeline.generation import is_generating
 from analyzer.pipeline.options import make_options

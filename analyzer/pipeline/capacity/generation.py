@@ -28,7 +28,7 @@ from analyzer.pipeline.generation import GenerationBasis
 from analyzer.pipeline.predictor import Predictor
 from analyzer.record.capacity import CapacityOption, ServicePoint
 from analyzer.serving.continuous import GenerationServer
-from analyzer.serving.load import Server, Sizing
+from analyzer.serving.queue import Server, Sizing
 from analyzer.serving.search import GeneratingServer, GenerationDemand, sizings
 from analyzer.units import seconds
 

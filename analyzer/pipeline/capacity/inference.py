@@ -13,7 +13,7 @@ from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
 from analyzer.figures import Figure, QueueLoad
 from analyzer.memory.fit import fits
-from analyzer.pipeline.basis import AnalysisBasis
+from analyzer.pipeline.batches import AnalysisBasis
 from analyzer.pipeline.capacity.sizing import (
     Copies,
     InstanceOffer,
@@ -29,8 +29,7 @@ from analyzer.pipeline.target_devices import decision_precision, model_precision
 from analyzer.precision import INTEGER_FORMS
 from analyzer.record.capacity import CapacityOption, ServicePoint
 from analyzer.record.outcome import WORTHWHILE
-from analyzer.serving.load import Server, Sizing
-from analyzer.serving.queue import ServiceCurve
+from analyzer.serving.queue import Server, ServiceCurve, Sizing
 from analyzer.serving.search import Demand, sizings
 from analyzer.units import seconds, share
 

@@ -13,7 +13,7 @@ from analyzer.errors import RecordError, UsageError
 from analyzer.loading.configuration_file import is_record
 from analyzer.option_kinds import Command, parts
 from analyzer.options import ALL, keywords_of
-from analyzer.pipeline.basis import Analyse, AnalysisBasis
+from analyzer.pipeline.batches import Analyse, AnalysisBasis
 from analyzer.pipeline.capacity.generation import GenerationService
 from analyzer.pipeline.capacity.inference import InferenceService
 from analyzer.pipeline.capacity.sizing import with_capacity

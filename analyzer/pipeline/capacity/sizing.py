@@ -27,7 +27,7 @@ from analyzer.record.capacity import (
     ServicePoint,
     TrafficPoint,
 )
-from analyzer.serving.load import Need, Server, Sizing, needed
+from analyzer.serving.queue import Need, Server, Sizing, needed
 from analyzer.text import first_few
 from analyzer.units import HOURS_PER_MONTH, SECONDS_PER_HOUR, seconds
 

@@ -17,7 +17,7 @@ from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import CapacityResult
 from analyzer.serving.arrivals import POISSON, Arrivals, Trace, mean_rate_per_s, read_conversations, read_trace
 from analyzer.serving.continuous import Conversations
-from analyzer.serving.load import Need, Percentile
+from analyzer.serving.queue import Need, Percentile
 from analyzer.serving.search import Demand, GenerationDemand
 from analyzer.units import seconds
 

@@ -18,8 +18,7 @@ from analyzer.errors import RecordError
 from analyzer.figures import seen_as
 from analyzer.options import Options
 from analyzer.ort.execution import Group
-from analyzer.pipeline.basis import AnalysisBasis
-from analyzer.pipeline.batches import BatchModels, corrections_of
+from analyzer.pipeline.batches import AnalysisBasis, BatchModels, corrections_of
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
 from analyzer.pipeline.forms import asked_precision, in_form, note
 from analyzer.pipeline.measure import Measured

@@ -21,7 +21,7 @@ from analyzer.measurement.model_tools import rewritten
 from analyzer.measurement.request import to_message
 from analyzer.measurement.session import SessionSide
 from analyzer.options import PlanName
-from analyzer.pipeline.basis import AnalysisBasis
+from analyzer.pipeline.batches import AnalysisBasis
 from analyzer.pipeline.prepared import PreparedGraph, prepare
 from analyzer.progress import Progress
 

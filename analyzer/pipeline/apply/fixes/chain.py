@@ -25,7 +25,7 @@ from analyzer.pipeline.apply.fixes.rewritings import (
 )
 from analyzer.pipeline.apply.request import CONVERTED, ApplyRequest, check_form
 from analyzer.pipeline.apply.result import AppliedFix
-from analyzer.pipeline.basis import AnalysisBasis
+from analyzer.pipeline.batches import AnalysisBasis
 from analyzer.pipeline.replay.decide import basis_of, decide_again
 from analyzer.pipeline.target_devices import model_precision
 from analyzer.progress import Progress
