@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -107,7 +107,16 @@ def measure_batches(
     installed = installed_release()
     if options.onnxruntime and minor(installed) != minor(options.onnxruntime):
         # Its CUDA session may place operators elsewhere: those times would contradict the placement.
-        messages = tuple(_of_another_release(installed, options.onnxruntime, targets))
+        asked = options.onnxruntime
+        on_cpu = (
+            f"Operators are placed by the kernels of ONNX Runtime {asked}; "
+            f"times measured on the CPU are of the installed one, {installed}."
+        )
+        on_gpu = (
+            f"Not measured on CUDA, predicted instead: ONNX Runtime {asked} was asked for, "
+            f"and {installed} is installed."
+        )
+        messages = (*[on_cpu] * targets.local_cpu, *[on_gpu] * targets.local_gpu)
         targets = replace(targets, local_gpu=False)
     by_batch = {}
     for batch in options.batches or (loaded.batch,):
@@ -142,19 +151,6 @@ def installed_release() -> str:
 def minor(version: str) -> list[str]:
     """What two patches of a release have in common."""
     return version.split(".")[:2]
-
-
-def _of_another_release(installed: str, asked: str, targets: Targets) -> Iterator[str]:
-    if targets.local_cpu:
-        yield (
-            f"Operators are placed by the kernels of ONNX Runtime {asked}; "
-            f"times measured on the CPU are of the installed one, {installed}."
-        )
-    if targets.local_gpu:
-        yield (
-            f"Not measured on CUDA, predicted instead: ONNX Runtime {asked} was asked for, "
-            f"and {installed} is installed."
-        )
 
 
 def measure_batch(
@@ -325,26 +321,13 @@ def _joined(measured: Measured, graph: Graph, measurement: Measurement, session:
     latency = measurement.ways.get("resident") if stays else measurement.latency
     facts = {**measured.facts, session: facts_of(measurement)}
     messages = (*measured.messages, *measurement.messages)
+    own: dict[str, Any] = {"latency": latency, "groups": groups, "times": times}
     if session == "cpu":
-        return replace(
-            measured,
-            cpu_latency=latency,
-            cpu_groups=groups,
-            cpu_times=times,
-            shapes=shapes_of(measurement),
-            busy=measurement.busy,
-            facts=facts,
-            messages=messages,
-        )
-    return replace(
-        measured,
-        cuda_latency=latency,
-        cuda_groups=groups,
-        cuda_times=times,
-        facts=facts,
-        messages=messages,
-        fails="",
-    )
+        more: dict[str, Any] = {"shapes": shapes_of(measurement), "busy": measurement.busy}
+    else:
+        more = {"fails": ""}
+    more |= {f"{session}_{name}": value for name, value in own.items()}
+    return replace(measured, facts=facts, messages=messages, **more)
 
 
 def shapes_of(measurement: Measurement) -> dict[str, tuple[int, ...]]:

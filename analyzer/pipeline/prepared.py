@@ -45,7 +45,19 @@ class WideOperators:
         owners = [
             (tensor, number) for number, group in enumerate(groups) for tensor in self._cast_tensors(group)
         ]
-        nodes = tuple(self._cast(index, tensor) for index, (tensor, _) in enumerate(owners))
+        narrow = DTYPES[self._narrow]
+        nodes = tuple(
+            Node(
+                index=index,
+                name=f"Cast_{index}",
+                op_type="Cast",
+                version=_CAST_SINCE,
+                inputs=(tensor,),
+                outputs=(Tensor(name=f"{tensor.name}_{index}", shape=tensor.shape, dtype=narrow),),
+                attributes={"to": narrow.onnx},
+            )
+            for index, (tensor, _) in enumerate(owners)
+        )
         graph = Graph(
             name="casts",
             nodes=nodes,
@@ -83,19 +95,6 @@ class WideOperators:
                 inside = all(reader in members or reader in self.indices for reader in readers)
                 if _is_wide(tensor) and not (readers and inside):
                     yield tensor
-
-    def _cast(self, index: int, tensor: Tensor) -> Node:
-        narrow = DTYPES[self._narrow]
-        result = Tensor(name=f"{tensor.name}_{index}", shape=tensor.shape, dtype=narrow)
-        return Node(
-            index=index,
-            name=f"Cast_{index}",
-            op_type="Cast",
-            version=_CAST_SINCE,
-            inputs=(tensor,),
-            outputs=(result,),
-            attributes={"to": narrow.onnx},
-        )
 
 
 def _is_wide(tensor: Tensor) -> bool:

@@ -193,7 +193,32 @@ class StepWriter:
         """
         *lead, inner = shape_of(state)
         shape = (*lead, outer)
-        made = self._multiplied(name, state, inner, outer, shape, self.storage(like or name))
+        storage = self.storage(like or name)
+        if storage is None:
+            made = self.op("MatMul", [state, self.weight(f"{name}.weight", (inner, outer))], shape)
+        elif self.is_narrow(storage):
+            narrow = self._narrowed(state, name)
+            stored = self.weight(f"{name}.weight", (inner, outer), "float8e4m3fn")
+            number, kind = (storage.scales(outer, inner),), _SCALES[storage.scale_bits]
+            steps = [
+                self.weight(f"{name}.input_scale", (1,), "float32"),
+                self.weight(f"{name}.weight_scale", number, kind),
+            ]
+            flat = (prod(shape[:-1]), outer)
+            made = self.microsoft(
+                "GemmFloat8", [narrow, stored, None, *steps], flat, dtype=self.floats, transA=0, transB=0
+            )
+            made = self.reshape(made, *shape)
+        else:
+            block = storage.block or inner
+            packed = (outer, ceil(inner / block), ceil(block * storage.bits / 8))
+            stored = self.weight(f"{name}.weight", packed, "uint8")
+            inputs = [state, stored, *self.scales(name, storage, (), outer, inner)]
+            made = self.microsoft(
+                # Level 4 multiplies integers on a CPU, as GenAI's builder has it; CUDA does not look at it.
+                "MatMulNBits", inputs, shape, N=outer, K=inner, bits=storage.bits, block_size=block,
+                accuracy_level=4,
+            )  # fmt: skip
         return self.op("Add", [made, self.weight(f"{name}.bias", (outer,))], shape) if bias else made
 
     def storage(self, name: str) -> Storage | None:
@@ -206,39 +231,6 @@ class StepWriter:
     def is_narrow(self, storage: Storage | None) -> bool:
         """Return whether a matrix is of 8-bit floats that are multiplied as such."""
         return storage is not None and storage.is_float and self.types.multiplies_narrow
-
-    def _multiplied(
-        self,
-        name: str,
-        state: Tensor,
-        inner: int,
-        outer: int,
-        shape: tuple[int, ...],
-        storage: Storage | None,
-    ) -> Tensor:
-        if storage is None:
-            return self.op("MatMul", [state, self.weight(f"{name}.weight", (inner, outer))], shape)
-        if not self.is_narrow(storage):
-            block = storage.block or inner
-            blocks = ceil(inner / block)
-            stored = self.weight(f"{name}.weight", (outer, blocks, ceil(block * storage.bits / 8)), "uint8")
-            inputs = [state, stored, *self.scales(name, storage, (), outer, inner)]
-            return self.microsoft(
-                # Level 4 multiplies integers on a CPU, as GenAI's builder has it; CUDA does not look at it.
-                "MatMulNBits", inputs, shape, N=outer, K=inner, bits=storage.bits, block_size=block,
-                accuracy_level=4,
-            )  # fmt: skip
-        narrow = self._narrowed(state, name)
-        stored = self.weight(f"{name}.weight", (inner, outer), "float8e4m3fn")
-        steps = [
-            self.weight(f"{name}.input_scale", (1,), "float32"),
-            self.weight(f"{name}.weight_scale", (storage.scales(outer, inner),), _SCALES[storage.scale_bits]),
-        ]
-        flat = (prod(shape[:-1]), outer)
-        made = self.microsoft(
-            "GemmFloat8", [narrow, stored, None, *steps], flat, dtype=self.floats, transA=0, transB=0
-        )
-        return self.reshape(made, *shape)
 
     def scales(
         self, name: str, storage: Storage, lead: tuple[int, ...], outer: int, inner: int
