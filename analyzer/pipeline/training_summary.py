@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from analyzer import prediction
@@ -66,7 +66,6 @@ def training_result(
         else None
     )
     predicted = decision_input.gpu is not None and phases[-1].gpu_origin != "measured"
-    update = _update(prepared.graph, step.optimizer) if predicted else _NO_UPDATE
     error, note = _worst_gradient(analysis.environment.measurement, random=step.random)
     return TrainingResult(
         optimizer=step.optimizer,
@@ -83,24 +82,10 @@ def training_result(
         assumed=tuple(note for note in loaded.notes if "assumed" in note),
         gradient_error=error,
         gradient_note=note,
-        optimizer_kernels=update.kernels,
-        optimizer_launches=update.launches,
-        optimizer_moved_bytes=update.moved,
-        optimizer_note=update.sentence,
+        **(_update(prepared.graph, step.optimizer) if predicted else {}),
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Update:
-    """How the optimizer is priced on the GPU: what runs, its launches, the bytes that it moves, in words."""
-
-    kernels: str = ""
-    launches: int | None = None
-    moved: int | None = None
-    sentence: str = ""
-
-
-_NO_UPDATE = _Update()
 _RUNS = {
     "foreach": "by default (foreach): each of its functions goes over all parameters at once",
     "fused": "where it is fused: one pass over all parameters",
@@ -108,12 +93,12 @@ _RUNS = {
 }
 
 
-def _update(graph: Graph, optimizer: str) -> _Update:
-    """The optimizer's step on a GPU."""
+def _update(graph: Graph, optimizer: str) -> dict[str, Any]:
+    """Return how the optimizer is priced on the GPU: what runs, its launches, the bytes that it moves."""
     nodes = [node for node in graph.nodes if is_update(node)]
     parameters = sum((updated.elements or 0) for node in nodes if (updated := node.output(0)) is not None)
     if not parameters:
-        return _NO_UPDATE
+        return {}
     found = sorted({implementation_of(node) for node in nodes})
     kernels, moved = update_totals(graph)
     launches = round(kernels)
@@ -124,7 +109,12 @@ def _update(graph: Graph, optimizer: str) -> _Update:
         f"{moved / parameters:.0f} B a parameter in fp32. "
         "On the CPU, ONNX Runtime runs its definition."
     )
-    return _Update(kernels=", ".join(found), launches=launches, moved=round(moved), sentence=sentence)
+    return {
+        "optimizer_kernels": ", ".join(found),
+        "optimizer_launches": launches,
+        "optimizer_moved_bytes": round(moved),
+        "optimizer_note": sentence,
+    }
 
 
 def _phases(decision_input: DecisionInput) -> tuple[PhaseTotals, ...]:

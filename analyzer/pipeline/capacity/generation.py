@@ -144,7 +144,7 @@ class GenerationService(Service):
         held = sequences_held(footprint, self._longest, self._mean_context, device, _MOST_SEQUENCES)
         if held is None:
             return None
-        most = held.sequences
+        most, tokens = held
         grid = sorted({*(batch for batch in batches if batch < most), most})
         source = self._longest.source
         prefill = [Request(batch=1, prompt=prompt, output=2, source=source) for prompt in self._prompts]
@@ -171,7 +171,7 @@ class GenerationService(Service):
                     (batch, *line(end(low.other), end(high.other)))
                     for batch, low, high in zip(grid, steps[::2], steps[1::2], strict=True)
                 ),
-                cache_tokens=held.tokens,
+                cache_tokens=tokens,
                 max_batch=most,
             )
 
