@@ -74,17 +74,27 @@ def is_python(text: str) -> bool:
 def from_genai(path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> OpenedModel:
     """The decoder of a folder of ONNX Runtime GenAI; its weights are never read."""
     folder = Path(path) if os.path.isdir(path) else Path(path).parent
-    decoder = genai_decoder(folder)
-    loaded = load(parse_reference(str(decoder.path)), limits=limits)
-    name = folder.resolve().name or "model"
+    file, title = folder / GENAI_NAME, folder.resolve().name or "model"
+    config = read_config(file)
+    genai = _part(config, "model", file)
+    decoder, search = _part(genai, "decoder", file), config.get("search")
+    name, pairs = decoder.get("filename"), _pairs(decoder, file)
+    positions = _count(genai.get("context_length"), file, "model.context_length")
+    # A folder may be a stranger's: nothing outside of it is read.
+    if not isinstance(name, str) or not name or Path(name).name != name:
+        raise _wrong(file, "model.decoder.filename", "names no file beside it")
+    if not (folder / name).is_file():
+        raise UsageError(f"{file} names {name}, which is not beside it.", hint=_WHAT_IT_IS)
+    loaded = load(parse_reference(str(folder / name)), limits=limits)
     known = {value.name for value in loaded.proto.graph.input}
     model = graph_model(
-        replace(loaded, state=tuple(pair for pair in decoder.pairs if pair[0] in known)),
-        name=name,
-        shared=decoder.shared,
-        positions=decoder.positions,
+        replace(loaded, state=tuple(pair for pair in pairs if pair[0] in known)),
+        name=title,
+        # Whether past and present are one buffer.
+        shared=bool(search.get("past_present_share_buffer", True)) if isinstance(search, Mapping) else True,
+        positions=positions,
     )
-    return OpenedModel(model=model, name=name)
+    return OpenedModel(model=model, name=title)
 
 
 def from_graph(path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> OpenedModel:
@@ -195,47 +205,6 @@ _PATTERNS = (
     ("past_value_names", "present_value_names", "past_key_values.%d.value", "present.%d.value"),
 )
 _MOST_LAYERS = 10_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GenaiDecoder:
-    """A decoder's file and what is said of it.
-
-    ``pairs`` are caches, past and present, which are one buffer where ``shared``. ``positions`` are tokens of a
-    sequence at most; None where nothing tells.
-    """
-
-    path: Path
-    pairs: tuple[tuple[str, str], ...]
-    shared: bool
-    positions: int | None
-
-
-def genai_decoder(folder: Path) -> GenaiDecoder:
-    """What a folder of ONNX Runtime GenAI says of its decoder.
-
-    Raises:
-        UsageError: The file is damaged, or its model is none with one decoder.
-    """
-    file = folder / GENAI_NAME
-    config = read_config(file)
-    model = _part(config, "model", file)
-    decoder = _part(model, "decoder", file)
-    name = decoder.get("filename")
-    # A folder may be a stranger's: nothing outside of it is read.
-    if not isinstance(name, str) or not name or Path(name).name != name:
-        raise _wrong(file, "model.decoder.filename", "names no file beside it")
-    path = folder / name
-    if not path.is_file():
-        raise UsageError(f"{file} names {name}, which is not beside it.", hint=_WHAT_IT_IS)
-    search = config.get("search")
-    shared = search.get("past_present_share_buffer", True) if isinstance(search, Mapping) else True
-    return GenaiDecoder(
-        path=path,
-        pairs=_pairs(decoder, file),
-        shared=bool(shared),
-        positions=_count(model.get("context_length"), file, "model.context_length"),
-    )
 
 
 def _part(values: Mapping[str, Any], key: str, file: Path) -> Mapping[str, Any]:

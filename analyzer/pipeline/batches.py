@@ -88,10 +88,19 @@ def batch_models(
         batches = _sweep_batches(loaded, prepared.graph, options)
         prepared_graphs, any_batch = prepared_steps(loaded, prepared, options, batches, progress, traced)
         return BatchModels(prepared_graphs=prepared_graphs, between=any_batch)
-    by_batch = {
-        batch: with_measured_sizes(other, measured[batch].shapes) if batch in measured else other
-        for batch, other in prepared_batches(loaded, prepared, options, progress, traced).items()
-    }
+    batches = _sweep_batches(loaded, prepared.graph, options)
+    by_batch: dict[int, PreparedGraph] = {}
+    for number, batch in enumerate(batches):
+        model, found = traced.get(batch, loaded if _can_be_bound(loaded, batch) else None), prepared
+        if batch != loaded.batch:
+            if model is None:
+                continue
+            progress("predicting other batches", number / len(batches))
+            try:
+                found = at_batch(prepared, in_form(model.graph(batch), options))
+            except GraphError:  # a size overflows, or the model's own arithmetic forbids this batch
+                continue
+        by_batch[batch] = with_measured_sizes(found, measured[batch].shapes) if batch in measured else found
 
     def between(batch: int) -> PreparedGraph:
         return at_batch(prepared, in_form(loaded.graph(batch), options))
@@ -126,28 +135,6 @@ def sweep_of(
         return gpu is not None and predictor.gpu_has_room(between(batch), gpu, batch)
 
     return sweep(inputs, at=predicted_at, has_room=has_room, planned=plans)
-
-
-def prepared_batches(
-    loaded: Loaded,
-    prepared: PreparedGraph,
-    options: Options,
-    progress: Progress,
-    exported: Steps = MappingProxyType({}),
-) -> dict[int, PreparedGraph]:
-    """The model at each batch of the sweep."""
-    batches = _sweep_batches(loaded, prepared.graph, options)
-    by_batch: dict[int, PreparedGraph] = {}
-    for number, batch in enumerate(batches):
-        if batch == loaded.batch:
-            by_batch[batch] = prepared
-        elif (other := exported.get(batch, loaded if _can_be_bound(loaded, batch) else None)) is not None:
-            progress("predicting other batches", number / len(batches))
-            try:
-                by_batch[batch] = at_batch(prepared, in_form(other.graph(batch), options))
-            except GraphError:  # a size overflows, or the model's own arithmetic forbids this batch
-                continue
-    return by_batch
 
 
 def read_ahead(loaded: Loaded, graph: Graph, options: Options) -> None:

@@ -56,24 +56,22 @@ def loaded_at(loaded: Loaded, batch: int | None, options: Options) -> Loaded | N
     """The same step traced at a batch; None where the user's code forbids that batch."""
     if batch is None or batch == loaded.batch:
         return loaded
+    opset = options.opset or DEFAULT_OPSET
     try:
-        return replace(_traced(loaded, batch, options), compared=False)
+        if loaded.reference is None:
+            traced = _of_user(loaded, loaded.live, batch, opset)
+        else:
+            traced = load(
+                loaded.reference,
+                batch=batch,
+                specs=options.inputs,
+                opset=opset,
+                use_cache=options.cache,
+                training=True,
+            )
+        return replace(traced, compared=False)
     except AnalyzerError:
         return None
-
-
-def _traced(loaded: Loaded, batch: int, options: Options) -> Loaded:
-    opset = options.opset or DEFAULT_OPSET
-    if loaded.reference is not None:
-        return load(
-            loaded.reference,
-            batch=batch,
-            specs=options.inputs,
-            opset=opset,
-            use_cache=options.cache,
-            training=True,
-        )
-    return _of_user(loaded, loaded.live, batch, opset)
 
 
 def _of_user(loaded: Loaded, user: UserModel, batch: int, opset: int, *, modules: bool = True) -> Loaded:

@@ -254,7 +254,12 @@ class _StepRuns:
             cuda_graph=on_gpu and self.launch == "graph",
             sharing_s=None if on_gpu else sharing(options.threads or default_threads()),
             in_place=in_place(graph),
-            ids=token_inputs(graph) if on_gpu else (),
+            # What the host gives anew in each step: ids and places of tokens, lengths; no state, no floats.
+            ids=tuple(
+                tensor.name
+                for tensor in graph.inputs
+                if on_gpu and tensor.name not in graph.carried and not tensor.dtype.is_float
+            ),
             ids_back=sizes.batch if on_gpu else 0,
         )
 
@@ -310,10 +315,3 @@ def in_place(graph: Graph) -> Mapping[str, str]:
         for past, present in graph.carried.items()
         if past != present and inputs.get(past) == outputs.get(present)
     }
-
-
-def token_inputs(graph: Graph) -> tuple[str, ...]:
-    """What the host gives anew in each step: ids and places of tokens, lengths; neither state nor floats."""
-    return tuple(
-        tensor.name for tensor in graph.inputs if tensor.name not in graph.carried and not tensor.dtype.is_float
-    )

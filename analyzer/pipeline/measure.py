@@ -315,7 +315,14 @@ def _joined(measured: Measured, graph: Graph, measurement: Measurement, session:
     # latency holds all the same.
     if measurement.nodes and measurement.optimized is not None:
         groups = groups_from_optimized(graph, measurement.optimized, session)
-        times = group_times(groups, measurement)
+        # Of each group its executed nodes together; None where the profile shows none.
+        nodes = {node.name: node for node in measurement.nodes}
+        times = tuple(
+            limited(replace(total(nodes[name].time for name in names), origin="measured"), None)
+            if names
+            else None
+            for names in executed_names(groups, nodes)
+        )
     # In a run with copies the state would cross as well, which stays on the device.
     stays = session == "cuda" and bool(graph.carried) and not graph.is_training_step
     latency = measurement.ways.get("resident") if stays else measurement.latency
@@ -323,32 +330,17 @@ def _joined(measured: Measured, graph: Graph, measurement: Measurement, session:
     messages = (*measured.messages, *measurement.messages)
     own: dict[str, Any] = {"latency": latency, "groups": groups, "times": times}
     if session == "cpu":
-        more: dict[str, Any] = {"shapes": shapes_of(measurement), "busy": measurement.busy}
+        # Of a node that left an output out no shape is known.
+        shapes: dict[str, tuple[int, ...]] = {}
+        for node in measurement.optimized.graph.node if measurement.optimized is not None else ():
+            found, names = measurement.output_shapes.get(node.name, ()), [name for name in node.output if name]
+            if len(found) == len(names) == len(node.output):
+                shapes |= {name: tuple(shape) for name, shape in zip(names, found, strict=True)}
+        more: dict[str, Any] = {"shapes": shapes, "busy": measurement.busy}
     else:
         more = {"fails": ""}
     more |= {f"{session}_{name}": value for name, value in own.items()}
     return replace(measured, facts=facts, messages=messages, **more)
-
-
-def shapes_of(measurement: Measurement) -> dict[str, tuple[int, ...]]:
-    """The shapes of tensors in the run, by name; of a node that left an output out none is known."""
-    if measurement.optimized is None:
-        return {}
-    shapes: dict[str, tuple[int, ...]] = {}
-    for node in measurement.optimized.graph.node:
-        found, names = measurement.output_shapes.get(node.name, ()), [name for name in node.output if name]
-        if len(found) == len(names) == len(node.output):
-            shapes |= {name: tuple(shape) for name, shape in zip(names, found, strict=True)}
-    return shapes
-
-
-def group_times(groups: Sequence[Group], measurement: Measurement) -> tuple[Estimate | None, ...]:
-    """The measured time of each group, its executed nodes together; None where the profile shows none."""
-    nodes = {node.name: node for node in measurement.nodes}
-    return tuple(
-        limited(replace(total(nodes[name].time for name in names), origin="measured"), None) if names else None
-        for names in executed_names(groups, nodes)
-    )
 
 
 def facts_of(measurement: Measurement) -> dict[str, Any]:

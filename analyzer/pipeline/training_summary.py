@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 from analyzer import prediction
 from analyzer.decision import DecisionInput
@@ -34,15 +34,6 @@ from analyzer.training_operators import implementation_of, is_update
 PHASES: tuple[Literal["forward", "backward", "optimizer"], ...] = ("forward", "backward", "optimizer")
 
 
-# By its method and not by its class: `exports` traces models, which a summary has no need to import.
-@runtime_checkable
-class PeakAtAnyBatch(Protocol):
-    """What knows the memory of a step at any batch."""
-
-    def peak(self, batch: int) -> int | None:
-        """The bytes alive at its peak."""
-
-
 def training_result(
     loaded: Loaded,
     decision_input: DecisionInput,
@@ -60,11 +51,9 @@ def training_result(
     # All but weights, gradients and state grows with the batch.
     room = fit.room(decision_input.gpu)
     largest = fit.largest_by_growth(memory.fixed_bytes, memory.peak_bytes, loaded.batch, room)
-    exact = (
-        _largest_exactly(between.peak, decision_input.gpu, largest)
-        if isinstance(between, PeakAtAnyBatch)
-        else None
-    )
+    # By its method and not by its class: `exports` traces models, which a summary has no need to import.
+    peak = getattr(between, "peak", None)
+    exact = None if peak is None else _largest_exactly(peak, decision_input.gpu, largest)
     predicted = decision_input.gpu is not None and phases[-1].gpu_origin != "measured"
     error, note = _worst_gradient(analysis.environment.measurement, random=step.random)
     return TrainingResult(
