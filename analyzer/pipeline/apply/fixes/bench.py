@@ -197,9 +197,9 @@ def compared(found: Mapping[str, Any]) -> tuple[bool, str, tuple[Mapping[str, An
             "output": row["name"],
             "max_abs_error": row["max_absolute"],
             "max_rel_error": row["max_relative"],
+            "sqnr_db": row["sqnr_db"],
             "tolerance": row["tolerance"],
             "agrees": row["agrees"],
-            **({"sqnr_db": row["sqnr_db"]} if row["sqnr_db"] is not None else {}),
         }
         for row in found["outputs"]
     )
