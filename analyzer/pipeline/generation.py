@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -90,7 +90,9 @@ def generation_with_basis(
         source, shown or f"{type(model).__name__} in memory", question, options, targets, measured
     )
     spent = {"load": loaded - started, "predict and decide": time.perf_counter() - run}
-    ran = bool(measured.facts or measured.messages)
+    facts = {key: value for side in measured.sides for key, value in side.facts.items()}
+    messages = tuple(dict.fromkeys(text for side in measured.sides for text in side.messages))
+    ran = bool(facts or messages)
     if ran:
         spent["measure"] = run - loaded
     analysis = replace(
@@ -102,7 +104,7 @@ def generation_with_basis(
             stand_ins={} if targets.default_gpu is None else {"gpu": (targets.default_gpu,)},
         ),
         environment=environment.describe(
-            measured=Measured(facts=measured.facts, messages=measured.messages) if ran else None,
+            measured=Measured(facts=facts, messages=messages) if ran else None,
             timings_s=spent,
             cached=source.cached,
             cpu=targets.cpu,
@@ -227,9 +229,12 @@ def generation_analysis(
         request=request,
     )
     decode = steps.decode(request.batch)
+    few = len(decode.graph.nodes) > _ALL_BATCHES_UP_TO
+    batches = sorted({*(_FEW_BATCHES if few else BATCHES), *question.batches})
+    decodes = {batch: decode if batch == request.batch else steps.decode(batch) for batch in batches}
     decided = decide_on(
         Predictor(options, targets.cpu, on_cpu.other, predictor.offers), decode,
-        BatchModels(prepared_graphs=steps.decodes(question.batches, decode)),
+        BatchModels(prepared_graphs=decodes),
         gpus[: 1 + _MOST_ALTERNATIVES], request.batch,
         measured.seen(request.batch, "middle"),
     )  # fmt: skip
@@ -254,7 +259,7 @@ def generation_analysis(
     )
     analysis = analysis_of(info, decode, decided, targets.cpu, gpus)
     first_tokens = Predictor(options, targets.cpu, on_cpu.first, predictor.offers)
-    prompt, seen = steps.prefill(request.batch), measured.seen(request.batch, "prompt")
+    prompt, seen = steps.prefill(), measured.seen(request.batch, "prompt")
     read = decide_on(first_tokens, prompt, BatchModels(), gpus[:1], request.batch, seen)
     prefill = PhaseResult(
         totals=build_record.totals(prompt, read.decision_input),
@@ -284,14 +289,8 @@ class _Steps:
         request = replace(self.request, batch=batch)
         return self._prepared(request, request.decode(self.request.middle, 1))
 
-    def prefill(self, batch: int) -> PreparedGraph:
-        request = replace(self.request, batch=batch)
-        return self._prepared(request, request.prefill(1))
-
-    def decodes(self, asked: Sequence[int], own: PreparedGraph) -> dict[int, PreparedGraph]:
-        few = len(own.graph.nodes) > _ALL_BATCHES_UP_TO
-        batches = sorted({*(_FEW_BATCHES if few else BATCHES), *asked})
-        return {batch: own if batch == self.request.batch else self.decode(batch) for batch in batches}
+    def prefill(self) -> PreparedGraph:
+        return self._prepared(self.request, self.request.prefill(1))
 
     def _prepared(self, request: Request, sizes: StepSizes) -> PreparedGraph:
         prepared = prepare(self.model.whole_step(sizes, self.types))

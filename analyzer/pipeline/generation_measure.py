@@ -83,17 +83,8 @@ class MeasuredSides:
     gpu: MeasuredRequest | None = None
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """For ``environment.measurement``."""
-        return {key: value for side in self._sides for key, value in side.facts.items()}
-
-    @property
-    def messages(self) -> tuple[str, ...]:
-        """Of both."""
-        return tuple(dict.fromkeys(text for side in self._sides for text in side.messages))
-
-    @property
-    def _sides(self) -> tuple[MeasuredRequest, ...]:
+    def sides(self) -> tuple[MeasuredRequest, ...]:
+        """Those that are."""
         return tuple(side for side in (self.cpu, self.gpu) if side is not None)
 
     def seen(self, batch: int, step: Literal["prompt", "middle"]) -> dict[int, Measured]:

@@ -390,11 +390,46 @@ class _BuiltModelReader:
             self._sort(part, at, found)
         if found.cross is not None and not self.translates:
             raise self.unknown("its attention on what an encoder reads")
-        mlp, products = self._joined(found)
+        mlp, products = self._mlp_of(found)
         mlp = mlp or self._loose_mlp(products, found)
         norms = min(found.norms, most_norms)
-        made = self._assembled(found.mixers, mlp, found.cross, norms, products)
-        return replace(self._completed(made, total), names=tuple(sorted(found.roles.items())))
+        flag = self.value("use_parallel_residual", "parallel_attn", default=False)
+        parallel = mlp is not None and found.cross is None and (flag is True or norms == 1)
+        number = 1 if mlp is None else 3 if found.cross is not None else 4 if norms > _AROUND else 2
+        # A layer of feed-forward alone (Nemotron H) keeps nothing.
+        mixers = found.mixers or [Recurrence(products=())]
+        layer = Layer(
+            mixer=mixers[0],
+            parallel_mixer=mixers[1] if len(mixers) > 1 else None,
+            mlp=mlp,
+            cross=found.cross,
+            norms=max(1, min(2, norms)) if parallel else number,
+            parallel=parallel,
+            products=tuple(products),
+        )
+        # What its known parts leave of its weights.
+        around = Architecture(name="", family="", hidden=self.hidden, vocabulary=0, layers=(), **self.norms)
+        left = total - layer_parameters(layer, around)
+        if left < -total * _SLACK:
+            raise self.unknown("a layer")
+        return replace(layer, vectors=max(0, left), names=tuple(sorted(found.roles.items())))
+
+    def _mlp_of(self, found: _LayerParts) -> tuple[Mlp | Experts | None, list[Product]]:
+        """Experts, with what every token goes to besides where that is a part of its own; what is left."""
+        experts = found.mixtures[0] if found.mixtures else None
+        largest = max(found.mlps, key=lambda one: one[0].inner, default=None)
+        if experts is not None and experts.shared is not None:
+            largest = None
+        left = [*found.products, *(one for mlp in found.mlps if mlp is not largest for one in mlp[1])]
+        if largest is not None:
+            place = "mlp" if experts is None else "mlp.shared_expert"
+            found.roles |= {role.replace("mlp", place, 1): names for role, names in largest[2].items()}
+        if experts is not None:
+            # A router that is no part of what it leads to (Gemma 4).
+            routers = [one for one in left if (one.inner, one.outer) == (self.hidden, experts.count)]
+            left = [one for one in left if one not in routers[:1]]
+        own = largest[0] if largest else None
+        return (own if experts is None else replace(experts, shared=experts.shared or own)), left
 
     def _sort(self, part: _ModulePart, at: int, found: _LayerParts) -> None:
         """Put a part to its like."""
@@ -746,60 +781,6 @@ class _BuiltModelReader:
                     if not rest and rows > 1 and shape[1] == self.hidden:
                         found[f"{path}.{name}"] = (count, rows, shape[1])
         return found
-
-    def _joined(self, found: _LayerParts) -> tuple[Mlp | Experts | None, list[Product]]:
-        """Experts, with what every token goes to besides where that is a part of its own; what is left."""
-        experts = found.mixtures[0] if found.mixtures else None
-        largest = max(found.mlps, key=lambda one: one[0].inner, default=None)
-        if experts is not None and experts.shared is not None:
-            largest = None
-        left = [*found.products, *(one for mlp in found.mlps if mlp is not largest for one in mlp[1])]
-        if largest is not None:
-            place = "mlp" if experts is None else "mlp.shared_expert"
-            found.roles |= {role.replace("mlp", place, 1): names for role, names in largest[2].items()}
-        if experts is not None:
-            # A router that is no part of what it leads to (Gemma 4).
-            routers = [one for one in left if (one.inner, one.outer) == (self.hidden, experts.count)]
-            left = [one for one in left if one not in routers[:1]]
-        own = largest[0] if largest else None
-        return (own if experts is None else replace(experts, shared=experts.shared or own)), left
-
-    def _assembled(
-        self, mixers: Sequence[Mixer], mlp: Mlp | Experts | None, cross: Attention | None, norms: int,
-        products: Sequence[Product],
-    ) -> Layer:  # fmt: skip
-        if not mixers:
-            # A layer of feed-forward alone (Nemotron H): it keeps nothing.
-            mixers = [Recurrence(products=())]
-        flag = self.value("use_parallel_residual", "parallel_attn", default=False)
-        parallel = mlp is not None and cross is None and (flag is True or norms == 1)
-        number = 1 if mlp is None else 3 if cross is not None else 4 if norms > _AROUND else 2
-        if parallel:
-            number = max(1, min(2, norms))
-        return Layer(
-            mixer=mixers[0],
-            parallel_mixer=mixers[1] if len(mixers) > 1 else None,
-            mlp=mlp,
-            cross=cross,
-            norms=number,
-            parallel=parallel,
-            products=tuple(products),
-        )
-
-    def _completed(self, layer: Layer, total: int) -> Layer:
-        """The layer with what its known parts leave of its weights."""
-        around = Architecture(
-            name="",
-            family="",
-            hidden=self.hidden,
-            vocabulary=0,
-            layers=(),
-            **self.norms,
-        )
-        left = total - layer_parameters(layer, around)
-        if left < -total * _SLACK:
-            raise self.unknown("a layer")
-        return replace(layer, vectors=max(0, left))
 
     # Around the layers.
 

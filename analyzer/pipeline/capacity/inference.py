@@ -252,8 +252,18 @@ class _CpuTimes:
         cores = max(1, instance.vcpus // instance.threads_per_core)
         parts = [2**power for power in range(cores.bit_length()) if 2**power < cores]
         for part in (*parts, cores):
-            of_part = self._predicted(replace(instance, vcpus=part * instance.threads_per_core))
-            yield from self._with_room(instance, cores // part, of_part)
+            vcpus = part * instance.threads_per_core
+            key = (instance.cpu, vcpus, instance.threads_per_core, instance.cpu_nearest)
+            if key not in self._known:
+                cpu = catalogue.instance_cpu(replace(instance, vcpus=vcpus))
+                assert cpu is not None
+                self._known[key] = {
+                    batch: self._basis.predictor.on_another_cpu(
+                        graph, cpu, self._precision, self._runs.get(batch)
+                    )
+                    for batch, graph in self._graphs.items()
+                }
+            yield from self._with_room(instance, cores // part, self._known[key])
 
     def _with_room(self, instance: Instance, copies: int, times: Times) -> Iterator[Copies]:
         """At the batches at which so many copies have room, each with weights of its own."""
@@ -265,18 +275,6 @@ class _CpuTimes:
                 able[batch] = time
         if able:
             yield _copies(copies, able)
-
-    def _predicted(self, instance: Instance) -> Times:
-        key = (instance.cpu, instance.vcpus or 0, instance.threads_per_core, instance.cpu_nearest)
-        if key not in self._known:
-            cpu = catalogue.instance_cpu(instance)
-            assert cpu is not None
-            predictor = self._basis.predictor
-            self._known[key] = {
-                batch: predictor.on_another_cpu(graph, cpu, self._precision, self._runs.get(batch))
-                for batch, graph in self._graphs.items()
-            }
-        return self._known[key]
 
 
 def _copies(number: int, times: Times) -> Copies:
