@@ -41,17 +41,8 @@ class DeviceDecisions:
     ranking: RankingResult
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Swept:
-    """The plans over batches; at those that were asked for the question too, the report's first."""
-
-    sweep: Sweep
-    asked: tuple[tuple[DecisionInput, Plans], ...]
-
-    @property
-    def plans(self) -> Plans:
-        """Those of the report's batch."""
-        return self.asked[0][1]
+# The plans over batches; at those that were asked for the question too, the report's first.
+_Swept = tuple[Sweep, tuple[tuple[DecisionInput, Plans], ...]]
 
 
 def decide_on(
@@ -73,7 +64,7 @@ def decide_on(
     if gpu is not None:
         what_if = predictor.what_if(prepared, gpu, batch, on_cpu.get(batch or 0))
         decision_input = replace(decision_input, what_if=what_if)
-    swept = _swept(predictor, prepared, model, decision_input, measured)
+    sweep, asked = _swept(predictor, prepared, model, decision_input, measured)
     # A check asks for one answer, and soon. Where the run failed or the file itself gives no answer, nothing
     # says that another form of the model has one.
     tables = (
@@ -91,29 +82,28 @@ def decide_on(
     ]
     # The CPU and those that can be rented, at each batch. Floats of other widths are a matter of the GPU: on a
     # CPU the model computes in its own.
-    asked = predictor.options.precision
-    form = asked if asked in INTEGER_FORMS else None
+    wanted = predictor.options.precision
+    form = wanted if wanted in INTEGER_FORMS else None
     rented = tuple(
-        cpu_contenders(question, plans, form or model_precision(question.graph))
-        for question, plans in swept.asked
+        cpu_contenders(question, plans, form or model_precision(question.graph)) for question, plans in asked
     )
     contenders = [one for at_batch in rented for one in at_batch]
     if gpu is not None:
-        contenders += _on_gpu(predictor, swept, rented)
+        contenders += _on_gpu(predictor, asked, rented)
     alternatives = []
     for other in gpus[1:]:
         # Of what was measured, the CPU's part holds there as well.
         question = predictor.decision_input(prepared, other, batch, on_cpu.get(batch or 0))
-        there = _swept(predictor, prepared, model, question, on_cpu)
-        found = decide(question, there.sweep, there.plans)
+        there, asked_there = _swept(predictor, prepared, model, question, on_cpu)
+        found = decide(question, there, asked_there[0][1])
         alternatives.append(
             Alternative(device=other, plans=found.plans, verdict=found.verdict, costs=found.costs)
         )
-        contenders += _on_gpu(predictor, there, rented)
+        contenders += _on_gpu(predictor, asked_there, rented)
     return DeviceDecisions(
         decision_input=decision_input,
-        decision=decide(decision_input, swept.sweep, swept.plans),
-        sweep=swept.sweep,
+        decision=decide(decision_input, sweep, asked[0][1]),
+        sweep=sweep,
         alternatives=tuple(alternatives),
         precisions=tables[0] if tables else (),
         ranking=ranking(
@@ -147,16 +137,18 @@ def _swept(
         for question, found in asked
         if question.batch is not None and (question is not decision_input or same)
     }
-    return _Swept(sweep=sweep_of(model, predictor, gpu, measured, known), asked=tuple(asked))
+    return sweep_of(model, predictor, gpu, measured, known), tuple(asked)
 
 
 def _on_gpu(
-    predictor: Predictor, swept: _Swept, rented: Sequence[Sequence[Contender]]
+    predictor: Predictor,
+    asked: Sequence[tuple[DecisionInput, Plans]],
+    rented: Sequence[Sequence[Contender]],
 ) -> tuple[Contender, ...]:
     """A GPU at each batch that was asked for."""
     return tuple(
         gpu_contender(question, plans, asked_precision(predictor.options, question), on_cpus[0])
-        for (question, plans), on_cpus in zip(swept.asked, rented, strict=True)
+        for (question, plans), on_cpus in zip(asked, rented, strict=True)
     )
 
 

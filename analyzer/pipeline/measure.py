@@ -184,17 +184,7 @@ def measure_batch(
             measured = _run_session(measured, graph, options, folder, "cpu", progress)
         if cuda:
             measured = _on_cuda(measured, loaded, graph, batch, options, folder, progress)
-        threads = options.threads or default_threads()
-        return _compared(
-            measured,
-            runnable,
-            graph,
-            folder,
-            progress,
-            exact=options.precision == "fp32",
-            threads=threads,
-            specs=(*loaded.specs, *map(parse_input, loaded.guessed)),
-        )
+        return _compared(measured, runnable, loaded, graph, options, folder, progress)
 
 
 def in_one_text(error: AnalyzerError) -> str:
@@ -373,20 +363,18 @@ def facts_of(measurement: Measurement) -> dict[str, Any]:
 def _compared(
     measured: Measured,
     runnable: Runnable,
+    loaded: Loaded,
     graph: Graph,
+    options: Options,
     folder: Path,
     progress: Progress,
-    *,
-    exact: bool,
-    threads: int,
-    specs: Sequence[InputSpec] = (),
 ) -> Measured:
     """Adds how well the outputs agree: ONNX Runtime with PyTorch, CUDA with the CPU.
 
-    ``exact`` says that CUDA was kept from rounding factors of float32 products to TF32, ``threads`` how many
-    the CPU's session had: where that differs from PyTorch, one thread is asked too. ``specs`` are the inputs
-    as they were given or guessed.
+    Where the CPU's session had more threads and differs from PyTorch, one thread is asked too.
     """
+    # CUDA rounds factors of float32 products to TF32 unless it is kept from that.
+    tf32, threads = None if options.precision == "fp32" else "tf32", options.threads or default_threads()
     rows: list[dict[str, Any]] = []
     outputs = {
         session: list(load_tensors(folder / f"outputs-{session}.npz").items())
@@ -402,10 +390,11 @@ def _compared(
     if runnable.eager is not None and outputs and latency and latency.value < _COMPARE_BELOW_S:
         progress("comparing with PyTorch", None)
         # The CPU's outputs where there are any: CUDA's may differ by TF32's rounding alone.
-        session, rounding = ("cpu", None) if "cpu" in outputs else ("cuda", None if exact else "tf32")
+        session, rounding = ("cpu", None) if "cpu" in outputs else ("cuda", tf32)
         try:
             expected = runnable.eager()
         except Exception as error:  # the user's code; the comparison is an extra
+            specs = (*loaded.specs, *map(parse_input, loaded.guessed))
             problem = not_compared(error, graph, specs)
             measured = replace(measured, messages=(*measured.messages, problem))
         else:
@@ -414,8 +403,7 @@ def _compared(
             rows = with_one_thread(rows, expected, graph, folder, threads) if session == "cpu" else rows
     if len(outputs) > 1:
         on_cpu = [value for _, value in outputs["cpu"]]
-        rounding = None if exact else "tf32"
-        rows += agreement_rows("CPU and CUDA", on_cpu, outputs["cuda"], session="cuda", precision=rounding)
+        rows += agreement_rows("CPU and CUDA", on_cpu, outputs["cuda"], session="cuda", precision=tf32)
     return replace(measured, facts={**measured.facts, "agreement": rows}) if rows else measured
 
 

@@ -299,23 +299,21 @@ def _sparse_deepseek(values: Values) -> Architecture:
     """Latent attention that looks at some keys, which an indexer of the layer or of an earlier one chooses."""
     indexer, chosen = Indexer(heads=values["index_heads"], size=values["index_size"]), values["index_chosen"]
     mlps = _deepseek_mlps(values, dense=3, shared=1, corrected=True)
+    # As GlmMoeDsaConfig works it out.
+    count, kinds = values["layers"], values.kinds("indexer_types", ("full", "shared"))
+    pattern = "" if kinds else values.word("index_topk_pattern", "")
+    if kinds:
+        owns = [kind == "full" for kind in kinds]
+    elif pattern:
+        owns = [letter == "F" for letter in pattern.ljust(count, "F")[:count]]
+    else:
+        every, offset = values.count("index_topk_freq", 1), values.count("index_skip_topk_offset", 2)
+        owns = [max(at - offset + 1, 0) % every == 0 for at in range(count)]
     layers = [
         Layer(mixer=_latent(values, chosen=chosen, indexer=indexer if own else None), mlp=mlp)
-        for own, mlp in zip(_own_indexers(values), mlps, strict=True)
+        for own, mlp in zip(owns, mlps, strict=True)
     ]
     return _decoder(values, layers)
-
-
-def _own_indexers(values: Values) -> list[bool]:
-    # As GlmMoeDsaConfig works it out.
-    kinds = values.kinds("indexer_types", ("full", "shared"))
-    if kinds:
-        return [kind == "full" for kind in kinds]
-    pattern = values.word("index_topk_pattern", "")
-    if pattern:
-        return [letter == "F" for letter in pattern.ljust(values["layers"], "F")[: values["layers"]]]
-    every, offset = values.count("index_topk_freq", 1), values.count("index_skip_topk_offset", 2)
-    return [max(at - offset + 1, 0) % every == 0 for at in range(values["layers"])]
 
 
 def _gpt_oss(values: Values) -> Architecture:

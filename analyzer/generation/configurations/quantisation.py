@@ -438,22 +438,6 @@ def _hqq(section: Config) -> Quantisation:
     return Quantisation(default=read(inner), rules=rules)
 
 
-# optimum-quanto: groups of 128 with scale and shift below 8 bits, else a scale for each row.
-_QUANTO: Mapping[str, Storage] = {
-    "int8": Storage(bits=8, block=0),
-    "float8": Storage(bits=8, is_float=True, block=0),
-    "int4": Storage(bits=4, block=128, zero_bits=16),
-    "int2": Storage(bits=2, block=128, zero_bits=16),
-}
-
-
-def _quanto(section: Config) -> Quantisation:
-    word = str(section.get("weights", "int8"))
-    if word not in _QUANTO:
-        raise _wrong("weights", word)
-    return Quantisation(default=_QUANTO[word], rules=_but(section))
-
-
 def _torchao(section: Config) -> Quantisation:
     kind = section.get("quant_type")
     kind = kind.get("default", kind) if isinstance(kind, Mapping) else kind
@@ -508,7 +492,6 @@ _METHODS: Mapping[str, Callable[[Config], Quantisation]] = {
     "hqq": _hqq,
     "modelopt": _modelopt,
     "modelopt_fp4": _modelopt,
-    "quanto": _quanto,
     "torchao": _torchao,
 }
 
@@ -532,7 +515,12 @@ def quantisation_of(config: Config) -> Quantisation | None:
     if not method and (section.get("load_in_4bit") is True or section.get("load_in_8bit") is True):
         method = "bitsandbytes"
     alike = _DATA["alike"] | _DATA["experts"]
-    if method in alike:
+    if method == "quanto":
+        word = str(section.get("weights", "int8"))
+        if word not in _DATA["quanto"]:
+            raise _wrong("weights", word)
+        found = Quantisation(default=Storage(**_DATA["quanto"][word]), rules=_but(section))
+    elif method in alike:
         experts_only = method in _DATA["experts"]
         found = Quantisation(default=_STORAGE[alike[method]], rules=_but(section), experts_only=experts_only)
     elif method in _METHODS:
@@ -563,7 +551,7 @@ def _unknown_way(section: object) -> Exception:
     method = section.get("quant_method") if isinstance(section, Mapping) else section
     return refusal(
         f"the weights are stored in a way that is not known: {printable(str(method))[:40]}",
-        hint=f"known are {', '.join(sorted({*_METHODS, *_DATA['alike'], *_DATA['experts']}))}",
+        hint=f"known are {', '.join(sorted({*_METHODS, *_DATA['alike'], *_DATA['experts'], 'quanto'}))}",
     )
 
 

@@ -165,7 +165,14 @@ def summary(applied: Applied) -> Iterator[str]:
         chosen = " (chosen)" if cost is applied.opsets[0] else ""
         figure = "not to be had" if cost.latency is None else seconds(cost.latency.value)
         yield f"opset {cost.opset}{chosen}: {figure}{'. ' if cost.why else ''}{cost.why}"
-    yield from _releases(applied)
+    # Releases that place the model otherwise at the chosen opset than the one that the session is for.
+    rows = [row for row in applied.releases if row.opset == applied.opset]
+    placed = {row.release: (row.without_kernel, row.copies, row.fails) for row in rows}
+    own = placed.get(applied.onnxruntime)
+    for release, (without, copies, fails) in placed.items():
+        if own is not None and (without, copies, fails) != own:
+            lost = f"{plural(without, 'operator')} without a CUDA kernel, {plural(copies, 'copy')}"
+            yield f"ONNX Runtime {release}: {fails or lost}"
     for note in applied.notes:
         yield f"note: {note}"
 
@@ -180,22 +187,6 @@ def _closeness(fix: AppliedFix) -> str:
     if not worst:
         return "outputs bit for bit the original's on the CPU."
     return f"outputs within {worst:.1e} of the original's largest on the CPU."
-
-
-def _releases(applied: Applied) -> Iterator[str]:
-    """Releases that place the model otherwise at the chosen opset than the one that the session is for."""
-    rows = [row for row in applied.releases if row.opset == applied.opset]
-    own = next((row for row in rows if row.release == applied.onnxruntime), None)
-    for row in rows:
-        if own is not None and (row.without_kernel, row.copies, row.fails) != (
-            own.without_kernel,
-            own.copies,
-            own.fails,
-        ):
-            lost = (
-                f"{plural(row.without_kernel, 'operator')} without a CUDA kernel, {plural(row.copies, 'copy')}"
-            )
-            yield f"ONNX Runtime {row.release}: {row.fails or lost}"
 
 
 def _detail(name: str, applied: Applied) -> str:

@@ -14,7 +14,6 @@ from analyzer.errors import UsageError
 from analyzer.figures import seen_as
 from analyzer.options import GenerationOptions, TrafficOptions
 from analyzer.record.analysis import Analysis
-from analyzer.record.capacity import CapacityResult
 from analyzer.serving.arrivals import POISSON, Arrivals, Trace, mean_rate_per_s, read_conversations, read_trace
 from analyzer.serving.continuous import Conversations
 from analyzer.serving.queue import Need, Percentile
@@ -149,7 +148,7 @@ def with_earlier(analysis: Analysis, given: Mapping[str, Any]) -> dict[str, Any]
     """The options that were given, and those of the record's own question that were not.
 
     Raises:
-        UsageError: The record's arrivals are of a file.
+        UsageError: The record's arrivals are of a file, or one of its GPUs is none of the catalogue.
     """
     plan = analysis.capacity
     options = {name: value for name, value in given.items() if value is not None}
@@ -180,23 +179,14 @@ def with_earlier(analysis: Analysis, given: Mapping[str, Any]) -> dict[str, Any]
     before = analysis.invocation
     named = before.options if before is not None and before.command == "capacity" else {}
     if "gpu" in named and "gpu" not in options:
-        earlier["gpu"] = _gpus_of(analysis, plan)
+        own = analysis.devices.gpu
+        known = {gpu.slug for gpu in (*catalogue.gpus(), *([own] if own is not None else []))}
+        slugs = tuple(dict.fromkeys(option.device for option in plan.options if option.kind == "gpu"))
+        # As with a trace: the name of a GPU's file is one that was given here.
+        strange = next((slug for slug in slugs if slug not in known), None)
+        if strange is not None:
+            raise UsageError(f"The catalogue has no GPU {strange!r}.", hint="Give it again with --gpu.")
+        earlier["gpu"] = ",".join(slugs) or "none"
     if "cpu" in named and "cpu" not in options:
         earlier["cpu"] = analysis.devices.cpu.slug
     return earlier
-
-
-def _gpus_of(analysis: Analysis, plan: CapacityResult) -> str:
-    """Slugs of the GPUs of the record's plan, or ``none``.
-
-    Raises:
-        UsageError: The catalogue does not know one of them.
-    """
-    own = analysis.devices.gpu
-    known = {gpu.slug for gpu in catalogue.gpus()} | ({own.slug} if own is not None else set())
-    slugs = tuple(dict.fromkeys(option.device for option in plan.options if option.kind == "gpu"))
-    for slug in slugs:
-        # As with a trace: the name of a GPU's file is one that was given here.
-        if slug not in known:
-            raise UsageError(f"The catalogue has no GPU {slug!r}.", hint="Give it again with --gpu.")
-    return ",".join(slugs) or "none"
