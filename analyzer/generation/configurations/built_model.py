@@ -711,28 +711,22 @@ class _BuiltModelReader:
         bias = any(re.search(r"experts\..*bias$", name) for name in weights)
         shared: Mlp | None = None
         if stacked:
-            own = _stacked(
-                {name: shape for name, shape in stacked.items() if "shared" not in name}, self.hidden
-            )
+            routed = {name: shape for name, shape in stacked.items() if "shared" not in name}
+            own = _stacked(routed, self.hidden)
             if own is None:
                 return None
             count, inner, gated = own
-            base = next(name for name in stacked if "shared" not in name).rpartition(".")[0]
+            base = next(iter(routed)).rpartition(".")[0]
             expert = Mlp(inner=inner, gated=gated, bias=bias, activation=activation)
-            always = _stacked({name: shape for name, shape in stacked.items() if "shared" in name}, self.hidden)
+            always = _stacked({name: stacked[name] for name in stacked if "shared" in name}, self.hidden)
             if always is not None:
                 shared = Mlp(inner=always[0] * always[1], gated=always[2], activation=activation)
         else:
             lists = [one for one in part.module.modules() if type(one).__name__ in ("ModuleList", "ModuleDict")]
-            modules = [
-                one
-                for one in lists
-                if len(one) and "xpert" in type(next(iter(_members(one)))).__name__ + "xpert"
-            ]
-            if not modules:
+            largest = max(lists, key=len, default=())
+            if not largest:
                 return None
-            largest = max(modules, key=len)
-            members = _members(largest)
+            members = list(largest.values()) if hasattr(largest, "values") else list(largest)
             count = len(members)
             paths = part.module.named_modules(prefix=part.name)
             base = next(path for path, one in paths if one is largest)
@@ -869,10 +863,6 @@ def _renamed(part: _ModulePart, prefix: str) -> _ModulePart:
         f"{prefix}{name}": replace(one, name=f"{prefix}{one.name}") for name, one in part.linears.items()
     }
     return _ModulePart(name=f"{prefix}{part.name}", module=part.module, linears=linears)
-
-
-def _members(modules: Any) -> list[TorchModule]:
-    return list(modules.values()) if hasattr(modules, "values") else list(modules)
 
 
 def _stored(module: TorchModule) -> Iterator[TorchTensor]:

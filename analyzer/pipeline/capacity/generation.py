@@ -18,7 +18,6 @@ from analyzer.generation.times import Runner, timed
 from analyzer.pipeline.capacity.sizing import (
     Copies,
     InstanceOffer,
-    Service,
     gpus_asked,
     rented,
     rented_cpus,
@@ -39,8 +38,8 @@ DECODE_BATCHES, _CPU_BATCHES = (1, 4, 16, 64, 256), (1, 8, 64)
 _QUANTILES = (0.0, 0.5, 0.9, 1.0)
 
 
-class GenerationService(Service):
-    """A model whose requests are prompts that are answered."""
+class GenerationService:
+    """A model whose requests are prompts that are answered; members are those of ``InferenceService``."""
 
     quickest = "the quickest first token of all takes {} on {}."
     no_way = "`analyze devices` lists GPUs and CPUs; --weights int4 takes less room."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from analyzer.decision import DecisionInput
 from analyzer.decision.plans import Plans, plan_all
@@ -17,7 +17,6 @@ from analyzer.pipeline.batches import AnalysisBasis
 from analyzer.pipeline.capacity.sizing import (
     Copies,
     InstanceOffer,
-    Service,
     gpus_asked,
     rented,
     rented_cpus,
@@ -42,10 +41,15 @@ _CPU_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _MOSTLY_IDLE = 0.1
 
 
-class InferenceService(Service):
-    """A model whose requests are single inferences."""
+class InferenceService:
+    """A model whose requests are single inferences.
+
+    ``quickest`` says in a message what the quickest answer of all is, ``no_way`` what to do where nothing can
+    run the model; ``keys`` are further ones of the record.
+    """
 
     quickest = "the quickest batch of all takes {}, on {}."
+    keys: ClassVar[Mapping[str, Any]] = {}
     no_way = "`analyze check` says what stops it; `analyze devices` lists GPUs and CPUs."
 
     def __init__(self, basis: AnalysisBasis, question: CapacityQuestion[Demand]) -> None:

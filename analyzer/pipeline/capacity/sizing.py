@@ -1,23 +1,21 @@
 """Instances that run a model, and a question of traffic -> how many of each, at which price.
 
-What differs between single inferences and models that generate is a ``Service``.
+What differs between single inferences and models that generate is a service, a class of either module beside.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
 from analyzer.errors import UsageError
-from analyzer.figures import LoadedQueue, Origin, Price, QueueLoad, seen_as
-from analyzer.pipeline.capacity.traffic import CapacityQuestion
+from analyzer.figures import LoadedQueue, Origin, Price, seen_as
 from analyzer.progress import Progress
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import (
@@ -30,6 +28,12 @@ from analyzer.record.capacity import (
 from analyzer.serving.queue import Need, Server, Sizing, needed
 from analyzer.text import first_few
 from analyzer.units import HOURS_PER_MONTH, SECONDS_PER_HOUR, seconds
+
+if TYPE_CHECKING:
+    from analyzer.pipeline.capacity.generation import GenerationService
+    from analyzer.pipeline.capacity.inference import InferenceService
+
+Service: TypeAlias = "GenerationService | InferenceService"
 
 # Ways to share an instance that are searched, beside the quickest one.
 _WAYS = 1
@@ -76,51 +80,6 @@ class InstanceOffer:
     width: int = 1
     copies: tuple[Copies, ...] = ()
     problem: str = ""
-
-
-class Service(ABC):
-    """A model that serves requests.
-
-    Attributes:
-        question: Traffic and limits.
-        pricing: Way of paying.
-        quickest: What the quickest answer of all is, in a message; takes a time and a device.
-        no_way: What to do where nothing can run the model.
-    """
-
-    question: CapacityQuestion[Any]
-    pricing: str
-    quickest: str
-    no_way: str
-
-    @abstractmethod
-    def offers(self, gpus: Sequence[str] | None, cpus: Sequence[str]) -> Iterator[InstanceOffer]:
-        """Yield every instance with one of these GPUs or CPUs; as for ``with_capacity``."""
-
-    @abstractmethod
-    def least_s(self, copies: Copies) -> float:
-        """Return the time of the quickest answer."""
-
-    @abstractmethod
-    def sizings(self, servers: Sequence[Server[Any]]) -> Mapping[Server[Any], Sizing]:
-        """Search for the sizing of every server."""
-
-    @abstractmethod
-    def why(self, load: QueueLoad, count: int) -> str:
-        """Return how so many instances meet the limits, as a sentence."""
-
-    @abstractmethod
-    def why_not(self, offer: InstanceOffer, copies: Copies, sizing: Sizing) -> str:
-        """Return why no number of instances does."""
-
-    @abstractmethod
-    def notes(self, options: Sequence[CapacityOption]) -> Iterator[str]:
-        """Yield what the figures rest on."""
-
-    @property
-    def keys(self) -> dict[str, Any]:
-        """Further keys of the record."""
-        return {}
 
 
 def with_capacity(
