@@ -29,7 +29,13 @@ def beside_inference(analysis: Analysis, folders: Iterable[Path], reference: str
     if analysis.training is None:
         return analysis
     summaries = [summary for folder in folders for summary in _summaries(folder, analysis)]
-    comparable = [summary for summary in summaries if _comparable(summary, analysis)]
+    gpu, model = analysis.devices.gpu, analysis.model
+    slug = gpu.slug if gpu is not None else None
+    # Source and name were compared before; the digest would differ, since a step's graph has gradients too.
+    alike = (model.batch, model.precision, analysis.devices.cpu.name, slug, model.parameters)
+    comparable = [
+        one for one in summaries if (one.batch, one.precision, one.cpu, one.gpu, one.parameters) == alike
+    ]
     if comparable:
         # Dates are ISO 8601 in UTC, whose order as texts is that in time.
         training = replace(analysis.training, inference=max(comparable, key=lambda summary: summary.date))
@@ -76,34 +82,21 @@ def _summaries(folder: Path, analysis: Analysis) -> Iterator[InferenceSummary]:
         if (record.model.source, record.model.name) != (analysis.model.source, analysis.model.name):
             continue
         step = record.training
-        summary = step.inference if step is not None else summary_of(record, path.name)
+        gpu, plans = record.devices.gpu, record.plans
+        summary = (
+            InferenceSummary(
+                file=path.name,
+                date=record.environment.date or "",
+                batch=record.model.batch,
+                precision=record.model.precision,
+                cpu=record.devices.cpu.name,
+                gpu=gpu.slug if gpu is not None else None,
+                parameters=record.model.parameters,
+                verdict=record.verdict,
+                plans=tuple(replace(one, transfers=replace(one.transfers, items=())) for one in plans),
+            )
+            if step is None
+            else step.inference
+        )
         if summary is not None:
             yield summary
-
-
-def summary_of(record: Analysis, file: str) -> InferenceSummary:
-    """What a step's record keeps of a record of inference."""
-    gpu = record.devices.gpu
-    return InferenceSummary(
-        file=file,
-        date=record.environment.date or "",
-        batch=record.model.batch,
-        precision=record.model.precision,
-        cpu=record.devices.cpu.name,
-        gpu=gpu.slug if gpu is not None else None,
-        parameters=record.model.parameters,
-        verdict=record.verdict,
-        plans=tuple(replace(plan, transfers=replace(plan.transfers, items=())) for plan in record.plans),
-    )
-
-
-def _comparable(summary: InferenceSummary, analysis: Analysis) -> bool:
-    gpu = analysis.devices.gpu
-    # Source and name were compared before; the digest would differ, since a step's graph has gradients too.
-    return (summary.batch, summary.precision, summary.cpu, summary.gpu, summary.parameters) == (
-        analysis.model.batch,
-        analysis.model.precision,
-        analysis.devices.cpu.name,
-        gpu.slug if gpu is not None else None,
-        analysis.model.parameters,
-    )

@@ -75,7 +75,11 @@ def find_targets(options: Options) -> Targets:
         from analyzer.devices.detection import this_cpu
 
         cpu = this_cpu()
-    check_threads(options.threads, cpu)
+    if options.threads is not None and options.threads > cpu.threads:  # they would only wait for each other
+        raise UsageError(
+            f"--threads {options.threads}: {cpu.name} runs {cpu.threads} at once.",
+            hint=f"At most --threads {cpu.threads}; left out, it is one for each core.",
+        )
     if options.gpus is None:
         gpus: tuple[Device, ...] = (this_gpu or catalogue.device(DEFAULT_GPU),)
     else:
@@ -118,15 +122,6 @@ def named_gpus(names: Iterable[str], *, fixed: bool) -> tuple[Device, ...]:
 def measures_here(options: Options, targets: Targets) -> bool:
     """Whether anything is to be run: one of the devices stands in this machine, and running is allowed."""
     return options.run and (targets.local_cpu or targets.local_gpu)
-
-
-def check_threads(threads: int | None, cpu: Device) -> None:
-    """Refuses more intra-op threads than a CPU runs at once: they would only wait for each other."""
-    if threads is not None and threads > cpu.threads:
-        raise UsageError(
-            f"--threads {threads}: {cpu.name} runs {cpu.threads} at once.",
-            hint=f"At most --threads {cpu.threads}; left out, it is one for each core.",
-        )
 
 
 def gpu_of_this_machine() -> Device | None:

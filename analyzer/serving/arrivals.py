@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 
@@ -20,25 +20,6 @@ from analyzer.serving.queue import Queue
 
 # A trace's bursts are seldom: so many times as many of its requests are looked at as of Poisson arrivals.
 _OF_A_TRACE = 4
-
-
-class Arrivals(Protocol):
-    """Makes the requests of one queue."""
-
-    def streams(
-        self, queue: Queue, rate_per_s: float, lanes: int, requests: int, left_out: int, seed: int
-    ) -> tuple[Stream, ...]:
-        """Independent lanes at a rate below the queue's capacity, in the queue's unit of time.
-
-        Args:
-            queue: Whose requests they are.
-            rate_per_s: Mean rate.
-            lanes: How many.
-            requests: How many should count in each.
-            left_out: Requests before them, of arrivals that go on for ever.
-            seed: Of what is drawn.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +34,9 @@ class Poisson:
 
 
 POISSON = Poisson()
+# Either makes the requests of one queue: so many lanes, in each of which ``requests`` should count and
+# ``left_out`` come before, at a rate below the queue's capacity, in the queue's unit of time.
+Arrivals: TypeAlias = "Poisson | Trace"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

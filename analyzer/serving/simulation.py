@@ -162,7 +162,21 @@ def simulate(
         raise UsageError(f"A rate of {rate_per_s:g} requests a second is none.", hint="Give one above zero.")
     if requests < 1:
         raise UsageError("At least one request must be looked at.", hint="For example requests=200_000.")
-    return simulated([scenario_of(queue, rate_per_s, requests)], seed=seed)[0].load()
+    rate = min(rate_per_s / queue.capacity_per_s, 1.0) * queue.capacity
+    free = max(1 - rate / queue.capacity, 1e-6)
+    enough = max(_BATCHES * usual_batch(queue, rate), _FREE_SQUARED / free**2)
+    requests = math.ceil(max(requests, min(enough, _TIMES_ASKED * requests, _REQUESTS)))
+    # In lanes that are long beside their warm-up.
+    left_out = warm_up(queue, rate)
+    lanes = max(1, min(_MOST_LANES, requests // (_COUNTED_PER_WARM_UP * left_out)))
+    scenario = Scenario(
+        queue=queue,
+        rate_per_s=rate_per_s,
+        lanes=lanes,
+        requests=math.ceil(requests / lanes),
+        left_out=left_out,
+    )
+    return simulated([scenario], seed=seed)[0].load()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -180,26 +194,6 @@ class Scenario:
     def is_saturated(self) -> bool:
         """Whether requests come as fast as full batches leave, or faster."""
         return self.rate_per_s >= self.queue.capacity_per_s
-
-
-def scenario_of(
-    queue: Queue, rate_per_s: float, requests: int = 200_000, arrivals: Arrivals = POISSON
-) -> Scenario:
-    """At least so many requests, in lanes that are long beside their warm-up."""
-    rate = min(rate_per_s / queue.capacity_per_s, 1.0) * queue.capacity
-    free = max(1 - rate / queue.capacity, 1e-6)
-    enough = max(_BATCHES * usual_batch(queue, rate), _FREE_SQUARED / free**2)
-    requests = math.ceil(max(requests, min(enough, _TIMES_ASKED * requests, _REQUESTS)))
-    left_out = warm_up(queue, rate)
-    lanes = max(1, min(_MOST_LANES, requests // (_COUNTED_PER_WARM_UP * left_out)))
-    return Scenario(
-        queue=queue,
-        rate_per_s=rate_per_s,
-        lanes=lanes,
-        requests=math.ceil(requests / lanes),
-        left_out=left_out,
-        arrivals=arrivals,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
