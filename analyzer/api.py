@@ -19,8 +19,7 @@ from analyzer.loading.python.reused_executions import executions_cached
 from analyzer.loading.reading_process import HANDLERS
 from analyzer.options import Options, takes_options
 from analyzer.pipeline import build_record, environment
-from analyzer.pipeline.basis import AnalysisBasis
-from analyzer.pipeline.batches import batch_models, corrections_of, read_ahead
+from analyzer.pipeline.batches import AnalysisBasis, batch_models, corrections_of, read_ahead
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
 from analyzer.pipeline.exports import exported_batches, missing_note, traced_steps
 from analyzer.pipeline.forms import asked_precision, in_form

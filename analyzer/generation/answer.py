@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -10,12 +10,10 @@ from analyzer.devices.device import Device
 from analyzer.devices.peer_links import exchange_notes, peer_link
 from analyzer.errors import UsageError
 from analyzer.figures import Figure, seen_as
-from analyzer.generation.architecture import Storage
-from analyzer.generation.model import GeneratingModel
 from analyzer.generation.options import Candidate, Market, candidate, joules_per_token, option, smallest_width
 from analyzer.generation.request import BLOCK, DEFAULT_OUTPUT, Request, Setting, StepTypes, TimeLimits
 from analyzer.generation.steps.step_times import step_times
-from analyzer.generation.times import Correction, RequestPhases, timed
+from analyzer.generation.times import Correction, GeneratingModel, RequestPhases, timed
 from analyzer.memory.fit import room
 from analyzer.options import CACHES, WEIGHTS, Cache, GenerationOptions
 from analyzer.prediction import total, transfer
@@ -42,11 +40,8 @@ _FEW_BATCHES, _FEW_CONTEXTS = (1, 16, 256), (1024, 16384)
 class ComparedDevices:
     """Where it may run.
 
-    Attributes:
-        first: What the answer is about: a GPU, else the CPU.
-        cpu: The CPU beside it.
-        compared: All that stand in the table of devices.
-        measured: The request as a device of this machine ran it, by its slug.
+    The answer is about ``first``, a GPU or else the CPU; ``measured`` is the request as a device of this
+    machine ran it, by its slug.
     """
 
     first: Device
@@ -101,18 +96,23 @@ def answer(
     model: GeneratingModel, question: GenerationOptions, devices: ComparedDevices, market: Market
 ) -> GenerationResult:
     """The record's ``generation``; of a request that was run here, ``market`` is ``corrected``."""
-    request = request_of(model, question)
-    device = devices.first
-    chosen = _on(model, device, setting_of(model, question, device), request, market, devices)
-    on_cpu = _on(model, devices.cpu, setting_of(model, question, devices.cpu), request, market, devices)
-    one = chosen or on_cpu
+    request, device = request_of(model, question), devices.first
+
+    def on(device: Device, setting: Setting) -> Candidate | None:
+        found = candidate(model, device, setting, request, market.runner)
+        seen = devices.measured.get(device.slug)
+        # What was run is one device in the setting that was asked for; in others the same device is predicted.
+        return replace(found, phases=seen) if found and seen and setting.width == 1 else found
+
+    on_cpu = on(devices.cpu, setting_of(model, question, devices.cpu))
+    one = on(device, setting_of(model, question, device)) or on_cpu
     if one is None:
         raise UsageError(
             f"{device.name} has no way with weights of {setting_of(model, question, device).weights}: "
             "ONNX Runtime's CPU provider multiplies no floats of 8 bits.",
             hint="Take --weights int8, int4 or fp16, or name a --gpu.",
         )
-    table = _devices(model, question, devices, request, market)
+    table = _devices(model, question, devices, market, on)
     rate = one.phases.tokens_per_s
     single = model.footprint(one.request, one.types, 1, one.device.kind)
     widths = model.widths if one.device.kind == "gpu" else ()
@@ -163,33 +163,14 @@ def corrected(
         if seen is not None:
             setting = setting_of(model, question, device)
             (predicted,) = timed(model, device, setting, [request], market.runner)
-            found[device.slug] = Correction(
-                first=_seen_over_predicted(seen.first, predicted.first),
-                other=_seen_over_predicted(seen.other, predicted.other),
-                types=model.types_on(device, setting),
+            # 1 where it was not run after all, as a prompt of which ONNX Runtime has no operator.
+            first, other = (
+                ran.value / told.value if ran.origin == "measured" else 1.0
+                for ran, told in ((seen.first, predicted.first), (seen.other, predicted.other))
             )
+            types = model.types_on(device, setting)
+            found[device.slug] = Correction(first=first, other=other, types=types)
     return replace(market, runner=replace(market.runner, corrections=found)) if found else market
-
-
-def _seen_over_predicted(seen: Figure, predicted: Figure) -> float:
-    """1 where it was not run after all, as a prompt of which ONNX Runtime has no operator."""
-    return seen.value / predicted.value if seen.origin == "measured" else 1.0
-
-
-def _on(
-    model: GeneratingModel,
-    device: Device,
-    setting: Setting,
-    request: Request,
-    market: Market,
-    devices: ComparedDevices,
-) -> Candidate | None:
-    found = candidate(model, device, setting, request, market.runner)
-    seen = devices.measured.get(device.slug)
-    # What was run is one device in the setting that was asked for; in others the same device is predicted.
-    if found is not None and seen is not None and setting.width == 1:
-        return replace(found, phases=seen)
-    return found
 
 
 def _memory(one: Candidate) -> GenerationMemory:
@@ -237,28 +218,23 @@ def _devices(
     model: GeneratingModel,
     question: GenerationOptions,
     devices: ComparedDevices,
-    request: Request,
     market: Market,
+    on: Callable[[Device, Setting], Candidate | None],
 ) -> tuple[GenerationOption, ...]:
     """Best first: those that keep the limits by dollars, then those without a price by time."""
     rows = []
     for device in devices.compared:
         asked = question if device.slug == devices.first.slug else question.replace(gpus=None)
-        settings = _settings(model, asked, device)
-        found = [_on(model, device, setting, request, market, devices) for setting in settings]
+        settings = [setting_of(model, asked, device)]
+        if device.kind == "gpu" and asked.gpus is None and market.limits.any:
+            # More devices too may be what keeps the limits.
+            least = settings[0].width
+            settings = [replace(settings[0], width=width) for width in model.widths if width >= least]
+        found = (on(device, setting) for setting in settings)
         of_device = [option(one, market) for one in found if one is not None]
         if of_device:
             rows.append(min(of_device, key=_rank))
     return tuple(sorted(rows, key=_rank))
-
-
-def _settings(model: GeneratingModel, question: GenerationOptions, device: Device) -> tuple[Setting, ...]:
-    """The setting on a device; where there are limits, on more devices too, which may be what keeps them."""
-    setting = setting_of(model, question, device)
-    limited = question.ttft_s is not None or question.tpot_s is not None
-    if device.kind == "cpu" or question.gpus is not None or not limited:
-        return (setting,)
-    return tuple(replace(setting, width=width) for width in model.widths if width >= setting.width)
 
 
 def _rank(row: GenerationOption) -> tuple[bool, bool, float, float, str]:
@@ -364,13 +340,13 @@ def _verdicts(one: Candidate, cpu: Candidate | None) -> tuple[PhaseVerdict, ...]
     """Which side each phase belongs on; none where one side cannot run it."""
     if cpu is None or one.device.kind == "cpu":
         return ()
-    pairs = (
+    sides: tuple[tuple[Phase, Figure, Figure], ...] = (
         ("prefill", cpu.phases.first, one.phases.first),
         ("decode", cpu.phases.other, one.phases.other),
     )
     return tuple(
         PhaseVerdict(
-            phase="prefill" if name == "prefill" else "decode",
+            phase=phase,
             device="gpu" if gpu.high < slow.low else "cpu" if slow.high < gpu.low else "either",
             cpu_s=slow.value,
             gpu_s=gpu.value,
@@ -378,7 +354,7 @@ def _verdicts(one: Candidate, cpu: Candidate | None) -> tuple[PhaseVerdict, ...]
             low=slow.low / gpu.high,
             high=slow.high / gpu.low,
         )
-        for name, slow, gpu in pairs
+        for phase, slow, gpu in sides
     )
 
 
@@ -399,8 +375,9 @@ def _notes(one: Candidate) -> tuple[str, ...]:
         floats = 32 if on_cpu else 16
         own = one.types.own
         if own is not None:
+            word = own.weights if own.is_usual else f"{own.bits} bits"
             found.append(
-                f"Weights are stored as `quantization_config` says: most in {_word(own)} with a scale for "
+                f"Weights are stored as `quantization_config` says: most in {word} with a scale for "
                 f"{own.shared_by}, those that it leaves out in {floats} bits."
             )
         else:
@@ -409,7 +386,10 @@ def _notes(one: Candidate) -> tuple[str, ...]:
                 f"The weights of the layers' products are {setting.weights}{scales} those of embedding and "
                 f"head {floats} bits wide."
             )
-    if one.device.kind == "gpu" and _has_packed_products(one):
+    sizes = one.request.decode(one.request.middle, setting.width)
+    step = one.model.step(sizes, one.types, one.device.kind)
+    packed = any(node.op_type == "MatMulNBits" for node in step.graph.graph.nodes)
+    if one.device.kind == "gpu" and packed:
         # Llama 3.2 1B (tests/data/gpu), an H100 and an H200: 16 sequences in int4 took 3.1 and 3.0 ms, told at
         # 1.4 and 1.3; prompts of 512 tokens in int4 and int8 1.1 to 1.4 times what was told.
         found.append(
@@ -434,13 +414,3 @@ def _notes(one: Candidate) -> tuple[str, ...]:
     if not one.fits:
         found.append("The model does not fit: times are given as if it did.")
     return tuple(found)
-
-
-def _word(storage: Storage) -> str:
-    return storage.weights if storage.is_usual else f"{storage.bits:.3g} bits"
-
-
-def _has_packed_products(one: Candidate) -> bool:
-    sizes = one.request.decode(one.request.middle, one.setting.width)
-    step = one.model.step(sizes, one.types, one.device.kind)
-    return any(node.op_type == "MatMulNBits" for node in step.graph.graph.nodes)

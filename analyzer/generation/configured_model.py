@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from analyzer.devices.device import Device, DeviceKind
-from analyzer.generation.architecture import Architecture, Attention, Recurrence, StateSpace, Storage
+from analyzer.generation.architecture import Architecture, Attention, Recurrence, StateSpace, Storage, mixers_of
 from analyzer.generation.memory import (
     Footprint,
     activation_bytes,
@@ -16,11 +16,17 @@ from analyzer.generation.memory import (
     table_bytes,
     weight_bytes,
 )
-from analyzer.generation.model import NO_LONGEST, float_precision
-from analyzer.generation.request import DEFAULT_PROMPT, Request, Setting, StepSizes, StepTypes
-from analyzer.generation.steps.decoder_graph import StepGraph, check_width, step_graph
+from analyzer.generation.request import (
+    DEFAULT_PROMPT,
+    NO_LONGEST,
+    Request,
+    Setting,
+    StepSizes,
+    StepTypes,
+    float_precision,
+)
+from analyzer.generation.steps.decoder_graph import check_width, step_graph
 from analyzer.generation.steps.step_times import Exchange, GenerationStep, prepared_step, step_groups
-from analyzer.generation.weights import mixers_of
 from analyzer.graph import Graph
 from analyzer.options import Cache, Weights
 from analyzer.ort.execution import Group
@@ -74,8 +80,17 @@ class ConfiguredModel:
     @cached_property
     def runs_as_stored(self) -> bool:
         """MatMulNBits and QMoE read integers in blocks of a power of two, with scales of floats."""
+        # (onnxruntime/contrib_ops/cpu/quantization/matmul_nbits.cc)
         parts = (self.architecture.stored, *(layer.stored for layer in self.architecture.layers))
-        return all(_is_operator(storage) for part in parts for _, storage in part)
+        return all(
+            storage.bits in _INTEGERS
+            and not storage.is_float
+            and storage.block >= _LEAST_BLOCK
+            and storage.block & (storage.block - 1) == 0
+            and (storage.block_rows, storage.scale_bits) == (1, _HALF)
+            for part in parts
+            for _, storage in part
+        )
 
     @property
     def positions(self) -> int | None:
@@ -127,11 +142,7 @@ class ConfiguredModel:
         return tuple(width for width in (1, 2, 4, 8) if all(mixer.heads % width == 0 for mixer in mixers))
 
     def check(self, width: int) -> None:
-        """Refuses a width that does not divide the query heads.
-
-        Raises:
-            UsageError: It does not.
-        """
+        """Refuses a width that does not divide the query heads."""
         check_width(self.architecture, width)
 
     def kept_in(self, weights: Weights | None, cache: Cache | None) -> tuple[Weights, Cache]:
@@ -177,21 +188,14 @@ class ConfiguredModel:
         key = (sizes, types, kind == "gpu")
         if key not in self._steps:
             made = step_graph(self.architecture, sizes, types)
-            groups = self._executed(made, sizes, types, cuda=kind == "gpu")
-            self._steps[key] = prepared_step(made, sizes, cuda=kind == "gpu", groups=groups)
+            # What a session executes: steps of one phase have the same operators, whatever their sizes. On
+            # several devices widths may have to be fitted to each other, by one operator more or fewer.
+            width = sizes.width if self._fits_widths else 1
+            alike = (types, sizes.tokens > 1, sizes.reads_source, kind == "gpu", width)
+            if alike not in self._groups:
+                self._groups[alike] = step_groups(made, cuda=kind == "gpu")
+            self._steps[key] = prepared_step(made, sizes, cuda=kind == "gpu", groups=self._groups[alike])
         return self._steps[key]
-
-    def _executed(
-        self, made: StepGraph, sizes: StepSizes, types: StepTypes, *, cuda: bool
-    ) -> tuple[Group, ...]:
-        """What a session executes: steps of one phase have the same operators, whatever their sizes.
-
-        On several devices widths may have to be fitted to each other, by one operator more or fewer.
-        """
-        key = (types, sizes.tokens > 1, sizes.reads_source, cuda, sizes.width if self._fits_widths else 1)
-        if key not in self._groups:
-            self._groups[key] = step_groups(made, cuda=cuda)
-        return self._groups[key]
 
     @cached_property
     def _fits_widths(self) -> bool:
@@ -215,44 +219,30 @@ class ConfiguredModel:
 
     def footprint(self, request: Request, types: StepTypes, width: int, kind: DeviceKind) -> Footprint:
         """What each device holds; activations grow with tokens, from two sizes of each phase."""
-        key = (types, width, request.source, request.prompt if request.source else 0)
-        if key not in self._footprints:
-            self._footprints[key] = self._measured(request, types, width, kind)
-        return self._footprints[key]
-
-    def _measured(self, request: Request, types: StepTypes, width: int, kind: DeviceKind) -> Footprint:
-        source = request.source
+        source, architecture = request.source, self.architecture
+        key = (types, width, source, request.prompt if source else 0)
+        if key in self._footprints:
+            return self._footprints[key]
         # What an encoder holds follows its source: of such a model the prefill that was asked for.
         tokens = request.prompt if source else _LOOKED_AT
-        prefill = self.step(
-            StepSizes(
-                batch=1, tokens=tokens, context=tokens, width=width, source=source, reads_source=source > 0
-            ),
-            types,
-            kind,
+        reading = StepSizes(
+            batch=1, tokens=tokens, context=tokens, width=width, source=source, reads_source=source > 0
         )
-        decode = self.step(
-            StepSizes(batch=1, tokens=1, context=request.context, width=width, source=source),
-            types,
-            kind,
-        )
-        architecture = self.architecture
+        writing = StepSizes(batch=1, tokens=1, context=request.context, width=width, source=source)
+        prefill, decode = (self.step(sizes, types, kind) for sizes in (reading, writing))
         of_source = source_bytes(architecture, source, types, width)
-
-        def cache(length: int) -> int:
-            return cache_bytes(architecture, length, types, width) + of_source
-
         held = activation_bytes(prefill.graph.graph)
-        return Footprint(
+        self._footprints[key] = Footprint(
             # A prefill has the encoder's as well.
             weights=weight_bytes(prefill.graph),
             tables=table_bytes(decode.graph),
             prefill_row=0.0 if source else held / tokens,
             prefill_sequence=float(held) if source else 0.0,
             decode_row=activation_bytes(decode.graph.graph),
-            cache=cache,
+            cache=lambda length: cache_bytes(architecture, length, types, width) + of_source,
             width=width,
         )
+        return self._footprints[key]
 
     @property
     def has_state_alone(self) -> bool:
@@ -262,13 +252,6 @@ class ConfiguredModel:
             for layer in self.architecture.layers
             for mixer in mixers_of(layer)
         )
-
-
-def _is_operator(storage: Storage) -> bool:
-    """Return whether ONNX Runtime has one (onnxruntime/contrib_ops/cpu/quantization/matmul_nbits.cc)."""
-    power = storage.block >= _LEAST_BLOCK and storage.block & (storage.block - 1) == 0
-    whole = storage.bits in _INTEGERS and not storage.is_float
-    return whole and power and storage.block_rows == 1 and storage.scale_bits == _HALF
 
 
 _LEAST_BLOCK, _INTEGERS, _HALF = 16, (4, 8), 16

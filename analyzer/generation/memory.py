@@ -17,11 +17,13 @@ from analyzer.generation.architecture import (
     Product,
     Recurrence,
     StateSpace,
+    kept_elements,
+    mixers_of,
+    products,
 )
 from analyzer.generation.request import Request, StepSizes, StepTypes
 from analyzer.generation.steps.decoder_graph import StepGraph, step_graph
 from analyzer.generation.steps.step_writer import LITERALS, TABLES
-from analyzer.generation.weights import kept_elements, mixers_of, products
 from analyzer.graph import Graph, Tensor
 from analyzer.memory.fit import largest_between, room
 from analyzer.memory.session_plan import SessionPlan
@@ -209,18 +211,10 @@ class Footprint:
         return most if held(most) else largest_between(held, 1, most)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldSequences:
-    """What the devices of one copy hold under continuous batching: sequences at once, tokens of all of them."""
-
-    sequences: int
-    tokens: int
-
-
 def sequences_held(
     footprint: Footprint, longest: Request, mean_context: int, device: Device, most: int
-) -> HeldSequences | None:
-    """The largest number of sequences that run at once, with activations for so many and no more.
+) -> tuple[int, int] | None:
+    """Return how many sequences run at once under continuous batching, and the tokens that all of them hold.
 
     One prompt is read at a time, and the longest request has room beside the activations of all.
 
@@ -240,7 +234,7 @@ def sequences_held(
     unlimited = most * longest.context
     each = footprint.cache(mean_context) / mean_context
     if available is None or each <= 0:
-        return HeldSequences(sequences=most, tokens=unlimited)
+        return most, unlimited
     # What a step writes anew is held beside what it reads: the cache's share below has both.
     share = 2 if footprint.grows else 1
     caches = footprint.cache(longest.context) if footprint.grows else 0
@@ -256,9 +250,9 @@ def sequences_held(
 
     if not held(1):
         # A long sequence may keep less for each token than one of usual length.
-        return HeldSequences(sequences=1, tokens=longest.context)
+        return 1, longest.context
     number = most if held(most) else largest_between(held, 1, most)
-    return HeldSequences(sequences=number, tokens=min(tokens(number), unlimited))
+    return number, min(tokens(number), unlimited)
 
 
 _MOST_SEQUENCES = 65536

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from analyzer.decision.energy import power, watts
@@ -12,51 +12,10 @@ from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
 from analyzer.figures import Price, seen_as
 from analyzer.generation.memory import Footprint
-from analyzer.generation.model import GeneratingModel
 from analyzer.generation.request import Request, Setting, StepTypes, TimeLimits
-from analyzer.generation.times import RequestPhases, Runner, timed
+from analyzer.generation.times import GeneratingModel, RequestPhases, Runner, timed
 from analyzer.memory.fit import largest_between
 from analyzer.record.generation import GenerationOption
-
-
-def gpu_price(gpu: Device, width: int, instances: Iterable[Instance]) -> Price | None:
-    """Return the cheapest share of an instance with so many of these GPUs; None where none is known.
-
-    A machine with more of them runs as many models as fit side by side.
-    """
-    prices = [
-        _rented(instance, instance.usd_per_hour / (int(instance.gpu_count) // width))
-        for instance in instances
-        if instance.gpu == gpu.slug and int(instance.gpu_count) >= width
-    ]
-    return min(prices, key=lambda price: (price.usd_per_hour, price.machine), default=None)
-
-
-def cpu_price(
-    instances: Iterable[Instance],
-    needed_bytes: int,
-    tokens_per_s: Callable[[Instance], float | None],
-) -> tuple[Price, float] | None:
-    """Return the CPU instance on which a token costs least, and its tokens in a second; None for none.
-
-    Args:
-        instances: What can be rented.
-        needed_bytes: Of memory.
-        tokens_per_s: What one makes; None where that is not known.
-    """
-    offers = []
-    for instance in instances:
-        if instance.gpu or instance.accelerator or (instance.memory_bytes or 0) < needed_bytes:
-            continue
-        rate = tokens_per_s(instance)
-        if rate:
-            offers.append((instance.usd_per_hour / rate, _rented(instance, instance.usd_per_hour), rate))
-    best = min(offers, key=lambda offer: (offer[0], offer[1].machine), default=None)
-    return None if best is None else best[1:]
-
-
-def _rented(instance: Instance, usd_per_hour: float) -> Price:
-    return seen_as(Price, instance, instance=instance.name, usd_per_hour=usd_per_hour)
 
 
 def joules_per_token(device: Device, cpu: Device, width: int, tokens_per_s: float) -> float | None:
@@ -72,13 +31,7 @@ def joules_per_token(device: Device, cpu: Device, width: int, tokens_per_s: floa
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Market:
-    """Who runs the model, and what can be rented.
-
-    Attributes:
-        runner: Host and threads.
-        instances: Of all providers.
-        limits: What must be kept.
-    """
+    """Who runs the model, and what can be rented."""
 
     runner: Runner
     instances: tuple[Instance, ...]
@@ -87,17 +40,7 @@ class Market:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Candidate:
-    """A device with a setting that runs there.
-
-    Attributes:
-        model: What is run.
-        device: Where.
-        setting: How.
-        types: What weights, cache and floats are kept in there.
-        request: What is asked.
-        phases: Its times.
-        footprint: What each device holds.
-    """
+    """A device with a setting that runs there."""
 
     model: GeneratingModel
     device: Device
@@ -167,11 +110,8 @@ _TOGETHER, _PARTS = 5, 4
 def largest_batch(one: Candidate, market: Market, *, exact: bool = True) -> tuple[int, RequestPhases | None]:
     """The largest batch that fits and keeps the limits, with its times; 0 where none does.
 
-    Args:
-        one: Who runs it.
-        market: The limits.
-        exact: Whether to one sequence; else to a quarter of the way between two powers of two, which all
-            devices share, so that a step is prepared for all of them.
+    With ``exact`` to one sequence; else to a quarter of the way between two powers of two, which all devices
+    share, so that a step is prepared for all of them.
     """
     most = one.footprint.largest_batch(one.request, one.device)
     if not most or not market.limits.any:
@@ -214,11 +154,7 @@ def option(
 ) -> GenerationOption:
     """A candidate as the record has it.
 
-    Args:
-        one: The candidate.
-        market: Prices and limits.
-        beside: What it is compared with.
-        exact: As for ``largest_batch``.
+    ``beside`` is what it is compared with, ``exact`` as for ``largest_batch``.
     """
     most, best = largest_batch(one, market, exact=exact)
     phases = one.phases
@@ -252,22 +188,31 @@ def option(
 
 
 def _price(one: Candidate, market: Market, shown: RequestPhases) -> tuple[Price, float] | None:
-    """Return the price of the cheapest machine, and the tokens in a second there."""
-    if one.device.kind == "gpu":
-        price = gpu_price(one.device, one.setting.width, market.instances)
-        return None if price is None else (price, shown.tokens_per_s)
-    # A CPU that can be rented is another one than that which was looked at.
+    """Return the price of the cheapest machine, and the tokens in a second there; None where none is known."""
+    width, offers = one.setting.width, []
     known: dict[object, float | None] = {}
-
-    def rate(instance: Instance) -> float | None:
-        key = (instance.cpu, instance.vcpus, instance.threads_per_core)
-        if key not in known:
-            cpu = catalogue.instance_cpu(instance)
-            known[key] = (
-                None
-                if cpu is None
-                else timed(one.model, cpu, one.setting, [shown.request], Runner())[0].tokens_per_s
-            )
-        return known[key]
-
-    return cpu_price(market.instances, one.whole_bytes, rate)
+    for instance in market.instances:
+        usd, rate = instance.usd_per_hour, shown.tokens_per_s
+        if one.device.kind == "gpu":
+            number = int(instance.gpu_count)
+            if instance.gpu != one.device.slug or number < width:
+                continue
+            usd /= number // width  # a machine with more of them runs as many models as fit side by side
+            least = usd
+        else:
+            # A CPU that can be rented is another one than that which was looked at.
+            if instance.gpu or instance.accelerator or (instance.memory_bytes or 0) < one.whole_bytes:
+                continue
+            key = (instance.cpu, instance.vcpus, instance.threads_per_core)
+            if key not in known:
+                cpu = catalogue.instance_cpu(instance)
+                there = () if cpu is None else timed(one.model, cpu, one.setting, [shown.request], Runner())
+                known[key] = there[0].tokens_per_s if there else None
+            rate = known[key] or 0.0
+            if not rate:
+                continue
+            least = usd / rate
+        price = seen_as(Price, instance, instance=instance.name, usd_per_hour=usd)
+        offers.append((least, price.machine, price, rate))
+    best = min(offers, key=lambda offer: offer[:2], default=None)
+    return None if best is None else best[2:]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from analyzer.devices.device import Device
 from analyzer.generation.architecture import Storage
 from analyzer.graph import DTYPES, DType
 from analyzer.options import Cache, LaunchMode, Weights
@@ -89,6 +90,8 @@ class StepSizes:
         return self.batch * self.tokens
 
 
+# The most tokens that sequences of a model without a longest one are looked at with.
+NO_LONGEST = 2**20
 # Tokens in and out where nobody says how many.
 DEFAULT_PROMPT, DEFAULT_OUTPUT = 1024, 256
 
@@ -97,11 +100,7 @@ DEFAULT_PROMPT, DEFAULT_OUTPUT = 1024, 256
 class Request:
     """Sequences that are begun together.
 
-    Attributes:
-        batch: How many.
-        prompt: Tokens of each that are given.
-        output: Tokens of each that are made.
-        source: Tokens or frames of each that an encoder reads; 0 without one.
+    ``source`` are tokens or frames of each that an encoder reads; 0 without one.
     """
 
     batch: int
@@ -174,13 +173,19 @@ class TimeLimits:
 class Setting:
     """How a model is run on a kind of device.
 
-    Attributes:
-        weights, cache: Types.
-        width: Devices that share the model.
-        launch: How a GPU's kernels are launched.
+    ``width`` devices share the model.
     """
 
     weights: Weights
     cache: Cache
     width: int = 1
     launch: LaunchMode = "session"
+
+
+def float_precision(device: Device, floats: Weights) -> str:
+    """Return the precision in which a device computes with these floats; a CPU widens them."""
+    if device.kind == "cpu":
+        return "fp32"
+    if floats == "fp32":
+        return "tf32" if "tf32" in device.peak_flops_per_s else "fp32"
+    return "bf16" if floats == "bf16" and "bf16" in device.peak_flops_per_s else "fp16"

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.errors import UsageError
-from analyzer.generation.architecture import Storage
 from analyzer.generation.configurations.hugging_face import architecture_of, generates
 from analyzer.generation.configurations.quantisation import Quantisation, quantisation_of, stored
 from analyzer.generation.configured_model import ConfiguredModel
 from analyzer.generation.graphs.graph_model import GraphModel, exported_model, graph_model
 from analyzer.generation.memory import known_by_size
-from analyzer.generation.model import GeneratingModel
+from analyzer.generation.times import GeneratingModel
 from analyzer.loading.configuration_file import CONFIG_NAME, GENAI_NAME, is_genai, read_config
 from analyzer.loading.decoder_export import (
     cached_decoder,
@@ -41,11 +40,7 @@ _WEIGHTS_OF: Mapping[str, Weights] = {"float32": "fp16", "float16": "fp16", "bfl
 class OpenedModel:
     """A model that generates, and what reports call it.
 
-    Attributes:
-        model: The model.
-        name: Its name in reports.
-        notes: What of its source is to be known.
-        cached: Whether an earlier export was used.
+    ``cached`` says whether an earlier export was used.
     """
 
     model: GeneratingModel
@@ -77,31 +72,33 @@ def is_python(text: str) -> bool:
 
 
 def from_genai(path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> OpenedModel:
-    """The decoder of a folder of ONNX Runtime GenAI; its weights are never read.
-
-    Raises:
-        AnalyzerError: A child of it, by what the user must do.
-    """
+    """The decoder of a folder of ONNX Runtime GenAI; its weights are never read."""
     folder = Path(path) if os.path.isdir(path) else Path(path).parent
-    decoder = genai_decoder(folder)
-    loaded = load(parse_reference(str(decoder.path)), limits=limits)
-    name = folder.resolve().name or "model"
+    file, title = folder / GENAI_NAME, folder.resolve().name or "model"
+    config = read_config(file)
+    genai = _part(config, "model", file)
+    decoder, search = _part(genai, "decoder", file), config.get("search")
+    name, pairs = decoder.get("filename"), _pairs(decoder, file)
+    positions = _count(genai.get("context_length"), file, "model.context_length")
+    # A folder may be a stranger's: nothing outside of it is read.
+    if not isinstance(name, str) or not name or Path(name).name != name:
+        raise _wrong(file, "model.decoder.filename", "names no file beside it")
+    if not (folder / name).is_file():
+        raise UsageError(f"{file} names {name}, which is not beside it.", hint=_WHAT_IT_IS)
+    loaded = load(parse_reference(str(folder / name)), limits=limits)
     known = {value.name for value in loaded.proto.graph.input}
     model = graph_model(
-        replace(loaded, state=tuple(pair for pair in decoder.pairs if pair[0] in known)),
-        name=name,
-        shared=decoder.shared,
-        positions=decoder.positions,
+        replace(loaded, state=tuple(pair for pair in pairs if pair[0] in known)),
+        name=title,
+        # Whether past and present are one buffer.
+        shared=bool(search.get("past_present_share_buffer", True)) if isinstance(search, Mapping) else True,
+        positions=positions,
     )
-    return OpenedModel(model=model, name=name)
+    return OpenedModel(model=model, name=title)
 
 
 def from_graph(path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> OpenedModel:
-    """The decoder that an ``.onnx`` file holds, with its cache as inputs and outputs; weights are never read.
-
-    Raises:
-        AnalyzerError: A child of it, by what the user must do.
-    """
+    """Return the decoder of an ``.onnx`` file, with its cache as inputs and outputs; weights are not read."""
     loaded = load(parse_reference(os.fspath(path)), limits=limits)
     return OpenedModel(model=graph_model(loaded, name=loaded.name), name=loaded.name)
 
@@ -117,43 +114,36 @@ def from_configuration(path: str | os.PathLike[str]) -> OpenedModel:
 
 
 def from_values(config: Mapping[str, Any], *, name: str) -> OpenedModel:
-    """The model that a configuration describes.
-
-    Raises:
-        UsageError: It describes no model that is known.
-    """
+    """The model that a configuration describes."""
     # Refused before a model is built for what the configuration leaves out.
     quantisation = quantisation_of(config)
     architecture = architecture_of(config, name=name)
     found = stored(architecture, quantisation or Quantisation(default=None))
     by_size = known_by_size(architecture)
-    notes: tuple[str, ...] = ()
+    notes = []
     if by_size > _SMALL:
-        share = f"{by_size:.0%}"
-        notes = (
-            f"Of the weights that a token reads, {share} stand in parts of {architecture.family} of which "
-            "only the sizes are known here: the intervals of times are widened.",
+        notes.append(
+            f"Of the weights that a token reads, {by_size:.0%} stand in parts of {architecture.family} of "
+            "which only the sizes are known here: the intervals of times are widened."
         )
     if found.storage is not None and not found.storage.is_usual:
-        notes = (
-            *notes,
-            f"ONNX Runtime has no kernel for most of its weights, of {found.storage.bits:.3g} bits: times are "
-            "those of a fused one, and their intervals are widened.",
+        notes.append(
+            f"ONNX Runtime has no kernel for most of its weights, of {found.storage.bits} bits: times are "
+            "those of a fused one, and their intervals are widened."
         )
     if found.storage is None and architecture.dtype == "float32":
-        notes = (
-            *notes,
-            "Its weights are kept in 32 bits; a GPU is taken to load them in 16 (`--weights`).",
-        )
+        notes.append("Its weights are kept in 32 bits; a GPU is taken to load them in 16 (`--weights`).")
+    unread = quantisation is not None and bool(quantisation.unknown)
+    unsure = _UNSURE if unread or not (found.storage is None or found.storage.is_usual) else 1.0
     return OpenedModel(
         model=ConfiguredModel(
             architecture=found.architecture,
             own_weights=found.storage.weights if found.storage else _WEIGHTS_OF[architecture.dtype],
             storage=found.storage,
-            unsure=_unsure(found.storage, quantisation, by_size),
+            unsure=unsure * (1.0 + by_size if by_size > _SMALL else 1.0),
         ),
         name=name,
-        notes=notes,
+        notes=tuple(notes),
     )
 
 
@@ -163,12 +153,6 @@ _UNSURE = 1.5
 _SMALL = 0.02
 
 
-def _unsure(storage: Storage | None, quantisation: Quantisation | None, by_size: float) -> float:
-    unread = quantisation is not None and bool(quantisation.unknown)
-    stored_otherwise = _UNSURE if unread or not (storage is None or storage.is_usual) else 1.0
-    return stored_otherwise * (1.0 + by_size if by_size > _SMALL else 1.0)
-
-
 def from_python(
     reference: Reference,
     progress: StageProgress = lambda _: None,
@@ -176,17 +160,7 @@ def from_python(
     use_cache: bool = True,
     limits: Limits = DEFAULT_LIMITS,
 ) -> OpenedModel:
-    """The decoder of a Python file or module; its weights are never needed.
-
-    Args:
-        reference: What the user named.
-        progress: Told what is happening.
-        use_cache: Whether a finished export may be read and kept.
-        limits: What reading one of the cache may take.
-
-    Raises:
-        AnalyzerError: A child of it, by what the user must do.
-    """
+    """The decoder of a Python file or module; its weights are never needed."""
     name = reference.stem
     known = cached_decoder(reference, limits) if use_cache else None
     if known is not None:
@@ -201,14 +175,8 @@ def from_python(
 def from_module(model: Any, inputs: Any = None, progress: StageProgress = lambda _: None) -> OpenedModel:
     """The decoder that a module in memory is.
 
-    Args:
-        model: An ``nn.Module``.
-        inputs: A function of batch, tokens and past that gives a step's inputs; None where the module has a
-            configuration.
-        progress: Told what is happening.
-
-    Raises:
-        AnalyzerError: A child of it, by what the user must do.
+    ``inputs`` is a function of batch, tokens and past that gives a step's inputs; None where the module has a
+    configuration.
     """
     return _of_user(live_model(model, inputs), None, progress)
 
@@ -237,50 +205,6 @@ _PATTERNS = (
     ("past_value_names", "present_value_names", "past_key_values.%d.value", "present.%d.value"),
 )
 _MOST_LAYERS = 10_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GenaiDecoder:
-    """A decoder's file and what is said of it.
-
-    Attributes:
-        path: The ``.onnx`` file.
-        pairs: Of caches, past and present.
-        shared: Whether past and present are one buffer.
-        positions: Tokens of a sequence at most; None where nothing tells.
-    """
-
-    path: Path
-    pairs: tuple[tuple[str, str], ...]
-    shared: bool
-    positions: int | None
-
-
-def genai_decoder(folder: Path) -> GenaiDecoder:
-    """What a folder of ONNX Runtime GenAI says of its decoder.
-
-    Raises:
-        UsageError: The file is damaged, or its model is none with one decoder.
-    """
-    file = folder / GENAI_NAME
-    config = read_config(file)
-    model = _part(config, "model", file)
-    decoder = _part(model, "decoder", file)
-    name = decoder.get("filename")
-    # A folder may be a stranger's: nothing outside of it is read.
-    if not isinstance(name, str) or not name or Path(name).name != name:
-        raise _wrong(file, "model.decoder.filename", "names no file beside it")
-    path = folder / name
-    if not path.is_file():
-        raise UsageError(f"{file} names {name}, which is not beside it.", hint=_WHAT_IT_IS)
-    search = config.get("search")
-    shared = search.get("past_present_share_buffer", True) if isinstance(search, Mapping) else True
-    return GenaiDecoder(
-        path=path,
-        pairs=_pairs(decoder, file),
-        shared=bool(shared),
-        positions=_count(model.get("context_length"), file, "model.context_length"),
-    )
 
 
 def _part(values: Mapping[str, Any], key: str, file: Path) -> Mapping[str, Any]:

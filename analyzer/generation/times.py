@@ -7,11 +7,14 @@ from dataclasses import dataclass, field, replace
 
 from analyzer.devices.device import Device
 from analyzer.figures import Figure
-from analyzer.generation.model import GeneratingModel
+from analyzer.generation.configured_model import ConfiguredModel
+from analyzer.generation.graphs.graph_model import GraphModel
 from analyzer.generation.request import Request, Setting, StepSizes, StepTypes
-from analyzer.generation.steps.step_times import StepTimes, step_times
+from analyzer.generation.steps.step_times import step_times
 from analyzer.prediction import total
 from analyzer.record.generation import RequestTimes, times_as_keys
+
+GeneratingModel = ConfiguredModel | GraphModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,16 +131,15 @@ def timed(
         host=runner.host,
         threads=runner.threads,
     )
-    phases = (runner.corrected(_phases(request, width, position, times), device, types) for request in requests)
-    return tuple(
-        replace(one, first=one.first.widened(model.unsure), other=one.other.widened(model.unsure))
-        for one in phases
-    )
-
-
-def _phases(request: Request, width: int, position: dict[StepSizes, int], times: StepTimes) -> RequestPhases:
-    others = [
-        times.of(position[request.decode(context, width)]).scaled(weight)
-        for context, weight in request.contexts()
-    ]
-    return RequestPhases(request=request, first=times.of(position[request.prefill(width)]), other=total(others))
+    found = []
+    for request in requests:
+        others = [
+            times.of(position[request.decode(context, width)]).scaled(weight)
+            for context, weight in request.contexts()
+        ]
+        first = times.of(position[request.prefill(width)])
+        phases = RequestPhases(request=request, first=first, other=total(others))
+        one = runner.corrected(phases, device, types)
+        unsure = model.unsure
+        found.append(replace(one, first=one.first.widened(unsure), other=one.other.widened(unsure)))
+    return tuple(found)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
+from typing import Any
 
 from analyzer import prediction
 from analyzer.decision import BATCHES, DecisionInput, Sweep, sweep
@@ -22,6 +23,7 @@ from analyzer.pipeline.predictor import Predictor, decision_inputs_by_batch, und
 from analyzer.pipeline.prepared import PreparedGraph, at_batch, with_measured_sizes
 from analyzer.pipeline.target_devices import model_precision
 from analyzer.progress import Progress
+from analyzer.record.analysis import Analysis
 
 # In operators. Binding a graph to a batch costs time by its size: larger graphs are looked at on fewer batches.
 _ALL_BATCHES_UP_TO = 1000
@@ -57,9 +59,7 @@ def corrections_of(
 class BatchModels:
     """The model at many batches.
 
-    Attributes:
-        prepared_graphs: By batch.
-        between: The model at any batch between them, made once; None where it cannot be had.
+    ``between`` gives the model at any batch between them, made once; None where it cannot be had.
     """
 
     prepared_graphs: Mapping[int, PreparedGraph] = field(default_factory=dict)
@@ -80,23 +80,27 @@ def batch_models(
 ) -> BatchModels:
     """A loaded model at the batches of the sweep.
 
-    Args:
-        loaded: The model.
-        prepared: At its own batch.
-        options: What was asked.
-        progress: Told what is happening.
-        traced: The model at batches for which it was traced or exported anew; None where that is forbidden.
-        measured: What was run, by batch: sizes that the data decide are those of the run.
+    ``traced`` is the model at batches for which it was traced or exported anew, None where that is forbidden.
+    Sizes that the data decide are those of the run that was ``measured``.
     """
     if loaded.step is not None and loaded.batch is not None:
         # A step is traced with its sizes put in: its graph has no symbol to bind to another batch.
         batches = _sweep_batches(loaded, prepared.graph, options)
         prepared_graphs, any_batch = prepared_steps(loaded, prepared, options, batches, progress, traced)
         return BatchModels(prepared_graphs=prepared_graphs, between=any_batch)
-    by_batch = {
-        batch: with_measured_sizes(other, measured[batch].shapes) if batch in measured else other
-        for batch, other in prepared_batches(loaded, prepared, options, progress, traced).items()
-    }
+    batches = _sweep_batches(loaded, prepared.graph, options)
+    by_batch: dict[int, PreparedGraph] = {}
+    for number, batch in enumerate(batches):
+        model, found = traced.get(batch, loaded if _can_be_bound(loaded, batch) else None), prepared
+        if batch != loaded.batch:
+            if model is None:
+                continue
+            progress("predicting other batches", number / len(batches))
+            try:
+                found = at_batch(prepared, in_form(model.graph(batch), options))
+            except GraphError:  # a size overflows, or the model's own arithmetic forbids this batch
+                continue
+        by_batch[batch] = with_measured_sizes(found, measured[batch].shapes) if batch in measured else found
 
     def between(batch: int) -> PreparedGraph:
         return at_batch(prepared, in_form(loaded.graph(batch), options))
@@ -113,12 +117,7 @@ def sweep_of(
 ) -> Sweep:
     """Plans at every batch; measured batches keep what was measured.
 
-    Args:
-        model: The model over batches.
-        predictor: For the CPU and the user's options.
-        gpu: None to look at the CPU alone.
-        measured: By batch.
-        known: The question and its plans at batches where they are known already.
+    ``known`` are question and plans at batches where they are known already.
     """
     others = {batch: prepared for batch, prepared in model.prepared_graphs.items() if batch not in known}
     inputs = decision_inputs_by_batch(predictor, others, gpu, measured)
@@ -136,28 +135,6 @@ def sweep_of(
         return gpu is not None and predictor.gpu_has_room(between(batch), gpu, batch)
 
     return sweep(inputs, at=predicted_at, has_room=has_room, planned=plans)
-
-
-def prepared_batches(
-    loaded: Loaded,
-    prepared: PreparedGraph,
-    options: Options,
-    progress: Progress,
-    exported: Steps = MappingProxyType({}),
-) -> dict[int, PreparedGraph]:
-    """The model at each batch of the sweep."""
-    batches = _sweep_batches(loaded, prepared.graph, options)
-    by_batch: dict[int, PreparedGraph] = {}
-    for number, batch in enumerate(batches):
-        if batch == loaded.batch:
-            by_batch[batch] = prepared
-        elif (other := exported.get(batch, loaded if _can_be_bound(loaded, batch) else None)) is not None:
-            progress("predicting other batches", number / len(batches))
-            try:
-                by_batch[batch] = at_batch(prepared, in_form(other.graph(batch), options))
-            except GraphError:  # a size overflows, or the model's own arithmetic forbids this batch
-                continue
-    return by_batch
 
 
 def read_ahead(loaded: Loaded, graph: Graph, options: Options) -> None:
@@ -180,3 +157,23 @@ def _sweep_batches(loaded: Loaded, graph: Graph, options: Options) -> list[int]:
     few = _FEW_BATCHES if operators <= _FEW_BATCHES_UP_TO else _FEWEST_BATCHES
     usual = BATCHES if operators <= _ALL_BATCHES_UP_TO else few
     return sorted({*usual, *options.batches, *([loaded.batch] if loaded.batch else [])})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AnalysisBasis:
+    """A model, prepared, with whatever was measured of it.
+
+    ``gpu`` is the verdict's and None where only the CPU was looked at; ``measured`` is by batch. ``loaded`` is
+    None where a record is all that is known of the model.
+    """
+
+    predictor: Predictor
+    prepared: PreparedGraph
+    models: BatchModels
+    gpu: Device | None
+    measured: Mapping[int, Measured]
+    loaded: Loaded | None = None
+
+
+# A model, its inputs and options -> its record and what that rests on.
+Analyse = Callable[[Any, Any, Mapping[str, Any], Progress], tuple[Analysis, AnalysisBasis]]

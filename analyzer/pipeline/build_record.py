@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from analyzer import __version__
 from analyzer.costs import CostTable, folded_flops, fused
-from analyzer.costs.cost import Cost
 from analyzer.costs.families.control_flow import trips
 from analyzer.costs.parameters import parameter_bytes, parameters
 from analyzer.decision import Decision, DecisionInput
-from analyzer.decision.decision_input import Side
 from analyzer.figures import NOT_TIMED, seen_as
 from analyzer.graph import Graph, Node, SizeOrigin, Tensor
 from analyzer.loading.from_onnx import sizes_as_written
@@ -22,7 +20,7 @@ from analyzer.loading.input_values import by_graph_name, deciding_inputs
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.onnx_graph.data_dependent_sizes import open_tensors
 from analyzer.loading.python.input_spec import parse_input
-from analyzer.ort.execution import Group, NodePlacement, PlacedBody, Placement
+from analyzer.ort.execution import NodePlacement, PlacedBody, Placement
 from analyzer.ort.placement import best_opset
 from analyzer.pipeline import forms
 from analyzer.pipeline.prepared import PreparedGraph
@@ -36,7 +34,6 @@ from analyzer.record.analysis import (
     GroupResult,
     ModelInfo,
     OperatorResult,
-    OperatorVerdict,
     StateInfo,
     TensorInfo,
     Tool,
@@ -78,11 +75,7 @@ CONVENTIONS: Mapping[str, int | str] = {
 def model_info(loaded: Loaded, graph: Graph, precision: str, *, converted: bool) -> ModelInfo:
     """What was analysed.
 
-    Args:
-        loaded: The model.
-        graph: What the decision is about.
-        precision: That it was asked for.
-        converted: Whether the graph is another one than the model's own.
+    ``converted`` says whether ``graph`` is another one than the model's own.
     """
     return ModelInfo(
         name=loaded.name,
@@ -181,44 +174,31 @@ def operators(decision_input: DecisionInput, decision: Decision) -> tuple[Operat
     )
     told = cache(tensor_info)  # a tensor is told where it is written and wherever it is read
     release = decision_input.placement.release if decision_input.placement else ""
-    return tuple(_operator(told, release, node, *row) for node, *row in zip(graph.nodes, *columns, strict=True))
-
-
-def _operator(
-    told: Callable[[Tensor], TensorInfo],
-    release: str,
-    node: Node,
-    cost: Cost,
-    cpu: Estimate | None,
-    gpu: Estimate | None,
-    placed: NodePlacement | None,
-    verdict: OperatorVerdict,
-    side: Side,
-) -> OperatorResult:
-    return OperatorResult(
-        index=node.index,
-        name=node.name,
-        op_type=node.op_type,
-        domain=node.domain,
-        module=node.module,
-        module_class=node.module_class,
-        source=source_line(node),
-        inputs=tuple(map(told, node.present_inputs)),
-        outputs=tuple(map(told, node.present_outputs)),
-        attributes={name: plain(value) for name, value in node.attributes.items()},
-        flops=cost.flops,
-        macs=cost.macs,
-        bytes_read=cost.bytes_read,
-        bytes_written=cost.bytes_written,
-        intensity=cost.intensity,
-        basis=cost.basis,
-        note=cost.note,
-        cpu=CpuTime(**_seconds(cpu), bound=cpu.bound if cpu else None),
-        gpu=_gpu_time(gpu, placed, node, release) if placed else None,
-        verdict=verdict,
-        placement=side,
-        phase=node.phase,
-    )
+    result = []
+    for node, cost, cpu, gpu, placed, verdict, side in zip(graph.nodes, *columns, strict=True):
+        shown = {name: plain(value) for name, value in node.attributes.items()}
+        result.append(
+            seen_as(
+                OperatorResult,
+                node,
+                source=source_line(node),
+                inputs=tuple(map(told, node.present_inputs)),
+                outputs=tuple(map(told, node.present_outputs)),
+                attributes=shown,
+                flops=cost.flops,
+                macs=cost.macs,
+                bytes_read=cost.bytes_read,
+                bytes_written=cost.bytes_written,
+                intensity=cost.intensity,
+                basis=cost.basis,
+                note=cost.note,
+                cpu=CpuTime(**_seconds(cpu), bound=cpu.bound if cpu else None),
+                gpu=_gpu_time(gpu, placed, node, release) if placed else None,
+                verdict=verdict,
+                placement=side,
+            )
+        )
+    return tuple(result)
 
 
 def source_line(node: Node) -> Where | None:
@@ -257,8 +237,14 @@ def totals(prepared: PreparedGraph, decision_input: DecisionInput) -> Totals:
     table: CostTable = prepared.table
     whole = table.total
     executed = prepared.cuda_groups if decision_input.gpu else prepared.cpu_groups
-    fused_bytes = _fused_bytes(prepared, executed)
-    moved = None if fused_bytes is None else sum(fused_bytes)
+    # Where what lies between two members of a group does not reach memory.
+    costs = fused(prepared.graph, prepared.table, executed)
+    known = all(cost.bytes_read is not None and cost.bytes_written is not None for cost in costs)
+    fused_read, fused_written = (
+        sum(getattr(cost, name) for cost in costs) if known else None
+        for name in ("bytes_read", "bytes_written")
+    )
+    moved = (fused_read or 0) + (fused_written or 0)
     times = [share.value if share else None for share in decision_input.cpu_shares]
     return Totals(
         # An operator without a count adds nothing: the sum is then "at least", which `coverage.unknown` tells.
@@ -267,8 +253,8 @@ def totals(prepared: PreparedGraph, decision_input: DecisionInput) -> Totals:
         bytes_read=whole.bytes_read or 0,
         bytes_written=whole.bytes_written or 0,
         intensity=whole.intensity,
-        fused_bytes_read=fused_bytes[0] if fused_bytes else None,
-        fused_bytes_written=fused_bytes[1] if fused_bytes else None,
+        fused_bytes_read=fused_read,
+        fused_bytes_written=fused_written,
         fused_intensity=(whole.flops or 0) / moved if moved else None,
         peak_memory_bytes=decision_input.peak_memory_bytes,
         operators=len(prepared.graph.nodes),
@@ -278,69 +264,47 @@ def totals(prepared: PreparedGraph, decision_input: DecisionInput) -> Totals:
     )
 
 
-def _fused_bytes(prepared: PreparedGraph, executed: Sequence[Group]) -> tuple[int, int] | None:
-    """Bytes read and written where what lies between two members of a group does not reach memory."""
-    costs = fused(prepared.graph, prepared.table, executed)
-    if any(cost.bytes_read is None or cost.bytes_written is None for cost in costs):
-        return None
-    return sum(cost.bytes_read or 0 for cost in costs), sum(cost.bytes_written or 0 for cost in costs)
-
-
-def size_notes(loaded: Loaded, graph: Graph) -> tuple[str, ...]:
-    """A sentence for each way in which sizes are known, and one for those that are not."""
+def size_notes(loaded: Loaded, graph: Graph) -> Iterator[str]:
+    """Yield a sentence for each way in which sizes are known, and one for those that are not."""
     if loaded.step is not None:
-        return ()
-    return tuple(_Notes(loaded, graph).sentences())
+        return
+    guesses = [parse_input(text) for text in loaded.guessed]
+    specs = {**by_graph_name(guesses), **by_graph_name(loaded.specs)}
 
+    def option(tensor: Tensor) -> str:
+        spec = specs.get(tensor.name)
+        if spec is not None:
+            return f"--input {spec.name}={spec.sizes_text}:{spec.dtype}=LOW..HIGH"
+        sizes = sizes_as_written(loaded.proto, loaded.symbol, tensor)
+        return f"--input {tensor.name}={sizes}:{tensor.dtype.name}=LOW..HIGH"
 
-class _Notes:
-    def __init__(self, loaded: Loaded, graph: Graph) -> None:
-        self._loaded = loaded
-        self._graph = graph
-        guesses = [parse_input(text) for text in loaded.guessed]
-        self._specs = {**by_graph_name(guesses), **by_graph_name(loaded.specs)}
-
-    def sentences(self) -> Iterator[str]:
-        by_origin: dict[SizeOrigin, list[str]] = {}
-        for name, origin in self._graph.size_origins.items():
-            by_origin.setdefault(origin, []).append(name)
-        for origin, names in by_origin.items():
-            yield self._known(origin, names)
-        unknown = open_tensors(self._graph)
-        if unknown and (inputs := deciding_inputs(self._graph, unknown)):
-            yield self._unknown(inputs, unknown)
-
-    def _known(self, origin: SizeOrigin, names: Sequence[str]) -> str:
-        first = self._graph.tensors[names[0]]
-        sizes = "x".join(map(str, first.shape or ())) or "a number"
-        what = f"{DECIDE_SIZES} {plural(len(names), 'tensor')} ({first.name} is {sizes})"
-        if origin.kind == "measured":
-            inputs = deciding_inputs(self._graph, names)
-            who = f"The values of {first_few(tensor.name for tensor in inputs)}" if inputs else "The data"
-            options = self._options(inputs, "others")
-            return f"{who} {what}: as measured, which holds for the data of that run alone{options}."
-        who = f"The values of {first_few(origin.inputs)}"
-        texts = first_few(f"--input {self._specs[name].text}" for name in origin.inputs)
-        return f"{who} {what}: by those given ({texts}); others make other sizes and times."
-
-    def _unknown(self, inputs: Sequence[Tensor], names: Sequence[str]) -> str:
-        named = first_few(tensor.name for tensor in inputs)
-        who = f"The values of {named} {DECIDE_SIZES} {first_few(names)}"
-        return f"{who}, and are not known before a run{self._options(inputs, 'them')}."
-
-    def _options(self, inputs: Sequence[Tensor], gives: str) -> str:
-        """How to give the values of inputs of whole numbers; of floats nothing is worked out."""
+    def options(inputs: Sequence[Tensor], gives: str) -> str:
+        """Return how to give the values of inputs of whole numbers; of floats nothing is worked out."""
         whole = [tensor for tensor in inputs if not tensor.dtype.is_float and tensor.dtype.bits is not None]
         if not whole or len(whole) < len(inputs):
             return ""
-        return f" ({' '.join(map(self._option, whole[:3]))} gives {gives})"
+        return f" ({' '.join(map(option, whole[:3]))} gives {gives})"
 
-    def _option(self, tensor: Tensor) -> str:
-        spec = self._specs.get(tensor.name)
-        if spec is not None:
-            return f"--input {spec.name}={spec.sizes_text}:{spec.dtype}=LOW..HIGH"
-        sizes = sizes_as_written(self._loaded.proto, self._loaded.symbol, tensor)
-        return f"--input {tensor.name}={sizes}:{tensor.dtype.name}=LOW..HIGH"
+    by_origin: dict[SizeOrigin, list[str]] = {}
+    for name, origin in graph.size_origins.items():
+        by_origin.setdefault(origin, []).append(name)
+    for origin, names in by_origin.items():
+        first = graph.tensors[names[0]]
+        sizes = "x".join(map(str, first.shape or ())) or "a number"
+        what = f"{DECIDE_SIZES} {plural(len(names), 'tensor')} ({first.name} is {sizes})"
+        if origin.kind == "measured":
+            inputs = deciding_inputs(graph, names)
+            who = f"The values of {first_few(tensor.name for tensor in inputs)}" if inputs else "The data"
+            asked = options(inputs, "others")
+            yield f"{who} {what}: as measured, which holds for the data of that run alone{asked}."
+        else:
+            who = f"The values of {first_few(origin.inputs)}"
+            texts = first_few(f"--input {specs[name].text}" for name in origin.inputs)
+            yield f"{who} {what}: by those given ({texts}); others make other sizes and times."
+    unknown = open_tensors(graph)
+    if unknown and (inputs := deciding_inputs(graph, unknown)):
+        who = f"The values of {first_few(tensor.name for tensor in inputs)} {DECIDE_SIZES} {first_few(unknown)}"
+        yield f"{who}, and are not known before a run{options(inputs, 'them')}."
 
 
 def body_results(graph: Graph, placement: Placement) -> tuple[BodyResult, ...]:
@@ -356,27 +320,25 @@ def _with_inner(
     own_passes = _passes(node)
     passes = None if own_passes is None or outer_passes is None else own_passes * outer_passes
     placed_nodes = list(zip(body.graph.nodes, body.placement.nodes, strict=True))
+    on_cpu = (
+        seen_as(BodyOperator, child, source=source_line(child), why=placed.why, detail=placed.detail)
+        for child, placed in placed_nodes
+        # A folded operator has the CPU's provider, a removed one its producer's: neither runs there.
+        if placed.provider == "cpu"
+        and placed.why != "folded"
+        and not placed.detail.endswith("removed before the run")
+    )
     yield BodyResult(
         operator=operator,
         name=f"{path}{body.name}",
         operators=sum(placed.why != "folded" for _, placed in placed_nodes),
         passes=passes,
-        on_cpu=tuple(_body_operator(child, placed) for child, placed in placed_nodes if _runs_on_cpu(placed)),
+        on_cpu=tuple(on_cpu),
         copies=tuple(seen_as(BodyCopy, copy, bytes=copy.nbytes) for copy in body.placement.copies),
     )
     for inner in body.placement.bodies:
         child = body.graph.nodes[inner.operator]
         yield from _with_inner(inner, child, operator, f"{path}{body.name}/{child.name}.", passes)
-
-
-def _runs_on_cpu(placed: NodePlacement) -> bool:
-    # A folded operator has the CPU's provider, a removed one its producer's: neither runs there.
-    removed = placed.why == "folded" or placed.detail.endswith("removed before the run")
-    return placed.provider == "cpu" and not removed
-
-
-def _body_operator(node: Node, placed: NodePlacement) -> BodyOperator:
-    return seen_as(BodyOperator, node, source=source_line(node), why=placed.why, detail=placed.detail)
 
 
 def _passes(node: Node) -> int | None:

@@ -46,12 +46,7 @@ def with_one_thread(
 ) -> list[dict[str, Any]]:
     """Rows of the CPU that differ, with what one thread gives in place of several.
 
-    Args:
-        rows: Of ``agreement_rows``.
-        expected: What is right, by position.
-        graph: The model's.
-        folder: With the model and its feeds.
-        threads: Of the run that the rows are of.
+    ``expected`` is by position; ``threads`` are those of the run that ``rows`` are of.
     """
     if threads == 1 or all(row["agrees"] for row in rows):
         return rows

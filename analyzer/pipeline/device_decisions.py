@@ -29,13 +29,8 @@ from analyzer.record.outcome import PrecisionResult, RankingResult
 class DeviceDecisions:
     """The decision for the first GPU, and those for the others.
 
-    Attributes:
-        decision_input: What was known about the first GPU at the batch of the report.
-        decision: What follows from it.
-        sweep: The plans over batches.
-        alternatives: The decision for each further GPU.
-        precisions: The same weights in every precision, on the CPU and the first GPU.
-        ranking: The one answer over all of that and every batch that was asked for.
+    ``decision_input`` and ``precisions`` are of the CPU and the first GPU at the batch of the report; the
+    ranking is over all devices and every batch of the question.
     """
 
     decision_input: DecisionInput
@@ -46,17 +41,8 @@ class DeviceDecisions:
     ranking: RankingResult
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Swept:
-    """The plans over batches; at those that were asked for the question too, the report's first."""
-
-    sweep: Sweep
-    asked: tuple[tuple[DecisionInput, Plans], ...]
-
-    @property
-    def plans(self) -> Plans:
-        """Those of the report's batch."""
-        return self.asked[0][1]
+# The plans over batches; at those that were asked for the question too, the report's first.
+_Swept = tuple[Sweep, tuple[tuple[DecisionInput, Plans], ...]]
 
 
 def decide_on(
@@ -69,13 +55,7 @@ def decide_on(
 ) -> DeviceDecisions:
     """Decides for one model.
 
-    Args:
-        predictor: For the CPU and the user's options.
-        prepared: The model at the batch of the report.
-        model: The same over batches.
-        gpus: The first is the verdict's.
-        batch: The batch of the report.
-        measured: By batch; of a GPU, of the first.
+    The first of ``gpus`` is the verdict's; what was ``measured`` on a GPU is of it.
     """
     gpu = gpus[0] if gpus else None
     # 0 stands for a model without a batch, as in what `measure_batches` returns.
@@ -84,7 +64,7 @@ def decide_on(
     if gpu is not None:
         what_if = predictor.what_if(prepared, gpu, batch, on_cpu.get(batch or 0))
         decision_input = replace(decision_input, what_if=what_if)
-    swept = _swept(predictor, prepared, model, decision_input, measured)
+    sweep, asked = _swept(predictor, prepared, model, decision_input, measured)
     # A check asks for one answer, and soon. Where the run failed or the file itself gives no answer, nothing
     # says that another form of the model has one.
     tables = (
@@ -100,19 +80,30 @@ def decide_on(
         if not predictor.pins  # which those tables do not keep
         for candidate in other_precisions(rows, decision_input, device)
     ]
-    rented = _on_cpus(predictor, swept)
+    # The CPU and those that can be rented, at each batch. Floats of other widths are a matter of the GPU: on a
+    # CPU the model computes in its own.
+    wanted = predictor.options.precision
+    form = wanted if wanted in INTEGER_FORMS else None
+    rented = tuple(
+        cpu_contenders(question, plans, form or model_precision(question.graph)) for question, plans in asked
+    )
     contenders = [one for at_batch in rented for one in at_batch]
     if gpu is not None:
-        contenders += _on_gpu(predictor, swept, rented)
+        contenders += _on_gpu(predictor, asked, rented)
     alternatives = []
     for other in gpus[1:]:
-        alternative, found = _alternative(predictor, prepared, model, other, batch, on_cpu, rented)
-        alternatives.append(alternative)
-        contenders += found
+        # Of what was measured, the CPU's part holds there as well.
+        question = predictor.decision_input(prepared, other, batch, on_cpu.get(batch or 0))
+        there, asked_there = _swept(predictor, prepared, model, question, on_cpu)
+        found = decide(question, there, asked_there[0][1])
+        alternatives.append(
+            Alternative(device=other, plans=found.plans, verdict=found.verdict, costs=found.costs)
+        )
+        contenders += _on_gpu(predictor, asked_there, rented)
     return DeviceDecisions(
         decision_input=decision_input,
-        decision=decide(decision_input, swept.sweep, swept.plans),
-        sweep=swept.sweep,
+        decision=decide(decision_input, sweep, asked[0][1]),
+        sweep=sweep,
         alternatives=tuple(alternatives),
         precisions=tables[0] if tables else (),
         ranking=ranking(
@@ -146,67 +137,25 @@ def _swept(
         for question, found in asked
         if question.batch is not None and (question is not decision_input or same)
     }
-    return _Swept(sweep=sweep_of(model, predictor, gpu, measured, known), asked=tuple(asked))
-
-
-def _alternative(
-    predictor: Predictor,
-    prepared: PreparedGraph,
-    model: BatchModels,
-    gpu: Device,
-    batch: int | None,
-    on_cpu: Mapping[int, Measured],
-    rented: Sequence[Sequence[Contender]],
-) -> tuple[Alternative, tuple[Contender, ...]]:
-    """The decision for a further GPU: of what was measured, the CPU's part holds there as well."""
-    decision_input = predictor.decision_input(prepared, gpu, batch, on_cpu.get(batch or 0))
-    swept = _swept(predictor, prepared, model, decision_input, on_cpu)
-    decision = decide(decision_input, swept.sweep, swept.plans)
-    alternative = Alternative(
-        device=gpu,
-        plans=decision.plans,
-        verdict=decision.verdict,
-        costs=decision.costs,
-    )
-    return alternative, _on_gpu(predictor, swept, rented)
-
-
-def _on_cpus(predictor: Predictor, swept: _Swept) -> tuple[tuple[Contender, ...], ...]:
-    """The CPU and those that can be rented, at each batch that was asked for."""
-    asked = predictor.options.precision
-    return tuple(
-        cpu_contenders(
-            question,
-            plans,
-            # Floats of other widths are a matter of the GPU: on a CPU the model computes in its own.
-            asked if asked is not None and asked in INTEGER_FORMS else model_precision(question.graph),
-        )
-        for question, plans in swept.asked
-    )
+    return sweep_of(model, predictor, gpu, measured, known), tuple(asked)
 
 
 def _on_gpu(
-    predictor: Predictor, swept: _Swept, rented: Sequence[Sequence[Contender]]
+    predictor: Predictor,
+    asked: Sequence[tuple[DecisionInput, Plans]],
+    rented: Sequence[Sequence[Contender]],
 ) -> tuple[Contender, ...]:
     """A GPU at each batch that was asked for."""
     return tuple(
         gpu_contender(question, plans, asked_precision(predictor.options, question), on_cpus[0])
-        for (question, plans), on_cpus in zip(swept.asked, rented, strict=True)
+        for (question, plans), on_cpus in zip(asked, rented, strict=True)
     )
 
 
 def analysis_of(
     model: ModelInfo, prepared: PreparedGraph, decisions: DeviceDecisions, cpu: Device, gpus: Sequence[Device]
 ) -> Analysis:
-    """The record of a model and what was decided about it, without the circumstances.
-
-    Args:
-        model: What the record says of the model.
-        prepared: The model at the batch of the report.
-        decisions: From ``decide_on``.
-        cpu: The CPU of the decisions.
-        gpus: Their GPUs, the verdict's first.
-    """
+    """The record of a model and what was decided about it, without the circumstances."""
     decision_input, decision = decisions.decision_input, decisions.decision
     return Analysis(
         tool=build_record.TOOL,

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -51,7 +52,7 @@ _BUDGET_S, _TIMEOUT_S = 0.5, 240.0
 _WIDTH, _ROWS = 256, 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class MachineCheck:
     """One thing that was looked at.
 
@@ -72,11 +73,7 @@ class MachineCheck:
 
 
 def examine(progress: Progress = lambda _stage, _share: None) -> tuple[MachineCheck, ...]:
-    """Looks at all of it; the sessions are run in processes of their own.
-
-    Args:
-        progress: Told what is happening.
-    """
+    """Looks at all of it; the sessions are run in processes of their own."""
     with run_folder() as folder:
         checks = [*_software(), *_cpu(), *_storage()]
         progress("running a small model on the CPU", None)
@@ -91,166 +88,138 @@ def examine(progress: Progress = lambda _stage, _share: None) -> tuple[MachineCh
 
 
 def _software() -> Iterator[MachineCheck]:
+    check = partial(MachineCheck, "software")
     python = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    yield MachineCheck(section="software", name="Python", state="works", found=python)
-    yield MachineCheck(section="software", name="analyze", state="works", found=__version__)
+    yield check("Python", "works", python)
+    yield check("analyze", "works", __version__)
     for name in _NEEDED:
         version = installed_version(name)
         if version is None:
-            hint = "pip install onnx-analyzer"
-            yield MachineCheck(section="software", name=name, state="broken", found="not installed", hint=hint)
+            yield check(name, "broken", "not installed", "pip install onnx-analyzer")
         elif name == "torch" and not _TORCH[0] <= _release(version) <= _TORCH[1]:
             known = " to ".join(".".join(map(str, end)) for end in _TORCH)
-            yield MachineCheck(
-                section="software", name=name, state="note", found=f"{version}; tested are {known}",
-                hint="Exports may fail: pip install 'torch<2.14'",
-            )  # fmt: skip
+            hint = "Exports may fail: pip install 'torch<2.14'"
+            yield check(name, "note", f"{version}; tested are {known}", hint)
         else:
-            yield MachineCheck(section="software", name=name, state="works", found=version)
-    yield _runtime()
-    for name, (use, install) in _EXTRAS.items():
-        version = installed_version(name)
-        found = version or f"not installed; for {use}"
-        yield MachineCheck(
-            section="software", name=name, state="works" if version else "absent", found=found,
-            hint="" if version else install,
-        )  # fmt: skip
-
-
-def _runtime() -> MachineCheck:
-    """ONNX Runtime: one of its distributions, in a release whose kernels are known."""
+            yield check(name, "works", version)
+    # ONNX Runtime: one of its distributions, in a release whose kernels are known.
     installed = {name: version for name in _RUNTIMES if (version := installed_version(name)) is not None}
-    name = " and ".join(installed) or "onnxruntime"
+    name, version = " and ".join(installed) or "onnxruntime", next(iter(installed.values()), "")
     if not installed:
-        return MachineCheck(
-            section="software", name=name, state="broken", found="not installed",
-            hint="pip install onnxruntime-gpu (or onnxruntime where there is no NVIDIA GPU)",
-        )  # fmt: skip
-    version = next(iter(installed.values()))
-    if len(installed) > 1:  # both write to the same folder, and the later one's files win
-        return MachineCheck(
-            section="software", name=name, state="broken", found="both are installed, over each other",
-            hint="pip uninstall -y onnxruntime onnxruntime-gpu, then pip install onnxruntime-gpu",
-        )  # fmt: skip
-    if version not in releases():
-        return MachineCheck(
-            section="software", name=name, state="note",
-            found=f"{version}; its kernels are not known, {releases()[-1]} stands in",
-            hint="Placement is exact for releases that `analyze apply --onnxruntime` names.",
-        )  # fmt: skip
-    return MachineCheck(section="software", name=name, state="works", found=version)
+        hint = "pip install onnxruntime-gpu (or onnxruntime where there is no NVIDIA GPU)"
+        yield check(name, "broken", "not installed", hint)
+    elif len(installed) > 1:  # both write to the same folder, and the later one's files win
+        hint = "pip uninstall -y onnxruntime onnxruntime-gpu, then pip install onnxruntime-gpu"
+        yield check(name, "broken", "both are installed, over each other", hint)
+    elif version not in releases():
+        found = f"{version}; its kernels are not known, {releases()[-1]} stands in"
+        hint = "Placement is exact for releases that `analyze apply --onnxruntime` names."
+        yield check(name, "note", found, hint)
+    else:
+        yield check(name, "works", version)
+    for name, (use, install) in _EXTRAS.items():
+        own = installed_version(name)
+        yield check(
+            name, "works" if own else "absent", own or f"not installed; for {use}", "" if own else install
+        )
 
 
 def _cpu() -> Iterator[MachineCheck]:
-    cpu = this_cpu()
-    assumed = f"; assumed: {first_few(map(_in_words, cpu.assumed))}" if cpu.assumed else ""
-    yield MachineCheck(
-        section="CPU", name=cpu.name, state="note" if assumed else "works",
-        found=f"{cpu.units} cores{assumed}",
-        hint="`analyze calibrate` measures what is assumed." if assumed else "",
-    )  # fmt: skip
+    check, cpu = partial(MachineCheck, "CPU"), this_cpu()
+    if cpu.assumed:
+        # ``bandwidth_bytes_per_s`` -> ``bandwidth``.
+        names = (
+            field.removesuffix("_per_s").removesuffix("_bytes").removesuffix("_flops").replace("_", " ")
+            for field in cpu.assumed
+        )
+        found = f"{cpu.units} cores; assumed: {first_few(names)}"
+        yield check(cpu.name, "note", found, "`analyze calibrate` measures what is assumed.")
+    else:
+        yield check(cpu.name, "works", f"{cpu.units} cores")
     kept = load()
     if kept is None:
-        yield MachineCheck(
-            section="CPU", name="calibration", state="absent", found="none for this processor and ONNX Runtime",
-            hint="`analyze calibrate` (about a minute) makes predictions for this CPU closer.",
-        )  # fmt: skip
+        hint = "`analyze calibrate` (about a minute) makes predictions for this CPU closer."
+        yield check("calibration", "absent", "none for this processor and ONNX Runtime", hint)
         return
     days = (datetime.now(UTC) - _when(kept.date)).days
     disturbed = disturbance(kept.values)
     old = f", {days} days old" if days > _OLD_DAYS else ""
-    yield MachineCheck(
-        section="CPU", name="calibration", state="note" if old or disturbed else "works",
-        found=f"of {kept.date[:10]}{old}{disturbed and f', {disturbed}'}, in {kept.path}",
-        hint="`analyze calibrate` on a quiet machine measures anew." if old or disturbed else "",
-    )  # fmt: skip
+    found = f"of {kept.date[:10]}{old}{disturbed and f', {disturbed}'}, in {kept.path}"
+    if old or disturbed:
+        yield check("calibration", "note", found, "`analyze calibrate` on a quiet machine measures anew.")
+    else:
+        yield check("calibration", "works", found)
 
 
 def _storage() -> Iterator[MachineCheck]:
+    check = partial(MachineCheck, "storage")
     for name, folder, variable in (
         ("exports kept", cache_folder(), "ANALYZER_CACHE_DIR"),
         ("temporary files", Path(tempfile.gettempdir()), "TMPDIR"),
     ):
         there = next(place for place in (folder, *folder.parents) if place.exists())
-        if not os.access(there, os.W_OK):
-            yield MachineCheck(
-                section="storage", name=name, state="broken", found=f"{folder} cannot be written",
-                hint=f"Set {variable} to a folder that can.",
-            )  # fmt: skip
-            continue
         free = shutil.disk_usage(there).free
-        little = free < _LITTLE_ROOM
-        yield MachineCheck(
-            section="storage", name=name, state="note" if little else "works",
-            found=f"{folder}, {byte_count(free)} free",
-            hint=f"Large models need more: set {variable} to another disk." if little else "",
-        )  # fmt: skip
+        if not os.access(there, os.W_OK):
+            yield check(name, "broken", f"{folder} cannot be written", f"Set {variable} to a folder that can.")
+        elif free < _LITTLE_ROOM:
+            hint = f"Large models need more: set {variable} to another disk."
+            yield check(name, "note", f"{folder}, {byte_count(free)} free", hint)
+        else:
+            yield check(name, "works", f"{folder}, {byte_count(free)} free")
 
 
 def _gpu(driver: DriverFacts | str, ran: Measurement | AnalyzerError | None) -> Iterator[MachineCheck]:
+    check = partial(MachineCheck, "GPU")
     if isinstance(driver, str):
-        yield MachineCheck(section="GPU", name="NVIDIA driver", state="absent", found=driver)
+        yield check("NVIDIA driver", "absent", driver)
         return
-    yield MachineCheck(
-        section="GPU", name="NVIDIA driver", state="works", found=f"{driver.version}, up to CUDA {driver.cuda}"
-    )
+    yield check("NVIDIA driver", "works", f"{driver.version}, up to CUDA {driver.cuda}")
     if not driver.gpus:
-        yield MachineCheck(section="GPU", name="GPU", state="absent", found="the driver sees none")
+        yield check("GPU", "absent", "the driver sees none")
         return
-    known, names = local_gpu(), first_few(driver.gpus)
+    known = local_gpu()
     if known is None:
         hint = "CUDA_VISIBLE_DEVICES may hide it; `analyze devices` lists what is known."
-        yield MachineCheck(
-            section="GPU", name="GPU", state="broken", found=f"{names}; CUDA sees none", hint=hint
-        )
+        yield check("GPU", "broken", f"{first_few(driver.gpus)}; CUDA sees none", hint)
     else:
         hidden = f", the first of {len(driver.gpus)}" if len(driver.gpus) > 1 else ""
-        yield MachineCheck(
-            section="GPU", name=known.name, state="note" if known.notes and known.assumed else "works",
-            found=f"{known.slug} of the catalogue, {byte_count(known.memory_bytes)}{hidden}",
-            hint=known.notes if known.assumed else "",
-        )  # fmt: skip
+        found = f"{known.slug} of the catalogue, {byte_count(known.memory_bytes)}{hidden}"
+        notes = known.notes if known.assumed else ""
+        yield check(known.name, "note" if notes else "works", found, notes)
     if isinstance(ran, AnalyzerError):
-        yield MachineCheck(
-            section="GPU", name="CUDA session", state="broken", found=ran.message, hint=ran.hint or ""
-        )
+        yield check("CUDA session", "broken", ran.message, ran.hint or "")
     elif ran is not None:
-        yield MachineCheck(
-            section="GPU", name="CUDA session", state="works",
-            found=f"a small product takes {seconds(ran.latency.value)}, copies included",
-        )  # fmt: skip
-        yield MachineCheck(
-            section="GPU", name="operator times", state="works" if ran.nodes else "broken",
-            found=ran.nodes[0].method if ran.nodes else first_few(ran.messages) or "none came back",
-            hint="" if ran.nodes else "A CUDA build of PyTorch brings CUPTI; without it launches are timed.",
-        )  # fmt: skip
+        found = f"a small product takes {seconds(ran.latency.value)}, copies included"
+        yield check("CUDA session", "works", found)
+        if ran.nodes:
+            yield check("operator times", "works", ran.nodes[0].method)
+        else:
+            hint = "A CUDA build of PyTorch brings CUPTI; without it launches are timed."
+            yield check("operator times", "broken", first_few(ran.messages) or "none came back", hint)
 
 
 def _what_works(
     cpu: Measurement | AnalyzerError, gpu: Measurement | AnalyzerError | None
 ) -> Iterator[MachineCheck]:
+    check = partial(MachineCheck, "what works")
     torch = installed_version("torch") is not None
-
-    def can(name: str, state: MachineState, found: str, hint: str = "") -> MachineCheck:
-        return MachineCheck(section="what works", name=name, state=state, found=found, hint=hint)
-
-    yield can("counts, CUDA placement, predictions, `check`", "works", "needs no GPU, runs nothing")
-    yield can("Python and .pt2 models", "works" if torch else "broken", "" if torch else "torch is missing")
+    yield check("counts, CUDA placement, predictions, `check`", "works", "needs no GPU, runs nothing")
+    yield check("Python and .pt2 models", "works" if torch else "broken", "" if torch else "torch is missing")
     if isinstance(cpu, AnalyzerError):
-        yield can("measuring the CPU", "broken", cpu.message, cpu.hint or "")
+        yield check("measuring the CPU", "broken", cpu.message, cpu.hint or "")
     else:
         found = f"a small product takes {seconds(cpu.latency.value)}"
         busy = f"{found}; other processes disturbed it" if cpu.busy else found
-        yield can("measuring the CPU", "note" if cpu.busy else "works", busy)
+        yield check("measuring the CPU", "note" if cpu.busy else "works", busy)
     if gpu is None:
-        yield can("measuring a GPU", "absent", "there is none: GPUs are predicted from the catalogue")
+        yield check("measuring a GPU", "absent", "there is none: GPUs are predicted from the catalogue")
     elif isinstance(gpu, AnalyzerError):
-        yield can("measuring a GPU", "broken", gpu.message, gpu.hint or "")
+        yield check("measuring a GPU", "broken", gpu.message, gpu.hint or "")
     else:
-        yield can("measuring a GPU", "works", "latency and operators" if gpu.nodes else "latency alone")
+        yield check("measuring a GPU", "works", "latency and operators" if gpu.nodes else "latency alone")
     ray = installed_version("ray") is not None
-    yield can("a fleet on this machine", "works", "")
-    yield can("a fleet on a Ray cluster", "works" if ray else "absent", "" if ray else "Ray is not installed")
+    yield check("a fleet on this machine", "works", "")
+    yield check("a fleet on a Ray cluster", "works" if ray else "absent", "" if ray else "Ray is not installed")
 
 
 def _run(provider: Provider, model: Path) -> Measurement | AnalyzerError:
@@ -278,11 +247,6 @@ def _written(path: Path) -> Path:
     graph = helper.make_graph([node], "small", [x], [y], [weight])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     return path
-
-
-def _in_words(field: str) -> str:
-    """``bandwidth_bytes_per_s`` -> ``bandwidth``."""
-    return field.removesuffix("_per_s").removesuffix("_bytes").removesuffix("_flops").replace("_", " ")
 
 
 def _release(version: str) -> tuple[int, ...]:

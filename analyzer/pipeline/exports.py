@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -55,24 +56,22 @@ def loaded_at(loaded: Loaded, batch: int | None, options: Options) -> Loaded | N
     """The same step traced at a batch; None where the user's code forbids that batch."""
     if batch is None or batch == loaded.batch:
         return loaded
+    opset = options.opset or DEFAULT_OPSET
     try:
-        return replace(_traced(loaded, batch, options), compared=False)
+        if loaded.reference is None:
+            traced = _of_user(loaded, loaded.live, batch, opset)
+        else:
+            traced = load(
+                loaded.reference,
+                batch=batch,
+                specs=options.inputs,
+                opset=opset,
+                use_cache=options.cache,
+                training=True,
+            )
+        return replace(traced, compared=False)
     except AnalyzerError:
         return None
-
-
-def _traced(loaded: Loaded, batch: int, options: Options) -> Loaded:
-    opset = options.opset or DEFAULT_OPSET
-    if loaded.reference is not None:
-        return load(
-            loaded.reference,
-            batch=batch,
-            specs=options.inputs,
-            opset=opset,
-            use_cache=options.cache,
-            training=True,
-        )
-    return _of_user(loaded, loaded.live, batch, opset)
 
 
 def _of_user(loaded: Loaded, user: UserModel, batch: int, opset: int, *, modules: bool = True) -> Loaded:
@@ -94,13 +93,7 @@ def prepared_steps(
 ) -> tuple[dict[int, PreparedGraph], StepAtAnyBatch | None]:
     """The step at each of the batches, and a way to any other; without one, at those traced alone.
 
-    Args:
-        loaded: The step.
-        prepared: Of its own batch.
-        options: What was asked.
-        batches: Those of the sweep.
-        progress: Told what is happening.
-        traced: The step at other batches, where it has been traced already.
+    ``traced`` are steps at other batches, where they have been traced already.
     """
     assert loaded.batch is not None
     asked_for = [batch for batch in options.batches if batch != loaded.batch]
@@ -145,8 +138,11 @@ def _formula_by_probing(
     missing, trusted = 0, False
     for batch in (batch for batch in _PROBES if batch not in graphs):
         short = _in_short(loaded, batch, options)
-        if short is not None and (trusted or _binds(whole, base, short, batch)):
-            trusted = True
+        if short is not None and not trusted:
+            with suppress(DifferentError):
+                bound(whole, base, short, batch)
+                trusted = True
+        if short is not None and trusted:
             graphs |= {batch: short, **doubtful}
             doubtful = {}
             if (formula := any_batch(graphs, confirmed=len(whole.nodes) <= _CONFIRMED_UP_TO)) is not None:
@@ -163,14 +159,6 @@ def _formula_by_probing(
         if (formula := any_batch(graphs)) is not None:
             return formula
     return None
-
-
-def _binds(first: Graph, one: int, second: Graph, other: int) -> bool:
-    try:
-        bound(first, one, second, other)
-    except DifferentError:
-        return False
-    return True
 
 
 def _in_short(loaded: Loaded, batch: int, options: Options) -> Graph | None:
@@ -190,11 +178,7 @@ def _in_short(loaded: Loaded, batch: int, options: Options) -> Graph | None:
 class StepAtAnyBatch:
     """A step at any batch.
 
-    Attributes:
-        loaded: At the report's batch.
-        base: The same, prepared.
-        prepared_graphs: What was traced, by batch.
-        formula: The step at every other batch.
+    ``prepared_graphs`` were traced, by batch; ``formula`` gives the step at every other one.
     """
 
     loaded: Loaded
@@ -219,9 +203,7 @@ class StepAtAnyBatch:
 def any_batch(graphs: dict[int, Graph], *, confirmed: bool = True) -> AnyBatch | None:
     """The step at every batch from the first graph and one like it.
 
-    Args:
-        graphs: What was traced, by batch.
-        confirmed: Whether a third must come out as it was traced even where all numbers are multiples.
+    With ``confirmed`` a third must come out as it was traced even where all numbers are multiples.
     """
     first, *others = graphs
     for other in others:
@@ -231,16 +213,13 @@ def any_batch(graphs: dict[int, Graph], *, confirmed: bool = True) -> AnyBatch |
             if formula.proportional and not confirmed:
                 return formula
             rest = [batch for batch in others if batch != other]
-            if any(_is_as_traced(formula.at(batch), graphs[batch]) for batch in rest):
-                return formula
+            for batch in rest:
+                graph, traced = formula.at(batch), graphs[batch]
+                if agree(graph, traced) and count(graph).costs == count(without_constants(traced)).costs:
+                    return formula
         except DifferentError:
             continue
     return None
-
-
-def _is_as_traced(graph: Graph, traced: Graph) -> bool:
-    """Whether a bound graph is the traced one, and every operator's cost the same."""
-    return agree(graph, traced) and count(graph).costs == count(without_constants(traced)).costs
 
 
 def _prepared(loaded: Loaded, prepared: PreparedGraph, graph: Graph) -> PreparedGraph:
@@ -253,9 +232,7 @@ def _prepared(loaded: Loaded, prepared: PreparedGraph, graph: Graph) -> Prepared
 class ExportedBatches:
     """The model at batches that its own export is not right for.
 
-    Attributes:
-        at: By batch; what could be exported there.
-        why_not: Of the others, what forbids it, in a sentence.
+    ``why_not`` says what forbids the others, in a sentence.
     """
 
     at: Mapping[int, Loaded] = field(default_factory=lambda: MappingProxyType({}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,6 @@ from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.errors import UsageError
 from analyzer.generation.answer import BATCHES, ComparedDevices, answer, corrected, request_of, setting_of
-from analyzer.generation.model import GeneratingModel
 from analyzer.generation.options import Market
 from analyzer.generation.request import Request, StepSizes, StepTypes, TimeLimits
 from analyzer.generation.sources import (
@@ -29,7 +28,7 @@ from analyzer.generation.sources import (
     no_way,
 )
 from analyzer.generation.sources import is_generating as names_generating
-from analyzer.generation.times import Runner, timed
+from analyzer.generation.times import GeneratingModel, Runner, timed
 from analyzer.graph import Graph
 from analyzer.loading.configuration_file import is_genai
 from analyzer.loading.model_reference import parse_reference, split_path, with_arguments
@@ -91,7 +90,9 @@ def generation_with_basis(
         source, shown or f"{type(model).__name__} in memory", question, options, targets, measured
     )
     spent = {"load": loaded - started, "predict and decide": time.perf_counter() - run}
-    ran = bool(measured.facts or measured.messages)
+    facts = {key: value for side in measured.sides for key, value in side.facts.items()}
+    messages = tuple(dict.fromkeys(text for side in measured.sides for text in side.messages))
+    ran = bool(facts or messages)
     if ran:
         spent["measure"] = run - loaded
     analysis = replace(
@@ -103,7 +104,7 @@ def generation_with_basis(
             stand_ins={} if targets.default_gpu is None else {"gpu": (targets.default_gpu,)},
         ),
         environment=environment.describe(
-            measured=Measured(facts=measured.facts, messages=measured.messages) if ran else None,
+            measured=Measured(facts=facts, messages=messages) if ran else None,
             timings_s=spent,
             cached=source.cached,
             cpu=targets.cpu,
@@ -193,16 +194,7 @@ def generation_analysis(
     targets: Targets,
     measured: MeasuredSides | None = None,
 ) -> Analysis:
-    """The record of a generating model, without the circumstances.
-
-    Args:
-        source: What generates.
-        shown: What reports call its source.
-        question: What is asked about generation.
-        options: What is asked as of any model.
-        targets: The devices.
-        measured: What was run here.
-    """
+    """The record of a generating model, without the circumstances."""
     model, measured = source.model, measured or MeasuredSides()
     gpus = targets.gpus
     if not gpus and question.gpus is not None:
@@ -218,10 +210,14 @@ def generation_analysis(
         limits=TimeLimits(ttft_s=question.ttft_s, tpot_s=question.tpot_s),
     )
     sides = ((first, measured.gpu), (targets.cpu, measured.cpu))
+    by_slug: dict[str, Device] = {}
+    # Those that were named; of one all of the catalogue, this machine's own first: it is calibrated.
+    for gpu in (*gpus, *(catalogue.gpus() if len(gpus) == 1 else ())):
+        by_slug.setdefault(gpu.slug, gpu)
     devices = ComparedDevices(
         first=first,
         cpu=targets.cpu,
-        compared=_compared(gpus, targets.cpu),
+        compared=(*by_slug.values(), targets.cpu),
         measured={device.slug: side.phases for device, side in sides if side is not None and side.phases},
     )
     market = corrected(model, question, devices, request, market)
@@ -233,19 +229,44 @@ def generation_analysis(
         request=request,
     )
     decode = steps.decode(request.batch)
+    few = len(decode.graph.nodes) > _ALL_BATCHES_UP_TO
+    batches = sorted({*(_FEW_BATCHES if few else BATCHES), *question.batches})
+    decodes = {batch: decode if batch == request.batch else steps.decode(batch) for batch in batches}
     decided = decide_on(
         Predictor(options, targets.cpu, on_cpu.other, predictor.offers), decode,
-        BatchModels(prepared_graphs=steps.decodes(question.batches, decode)),
+        BatchModels(prepared_graphs=decodes),
         gpus[: 1 + _MOST_ALTERNATIVES], request.batch,
         measured.seen(request.batch, "middle"),
     )  # fmt: skip
     precision = model.floats_of(setting.weights) if gpus else model.precision_on(first, setting)
-    info = _model_info(source, shown, decode.graph, request, precision)
+    graph = decode.graph
+    info = ModelInfo(
+        name=source.name,
+        source=shown,
+        digest=digest(graph),
+        opset=graph.opsets["ai.onnx"],
+        batch=request.batch,
+        precision=precision,
+        parameters=model.parameters,
+        parameter_bytes=graph.parameter_bytes,
+        inputs=tuple(map(build_record.tensor_info, graph.inputs)),
+        outputs=tuple(map(build_record.tensor_info, graph.outputs)),
+        training=False,
+        inputs_origin="model",
+        exporter=model.exporter,
+        notes=(*source.notes, *model.notes),
+        state=build_record.state_info(graph),
+    )
     analysis = analysis_of(info, decode, decided, targets.cpu, gpus)
-    prefill = _phase(
-        Predictor(options, targets.cpu, on_cpu.first, predictor.offers), steps.prefill(request.batch),
-        gpus[:1], request.batch, measured.seen(request.batch, "prompt"),
-    )  # fmt: skip
+    first_tokens = Predictor(options, targets.cpu, on_cpu.first, predictor.offers)
+    prompt, seen = steps.prefill(), measured.seen(request.batch, "prompt")
+    read = decide_on(first_tokens, prompt, BatchModels(), gpus[:1], request.batch, seen)
+    prefill = PhaseResult(
+        totals=build_record.totals(prompt, read.decision_input),
+        operators=build_record.operators(read.decision_input, read.decision),
+        plans=read.decision.plans,
+        verdict=read.decision.verdict,
+    )
     return replace(
         analysis, generation=answer(model, question, devices, market), phases=Phases(prefill=prefill)
     )
@@ -255,11 +276,8 @@ def generation_analysis(
 class _Steps:
     """The whole model's steps, each layer written out, on one device.
 
-    Attributes:
-        model: What generates.
-        types: In which the device that the answer is about runs it.
-        cpu_types: In which the CPU beside it does; None where that cannot.
-        request: What is asked.
+    ``types`` are those in which the device that the answer is about runs it, ``cpu_types`` those of the CPU
+    beside it; None where that cannot.
     """
 
     model: GeneratingModel
@@ -271,14 +289,8 @@ class _Steps:
         request = replace(self.request, batch=batch)
         return self._prepared(request, request.decode(self.request.middle, 1))
 
-    def prefill(self, batch: int) -> PreparedGraph:
-        request = replace(self.request, batch=batch)
-        return self._prepared(request, request.prefill(1))
-
-    def decodes(self, asked: Sequence[int], own: PreparedGraph) -> dict[int, PreparedGraph]:
-        few = len(own.graph.nodes) > _ALL_BATCHES_UP_TO
-        batches = sorted({*(_FEW_BATCHES if few else BATCHES), *asked})
-        return {batch: own if batch == self.request.batch else self.decode(batch) for batch in batches}
+    def prefill(self) -> PreparedGraph:
+        return self._prepared(self.request, self.request.prefill(1))
 
     def _prepared(self, request: Request, sizes: StepSizes) -> PreparedGraph:
         prepared = prepare(self.model.whole_step(sizes, self.types))
@@ -304,53 +316,6 @@ class _Steps:
             prepared=prepared if graph is prepared.graph else prepare(graph),
             weight_bytes=held.weights + held.tables,
         )
-
-
-def _compared(gpus: tuple[Device, ...], cpu: Device) -> tuple[Device, ...]:
-    """Those that were named; of one, or none, all of the catalogue."""
-    table = gpus if len(gpus) > 1 else (*gpus, *catalogue.gpus())
-    if not gpus:
-        table = ()
-    by_slug: dict[str, Device] = {}
-    for device in table:  # this machine's own comes first: it is calibrated where the catalogue's is not
-        by_slug.setdefault(device.slug, device)
-    return (*by_slug.values(), cpu)
-
-
-def _phase(
-    predictor: Predictor,
-    prepared: PreparedGraph,
-    gpus: tuple[Device, ...],
-    batch: int,
-    measured: dict[int, Measured],
-) -> PhaseResult:
-    decided = decide_on(predictor, prepared, BatchModels(), gpus, batch, measured)
-    return PhaseResult(
-        totals=build_record.totals(prepared, decided.decision_input),
-        operators=build_record.operators(decided.decision_input, decided.decision),
-        plans=decided.decision.plans,
-        verdict=decided.decision.verdict,
-    )
-
-
-def _model_info(source: OpenedModel, shown: str, graph: Graph, request: Request, precision: str) -> ModelInfo:
-    return ModelInfo(
-        name=source.name,
-        source=shown,
-        digest=digest(graph),
-        opset=graph.opsets["ai.onnx"],
-        batch=request.batch,
-        precision=precision,
-        parameters=source.model.parameters,
-        parameter_bytes=graph.parameter_bytes,
-        inputs=tuple(map(build_record.tensor_info, graph.inputs)),
-        outputs=tuple(map(build_record.tensor_info, graph.outputs)),
-        training=False,
-        inputs_origin="model",
-        exporter=source.model.exporter,
-        notes=(*source.notes, *source.model.notes),
-        state=build_record.state_info(graph),
-    )
 
 
 def digest(graph: Graph) -> str:

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from analyzer.errors import AnalyzerError
 from analyzer.figures import Figure, total
-from analyzer.generation.model import GeneratingModel
-from analyzer.generation.request import Request, StepSizes, StepTypes
+from analyzer.generation.request import StepSizes, StepTypes
 from analyzer.generation.steps.mixers import SEQLENS
 from analyzer.generation.steps.step_writer import OWN_DOMAIN
-from analyzer.generation.times import RequestPhases
+from analyzer.generation.times import GeneratingModel, RequestPhases
 from analyzer.graph import Graph
 from analyzer.loading.drawn_inputs import random_feeds
 from analyzer.loading.random_weights import RandomWeights
@@ -77,26 +76,15 @@ class MeasuredRequest:
 class MeasuredSides:
     """What was run in this machine.
 
-    Attributes:
-        cpu: On its CPU; None where it is not the CPU of the question.
-        gpu: On its GPU, likewise.
+    A side is None where it is not one of the question.
     """
 
     cpu: MeasuredRequest | None = None
     gpu: MeasuredRequest | None = None
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """For ``environment.measurement``."""
-        return {key: value for side in self._sides for key, value in side.facts.items()}
-
-    @property
-    def messages(self) -> tuple[str, ...]:
-        """Of both."""
-        return tuple(dict.fromkeys(text for side in self._sides for text in side.messages))
-
-    @property
-    def _sides(self) -> tuple[MeasuredRequest, ...]:
+    def sides(self) -> tuple[MeasuredRequest, ...]:
+        """Those that are."""
         return tuple(side for side in (self.cpu, self.gpu) if side is not None)
 
     def seen(self, batch: int, step: Literal["prompt", "middle"]) -> dict[int, Measured]:
@@ -118,22 +106,16 @@ def measure_request(
     """Runs a request's prompt, and tokens at the contexts that its mean is made of.
 
     Weights are random: no time depends on them. What cannot be run is a message, never an error.
-
-    Args:
-        model: What generates.
-        types: As that side runs it.
-        predicted: The request, and the seconds that it is expected to take.
-        options: How to measure.
-        progress: Told what is happening.
-        session: Which side of this machine.
-        launch: How a GPU's kernels are launched in what counts.
     """
     request = predicted.request
     steps = request.steps(1)
     why = _unfit(model, types, predicted, len(steps), session)
     if why:
         return not_run(session, why)
-    lacking = _without_kernel(model, types, request)
+    # A state space's scan of many tokens is one kernel on a GPU. In ONNX's operators it is a loop, whose time
+    # would be that of its passes: it is predicted as it is elsewhere. One token needs none.
+    prompt = model.whole_step(request.prefill(1), types).nodes
+    lacking = next((node.op_type for node in prompt if node.domain == OWN_DOMAIN), "")
     steps = steps[1 if lacking else 0 :]
     try:
         if session == "cuda":
@@ -156,7 +138,10 @@ def measure_request(
     if failed:
         messages = (*messages, "Not run as one CUDA graph on the GPU, predicted instead.")
     counted = replays if is_replayed and not failed else plain
-    phases = None if failed else _phases(predicted, counted, lacking=bool(lacking))
+    # With the predicted prompt where that was not run.
+    first, others = (predicted.first, counted) if lacking else (counted[0], counted[1:])
+    decodes = [time.scaled(weight) for time, (_, weight) in zip(others, request.contexts(), strict=True)]
+    phases = None if failed else RequestPhases(request=request, first=first, other=total(decodes))
     tokens = plain if lacking else plain[1:]
     return MeasuredRequest(
         phases=phases,
@@ -165,14 +150,6 @@ def measure_request(
         facts=_facts(steps, found, counted, session),
         messages=tuple(dict.fromkeys(messages)),
     )
-
-
-def _phases(predicted: RequestPhases, steps: Sequence[Figure], *, lacking: bool) -> RequestPhases:
-    """The request's phases from its steps; where its prompt was not run, with the predicted one."""
-    first, tokens = (predicted.first, steps) if lacking else (steps[0], steps[1:])
-    contexts = predicted.request.contexts()
-    decodes = [estimate.scaled(weight) for estimate, (_, weight) in zip(tokens, contexts, strict=True)]
-    return RequestPhases(request=predicted.request, first=first, other=total(decodes))
 
 
 def not_run(session: Session, why: str) -> MeasuredRequest:
@@ -212,11 +189,7 @@ def _unfit(
 
 
 def _try_cuda() -> None:
-    """A node on the GPU, before gigabytes are written for it.
-
-    Raises:
-        AnalyzerError: CUDA's provider does not load here, or does not run.
-    """
+    """A node on the GPU, before gigabytes are written for it."""
     with run_folder() as folder:
         path = folder / "node.onnx"
         path.write_bytes(chain(1))
@@ -227,28 +200,9 @@ def _try_cuda() -> None:
         )
 
 
-def _without_kernel(model: GeneratingModel, types: StepTypes, request: Request) -> str:
-    """The operator of reading a prompt that no session runs; empty where there is none.
-
-    A state space's scan of many tokens is one kernel on a GPU. In ONNX's operators it is a loop, whose time
-    would be that of its passes: it is predicted as it is elsewhere. One token needs none.
-    """
-    nodes = model.whole_step(request.prefill(1), types).nodes
-    return next((node.op_type for node in nodes if node.domain == OWN_DOMAIN), "")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _StepRuns:
-    """Steps of one model in one folder, on one side.
-
-    Attributes:
-        model: What generates.
-        types: As that side runs it.
-        folder: For weights and inputs.
-        options: How to measure.
-        session: The side.
-        launch: How a GPU's kernels are launched.
-    """
+    """Steps of one model in one folder, on one side."""
 
     model: GeneratingModel
     types: StepTypes
@@ -291,7 +245,12 @@ class _StepRuns:
             cuda_graph=on_gpu and self.launch == "graph",
             sharing_s=None if on_gpu else sharing(options.threads or default_threads()),
             in_place=in_place(graph),
-            ids=token_inputs(graph) if on_gpu else (),
+            # What the host gives anew in each step: ids and places of tokens, lengths; no state, no floats.
+            ids=tuple(
+                tensor.name
+                for tensor in graph.inputs
+                if on_gpu and tensor.name not in graph.carried and not tensor.dtype.is_float
+            ),
             ids_back=sizes.batch if on_gpu else 0,
         )
 
@@ -319,15 +278,7 @@ def _facts(
 
 
 def step_inputs(graph: Graph, sizes: StepSizes) -> dict[str, Array]:
-    """Inputs by name.
-
-    Args:
-        graph: Of a step.
-        sizes: Its sizes.
-
-    Raises:
-        InputError: No values can be made for an input.
-    """
+    """Inputs by name."""
     import numpy as np
 
     feeds = random_feeds(graph)
@@ -355,10 +306,3 @@ def in_place(graph: Graph) -> Mapping[str, str]:
         for past, present in graph.carried.items()
         if past != present and inputs.get(past) == outputs.get(present)
     }
-
-
-def token_inputs(graph: Graph) -> tuple[str, ...]:
-    """What the host gives anew in each step: ids and places of tokens, lengths; neither state nor floats."""
-    return tuple(
-        tensor.name for tensor in graph.inputs if tensor.name not in graph.carried and not tensor.dtype.is_float
-    )

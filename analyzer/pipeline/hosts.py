@@ -10,7 +10,7 @@ from typing import Literal
 from analyzer.decision import DecisionInput
 from analyzer.decision.choice import choose, plan_with_gpu
 from analyzer.decision.decision_input import HostBasis, HostedRun
-from analyzer.decision.plans import Plan, Plans, plan_all, session_plans
+from analyzer.decision.plans import Plans, plan_all, session_plans
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
@@ -74,9 +74,8 @@ def _host_of(instance: Instance) -> Host:
 class HostedRuns:
     """The runs of one model on one GPU, by the machine that it stands in.
 
-    Args:
-        question_on: The question about the model on that GPU beside a rented machine's processor.
-        falls_back: Whether the CUDA session runs a part of the model on the CPU.
+    ``question_on`` asks about the model beside a rented machine's processor; ``falls_back`` says whether the
+    CUDA session runs a part of it on the CPU.
     """
 
     def __init__(self, question_on: Callable[[Host], DecisionInput], *, falls_back: bool) -> None:
@@ -91,7 +90,10 @@ class HostedRuns:
         """A run of this plan, of ``hybrid`` of the better one; None where it has no room, or no session."""
         host = host_of(instance)
         question, plans = self._planned(host, split=plan == "hybrid")
-        found = plans.gpu if plan == "gpu" else _better(question, plans)
+        found = plans.gpu
+        if found is not None and plan == "hybrid":
+            # Whether it is worth another deployment is decided by time: what it costs is not known yet.
+            found = plan_with_gpu(question, plans, choose(question, plans, {}))
         if found is None or not found.fits:
             return None
         return HostedRun(
@@ -114,11 +116,3 @@ class HostedRuns:
             if plans.problem is not None:
                 self._similar = (question, plans)
         return question, plans
-
-
-def _better(question: DecisionInput, plans: Plans) -> Plan | None:
-    """The better of the plans that use the GPU; None where no CUDA session can be made."""
-    if plans.gpu is None:
-        return None
-    # Whether it is worth another deployment is told of time: what it costs is not known yet.
-    return plan_with_gpu(question, plans, choose(question, plans, {}))

@@ -20,18 +20,22 @@ _HEAD_BYTES = 4096
 def beside_inference(analysis: Analysis, folders: Iterable[Path], reference: str) -> Analysis:
     """The analysis of a step with what the latest comparable record of inference says.
 
+    Records are searched in ``folders``; ``reference`` is the model as the user named it, for the command that
+    is shown where there is none.
+
     Comparable is a record of the same model at the same batch, precision and devices. A record of a step hands
     on what it holds of inference, since both are written under the same name.
-
-    Args:
-        analysis: Of a training step; any other comes back as it is.
-        folders: Where to look for records.
-        reference: The model as the user named it, for the command that is told where there is none.
     """
     if analysis.training is None:
         return analysis
     summaries = [summary for folder in folders for summary in _summaries(folder, analysis)]
-    comparable = [summary for summary in summaries if _comparable(summary, analysis)]
+    gpu, model = analysis.devices.gpu, analysis.model
+    slug = gpu.slug if gpu is not None else None
+    # Source and name were compared before; the digest would differ, since a step's graph has gradients too.
+    alike = (model.batch, model.precision, analysis.devices.cpu.name, slug, model.parameters)
+    comparable = [
+        one for one in summaries if (one.batch, one.precision, one.cpu, one.gpu, one.parameters) == alike
+    ]
     if comparable:
         # Dates are ISO 8601 in UTC, whose order as texts is that in time.
         training = replace(analysis.training, inference=max(comparable, key=lambda summary: summary.date))
@@ -63,7 +67,13 @@ def _summaries(folder: Path, analysis: Analysis) -> Iterator[InferenceSummary]:
     if not folder.is_dir():
         return
     for path in sorted(folder.glob("*.json")):
-        if not _names(path, analysis.model.source):
+        try:
+            with path.open("rb") as file:
+                head = file.read(_HEAD_BYTES)
+        except OSError:
+            continue
+        # Escaped as `to_json` writes it.
+        if json.dumps(analysis.model.source, ensure_ascii=False).encode() not in head:
             continue
         try:
             record = load_report(path)
@@ -72,43 +82,21 @@ def _summaries(folder: Path, analysis: Analysis) -> Iterator[InferenceSummary]:
         if (record.model.source, record.model.name) != (analysis.model.source, analysis.model.name):
             continue
         step = record.training
-        summary = step.inference if step is not None else summary_of(record, path.name)
+        gpu, plans = record.devices.gpu, record.plans
+        summary = (
+            InferenceSummary(
+                file=path.name,
+                date=record.environment.date or "",
+                batch=record.model.batch,
+                precision=record.model.precision,
+                cpu=record.devices.cpu.name,
+                gpu=gpu.slug if gpu is not None else None,
+                parameters=record.model.parameters,
+                verdict=record.verdict,
+                plans=tuple(replace(one, transfers=replace(one.transfers, items=())) for one in plans),
+            )
+            if step is None
+            else step.inference
+        )
         if summary is not None:
             yield summary
-
-
-def _names(path: Path, source: str) -> bool:
-    try:
-        with path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
-    except OSError:
-        return False
-    return json.dumps(source, ensure_ascii=False).encode() in head  # escaped as `to_json` writes it
-
-
-def summary_of(record: Analysis, file: str) -> InferenceSummary:
-    """What a step's record keeps of a record of inference."""
-    gpu = record.devices.gpu
-    return InferenceSummary(
-        file=file,
-        date=record.environment.date or "",
-        batch=record.model.batch,
-        precision=record.model.precision,
-        cpu=record.devices.cpu.name,
-        gpu=gpu.slug if gpu is not None else None,
-        parameters=record.model.parameters,
-        verdict=record.verdict,
-        plans=tuple(replace(plan, transfers=replace(plan.transfers, items=())) for plan in record.plans),
-    )
-
-
-def _comparable(summary: InferenceSummary, analysis: Analysis) -> bool:
-    gpu = analysis.devices.gpu
-    # Source and name were compared before; the digest would differ, since a step's graph has gradients too.
-    return (summary.batch, summary.precision, summary.cpu, summary.gpu, summary.parameters) == (
-        analysis.model.batch,
-        analysis.model.precision,
-        analysis.devices.cpu.name,
-        gpu.slug if gpu is not None else None,
-        analysis.model.parameters,
-    )

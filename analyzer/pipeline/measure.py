@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -99,12 +99,7 @@ def measure_batches(
 ) -> dict[int, Measured]:
     """What can be run here at each batch that was asked for; by batch, 0 for a model without one.
 
-    Args:
-        loaded: The model.
-        options: What was asked for.
-        targets: The devices.
-        progress: Told what is happening.
-        steps: A training step at other batches than its own; None where the user's code forbids one.
+    ``steps`` is a training step at other batches than its own, None where the user's code forbids one.
     """
     if not measures_here(options, targets) or loaded.empty_inputs:
         return {}
@@ -112,7 +107,16 @@ def measure_batches(
     installed = installed_release()
     if options.onnxruntime and minor(installed) != minor(options.onnxruntime):
         # Its CUDA session may place operators elsewhere: those times would contradict the placement.
-        messages = tuple(_of_another_release(installed, options.onnxruntime, targets))
+        asked = options.onnxruntime
+        on_cpu = (
+            f"Operators are placed by the kernels of ONNX Runtime {asked}; "
+            f"times measured on the CPU are of the installed one, {installed}."
+        )
+        on_gpu = (
+            f"Not measured on CUDA, predicted instead: ONNX Runtime {asked} was asked for, "
+            f"and {installed} is installed."
+        )
+        messages = (*[on_cpu] * targets.local_cpu, *[on_gpu] * targets.local_gpu)
         targets = replace(targets, local_gpu=False)
     by_batch = {}
     for batch in options.batches or (loaded.batch,):
@@ -149,19 +153,6 @@ def minor(version: str) -> list[str]:
     return version.split(".")[:2]
 
 
-def _of_another_release(installed: str, asked: str, targets: Targets) -> Iterator[str]:
-    if targets.local_cpu:
-        yield (
-            f"Operators are placed by the kernels of ONNX Runtime {asked}; "
-            f"times measured on the CPU are of the installed one, {installed}."
-        )
-    if targets.local_gpu:
-        yield (
-            f"Not measured on CUDA, predicted instead: ONNX Runtime {asked} was asked for, "
-            f"and {installed} is installed."
-        )
-
-
 def measure_batch(
     loaded: Loaded,
     graph: Graph,
@@ -193,17 +184,7 @@ def measure_batch(
             measured = _run_session(measured, graph, options, folder, "cpu", progress)
         if cuda:
             measured = _on_cuda(measured, loaded, graph, batch, options, folder, progress)
-        threads = options.threads or default_threads()
-        return _compared(
-            measured,
-            runnable,
-            graph,
-            folder,
-            progress,
-            exact=options.precision == "fp32",
-            threads=threads,
-            specs=(*loaded.specs, *map(parse_input, loaded.guessed)),
-        )
+        return _compared(measured, runnable, loaded, graph, options, folder, progress)
 
 
 def in_one_text(error: AnalyzerError) -> str:
@@ -215,11 +196,7 @@ def in_one_text(error: AnalyzerError) -> str:
 
 
 def foresee_memory(graph: Graph) -> None:
-    """Refuses a run that would not fit, before any weight is made.
-
-    Raises:
-        MemoryForeseenError: With the estimate.
-    """
+    """Refuses a run that would not fit, before any weight is made."""
     import psutil
 
     weights = graph.parameter_bytes * _WEIGHT_COPIES
@@ -328,53 +305,32 @@ def _joined(measured: Measured, graph: Graph, measurement: Measurement, session:
     # latency holds all the same.
     if measurement.nodes and measurement.optimized is not None:
         groups = groups_from_optimized(graph, measurement.optimized, session)
-        times = group_times(groups, measurement)
+        # Of each group its executed nodes together; None where the profile shows none.
+        nodes = {node.name: node for node in measurement.nodes}
+        times = tuple(
+            limited(replace(total(nodes[name].time for name in names), origin="measured"), None)
+            if names
+            else None
+            for names in executed_names(groups, nodes)
+        )
     # In a run with copies the state would cross as well, which stays on the device.
     stays = session == "cuda" and bool(graph.carried) and not graph.is_training_step
     latency = measurement.ways.get("resident") if stays else measurement.latency
     facts = {**measured.facts, session: facts_of(measurement)}
     messages = (*measured.messages, *measurement.messages)
+    own: dict[str, Any] = {"latency": latency, "groups": groups, "times": times}
     if session == "cpu":
-        return replace(
-            measured,
-            cpu_latency=latency,
-            cpu_groups=groups,
-            cpu_times=times,
-            shapes=shapes_of(measurement),
-            busy=measurement.busy,
-            facts=facts,
-            messages=messages,
-        )
-    return replace(
-        measured,
-        cuda_latency=latency,
-        cuda_groups=groups,
-        cuda_times=times,
-        facts=facts,
-        messages=messages,
-        fails="",
-    )
-
-
-def shapes_of(measurement: Measurement) -> dict[str, tuple[int, ...]]:
-    """The shapes of tensors in the run, by name; of a node that left an output out none is known."""
-    if measurement.optimized is None:
-        return {}
-    shapes: dict[str, tuple[int, ...]] = {}
-    for node in measurement.optimized.graph.node:
-        found, names = measurement.output_shapes.get(node.name, ()), [name for name in node.output if name]
-        if len(found) == len(names) == len(node.output):
-            shapes |= {name: tuple(shape) for name, shape in zip(names, found, strict=True)}
-    return shapes
-
-
-def group_times(groups: Sequence[Group], measurement: Measurement) -> tuple[Estimate | None, ...]:
-    """The measured time of each group, its executed nodes together; None where the profile shows none."""
-    nodes = {node.name: node for node in measurement.nodes}
-    return tuple(
-        limited(replace(total(nodes[name].time for name in names), origin="measured"), None) if names else None
-        for names in executed_names(groups, nodes)
-    )
+        # Of a node that left an output out no shape is known.
+        shapes: dict[str, tuple[int, ...]] = {}
+        for node in measurement.optimized.graph.node if measurement.optimized is not None else ():
+            found, names = measurement.output_shapes.get(node.name, ()), [name for name in node.output if name]
+            if len(found) == len(names) == len(node.output):
+                shapes |= {name: tuple(shape) for name, shape in zip(names, found, strict=True)}
+        more: dict[str, Any] = {"shapes": shapes, "busy": measurement.busy}
+    else:
+        more = {"fails": ""}
+    more |= {f"{session}_{name}": value for name, value in own.items()}
+    return replace(measured, facts=facts, messages=messages, **more)
 
 
 def facts_of(measurement: Measurement) -> dict[str, Any]:
@@ -407,20 +363,18 @@ def facts_of(measurement: Measurement) -> dict[str, Any]:
 def _compared(
     measured: Measured,
     runnable: Runnable,
+    loaded: Loaded,
     graph: Graph,
+    options: Options,
     folder: Path,
     progress: Progress,
-    *,
-    exact: bool,
-    threads: int,
-    specs: Sequence[InputSpec] = (),
 ) -> Measured:
     """Adds how well the outputs agree: ONNX Runtime with PyTorch, CUDA with the CPU.
 
-    ``exact`` says that CUDA was kept from rounding factors of float32 products to TF32, ``threads`` how many
-    the CPU's session had: where that differs from PyTorch, one thread is asked too. ``specs`` are the inputs
-    as they were given or guessed.
+    Where the CPU's session had more threads and differs from PyTorch, one thread is asked too.
     """
+    # CUDA rounds factors of float32 products to TF32 unless it is kept from that.
+    tf32, threads = None if options.precision == "fp32" else "tf32", options.threads or default_threads()
     rows: list[dict[str, Any]] = []
     outputs = {
         session: list(load_tensors(folder / f"outputs-{session}.npz").items())
@@ -436,10 +390,11 @@ def _compared(
     if runnable.eager is not None and outputs and latency and latency.value < _COMPARE_BELOW_S:
         progress("comparing with PyTorch", None)
         # The CPU's outputs where there are any: CUDA's may differ by TF32's rounding alone.
-        session, rounding = ("cpu", None) if "cpu" in outputs else ("cuda", None if exact else "tf32")
+        session, rounding = ("cpu", None) if "cpu" in outputs else ("cuda", tf32)
         try:
             expected = runnable.eager()
         except Exception as error:  # the user's code; the comparison is an extra
+            specs = (*loaded.specs, *map(parse_input, loaded.guessed))
             problem = not_compared(error, graph, specs)
             measured = replace(measured, messages=(*measured.messages, problem))
         else:
@@ -448,8 +403,7 @@ def _compared(
             rows = with_one_thread(rows, expected, graph, folder, threads) if session == "cpu" else rows
     if len(outputs) > 1:
         on_cpu = [value for _, value in outputs["cpu"]]
-        rounding = None if exact else "tf32"
-        rows += agreement_rows("CPU and CUDA", on_cpu, outputs["cuda"], session="cuda", precision=rounding)
+        rows += agreement_rows("CPU and CUDA", on_cpu, outputs["cuda"], session="cuda", precision=tf32)
     return replace(measured, facts={**measured.facts, "agreement": rows}) if rows else measured
 
 

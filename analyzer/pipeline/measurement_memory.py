@@ -80,15 +80,15 @@ def largest_batch(loaded: Loaded, graph: Graph, batch: int | None, room: int) ->
     if not loaded.symbol:  # another batch is another export, of which nothing is known yet
         return 0 if batch == 1 else None
     least = loaded.batch_range[0]
+
+    def fits(size: int) -> bool:
+        needed = needed_bytes(loaded, loaded.graph(size))
+        if needed is None:
+            raise GraphError(f"a size is open at batch {size}")
+        return needed <= room
+
     try:
-        largest = fit.largest_between(lambda size: _fits(loaded, size, room), max(0, least - 1), batch)
+        largest = fit.largest_between(fits, max(0, least - 1), batch)
     except GraphError:  # the model's own arithmetic forbids this batch, or leaves its sizes open
         return None
     return largest if largest >= least else 0
-
-
-def _fits(loaded: Loaded, batch: int, room: int) -> bool:
-    needed = needed_bytes(loaded, loaded.graph(batch))
-    if needed is None:
-        raise GraphError(f"a size is open at batch {batch}")
-    return needed <= room

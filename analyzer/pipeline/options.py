@@ -84,17 +84,17 @@ def _state_pair(text: str) -> tuple[str, str]:
 def invocation_of(model: object, given: Mapping[str, Any], *, default_gpu: str | None) -> Invocation:
     """What the record keeps of what was asked.
 
-    Args:
-        model: As ``analyze()`` got it.
-        given: Its keywords.
-        default_gpu: The GPU that stands in for one that was not named, where it is not this machine's own.
+    ``default_gpu`` stands in for one that was not named, where it is not this machine's own.
     """
     command: Command = "check" if given.get("check") else "run"
     # An ``nn.Module`` or a graph in memory has no name that a command line could load it by.
     named = os.fspath(model) if isinstance(model, (str, os.PathLike)) else None
+    shown = named or None
+    if named and (reference := parse_reference(named)).path is not None:
+        shown = shown_path(reference.path) + (f":{reference.called}" if reference.name else "")
     return Invocation(
         command=command,
-        model=_model_name(named) if named else None,
+        model=shown,
         options=written(command, given, path_shower(named)),
         stand_ins={} if default_gpu is None else {"gpu": (default_gpu,)},
     )
@@ -109,14 +109,6 @@ def replayed_invocation(before: Invocation | None, given: Mapping[str, Any]) -> 
         return None
     dropped = ("threads",) if given.get("cpu") else ()
     return amended(before, written("render", given, path_shower()), without=dropped)
-
-
-def _model_name(text: str) -> str:
-    """MODEL, its file as reports show it."""
-    reference = parse_reference(text)
-    if reference.path is None:
-        return text
-    return shown_path(reference.path) + (f":{reference.called}" if reference.name else "")
 
 
 def path_shower(model: str | None = None) -> Callable[[str], str]:

@@ -55,15 +55,10 @@ def precision_tables(
 ) -> tuple[tuple[PrecisionResult, ...], ...]:
     """A row for each precision on the CPU and the first GPU, then tables of further GPUs alone.
 
-    None for a model that is quantised already or of other floats.
+    Of very many GPUs only the first have a table. ``on_cpu`` is the CPU's part of what was ``measured``, which
+    holds beside any GPU.
 
-    Args:
-        predictor: With the user's options.
-        prepared: The model that is decided about, at ``batch``.
-        gpus: The verdict's first; none for the CPU alone. Of very many only the first have a table.
-        batch: Inferences per run.
-        measured: What was measured of the model as it is.
-        on_cpu: The CPU's part of that, which holds beside any GPU.
+    None for a model that is quantised already or of other floats.
     """
     graph = prepared.graph
     own = model_precision(graph)
@@ -156,12 +151,19 @@ class _Table:
 
     def _forms(self, precision: str) -> Iterator[tuple[Side, _Form | str]]:
         if precision in INTEGER_FORMS:
-            yield from self._integer_forms(precision)
+            form = self._integer.form(precision)
+            for side in self._sides:
+                if isinstance(form, NoForm):
+                    yield side, form.why
+                else:
+                    reason = self._reason_of_integers(precision, side, form)
+                    yield side, self._form(form, precision, side, reason)
             return
         if precision != "tf32" and "cpu" in self._sides:  # a mode of NVIDIA's tensor cores
             yield "cpu", self._floats_on_cpu(precision)
         if self._gpu is not None and not (precision == "tf32" and on_device(self._gpu, precision).substitute):
-            yield "gpu", self._floats_on_gpu(precision, self._gpu)
+            prepared = self._prepared if precision == self._own else self._whole
+            yield "gpu", self._form(prepared, precision, "gpu", self._reason_on_gpu(precision, self._gpu))
 
     def _floats_on_cpu(self, precision: str) -> _Form | str:
         if precision == "bf16":
@@ -178,10 +180,6 @@ class _Table:
         own = form.latency
         time = replace(own, low=own.low * low, high=own.high * high, origin="predicted")
         return replace(form, latency=time, reason=reason, loss=_FP16_ON_CPU)
-
-    def _floats_on_gpu(self, precision: str, gpu: Device) -> _Form | str:
-        prepared = self._prepared if precision == self._own else self._whole
-        return self._form(prepared, precision, "gpu", self._reason_on_gpu(precision, gpu))
 
     def _reason_on_gpu(self, precision: str, gpu: Device) -> str:
         known, whole = on_device(gpu, precision), self._whole
@@ -209,17 +207,6 @@ class _Table:
             narrowed += ", products on tensor cores"
         return "; ".join(filter(None, (narrowed, forms.left_on_cpu(whole))))
 
-    def _integer_forms(self, precision: str) -> Iterator[tuple[Side, _Form | str]]:
-        prepared = self._integer.form(precision)
-        if isinstance(prepared, NoForm):
-            yield from ((side, prepared.why) for side in self._sides)
-            return
-        for side in self._sides:
-            yield (
-                side,
-                self._form(prepared, precision, side, self._reason_of_integers(precision, side, prepared)),
-            )
-
     def _reason_of_integers(self, precision: str, side: Side, prepared: PreparedGraph) -> str:
         if precision == "int4":
             before, stored = self._prepared.graph.parameter_bytes, prepared.graph.initializers
@@ -230,7 +217,14 @@ class _Table:
             read += same if sizes[0] == sizes[1] else f"{sizes[0]} become {sizes[1]}"
             return read if side == "cpu" else f"{read}; floats in fp16"
         if side == "cpu":
-            return f"{forms.on_cpu(prepared)}{_rate(self._predictor.cpu)}"
+            peaks = self._predictor.cpu.peak_flops_per_s
+            whole, narrow = peaks.get("fp32"), peaks.get("int8")
+            known = (
+                f", which this CPU multiplies {factor(narrow / whole)} as fast as fp32"
+                if whole and narrow
+                else ""
+            )
+            return f"{forms.on_cpu(prepared)}{known}"
         return forms.on_cuda(prepared)
 
     def _form(self, prepared: PreparedGraph, precision: str, side: Side, reason: str) -> _Form | str:
@@ -283,9 +277,13 @@ class _Table:
         price = cheapest(offers(form.question, form.plan))
         speedup, time = None, form.latency
         if own is not None and own is not form:
-            speedup = self._gain_on_cpu(own, form) if side == "cpu" else _speedup(own.latency, time)
+            speedup = self._gain_on_cpu(own, form) if side == "cpu" else _over(own.latency, time)
             if side == "cpu" and speedup is not None and own.latency.origin == "measured":
-                time = _sped_up(own.latency, speedup)
+                # A measured time over a predicted gain, whose errors have nothing in common.
+                found = _over(own.latency, Figure(value=speedup[0], low=speedup[1], high=speedup[2]))
+                if found is not None:
+                    value, low, high = found
+                    time = replace(own.latency, value=value, low=low, high=high, origin="predicted")
         loss = _LOSSES.get((precision, side), "") if speedup is not None and speedup[0] < 1 else ""
         if own is not None and speedup is not None and price is not None:
             loss += _other_direction(speedup[0], cheapest(offers(own.question, own.plan)), price)
@@ -305,11 +303,6 @@ class _Table:
         return told.priced_as(price)
 
 
-def _rate(cpu: Device) -> str:
-    whole, narrow = cpu.peak_flops_per_s.get("fp32"), cpu.peak_flops_per_s.get("int8")
-    return f", which this CPU multiplies {factor(narrow / whole)} as fast as fp32" if whole and narrow else ""
-
-
 def _by_operator(question: DecisionInput) -> ErrorComponents:
     """The CPU's time by the type of what its session executes: kernels of one type err together."""
     times: dict[str, list[Figure]] = {}
@@ -321,15 +314,14 @@ def _by_operator(question: DecisionInput) -> ErrorComponents:
     )
 
 
-def _sped_up(measured: Figure, gain: tuple[float, float, float]) -> Figure:
-    """A measured time over a predicted gain, whose errors have nothing in common."""
-    middle, least, most = gain
-    time = measured.value / middle
-    down = math.hypot(math.log(measured.value / measured.low), math.log(most / middle))
-    up = math.hypot(math.log(measured.high / measured.value), math.log(middle / least))
-    return replace(
-        measured, value=time, low=time * math.exp(-down), high=time * math.exp(up), origin="predicted"
-    )
+def _over(one: Figure, other: Figure) -> tuple[float, float, float] | None:
+    """Return one time over another, with the interval of errors that have nothing in common."""
+    if min(one.low, other.low) <= 0:
+        return None
+    middle = one.value / other.value
+    down = math.hypot(math.log(one.value / one.low), math.log(other.high / other.value))
+    up = math.hypot(math.log(one.high / one.value), math.log(other.value / other.low))
+    return middle, middle * math.exp(-down), middle * math.exp(up)
 
 
 def _other_direction(speedup: float, before: CostRow | None, after: CostRow) -> str:
@@ -343,13 +335,3 @@ def _other_direction(speedup: float, before: CostRow | None, after: CostRow) -> 
     if speedup < 1 / _NOTICED and change < 1 / _NOTICED:
         return f"; cheaper all the same, as {after.provider} {after.instance} takes less time for it"
     return ""
-
-
-def _speedup(own: Figure, other: Figure) -> tuple[float, float, float] | None:
-    """How much less time one takes, with the interval of errors that have nothing in common."""
-    if min(own.low, other.low) <= 0:
-        return None
-    middle = own.value / other.value
-    down = math.hypot(math.log(own.value / own.low), math.log(other.high / other.value))
-    up = math.hypot(math.log(own.high / own.value), math.log(other.value / other.low))
-    return middle, middle * math.exp(-down), middle * math.exp(up)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -77,12 +77,16 @@ class Predictor:
         self.host = cpu if options.cpu is not None or options.fixed else None
         # What is the same beside every GPU, by the numbers that it follows from. Each value holds these too, as
         # an id is another's once its object is gone.
-        self._own_cpu: dict[tuple[int, str], tuple[object, prediction.GroupTimes, GroupEstimates]] = {}
-        self._instance_cpus: dict[
-            tuple[int, int], tuple[object, object, Callable[[Instance], Figure | None]]
-        ] = {}
+        self._known: dict[tuple[object, ...], tuple[tuple[object, ...], Any]] = {}
         self._beside: dict[tuple[Hashable, bool], Predictor] = {}
-        self._with_measured: dict[tuple[int, int, bool], tuple[object, object, PreparedGraph]] = {}
+
+    def _once(self, make: Callable[[], _Made], *held: object, key: tuple[object, ...]) -> _Made:
+        """Return what is made of some objects, made once."""
+        full = (*key, *map(id, held))
+        if full not in self._known:
+            self._known[full] = (held, make())
+        made: _Made = self._known[full][1]
+        return made
 
     def decision_input(
         self,
@@ -95,12 +99,8 @@ class Predictor:
     ) -> DecisionInput:
         """Everything known about one prepared graph on one GPU.
 
-        Args:
-            prepared: The model at ``batch``.
-            gpu: None to look at the CPU alone.
-            batch: Inferences per run.
-            measured: What was measured at this batch, None for predictions alone.
-            per_operator: Whether each operator gets its share of its group's time; plans need groups alone.
+        ``measured`` is None for predictions alone. With ``per_operator`` each operator gets its share of its
+        group's time; plans need groups alone.
         """
         precision = decision_precision(self.options, prepared.graph, gpu)
         if measured is not None:
@@ -122,15 +122,12 @@ class Predictor:
         """The graph with the groups that were measured in place of the predicted ones."""
         if not measured.cpu_groups and not (measured.cuda_groups and with_gpu):
             return prepared
-        key = (id(prepared), id(measured), with_gpu)
-        if key not in self._with_measured:
-            groups = replace(
-                prepared,
-                cpu_groups=measured.cpu_groups or prepared.cpu_groups,
-                cuda_groups=(with_gpu and measured.cuda_groups) or prepared.cuda_groups,
-            )
-            self._with_measured[key] = (prepared, measured, groups)
-        return self._with_measured[key][2]
+        groups = {
+            "cpu_groups": measured.cpu_groups or prepared.cpu_groups,
+            "cuda_groups": (with_gpu and measured.cuda_groups) or prepared.cuda_groups,
+        }
+        make = partial(replace, prepared, **groups)
+        return self._once(make, prepared, measured, key=("measured", with_gpu))
 
     def _input_by_group(
         self,
@@ -168,7 +165,9 @@ class Predictor:
                 measured.cuda_latency if measured else None, prepared.graph, prepared.cuda_groups, times.cuda
             ),
             peak_memory_bytes=prepared.cuda_peak if gpu else prepared.cpu_peak,
-            cpu_peak_memory_bytes=self._cpu_peak(session),
+            # The two sessions differ where integers run on the CPU alone. To plan a second one's buffers takes
+            # 4 s for 100,000 operators.
+            cpu_peak_memory_bytes=session.cpu_peak if len(session.graph.nodes) <= _PLANNED_TWICE else None,
             cpu_weight_bytes=prepared.cpu_form.weight_bytes if prepared.cpu_form else None,
             cpu_lacks=prepared.cpu_form.lacks if prepared.cpu_form else (),
             run_fails=measured.fails if measured else "",
@@ -181,14 +180,13 @@ class Predictor:
             else prepared.placement.gpu_only,
             cpu_is_this_machine=options.cpu is None and not options.fixed,
             cpu_on=self._latency_on_instance(prepared, on_cpu, measured),
-            gpu_on=None if gpu is None else self._runs_beside_hosts(prepared, gpu, batch, times, measured),
+            gpu_on=None
+            if gpu is None
+            else HostedRuns(
+                partial(self._question_on_host, prepared, gpu, batch, times, measured),
+                falls_back=any(group.provider == "cpu" for group in prepared.cuda_groups),
+            ),
         )
-
-    @staticmethod
-    def _cpu_peak(prepared: PreparedGraph) -> int | None:
-        # The two sessions differ where integers run on the CPU alone. To plan a second one's buffers takes 4 s
-        # for 100,000 operators.
-        return prepared.cpu_peak if len(prepared.graph.nodes) <= _PLANNED_TWICE else None
 
     def _session_times(
         self, prepared: PreparedGraph, gpu: Device | None, precision: str, measured: Measured | None
@@ -197,10 +195,7 @@ class Predictor:
         own = model_precision(prepared.graph)
         cuda = self._cuda_times(prepared, gpu, precision, own, measured, cpu) if gpu else ()
         if gpu is not None and measured is not None and measured.cuda_times:
-            cuda = tuple(
-                time if time is None else replace(time, bound=estimate.bound if estimate else None)
-                for time, estimate in zip(measured.cuda_times, cuda, strict=True)
-            )
+            cuda = _bound_as(measured.cuda_times, cuda)
         return SessionTimes(cpu=cpu, cuda=cuda)
 
     def _cpu_times(self, prepared: PreparedGraph, measured: Measured | None) -> GroupEstimates:
@@ -210,13 +205,13 @@ class Predictor:
         times: GroupEstimates = predicted
         if measured is None:
             return times
-        # What bounds a group cannot be timed: a measured time takes it from the prediction.
         if measured.cpu_times:
-            times = tuple(
-                time if time is None else replace(time, bound=estimate.bound if estimate else None)
-                for time, estimate in zip(measured.cpu_times, predicted, strict=True)
-            )
-        return _adding_up(times, measured.cpu_latency)
+            times = _bound_as(measured.cpu_times, predicted)
+        # Scaled to what the whole run took where that is known.
+        run, spent = measured.cpu_latency, _sum_of(times)
+        if run is None or not spent:
+            return times
+        return tuple(time and time.scaled(run.value / spent) for time in times)
 
     def _cuda_times(
         self,
@@ -251,11 +246,8 @@ class Predictor:
     ) -> Iterator[Estimate | None]:
         """What the same operators took in the CPU's session, where that ran: it is the same processor.
 
-        Args:
-            prepared: The model.
-            cpu: Times of the CPU session's groups.
-            groups: Of the CUDA session, those that fall back.
-            predicted: Their times as predicted, for what the CPU's session does not run.
+        ``groups`` are those of the CUDA session that fall back; ``predicted`` holds for what the CPU's session
+        does not run.
         """
         shares = self._cpu_shares(prepared, cpu)
         for group, estimate in zip(groups, predicted, strict=True):
@@ -284,8 +276,15 @@ class Predictor:
         ).estimates()
         narrow_to_wide = [group for group, is_wide in zip(prepared.cuda_groups, left, strict=True) if is_wide]
         casts = iter(wide.casts(narrow_to_wide, gpu, precision))
+
+        def with_casts(time: Estimate | None, casts: Figure | None) -> Estimate | None:
+            if time is None or casts is None:
+                return time
+            ends = {name: getattr(time, name) + getattr(casts, name) for name in ("value", "low", "high")}
+            return replace(time, **ends)
+
         return tuple(
-            _with_casts(full_time, next(casts)) if is_wide else time
+            with_casts(full_time, next(casts)) if is_wide else time
             for time, full_time, is_wide in zip(times, in_full, left.tolist(), strict=True)
         )
 
@@ -293,13 +292,15 @@ class Predictor:
         self, work: prediction.Workload, precision: str
     ) -> tuple[prediction.GroupTimes, GroupEstimates]:
         """Times on the decision's CPU; the correction is of this very CPU, fallbacks of a GPU included."""
-        key = (id(work), precision)
-        if key not in self._own_cpu:
-            predicted = prediction.predict_session(
-                work, self.cpu, precision=precision, threads=self.options.threads
-            ).scaled(self.correction)
-            self._own_cpu[key] = (work, predicted, predicted.estimates())
-        return self._own_cpu[key][1:]
+
+        def make() -> tuple[prediction.GroupTimes, GroupEstimates]:
+            predicted = self._uncorrected(work, precision).scaled(self.correction)
+            return predicted, predicted.estimates()
+
+        return self._once(make, work, key=("own", precision))
+
+    def _uncorrected(self, work: prediction.Workload, precision: str) -> prediction.GroupTimes:
+        return prediction.predict_session(work, self.cpu, precision=precision, threads=self.options.threads)
 
     def _with_shares(self, by_group: DecisionInput, prepared: PreparedGraph) -> DecisionInput:
         """Splits the time of each group over its operators."""
@@ -338,36 +339,24 @@ class Predictor:
         self, prepared: PreparedGraph, precision: str, measured: Measured | None
     ) -> Callable[[Instance], Figure | None]:
         """What a CPU that can be rented takes."""
-        session = prepared.on_cpu
-        key_of_all = (id(session), id(measured))
-        if key_of_all in self._instance_cpus:
-            return self._instance_cpus[key_of_all][2]
         # Instances of a family differ in memory and price: what their CPU takes is predicted once.
         known: dict[object, Figure | None] = {}
 
         def latency(instance: Instance) -> Figure | None:
             key = (instance.cpu, instance.vcpus, instance.threads_per_core, instance.cpu_nearest)
             if key not in known:
-                known[key] = on_cpu_of(instance)
+                cpu = catalogue.instance_cpu(instance)
+                known[key] = None if cpu is None else self.on_another_cpu(prepared, cpu, precision, measured)
             return known[key]
 
-        def on_cpu_of(instance: Instance) -> Figure | None:
-            cpu = catalogue.instance_cpu(instance)
-            return None if cpu is None else self.on_another_cpu(prepared, cpu, precision, measured)
-
-        self._instance_cpus[key_of_all] = (session, measured, latency)
-        return latency
+        return self._once(lambda: latency, prepared.on_cpu, measured, key=("rented",))
 
     def on_another_cpu(
         self, prepared: PreparedGraph, cpu: Device, precision: str, measured: Measured | None
     ) -> Figure:
         """What a session takes on a CPU that is not the decision's.
 
-        Args:
-            prepared: The model at one batch.
-            cpu: The other one; ``--threads`` belongs to the decision's.
-            precision: What is computed in there.
-            measured: What was measured here at that batch.
+        ``--threads`` belongs to the decision's.
         """
         if measured is not None:
             prepared = self._as_measured(prepared, measured, with_gpu=False)
@@ -376,24 +365,12 @@ class Predictor:
         if measured is None or not (measured.cpu_latency or measured.cpu_times):
             # Of another batch than that which ran: what it showed of the model is true of this one too.
             return there.scaled(self.elsewhere).total()
-        here = prediction.predict_session(work, self.cpu, precision=precision, threads=self.options.threads)
-        own = here.estimates()
+        own = self._uncorrected(work, precision).estimates()
         times, run = _undisturbed(own, self._cpu_times(prepared, measured), measured)
-        return _as_measured_elsewhere(there.estimates(), own, times, run)
-
-    def _runs_beside_hosts(
-        self,
-        prepared: PreparedGraph,
-        gpu: Device,
-        batch: int | None,
-        times: SessionTimes,
-        measured: Measured | None,
-    ) -> HostedRuns:
-        """How the model runs in machines that can be rented with this GPU."""
-        question_on = partial(self._question_on_host, prepared, gpu, batch, times, measured)
-        return HostedRuns(
-            question_on, falls_back=any(group.provider == "cpu" for group in prepared.cuda_groups)
-        )
+        # Of each group its prediction there, times measured over predicted here: the kernels are the same, and
+        # so is most of what their prediction has wrong. Both are independent factors of the interval.
+        moved = total(time for time, _ in _moved(there.estimates(), own, times) if time is not None)
+        return _widened(moved, *_ends(times, run))
 
     def _question_on_host(
         self,
@@ -410,7 +387,12 @@ class Predictor:
         nothing of launches: how fast a core hands over kernels is read from the core that does it.
         """
         ran = measured is not None and bool(measured.cpu_latency or measured.cpu_times)
-        there = self._on_host(host, ran=ran)
+        if (host.key, ran) not in self._beside:
+            # ``--threads`` belongs to the decision's CPU; a graph that ran here has factors of its own.
+            options = self.options.replace(cpu=host.cpu.slug, threads=None)
+            own = Predictor(options, host.cpu, 1.0 if ran else self.elsewhere, self.offers)
+            self._beside[host.key, ran] = own
+        there = self._beside[host.key, ran]
         # The time of a launch that calibration measured is of the host that the GPU stands in.
         launches = {key: value for key, value in gpu.calibration.items() if key != _LAUNCH}
         question = there.decision_input(
@@ -423,9 +405,7 @@ class Predictor:
             return question
         on_cpu = model_precision(prepared.on_cpu.graph)
         if ran:
-            here = prediction.predict_session(
-                prepared.on_cpu.cpu_work, self.cpu, precision=on_cpu, threads=self.options.threads
-            ).estimates()
+            here = self._uncorrected(prepared.on_cpu.cpu_work, on_cpu).estimates()
             seen, run = _undisturbed(here, times.cpu, measured)
             corrected = _corrected(question.cpu_times, here, seen, run)
             before, after = _sum_of(question.cpu_times), _sum_of(corrected)
@@ -465,26 +445,13 @@ class Predictor:
         corrected = _corrected(question.cuda_times, own, seen, measured.cuda_latency)
         return replace(question, cuda_times=corrected)
 
-    def _on_host(self, host: Host, *, ran: bool) -> Predictor:
-        """For a rented machine's processor; ``ran``: whether this graph ran here, with factors of its own."""
-        key = (host.key, ran)
-        if key not in self._beside:
-            # ``--threads`` belongs to the decision's CPU.
-            options = self.options.replace(cpu=host.cpu.slug, threads=None)
-            self._beside[key] = Predictor(options, host.cpu, 1.0 if ran else self.elsewhere, self.offers)
-        return self._beside[key]
-
     def what_if(
         self, prepared: PreparedGraph, gpu: Device, batch: int | None, on_cpu: Measured | None
     ) -> tuple[WhatIf, ...]:
         """The same question in half precision and at the opset that brings operators back to the GPU.
 
-        Args:
-            prepared: The model at ``batch``.
-            gpu: The verdict's.
-            batch: Inferences per run.
-            on_cpu: What the CPU was measured at: in half precision it computes in float32 between
-                casts, so that the model stays as it is there.
+        In half precision a CPU computes in float32 between casts: what was measured ``on_cpu`` stays as it is
+        there.
         """
         changes = []
         own_precision = decision_precision(self.options, prepared.graph, gpu)
@@ -524,12 +491,12 @@ def _at_any_length(
     return replace(latency, low=latency.low * (1 - spared / spent)) if spared else latency
 
 
-def _adding_up(times: GroupEstimates, run: Figure | None) -> GroupEstimates:
-    """The times of a session's groups, scaled to what the whole run took where that is known."""
-    spent = sum(time.value for time in times if time is not None)
-    if run is None or not spent:
-        return times
-    return tuple(None if time is None else time.scaled(run.value / spent) for time in times)
+def _bound_as(times: GroupEstimates, predicted: GroupEstimates) -> GroupEstimates:
+    """Measured times with what bounds each group, which cannot be timed."""
+    return tuple(
+        time and replace(time, bound=estimate.bound if estimate else None)
+        for time, estimate in zip(times, predicted, strict=True)
+    )
 
 
 def _undisturbed(
@@ -539,11 +506,6 @@ def _undisturbed(
 
     How long it was held up is nothing of the model's, and nobody holds it up elsewhere: between the quietest
     that it may have been and what was timed, the prediction decides. It is as sure as before.
-
-    Args:
-        here: Predicted on this CPU, by group.
-        times: What they took on it.
-        measured: The run.
     """
     run, spent = measured.cpu_latency, _sum_of(here)
     timed = run or total(time for time in times if time is not None)
@@ -557,24 +519,6 @@ def _undisturbed(
 def undisturbed_s(predicted_s: float, timed: Figure) -> float:
     """What a disturbed run may have taken alone: as predicted, within the quietest and what was timed."""
     return min(max(predicted_s, timed.low), timed.value)
-
-
-def _as_measured_elsewhere(
-    there: GroupEstimates, here: GroupEstimates, measured: GroupEstimates, run: Figure | None
-) -> Figure:
-    """A session's time on another CPU: of each group its prediction there, times measured over predicted here.
-
-    The kernels are the same, and so is most of what their prediction has wrong. It is as uncertain as the
-    prediction there and the measurement here together: two independent factors.
-
-    Args:
-        there: Predicted on the other CPU, by group.
-        here: Predicted on this one.
-        measured: What they took on this one.
-        run: The whole run on this one; None where groups alone were timed.
-    """
-    moved = total(time for time, _ in _moved(there, here, measured) if time is not None)
-    return _widened(moved, *_ends(measured, run))
 
 
 def _corrected(
@@ -642,18 +586,8 @@ def _log(end: float, middle: float) -> float:
 # Of a time: an interval that reaches 0 has no logarithm.
 _LEAST = 1e-3
 _Figure = TypeVar("_Figure", bound=Figure)
+_Made = TypeVar("_Made")
 _LAUNCH = "cuda.node"
-
-
-def _with_casts(time: Estimate | None, casts: Figure | None) -> Estimate | None:
-    if time is None or casts is None:
-        return time
-    return replace(
-        time,
-        value=time.value + casts.value,
-        low=time.low + casts.low,
-        high=time.high + casts.high,
-    )
 
 
 def decision_inputs_by_batch(

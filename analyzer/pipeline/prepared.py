@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,13 +29,7 @@ _CAST_SINCE = 13  # an opset that knows bfloat16
 
 
 class WideOperators:
-    """Operators of a model in float32 that have no kernel in a narrow type, and the Casts that they need.
-
-    Args:
-        graph: The model in float32.
-        precision: ``fp16`` or ``bf16``.
-        release: Of ONNX Runtime, as in ``Placement``.
-    """
+    """Operators of a model in float32 that have no kernel in a narrow type, and the Casts that they need."""
 
     def __init__(self, graph: Graph, precision: str, release: str = "") -> None:
         self._graph = graph
@@ -51,7 +46,19 @@ class WideOperators:
         owners = [
             (tensor, number) for number, group in enumerate(groups) for tensor in self._cast_tensors(group)
         ]
-        nodes = tuple(self._cast(index, tensor) for index, (tensor, _) in enumerate(owners))
+        narrow = DTYPES[self._narrow]
+        nodes = tuple(
+            Node(
+                index=index,
+                name=f"Cast_{index}",
+                op_type="Cast",
+                version=_CAST_SINCE,
+                inputs=(tensor,),
+                outputs=(Tensor(name=f"{tensor.name}_{index}", shape=tensor.shape, dtype=narrow),),
+                attributes={"to": narrow.onnx},
+            )
+            for index, (tensor, _) in enumerate(owners)
+        )
         graph = Graph(
             name="casts",
             nodes=nodes,
@@ -90,19 +97,6 @@ class WideOperators:
                 if _is_wide(tensor) and not (readers and inside):
                     yield tensor
 
-    def _cast(self, index: int, tensor: Tensor) -> Node:
-        narrow = DTYPES[self._narrow]
-        result = Tensor(name=f"{tensor.name}_{index}", shape=tensor.shape, dtype=narrow)
-        return Node(
-            index=index,
-            name=f"Cast_{index}",
-            op_type="Cast",
-            version=_CAST_SINCE,
-            inputs=(tensor,),
-            outputs=(result,),
-            attributes={"to": narrow.onnx},
-        )
-
 
 def _is_wide(tensor: Tensor) -> bool:
     return tensor.dtype.name == "float32"
@@ -121,22 +115,6 @@ class CpuForm:
     prepared: PreparedGraph
     weight_bytes: int
     lacks: tuple[str, ...] = ()
-
-    def places(self, graph: Graph) -> tuple[int, ...]:
-        """By operator there, the index of the same one in a graph that has all of them.
-
-        Raises:
-            ValueError: The graph lacks one.
-        """
-        found, start = [], 0
-        for node in self.prepared.graph.nodes:
-            while start < len(graph.nodes) and graph.nodes[start].op_type != node.op_type:
-                start += 1
-            if start == len(graph.nodes):
-                raise ValueError(f"the graph lacks {node.name}")
-            found.append(start)
-            start += 1
-        return tuple(found)
 
 
 # No slots: cached_property writes into the instance's __dict__.
@@ -191,7 +169,16 @@ class PreparedGraph:
 
     @cached_property
     def _places(self) -> tuple[int, ...] | None:
-        return None if self.cpu_form is None else self.cpu_form.places(self.graph)
+        """By operator of the CPU's form, the index of the same one here, where all of them are."""
+        if self.cpu_form is None:
+            return None
+        found, start, nodes = [], 0, self.graph.nodes
+        for node in self.cpu_form.prepared.graph.nodes:
+            while nodes[start].op_type != node.op_type:
+                start += 1
+            found.append(start)
+            start += 1
+        return tuple(found)
 
     @cached_property
     def groups_on_cpu(self) -> tuple[Group, ...]:
@@ -232,38 +219,28 @@ class PreparedGraph:
         return known or prediction.layout_copies(self.graph, self.cpu_groups)
 
     @cached_property
-    def _plans(self) -> dict[Provider, SessionPlan]:
-        """The two sessions' plans of their buffers, as they are asked for."""
+    def _known(self) -> dict[str, Any]:
+        """Plans of sessions by provider, and what half precision leaves in 32 bits by precision."""
         return {}
-
-    def _peak(self, provider: Provider) -> int | None:
-        # How a session plans its buffers is not modelled for a step, whose weights and states are fed to it.
-        return (
-            self.step_peak if self.graph.is_training_step else self.session_plan(provider).peak_bytes(provider)
-        )
 
     def session_plan(self, provider: Provider) -> SessionPlan:
         """How one of the sessions plans its buffers."""
-        known = self._plans.get(provider)
+        known: SessionPlan | None = self._known.get(provider)
         if known is None:
             if self.alike is not None and self.alike.planned is self.planned:
                 known = self.alike.session_plan(provider).at(self.graph)
             assert self.planned is not None
-            known = self._plans[provider] = known or SessionPlan.of(
+            known = self._known[provider] = known or SessionPlan.of(
                 self.graph, self.planned[provider == "cuda"]
             )
         return known
 
-    @cached_property
-    def _wide(self) -> dict[str, WideOperators]:
-        """What half precision leaves in 32 bits, by precision, as it is asked for."""
-        return {}
-
     def wide(self, precision: str) -> WideOperators:
         """Operators without a CUDA kernel in ``fp16`` or ``bf16``."""
-        if precision not in self._wide:
-            self._wide[precision] = WideOperators(self.graph, precision, self.placement.release)
-        return self._wide[precision]
+        if precision not in self._known:
+            self._known[precision] = WideOperators(self.graph, precision, self.placement.release)
+        wide: WideOperators = self._known[precision]
+        return wide
 
     @cached_property
     def operators(self) -> prediction.OperatorPieces:
@@ -273,12 +250,13 @@ class PreparedGraph:
     @cached_property
     def cpu_peak(self) -> int | None:
         """Bytes of activations that the CPU session holds at most; of a training step all that is alive."""
-        return self._peak("cpu")
+        # How a session plans its buffers is not modelled for a step, whose weights and states are fed to it.
+        return self.step_peak if self.graph.is_training_step else self.session_plan("cpu").peak_bytes("cpu")
 
     @cached_property
     def cuda_peak(self) -> int | None:
         """Bytes of activations that the CUDA session holds at most on the GPU; of a training step all."""
-        return self._peak("cuda")
+        return self.step_peak if self.graph.is_training_step else self.session_plan("cuda").peak_bytes("cuda")
 
 
 def prepare(graph: Graph, table: CostTable | None = None, *, release: str = "") -> PreparedGraph:
@@ -298,13 +276,7 @@ def prepare(graph: Graph, table: CostTable | None = None, *, release: str = "") 
 
 
 def at_batch(prepared: PreparedGraph, graph: Graph, table: CostTable | None = None) -> PreparedGraph:
-    """The same model at another batch: placement and groups carry over where the operators are the same.
-
-    Args:
-        prepared: The model at one batch.
-        graph: At the other.
-        table: Its costs there, counted where None.
-    """
+    """The same model at another batch: placement and groups carry over where the operators are the same."""
     # The same operators are taken to be fused and placed alike at every batch, which saves most of preparing.
     # Batch 1 may have fewer of them: what only broadcasts over the batch is folded there.
     same_operators = len(graph.nodes) == len(prepared.graph.nodes) and all(

@@ -19,9 +19,7 @@ from analyzer.precision import INTEGER_FORMS, floats_on_gpu, full_on_cuda, own_p
 class Offers:
     """What can be rented.
 
-    Attributes:
-        instances: Of all providers, in the way of paying and the regions that were asked for.
-        own: What the user's own price list says, whatever was asked for: a record keeps it.
+    ``own`` is what the user's own price list says, whatever was asked for: a record keeps it.
     """
 
     instances: tuple[Instance, ...]
@@ -71,9 +69,17 @@ def find_targets(options: Options) -> Targets:
     this_gpu = None if options.fixed else gpu_of_this_machine()
     if options.cpu is not None:
         cpu = catalogue.device_of_kind(options.cpu, "cpu")
+    elif options.fixed:
+        cpu = catalogue.device(catalogue.DEFAULT_CPU)
     else:
-        cpu = catalogue.device(catalogue.DEFAULT_CPU) if options.fixed else _this_cpu()
-    check_threads(options.threads, cpu)
+        from analyzer.devices.detection import this_cpu
+
+        cpu = this_cpu()
+    if options.threads is not None and options.threads > cpu.threads:  # they would only wait for each other
+        raise UsageError(
+            f"--threads {options.threads}: {cpu.name} runs {cpu.threads} at once.",
+            hint=f"At most --threads {cpu.threads}; left out, it is one for each core.",
+        )
     if options.gpus is None:
         gpus: tuple[Device, ...] = (this_gpu or catalogue.device(DEFAULT_GPU),)
     else:
@@ -92,12 +98,10 @@ def find_targets(options: Options) -> Targets:
 def named_gpus(names: Iterable[str], *, fixed: bool) -> tuple[Device, ...]:
     """The GPUs of these names, each once, in their order.
 
+    With ``fixed`` this machine is not asked, as by a check.
+
     ``all`` stands for this machine's GPU, else the default one, and behind it the whole catalogue, so far as
     anything can be decided for it.
-
-    Args:
-        names: From ``--gpu``.
-        fixed: Whether this machine is not asked, as by a check.
 
     Raises:
         DeviceError: A name that nobody knows; the hint names the nearest.
@@ -120,30 +124,11 @@ def measures_here(options: Options, targets: Targets) -> bool:
     return options.run and (targets.local_cpu or targets.local_gpu)
 
 
-def check_threads(threads: int | None, cpu: Device) -> None:
-    """Refuses more intra-op threads than a CPU runs at once: they would only wait for each other.
-
-    Raises:
-        UsageError: There are more; the hint says how many there can be.
-    """
-    if threads is not None and threads > cpu.threads:
-        raise UsageError(
-            f"--threads {threads}: {cpu.name} runs {cpu.threads} at once.",
-            hint=f"At most --threads {cpu.threads}; left out, it is one for each core.",
-        )
-
-
 def gpu_of_this_machine() -> Device | None:
     """The GPU in this machine, as it is or as it was calibrated; None where there is none."""
     from analyzer.devices.detection import local_gpu
 
     return local_gpu()
-
-
-def _this_cpu() -> Device:
-    from analyzer.devices.detection import this_cpu
-
-    return this_cpu()
 
 
 def model_precision(graph: Graph) -> str:
@@ -153,20 +138,16 @@ def model_precision(graph: Graph) -> str:
     """
     known = _OWN_PRECISIONS.get(graph)
     if known is None:
-        known = _OWN_PRECISIONS[graph] = _stored_precision(graph)
+        stored: tuple[Tensor, ...] = graph.initializers
+        if any(_is_quantised(tensor) for tensor in stored):
+            stored = (*stored, *_dequantised(graph))
+        floats = [tensor for tensor in stored if not tensor.dtype.is_packed]
+        known = _OWN_PRECISIONS[graph] = own_precision(floats or graph.inputs)
     return known
 
 
 # Asked for each GPU at each batch, and of a graph always the same.
 _OWN_PRECISIONS: WeakKeyDictionary[Graph, str] = WeakKeyDictionary()
-
-
-def _stored_precision(graph: Graph) -> str:
-    stored: tuple[Tensor, ...] = graph.initializers
-    if any(_is_quantised(tensor) for tensor in stored):
-        stored = (*stored, *_dequantised(graph))
-    floats = [tensor for tensor in stored if not tensor.dtype.is_packed]
-    return own_precision(floats or graph.inputs)
 
 
 def _is_quantised(tensor: Tensor) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, runtime_checkable
+from dataclasses import replace
+from typing import Any, Literal
 
 from analyzer import prediction
 from analyzer.decision import DecisionInput
@@ -34,15 +34,6 @@ from analyzer.training_operators import implementation_of, is_update
 PHASES: tuple[Literal["forward", "backward", "optimizer"], ...] = ("forward", "backward", "optimizer")
 
 
-# By its method and not by its class: `exports` traces models, which a summary has no need to import.
-@runtime_checkable
-class PeakAtAnyBatch(Protocol):
-    """What knows the memory of a step at any batch."""
-
-    def peak(self, batch: int) -> int | None:
-        """The bytes alive at its peak."""
-
-
 def training_result(
     loaded: Loaded,
     decision_input: DecisionInput,
@@ -57,14 +48,13 @@ def training_result(
         return None
     phases = _phases(decision_input)
     gpu_plan = analysis.plan("gpu")
-    largest = _largest_by_growth(memory, decision_input.gpu, loaded.batch)
-    exact = (
-        _largest_exactly(between.peak, decision_input.gpu, largest)
-        if isinstance(between, PeakAtAnyBatch)
-        else None
-    )
+    # All but weights, gradients and state grows with the batch.
+    room = fit.room(decision_input.gpu)
+    largest = fit.largest_by_growth(memory.fixed_bytes, memory.peak_bytes, loaded.batch, room)
+    # By its method and not by its class: `exports` traces models, which a summary has no need to import.
+    peak = getattr(between, "peak", None)
+    exact = None if peak is None else _largest_exactly(peak, decision_input.gpu, largest)
     predicted = decision_input.gpu is not None and phases[-1].gpu_origin != "measured"
-    update = _update(prepared.graph, step.optimizer) if predicted else _NO_UPDATE
     error, note = _worst_gradient(analysis.environment.measurement, random=step.random)
     return TrainingResult(
         optimizer=step.optimizer,
@@ -81,24 +71,10 @@ def training_result(
         assumed=tuple(note for note in loaded.notes if "assumed" in note),
         gradient_error=error,
         gradient_note=note,
-        optimizer_kernels=update.kernels,
-        optimizer_launches=update.launches,
-        optimizer_moved_bytes=update.moved,
-        optimizer_note=update.sentence,
+        **(_update(prepared.graph, step.optimizer) if predicted else {}),
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Update:
-    """How the optimizer is priced on the GPU: what runs, its launches, the bytes that it moves, in words."""
-
-    kernels: str = ""
-    launches: int | None = None
-    moved: int | None = None
-    sentence: str = ""
-
-
-_NO_UPDATE = _Update()
 _RUNS = {
     "foreach": "by default (foreach): each of its functions goes over all parameters at once",
     "fused": "where it is fused: one pass over all parameters",
@@ -106,12 +82,12 @@ _RUNS = {
 }
 
 
-def _update(graph: Graph, optimizer: str) -> _Update:
-    """The optimizer's step on a GPU."""
+def _update(graph: Graph, optimizer: str) -> dict[str, Any]:
+    """Return how the optimizer is priced on the GPU: what runs, its launches, the bytes that it moves."""
     nodes = [node for node in graph.nodes if is_update(node)]
     parameters = sum((updated.elements or 0) for node in nodes if (updated := node.output(0)) is not None)
     if not parameters:
-        return _NO_UPDATE
+        return {}
     found = sorted({implementation_of(node) for node in nodes})
     kernels, moved = update_totals(graph)
     launches = round(kernels)
@@ -122,7 +98,12 @@ def _update(graph: Graph, optimizer: str) -> _Update:
         f"{moved / parameters:.0f} B a parameter in fp32. "
         "On the CPU, ONNX Runtime runs its definition."
     )
-    return _Update(kernels=", ".join(found), launches=launches, moved=round(moved), sentence=sentence)
+    return {
+        "optimizer_kernels": ", ".join(found),
+        "optimizer_launches": launches,
+        "optimizer_moved_bytes": round(moved),
+        "optimizer_note": sentence,
+    }
 
 
 def _phases(decision_input: DecisionInput) -> tuple[PhaseTotals, ...]:
@@ -217,11 +198,6 @@ def _step(time: Figure, batch: int | None, gpus: int = 1, **facts: Any) -> Predi
     )
 
 
-def _largest_by_growth(memory: StepMemory, gpu: Device | None, batch: int | None) -> int | None:
-    """The largest batch whose step fits the GPU: all but weights, gradients and state grows with it."""
-    return fit.largest_by_growth(memory.fixed_bytes, memory.peak_bytes, batch, fit.room(gpu))
-
-
 def _largest_exactly(peak_at: Callable[[int], int | None], gpu: Device | None, guess: int | None) -> int | None:
     """The largest batch whose own step fits."""
     room = fit.room(gpu)
@@ -266,7 +242,7 @@ def _scaling(
         assumptions=(
             "A prediction: each GPU has the whole batch, and an all-reduce sums the gradients.",
             f"Up to {GPUS_A_MACHINE} GPUs stand in one machine, joined by "
-            f"{peer.name} ({_before_comma(peer.source)}); "
+            f"{peer.name} ({peer.source.partition(',')[0]}); "
             f"machines are joined by a {NETWORK.name}.",
             f"{OVERLAP * 100:.0f} % of what could hide behind the backward pass is assumed to; the interval "
             "runs from all of it to none.",
@@ -282,8 +258,3 @@ def _worst_gradient(measurement: Mapping[str, Any], *, random: bool) -> tuple[fl
     if not rows:
         return None, ""
     return rows[0]["max_rel_error"], f"{rows[0]['output']}, against {rows[0]['between'].split(' and ')[0]}"
-
-
-def _before_comma(text: str) -> str:
-    """A source's name without its particulars."""
-    return text.partition(",")[0]

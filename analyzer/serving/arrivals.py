@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 
@@ -19,25 +20,6 @@ from analyzer.serving.queue import Queue
 
 # A trace's bursts are seldom: so many times as many of its requests are looked at as of Poisson arrivals.
 _OF_A_TRACE = 4
-
-
-class Arrivals(Protocol):
-    """Makes the requests of one queue."""
-
-    def streams(
-        self, queue: Queue, rate_per_s: float, lanes: int, requests: int, left_out: int, seed: int
-    ) -> tuple[Stream, ...]:
-        """Independent lanes at a rate below the queue's capacity, in the queue's unit of time.
-
-        Args:
-            queue: Whose requests they are.
-            rate_per_s: Mean rate.
-            lanes: How many.
-            requests: How many should count in each.
-            left_out: Requests before them, of arrivals that go on for ever.
-            seed: Of what is drawn.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +34,9 @@ class Poisson:
 
 
 POISSON = Poisson()
+# Either makes the requests of one queue: so many lanes, in each of which ``requests`` should count and
+# ``left_out`` come before, at a rate below the queue's capacity, in the queue's unit of time.
+Arrivals: TypeAlias = "Poisson | Trace"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -147,7 +132,20 @@ def read_trace(path: Path, *, where: str = "--arrivals") -> Floats:
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            arrivals_s = np.array(_times(_rows(file), f"{where} {path}"))
+            times: list[float] = []
+            for number, row in _rows(file):
+                time_s = _number(row[0])
+                if time_s is None or not 0 <= time_s < math.inf:
+                    raise UsageError(
+                        f"{where} {path}: line {number} begins with {row[0][:20]!r}, which is no time.",
+                        hint="The first column holds seconds since the start, from 0.",
+                    )
+                times.append(time_s)
+                if len(times) > _MOST_REQUESTS:
+                    raise UsageError(
+                        f"{where} {path}: more than {_MOST_REQUESTS:,} requests.", hint="Give a part of it."
+                    )
+            arrivals_s = np.array(times)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UsageError(
             f"{where} {path}: cannot be read ({error}).", hint="A CSV file, or `poisson`."
@@ -184,21 +182,6 @@ def _rows(file: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
         is_first = False
 
 
-def _times(rows: Iterable[tuple[int, list[str]]], where: str) -> list[float]:
-    times: list[float] = []
-    for number, row in rows:
-        time_s = _number(row[0])
-        if time_s is None or not 0 <= time_s < math.inf:
-            raise UsageError(
-                f"{where}: line {number} begins with {row[0][:20]!r}, which is no time.",
-                hint="The first column holds seconds since the start, from 0.",
-            )
-        times.append(time_s)
-        if len(times) > _MOST_REQUESTS:
-            raise UsageError(f"{where}: more than {_MOST_REQUESTS:,} requests.", hint="Give a part of it.")
-    return times
-
-
 def _number(text: str) -> float | None:
     try:
         return float(text)
@@ -216,20 +199,15 @@ def read_conversations(path: Path, *, where: str = "--arrivals") -> tuple[float,
     lengths: list[tuple[int, int]] = []
     with path.open(encoding="utf-8-sig", newline="") as file:
         for number, row in _rows(file):
-            tokens = [_tokens(text) for text in row[1:3]]
-            if len(tokens) < 2 or None in tokens:
+            tokens = [text.strip() for text in row[1:3]]
+            if len(tokens) < 2 or not all(re.fullmatch(r"[0-9]{1,9}", text) for text in tokens):
                 raise UsageError(
                     f"{where} {path}: line {number} has no numbers of tokens behind its time.",
                     hint="A model that generates needs seconds, tokens in and tokens out of each request.",
                 )
-            lengths.append((tokens[0] or 0, tokens[1] or 0))
+            lengths.append((int(tokens[0]), int(tokens[1])))
     # A request without an answer takes none of the time that is planned for.
     answered = np.array([one for one in lengths if min(one) > 0], dtype=np.int64)
     if not len(answered):
         raise UsageError(f"{where} {path}: no request has tokens in and out.", hint="In columns two and three.")
     return mean_rate_per_s(arrivals_s), Conversations(prompts=answered[:, 0], outputs=answered[:, 1])
-
-
-def _tokens(text: str) -> int | None:
-    stripped = text.strip()
-    return int(stripped) if stripped.isascii() and stripped.isdecimal() and len(stripped) < 10 else None

@@ -10,7 +10,7 @@ import numpy as np
 from analyzer.arrays import Floats
 from analyzer.errors import UsageError
 from analyzer.figures import QueueLoad
-from analyzer.serving.load import PERCENTILES, by_percentile
+from analyzer.serving.queue import PERCENTILES, by_percentile
 
 # Of the probability of a long queue, beyond which states are left out.
 _TAIL = 1e-12
@@ -20,9 +20,8 @@ _TAIL = 1e-12
 class SingleRequests:
     """M/D/c: Poisson arrivals, ``servers`` that take one request each, always ``service_s`` long.
 
-    Attributes:
-        rate_per_s, service_s, servers: What is asked.
-        at_most: Probability of so many requests waiting or less, those in service left aside, ``[states]``.
+    ``at_most`` is the probability of so many requests waiting or less, those in service left aside,
+    ``[states]``.
     """
 
     rate_per_s: float

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
 from analyzer.arrays import Floats, Ints
 from analyzer.errors import UsageError
 from analyzer.figures import QueueLoad
-from analyzer.serving.load import PERCENTILES, by_percentile
+from analyzer.serving.queue import PERCENTILES, by_percentile
 
 _NEVER = np.iinfo(np.int64).max
 
@@ -39,6 +40,7 @@ class GenerationServer:
     decode: tuple[tuple[int, float, float], ...]
     cache_tokens: int
     max_batch: int
+    max_delay_s: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
         """Checks what cannot be."""
@@ -115,15 +117,15 @@ def highest_throughput_per_s(server: GenerationServer, conversations: Conversati
 
 def simulated_generation(scenarios: Sequence[GenerationScenario], *, seed: int = 0) -> list[QueueLoad]:
     """Many servers at once, which takes little more than one."""
-    able = [
-        number
-        for number, one in enumerate(scenarios)
-        if one.rate_per_s < highest_throughput_per_s(one.server, one.conversations)
-    ]
-    loads = dict(zip(able, _loads([scenarios[number] for number in able], seed), strict=True)) if able else {}
+    highest = [highest_throughput_per_s(one.server, one.conversations) for one in scenarios]
+    busy = [one.rate_per_s / most if most else 1.0 for one, most in zip(scenarios, highest, strict=True)]
+    able = [one for one, part in zip(scenarios, busy, strict=True) if part < 1]
+    loads = iter(_loads(able, seed) if able else [])
     return [
-        loads.get(number) or QueueLoad(rate_per_s=scenario.rate_per_s, saturated=True)
-        for number, scenario in enumerate(scenarios)
+        replace(next(loads), utilisation=part)
+        if part < 1
+        else QueueLoad(rate_per_s=one.rate_per_s, saturated=True)
+        for one, part in zip(scenarios, busy, strict=True)
     ]
 
 
@@ -140,19 +142,35 @@ def _loads(scenarios: Sequence[GenerationScenario], seed: int) -> list[QueueLoad
         for one, left_out in ((one, _left_out(one)) for one in scenarios)
         for lane in range(one.lanes)
     ]
-    asked = _Asked(lanes, [one.server for one in scenarios], np.repeat(*_rows(scenarios)))
+    asked = _Asked(
+        lanes,
+        [one.server for one in scenarios],
+        np.repeat(np.arange(len(scenarios)), [one.lanes for one in scenarios]),
+    )
     served = _serve(asked)
     result, row = [], 0
     for one in scenarios:
         rows = range(row, row + one.lanes)
         row += one.lanes
-        counted = [np.arange(asked.first[at] + lanes[at].left_out, asked.last[at]) for at in rows]
-        result.append(_load(one, asked, served, np.concatenate(counted), slice(rows.start, rows.stop)))
+        counted = np.concatenate(
+            [np.arange(asked.first[at] + lanes[at].left_out, asked.last[at]) for at in rows]
+        )
+        ttft = served.first[counted] - asked.arrivals[counted]
+        steps = asked.outputs[counted] - 1
+        several = steps > 0
+        tpot = (served.last[counted] - served.first[counted])[several] / steps[several]
+        result.append(
+            QueueLoad(
+                rate_per_s=one.rate_per_s,
+                mean_s=float(ttft.mean()),
+                **by_percentile(map(float, np.percentile(ttft, PERCENTILES))),
+                tpot_p50_s=float(np.percentile(tpot, 50)) if len(tpot) else 0.0,
+                tpot_p99_s=float(np.percentile(tpot, 99)) if len(tpot) else 0.0,
+                mean_batch=float(served.mean_batch[rows.start : rows.stop].mean()),
+                requests=len(counted),
+            )
+        )
     return result
-
-
-def _rows(scenarios: Sequence[GenerationScenario]) -> tuple[Ints, list[int]]:
-    return np.arange(len(scenarios)), [one.lanes for one in scenarios]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -184,7 +202,9 @@ def _lane(scenario: GenerationScenario, seed: tuple[int, int], left_out: int) ->
     which = rng.integers(0, len(asked.prompts), number)
     prompts, outputs = asked.prompts[which], asked.outputs[which]
     # Those that run already: each is the longer there the more it writes, and somewhere in its output.
-    number = _running(scenario)
+    # About as many as run at any time.
+    room = int(server.cache_tokens / float((asked.prompts + asked.outputs).mean()))
+    number = min(server.max_batch, room, int(scenario.rate_per_s * _stay_s(scenario)))
     running = rng.choice(len(asked.outputs), number, p=asked.outputs / asked.outputs.sum())
     done = (rng.random(number) * asked.outputs[running]).astype(np.int64)
     return _Lane(
@@ -194,13 +214,6 @@ def _lane(scenario: GenerationScenario, seed: tuple[int, int], left_out: int) ->
         prefill=np.concatenate((np.zeros(number), server.prefill_s(prompts.astype(np.float64)))),
         left_out=number + left_out,
     )
-
-
-def _running(scenario: GenerationScenario) -> int:
-    """About how many sequences run at any time."""
-    server, asked = scenario.server, scenario.conversations
-    room = int(server.cache_tokens / float((asked.prompts + asked.outputs).mean()))
-    return min(server.max_batch, room, int(scenario.rate_per_s * _stay_s(scenario)))
 
 
 def _stay_s(scenario: GenerationScenario) -> float:
@@ -347,21 +360,3 @@ class _Slots:
         new.owner, new.steps = self.owner[left], self.steps[left]
         new.running, new.context, new.kept = self.running[left], self.context[left], self.kept[left]
         return new
-
-
-def _load(
-    scenario: GenerationScenario, asked: _Asked, served: _ServedRequests, counted: Ints, lanes: slice
-) -> QueueLoad:
-    ttft = served.first[counted] - asked.arrivals[counted]
-    steps = asked.outputs[counted] - 1
-    several = steps > 0
-    tpot = (served.last[counted] - served.first[counted])[several] / steps[several]
-    return QueueLoad(
-        rate_per_s=scenario.rate_per_s,
-        mean_s=float(ttft.mean()),
-        **by_percentile(map(float, np.percentile(ttft, PERCENTILES))),
-        tpot_p50_s=float(np.percentile(tpot, 50)) if len(tpot) else 0.0,
-        tpot_p99_s=float(np.percentile(tpot, 99)) if len(tpot) else 0.0,
-        mean_batch=float(served.mean_batch[lanes].mean()),
-        requests=len(counted),
-    )

@@ -94,25 +94,29 @@ def highest_rates(
 ) -> list[HighestRate]:
     """The same for many queues at once.
 
-    Args:
-        queues: Whose rates are wanted.
-        limit_s: As in ``highest_rate``.
-        percentile: As there.
-        arrivals: How requests come.
-        efforts: Of the first look, and of the closer one about the rate that it finds.
-        shares: Of the capacity, at which is looked first.
+    ``efforts`` are those of the first look, at ``shares`` of the capacity, and of the closer one about the rate
+    that it finds.
     """
     able = [queue for queue in queues if queue.fastest_s <= limit_s]
     looked = loads_at(able, [shares] * len(able), arrivals, efforts[0])
     about = [share_within(served, limit_s, percentile) for served in looked]
-    closer = loads_at(able, [_around(share) for share in about], arrivals, efforts[1])
-    found = iter(
-        HighestRate(
-            rate_per_s=share_within(_joined(first, near), limit_s, percentile) * queue.capacity_per_s,
-            looked_at=tuple(first),
-        )
-        for queue, first, near in zip(able, looked, closer, strict=True)
-    )
+    # Shares about those, by what is taken over what is free: latency is nearly a line in that.
+    odds = [share / (1 - share) if share > 0 else FIRST_SHARES[0] / 10 for share in about]
+    near = [
+        [min(odd * factor / (1 + odd * factor), _LAST_SHARE) for factor in factors]
+        for odd, share in zip(odds, about, strict=True)
+        for factors in [_ODDS if share > _LOW_SHARE else _LOW_ODDS]
+    ]
+    closer = loads_at(able, near, arrivals, efforts[1])
+    rates = []
+    for queue, first, close in zip(able, looked, closer, strict=True):
+        # Closer looks stand for the first ones where they were taken.
+        low, high = close[0].scenario.rate_per_s, close[-1].scenario.rate_per_s
+        below = [one for one in first if one.scenario.rate_per_s < low]
+        above = [one for one in first if one.scenario.rate_per_s > high]
+        share = share_within([*below, *close, *above], limit_s, percentile)
+        rates.append(HighestRate(rate_per_s=share * queue.capacity_per_s, looked_at=tuple(first)))
+    found = iter(rates)
     return [next(found) if queue.fastest_s <= limit_s else HighestRate(rate_per_s=0.0) for queue in queues]
 
 
@@ -145,21 +149,6 @@ def _scenario(queue: Queue, share: float, arrivals: Arrivals, effort: Effort) ->
         left_out=left_out,
         arrivals=arrivals,
     )
-
-
-def _around(share: float) -> tuple[float, ...]:
-    """Shares about one, by what is taken over what is free: latency is nearly a line in that."""
-    odds = share / (1 - share) if share > 0 else FIRST_SHARES[0] / 10
-    factors = _ODDS if share > _LOW_SHARE else _LOW_ODDS
-    return tuple(min(odd / (1 + odd), _LAST_SHARE) for odd in (odds * factor for factor in factors))
-
-
-def _joined(first: Sequence[Served], near: Sequence[Served]) -> list[Served]:
-    """By rising rate; where closer looks were taken they stand for the first ones."""
-    low, high = near[0].scenario.rate_per_s, near[-1].scenario.rate_per_s
-    below = [one for one in first if one.scenario.rate_per_s < low]
-    above = [one for one in first if one.scenario.rate_per_s > high]
-    return [*below, *near, *above]
 
 
 def share_within(served: Sequence[Served], limit_s: float, percentile: float | None) -> float:

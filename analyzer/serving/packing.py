@@ -63,11 +63,8 @@ class ServiceMode:
 class ServiceDemand:
     """The traffic of a model, and how it can run.
 
-    Attributes:
-        rate_per_s: Requests a second, above 0.
-        modes: Ways to run it.
-        limit_s: Longest latency, waiting included; None for none.
-        percentile: Of which the limit holds, below 100; 0 for the mean.
+    ``rate_per_s`` is above 0. ``limit_s`` has the waiting in it and holds for the ``percentile``, 0 for the
+    mean.
     """
 
     rate_per_s: float

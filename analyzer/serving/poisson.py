@@ -128,7 +128,10 @@ def streams(
     turns = np.arange(queue.servers)
     share_busy = min(1.0, rate * service / (batch * queue.servers))
     counted_to = left_out + requests
-    number = counted_to + _to_fill(queue, rate)
+    # Requests that come within the delay, or fill a batch: the last that counts must not wait for none.
+    expected = rate * queue.max_delay
+    to_fill = math.ceil(expected + 6 * math.sqrt(expected)) if queue.max_delay else 0
+    number = counted_to + min(queue.max_batch - 1, to_fill)
     # Where smaller batches are served faster than full ones, the fluid server is slower than the queue.
     sizes = np.arange(1, queue.max_batch + 1)
     is_fluid = bool((sizes / queue.times[1:]).max() <= _EFFICIENT * queue.max_batch / queue.times[-1])
@@ -141,30 +144,23 @@ def streams(
         # Servers take turns: `since` of a turn has gone by. Those who came meanwhile, but for the first, wait.
         busy = turns < share_busy * queue.servers - drawn.idle
         waiting = int(backlog + (drawn.since * (batch - 1) if busy.all() else 0.0))
+        fluid_wait: Floats | None = None
+        if told:
+            # What the fluid server has before it when a request comes: Lindley's recursion in one sweep.
+            between = 1 / queue.capacity
+            served = np.arange(number) * between
+            ahead = np.maximum(np.maximum.accumulate(later - served), backlog * between)
+            fluid_wait = (ahead + served - later)[left_out:counted_to]
         result.append(
             Stream(
                 arrivals=np.concatenate((np.zeros(waiting), later)),
                 counted_from=waiting + left_out,
                 counted_to=waiting + counted_to,
                 free=np.where(busy, (turns + 1 - drawn.since) / queue.servers * service, 0.0),
-                fluid_wait=_waits(queue, later, backlog)[left_out:counted_to] if told else None,
+                fluid_wait=fluid_wait,
             )
         )
     return tuple(result)
-
-
-def _to_fill(queue: Queue, rate: float) -> int:
-    """Requests that come within the delay, or fill a batch: the last that counts must not wait for nobody."""
-    expected = rate * queue.max_delay
-    return min(queue.max_batch - 1, math.ceil(expected + 6 * math.sqrt(expected))) if queue.max_delay else 0
-
-
-def _waits(queue: Queue, arrivals: Floats, backlog: float) -> Floats:
-    """What the fluid server has before it when a request comes: Lindley's recursion in one sweep."""
-    between = 1 / queue.capacity
-    served = np.arange(len(arrivals)) * between
-    ahead: Floats = np.maximum(np.maximum.accumulate(arrivals - served), backlog * between) + served - arrivals
-    return ahead
 
 
 def fluid_wait(queue: Queue, rate: float) -> Floats:
@@ -184,11 +180,9 @@ def weights(queue: Queue, rate: float, waits: Sequence[Floats]) -> Floats:
 def calibrated_weights(seen: Floats, expected: Floats) -> Floats:
     """Weights of lanes, near one each, with which what was seen of the fluid server is what is expected.
 
-    It is the regression estimator of surveys written as weights, so that percentiles profit as means do.
+    ``seen`` is ``[lanes, 2]``, ``expected`` ``[2]``.
 
-    Args:
-        seen: ``[lanes, 2]``.
-        expected: ``[2]``.
+    It is the regression estimator of surveys written as weights, so that percentiles profit as means do.
     """
     scaled = seen / expected
     centred = scaled - scaled.mean(axis=0)

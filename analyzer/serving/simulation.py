@@ -12,10 +12,114 @@ from analyzer.arrays import Bools, Floats, Ints
 from analyzer.errors import UsageError
 from analyzer.figures import QueueLoad
 from analyzer.serving.arrivals import POISSON, Arrivals
-from analyzer.serving.batching import Lanes, form_batches
-from analyzer.serving.load import PERCENTILES, by_percentile
 from analyzer.serving.poisson import Stream, usual_batch, warm_up, weights
-from analyzer.serving.queue import Queue, ServiceCurve, make_queue
+from analyzer.serving.queue import PERCENTILES, Queue, ServiceCurve, by_percentile, make_queue
+
+# Lanes that are done are dropped once they are this share: dropping copies all others.
+_DONE = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Lanes:
+    """Streams of requests, and who serves them; times in any one unit a lane.
+
+    Attributes:
+        arrivals: Of all lanes, one lane behind the other, from 0 and rising within each, ``[requests]``.
+        counts: Requests of each lane, at least one, ``[lanes]``.
+        times: Time of a batch by curve and size, ``[curves, largest batch + 1]``.
+        curve: Row of ``times`` of each lane, ``[lanes]``.
+        max_batch, max_delay: ``[lanes]``.
+        free: When each server is free for the first time, ``[lanes, servers]``; infinite where a lane has
+            fewer servers.
+    """
+
+    arrivals: Floats
+    counts: Ints
+    times: Floats
+    curve: Ints
+    max_batch: Ints
+    max_delay: Floats
+    free: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FormedBatches:
+    """Batches of all lanes, one lane behind the other, each lane's in the order of their start.
+
+    All are ``[batches]``.
+    """
+
+    lane: Ints
+    sizes: Ints
+    starts: Floats
+    ends: Floats
+
+
+def form_batches(lanes: Lanes) -> FormedBatches:
+    """Serves every request."""
+    formed: list[tuple[Ints, Ints, Floats, Floats]] = []
+    last = np.cumsum(lanes.counts)
+    at = last - lanes.counts  # each lane's oldest waiting request
+    timeline = _Timeline(lanes.arrivals, at, last)
+    lane, free = np.arange(len(at)), lanes.free.copy()
+    while len(lane):
+        at, free = _steps_of(lane, at, free, lanes, last[lane], timeline, formed)
+        left = at < last[lane]
+        lane, at, free = lane[left], at[left], free[left]
+    lane, sizes, starts, ends = (np.concatenate(column) for column in zip(*formed, strict=True))
+    # Stable: a lane's batches stay in their order. What a lane that was done did is left out.
+    order = np.argsort(np.where(sizes > 0, lane, np.iinfo(np.int64).max), kind="stable")
+    order = order[: int(np.count_nonzero(sizes))]
+    return FormedBatches(lane=lane[order], sizes=sizes[order], starts=starts[order], ends=ends[order])
+
+
+def _steps_of(
+    lane: Ints,
+    at: Ints,
+    free: Floats,
+    lanes: Lanes,
+    last: Ints,
+    timeline: _Timeline,
+    formed: list[tuple[Ints, Ints, Floats, Floats]],
+) -> tuple[Ints, Floats]:
+    """Forms batches until a share of the lanes is done."""
+    curve, most, delay = lanes.curve[lane], lanes.max_batch[lane], lanes.max_delay[lane]
+    delayed, several = bool(delay.any()), free.shape[1] > 1
+    arrivals, end_of_all = lanes.arrivals, len(lanes.arrivals) - 1
+    rows = np.arange(len(lane))
+    while np.count_nonzero(at >= last) <= _DONE * (len(lane) - 1):
+        server = free.argmin(axis=1) if several else 0
+        earliest = free[rows, server]
+        oldest = arrivals[np.minimum(at, end_of_all)]
+        if delayed:
+            full = at + most - 1
+            full_at = np.where(full < last, arrivals[np.minimum(full, end_of_all)], np.inf)
+            start = np.maximum(earliest, np.minimum(full_at, oldest + delay))
+        else:
+            start = np.maximum(earliest, oldest)
+        # Its own oldest request is in it, however the two additions of an offset were rounded.
+        size = np.maximum(timeline.arrived(lane, start) - at, 1)
+        size = np.minimum(np.minimum(size, most), last - at)  # 0 where a lane is done
+        end = start + lanes.times[curve, size]
+        free[rows, server] = end
+        formed.append((lane, size, start, end))
+        at = at + size
+    return at, free
+
+
+class _Timeline:
+    """All lanes' arrivals on one line, a lane's behind those of the lane before: one search finds in all."""
+
+    def __init__(self, arrivals: Floats, first: Ints, last: Ints) -> None:
+        self.end = arrivals[last - 1]
+        spans = self.end + 1.0
+        self.offset = np.cumsum(spans) - spans
+        self.line = arrivals + np.repeat(self.offset, last - first)
+
+    def arrived(self, lane: Ints, at: Floats) -> Ints:
+        """How many requests had arrived at a time, those of the lanes before with them."""
+        return self.line.searchsorted(np.minimum(at, self.end[lane]) + self.offset[lane], side="right")
+
 
 # Requests that come while a batch is served and waited for, of which hardly one meets another.
 _ALONE = 1e-3
@@ -58,7 +162,21 @@ def simulate(
         raise UsageError(f"A rate of {rate_per_s:g} requests a second is none.", hint="Give one above zero.")
     if requests < 1:
         raise UsageError("At least one request must be looked at.", hint="For example requests=200_000.")
-    return simulated([scenario_of(queue, rate_per_s, requests)], seed=seed)[0].load()
+    rate = min(rate_per_s / queue.capacity_per_s, 1.0) * queue.capacity
+    free = max(1 - rate / queue.capacity, 1e-6)
+    enough = max(_BATCHES * usual_batch(queue, rate), _FREE_SQUARED / free**2)
+    requests = math.ceil(max(requests, min(enough, _TIMES_ASKED * requests, _REQUESTS)))
+    # In lanes that are long beside their warm-up.
+    left_out = warm_up(queue, rate)
+    lanes = max(1, min(_MOST_LANES, requests // (_COUNTED_PER_WARM_UP * left_out)))
+    scenario = Scenario(
+        queue=queue,
+        rate_per_s=rate_per_s,
+        lanes=lanes,
+        requests=math.ceil(requests / lanes),
+        left_out=left_out,
+    )
+    return simulated([scenario], seed=seed)[0].load()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -76,26 +194,6 @@ class Scenario:
     def is_saturated(self) -> bool:
         """Whether requests come as fast as full batches leave, or faster."""
         return self.rate_per_s >= self.queue.capacity_per_s
-
-
-def scenario_of(
-    queue: Queue, rate_per_s: float, requests: int = 200_000, arrivals: Arrivals = POISSON
-) -> Scenario:
-    """At least so many requests, in lanes that are long beside their warm-up."""
-    rate = min(rate_per_s / queue.capacity_per_s, 1.0) * queue.capacity
-    free = max(1 - rate / queue.capacity, 1e-6)
-    enough = max(_BATCHES * usual_batch(queue, rate), _FREE_SQUARED / free**2)
-    requests = math.ceil(max(requests, min(enough, _TIMES_ASKED * requests, _REQUESTS)))
-    left_out = warm_up(queue, rate)
-    lanes = max(1, min(_MOST_LANES, requests // (_COUNTED_PER_WARM_UP * left_out)))
-    return Scenario(
-        queue=queue,
-        rate_per_s=rate_per_s,
-        lanes=lanes,
-        requests=math.ceil(requests / lanes),
-        left_out=left_out,
-        arrivals=arrivals,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -162,37 +260,32 @@ def _portions(scenarios: Sequence[Scenario]) -> Iterator[Sequence[Scenario]]:
 
 
 def _simulated(scenarios: Sequence[Scenario], seed: int) -> list[Served]:
-    parts = {
-        number: scenario.arrivals.streams(
-            scenario.queue, _looked_at(scenario), scenario.lanes, scenario.requests, scenario.left_out, seed
+    parts = {}
+    for number, scenario in enumerate(scenarios):
+        if scenario.is_saturated:
+            continue
+        queue = scenario.queue
+        # So few that none meets another are made no fewer: further apart, a clock that counts from the first of
+        # them would lose the times of single batches.
+        rate_per_s = max(scenario.rate_per_s, _ALONE / (1 + queue.max_delay) / queue.unit_s)
+        parts[number] = scenario.arrivals.streams(
+            queue, rate_per_s, scenario.lanes, scenario.requests, scenario.left_out, seed
         )
-        for number, scenario in enumerate(scenarios)
-        if not scenario.is_saturated
-    }
     served = _served([scenarios[number] for number in parts], list(parts.values())) if parts else []
     by_number = dict(zip(parts, served, strict=True))
-    return [by_number.get(number) or _overrun(scenario) for number, scenario in enumerate(scenarios)]
-
-
-def _looked_at(scenario: Scenario) -> float:
-    """The rate at which requests are made: so few that none meets another are made no fewer.
-
-    Further apart, a clock that counts from the first of them would lose the times of single batches.
-    """
-    queue = scenario.queue
-    return max(scenario.rate_per_s, _ALONE / (1 + queue.max_delay) / queue.unit_s)
-
-
-def _overrun(scenario: Scenario) -> Served:
     none = np.empty(0)
-    return Served(
-        scenario=scenario,
-        latencies_s=none,
-        shares=none,
-        mean_s=math.inf,
-        mean_batch=scenario.queue.max_batch,
-        utilisation=1.0,
-    )
+    return [
+        by_number.get(number)
+        or Served(
+            scenario=scenario,
+            latencies_s=none,
+            shares=none,
+            mean_s=math.inf,
+            mean_batch=scenario.queue.max_batch,
+            utilisation=1.0,
+        )
+        for number, scenario in enumerate(scenarios)
+    ]
 
 
 def _served(scenarios: Sequence[Scenario], parts: Sequence[Sequence[Stream]]) -> list[Served]:
@@ -226,54 +319,30 @@ def _served(scenarios: Sequence[Scenario], parts: Sequence[Sequence[Stream]]) ->
         row += len(of_one)
         counted = zip(counted_from[rows], counted_to[rows], strict=True)
         own = [latencies[start:end] for start, end in counted]
-        lane_weights = _weights(scenario, of_one)
+        queue = scenario.queue
+        waits = [part.fluid_wait for part in of_one if part.fluid_wait is not None]
+        lane_weights = (
+            weights(queue, scenario.rate_per_s * queue.unit_s, waits) if waits else np.ones(len(of_one))
+        )
         # A lane in which no batch began after its warm-up has too few requests to tell a batch by.
         requests, number = float(lane_weights @ sizes[rows]), float(lane_weights @ formed[rows])
         busy_each = float(lane_weights @ busy[rows]) / requests if requests else 0.0
+        seen = (float(lane_weights @ of[rows]) for of in (spans, busy_then, served_then))
+        every = np.concatenate(own) * queue.unit_s
+        order = np.argsort(every)
+        each = np.repeat(lane_weights, [len(one) for one in own])
+        total = float(each.sum())
         result.append(
-            _weighed(
-                scenario,
-                own,
-                lane_weights,
-                mean_batch=requests / number if number else float(scenario.queue.max_batch),
-                utilisation=_utilisation(
-                    scenario,
-                    busy_each,
-                    *(float(lane_weights @ of[rows]) for of in (spans, busy_then, served_then)),
-                ),
+            Served(
+                scenario=scenario,
+                latencies_s=every[order],
+                shares=np.cumsum(each[order]) / total,
+                mean_s=float(every @ each) / total,
+                mean_batch=requests / number if number else float(queue.max_batch),
+                utilisation=_utilisation(scenario, busy_each, *seen),
             )
         )
     return result
-
-
-def _weights(scenario: Scenario, parts: Sequence[Stream]) -> Floats:
-    waits = [part.fluid_wait for part in parts if part.fluid_wait is not None]
-    if not waits:
-        return np.ones(len(parts))
-    return weights(scenario.queue, scenario.rate_per_s * scenario.queue.unit_s, waits)
-
-
-def _weighed(
-    scenario: Scenario,
-    latencies: Sequence[Floats],
-    lane_weights: Floats,
-    *,
-    mean_batch: float,
-    utilisation: float,
-) -> Served:
-    queue = scenario.queue
-    every = np.concatenate(latencies) * queue.unit_s
-    order = np.argsort(every)
-    each = np.repeat(lane_weights, [len(own) for own in latencies])
-    total = float(each.sum())
-    return Served(
-        scenario=scenario,
-        latencies_s=every[order],
-        shares=np.cumsum(each[order]) / total,
-        mean_s=float(every @ each) / total,
-        mean_batch=mean_batch,
-        utilisation=utilisation,
-    )
 
 
 def _utilisation(scenario: Scenario, busy_each: float, span: float, busy: float, served: float) -> float:

@@ -87,7 +87,7 @@ def fused_steps() -> Iterator[Case]:
 
 @cache
 def model_of(name: str) -> Any:
-    """The model of a configuration (``analyzer.generation.model.GeneratingModel``)."""
+    """The model of a configuration (``analyzer.generation.times.GeneratingModel``)."""
     from analyzer.generation.sources import from_configuration
 
     with tempfile.TemporaryDirectory() as folder:

@@ -29,7 +29,7 @@ from analyzer.pipeline.capacity.generation import DECODE_BATCHES, GenerationServ
 from analyzer.pipeline.capacity.traffic import CapacityQuestion
 from analyzer.pipeline.generation import generation_with_basis
 from analyzer.serving.continuous import Conversations, GenerationServer, _Asked, _Lane, _serve
-from analyzer.serving.generation_search import GenerationDemand
+from analyzer.serving.search import GenerationDemand
 
 _LLAMA = {"model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-5, "torch_dtype": "bfloat16"}
 _QWEN = {

@@ -40,13 +40,20 @@ from transformers.cache_utils import DynamicSlidingWindowLayer
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from analyzer.errors import UsageError
-from analyzer.generation.architecture import Architecture, Attention, Experts, LatentAttention, StateSpace
+from analyzer.generation.architecture import (
+    Architecture,
+    Attention,
+    Experts,
+    LatentAttention,
+    StateSpace,
+    kept_elements,
+    mixers_of,
+)
 from analyzer.generation.configurations.families import FAMILIES, TEXT_PARTS
 from analyzer.generation.configurations.hugging_face import architecture_of
 from analyzer.generation.configurations.quantisation import quantisation_of
 from analyzer.generation.memory import known_by_size, layer_parameters, parameters
 from analyzer.generation.sources import from_values
-from analyzer.generation.weights import kept_elements, mixers_of
 from analyzer.loading.configuration_file import LARGEST_BYTES, PIP_LINE, read_config
 
 DEEPSEEK = {

@@ -85,13 +85,13 @@ def test_room_is_kept_for_the_sequences_that_are_held_and_for_no_more(sequences:
     needed = 10**9 + sequences * (4 * 10**6 + 100_000_000 // width)
     held = sequences_held(footprint, request, 1000, holder(needed), 256)
     assert held is not None
-    assert (held.sequences, held.tokens) == (sequences, 1000 * sequences)
+    assert held == (sequences, 1000 * sequences)
     less = sequences_held(footprint, request, 1000, holder(needed - 10_000), 256)
     if sequences == 1:
         assert less is None
     else:
         assert less is not None
-        assert less.sequences == sequences - 1
+        assert less[0] == sequences - 1
 
 
 def test_a_cache_that_is_written_anew_has_room_twice_and_a_long_request_beside_short_ones() -> None:
@@ -108,7 +108,7 @@ def test_a_cache_that_is_written_anew_has_room_twice_and_a_long_request_beside_s
     held = sequences_held(footprint, request, 250, holder(2_000_000), 256)
     # Past and present of 1,000 tokens: the long one alone, or four of usual length.
     assert held is not None
-    assert (held.sequences, held.tokens) == (4, 1000)
+    assert held == (4, 1000)
     assert sequences_held(footprint, request, 250, holder(1_999_000), 256) is None
 
 

@@ -16,7 +16,6 @@ from analyzer.loading.load import load
 from analyzer.loading.model_reference import parse_reference
 from analyzer.memory.fit import fits, largest_between, largest_by_growth, largest_from, room
 from analyzer.pipeline.measurement_memory import does_not_fit
-from analyzer.pipeline.training_summary import _largest_by_growth
 from analyzer.record.training_step import StepMemory
 
 L4 = device("l4")
@@ -60,9 +59,19 @@ def test_the_largest_batch_of_a_step_leaves_room_for_cuda() -> None:
     memory = StepMemory(
         weights_bytes=10**9, gradients_bytes=10**9, optimizer_state_bytes=2 * 10**9, peak_bytes=8 * 10**9
     )
-    assert _largest_by_growth(memory, gpu, 8) == 39
-    assert _largest_by_growth(memory, replace(gpu, memory_bytes=23_800_000_000), 8) == 39
-    assert _largest_by_growth(memory, replace(gpu, memory_bytes=23_799_999_999), 8) == 38
+    assert largest_by_growth(memory.fixed_bytes, memory.peak_bytes, 8, room(gpu)) == 39
+    assert (
+        largest_by_growth(
+            memory.fixed_bytes, memory.peak_bytes, 8, room(replace(gpu, memory_bytes=23_800_000_000))
+        )
+        == 39
+    )
+    assert (
+        largest_by_growth(
+            memory.fixed_bytes, memory.peak_bytes, 8, room(replace(gpu, memory_bytes=23_799_999_999))
+        )
+        == 38
+    )
 
 
 def test_a_gpu_has_room_beside_the_context_and_a_cpu_has_all_of_its_memory() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from queue_models import batches_by_loop, latencies_by_events
 
-from analyzer.serving.batching import Lanes, form_batches
+from analyzer.serving.simulation import Lanes, form_batches
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -9,8 +9,8 @@ import pytest
 from queue_models import simulate_generation
 
 from analyzer.serving.continuous import Conversations, GenerationServer
-from analyzer.serving.generation_search import GeneratingServer, GenerationDemand, generation_sizings
-from analyzer.serving.load import Server
+from analyzer.serving.queue import Server
+from analyzer.serving.search import GeneratingServer, GenerationDemand, sizings
 
 ASKED = Conversations(prompts=np.array([1024]), outputs=np.array([128]))
 
@@ -30,7 +30,7 @@ def instance(factor: float = 1.0, copies: int = 1) -> GeneratingServer:
 
 def test_at_the_highest_rate_both_limits_are_just_kept() -> None:
     demand = GenerationDemand(rate_per_s=10, conversations=ASKED, limit_s=0.4, tpot_s=0.06)
-    sizing = generation_sizings([instance()], demand)[instance()]
+    sizing = sizings([instance()], demand)[instance()]
     most = server(1.0)
     limited = GenerationServer(
         prefill=most.prefill, decode=most.decode, cache_tokens=most.cache_tokens, max_batch=sizing.max_batch
@@ -46,7 +46,7 @@ def test_the_count_is_the_rate_with_headroom_over_that_of_one_rounded_up_and_the
     demand = GenerationDemand(
         rate_per_s=40, conversations=ASKED, limit_s=0.4, tpot_s=0.06, headroom=0.25, spare=2
     )
-    sizing = generation_sizings([instance()], demand)[instance()]
+    sizing = sizings([instance()], demand)[instance()]
     assert sizing.count == math.ceil(40 * 1.25 / sizing.highest_rate_per_s) + 2
     assert sizing.low_rate_per_s < sizing.highest_rate_per_s < sizing.high_rate_per_s
     assert sizing.load.p99_s <= 0.4
@@ -55,7 +55,7 @@ def test_the_count_is_the_rate_with_headroom_over_that_of_one_rounded_up_and_the
 
 def test_two_copies_take_twice_as_much_as_one() -> None:
     demand = GenerationDemand(rate_per_s=10, conversations=ASKED, limit_s=0.4, tpot_s=0.06)
-    sized = generation_sizings([instance(), instance(copies=2)], demand)
+    sized = sizings([instance(), instance(copies=2)], demand)
     assert sized[instance(copies=2)].highest_rate_per_s == pytest.approx(
         2 * sized[instance()].highest_rate_per_s
     )
@@ -63,7 +63,7 @@ def test_two_copies_take_twice_as_much_as_one() -> None:
 
 def test_rates_rise_with_the_limit_and_the_one_asked_for_is_among_them() -> None:
     demand = GenerationDemand(rate_per_s=10, conversations=ASKED, limit_s=0.4)
-    sizing = generation_sizings([instance()], demand)[instance()]
+    sizing = sizings([instance()], demand)[instance()]
     rates = [row.rate_per_s for row in sizing.within]
     assert rates == sorted(rates)
     assert any(row.limit_s == 0.4 and row.rate_per_s == sizing.highest_rate_per_s for row in sizing.within)
@@ -71,7 +71,7 @@ def test_rates_rise_with_the_limit_and_the_one_asked_for_is_among_them() -> None
 
 def test_limits_that_one_request_alone_breaks_are_kept_at_no_rate() -> None:
     demand = GenerationDemand(rate_per_s=10, conversations=ASKED, limit_s=0.01)
-    sizing = generation_sizings([instance()], demand)[instance()]
+    sizing = sizings([instance()], demand)[instance()]
     assert (sizing.highest_rate_per_s, sizing.count, sizing.load) == (0.0, None, None)
     slow_steps = GenerationDemand(rate_per_s=10, conversations=ASKED, limit_s=5.0, tpot_s=0.011)
-    assert generation_sizings([instance()], slow_steps)[instance()].count is None
+    assert sizings([instance()], slow_steps)[instance()].count is None

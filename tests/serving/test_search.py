@@ -12,8 +12,7 @@ from analyzer.serving import ServiceCurve, highest_rate, simulate
 from analyzer.serving.arrivals import Trace
 from analyzer.serving.closed_forms import single_requests
 from analyzer.serving.highest_rate import highest_rates
-from analyzer.serving.load import Percentile, Server, Sizing, needed
-from analyzer.serving.queue import make_queue
+from analyzer.serving.queue import Percentile, Server, Sizing, make_queue, needed
 from analyzer.serving.search import BatchServer, Demand, sizings
 
 # A batch costs 3 ms and 1 ms a request: 250/s one by one, nearly 1000/s in large batches.

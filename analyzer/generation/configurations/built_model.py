@@ -23,7 +23,6 @@ from analyzer.generation.architecture import (
     Layer,
     Mixer,
     Mlp,
-    Norm,
     Product,
     Recurrence,
     StateSpace,
@@ -75,9 +74,7 @@ def builds_generator(kind: str) -> bool:
 def tied_around(values: Mapping[str, Any], kind: str) -> bool | None:
     """Return whether the class of a model around a text part ties its head; None where nothing says so.
 
-    Args:
-        values: The whole configuration.
-        kind: Its ``model_type``.
+    ``values`` are the whole configuration, ``kind`` its ``model_type``.
     """
     if kind not in (known_families() or ()):
         return None
@@ -90,25 +87,8 @@ def tied_around(values: Mapping[str, Any], kind: str) -> bool | None:
     return tied if isinstance(tied, bool) else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuiltModel:
-    """What transformers makes of a configuration.
-
-    Attributes:
-        architecture: The shape of its text part.
-        family: The ``model_type`` of that.
-    """
-
-    architecture: Architecture
-    family: str
-
-
-def built_model(values: Mapping[str, Any], kind: str) -> BuiltModel:
+def built_model(values: Mapping[str, Any], kind: str) -> Architecture:
     """Return the shape of the text model that transformers builds of a configuration, on the meta device.
-
-    Args:
-        values: The whole configuration.
-        kind: Its ``model_type``.
 
     Raises:
         UsageError: transformers is not installed or does not know it, a value cannot be, or a part of the model
@@ -140,7 +120,7 @@ def built_model(values: Mapping[str, Any], kind: str) -> BuiltModel:
         model=model, config=text.get_text_config(decoder=True), kind=kind, translates=translates
     )
     try:
-        return BuiltModel(architecture=reader.architecture(), family=text.model_type)
+        return replace(reader.architecture(), family=text.model_type)
     except UsageError:
         raise
     except Exception as error:  # names and shapes that no reader foresaw
@@ -213,45 +193,17 @@ def _built(config: Any, kind: str, *, translates: bool) -> TorchModule:
     )
 
 
-def _windows(config: Any) -> list[int]:
-    """Each layer's window, 0 for none: as transformers' own cache is made."""
-    from transformers import DynamicCache
-
-    layers = DynamicCache(config=config).layers
-    return [int(getattr(layer, "sliding_window", 0) or 0) for layer in layers]
-
-
 # Parts, by the names that transformers' modules have.
-
 _OUT = frozenset("o_proj out_proj dense c_proj wo output output_linear proj_out o dense_4h_to_h fc_out".split())  # noqa: SIM905
 _FUSED = frozenset("qkv_proj query_key_value c_attn Wqkv qkv att_proj qkv_linear".split())  # noqa: SIM905
 _QUERY = frozenset({"q_proj", "query", "q", "wq"})
 _KEY = frozenset({"k_proj", "key", "k", "wk"})
 _VALUE = frozenset({"v_proj", "value", "v", "wv"})
 _DOWN = frozenset(
-    [
-        "down_proj",
-        "proj_down",
-        "c_proj",
-        "fc2",
-        "w2",
-        "dense_4h_to_h",
-        "output_linear",
-        "fc_out",
-        "wo",
-        "ff_out",
-        "lin2",
-        "value",
-    ]
+    "down_proj proj_down c_proj fc2 w2 dense_4h_to_h output_linear fc_out wo ff_out lin2 value".split()  # noqa: SIM905
 )
 _CHOSEN = (
-    "num_experts_per_tok",
-    "num_experts_per_token",
-    "moe_topk",
-    "moe_k",
-    "top_k_experts",
-    "top_k",
-    "moe_top_k",
+    "num_experts_per_tok num_experts_per_token moe_topk moe_k top_k_experts top_k moe_top_k".split()  # noqa: SIM905
 )
 # Of two projections of a feed-forward part, the one that gates.
 _GATE = re.compile(r"gate[^.]*$|w1$|wi_0$|linear_1$")
@@ -263,11 +215,8 @@ _ACTIVATIONS = {"silu": "Silu", "swish": "Silu", "relu": "Relu", "relu2": "Relu"
 class _ModulePart:
     """A module with parameters.
 
-    Attributes:
-        name: Within its layer.
-        module: Itself.
-        linears: Linear layers within that were not read yet, by name within it.
-        roles: Names of the linear layers that were read, by what steps call what they do.
+    ``linears`` are those that were not read yet, by name within it; ``roles`` those that were, by what steps
+    call what they do.
     """
 
     name: str
@@ -349,9 +298,7 @@ class _BuiltModelReader:
     windows: list[int] = field(default_factory=list)
     places: dict[str, str] = field(default_factory=dict)
     hidden: int = 0
-    norm: Norm = "rms"
-    norm_bias: bool = True
-    norm_weights: bool = True
+    norms: dict[str, Any] = field(default_factory=dict)
 
     def value(self, *keys: str, default: Any = None) -> Any:
         """Return the first of the configuration's values that is there."""
@@ -363,9 +310,13 @@ class _BuiltModelReader:
 
     def architecture(self) -> Architecture:
         """Return the whole shape."""
-        self.windows = _windows(self.config)
+        from transformers import DynamicCache
+
+        # 0 for none: as transformers' own cache is made.
+        cached = DynamicCache(config=self.config).layers
+        self.windows = [int(getattr(layer, "sliding_window", 0) or 0) for layer in cached]
         modules = self._layers()
-        embedding = self._embedding()
+        embedding = self.model.get_input_embeddings().weight
         rows, width = (int(size) for size in embedding.shape)
         self.hidden = int(self.value("hidden_size", "d_model", "n_embd", default=width))
         self._read_norms(modules)
@@ -377,8 +328,10 @@ class _BuiltModelReader:
             below = [
                 self._layer(at, module, seen, most_norms=2) for at, module in enumerate(self._layers("encoder"))
             ]
-            if not all(map(_is_plain, below)):
-                raise self.unknown("its encoder")
+            # Attention and a feed-forward part, which is all that an encoder's step has.
+            for layer in below:
+                if not isinstance(layer.mixer, Attention) or not isinstance(layer.mlp, Mlp) or layer.products:
+                    raise self.unknown("its encoder")
             encoder = Encoder(layers=tuple(below), place=self.places["encoder"])
         return self._around(layers, encoder, embedding, rows, seen)
 
@@ -393,7 +346,11 @@ class _BuiltModelReader:
         }
         if not lists:
             raise self.unknown("it has no list of layers, and so")
-        place = max(lists, key=lambda name: sum(_size(module) for module in lists[name]))
+
+        def size(name: str) -> int:
+            return sum(weight.numel() for module in lists[name] for weight in module.parameters())
+
+        place = max(lists, key=size)
         self.places[side] = place
         return lists[place]
 
@@ -404,26 +361,20 @@ class _BuiltModelReader:
             hint="give the model as model.py, whose steps are exported",
         )
 
-    def _embedding(self) -> TorchTensor:
-        embedding = self.model.get_input_embeddings()
-        weight: TorchTensor = embedding.weight
-        return weight
-
     def _read_norms(self, modules: Sequence[TorchModule]) -> None:
         for module in modules[0].modules():
-            named = type(module).__name__
+            named, has_bias = type(module).__name__, getattr(module, "bias", None) is not None
             if "Norm" in named and any(True for _ in module.parameters(recurse=False)):
-                is_layer = "RMS" not in named and getattr(module, "bias", None) is not None
-                self.norm = "layer" if is_layer or named in ("LayerNorm", "CohereLayerNorm") else "rms"
-                self.norm_bias = getattr(module, "bias", None) is not None
+                is_layer = ("RMS" not in named and has_bias) or named in ("LayerNorm", "CohereLayerNorm")
+                self.norms = {"norm": "layer" if is_layer else "rms", "norm_bias": has_bias}
                 return
-        self.norm_weights = False
+        self.norms = {"norm_weights": False}
 
     def _has_final_norm(self, seen: set[int]) -> bool:
         """Whether a norm stands behind the layers; where none has weights, as usual."""
         norms = [module for module in self.model.modules() if "Norm" in type(module).__name__]
         around = [one for one in norms if not any(id(weight) in seen for weight in one.parameters())]
-        return not self.norm_weights or any(True for one in around for _ in one.parameters())
+        return "norm_weights" in self.norms or any(True for one in around for _ in one.parameters())
 
     # Layers.
 
@@ -439,11 +390,46 @@ class _BuiltModelReader:
             self._sort(part, at, found)
         if found.cross is not None and not self.translates:
             raise self.unknown("its attention on what an encoder reads")
-        mlp, products = self._joined(found)
+        mlp, products = self._mlp_of(found)
         mlp = mlp or self._loose_mlp(products, found)
         norms = min(found.norms, most_norms)
-        made = self._assembled(found.mixers, mlp, found.cross, norms, products)
-        return replace(self._completed(made, total), names=tuple(sorted(found.roles.items())))
+        flag = self.value("use_parallel_residual", "parallel_attn", default=False)
+        parallel = mlp is not None and found.cross is None and (flag is True or norms == 1)
+        number = 1 if mlp is None else 3 if found.cross is not None else 4 if norms > _AROUND else 2
+        # A layer of feed-forward alone (Nemotron H) keeps nothing.
+        mixers = found.mixers or [Recurrence(products=())]
+        layer = Layer(
+            mixer=mixers[0],
+            parallel_mixer=mixers[1] if len(mixers) > 1 else None,
+            mlp=mlp,
+            cross=found.cross,
+            norms=max(1, min(2, norms)) if parallel else number,
+            parallel=parallel,
+            products=tuple(products),
+        )
+        # What its known parts leave of its weights.
+        around = Architecture(name="", family="", hidden=self.hidden, vocabulary=0, layers=(), **self.norms)
+        left = total - layer_parameters(layer, around)
+        if left < -total * _SLACK:
+            raise self.unknown("a layer")
+        return replace(layer, vectors=max(0, left), names=tuple(sorted(found.roles.items())))
+
+    def _mlp_of(self, found: _LayerParts) -> tuple[Mlp | Experts | None, list[Product]]:
+        """Experts, with what every token goes to besides where that is a part of its own; what is left."""
+        experts = found.mixtures[0] if found.mixtures else None
+        largest = max(found.mlps, key=lambda one: one[0].inner, default=None)
+        if experts is not None and experts.shared is not None:
+            largest = None
+        left = [*found.products, *(one for mlp in found.mlps if mlp is not largest for one in mlp[1])]
+        if largest is not None:
+            place = "mlp" if experts is None else "mlp.shared_expert"
+            found.roles |= {role.replace("mlp", place, 1): names for role, names in largest[2].items()}
+        if experts is not None:
+            # A router that is no part of what it leads to (Gemma 4).
+            routers = [one for one in left if (one.inner, one.outer) == (self.hidden, experts.count)]
+            left = [one for one in left if one not in routers[:1]]
+        own = largest[0] if largest else None
+        return (own if experts is None else replace(experts, shared=experts.shared or own)), left
 
     def _sort(self, part: _ModulePart, at: int, found: _LayerParts) -> None:
         """Put a part to its like."""
@@ -507,15 +493,10 @@ class _BuiltModelReader:
     def _mixer(self, part: _ModulePart, at: int) -> Mixer:
         weights = part.weights
         names = {name.rpartition(".")[2] for name in part.linears}
-        if (
-            any(name.endswith("A_log") and len(shape) > 1 for name, shape in weights.items())
-            and "x_proj" in names
-        ):
+        rates = [shape for name, shape in weights.items() if name.endswith("A_log")]
+        is_first = any(len(shape) > 1 for shape in rates) and "x_proj" in names
+        if is_first or (rates and any(name.endswith(".D") or name == "D" for name in weights)):
             return self._mamba(part)
-        if any(name.endswith("A_log") for name in weights) and any(
-            name.endswith(".D") or name == "D" for name in weights
-        ):
-            return self._mamba2(part)
         if any(name.endswith("kv_b_proj.weight") for name in weights):
             return self._latent(part)
         is_linear = re.search(r"conv|A_log|time_decay|lru|recurrent", " ".join(weights)) or re.search(
@@ -635,40 +616,25 @@ class _BuiltModelReader:
         )
 
     def _mamba(self, part: _ModulePart) -> StateSpace:
-        weights = {name.rpartition(".")[0] + "." + name.rpartition(".")[2] if "." in name else name: shape
-                   for name, shape in part.weights.items()}  # fmt: skip
-        inner, state = weights["A_log"]
-        taps = weights["conv1d.weight"][-1]
-        rank = weights["dt_proj.weight"][-1]
-        bias = "in_proj.bias" in weights
-        self._take_mixer(part, r"\.(in|x|dt|out)_proj$")
-        return StateSpace(
-            inner=inner, state=state, taps=taps, rank=rank, bias=bias, conv_bias="conv1d.bias" in weights
-        )
-
-    def _mamba2(self, part: _ModulePart) -> StateSpace:
         weights = part.weights
-        heads, (channels, _, taps) = weights["A_log"][0], weights["conv1d.weight"]
-        inner = weights["out_proj.weight"][-1]
+        channels, _, taps = weights["conv1d.weight"]
+        known: dict[str, Any] = {
+            "taps": taps,
+            "bias": "in_proj.bias" in weights,
+            "conv_bias": "conv1d.bias" in weights,
+        }
+        for name in [name for name in part.linears if re.search(r"\.(in|x|dt|out)_proj$", name)]:
+            part.call(f"mixer.{name.rpartition('.')[2]}", name)
+            part.take(name)
+        if len(weights["A_log"]) > 1:
+            inner, state = weights["A_log"]
+            return StateSpace(inner=inner, state=state, rank=weights["dt_proj.weight"][-1], **known)
+        inner, heads = weights["out_proj.weight"][-1], weights["A_log"][0]
         groups = part.number("n_groups", "num_groups") or int(
             self.value("n_groups", "mamba_n_groups", default=1)
         )
-        self._take_mixer(part, r"\.(in|out)_proj$")
-        return StateSpace(
-            inner=inner,
-            state=(channels - inner) // (2 * groups),
-            taps=taps,
-            rank=0,
-            heads=heads,
-            groups=groups,
-            bias="in_proj.bias" in weights,
-            conv_bias="conv1d.bias" in weights,
-        )
-
-    def _take_mixer(self, part: _ModulePart, pattern: str) -> None:
-        for name in [name for name in part.linears if re.search(pattern, name)]:
-            part.call(f"mixer.{name.rpartition('.')[2]}", name)
-            part.take(name)
+        state = (channels - inner) // (2 * groups)
+        return StateSpace(inner=inner, state=state, rank=0, heads=heads, groups=groups, **known)
 
     def _recurrence(self, part: _ModulePart) -> Recurrence:
         weights = part.weights
@@ -727,14 +693,14 @@ class _BuiltModelReader:
 
     def _loose_mlp(self, loose: list[Product], found: _LayerParts) -> Mlp | None:
         """A feed-forward part whose two layers stand in the layer itself (OPT, BART)."""
-        for up in loose:
-            for down in loose:
-                if up.name in ("fc1", "lin1") and down.name in ("fc2", "lin2"):
-                    loose.remove(up)
-                    loose.remove(down)
-                    found.roles |= {"mlp.up_proj": (up.name,), "mlp.down_proj": (down.name,)}
-                    return Mlp(inner=down.inner, gated=False, bias=down.bias, activation=self._activation())
-        return None
+        up = next((one for one in loose if one.name in ("fc1", "lin1")), None)
+        down = next((one for one in loose if one.name in ("fc2", "lin2")), None)
+        if up is None or down is None:
+            return None
+        loose.remove(up)
+        loose.remove(down)
+        found.roles |= {"mlp.up_proj": (up.name,), "mlp.down_proj": (down.name,)}
+        return Mlp(inner=down.inner, gated=False, bias=down.bias, activation=self._activation())
 
     def _experts(self, part: _ModulePart) -> Experts | None:
         weights = part.weights
@@ -745,28 +711,22 @@ class _BuiltModelReader:
         bias = any(re.search(r"experts\..*bias$", name) for name in weights)
         shared: Mlp | None = None
         if stacked:
-            own = _stacked(
-                {name: shape for name, shape in stacked.items() if "shared" not in name}, self.hidden
-            )
+            routed = {name: shape for name, shape in stacked.items() if "shared" not in name}
+            own = _stacked(routed, self.hidden)
             if own is None:
                 return None
             count, inner, gated = own
-            base = next(name for name in stacked if "shared" not in name).rpartition(".")[0]
+            base = next(iter(routed)).rpartition(".")[0]
             expert = Mlp(inner=inner, gated=gated, bias=bias, activation=activation)
-            always = _stacked({name: shape for name, shape in stacked.items() if "shared" in name}, self.hidden)
+            always = _stacked({name: stacked[name] for name in stacked if "shared" in name}, self.hidden)
             if always is not None:
                 shared = Mlp(inner=always[0] * always[1], gated=always[2], activation=activation)
         else:
             lists = [one for one in part.module.modules() if type(one).__name__ in ("ModuleList", "ModuleDict")]
-            modules = [
-                one
-                for one in lists
-                if len(one) and "xpert" in type(next(iter(_members(one)))).__name__ + "xpert"
-            ]
-            if not modules:
+            largest = max(lists, key=len, default=())
+            if not largest:
                 return None
-            largest = max(modules, key=len)
-            members = _members(largest)
+            members = list(largest.values()) if hasattr(largest, "values") else list(largest)
             count = len(members)
             paths = part.module.named_modules(prefix=part.name)
             base = next(path for path, one in paths if one is largest)
@@ -780,31 +740,22 @@ class _BuiltModelReader:
             part.call(f"mlp.experts.{role}", base)
         part.take(*[name for name in part.linears if re.search(r"\.experts?\.", name)])
         # A router may choose among some that do nothing besides (LongCat).
-        router = next(
-            (
-                name
-                for name, one in part.linears.items()
-                if one.inner == self.hidden
-                and (
-                    one.outer == count or (count < one.outer <= 2 * count and "gate" in name.rpartition(".")[2])
-                )
-            ),
-            None,
-        )
-        router_bias = router is not None and part.linears[router].bias
-        part.take(*filter(None, (router,)))
-        gate = next(
-            (name for name, one in part.linears.items() if one.outer == 1 and one.inner == self.hidden), None
-        )
-        part.take(*filter(None, (gate,)))
+        read = {name: one for name, one in part.linears.items() if one.inner == self.hidden}
+        routers = [
+            name
+            for name, one in read.items()
+            if one.outer == count or (count < one.outer <= 2 * count and "gate" in name.rpartition(".")[2])
+        ][:1]
+        gates = [name for name, one in read.items() if one.outer == 1 and name not in routers][:1]
+        part.take(*routers, *gates)
         shared = shared or (self._mlp(part, "mlp.shared_expert") if part.linears else None)
         return Experts(
             count=count,
             chosen=chosen,
             expert=expert,
             shared=shared,
-            shared_gate=gate is not None,
-            router_bias=router_bias,
+            shared_gate=bool(gates),
+            router_bias=any(read[name].bias for name in routers),
         )
 
     def _stacks(self, part: _ModulePart) -> dict[str, tuple[int, ...]]:
@@ -824,62 +775,6 @@ class _BuiltModelReader:
                     if not rest and rows > 1 and shape[1] == self.hidden:
                         found[f"{path}.{name}"] = (count, rows, shape[1])
         return found
-
-    def _joined(self, found: _LayerParts) -> tuple[Mlp | Experts | None, list[Product]]:
-        """Experts, with what every token goes to besides where that is a part of its own; what is left."""
-        experts = found.mixtures[0] if found.mixtures else None
-        largest = max(found.mlps, key=lambda one: one[0].inner, default=None)
-        if experts is not None and experts.shared is not None:
-            largest = None
-        left = [*found.products, *(one for mlp in found.mlps if mlp is not largest for one in mlp[1])]
-        if largest is not None:
-            place = "mlp" if experts is None else "mlp.shared_expert"
-            found.roles |= {role.replace("mlp", place, 1): names for role, names in largest[2].items()}
-        if experts is not None:
-            # A router that is no part of what it leads to (Gemma 4).
-            routers = [one for one in left if (one.inner, one.outer) == (self.hidden, experts.count)]
-            left = [one for one in left if one not in routers[:1]]
-        own = largest[0] if largest else None
-        return (own if experts is None else replace(experts, shared=experts.shared or own)), left
-
-    def _assembled(
-        self, mixers: Sequence[Mixer], mlp: Mlp | Experts | None, cross: Attention | None, norms: int,
-        products: Sequence[Product],
-    ) -> Layer:  # fmt: skip
-        if not mixers:
-            # A layer of feed-forward alone (Nemotron H): it keeps nothing.
-            mixers = [Recurrence(products=())]
-        flag = self.value("use_parallel_residual", "parallel_attn", default=False)
-        parallel = mlp is not None and cross is None and (flag is True or norms == 1)
-        number = 1 if mlp is None else 3 if cross is not None else 4 if norms > _AROUND else 2
-        if parallel:
-            number = max(1, min(2, norms))
-        return Layer(
-            mixer=mixers[0],
-            parallel_mixer=mixers[1] if len(mixers) > 1 else None,
-            mlp=mlp,
-            cross=cross,
-            norms=number,
-            parallel=parallel,
-            products=tuple(products),
-        )
-
-    def _completed(self, layer: Layer, total: int) -> Layer:
-        """The layer with what its known parts leave of its weights."""
-        around = Architecture(
-            name="",
-            family="",
-            hidden=self.hidden,
-            vocabulary=0,
-            layers=(),
-            norm=self.norm,
-            norm_bias=self.norm_bias,
-            norm_weights=self.norm_weights,
-        )
-        left = total - layer_parameters(layer, around)
-        if left < -total * _SLACK:
-            raise self.unknown("a layer")
-        return replace(layer, vectors=max(0, left))
 
     # Around the layers.
 
@@ -923,9 +818,7 @@ class _BuiltModelReader:
             hidden=self.hidden,
             vocabulary=rows,
             layers=tuple(layers),
-            norm=self.norm,
-            norm_bias=self.norm_bias,
-            norm_weights=self.norm_weights,
+            **self.norms,
             final_norm=self._has_final_norm(seen),
             tied=tied,
             head_bias=getattr(head, "bias", None) is not None,
@@ -956,11 +849,6 @@ def _stacked(stacks: Mapping[str, tuple[int, ...]], hidden: int) -> tuple[int, i
     return count, inner, sum(shape[1] * shape[2] for shape in ups) == 2 * inner * hidden
 
 
-def _is_plain(layer: Layer) -> bool:
-    """Whether a layer is attention and a feed-forward part, which is all that an encoder's step has."""
-    return isinstance(layer.mixer, Attention) and isinstance(layer.mlp, Mlp) and not layer.products
-
-
 # Axes of a matrix, of a stack of experts, and of a causal convolution.
 _MATRIX, _STACK = 2, 3
 # Norms of a layer beyond which they stand around both of its parts.
@@ -977,16 +865,8 @@ def _renamed(part: _ModulePart, prefix: str) -> _ModulePart:
     return _ModulePart(name=f"{prefix}{part.name}", module=part.module, linears=linears)
 
 
-def _members(modules: Any) -> list[TorchModule]:
-    return list(modules.values()) if hasattr(modules, "values") else list(modules)
-
-
 def _stored(module: TorchModule) -> Iterator[TorchTensor]:
     """What a file holds: parameters, and buffers that are saved with them."""
     held = set(module.state_dict(keep_vars=True))
     yield from module.parameters()
     yield from (one for name, one in module.named_buffers() if name in held)
-
-
-def _size(module: TorchModule) -> int:
-    return sum(one.numel() for one in module.parameters())

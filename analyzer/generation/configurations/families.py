@@ -1,14 +1,17 @@
-"""Families of generating models: under which keys each one's configuration says what shape it has.
+"""Families of generating models: what shape each one's configuration says it has.
 
 Each family mirrors transformers/models/FAMILY/configuration_FAMILY.py and modeling_FAMILY.py of release 5.23.
-Defaults that are written here are the class's, of keys that published files leave out. Sizes have none.
+Keys of sizes stand in ``families.toml``. Defaults that are written here are the class's, of keys that published
+files leave out. Sizes have none.
 """
 
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from analyzer.generation.architecture import (
@@ -33,16 +36,15 @@ class Family:
         build: Makes the shape of the values; name, family, type and notes are the caller's.
         names: The key of each size that there must be, by our word for it.
         aliases: Keys of older files, and what they are called now.
-        like: The ``model_type`` whose class of transformers knows the defaults; empty for the family's own.
+        defaults_of: The ``model_type`` whose class of transformers knows the defaults.
         dtype: Type of the weights where the configuration says none.
     """
 
     build: Callable[[Values], Architecture]
     names: Mapping[str, str]
-    aliases: Mapping[str, str] = field(default_factory=dict)
-    like: str = ""
-    # Language models are published in 16 bits, or served in them where they were not.
-    dtype: str = "bfloat16"
+    aliases: Mapping[str, str]
+    defaults_of: str
+    dtype: str
 
 
 _WINDOWED = {"sliding_attention": True, "chunked_attention": True, "full_attention": False}
@@ -141,98 +143,87 @@ def _every_other(layer: int) -> bool:
     return layer % 2 == 0
 
 
+def _layers(
+    values: Values,
+    windows: list[int] | None = None,
+    mlps: list[Mlp | Experts] | None = None,
+    *,
+    biased: bool | None = None,
+    norms: int = 2,
+    **attention: Any,
+) -> list[Layer]:
+    """Return layers that differ in their windows and in what follows attention.
+
+    ``biased`` says whether all four projections have a bias where the configuration does not; None asks it
+    nothing.
+    """
+    if biased is not None:
+        has_bias = values.flag("attention_bias", biased)
+        attention |= {"bias": has_bias, "output_bias": has_bias}
+    count = values["layers"]
+    pairs = zip(windows or [0] * count, mlps or [_mlp(values)] * count, strict=True)
+    return [
+        Layer(mixer=_attention(values, window=window, **attention), mlp=mlp, norms=norms)
+        for window, mlp in pairs
+    ]
+
+
 def _llama(values: Values) -> Architecture:
-    bias = values.flag("attention_bias", False)
-    attention = _attention(values, bias=bias, output_bias=bias)
-    layer = Layer(mixer=attention, mlp=_mlp(values, bias=values.flag("mlp_bias", False)))
-    return _decoder(values, [layer] * values["layers"])
-
-
-def _alike(
-    values: Values, windows: list[int], mlp: Mlp | Experts | None = None, **attention: Any
-) -> Architecture:
-    """A model whose layers differ in their windows alone."""
-    mlp = mlp or _mlp(values)
-    return _decoder(
-        values, [Layer(mixer=_attention(values, window=one, **attention), mlp=mlp) for one in windows]
-    )
+    mlp = _mlp(values, bias=values.flag("mlp_bias", False))
+    return _decoder(values, _layers(values, mlps=[mlp] * values["layers"], biased=False))
 
 
 def _mistral(values: Values) -> Architecture:
-    return _alike(values, _windows(values, _everywhere, default=4096))
+    return _decoder(values, _layers(values, _windows(values, _everywhere, default=4096)))
 
 
 def _phi3(values: Values) -> Architecture:
-    return _alike(values, _windows(values, _everywhere))
+    return _decoder(values, _layers(values, _windows(values, _everywhere)))
 
 
-def _qwen_windows(values: Values, windowed: Callable[[int], bool]) -> list[int]:
+def _qwen_windows(values: Values, *, upper: bool = True) -> list[int]:
     # The size of a window stands in files that use none.
     if not values.flag("use_sliding_window", False):
         return [0] * values["layers"]
-    return _windows(values, windowed, default=4096)
-
-
-def _upper_layers(values: Values) -> Callable[[int], bool]:
-    first = values.count_or_none("max_window_layers", 28)
-    return lambda layer: layer >= first
+    first = values.count_or_none("max_window_layers", 28) if upper else 0
+    return _windows(values, lambda layer: layer >= first, default=4096)
 
 
 def _qwen2(values: Values) -> Architecture:
-    return _alike(values, _qwen_windows(values, _upper_layers(values)), bias=True)
-
-
-def _qwen3_attention(values: Values, window: int) -> Attention:
-    bias = values.flag("attention_bias", False)
-    return _attention(values, window=window, bias=bias, output_bias=bias, head_norms=True)
+    return _decoder(values, _layers(values, _qwen_windows(values), bias=True))
 
 
 def _qwen3(values: Values) -> Architecture:
-    windows, mlp = _qwen_windows(values, _upper_layers(values)), _mlp(values)
-    return _decoder(values, [Layer(mixer=_qwen3_attention(values, one), mlp=mlp) for one in windows])
-
-
-def _qwen_mlps(values: Values, experts: Experts) -> list[Mlp | Experts]:
-    """Experts in every so many-th layer, but for those that are named."""
-    step, plain = values.count("decoder_sparse_step", 1), values.numbers("mlp_only_layers")
-    return [
-        experts if (at + 1) % step == 0 and at not in plain else _mlp(values) for at in range(values["layers"])
-    ]
+    return _decoder(values, _layers(values, _qwen_windows(values), biased=False, head_norms=True))
 
 
 def _qwen3_moe(values: Values) -> Architecture:
-    windows = _qwen_windows(values, _everywhere)
     expert = _mlp(values, inner=values["expert"])
-    mlps = _qwen_mlps(values, Experts(count=values["experts"], chosen=values["chosen"], expert=expert))
-    layers = [
-        Layer(mixer=_qwen3_attention(values, one), mlp=mlp) for one, mlp in zip(windows, mlps, strict=True)
+    experts = Experts(count=values["experts"], chosen=values["chosen"], expert=expert)
+    # Experts in every so many-th layer, but for those that are named.
+    step, plain = values.count("decoder_sparse_step", 1), values.numbers("mlp_only_layers")
+    mlps = [
+        experts if (at + 1) % step == 0 and at not in plain else _mlp(values) for at in range(values["layers"])
     ]
-    return _decoder(values, layers)
+    windows = _qwen_windows(values, upper=False)
+    return _decoder(values, _layers(values, windows, mlps, biased=False, head_norms=True))
 
 
 def _gemma(values: Values) -> Architecture:
-    bias = values.flag("attention_bias", False)
     # "gelu" in the key of the first files means the approximation as well.
-    mlp = _mlp(values, default="gelu_pytorch_tanh")
-    layer = Layer(mixer=_attention(values, bias=bias, output_bias=bias), mlp=mlp)
-    return _decoder(values, [layer] * values["layers"], tied=True)
+    mlps: list[Mlp | Experts] = [_mlp(values, default="gelu_pytorch_tanh")] * values["layers"]
+    return _decoder(values, _layers(values, mlps=mlps, biased=False), tied=True)
 
 
 def _later_gemma(values: Values, windows: list[int], *, softcap: bool, head_norms: bool) -> Architecture:
-    bias = values.flag("attention_bias", False)
-    capped = values.given.get("attn_logit_softcapping", 50.0 if softcap else None) is not None
+    capped, head = (
+        values.given.get(key, usual if softcap else None) is not None
+        for key, usual in (("attn_logit_softcapping", 50.0), ("final_logit_softcapping", 30.0))
+    )
     mlp = _mlp(values, key="hidden_activation", default="gelu_pytorch_tanh")
-    layers = [
-        Layer(
-            mixer=_attention(
-                values, window=one, bias=bias, output_bias=bias, softcap=capped, head_norms=head_norms
-            ),
-            mlp=mlp,
-            norms=4,
-        )
-        for one in windows
-    ]
-    head = values.given.get("final_logit_softcapping", 30.0 if softcap else None) is not None
+    layers = _layers(
+        values, windows, [mlp] * len(windows), biased=False, norms=4, softcap=capped, head_norms=head_norms
+    )
     return _decoder(values, layers, tied=True, head_softcap=head)
 
 
@@ -248,16 +239,16 @@ def _gemma3(values: Values) -> Architecture:
 
 
 def _gpt2(values: Values) -> Architecture:
-    attention = _attention(values, key_heads=values["heads"], bias=True, output_bias=True, rotated=0.0)
     inner = values.count("n_inner", 4 * values["hidden"])
     mlp = _mlp(values, inner=inner, gated=False, bias=True, key="activation_function", default="gelu_new")
-    layers = [Layer(mixer=attention, mlp=mlp)] * values["layers"]
+    known: dict[str, Any] = {"key_heads": values["heads"], "bias": True, "output_bias": True, "rotated": 0.0}
+    layers = _layers(values, mlps=[mlp] * values["layers"], **known)
     return _decoder(values, layers, tied=True, norm="layer", position_table=values["longest"])
 
 
 def _mixtral(values: Values) -> Architecture:
     experts = Experts(count=values["experts"], chosen=values["chosen"], expert=_mlp(values))
-    return _alike(values, _windows(values, _everywhere), experts)
+    return _decoder(values, _layers(values, _windows(values, _everywhere), [experts] * values["layers"]))
 
 
 def _latent(values: Values, *, chosen: int = 0, indexer: Indexer | None = None) -> LatentAttention:
@@ -308,32 +299,29 @@ def _sparse_deepseek(values: Values) -> Architecture:
     """Latent attention that looks at some keys, which an indexer of the layer or of an earlier one chooses."""
     indexer, chosen = Indexer(heads=values["index_heads"], size=values["index_size"]), values["index_chosen"]
     mlps = _deepseek_mlps(values, dense=3, shared=1, corrected=True)
+    # As GlmMoeDsaConfig works it out.
+    count, kinds = values["layers"], values.kinds("indexer_types", ("full", "shared"))
+    pattern = "" if kinds else values.word("index_topk_pattern", "")
+    if kinds:
+        owns = [kind == "full" for kind in kinds]
+    elif pattern:
+        owns = [letter == "F" for letter in pattern.ljust(count, "F")[:count]]
+    else:
+        every, offset = values.count("index_topk_freq", 1), values.count("index_skip_topk_offset", 2)
+        owns = [max(at - offset + 1, 0) % every == 0 for at in range(count)]
     layers = [
         Layer(mixer=_latent(values, chosen=chosen, indexer=indexer if own else None), mlp=mlp)
-        for own, mlp in zip(_own_indexers(values), mlps, strict=True)
+        for own, mlp in zip(owns, mlps, strict=True)
     ]
     return _decoder(values, layers)
 
 
-def _own_indexers(values: Values) -> list[bool]:
-    # As GlmMoeDsaConfig works it out.
-    kinds = values.kinds("indexer_types", ("full", "shared"))
-    if kinds:
-        return [kind == "full" for kind in kinds]
-    pattern = values.word("index_topk_pattern", "")
-    if pattern:
-        return [letter == "F" for letter in pattern.ljust(values["layers"], "F")[: values["layers"]]]
-    every, offset = values.count("index_topk_freq", 1), values.count("index_skip_topk_offset", 2)
-    return [max(at - offset + 1, 0) % every == 0 for at in range(values["layers"])]
-
-
 def _gpt_oss(values: Values) -> Architecture:
-    bias = values.flag("attention_bias", True)
     experts = Experts(
         count=values["experts"], chosen=values["chosen"], expert=_mlp(values, bias=True), router_bias=True
     )
     windows = _windows(values, _every_other)
-    return _alike(values, windows, experts, bias=bias, output_bias=bias, sinks=True)
+    return _decoder(values, _layers(values, windows, [experts] * len(windows), biased=True, sinks=True))
 
 
 def _llama4(values: Values) -> Architecture:
@@ -427,101 +415,48 @@ def _whisper(values: Values) -> Architecture:
     )
 
 
-_USUAL = {
-    "vocabulary": "vocab_size",
-    "hidden": "hidden_size",
-    "inner": "intermediate_size",
-    "layers": "num_hidden_layers",
-    "heads": "num_attention_heads",
-    "longest": "max_position_embeddings",
+_BUILDERS: Mapping[str, Callable[[Values], Architecture]] = {
+    "deepseek_v2": _deepseek_v2,
+    "deepseek_v3": _deepseek_v3,
+    "deepseek_v32": _sparse_deepseek,
+    "gemma": _gemma,
+    "gemma2": _gemma2,
+    "gemma3_text": _gemma3,
+    "glm_moe_dsa": _sparse_deepseek,
+    "gpt2": _gpt2,
+    "gpt_oss": _gpt_oss,
+    "kimi_k2": _deepseek_v3,
+    "llama": _llama,
+    "llama4_text": _llama4,
+    "mamba": _mamba,
+    "mistral": _mistral,
+    "mixtral": _mixtral,
+    "phi3": _phi3,
+    "qwen2": _qwen2,
+    "qwen3": _qwen3,
+    "qwen3_moe": _qwen3_moe,
+    "t5": _t5,
+    "whisper": _whisper,
 }
-_GROUPED = _USUAL | {"key_heads": "num_key_value_heads"}
-# Heads of another width than the hidden state divided by them.
-_SIZED = _GROUPED | {"size": "head_dim"}
-_MIXTRAL = _GROUPED | {"experts": "num_local_experts", "chosen": "num_experts_per_tok"}
-_QWEN_MOE = _GROUPED | {
-    "experts": "num_experts",
-    "chosen": "num_experts_per_tok",
-    "expert": "moe_intermediate_size",
-}
-_DEEPSEEK = _USUAL | {
-    "latent": "kv_lora_rank",
-    "rotated": "qk_rope_head_dim",
-    "plain": "qk_nope_head_dim",
-    "value_size": "v_head_dim",
-    "experts": "n_routed_experts",
-    "chosen": "num_experts_per_tok",
-    "expert": "moe_intermediate_size",
-}
-_INDEXED = _DEEPSEEK | {
-    "index_heads": "index_n_heads",
-    "index_size": "index_head_dim",
-    "index_chosen": "index_topk",
-}
-_GPT = {
-    "vocabulary": "vocab_size",
-    "hidden": "n_embd",
-    "layers": "n_layer",
-    "heads": "n_head",
-    "longest": "n_positions",
-}
-_T5 = {
-    "vocabulary": "vocab_size",
-    "hidden": "d_model",
-    "inner": "d_ff",
-    "layers": "num_layers",
-    "heads": "num_heads",
-    "size": "d_kv",
-}
-_WHISPER = {
-    "vocabulary": "vocab_size",
-    "hidden": "d_model",
-    "inner": "decoder_ffn_dim",
-    "layers": "decoder_layers",
-    "heads": "decoder_attention_heads",
-    "longest": "max_target_positions",
-    "encoder_inner": "encoder_ffn_dim",
-    "encoder_layers": "encoder_layers",
-    "encoder_heads": "encoder_attention_heads",
-    "source": "max_source_positions",
-    "channels": "num_mel_bins",
-}
-_OF_GPT = {"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head"}
-_RENAMED_EXPERTS = {"num_local_experts": "num_experts"}
+_DATA = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+
+
+def _sizes(name: str) -> dict[str, str]:
+    table = _DATA[name]
+    return {**(_sizes(table["like"]) if "like" in table else {}), **table.get("sizes", {})}
+
 
 FAMILIES: Mapping[str, Family] = {
-    "deepseek_v2": Family(build=_deepseek_v2, names=_DEEPSEEK),
-    "deepseek_v3": Family(build=_deepseek_v3, names=_DEEPSEEK),
-    "deepseek_v32": Family(build=_sparse_deepseek, names=_INDEXED),
-    "gemma": Family(build=_gemma, names=_SIZED),
-    "gemma2": Family(build=_gemma2, names=_SIZED | {"window": "sliding_window"}),
-    "gemma3_text": Family(build=_gemma3, names=_SIZED | {"window": "sliding_window"}),
-    "glm_moe_dsa": Family(build=_sparse_deepseek, names=_INDEXED),
-    "gpt2": Family(build=_gpt2, names=_GPT, aliases=_OF_GPT),
-    "gpt_oss": Family(build=_gpt_oss, names=_SIZED | _MIXTRAL | {"window": "sliding_window"}),
-    "kimi_k2": Family(build=_deepseek_v3, names=_DEEPSEEK, like="deepseek_v3"),
-    "llama": Family(build=_llama, names=_USUAL),
-    "llama4_text": Family(build=_llama4, names=_SIZED | _MIXTRAL | {"dense": "intermediate_size_mlp"}),
-    "mamba": Family(
-        build=_mamba,
-        names={
-            "vocabulary": "vocab_size",
-            "hidden": "hidden_size",
-            "layers": "num_hidden_layers",
-            "state": "state_size",
-        },
-    ),
-    "mistral": Family(build=_mistral, names=_GROUPED),
-    "mixtral": Family(build=_mixtral, names=_MIXTRAL),
-    "phi3": Family(build=_phi3, names=_USUAL),
-    "qwen2": Family(build=_qwen2, names=_USUAL),
-    "qwen3": Family(build=_qwen3, names=_SIZED),
-    "qwen3_moe": Family(build=_qwen3_moe, names=_QWEN_MOE, aliases=_RENAMED_EXPERTS),
-    # Trained, and published, in float32.
-    "t5": Family(build=_t5, names=_T5, dtype="float32"),
-    "whisper": Family(build=_whisper, names=_WHISPER, dtype="float32"),
+    name: Family(
+        build=build,
+        names=_sizes(name),
+        aliases=_DATA[name].get("aliases", {}),
+        defaults_of=_DATA[name].get("defaults_of", name),
+        # Language models are published in 16 bits, or served in them where they were not.
+        dtype=_DATA[name].get("dtype", "bfloat16"),
+    )
+    for name, build in _BUILDERS.items()
 }
-
 # Families that see or hear as well: what their text part is where it does not say.
 TEXT_PARTS: Mapping[str, str] = {
     "gemma3": "gemma3_text",

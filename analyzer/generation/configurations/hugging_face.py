@@ -32,17 +32,17 @@ def architecture_of(config: Mapping[str, Any], *, name: str) -> Architecture:
     Sizes that the configuration leaves to its class's defaults are asked of transformers, where that is
     installed; it is imported for nothing else.
 
-    Args:
-        config: What ``config.json`` says.
-        name: For reports.
-
     Raises:
         UsageError: Its family is not known, a size is missing, or a value cannot be.
     """
     kind, part, notes = _text_part(config)
     family = FAMILIES.get(kind)
-    if family is None:
-        return _built(config, name)
+    if family is None:  # one of which transformers alone knows how it is built
+        own = config["model_type"]
+        found, text = built_model(config, own), config.get("text_config")
+        alone = () if found.family == own else (_TEXT_ALONE.format(printable(own)),)
+        dtype = _dtype(text if isinstance(text, Mapping) else config, config, "bfloat16")
+        return replace(found, name=name, dtype=dtype, notes=alone)
     values = Values(given=_complete(part, kind, family), names=family.names)
     further = values.count_or_none("num_nextn_predict_layers")
     if further:
@@ -85,47 +85,38 @@ def _text_part(config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any], tuple
 _TEXT_ALONE = "The text part of {} alone: what it sees or hears with is left out."
 
 
-def _built(config: Mapping[str, Any], name: str) -> Architecture:
-    """The shape of a model of which transformers alone knows how it is built."""
-    kind = config["model_type"]
-    found = built_model(config, kind)
-    notes = () if found.family == kind else (_TEXT_ALONE.format(printable(kind)),)
-    part = config.get("text_config")
-    dtype = _dtype(part if isinstance(part, Mapping) else config, config, "bfloat16")
-    return replace(found.architecture, name=name, family=found.family, dtype=dtype, notes=notes)
-
-
 def _complete(part: Mapping[str, Any], kind: str, family: Family) -> Mapping[str, Any]:
     """The values under the family's own keys, with the class's defaults where a size is missing."""
     usual = {family.aliases.get(key, key): value for key, value in part.items()}
     # A key under its usual name counts where both are there.
     usual |= {key: value for key, value in part.items() if key not in family.aliases}
-    missing = _missing(usual, family)
+
+    def missing_in(values: Mapping[str, Any]) -> list[str]:
+        return [key for key in family.names.values() if values.get(key) is None]
+
+    missing = missing_in(usual)
     if not missing:
         return usual
+    left_out = f"the configuration of a {kind} model leaves out {{}}"
     # The class makes a list as long as there are layers of whatever number stands there.
     there = Values(given=usual, names=family.names)
     for key in set(family.names.values()).difference(missing):
         there.count(key)
-    defaults = defaults_of(usual, family.like or kind)
+    defaults = defaults_of(usual, family.defaults_of)
     if defaults is None:
         raise refusal(
-            f"the configuration of a {kind} model leaves out {listed(f'`{key}`' for key in missing)}",
+            left_out.format(listed(f"`{key}`" for key in missing)),
             hint=f"transformers knows what stands in for them: {PIP_LINE}",
         )
     known = {family.aliases.get(key, key): value for key, value in defaults.items()}
     filled = known | {key: value for key, value in usual.items() if value is not None}
-    missing = _missing(filled, family)
+    missing = missing_in(filled)
     if missing:
         raise refusal(
-            f"the configuration of a {kind} model leaves out {listed(f'`{key}`' for key in missing)}",
+            left_out.format(listed(f"`{key}`" for key in missing)),
             hint="compare it with the config.json that the model was published with",
         )
     return filled
-
-
-def _missing(values: Mapping[str, Any], family: Family) -> list[str]:
-    return [key for key in family.names.values() if values.get(key) is None]
 
 
 def _dtype(part: Mapping[str, Any], config: Mapping[str, Any], default: str) -> str:

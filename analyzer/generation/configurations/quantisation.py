@@ -1,22 +1,20 @@
 """``quantization_config`` of a model's configuration -> how each of its weight matrices is stored.
 
-What each method writes is taken from ``transformers/utils/quantization_config.py`` and
-``transformers/quantizers/`` (release 5.23), from ``compressed_tensors/quantization/quant_args.py`` and from
-vLLM's ``model_executor/layers/quantization/``.
+Names of modules, of methods and of keys stand in ``quantisation.toml``, with their sources.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import log2
+from pathlib import Path
 from typing import Any
 
-from analyzer.generation.architecture import Architecture, Layer, Storage
+from analyzer.generation.architecture import Architecture, Layer, Storage, products
 from analyzer.generation.configurations.values import refusal
-from analyzer.generation.weights import products
 from analyzer.text import listed, printable
 
 Config = Mapping[str, Any]
@@ -69,45 +67,8 @@ class Quantisation:
         return self.default
 
 
-# Names.
-
-# Under these a layer's modules stand in published files; the first is the usual one.
-_PLACES = (
-    "model.layers.{}",
-    "language_model.model.layers.{}",
-    "model.language_model.layers.{}",
-    "transformer.h.{}",
-    "backbone.layers.{}",
-    "model.decoder.layers.{}",
-    "gpt_neox.layers.{}",
-)
-_QKV = ("self_attn.qkv_proj", "self_attention.query_key_value", "attention.query_key_value", "attn.c_attn")
-_EXPERT_PLACES = ("mlp.experts", "block_sparse_moe.experts", "feed_forward.experts")
-# What a module of ours is called by other families.
-_ALIASES: Mapping[str, tuple[str, ...]] = {
-    "self_attn.q_proj": (*_QKV, "attn.q_proj"),
-    "self_attn.k_proj": (*_QKV, "attn.k_proj"),
-    "self_attn.v_proj": (*_QKV, "attn.v_proj"),
-    # Where queries come from the state itself.
-    "self_attn.q_b_proj": ("self_attn.q_proj",),
-    "self_attn.o_proj": (
-        "self_attn.dense", "self_attn.out_proj", "self_attention.dense", "attention.dense", "attn.c_proj",
-        "attn.out_proj",
-    ),
-    "mlp.gate_proj": ("mlp.gate_up_proj", "feed_forward.gate_proj", "mlp.w1"),
-    "mlp.up_proj": (
-        "mlp.gate_up_proj", "feed_forward.up_proj", "mlp.w3", "mlp.fc1", "fc1", "mlp.c_fc", "mlp.fc_in",
-        "mlp.dense_h_to_4h",
-    ),
-    "mlp.down_proj": (
-        "feed_forward.down_proj", "mlp.w2", "mlp.fc2", "fc2", "mlp.c_proj", "mlp.fc_out", "mlp.dense_4h_to_h",
-    ),
-}  # fmt: skip
-_EXPERT_WORDS: Mapping[str, tuple[str, ...]] = {
-    "mlp.experts.gate_proj": ("gate_proj", "gate_up_proj", "w1"),
-    "mlp.experts.up_proj": ("up_proj", "gate_up_proj", "w3", "v1"),
-    "mlp.experts.down_proj": ("down_proj", "w2"),
-}
+_DATA: Config = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_STORAGE = {name: Storage(**fields) for name, fields in _DATA["storage"].items()}
 _SHARED = ("mlp.shared_experts", "feed_forward.shared_expert")
 
 
@@ -115,7 +76,7 @@ def names_of(
     role: str,
     layer: int,
     names: Mapping[str, tuple[str, ...]] | None = None,
-    places: Sequence[str] = _PLACES,
+    places: Sequence[str] = _DATA["places"],
 ) -> tuple[str, ...]:
     """Return the names under which a module of a layer may stand in a file.
 
@@ -127,13 +88,14 @@ def names_of(
     """
     own = (names or {}).get(role)
     within: tuple[str, ...]
-    if role in _EXPERT_WORDS:
+    if role in _DATA["expert_words"]:
         # A mixture's own name is none of a published file, where its experts are modules of their own.
-        own = own or _EXPERT_PLACES
+        usual = _DATA["expert_places"]
+        own = own or usual
         # Those of transformers' usual name have other ones in files of before.
-        known = (*own, *_EXPERT_PLACES) if set(own) & set(_EXPERT_PLACES) else own
+        known = (*own, *usual) if set(own) & set(usual) else own
         mixtures = [f"{place}{one}" for place in known for one in (".0", "")]
-        within = tuple(f"{mixture}.{word}" for mixture in mixtures for word in _EXPERT_WORDS[role])
+        within = tuple(f"{mixture}.{word}" for mixture in mixtures for word in _DATA["expert_words"][role])
     elif own is not None:
         within = own
     elif role.startswith("mlp.shared_expert."):
@@ -141,7 +103,7 @@ def names_of(
     elif role.startswith("mixer."):
         within = (role, role.replace("mixer.", "mamba.", 1))
     else:
-        within = (role, *_ALIASES.get(role, ()))
+        within = (role, *_DATA["aliases"].get(role, ()))
     return tuple(f"{place.format(layer)}.{name}" for place in places for name in within)
 
 
@@ -180,10 +142,7 @@ def _globbed(pattern: str) -> re.Pattern[str]:
 
 # Storage by words.
 
-_PER_TENSOR = Storage(bits=8, is_float=True, block=0, block_rows=0, scale_bits=32)
-_NVFP4 = Storage(bits=4, block=16, scale_bits=8)
-_MXFP4 = Storage(bits=4, block=32, scale_bits=8)
-_MXFP8 = Storage(bits=8, is_float=True, block=32, scale_bits=8)
+_PER_TENSOR, _NVFP4, _MXFP4, _MXFP8 = (_STORAGE[name] for name in ("fp8", "nvfp4", "mxfp4", "mxfp8"))
 
 
 def _block_of(value: object, default: int) -> int:
@@ -198,6 +157,10 @@ def _block_of(value: object, default: int) -> int:
 _LARGEST_BLOCK = 2**20
 
 
+def _mapping(value: object) -> Config:
+    return value if isinstance(value, Mapping) else {}
+
+
 def _bits(value: object, key: str = "bits") -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not _LEAST_BITS <= value <= _MOST_BITS:
         raise _wrong(key, value)
@@ -207,18 +170,14 @@ def _bits(value: object, key: str = "bits") -> int:
 _LEAST_BITS, _MOST_BITS = 1, 8
 
 
-def _packed(section: Config, *, group: int, meta: int = 16, zero: int | None = None) -> Storage:
-    """Integers in groups along the inputs, with a scale of so many bits each, and a zero point.
+def _packed(section: Config, *, group: int, zero: int | None = None) -> Storage:
+    """Return integers in groups along the inputs, each with a scale of 16 bits and a zero point.
 
-    Args:
-        section: ``bits`` and ``group_size``.
-        group: Where no size is said.
-        meta: Bits of a scale.
-        zero: Bits of a zero point; None for as many as an element has.
+    ``group`` is the size where none is said, ``zero`` the bits of a zero point: None for those of an element.
     """
     bits = _bits(section.get("bits"))
     block = _block_of(section.get("group_size"), group)
-    return Storage(bits=bits, block=block, scale_bits=meta, zero_bits=bits if zero is None else zero)
+    return Storage(bits=bits, block=block, zero_bits=bits if zero is None else zero)
 
 
 def _of_arguments(weights: Config, packing: str = "") -> Storage | None:
@@ -378,8 +337,8 @@ def _compressed(section: Config) -> Quantisation:
         return Quantisation(default=None)
     if not isinstance(groups, Mapping) or not groups:
         raise _unknown_way(section)
-    rules, default, head, embedding, unknown = list(_but(section)), None, False, False, []
-    by_class: Storage | None = None
+    rules, head, unknown = list(_but(section)), False, []
+    default: Storage | None = None
     whole = str(section.get("format", ""))
     for group in groups.values():
         if not isinstance(group, Mapping):
@@ -392,20 +351,17 @@ def _compressed(section: Config) -> Quantisation:
         for target in targets:
             # A class of modules, which a name has precedence over.
             if target == "Linear":
-                by_class, head = made, True
+                default, head = made, True
             elif target == "Embedding":
                 rules.append(StorageRule(patterns=(EMBEDDING,), storage=made))
             elif target[:1].isupper() and "." not in target:
                 unknown.append(f"targets: {target}")
             else:
                 rules.append(StorageRule(patterns=(target,), storage=made))
-    default = by_class
     sparsity = section.get("sparsity_config")
     if isinstance(sparsity, Mapping) and sparsity.get("format", "dense") != "dense":
         unknown.append("sparsity_config")
-    return Quantisation(
-        default=default, rules=tuple(rules), head=head, embedding=embedding, unknown=tuple(unknown)
-    )
+    return Quantisation(default=default, rules=tuple(rules), head=head, unknown=tuple(unknown))
 
 
 def _fp8(section: Config) -> Quantisation:
@@ -428,47 +384,18 @@ def _fp8(section: Config) -> Quantisation:
     return Quantisation(default=None if chosen else default, rules=rules)
 
 
-# What ModelOpt calls each (TensorRT-LLM's QuantAlgo, vLLM's modelopt.py).
-_ALGORITHMS: Mapping[str, Storage | None] = {
-    "FP8": _PER_TENSOR,
-    "FP8_PER_CHANNEL_PER_TOKEN": replace(_PER_TENSOR, block_rows=1),
-    "FP8_PB_WO": replace(_PER_TENSOR, block=128, block_rows=128),
-    "FP8_PB_REAL": replace(_PER_TENSOR, block=128, block_rows=128),
-    "FP8_BLOCK_SCALES": replace(_PER_TENSOR, block=128, block_rows=128),
-    "NVFP4": _NVFP4,
-    "NVFP4_AWQ": _NVFP4,
-    "NVFP4_SVD": _NVFP4,
-    "W4A16_NVFP4": _NVFP4,
-    "W4A8_NVFP4_FP8": _NVFP4,
-    "MXFP4": _MXFP4,
-    "W4A8_MXFP4_FP8": _MXFP4,
-    "W4A8_MXFP4_MXFP8": _MXFP4,
-    "W4A16_MXFP4": _MXFP4,
-    "MXFP8": _MXFP8,
-    "W4A16": Storage(bits=4, block=128),
-    "W4A16_AWQ": Storage(bits=4, block=128),
-    "INT4_AWQ": Storage(bits=4, block=128),
-    "W4A8_AWQ": Storage(bits=4, block=128),
-    "W8A16": Storage(bits=8, block=0),
-    "W8A8_SQ_PER_CHANNEL": Storage(bits=8, block=0, scale_bits=32),
-    "INT8": Storage(bits=8, block=0, scale_bits=32),
-    "UNQUANTIZED": None,
-    "NONE": None,
-}
-
-
 def _modelopt(section: Config) -> Quantisation:
     inner = section.get("quantization")
     section = {**section, **inner} if isinstance(inner, Mapping) else section
 
     def read(values: Config) -> Storage | None:
         name = str(values.get("quant_algo", "")).upper()
-        if name not in _ALGORITHMS:
+        if name not in _DATA["modelopt"]:
             raise refusal(
                 f"`quant_algo` of the configuration is not known: {printable(name)[:40]}",
-                hint=f"known are {', '.join(_ALGORITHMS)}",
+                hint=f"known are {', '.join(_DATA['modelopt'])}",
             )
-        found, size = _ALGORITHMS[name], values.get("group_size")
+        found, size = _STORAGE.get(_DATA["modelopt"][name]), values.get("group_size")
         return replace(found, block=_block_of(size, 0)) if found and found.bits == _FOUR and size else found
 
     layers = _named(section, "quantized_layers", read)
@@ -477,11 +404,6 @@ def _modelopt(section: Config) -> Quantisation:
             return Quantisation(default=None, rules=(*_but(section), *layers))
         return _compressed(section)
     return Quantisation(default=read(section), rules=(*layers, *_but(section)))
-
-
-def _mxfp4(section: Config) -> Quantisation:
-    # Only experts have such a kernel (transformers/quantizers/quantizer_mxfp4.py).
-    return Quantisation(default=_MXFP4, rules=_but(section), experts_only=True)
 
 
 def _awq(section: Config) -> Quantisation:
@@ -499,12 +421,10 @@ def _either(section: Config, key: str, other: str, default: object) -> object:
 
 def _hqq(section: Config) -> Quantisation:
     # A scale and a zero point of 16 bits for each group (hqq/core/quantize.py).
-    inner = section.get("quant_config", section)
-    inner = inner if isinstance(inner, Mapping) else {}
+    inner = _mapping(section.get("quant_config", section))
 
     def read(values: Config) -> Storage:
-        own = values.get("weight_quant_params", values)
-        own = own if isinstance(own, Mapping) else {}
+        own = _mapping(values.get("weight_quant_params", values))
         bits = {"bits": own.get("nbits", 4), "group_size": own.get("group_size")}
         return _packed(bits, group=64, zero=16)
 
@@ -518,27 +438,10 @@ def _hqq(section: Config) -> Quantisation:
     return Quantisation(default=read(inner), rules=rules)
 
 
-# optimum-quanto: groups of 128 with scale and shift below 8 bits, else a scale for each row.
-_QUANTO: Mapping[str, Storage] = {
-    "int8": Storage(bits=8, block=0),
-    "float8": Storage(bits=8, is_float=True, block=0),
-    "int4": Storage(bits=4, block=128, zero_bits=16),
-    "int2": Storage(bits=2, block=128, zero_bits=16),
-}
-
-
-def _quanto(section: Config) -> Quantisation:
-    word = str(section.get("weights", "int8"))
-    if word not in _QUANTO:
-        raise _wrong("weights", word)
-    return Quantisation(default=_QUANTO[word], rules=_but(section))
-
-
 def _torchao(section: Config) -> Quantisation:
     kind = section.get("quant_type")
     kind = kind.get("default", kind) if isinstance(kind, Mapping) else kind
-    data = kind.get("_data", {}) if isinstance(kind, Mapping) else section.get("quant_type_kwargs", {})
-    data = data if isinstance(data, Mapping) else {}
+    data = _mapping(kind.get("_data") if isinstance(kind, Mapping) else section.get("quant_type_kwargs"))
     both = section.get("include_input_output_embeddings") is True
     table = data.get("module_fqn_to_config", data.get("fqn_to_config"))
     if isinstance(table, Mapping):
@@ -553,8 +456,7 @@ def _torchao(section: Config) -> Quantisation:
 
 def _of_torchao(section: Config) -> Storage:
     """By the name of a configuration class, or of its older function (torchao/quantization/quant_api.py)."""
-    data = section.get("_data", {})
-    data = data if isinstance(data, Mapping) else {}
+    data = _mapping(section.get("_data"))
     name = re.sub(r"[^a-z0-9]", "", str(section.get("_type", "")).lower()).removesuffix("config")
     group = data.get("group_size")
     if "int4weight" in name:
@@ -576,206 +478,22 @@ def _of_torchao(section: Config) -> Storage:
     )
 
 
-def _quark(section: Config) -> Quantisation:
-    def read(values: Config) -> Storage | None:
-        weight = values.get("weight")
-        weight = weight[0] if isinstance(weight, list) and weight else weight
-        if not isinstance(weight, Mapping):
-            return None
-        word, scheme = str(weight.get("dtype", "")), str(weight.get("qscheme", ""))
-        width = re.match(r"(?:u?int|fp|mxfp|mx)_?([468])?", word)
-        if width is None:
-            raise _wrong("dtype", word)
-        bits = int(width[1] or 4)
-        group = _block_of(weight.get("group_size"), 0) if "group" in scheme else 0
-        if "fp4" in word or word.startswith("mx"):
-            return replace(_MXFP4, bits=bits, block=group or 32)
-        zero = 0 if weight.get("symmetric", True) is not False else bits
-        rows = 0 if "tensor" in scheme else 1
-        return Storage(bits=bits, is_float=word.startswith("fp8"), block=group, block_rows=rows, zero_bits=zero)
-
-    general = section.get("global_quant_config")
-    default = read(general) if isinstance(general, Mapping) else None
-    layers = _named(section, "layer_quant_config", read)
-    return Quantisation(default=default, rules=(*_but(section), *layers), head=True)
-
-
-def _mlx(section: Config) -> Quantisation:
-    """MLX names no method; keys are names of modules, and tables are quantised too (mlx/nn/layers)."""
-
-    def read(values: Config) -> Storage:
-        mode = str(values.get("mode", section.get("mode", "affine")))
-        if mode in ("mxfp4", "nvfp4", "mxfp8"):
-            return {"mxfp4": _MXFP4, "nvfp4": _NVFP4, "mxfp8": _MXFP8}[mode]
-        return _packed({**section, **values}, group=64, zero=16)
-
-    rules = [
-        StorageRule(patterns=(key,), storage=read(value) if isinstance(value, Mapping) else None)
-        for key, value in section.items()
-        if "." in key or key in (HEAD, EMBEDDING)
-    ]
-    return Quantisation(default=read({}), rules=tuple(rules), head=True, embedding=True)
-
-
-def _metal(section: Config) -> Quantisation:
-    return Quantisation(default=_packed({"bits": 4, **section}, group=64, zero=16), rules=_but(section))
-
-
-def _aqlm(section: Config) -> Quantisation:
-    """Groups of weights as sums of vectors out of tables, with a scale for each row (aqlm/inference.py)."""
-    given = ("num_codebooks", "nbits_per_codebook", "in_group_size", "out_group_size")
-    tables, width, inner, outer = (
-        _between(section.get(key, usual), key, 1, most)
-        for key, usual, most in zip(given, (1, 16, 8, 1), (64, 20, 64, 64), strict=True)
-    )
-    group = inner * outer
-    made = Storage(bits=tables * width / group, block=0, table=tables * 2**width * group)
-    return Quantisation(default=made, rules=_but(section, "linear_weights_not_to_quantize", *_SKIPPED))
-
-
-def _between(value: object, key: str, least: int, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise _wrong(key, value)
-    return value
-
-
-def _vptq(section: Config) -> Quantisation:
-    """Vectors out of two tables, the second of what the first leaves (vptq/layers/vqlinear.py)."""
-
-    def read(values: Config) -> Storage:
-        # Of the outliers and the others, those of the others.
-        length, *sizes = (
-            value[-1] if isinstance(value, list) and value else value
-            for value in map(values.get, ("vector_lens", "num_centroids", "num_res_centroids"))
-        )
-        length = _between(length, "vector_lens", 1, 64)
-        groups = _between(values.get("group_num", 1), "group_num", 1, 2**12)
-        used = [_between(size, "num_centroids", 2, 2**20) for size in sizes if size not in (None, 0, -1)]
-        if not used:
-            raise _wrong("num_centroids", sizes[0])
-        bits = sum(map(log2, used)) / length
-        return Storage(bits=bits, block=0, block_rows=0, table=groups * sum(used) * length)
-
-    rules = _named(section, "config_for_layers", read)
-    if not rules:
-        raise _unknown_way(section)
-    return Quantisation(default=None, rules=rules)
-
-
-def _exllama(section: Config) -> Quantisation:
-    # Bits of a weight are a mean in which all else is counted (exllamav2/conversion, exllamav3/conversion).
-    def read(key: str) -> Storage:
-        bits = section.get(key)
-        if isinstance(bits, bool) or not isinstance(bits, int | float) or not 1 <= bits <= _MOST_BITS:
-            raise _wrong(key, bits)
-        return Storage(bits=bits, block=0, block_rows=0)
-
-    rules = (StorageRule(patterns=(HEAD,), storage=read("head_bits")),) if "head_bits" in section else ()
-    return Quantisation(default=read("bits"), rules=rules)
-
-
-def _bitnet(section: Config) -> Quantisation:
-    # Four values a byte and one scale (transformers/integrations/bitnet.py), or floats until they are read.
-    packed = Storage(bits=2, block=0, block_rows=0)
-    online = section.get("quantization_mode") == "online"
-    return Quantisation(default=None if online else packed, rules=_but(section))
-
-
-def _higgs(section: Config) -> Quantisation:
-    made = _packed({"bits": 4, **section}, group=256, zero=0)
-    width = int(made.bits) * _between(section.get("p", 2), "p", 1, 2)
-    return Quantisation(default=replace(made, table=2**width * 2), rules=_but(section))
-
-
-def _experts_as(storage: Storage) -> Callable[[Config], Quantisation]:
-    return lambda section: Quantisation(default=storage, rules=_but(section), experts_only=True)
-
-
-def _all_as(storage: Storage) -> Callable[[Config], Quantisation]:
-    return lambda section: Quantisation(default=storage, rules=_but(section))
-
-
-def _fp_quant(section: Config) -> Quantisation:
-    narrow = _MXFP4 if str(section.get("forward_dtype", "nvfp4")).startswith("mx") else _NVFP4
-    return Quantisation(default=narrow, rules=_but(section))
-
-
-_FP8_ROWS = replace(_PER_TENSOR, block_rows=1)
-_INT8_ROWS = Storage(bits=8, block=0, scale_bits=32)
 _METHODS: Mapping[str, Callable[[Config], Quantisation]] = {
-    "aqlm": _aqlm,
     "auto-round": _auto_round,
     "intel/auto-round": _auto_round,
     "awq": _awq,
     "awq_marlin": _awq,
-    "bitnet": _bitnet,
     "bitsandbytes": _bitsandbytes,
     "compressed-tensors": _compressed,
-    "eetq": _all_as(Storage(bits=8, block=0)),
-    "exl2": _exllama,
-    "exl3": _exllama,
-    "experts_int8": _experts_as(_INT8_ROWS),
-    "fbgemm_fp8": _all_as(_FP8_ROWS),
-    "fouroversix": _all_as(_NVFP4),
     "fp8": _fp8,
-    "fp_quant": _fp_quant,
     "gptq": _gptq,
     "gptq_marlin": _gptq,
     "gptqmodel": _gptq,
-    "higgs": _higgs,
     "hqq": _hqq,
-    "metal": _metal,
     "modelopt": _modelopt,
     "modelopt_fp4": _modelopt,
-    "mxfp4": _mxfp4,
-    "mxfp8": _all_as(_MXFP8),
-    "nvfp4": _all_as(_NVFP4),
-    "ptpc_fp8": _all_as(_FP8_ROWS),
-    "quanto": _quanto,
-    "quark": _quark,
     "torchao": _torchao,
-    "vptq": _vptq,
-    "w8a8_fp8": _all_as(_FP8_ROWS),
-    "w8a8_int8": _all_as(_INT8_ROWS),
 }
-# What says nothing of how weights are stored: of activations, of the cache, of how they were made and are run.
-_BESIDE = frozenset(
-    """
-    act_bits act_data_type act_dynamic act_group_aware act_group_size act_sym activation_dtype
-    activation_scale_rule activation_scale_ub activation_scheme activations adapter algo_config amp
-    autoround_version axis backend backward_dtype batch_dim batch_size block_name_to_quantize
-    bnb_4bit_compute_dtype bnb_4bit_quant_storage bnb_4bit_quant_type bnb_4bit_use_double_quant
-    cache_block_outputs cache_examples_on_gpu calib_data calibration checkpoint_format damp_auto_increment
-    damp_percent dataset dequantize desc_act device_map do_fuse dtype enable_minmax_tuning
-    enable_norm_bias_tuning enable_quanted_input enable_torch_compile exllama_config export failsafe fmt
-    format forward_method fuse_max_seq_len global_compression_ratio gptq_version gradient_accumulate_steps
-    gradient_dtype gradient_scale_rule hadamard_group_size hadamard_size has_zero_point hyp
-    inject_fused_attention is_marlin_format iters keep_master_weights kv_cache_post_rope_config
-    kv_cache_quant_algo kv_cache_quant_config kv_cache_scheme linear_class llm_int8_enable_fp32_cpu_offload
-    llm_int8_has_fp16_weight llm_int8_threshold lm_head_config low_cpu_mem_usage low_gpu_mem_usage lr
-    matmul_backend max_input_length meta minmax_lr mock_quantization model_file_base_name model_name_or_path
-    model_seqlen module_name_preceding_first_block modules_to_fuse not_use_best_mse nsamples offload_meta
-    output_dtype pack_dtype packing_format pad_token_id pre_quant_scale producer provider_version
-    pseudoquantization quant_block_list quant_method quant_mode quantization_status quantize_backend
-    quantizer regex_config rms_norm_eps rotation run_compressed scale_dtype scale_fmt scale_rule seqlen
-    softmax_quant_spec static_groups store_master_weights super_bits super_group_size super_sym
-    supported_types sym to_quant_block_names tokenizer tp_plan transform_config transform_init
-    true_sequential truncate tune_metadata untie_embedding_weights use_cuda_fp16 use_exllama use_kernels
-    use_rms_norm use_triton uuid version view_as_float weight_dtype weight_only weight_scale_2d
-    weight_scale_rule zero_point
-    """.split()  # noqa: SIM905
-)  # fmt: skip
-_READ = frozenset(
-    """
-    _load_in_4bit _load_in_8bit bits config_for_layers config_groups data_type dynamic dynamic_config
-    expert_dtype extra_config forward_dtype global_quant_config group_size head_bits in_group_size
-    include_input_output_embeddings layer_quant_config linear_weights_not_to_quantize llm_int8_skip_modules
-    lm_head load_in_4bit load_in_8bit mode modules_in_block_to_quantize modules_to_convert nbits
-    nbits_per_codebook num_codebooks out_group_size p q_group_size quant_algo quant_config quant_type
-    quant_type_kwargs quantization quantization_mode quantized_layers skip_modules sparsity_config targets
-    w_bit weight_block_size weights
-    """.split()  # noqa: SIM905
-).union(_SKIPPED)  # fmt: skip
 
 
 def quantisation_of(config: Config) -> Quantisation | None:
@@ -784,34 +502,35 @@ def quantisation_of(config: Config) -> Quantisation | None:
     Raises:
         UsageError: They are stored in a way that is not known, or a value cannot be.
     """
-    section = _section_of(config)
+    # The first releases of llm-compressor wrote the other key.
+    section: Any = config.get("quantization_config", config.get("compression_config"))
+    if section is None:
+        section = _mapping(config.get("text_config")).get("quantization_config")
     if section is None:
         return None
     if not isinstance(section, Mapping):
         raise _unknown_way(section)
     method = str(section.get("quant_method", "")).lower().replace("compressed_tensors", "compressed-tensors")
-    # Files of the first releases of bitsandbytes, and MLX's, name no method.
+    # Files of the first releases of bitsandbytes name no method.
     if not method and (section.get("load_in_4bit") is True or section.get("load_in_8bit") is True):
         method = "bitsandbytes"
-    read = _METHODS.get(method) or (_mlx if not method and "bits" in section else None)
-    if read is None:
+    alike = _DATA["alike"] | _DATA["experts"]
+    if method == "quanto":
+        word = str(section.get("weights", "int8"))
+        if word not in _DATA["quanto"]:
+            raise _wrong("weights", word)
+        found = Quantisation(default=Storage(**_DATA["quanto"][word]), rules=_but(section))
+    elif method in alike:
+        experts_only = method in _DATA["experts"]
+        found = Quantisation(default=_STORAGE[alike[method]], rules=_but(section), experts_only=experts_only)
+    elif method in _METHODS:
+        found = _METHODS[method](section)
+    else:
         raise _unknown_way(section)
-    found = read(section)
-    named = {key for key in section if read is _mlx and ("." in key or key in (HEAD, EMBEDDING))}
     # Null, no and nothing say nothing.
-    strange = sorted(
-        key for key in set(section) - _BESIDE - _READ - named if section[key] not in (None, False, [], {})
-    )
+    understood = {*_DATA["beside"].split(), *_DATA["read"].split()}
+    strange = sorted(key for key in set(section) - understood if section[key] not in (None, False, [], {}))
     return replace(found, unknown=(*found.unknown, *map(str, strange)))
-
-
-def _section_of(config: Config) -> Any:
-    # The first releases of llm-compressor wrote the other key.
-    part, section = (
-        config.get("text_config"),
-        config.get("quantization_config", config.get("compression_config")),
-    )
-    return part.get("quantization_config") if section is None and isinstance(part, Mapping) else section
 
 
 def _wrong(key: str, value: object) -> Exception:
@@ -832,7 +551,7 @@ def _unknown_way(section: object) -> Exception:
     method = section.get("quant_method") if isinstance(section, Mapping) else section
     return refusal(
         f"the weights are stored in a way that is not known: {printable(str(method))[:40]}",
-        hint=f"known are {', '.join(_METHODS)}",
+        hint=f"known are {', '.join(sorted({*_METHODS, *_DATA['alike'], *_DATA['experts'], 'quanto'}))}",
     )
 
 
@@ -843,9 +562,7 @@ def _unknown_way(section: object) -> Exception:
 class StoredModel:
     """An architecture whose matrices know how they are stored.
 
-    Attributes:
-        architecture: With the storage of each matrix.
-        storage: How most of the elements that are no floats are stored; None where all are floats.
+    ``storage`` is how most of the elements are stored that are no floats; None where all are.
     """
 
     architecture: Architecture
@@ -856,13 +573,20 @@ def stored(architecture: Architecture, quantisation: Quantisation) -> StoredMode
     """Return the architecture with the storage of each of its matrices."""
     elements: dict[Storage, int] = {}
     encoder, place = architecture.encoder, f"{architecture.place}.{{}}"
-    places = _PLACES if not architecture.place else (place,) if encoder is not None else (place, *_PLACES)
+    usual = _DATA["places"]
+    places = usual if not architecture.place else (place,) if encoder is not None else (place, *usual)
 
     def of_all(layers: Sequence[Layer], places: Sequence[str]) -> tuple[Layer, ...]:
-        return tuple(
-            _layer(layer, number, architecture, quantisation, elements, places)
-            for number, layer in enumerate(layers)
-        )
+        made = []
+        for number, layer in enumerate(layers):
+            found, names = [], dict(layer.names)
+            for role, size in products(layer, architecture):
+                storage = quantisation.storage(names_of(role, number, names, places))
+                if storage is not None:
+                    found.append((role, storage))
+                    elements[storage] = elements.get(storage, 0) + size
+            made.append(replace(layer, stored=tuple(found)))
+        return tuple(made)
 
     layers = of_all(architecture.layers, places)
     if encoder is not None:
@@ -891,20 +615,3 @@ def stored(architecture: Architecture, quantisation: Quantisation) -> StoredMode
 
 
 _SHOWN = 5
-
-
-def _layer(
-    layer: Layer,
-    number: int,
-    architecture: Architecture,
-    quantisation: Quantisation,
-    elements: dict[Storage, int],
-    places: Sequence[str],
-) -> Layer:
-    found, names = [], dict(layer.names)
-    for role, size in products(layer, architecture):
-        storage = quantisation.storage(names_of(role, number, names, places))
-        if storage is not None:
-            found.append((role, storage))
-            elements[storage] = elements.get(storage, 0) + size
-    return replace(layer, stored=tuple(found))

@@ -103,11 +103,7 @@ class Values:
 
 
 def check_sizes(values: Mapping[str, Any]) -> None:
-    """Raise where a number is so large that what is built of it would fill the memory.
-
-    Raises:
-        UsageError: There is such a number, in a part of the configuration too.
-    """
+    """Raise where a number is so large that what is built of it would fill the memory."""
     for key, value in values.items():
         if isinstance(value, Mapping):
             check_sizes(value)

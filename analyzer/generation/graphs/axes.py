@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 from analyzer.errors import UsageError
@@ -41,10 +42,7 @@ _FROM_CONFIG = "Give the model's config.json instead: encoder and decoder are pr
 class GivenInput:
     """An input as a file declares it.
 
-    Attributes:
-        name: Its name.
-        shape: A number, or the name of a symbolic axis.
-        is_integer: Whether its elements are integers.
+    A size is a number, or the name of a symbolic axis.
     """
 
     name: str
@@ -56,9 +54,7 @@ class GivenInput:
 class KeptInput:
     """An input that is what an earlier step has left.
 
-    Attributes:
-        name: Its name.
-        axis: The axis that grows with the tokens; None of a state of constant size.
+    ``axis`` is the one that grows with the tokens; None of a state of constant size.
     """
 
     name: str
@@ -96,17 +92,18 @@ class Axes:
 def axes_of(inputs: Sequence[GivenInput], *, name: str, shared: bool) -> Axes:
     """What the axes are.
 
-    Args:
-        inputs: Of the graph.
-        name: The model's, for errors.
-        shared: Whether past and present of a cache are one buffer, as long as the whole context.
+    ``shared`` says whether past and present of a cache are one buffer, as long as the whole context.
 
     Raises:
         UsageError: An axis that must vary is fixed, or there is no cache.
     """
     found: dict[str, Role] = {}
     caches: list[KeptInput] = []
-    for given in sorted(inputs, key=_certainty):
+    # Ids first: their axes are certain; where a name stands for two things, the first counts.
+    certain: tuple[list[GivenInput], ...] = ([], [], [])
+    for given in inputs:
+        certain[1 if _is_cache(given) else 2 if "mask" in given.name.lower() else 0].append(given)
+    for given in chain.from_iterable(certain):
         if _ENCODER.search(given.name.lower()):
             raise UsageError(
                 f"{name}: {given.name} comes from an encoder: such a decoder alone is not predicted.",
@@ -139,10 +136,7 @@ OWN_NAMES: Mapping[str, Role] = {"batch": "batch", "tokens": "tokens", "past": "
 def named_axes(inputs: Sequence[GivenInput], kept: Iterable[str], *, name: str) -> Axes:
     """The axes of an export of ours, which names them by what they are.
 
-    Args:
-        inputs: Of the graph.
-        kept: Inputs whose next value a step returns.
-        name: The model's, for errors.
+    ``kept`` are inputs whose next value a step returns.
 
     Raises:
         UsageError: There is no cache.
@@ -168,11 +162,7 @@ _RETURN = "Let example_inputs(batch, tokens, past) give the cache, and the model
 
 
 def without_partner(pasts: Iterable[str], presents: Mapping[str, str], *, name: str) -> None:
-    """Refuses a cache that no step hands on.
-
-    Raises:
-        UsageError: An input has no output that is its next value.
-    """
+    """Refuses a cache that no step hands on."""
     missing = [past for past in pasts if past not in presents]
     if missing:
         others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
@@ -180,13 +170,6 @@ def without_partner(pasts: Iterable[str], presents: Mapping[str, str], *, name: 
             f"{name}: the cache {missing[0]}{others} is not fed back: no output is its next value.",
             hint="Return it under a name such as present.0.key, with the new tokens in it.",
         )
-
-
-def _certainty(given: GivenInput) -> int:
-    """Ids first: their axes are certain; where a name stands for two things, the first counts."""
-    if _is_cache(given):
-        return 1
-    return 2 if "mask" in given.name.lower() else 0
 
 
 def _is_cache(given: GivenInput) -> bool:

@@ -13,8 +13,15 @@ from analyzer.devices.device import Device, DeviceKind
 from analyzer.errors import GraphError, UsageError
 from analyzer.generation.graphs.axes import OWN_NAMES, Axes, GivenInput, axes_of, named_axes, without_partner
 from analyzer.generation.memory import Footprint, activation_bytes
-from analyzer.generation.model import NO_LONGEST, float_precision
-from analyzer.generation.request import DEFAULT_PROMPT, Request, Setting, StepSizes, StepTypes
+from analyzer.generation.request import (
+    DEFAULT_PROMPT,
+    NO_LONGEST,
+    Request,
+    Setting,
+    StepSizes,
+    StepTypes,
+    float_precision,
+)
 from analyzer.generation.steps.decoder_graph import StepGraph
 from analyzer.generation.steps.step_times import GenerationStep, prepared_step, step_groups
 from analyzer.graph import DTYPES_BY_NUMBER, Graph, Node, Tensor
@@ -54,11 +61,7 @@ _WIDE = frozenset({"fp16", "bf16"})
 class GraphModel:
     """A decoder as a graph whose sizes are symbolic.
 
-    Attributes:
-        loaded: The graph.
-        axes: What its symbolic axes are.
-        name: What errors call it.
-        positions: Tokens that it was made for; None where nothing tells.
+    ``positions`` are the tokens that it was made for; None where nothing tells.
     """
 
     loaded: Loaded
@@ -139,11 +142,7 @@ class GraphModel:
         return 0
 
     def check(self, width: int) -> None:
-        """Refuses more than one device.
-
-        Raises:
-            UsageError: There are more.
-        """
+        """Refuses more than one device."""
         if width != 1:
             raise UsageError(
                 f"--gpus {width}: {self.name} is a graph, which one device runs.",
@@ -151,11 +150,7 @@ class GraphModel:
             )
 
     def kept_in(self, weights: Weights | None, cache: Cache | None) -> tuple[Weights, Cache]:
-        """Its own types.
-
-        Raises:
-            UsageError: Others were asked for.
-        """
+        """Its own types."""
         asked = (
             ("--weights", weights, self.own_weights, "weights"),
             ("--kv", cache, self.own_cache, "a cache"),
@@ -194,17 +189,13 @@ class GraphModel:
         if key not in self._steps:
             graph = self.whole_step(sizes, types)
             made = StepGraph(graph=graph, copies=(1,) * len(graph.nodes))
-            groups = self._groups_of(made, sizes, cuda=kind == "gpu")
-            self._steps[key] = prepared_step(made, sizes, cuda=kind == "gpu", groups=groups)
+            # What a session executes is the same at all sizes, but that an axis of 1 may be no axis.
+            names = tuple((node.name, node.op_type) for node in graph.nodes)
+            alike = (sizes.tokens == 1, sizes.batch == 1, kind == "gpu", hash(names))
+            if alike not in self._groups:
+                self._groups[alike] = step_groups(made, cuda=kind == "gpu")
+            self._steps[key] = prepared_step(made, sizes, cuda=kind == "gpu", groups=self._groups[alike])
         return self._steps[key]
-
-    def _groups_of(self, made: StepGraph, sizes: StepSizes, *, cuda: bool) -> tuple[Group, ...]:
-        """What a session executes: the same at all sizes, but that an axis of 1 may be no axis."""
-        names = tuple((node.name, node.op_type) for node in made.graph.nodes)
-        key = (sizes.tokens == 1, sizes.batch == 1, cuda, hash(names))
-        if key not in self._groups:
-            self._groups[key] = step_groups(made, cuda=cuda)
-        return self._groups[key]
 
     def whole_step(self, sizes: StepSizes, types: StepTypes) -> Graph:
         """The graph at these sizes."""
@@ -229,28 +220,29 @@ class GraphModel:
             decode = self.whole_step(StepSizes(batch=1, tokens=1, context=request.context), types)
             # On a CPU weights of 16 bits become as wide as what is computed.
             widened = 2 if types.weights == "fp32" and self.own_weights in _WIDE else 1
+            tensors = {tensor.name: tensor for tensor in self.probed.inputs}
+
+            def cache_bytes(length: int) -> int:
+                """Return the bytes that one sequence of so many tokens keeps."""
+                found = 0
+                for cache in self.axes.caches:
+                    tensor = tensors[cache.name]
+                    shape = [int(size or 0) for size in tensor.shape or ()]
+                    if cache.axis is not None:
+                        shape[cache.axis] = length
+                    found += prod(shape) // _PROBE.batch * (tensor.dtype.bits or 0) // _BYTE
+                return found
+
             self._footprints[key] = Footprint(
                 weights=decode.parameter_bytes * widened,
                 tables=0,
                 prefill_row=activation_bytes(prefill) / tokens,
                 decode_row=activation_bytes(decode),
-                cache=self._cache_bytes,
+                cache=cache_bytes,
                 width=1,
                 grows=self.axes.grows,
             )
         return self._footprints[key]
-
-    def _cache_bytes(self, length: int) -> int:
-        """Bytes that one sequence of so many tokens keeps."""
-        tensors = {tensor.name: tensor for tensor in self.probed.inputs}
-        found = 0
-        for cache in self.axes.caches:
-            tensor = tensors[cache.name]
-            shape = [int(size or 0) for size in tensor.shape or ()]
-            if cache.axis is not None:
-                shape[cache.axis] = length
-            found += prod(shape) // _PROBE.batch * (tensor.dtype.bits or 0) // _BYTE
-        return found
 
 
 def graph_model(
@@ -258,12 +250,9 @@ def graph_model(
 ) -> GraphModel:
     """The generating model that a graph is.
 
-    Args:
-        loaded: The graph.
-        name: What errors call it.
-        shared: Whether past and present of a cache are one buffer; None where nothing tells: those of
-            GroupQueryAttention are, for that is how ONNX Runtime runs it fastest.
-        positions: Tokens that it was made for; None where nothing tells.
+    ``shared`` says whether past and present of a cache are one buffer; where it is None, those of
+    GroupQueryAttention are, for that is how ONNX Runtime runs it fastest. ``positions`` are the tokens that it
+    was made for.
 
     Raises:
         UsageError: It has no cache, one that is not fed back, or axes that cannot be told.
@@ -287,11 +276,7 @@ def graph_model(
 
 
 def exported_model(loaded: Loaded, *, name: str) -> GraphModel:
-    """The generating model that a module is, exported with named sizes.
-
-    Raises:
-        UsageError: It has no cache, or one that is not fed back.
-    """
+    """The generating model that a module is, exported with named sizes."""
     loaded = replace(loaded, executable=False)
     inputs = [_given(value) for value in fed_inputs(loaded.proto)]
     graph = loaded.graph_at(Axes(roles=OWN_NAMES, caches=()).sizes(_PROBE))

@@ -26,11 +26,11 @@ from analyzer.generation.architecture import (
     Mlp,
     Recurrence,
     Storage,
+    mixers_of,
 )
 from analyzer.generation.request import StepSizes, StepTypes
 from analyzer.generation.steps import mixers
 from analyzer.generation.steps.step_writer import StepWriter, shape_of
-from analyzer.generation.weights import mixers_of
 from analyzer.graph import Graph, Tensor
 
 
@@ -38,9 +38,7 @@ from analyzer.graph import Graph, Tensor
 class StepGraph:
     """A step's graph.
 
-    Attributes:
-        graph: Its operators.
-        copies: By operator, how many of the model's it stands for: 1 where all layers are written out.
+    ``copies`` says of each operator how many of the model's it stands for: 1 where all layers are written out.
     """
 
     graph: Graph
@@ -52,14 +50,7 @@ def step_graph(
 ) -> StepGraph:
     """One step of a decoder, or of one device's share of it.
 
-    Args:
-        architecture: The model.
-        sizes: Of the step.
-        types: What weights, cache and everything else are kept in.
-        every_layer: Whether layers that are alike are all written; else one stands for all of its kind.
-
-    Raises:
-        UsageError: The width does not divide the query heads.
+    With ``every_layer`` layers that are alike are all written; else one stands for all of its kind.
     """
     check_width(architecture, sizes.width)
     writer = StepWriter(architecture, sizes, types)
@@ -88,11 +79,7 @@ def step_graph(
 
 
 def check_width(architecture: Architecture, width: int) -> None:
-    """Refuses to split heads.
-
-    Raises:
-        UsageError: The width does not divide the query heads.
-    """
+    """Refuses to split heads."""
     for mixer in (mixer for layer in architecture.layers for mixer in mixers_of(layer)):
         heads = mixer.heads
         if heads % width:
@@ -160,7 +147,7 @@ def _looked_up(writer: StepWriter, ids: Tensor, shape: tuple[int, int, int]) -> 
     table = writer.weight("model.embed_tokens.weight", (rows, ceil(width * storage.bits / _BYTE)), "uint8")
     scales = writer.scales("model.embed_tokens", storage, (), rows, width)
     return writer.microsoft(
-        "GatherBlockQuantized", [table, ids, *scales], shape, bits=ceil(storage.bits), gather_axis=0,
+        "GatherBlockQuantized", [table, ids, *scales], shape, bits=storage.bits, gather_axis=0,
         quantize_axis=1, block_size=storage.block or width,
     )  # fmt: skip
 
@@ -346,7 +333,7 @@ def _mixture(writer: StepWriter, experts: Experts, name: str, flat: Tensor, scor
     if any(zeros):
         packed += [*[None] * (_ZEROS_AT - len(packed)), *zeros]
     return writer.microsoft(
-        "QMoE", [flat, scores, *packed], (rows, hidden), expert_weight_bits=ceil(whole[0].bits),
+        "QMoE", [flat, scores, *packed], (rows, hidden), expert_weight_bits=whole[0].bits,
         block_size=whole[0].block or hidden, **attributes,
     )  # fmt: skip
 
@@ -364,7 +351,12 @@ def _encoded(writer: StepWriter, encoder: Encoder, *, every_layer: bool) -> Tens
     """The source's states."""
     model, sizes = writer.model, writer.sizes
     writer.enter("model.encoder", "Encoder")
-    state = _stem(writer, encoder) if encoder.stem_channels else _source_ids(writer)
+    if encoder.stem_channels:
+        state = _stem(writer, encoder)
+    else:
+        ids = writer.given("encoder_input_ids", (sizes.batch, sizes.source), "int64")
+        table = writer.weight("model.embed_tokens.weight", (writer.share(model.vocabulary), model.hidden))
+        state = writer.op("Gather", [table, ids], (sizes.batch, sizes.source, model.hidden))
     if encoder.position_table:
         rows = writer.weight("model.encoder.embed_positions.weight", (encoder.position_table, model.hidden))
         state = writer.op("Add", [state, rows], shape_of(state))
@@ -386,13 +378,6 @@ def _encoded(writer: StepWriter, encoder: Encoder, *, every_layer: bool) -> Tens
     writer.enter_layer(None)
     writer.enter("model.encoder.norm", "Norm")
     return writer.summed_and_normed("model.encoder.norm", state, pending)[0]
-
-
-def _source_ids(writer: StepWriter) -> Tensor:
-    model, sizes = writer.model, writer.sizes
-    ids = writer.given("encoder_input_ids", (sizes.batch, sizes.source), "int64")
-    table = writer.weight("model.embed_tokens.weight", (writer.share(model.vocabulary), model.hidden))
-    return writer.op("Gather", [table, ids], (sizes.batch, sizes.source, model.hidden))
 
 
 def _stem(writer: StepWriter, encoder: Encoder) -> Tensor:

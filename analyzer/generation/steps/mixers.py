@@ -19,12 +19,7 @@ _SOFTCAP = 50.0  # Gemma 2's; its value changes no count
 def attended(writer: StepWriter, attention: Attention, path: str, state: Tensor, bias: Tensor | None) -> Tensor:
     """Attention of new tokens on all before them, projections and cache included.
 
-    Args:
-        writer: Takes the operators.
-        attention: Its shape.
-        path: Its module.
-        state: What it reads.
-        bias: Added to the scores of all pairs (T5's relative positions); None without.
+    ``bias`` is added to the scores of all pairs (T5's relative positions).
     """
     size, heads = attention.size, attention.heads // writer.sizes.width
     kept = key_heads(attention, writer.sizes.width)
@@ -43,8 +38,12 @@ def attended(writer: StepWriter, attention: Attention, path: str, state: Tensor,
     shape = (sizes.batch, kept, length, size)
     if attention.has_keys:
         keys, values = (writer.state(path, name, shape, writer.types.cache_type) for name in ("key", "value"))
-    else:
-        keys, values = (_of_earlier(writer, path, name, shape) for name in ("key", "value"))
+    else:  # those of an earlier layer: read here, and written there
+        pasts = [
+            writer.given(f"past_key_values.{number(path)}.{name}", shape, writer.types.cache_type.name)
+            for name in ("key", "value")
+        ]
+        keys, values = ((past, writer.keep(past, past)) for past in pasts)
     # The last key's place in the buffer, which a window makes shorter.
     name = SEQLENS if length == sizes.context else f"{SEQLENS}_{length}"
     lengths = writer.given(name, (sizes.batch,), "int32")
@@ -55,30 +54,18 @@ def attended(writer: StepWriter, attention: Attention, path: str, state: Tensor,
     presents = [keys[1], values[1]] if attention.has_keys else []
     while inputs[-1] is None:
         inputs.pop()
-    result = writer.microsoft(
-        "GroupQueryAttention", inputs, writer.rows(heads * size), more=presents,
-        **_attributes(attention, heads, kept),
-    )  # fmt: skip
+    attributes: dict[str, Any] = {"num_heads": heads, "kv_num_heads": kept}
+    if attention.rotary:
+        attributes["do_rotary"] = 1
+    if attention.window:
+        attributes["local_window_size"] = attention.window
+    if attention.softcap:
+        attributes["softcap"] = _SOFTCAP
+    rows = writer.rows(heads * size)
+    result = writer.microsoft("GroupQueryAttention", inputs, rows, more=presents, **attributes)
     if opened is not None:
         result = writer.op("Mul", [result, writer.op("Sigmoid", [opened], shape_of(opened))], shape_of(result))
     return writer.linear(f"{path}.o_proj", result, writer.model.hidden, bias=attention.output_bias)
-
-
-def _of_earlier(writer: StepWriter, path: str, name: str, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Keys or values that an earlier layer keeps: read here, and written there."""
-    past = writer.given(f"past_key_values.{number(path)}.{name}", shape, writer.types.cache_type.name)
-    return past, writer.keep(past, past)
-
-
-def _attributes(attention: Attention, heads: int, kept: int) -> dict[str, Any]:
-    found: dict[str, Any] = {"num_heads": heads, "kv_num_heads": kept}
-    if attention.rotary:
-        found["do_rotary"] = 1
-    if attention.window:
-        found["local_window_size"] = attention.window
-    if attention.softcap:
-        found["softcap"] = _SOFTCAP
-    return found
 
 
 def key_heads(attention: Attention, width: int) -> int:
@@ -94,9 +81,7 @@ def _projected(
     norms = attention.head_norms or attention.separate_norms or attention.wide_norms
     alike = {writer.storage(f"{path}.{name}_proj") for name in "qkv"}
     complete = attention.has_keys and attention.has_values and not attention.gate
-    # Each matrix has a table of values of its own.
-    tables = any(storage.table for storage in alike if storage is not None)
-    if not norms and complete and not tables and len(set(biases)) == len(alike) == 1:
+    if not norms and complete and len(set(biases)) == len(alike) == 1:
         name, like = f"{path}.qkv_proj", f"{path}.q_proj"
         return [writer.linear(name, state, sum(widths), bias=biases[0], like=like), None, None]
     parts: list[Tensor | None] = []
@@ -191,7 +176,9 @@ def selected(writer: StepWriter, mixer: StateSpace, path: str, state: Tensor) ->
         heads, convolved = writer.share(mixer.heads), inner + 2 * mixer.groups * size
         both = writer.linear(f"{path}.in_proj", state, inner + convolved + heads, bias=mixer.bias)
         gate = writer.columns(both, 0, inner)
-        mixed = _convolved(writer, mixer, path, writer.columns(both, inner, inner + convolved))
+        mixed = _filtered(
+            writer, path, writer.columns(both, inner, inner + convolved), mixer.taps, bias=mixer.conv_bias
+        )
         written = writer.columns(mixed, inner, inner + size)
         read = writer.columns(mixed, inner + mixer.groups * size, inner + (mixer.groups + 1) * size)
         mixed = writer.columns(mixed, 0, inner)
@@ -202,7 +189,7 @@ def selected(writer: StepWriter, mixer: StateSpace, path: str, state: Tensor) ->
         repeats = writer.fitted(writer.reshape(skip, 1, heads), inner)
     else:
         both = writer.linear(f"{path}.in_proj", state, 2 * inner, bias=mixer.bias)
-        mixed = _convolved(writer, mixer, path, writer.columns(both, 0, inner))
+        mixed = _filtered(writer, path, writer.columns(both, 0, inner), mixer.taps, bias=mixer.conv_bias)
         gate = writer.columns(both, inner, 2 * inner)
         chosen = writer.linear(f"{path}.x_proj", mixed, mixer.rank + 2 * size)
         step = writer.linear(f"{path}.dt_proj", writer.columns(chosen, 0, mixer.rank), inner, bias=True)
@@ -249,22 +236,12 @@ def _remembered(writer: StepWriter, mixer: Recurrence, path: str, source: Tensor
     )  # fmt: skip
 
 
-def _convolved(writer: StepWriter, mixer: StateSpace, path: str, source: Tensor) -> Tensor:
-    return _filtered(writer, path, source, mixer.taps, bias=mixer.conv_bias)
-
-
 def _filtered(
     writer: StepWriter, path: str, source: Tensor, taps: int, *, bias: bool, stored: bool = True
 ) -> Tensor:
     """A causal convolution of each channel, which keeps its last columns.
 
-    Args:
-        writer: Takes the operators.
-        path: Its module.
-        source: What it reads.
-        taps: Its width.
-        bias: Whether it has one.
-        stored: Whether its weights count here.
+    ``stored`` says whether its weights count here.
     """
     batch, tokens, channels = shape_of(source)
     past, present = writer.state(path, "conv", (batch, channels, taps - 1), writer.floats)
@@ -288,16 +265,11 @@ def _scanned(
 ) -> Tensor:
     """The scan: of one token its operators; of many one pass over what it reads, as fused kernels make it.
 
+    ``step`` holds the step sizes of each channel, ``moves`` what is written to the state and what is read of
+    it, ``rates`` the decay of each channel and element, or of each head.
+
     No operator of ONNX Runtime is Mamba's own, and a Scan of its tokens, one after the other, is what nobody
     runs.
-
-    Args:
-        writer: Takes the operators.
-        path: Its module.
-        step: Step sizes of each channel.
-        moves: What is written to the state and what is read of it.
-        rates: Of decay, of each channel and element, or of each head.
-        source: What is written by channel.
     """
     into, out_of = moves
     batch, tokens, inner = shape_of(step)
@@ -323,14 +295,7 @@ def _scanned(
 
 
 def latent_attended(writer: StepWriter, attention: LatentAttention, path: str, state: Tensor) -> Tensor:
-    """Attention of new tokens on all before them, projections and cache included.
-
-    Args:
-        writer: Takes the operators.
-        attention: Its shape.
-        path: Its module.
-        state: What it reads.
-    """
+    """Attention of new tokens on all before them, projections and cache included."""
     heads = attention.heads // writer.sizes.width
     rank, latent_width = attention.query_rank, attention.latent
     source = state
@@ -353,9 +318,10 @@ def latent_attended(writer: StepWriter, attention: LatentAttention, path: str, s
     if attention.indexer is not None:
         _indexed(writer, attention.indexer, f"{path}.indexer", state, source)
     cache = _appended(writer, attention, path, latent, key)
-    made = (_expanded if writer.sizes.tokens > 1 else _absorbed)(
-        writer, attention, path, heads, query, latent, key, cache
-    )
+    if writer.sizes.tokens > 1:
+        made = _expanded(writer, attention, path, heads, query, latent, key)
+    else:
+        made = _absorbed(writer, attention, path, heads, query, cache)
     return writer.linear(f"{path}.o_proj", made, writer.model.hidden, bias=attention.bias)
 
 
@@ -367,7 +333,6 @@ def _expanded(
     query: Tensor,
     latent: Tensor,
     key: Tensor,
-    _cache: Tensor,
 ) -> Tensor:
     """Keys and values of every head from the latents of the new tokens, which are all that there are."""
     keys, values = heads * attention.plain, heads * attention.value_size
@@ -389,8 +354,6 @@ def _absorbed(
     path: str,
     heads: int,
     query: Tensor,
-    _latent: Tensor,
-    _key: Tensor,
     cache: Tensor,
 ) -> Tensor:
     """The key's projection is taken to the query's side: all heads then read one latent as key and value.

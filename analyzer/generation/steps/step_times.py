@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analyzer.arrays import Floats
 from analyzer.costs import count
 from analyzer.devices.device import Device
 from analyzer.devices.peer_links import peer_link
@@ -30,12 +29,8 @@ from analyzer.prediction.work_item import Kind
 class GenerationStep:
     """A step, ready to be timed on any device of a kind.
 
-    Attributes:
-        sizes: Its sizes.
-        graph: Its operators on one device.
-        work: Its groups as numbers.
-        copies: How many groups of the model each stands for.
-        parts: The class of module that each belongs to.
+    ``work`` are its groups as numbers, ``copies`` how many groups of the model each stands for, ``parts`` the
+    class of module that each belongs to.
     """
 
     sizes: StepSizes
@@ -45,20 +40,27 @@ class GenerationStep:
     parts: tuple[str, ...]
 
 
+# Tokens of a page of a cache, at least (vLLM's ``block_size``; others have 32, 64 and more).
+_PAGE = 16.0
+
+
 def prepared_step(
     made: StepGraph, sizes: StepSizes, *, cuda: bool, groups: tuple[Group, ...] | None = None
 ) -> GenerationStep:
     """One step, placed, grouped and counted.
 
-    Args:
-        made: Its graph.
-        sizes: Its sizes.
-        cuda: Whether a GPU runs it.
-        groups: What a session executes of it, where that is known.
+    ``groups`` are what a session executes of it, where that is known.
     """
     groups = step_groups(made, cuda=cuda) if groups is None else groups
     work = workload(made.graph, count(made.graph), groups)
-    work = _in_blocks(work) if cuda else work
+    if cuda:
+        # Contexts in whole pages: engines keep caches so, and rows begin where pages do.
+        loose = (work.kind == Kind.MATMUL) & (work["weights"] == 0) & (work["fixed_weights"] == 0)
+        paged = {
+            name: np.where(loose & (work[name] > _PAGE), np.ceil(work[name] / _PAGE) * _PAGE, work[name])
+            for name in ("n", "k")
+        }
+        work = replace(work, columns={**work.columns, **paged})
     first = [group.members[0] for group in groups]
     return GenerationStep(
         sizes=sizes,
@@ -67,20 +69,6 @@ def prepared_step(
         copies=tuple(made.copies[member] for member in first),
         parts=tuple(made.graph.nodes[member].module_class for member in first),
     )
-
-
-# Tokens of a page of a cache, at least (vLLM's ``block_size``; others have 32, 64 and more).
-_PAGE = 16.0
-
-
-def _in_blocks(work: Workload) -> Workload:
-    """The same with contexts in whole pages: engines keep caches so, and rows begin where pages do."""
-    loose = (work.kind == Kind.MATMUL) & (work["weights"] == 0) & (work["fixed_weights"] == 0)
-
-    def whole(sizes: Floats) -> Floats:
-        return np.where(loose & (sizes > _PAGE), np.ceil(sizes / _PAGE) * _PAGE, sizes)
-
-    return replace(work, columns={**work.columns, "n": whole(work["n"]), "k": whole(work["k"])})
 
 
 def step_groups(made: StepGraph, *, cuda: bool) -> tuple[Group, ...]:
@@ -101,10 +89,7 @@ def step_groups(made: StepGraph, *, cuda: bool) -> tuple[Group, ...]:
 class Exchange:
     """What devices that share a model tell each other in a step.
 
-    Attributes:
-        hidden: Width of the state that is summed.
-        vocabulary: Logits of a sequence, gathered in the end.
-        sums: How often the state is summed.
+    The state, ``hidden`` wide, is summed ``sums`` times; the logits of a sequence are gathered in the end.
     """
 
     hidden: int
@@ -116,12 +101,7 @@ class Exchange:
 class StepTimes:
     """Steps on one device.
 
-    Attributes:
-        steps: In the order asked.
-        times: Of the operators.
-        sums: Of what devices exchange, by step.
-        copies: Of ids in and out, by step.
-        slows_down: Whether the device may not keep its rate for seconds.
+    ``slows_down`` says whether the device may not keep its rate for seconds.
     """
 
     steps: tuple[GenerationStep, ...]
@@ -160,14 +140,8 @@ def step_times(
 ) -> StepTimes:
     """All steps on one device, or on several alike of one machine.
 
-    Args:
-        steps: Of one width.
-        exchange: What devices tell each other; None where one alone runs the model.
-        device: A CPU or a GPU.
-        precision: Of its floats there.
-        launch: How a GPU's kernels are launched.
-        host: The CPU that launches; None for one of the usual speed.
-        threads: Of a CPU.
+    ``exchange`` is None where one device alone runs the model, ``host``, the CPU that launches, for one of the
+    usual speed.
     """
     together = stacked([(step.work, step.copies) for step in steps])
     times = model_times(
@@ -177,7 +151,13 @@ def step_times(
         steps=tuple(steps),
         times=times,
         sums=tuple(_exchanged(exchange, step.sizes, device, in_graph=launch == "graph") for step in steps),
-        copies=tuple(_ids(step.sizes, device) for step in steps),
+        # The new tokens' ids in, the chosen ones out: logits stay where they are made.
+        copies=tuple(
+            _NOTHING
+            if device.kind == "cpu" or device.link is None
+            else total(transfer(device.link, rows * _ID_BYTES) for rows in (step.sizes.rows, step.sizes.batch))
+            for step in steps
+        ),
         slows_down=device.architecture == "Ada Lovelace",
     )
 
@@ -210,15 +190,3 @@ def _exchanged(exchange: Exchange | None, sizes: StepSizes, gpu: Device, *, in_g
 
 
 _ID_BYTES = 8
-
-
-def _ids(sizes: StepSizes, device: Device) -> Figure:
-    """The new tokens' ids in, the chosen ones out: logits stay where they are made."""
-    if device.kind == "cpu" or device.link is None:
-        return _NOTHING
-    return total(
-        (
-            transfer(device.link, sizes.rows * _ID_BYTES),
-            transfer(device.link, sizes.batch * _ID_BYTES),
-        )
-    )

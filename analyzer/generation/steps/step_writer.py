@@ -28,13 +28,7 @@ _SCALES = {8: "uint8", 16: "", 32: "float32"}
 
 
 class StepWriter:
-    """Collects the operators of one step on one device.
-
-    Args:
-        architecture: The model.
-        sizes: Of the step.
-        types: What weights, cache and everything else are kept in.
-    """
+    """Collects the operators of one step on one device."""
 
     def __init__(self, architecture: Architecture, sizes: StepSizes, types: StepTypes) -> None:
         self.model, self.sizes, self.types = architecture, sizes, types
@@ -88,14 +82,7 @@ class StepWriter:
     ) -> Tensor:
         """Adds an operator; what it writes first.
 
-        Args:
-            op_type: Its type.
-            inputs: What it reads.
-            shape: Of its first result; None where ``more`` holds all.
-            domain: Its domain.
-            more: Further results.
-            dtype: Of its first result; None is that of floats.
-            **attributes: Its own.
+        ``shape`` and ``dtype`` are those of its first result; no shape where ``more`` holds all results.
         """
         index = len(self._nodes)
         made = None if shape is None else self.tensor(shape, dtype or self.floats)
@@ -202,16 +189,36 @@ class StepWriter:
     def linear(self, name: str, state: Tensor, outer: int, *, bias: bool = False, like: str = "") -> Tensor:
         """Write a linear layer, in the types of the layers' weights.
 
-        Args:
-            name: Its own.
-            state: What it reads.
-            outer: Its outputs.
-            bias: Whether it has one.
-            like: The name of a matrix that is stored as it is; empty for its own.
+        ``like`` names a matrix that is stored as it is.
         """
         *lead, inner = shape_of(state)
         shape = (*lead, outer)
-        made = self._multiplied(name, state, inner, outer, shape, self.storage(like or name))
+        storage = self.storage(like or name)
+        if storage is None:
+            made = self.op("MatMul", [state, self.weight(f"{name}.weight", (inner, outer))], shape)
+        elif self.is_narrow(storage):
+            narrow = self._narrowed(state, name)
+            stored = self.weight(f"{name}.weight", (inner, outer), "float8e4m3fn")
+            number, kind = (storage.scales(outer, inner),), _SCALES[storage.scale_bits]
+            steps = [
+                self.weight(f"{name}.input_scale", (1,), "float32"),
+                self.weight(f"{name}.weight_scale", number, kind),
+            ]
+            flat = (prod(shape[:-1]), outer)
+            made = self.microsoft(
+                "GemmFloat8", [narrow, stored, None, *steps], flat, dtype=self.floats, transA=0, transB=0
+            )
+            made = self.reshape(made, *shape)
+        else:
+            block = storage.block or inner
+            packed = (outer, ceil(inner / block), ceil(block * storage.bits / 8))
+            stored = self.weight(f"{name}.weight", packed, "uint8")
+            inputs = [state, stored, *self.scales(name, storage, (), outer, inner)]
+            made = self.microsoft(
+                # Level 4 multiplies integers on a CPU, as GenAI's builder has it; CUDA does not look at it.
+                "MatMulNBits", inputs, shape, N=outer, K=inner, bits=storage.bits, block_size=block,
+                accuracy_level=4,
+            )  # fmt: skip
         return self.op("Add", [made, self.weight(f"{name}.bias", (outer,))], shape) if bias else made
 
     def storage(self, name: str) -> Storage | None:
@@ -225,54 +232,16 @@ class StepWriter:
         """Return whether a matrix is of 8-bit floats that are multiplied as such."""
         return storage is not None and storage.is_float and self.types.multiplies_narrow
 
-    def _multiplied(
-        self,
-        name: str,
-        state: Tensor,
-        inner: int,
-        outer: int,
-        shape: tuple[int, ...],
-        storage: Storage | None,
-    ) -> Tensor:
-        if storage is None:
-            return self.op("MatMul", [state, self.weight(f"{name}.weight", (inner, outer))], shape)
-        if not self.is_narrow(storage):
-            block = storage.block or inner
-            blocks = ceil(inner / block)
-            stored = self.weight(f"{name}.weight", (outer, blocks, ceil(block * storage.bits / 8)), "uint8")
-            inputs = [state, stored, *self.scales(name, storage, (), outer, inner)]
-            return self.microsoft(
-                # Level 4 multiplies integers on a CPU, as GenAI's builder has it; CUDA does not look at it.
-                "MatMulNBits", inputs, shape, N=outer, K=inner, bits=ceil(storage.bits), block_size=block,
-                accuracy_level=4,
-            )  # fmt: skip
-        narrow = self._narrowed(state, name)
-        stored = self.weight(f"{name}.weight", (inner, outer), "float8e4m3fn")
-        steps = [
-            self.weight(f"{name}.input_scale", (1,), "float32"),
-            self.weight(f"{name}.weight_scale", (storage.scales(outer, inner),), _SCALES[storage.scale_bits]),
-        ]
-        flat = (prod(shape[:-1]), outer)
-        made = self.microsoft(
-            "GemmFloat8", [narrow, stored, None, *steps], flat, dtype=self.floats, transA=0, transB=0
-        )
-        return self.reshape(made, *shape)
-
     def scales(
         self, name: str, storage: Storage, lead: tuple[int, ...], outer: int, inner: int
     ) -> tuple[Tensor, *tuple[Tensor, ...]]:
         """Return the scales of a packed matrix and, where it has them, its zero points.
 
-        Args:
-            name: Of its module.
-            storage: How it is stored.
-            lead: Axes before the matrix, as experts are.
-            outer: Its outputs.
-            inner: Its inputs.
+        ``lead`` are axes before the matrix, as experts are.
         """
         number = storage.scales(outer, inner)
-        rows = outer if lead and number % outer == 0 and not storage.table else 0
-        shape = (*lead, outer, number // outer) if rows else (*lead, number + storage.table)
+        by_row = lead and number % outer == 0
+        shape = (*lead, outer, number // outer) if by_row else (*lead, number)
         scales = self.weight(f"{name}.scales", shape, _SCALES[storage.scale_bits])
         if not storage.zero_bits:
             return (scales,)
@@ -295,11 +264,7 @@ class StepWriter:
     def normed(self, name: str, state: Tensor, *, rms: bool | None = None, bias: bool | None = None) -> Tensor:
         """The norm of the last axis.
 
-        Args:
-            name: Of its module.
-            state: What is normed.
-            rms: Its kind; None is the model's.
-            bias: Whether it has one; None is as the model's norms do.
+        ``rms`` and ``bias`` are None for those of the model's norms.
         """
         rms = self.model.norm == "rms" if rms is None else rms
         op_type = "SimplifiedLayerNormalization" if rms else "LayerNormalization"

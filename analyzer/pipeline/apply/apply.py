@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from analyzer.decision.decision_input import DecisionInput
 from analyzer.decision.plans import plan_all
 from analyzer.errors import InputError, MeasurementError, MemoryForeseenError, ModelError, UsageError
-from analyzer.graph import DTYPES, Graph, Tensor
+from analyzer.graph import DTYPES, Graph
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.weights import Runnable, materialise
 from analyzer.measurement.applied_session import level_one, recorded_nodes
@@ -24,16 +24,10 @@ from analyzer.ort.execution import Placement, Provider
 from analyzer.ort.kernels import registry
 from analyzer.ort.releases import ReleasePlacement, placements_by_release
 from analyzer.ort.session_nodes import LevelOne
-from analyzer.pipeline.apply.expressible import ToldSession, difference, hybrid_session, release_of
-from analyzer.pipeline.apply.fixes.applied_fixes import (
-    AppliedFixes,
-    apply_fixes,
-    as_written,
-    options_behind_fixes,
-    with_form_of_record,
-)
+from analyzer.pipeline.apply.expressible import ToldSession, hybrid_session, release_of
+from analyzer.pipeline.apply.fixes.chain import FixedModel, fixed_model, with_form_of_record
 from analyzer.pipeline.apply.from_record import analysed_record, is_record
-from analyzer.pipeline.apply.opsets import OpsetCost, costs_by_opset, fastest
+from analyzer.pipeline.apply.opsets import FIRST, LAST, OpsetCost, cost_at, fastest
 from analyzer.pipeline.apply.request import (
     ORIGINAL_RECORD,
     PROGRAM,
@@ -44,8 +38,8 @@ from analyzer.pipeline.apply.request import (
     make_request,
 )
 from analyzer.pipeline.apply.result import Applied, folder_to_be, write_json
-from analyzer.pipeline.apply.verification import Attempt, verified
-from analyzer.pipeline.basis import Analyse, AnalysisBasis
+from analyzer.pipeline.apply.verification import verified
+from analyzer.pipeline.batches import Analyse, AnalysisBasis
 from analyzer.precision import PRECISIONS
 from analyzer.progress import Progress
 from analyzer.record import to_json
@@ -71,17 +65,7 @@ def apply_plan(
     *,
     force: bool,
 ) -> Applied:
-    """Writes a folder that runs the plan; see ``analyzer.api.apply_plan``.
-
-    Args:
-        model: As there.
-        inputs: As there.
-        given: Its keywords.
-        output: As there.
-        analyse: Analyses a model.
-        progress: Told what is happening.
-        force: As there.
-    """
+    """Writes a folder that runs the plan; see ``analyzer.api.apply_plan``."""
     request = make_request(given, Path(output), force=force)
     # None is left out: of a record that is what was asked then, of a model the default.
     of_model = {
@@ -108,12 +92,13 @@ def apply_plan(
     assert basis.loaded is not None
     _foresee(basis.loaded, basis.prepared.graph)
     with run_folder() as folder:
-        fixes = apply_fixes(analysis, basis, request, folder, progress)
-        if fixes.fixed is not None:
-            options = options_behind_fixes(analysis, of_model, fixes.fixed)
-            analysis, basis = analyse(fixes.fixed.path, None, options, progress)
-            analysis = as_written(analysis, fixes, request)
-        return applied(analysis, basis, request, progress, opsets=opsets, by_release=by_release, fixes=fixes)
+        fixed, notes = fixed_model(analysis, basis, request, folder, progress)
+        if fixed is not None:
+            analysis, basis = analyse(fixed.path, None, fixed.options(of_model), progress)
+            analysis = fixed.named_as_written(analysis, request.folder)
+        return applied(
+            analysis, basis, request, progress, opsets=opsets, by_release=by_release, fixed=fixed, notes=notes
+        )
 
 
 def _opsets(
@@ -140,7 +125,11 @@ def _opsets(
         return analysis
 
     graphs: dict[int, Graph] = {}
-    costs = costs_by_opset(at, lambda analysis: _plan_of(request, analysis, pinned=bool(given.get("pin"))))
+    newest = min(LAST, registry().newest_opset)
+    costs = [
+        cost_at(opset, at, lambda analysis: _plan_of(request, analysis, pinned=bool(given.get("pin"))))
+        for opset in range(FIRST, newest + 1)
+    ]
     best = fastest(costs)
     if best is None:
         raise ModelError(
@@ -157,23 +146,21 @@ def applied(
     *,
     opsets: tuple[OpsetCost, ...] = (),
     by_release: tuple[ReleasePlacement, ...] = (),
-    fixes: AppliedFixes | None = None,
+    fixed: FixedModel | None = None,
+    notes: tuple[str, ...] = (),
 ) -> Applied:
     """Writes the folder of an analysis's plan.
 
-    Args:
-        analysis: What was decided.
-        basis: What it rests on, with the model itself.
-        request: What to apply, and where.
-        progress: Told what is happening.
-        opsets: What the model would cost at others, where one was chosen.
-        by_release: How releases of ONNX Runtime would place it at those.
-        fixes: What was done to the model before.
+    ``opsets`` and ``by_release`` are costs and placements at other opsets, where one was chosen.
     """
     loaded = basis.loaded
     assert loaded is not None
-    fixed = None if fixes is None else fixes.fixed
-    asked = _asked(analysis, basis)
+    options, batch = basis.predictor.options, analysis.model.batch
+    if options.precision is not None and options.precision != analysis.model.precision:
+        raise UsageError(f"--precision {options.precision}: one of {', '.join(PRECISIONS)}.")
+    asked = basis.predictor.decision_input(
+        basis.prepared, basis.gpu, batch, basis.measured.get(batch or 0), per_operator=False
+    )
     plan = _plan_of(request, analysis, pinned=bool(asked.pins))
     _foresee(loaded, asked.graph)
     with folder_to_be(request.folder) as aside:
@@ -184,19 +171,26 @@ def applied(
         given = runnable if fixed is None else fixed.original
         save_tensors(feeds, given.feeds, types=given.feed_types)
         told = _told(asked, plan, runnable, progress)
-        threads, state = basis.predictor.options.threads or 0, _state(asked.graph)
-        annotated = frozenset(asked.graph.nodes[index].name for index in told.session.annotated)
+        threads, tensors = options.threads or 0, asked.graph.tensors
+        # What the next run reads where this one wrote it; both must have one shape.
+        state = {
+            past: present
+            for past, present in asked.graph.carried.items()
+            if past in tensors and present in tensors and tensors[past].shape == tensors[present].shape
+        }
+        annotated = frozenset(asked.graph.nodes[index].name for index in told.annotated)
         if annotated:
             _annotate(runnable.model_path, annotated)
         side = SessionSide(
             model=runnable.model_path,
             provider="cuda" if told.uses_gpu else "cpu",
             entries=SETTINGS if annotated else {},
-            cuda={"use_tf32": "0"} if basis.predictor.options.precision == "fp32" and told.uses_gpu else {},
+            cuda={"use_tf32": "0"} if options.precision == "fp32" and told.uses_gpu else {},
             # Those of another CPU would only get in each other's way here.
             threads=threads if asked.cpu_is_this_machine else 0,
         )
-        latency = told.session.plan.latency
+        cpu = "this CPU" if asked.cpu_is_this_machine else asked.cpu.name
+        gpu = asked.gpu if told.uses_gpu else None
         result = Applied(
             folder=request.folder,
             plan=plan,
@@ -204,35 +198,24 @@ def applied(
             batch=batch_of(analysis),
             opset=analysis.model.opset,
             precision=analysis.model.precision,
-            where=_where(asked, uses_gpu=told.uses_gpu),
+            where=cpu if gpu is None else f"{gpu.name} beside {cpu}",
             cpu=asked.cpu.slug,
-            gpu=asked.gpu.slug if asked.gpu is not None and told.uses_gpu else None,
+            gpu=None if gpu is None else gpu.slug,
             nodes=told.nodes,
-            copies=len(told.session.placement.copies) if told.uses_gpu else 0,
+            copies=len(told.placement.copies) if told.uses_gpu else 0,
             annotated=len(annotated),
-            **latency.keys("latency_s"),
+            **told.plan.latency.keys("latency_s"),
             onnxruntime=registry(release_of(asked)).version,
             releases=by_release,
             state=state,
             bits={name: DTYPES[kind].onnx for name, kind in given.feed_types.items()},
-            notes=(*(() if fixes is None else fixes.notes), *_notes(plan, told), *_growing(asked.graph, state)),
+            notes=(*notes, *_notes(plan, told), *_growing(asked.graph, state)),
             fixes=() if fixed is None else fixed.fixes,
             opsets=opsets,
         )
-        result = verified(
-            Attempt(
-                result=result,
-                side=side,
-                feeds=feeds,
-                asked=asked,
-                run=basis.predictor.options.run,
-                reference=None if fixed is None else fixed.original.model_path,
-                terms=None if fixed is None else fixed.terms,
-            ),
-            progress,
-        )
-        if fixes is not None and fixed is not None:
-            (aside / ORIGINAL_RECORD).write_text(to_json(fixes.before), encoding="utf-8")
+        result = verified(result, side, feeds, asked, fixed, progress, run=options.run)
+        if fixed is not None:
+            (aside / ORIGINAL_RECORD).write_text(to_json(fixed.before), encoding="utf-8")
             fixed.release()
         _write(aside, result, side, analysis, threads=threads)
     return result
@@ -288,23 +271,24 @@ def _write(folder: Path, result: Applied, side: SessionSide, analysis: Analysis,
     write_json(folder / RESULT, {**result.as_json(), "files": files})
 
 
-def _asked(analysis: Analysis, basis: AnalysisBasis) -> DecisionInput:
-    options = basis.predictor.options
-    if options.precision is not None and options.precision != analysis.model.precision:
-        raise UsageError(f"--precision {options.precision}: one of {', '.join(PRECISIONS)}.")
-    batch = analysis.model.batch
-    return basis.predictor.decision_input(
-        basis.prepared, basis.gpu, batch, basis.measured.get(batch or 0), per_operator=False
-    )
-
-
 def _plan_of(request: ApplyRequest, analysis: Analysis, *, pinned: bool) -> PlanName:
     """The plan that is applied: the one that was named, a pinned one, else the verdict's.
 
     Raises:
         UsageError: There is no such plan.
     """
-    plan: PlanName = request.plan or ("hybrid" if pinned else _verdict(analysis))
+    verdict = analysis.verdict
+    plan: PlanName | None = request.plan or ("hybrid" if pinned else None)
+    if plan is None:
+        if verdict.device is None:
+            raise UsageError(
+                f"There is no plan to apply. {verdict.sentence}", hint="`analyze check` says what stops it."
+            )
+        if verdict.device == "either":
+            sessions = [each for each in analysis.plans if each.name != "hybrid"]
+            plan = min(sessions, key=lambda each: each.latency_s).name
+        else:
+            plan = verdict.device
     if pinned and plan != "hybrid":
         raise UsageError(
             f"--plan {plan} and --pin: a session on one device keeps no pin.",
@@ -319,18 +303,6 @@ def _plan_of(request: ApplyRequest, analysis: Analysis, *, pinned: bool) -> Plan
             hint="Name a GPU with --gpu, or apply --plan cpu.",
         )
     return plan
-
-
-def _verdict(analysis: Analysis) -> PlanName:
-    if analysis.verdict.device is None:
-        raise UsageError(
-            f"There is no plan to apply. {analysis.verdict.sentence}",
-            hint="`analyze check` says what stops it.",
-        )
-    if analysis.verdict.device != "either":
-        return analysis.verdict.device
-    sessions = {plan.name: plan.latency_s for plan in analysis.plans if plan.name != "hybrid"}
-    return min(sessions, key=sessions.__getitem__)
 
 
 def _annotate(path: Path, names: frozenset[str]) -> None:
@@ -350,22 +322,7 @@ def _annotate(path: Path, names: frozenset[str]) -> None:
     path.write_bytes(proto.SerializeToString())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
-    """A session, and the nodes that it will record.
-
-    Attributes:
-        session: It.
-        nodes: ``CUDA`` or ``CPU`` by node name.
-        uses_gpu: Whether CUDA's provider takes part.
-    """
-
-    session: ToldSession
-    nodes: Mapping[str, str]
-    uses_gpu: bool
-
-
-def _told(asked: DecisionInput, plan: PlanName, runnable: Runnable, progress: Progress) -> _Told:
+def _told(asked: DecisionInput, plan: PlanName, runnable: Runnable, progress: Progress) -> ToldSession:
     """The session that the plan becomes.
 
     Raises:
@@ -393,40 +350,19 @@ def _told(asked: DecisionInput, plan: PlanName, runnable: Runnable, progress: Pr
         session = ToldSession(plan=gpu, placement=asked.placement)
     if not any(node.provider == "cuda" for node in session.placement.nodes):
         return _on_cpu(asked, runnable)
-    nodes = _own_names(asked, session.placement) if made is None else made.nodes(session.placement)
-    return _Told(
-        session=session,
-        nodes={name: _NAMES[provider] for name, provider in nodes.items()},
-        uses_gpu=True,
-    )
+    if made is not None:
+        nodes = made.nodes(session.placement)
+    else:  # under the names of the model, where ONNX Runtime does not say what it makes of them
+        pairs = zip(asked.graph.nodes, session.placement.nodes, strict=True)
+        nodes = {node.name: placed.provider for node, placed in pairs if placed.why != "folded"}
+    return replace(session, nodes={name: _NAMES[provider] for name, provider in nodes.items()})
 
 
-def _on_cpu(asked: DecisionInput, runnable: Runnable) -> _Told:
-    """The session of the CPU alone, which can be asked here."""
+def _on_cpu(asked: DecisionInput, runnable: Runnable) -> ToldSession:
+    """Return the session of the CPU alone, which can be asked here."""
     plan = plan_all(replace(asked, gpu=None, pins=())).cpu
     nodes = recorded_nodes(SessionSide(model=runnable.model_path))
-    return _Told(session=ToldSession(plan=plan, placement=Placement(nodes=())), nodes=nodes, uses_gpu=False)
-
-
-def _own_names(asked: DecisionInput, placement: Placement) -> dict[str, Provider]:
-    """The operators under the names of the model, where ONNX Runtime does not tell what it makes of them."""
-    pairs = zip(asked.graph.nodes, placement.nodes, strict=True)
-    return {node.name: placed.provider for node, placed in pairs if placed.why != "folded"}
-
-
-def _where(asked: DecisionInput, *, uses_gpu: bool) -> str:
-    cpu = "this CPU" if asked.cpu_is_this_machine else asked.cpu.name
-    return f"{asked.gpu.name} beside {cpu}" if uses_gpu and asked.gpu is not None else cpu
-
-
-def _state(graph: Graph) -> dict[str, str]:
-    """What the next run reads where this one wrote it; both must have one shape."""
-    tensors = graph.tensors
-    return {
-        past: present
-        for past, present in graph.carried.items()
-        if past in tensors and present in tensors and tensors[past].shape == tensors[present].shape
-    }
+    return ToldSession(plan=plan, placement=Placement(nodes=()), nodes=nodes)
 
 
 def _growing(graph: Graph, state: Mapping[str, str]) -> Iterator[str]:
@@ -439,31 +375,31 @@ def _growing(graph: Graph, state: Mapping[str, str]) -> Iterator[str]:
     ]
     if not left:
         return
-    past, present = left[0]
+    past, present = (
+        f"{one.name} [{', '.join('?' if size is None else str(size) for size in one.shape or ())}]"
+        for one in left[0]
+    )
     more = f" and {len(left) - 1:,} more" if len(left) > 1 else ""
     size = sum(one.nbytes or 0 for one, _ in left)
     yield (
-        f"Not in `state`, since a run makes it longer: {_sized(past)}, next {_sized(present)}{more}. "
+        f"Not in `state`, since a run makes it longer: {past}, next {present}{more}. "
         f"The model is written for one length, and run.py reads the same {byte_count(size)} in every run. "
         "The latency counts none of it as copied; a program that takes it to the host and back copies all of "
         "it each run, which --no-state counts."
     )
 
 
-def _sized(tensor: Tensor) -> str:
-    return f"{tensor.name} [{', '.join('?' if size is None else str(size) for size in tensor.shape or ())}]"
-
-
-def _notes(plan: PlanName, told: _Told) -> tuple[str, ...]:
-    session, notes = told.session, []
-    if plan != "cpu" and not told.uses_gpu:
+def _notes(plan: PlanName, session: ToldSession) -> tuple[str, ...]:
+    notes = []
+    if plan != "cpu" and not session.uses_gpu:
         notes.append("The CPU runs all of it: no annotation is needed, and no GPU.")
     elif plan == "hybrid" and not session.annotated:
         notes.append("The best split is what CUDA's session does by itself: no annotation is needed.")
-    missed = difference(session)
-    if session.best is not None and missed > _WORTH_TELLING * session.best.latency.value:
+    best = session.plan if session.best is None else session.best
+    missed = session.plan.latency.value - best.latency.value
+    if missed > _WORTH_TELLING * best.latency.value:
         notes.append(
-            f"The best split of all would take {seconds(session.best.latency.value)}, {seconds(missed)} less: "
+            f"The best split of all would take {seconds(best.latency.value)}, {seconds(missed)} less: "
             "no annotation expresses it, since ONNX Runtime merges operators before it places them and keeps "
             "operators on the GPU that the CPU has no kernel for in their own types."
         )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from analyzer.decision.decision_input import DecisionInput
 from analyzer.decision.pins import pins_by_operator
@@ -27,12 +27,19 @@ class ToldSession:
         placement: Where ONNX Runtime puts each operator.
         annotated: Indices of the operators that carry the annotation for the CPU.
         best: The best plan of all, which need not be expressible; None where nothing was searched.
+        nodes: ``CUDA`` or ``CPU`` by the names of the nodes that it will record.
     """
 
     plan: Plan
     placement: Placement
     annotated: frozenset[int] = frozenset()
     best: Plan | None = None
+    nodes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def uses_gpu(self) -> bool:
+        """Whether CUDA's provider takes part."""
+        return any(node.provider == "cuda" for node in self.placement.nodes)
 
 
 def release_of(question: DecisionInput) -> str:
@@ -40,24 +47,15 @@ def release_of(question: DecisionInput) -> str:
     return question.placement.release if question.placement is not None else ""
 
 
-def constrained(question: DecisionInput, level_one: LevelOne) -> DecisionInput:
-    """The question with what annotations cannot express ruled out."""
-    gpu_only = question.gpu_only | level_one.gpu_only(release_of(question))
-    return replace(question, together=level_one.together(), gpu_only=gpu_only)
-
-
 def hybrid_session(question: DecisionInput, level_one: LevelOne) -> ToldSession:
     """The best split that annotations express.
-
-    Args:
-        question: What is known; it has a GPU and a CUDA session.
-        level_one: What ONNX Runtime makes of the graph before it places it.
 
     Raises:
         UsageError: A pin cannot be kept.
     """
     free = plan_all(question)
-    bound = constrained(question, level_one)
+    gpu_only = question.gpu_only | level_one.gpu_only(release_of(question))
+    bound = replace(question, together=level_one.together(), gpu_only=gpu_only)
     plans = plan_all(bound)
     if plans.problem is None or plans.cut is None:
         raise UsageError(
@@ -107,8 +105,3 @@ def _check_pins(question: DecisionInput, told: ToldSession) -> None:
                 f"{node.name} ({node.op_type}) cannot be pinned to the {pin.device.upper()}: {why}.",
                 hint=f"Drop the pin {pin.pattern}={pin.device}.",
             )
-
-
-def difference(told: ToldSession) -> float:
-    """Seconds that the best plan of all would take less; 0 where it is the one that is told."""
-    return 0.0 if told.best is None else max(0.0, told.plan.latency.value - told.best.latency.value)

@@ -14,7 +14,7 @@ from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference, with_arguments
 from analyzer.options import keywords_of
-from analyzer.pipeline.basis import AnalysisBasis
+from analyzer.pipeline.batches import AnalysisBasis
 from analyzer.pipeline.build_record import digest
 from analyzer.pipeline.generation import is_generating
 from analyzer.pipeline.options import make_options
@@ -47,10 +47,7 @@ def is_record(model: object) -> bool:
 def analysed_record(model: Any, given: Mapping[str, Any], progress: Progress) -> tuple[Analysis, AnalysisBasis]:
     """The record, decided anew where other devices or pins are given, and its model.
 
-    Args:
-        model: An analysis, or a record's path.
-        given: Keywords of ``analyze()``.
-        progress: Told what is happening.
+    ``given`` are keywords of ``analyze()``.
 
     Raises:
         RecordError: The record is of something else, or its model is not there or is another by now.
@@ -62,31 +59,6 @@ def analysed_record(model: Any, given: Mapping[str, Any], progress: Progress) ->
             "A record of training or of generation has no session to apply.",
             hint="Apply the model itself: `analyze apply MODEL`.",
         )
-    _refuse_analysed(given)
-    loaded = _model_of(analysis, given, progress)
-    opset = given.get("opset")
-    if opset is not None and str(opset) != str(analysis.model.opset):
-        raise UsageError(
-            f"The record's plan is for opset {analysis.model.opset}, not for {opset}.",
-            hint="Apply the model itself with --opset.",
-        )
-    batch = given.get("batch")
-    if batch is not None and str(batch) != str(analysis.model.batch):
-        raise UsageError(
-            f"The record's plan is for batch {analysis.model.batch}, not for {batch}.",
-            hint="Apply the model itself with --batch.",
-        )
-    changed = {name: value for name, value in given.items() if name in keywords_of("render")}
-    if changed:
-        analysis = decide_again(analysis, changed)
-    basis = replace(basis_of(analysis, changed), loaded=loaded)
-    if given.get("run") is False:
-        options = basis.predictor.options.replace(run=False)
-        basis.predictor.options = options
-    return analysis, basis
-
-
-def _refuse_analysed(given: Mapping[str, Any]) -> None:
     for name in _ANALYSED:
         value = given.get(name)
         if value not in (None, (), []) and value is not True:
@@ -95,6 +67,21 @@ def _refuse_analysed(given: Mapping[str, Any]) -> None:
                 f"--{option}: the record's plan is made already, and that would be another.",
                 hint=f"Apply the model itself: `analyze apply MODEL --{option} ...`.",
             )
+    loaded = _model_of(analysis, given, progress)
+    for name, own in (("opset", analysis.model.opset), ("batch", analysis.model.batch)):
+        if given.get(name) is not None and str(given[name]) != str(own):
+            raise UsageError(
+                f"The record's plan is for {name} {own}, not for {given[name]}.",
+                hint=f"Apply the model itself with --{name}.",
+            )
+    changed = {name: value for name, value in given.items() if name in keywords_of("render")}
+    if changed:
+        analysis = decide_again(analysis, changed)
+    basis = replace(basis_of(analysis, changed), loaded=loaded)
+    if given.get("run") is False:
+        options = basis.predictor.options.replace(run=False)
+        basis.predictor.options = options
+    return analysis, basis
 
 
 def _model_of(analysis: Analysis, given: Mapping[str, Any], progress: Progress) -> Loaded:

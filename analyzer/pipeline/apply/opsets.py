@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from analyzer.errors import AnalyzerError
 from analyzer.figures import Latency
 from analyzer.loading.loaded import DEFAULT_OPSET
 from analyzer.options import PlanName
-from analyzer.ort.kernels import registry
 from analyzer.record.analysis import Analysis
 from analyzer.text import listed, plural
 from analyzer.units import seconds
@@ -40,19 +39,6 @@ class OpsetCost(Latency):
     why: str = ""
 
 
-def costs_by_opset(
-    analyse: Callable[[int], Analysis], plan_of: Callable[[Analysis], PlanName]
-) -> tuple[OpsetCost, ...]:
-    """What a model costs at each opset that it can be had in.
-
-    Args:
-        analyse: Predicts the model at an opset.
-        plan_of: The plan that would be applied.
-    """
-    newest = min(LAST, registry().newest_opset)
-    return tuple(_cost(opset, analyse, plan_of) for opset in range(FIRST, newest + 1))
-
-
 def fastest(costs: Sequence[OpsetCost]) -> OpsetCost | None:
     """The opset of least latency; of equals the usual one, else the oldest."""
     had = [cost for cost in costs if cost.latency is not None]
@@ -68,7 +54,10 @@ def fastest(costs: Sequence[OpsetCost]) -> OpsetCost | None:
     )
 
 
-def _cost(opset: int, analyse: Callable[[int], Analysis], plan_of: Callable[[Analysis], PlanName]) -> OpsetCost:
+def cost_at(
+    opset: int, analyse: Callable[[int], Analysis], plan_of: Callable[[Analysis], PlanName]
+) -> OpsetCost:
+    """Return what a model costs at an opset; ``analyse`` predicts it there, by the plan that is applied."""
     try:
         analysis = analyse(opset)
         name = plan_of(analysis)
@@ -82,24 +71,21 @@ def _cost(opset: int, analyse: Callable[[int], Analysis], plan_of: Callable[[Ana
         for operator in analysis.operators
         if operator.gpu is not None and operator.gpu.why in _NO_KERNEL
     )
+    copies_s, why = sum(item.time_s for item in inside), ""
+    spent = f"{seconds(copies_s)} of copies ({plural(len(inside), 'copy')})" if inside else ""
+    if analysis.session_fails:
+        why = f"No session with CUDA: {analysis.session_fails}."
+    elif without:
+        verb = "has" if len(without) == 1 else "have"
+        why = f"{listed(sorted(without))} {verb} no CUDA kernel{spent and f', {spent}'}."
+    elif spent:
+        why = f"{spent}."
     return OpsetCost(
         opset=opset,
         **plan.latency.keys("latency_s"),
         plan=name,
         without_kernel=dict(sorted(without.items())),
         copies=len(inside),
-        copies_s=sum(item.time_s for item in inside),
-        why=" ".join(_sentences(analysis.session_fails, without, len(inside), sum(i.time_s for i in inside))),
+        copies_s=copies_s,
+        why=why,
     )
-
-
-def _sentences(fails: str, without: Counter[str], copies: int, copies_s: float) -> Iterator[str]:
-    if fails:
-        yield f"No session with CUDA: {fails}."
-    elif without:
-        names = listed(sorted(without))
-        verb = "has" if len(without) == 1 else "have"
-        spent = f", {seconds(copies_s)} of copies ({plural(copies, 'copy')})" if copies else ""
-        yield f"{names} {verb} no CUDA kernel{spent}."
-    elif copies:
-        yield f"{seconds(copies_s)} of copies ({plural(copies, 'copy')})."

@@ -54,10 +54,7 @@ class ApplyRequest:
 def make_request(given: Mapping[str, Any], folder: Path, *, force: bool = False) -> ApplyRequest:
     """Checks what was given.
 
-    Args:
-        given: Keywords of ``apply_plan()``.
-        folder: Where to write.
-        force: Whether files there may be replaced.
+    ``given`` are keywords of ``apply_plan()``.
 
     Raises:
         OutputError: The folder is a file, or holds something already.
@@ -82,32 +79,23 @@ def make_request(given: Mapping[str, Any], folder: Path, *, force: bool = False)
         every_fix=every_fix,
         form=precision if precision in (*CONVERTED, *_NO_CONVERTER) else None,
     )
-    _check_folder(request)
-    return request
-
-
-def check_form(form: str) -> None:
-    """Refuses a precision that nothing converts a model to.
-
-    Raises:
-        UsageError: Nothing does.
-    """
-    if form in _NO_CONVERTER:
-        raise UsageError(
-            f"--precision {form}: {_NO_CONVERTER[form]}.",
-            hint=f"One of {', '.join(CONVERTED)}, or a model that is exported in {form}.",
-        )
-
-
-def _check_folder(request: ApplyRequest) -> None:
-    folder = request.folder
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{folder} is a file.", hint="--output names a folder.")
     try:
         filled = folder.is_dir() and any(folder.iterdir())
     except OSError as error:
         raise OutputError(f"{folder} cannot be read: {error.strerror}.") from error
-    if filled and not request.force:
+    if filled and not force:
         raise OutputError(
             f"The folder {folder} is not empty.", hint="Name another, or --force to replace what apply writes."
+        )
+    return request
+
+
+def check_form(form: str) -> None:
+    """Refuses a precision that nothing converts a model to."""
+    if form in _NO_CONVERTER:
+        raise UsageError(
+            f"--precision {form}: {_NO_CONVERTER[form]}.",
+            hint=f"One of {', '.join(CONVERTED)}, or a model that is exported in {form}.",
         )

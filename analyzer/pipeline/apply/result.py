@@ -144,39 +144,37 @@ def summary(applied: Applied) -> Iterator[str]:
         f"{plural(applied.copies, 'copy')} inside the graph, {plural(applied.annotated, 'annotation')}."
     )
     for fix in applied.fixes:
-        yield from _fix(fix)
+        yield (
+            f"fix {fix.name}: {fix.what} {seconds(fix.latency_after_s)} predicted "
+            f"({seconds(fix.low_after_s)} to {seconds(fix.high_after_s)}) where it was "
+            f"{seconds(fix.latency_before_s)}; {_closeness(fix)}"
+        )
+        for why in dict.fromkeys(row["why"] for row in fix.blocked):
+            names = [f"{row['name']} ({row['op_type']})" for row in fix.blocked if row["why"] == why]
+            yield f"fix {fix.name}: in float32 stay {first_few(names)}: {why}."
     took = applied.latency
     yield (
         f"Latency {seconds(took.value)} ({seconds(took.low)} to {seconds(took.high)}), "
         f"predicted for {applied.where}."
     )
     verified = applied.verified
-    for name, value in (
-        ("numbers", verified.numbers),
-        ("placement", verified.placement),
-        ("time", verified.time),
-    ):
-        reason = verified.reasons.get(name, "")
-        detail = reason or _detail(name, applied)
+    for name in ("numbers", "placement", "time"):
+        value, detail = getattr(verified, name), verified.reasons.get(name, "") or _detail(name, applied)
         yield f"{name}: {_WORDS[value]}{'. ' if detail else ''}{detail}"
     for cost in sorted(applied.opsets, key=lambda cost: cost.opset):
         chosen = " (chosen)" if cost is applied.opsets[0] else ""
         figure = "not to be had" if cost.latency is None else seconds(cost.latency.value)
         yield f"opset {cost.opset}{chosen}: {figure}{'. ' if cost.why else ''}{cost.why}"
-    yield from _releases(applied)
+    # Releases that place the model otherwise at the chosen opset than the one that the session is for.
+    rows = [row for row in applied.releases if row.opset == applied.opset]
+    placed = {row.release: (row.without_kernel, row.copies, row.fails) for row in rows}
+    own = placed.get(applied.onnxruntime)
+    for release, (without, copies, fails) in placed.items():
+        if own is not None and (without, copies, fails) != own:
+            lost = f"{plural(without, 'operator')} without a CUDA kernel, {plural(copies, 'copy')}"
+            yield f"ONNX Runtime {release}: {fails or lost}"
     for note in applied.notes:
         yield f"note: {note}"
-
-
-def _fix(fix: AppliedFix) -> Iterator[str]:
-    yield (
-        f"fix {fix.name}: {fix.what} {seconds(fix.latency_after_s)} predicted "
-        f"({seconds(fix.low_after_s)} to {seconds(fix.high_after_s)}) where it was "
-        f"{seconds(fix.latency_before_s)}; {_closeness(fix)}"
-    )
-    for why in dict.fromkeys(row["why"] for row in fix.blocked):
-        names = [f"{row['name']} ({row['op_type']})" for row in fix.blocked if row["why"] == why]
-        yield f"fix {fix.name}: in float32 stay {first_few(names)}: {why}."
 
 
 def _closeness(fix: AppliedFix) -> str:
@@ -189,22 +187,6 @@ def _closeness(fix: AppliedFix) -> str:
     if not worst:
         return "outputs bit for bit the original's on the CPU."
     return f"outputs within {worst:.1e} of the original's largest on the CPU."
-
-
-def _releases(applied: Applied) -> Iterator[str]:
-    """Releases that place the model otherwise at the chosen opset than the one that the session is for."""
-    rows = [row for row in applied.releases if row.opset == applied.opset]
-    own = next((row for row in rows if row.release == applied.onnxruntime), None)
-    for row in rows:
-        if own is not None and (row.without_kernel, row.copies, row.fails) != (
-            own.without_kernel,
-            own.copies,
-            own.fails,
-        ):
-            lost = (
-                f"{plural(row.without_kernel, 'operator')} without a CUDA kernel, {plural(row.copies, 'copy')}"
-            )
-            yield f"ONNX Runtime {row.release}: {row.fails or lost}"
 
 
 def _detail(name: str, applied: Applied) -> str:
@@ -258,7 +240,9 @@ def folder_to_be(place: Path) -> Iterator[Path]:
                 # At once: of two that write the same folder, one is told that it is no longer empty.
                 os.rename(aside, place)
     except OSError as error:
-        raise _unwritable(place, error) from error
+        raise OutputError(
+            f"{place} cannot be written: {error.strerror or error}.", hint="Name another folder with --output."
+        ) from error
 
 
 def _own(aside: Path) -> None:
@@ -302,12 +286,6 @@ def _left_over(place: Path) -> set[str]:
         return {name for name in written if _OURS.fullmatch(name) and os.path.lexists(place / name)}
     except (OSError, ValueError, TypeError, LookupError):
         return set()
-
-
-def _unwritable(place: Path, error: OSError) -> OutputError:
-    return OutputError(
-        f"{place} cannot be written: {error.strerror or error}.", hint="Name another folder with --output."
-    )
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:

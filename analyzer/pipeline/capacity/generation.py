@@ -18,7 +18,6 @@ from analyzer.generation.times import Runner, timed
 from analyzer.pipeline.capacity.sizing import (
     Copies,
     InstanceOffer,
-    Service,
     gpus_asked,
     rented,
     rented_cpus,
@@ -28,8 +27,8 @@ from analyzer.pipeline.generation import GenerationBasis
 from analyzer.pipeline.predictor import Predictor
 from analyzer.record.capacity import CapacityOption, ServicePoint
 from analyzer.serving.continuous import GenerationServer
-from analyzer.serving.generation_search import GeneratingServer, GenerationDemand, generation_sizings
-from analyzer.serving.load import Server, Sizing
+from analyzer.serving.queue import Server, Sizing
+from analyzer.serving.search import GeneratingServer, GenerationDemand, sizings
 from analyzer.units import seconds
 
 # Sequences at once: engines' usual limit, far beyond which a step has nothing to gain.
@@ -39,8 +38,8 @@ DECODE_BATCHES, _CPU_BATCHES = (1, 4, 16, 64, 256), (1, 8, 64)
 _QUANTILES = (0.0, 0.5, 0.9, 1.0)
 
 
-class GenerationService(Service):
-    """A model whose requests are prompts that are answered."""
+class GenerationService:
+    """A model whose requests are prompts that are answered; members are those of ``InferenceService``."""
 
     quickest = "the quickest first token of all takes {} on {}."
     no_way = "`analyze devices` lists GPUs and CPUs; --weights int4 takes less room."
@@ -144,7 +143,7 @@ class GenerationService(Service):
         held = sequences_held(footprint, self._longest, self._mean_context, device, _MOST_SEQUENCES)
         if held is None:
             return None
-        most = held.sequences
+        most, tokens = held
         grid = sorted({*(batch for batch in batches if batch < most), most})
         source = self._longest.source
         prefill = [Request(batch=1, prompt=prompt, output=2, source=source) for prompt in self._prompts]
@@ -159,14 +158,19 @@ class GenerationService(Service):
         phases = timed(model, device, setting, [*prefill, *decode], runner)
         first, steps = phases[: len(prefill)], phases[len(prefill) :]
 
+        def line(near_s: float, far_s: float) -> tuple[float, float]:
+            """Return seconds of a step with empty caches, and more for each cached token."""
+            each = max(0.0, (far_s - near_s) / (far - near))
+            return max(near_s - each * near, 0.1 * near_s), each
+
         def at(end: Callable[[Figure], float]) -> GenerationServer:
             return GenerationServer(
                 prefill=tuple((one.request.prompt, end(one.first)) for one in first),
                 decode=tuple(
-                    (batch, *_line(end(low.other), end(high.other), near, far))
+                    (batch, *line(end(low.other), end(high.other)))
                     for batch, low, high in zip(grid, steps[::2], steps[1::2], strict=True)
                 ),
-                cache_tokens=held.tokens,
+                cache_tokens=tokens,
                 max_batch=most,
             )
 
@@ -183,7 +187,7 @@ class GenerationService(Service):
 
     def sizings(self, servers: Sequence[Server[Any]]) -> Mapping[Server[Any], Sizing]:
         """Search for the number of sequences of every server."""
-        return generation_sizings(servers, self._demand)
+        return sizings(servers, self._demand)
 
     def why(self, load: QueueLoad, count: int) -> str:
         """Return both times."""
@@ -221,12 +225,6 @@ class GenerationService(Service):
             )
         yield "A cache keeps room for all of a request's output from its first token on; nothing is taken back."
         yield f"At most {_MOST_SEQUENCES} sequences run at once in a copy of the model."
-
-
-def _line(near_s: float, far_s: float, near: int, far: int) -> tuple[float, float]:
-    """Seconds of a step with empty caches, and more for each cached token."""
-    each = max(0.0, (far_s - near_s) / (far - near))
-    return max(near_s - each * near, 0.1 * near_s), each
 
 
 def _first_token_s(copies: Copies, prompt: int) -> float:

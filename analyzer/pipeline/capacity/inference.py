@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from analyzer.decision import DecisionInput
 from analyzer.decision.plans import Plans, plan_all
@@ -13,11 +13,10 @@ from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
 from analyzer.figures import Figure, QueueLoad
 from analyzer.memory.fit import fits
-from analyzer.pipeline.basis import AnalysisBasis
+from analyzer.pipeline.batches import AnalysisBasis
 from analyzer.pipeline.capacity.sizing import (
     Copies,
     InstanceOffer,
-    Service,
     gpus_asked,
     rented,
     rented_cpus,
@@ -29,8 +28,7 @@ from analyzer.pipeline.target_devices import decision_precision, model_precision
 from analyzer.precision import INTEGER_FORMS
 from analyzer.record.capacity import CapacityOption, ServicePoint
 from analyzer.record.outcome import WORTHWHILE
-from analyzer.serving.load import Server, Sizing
-from analyzer.serving.queue import ServiceCurve
+from analyzer.serving.queue import Server, ServiceCurve, Sizing
 from analyzer.serving.search import Demand, sizings
 from analyzer.units import seconds, share
 
@@ -43,10 +41,15 @@ _CPU_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _MOSTLY_IDLE = 0.1
 
 
-class InferenceService(Service):
-    """A model whose requests are single inferences."""
+class InferenceService:
+    """A model whose requests are single inferences.
+
+    ``quickest`` says in a message what the quickest answer of all is, ``no_way`` what to do where nothing can
+    run the model; ``keys`` are further ones of the record.
+    """
 
     quickest = "the quickest batch of all takes {}, on {}."
+    keys: ClassVar[Mapping[str, Any]] = {}
     no_way = "`analyze check` says what stops it; `analyze devices` lists GPUs and CPUs."
 
     def __init__(self, basis: AnalysisBasis, question: CapacityQuestion[Demand]) -> None:
@@ -57,8 +60,22 @@ class InferenceService(Service):
     def offers(self, gpus: Sequence[str] | None, cpus: Sequence[str]) -> Iterator[InstanceOffer]:
         """Yield instances with these GPUs, then those without an accelerator."""
         basis = self._basis
-        for gpu in gpus_asked(basis.predictor.instances, basis.gpu, gpus):
-            yield from _gpu_offers(basis, gpu, named=gpus is not None)
+        predictor = basis.predictor
+        for gpu in gpus_asked(predictor.instances, basis.gpu, gpus):
+            precision = _told(basis, decision_precision(predictor.options, basis.prepared.graph, gpu))
+            runs = _GpuRuns(basis, gpu)
+            for instance in rented(predictor.instances, gpu, named=gpus is not None):
+                times, problem = runs.times(instance)
+                number = instance.replicas if instance else 1
+                yield InstanceOffer(
+                    instance=instance,
+                    device=gpu.slug,
+                    name=gpu.name,
+                    kind="gpu",
+                    precision=precision,
+                    copies=(_copies(number, times),) if times else (),
+                    problem=problem,
+                )
         yield from _cpu_offers(basis, cpus)
 
     def least_s(self, copies: Copies) -> float:
@@ -118,23 +135,6 @@ class InferenceService(Service):
             )
 
 
-def _gpu_offers(basis: AnalysisBasis, gpu: Device, *, named: bool) -> Iterator[InstanceOffer]:
-    """Every instance with this GPU; the GPU alone where it was named and no instance has it."""
-    offer = InstanceOffer(
-        instance=None,
-        device=gpu.slug,
-        name=gpu.name,
-        kind="gpu",
-        precision=_told(basis, decision_precision(basis.predictor.options, basis.prepared.graph, gpu)),
-    )
-    runs = _GpuRuns(basis, gpu)
-    for instance in rented(basis.predictor.instances, gpu, named=named):
-        times, problem = runs.times(instance)
-        number = instance.replicas if instance else 1
-        copies = (_copies(number, times),) if times else ()
-        yield replace(offer, instance=instance, copies=copies, problem=problem)
-
-
 def _told(basis: AnalysisBasis, precision: str) -> str:
     """That the user asked for where it is a graph of integers, whose floats have the other."""
     asked = basis.predictor.options.precision
@@ -181,24 +181,19 @@ class _GpuRuns:
 
     def times(self, instance: Instance | None) -> tuple[Times, str]:
         """In an instance, beside its own processor; None for the GPU beside the analysis's own CPU."""
-        times = {
-            batch: latency
-            for batch, (question, plan, here) in self._best.items()
-            if (latency := self._on(question, plan, here, instance)) is not None and latency.value > 0
-        }
+        times = {}
+        for batch, (question, plan, latency) in self._best.items():
+            if instance is not None and question.gpu_on is not None:
+                # Beside each processor a split is searched only where one is worth it here: it takes long.
+                there = question.gpu_on(instance, plan)
+                if there is None:
+                    continue
+                latency = there.latency
+            if latency.value > 0:
+                times[batch] = latency
         if self._best and not times and instance is not None:
             return {}, f"{instance.name} has no room for what {self._gpu.name} does not hold."
         return times, self._problem
-
-    @staticmethod
-    def _on(
-        question: DecisionInput, plan: Literal["gpu", "hybrid"], here: Figure, instance: Instance | None
-    ) -> Figure | None:
-        if instance is None or question.gpu_on is None:
-            return here
-        # Beside each processor a split is looked for only where one is worth it here: it takes long.
-        there = question.gpu_on(instance, plan)
-        return None if there is None else there.latency
 
 
 def _graphs(basis: AnalysisBasis) -> Mapping[int, PreparedGraph]:
@@ -261,36 +256,29 @@ class _CpuTimes:
         cores = max(1, instance.vcpus // instance.threads_per_core)
         parts = [2**power for power in range(cores.bit_length()) if 2**power < cores]
         for part in (*parts, cores):
-            of_part = self._predicted(replace(instance, vcpus=part * instance.threads_per_core))
-            yield from self._with_room(instance, cores // part, of_part)
+            vcpus = part * instance.threads_per_core
+            key = (instance.cpu, vcpus, instance.threads_per_core, instance.cpu_nearest)
+            if key not in self._known:
+                cpu = catalogue.instance_cpu(replace(instance, vcpus=vcpus))
+                assert cpu is not None
+                self._known[key] = {
+                    batch: self._basis.predictor.on_another_cpu(
+                        graph, cpu, self._precision, self._runs.get(batch)
+                    )
+                    for batch, graph in self._graphs.items()
+                }
+            yield from self._with_room(instance, cores // part, self._known[key])
 
     def _with_room(self, instance: Instance, copies: int, times: Times) -> Iterator[Copies]:
         """At the batches at which so many copies have room, each with weights of its own."""
-        room = instance.memory_bytes or None
-        able = {
-            batch: time
-            for batch, time in times.items()
-            if (each := self._memory(batch)) is None or fits(copies * each, room)
-        }
+        room, able = instance.memory_bytes or None, {}
+        for batch, time in times.items():
+            prepared = self._graphs.get(batch, self._basis.prepared)
+            peak, weights = prepared.cpu_peak, prepared.graph.parameter_bytes
+            if peak is None or fits(copies * (peak + weights), room):
+                able[batch] = time
         if able:
             yield _copies(copies, able)
-
-    def _memory(self, batch: int) -> int | None:
-        prepared = self._graphs.get(batch, self._basis.prepared)
-        peak = prepared.cpu_peak
-        return None if peak is None else peak + prepared.graph.parameter_bytes
-
-    def _predicted(self, instance: Instance) -> Times:
-        key = (instance.cpu, instance.vcpus or 0, instance.threads_per_core, instance.cpu_nearest)
-        if key not in self._known:
-            cpu = catalogue.instance_cpu(instance)
-            assert cpu is not None
-            predictor = self._basis.predictor
-            self._known[key] = {
-                batch: predictor.on_another_cpu(graph, cpu, self._precision, self._runs.get(batch))
-                for batch, graph in self._graphs.items()
-            }
-        return self._known[key]
 
 
 def _copies(number: int, times: Times) -> Copies:

@@ -13,7 +13,7 @@ from analyzer.errors import RecordError, UsageError
 from analyzer.loading.configuration_file import is_record
 from analyzer.option_kinds import Command, parts
 from analyzer.options import ALL, keywords_of
-from analyzer.pipeline.basis import Analyse, AnalysisBasis
+from analyzer.pipeline.batches import Analyse
 from analyzer.pipeline.capacity.generation import GenerationService
 from analyzer.pipeline.capacity.inference import InferenceService
 from analyzer.pipeline.capacity.sizing import with_capacity
@@ -38,15 +38,7 @@ _OF_GENERATION = ("prompt", "output_tokens", "gpus", "weights", "kv", "launch", 
 
 
 def plan(model: Any, inputs: Any, given: Mapping[str, Any], analyse: Analyse, progress: Progress) -> Analysis:
-    """The record of a service; see ``analyzer.api.plan_capacity``.
-
-    Args:
-        model: As there.
-        inputs: As there.
-        given: Its keywords.
-        analyse: Analyses a model.
-        progress: Told what is happening.
-    """
+    """The record of a service; see ``analyzer.api.plan_capacity``."""
     named = os.fspath(model) if isinstance(model, (str, os.PathLike)) else None
     generates = is_generating(model)  # its configuration is JSON too
     show = path_shower(None if named is None or generates or is_record(named) else named)
@@ -66,7 +58,23 @@ def plan(model: Any, inputs: Any, given: Mapping[str, Any], analyse: Analyse, pr
     question = make_question(whole, shown=show(arrivals))
     gpus, cpus = _names(given.get("gpu")), _cpus(given.get("cpu"))
     if record is not None:
-        analysis, basis = _of_record(record, given, gpus)
+        # The record, decided anew where other devices or prices are asked for.
+        changed = _of_model(given, gpus, "run")
+        of_a_model = [name for name in changed if name not in keywords_of("render") and name != "run"]
+        if of_a_model:
+            raise UsageError(
+                f"--{of_a_model[0].replace('_', '-')} changes nothing about a saved report.",
+                hint="Plan for the model itself, or leave it out.",
+            )
+        if record.model.training:
+            raise UsageError(
+                "A training step serves no requests.",
+                hint="Plan for the model itself, or for a record of inference.",
+            )
+        changed.pop("run", None)
+        analysis = replace(record, capacity=None)  # another plan takes its place
+        analysis = decide_again(analysis, changed) if changed else analysis
+        basis = basis_of(analysis, {})
         gpus, cpus = _names(whole.get("gpu")), cpus or ((whole["cpu"],) if whole.get("cpu") else ())
     else:
         # All GPUs stand in the table of instances; the model's own report is about the usual one.
@@ -93,10 +101,6 @@ def _answered(
 
 def check_service(model: str, given: Mapping[str, Any]) -> None:
     """Says what ``plan`` would refuse of its options alone, before a model is read.
-
-    Args:
-        model: A file, folder or module.
-        given: As of ``plan``.
 
     Raises:
         UsageError: No limit, no rate, or a value that cannot be right.
@@ -136,30 +140,6 @@ def _of_generation(
         question = replace(question, demand=replace(question.demand, conversations=lengths))
     planned = with_capacity(analysis, GenerationService(basis, question), gpus, cpus, progress)
     return _answered(planned, given, show)
-
-
-def _of_record(
-    analysis: Analysis, given: Mapping[str, Any], gpus: Sequence[str] | None
-) -> tuple[Analysis, AnalysisBasis]:
-    """The record, decided anew where other devices or prices are asked for, and what it rests on."""
-    changed = _of_model(given, gpus, "run")
-    of_a_model = [name for name in changed if name not in keywords_of("render") and name != "run"]
-    if of_a_model:
-        raise UsageError(
-            f"--{of_a_model[0].replace('_', '-')} changes nothing about a saved report.",
-            hint="Plan for the model itself, or leave it out.",
-        )
-    if analysis.model.training:
-        raise UsageError(
-            "A training step serves no requests.",
-            hint="Plan for the model itself, or for a record of inference.",
-        )
-    changed.pop("run", None)
-    # Another plan takes its place.
-    analysis = replace(analysis, capacity=None)
-    if changed:
-        analysis = decide_again(analysis, changed)
-    return analysis, basis_of(analysis, {})
 
 
 def _of_model(given: Mapping[str, Any], gpus: Sequence[str] | None, command: Command) -> dict[str, Any]:

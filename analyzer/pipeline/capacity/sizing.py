@@ -1,23 +1,21 @@
 """Instances that run a model, and a question of traffic -> how many of each, at which price.
 
-What differs between single inferences and models that generate is a ``Service``.
+What differs between single inferences and models that generate is a service, a class of either module beside.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
 from analyzer.errors import UsageError
-from analyzer.figures import LoadedQueue, Origin, Price, QueueLoad, seen_as
-from analyzer.pipeline.capacity.traffic import CapacityQuestion
+from analyzer.figures import LoadedQueue, Origin, Price, seen_as
 from analyzer.progress import Progress
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import (
@@ -27,9 +25,15 @@ from analyzer.record.capacity import (
     ServicePoint,
     TrafficPoint,
 )
-from analyzer.serving.load import Need, Server, Sizing, needed
+from analyzer.serving.queue import Need, Server, Sizing, needed
 from analyzer.text import first_few
 from analyzer.units import HOURS_PER_MONTH, SECONDS_PER_HOUR, seconds
+
+if TYPE_CHECKING:
+    from analyzer.pipeline.capacity.generation import GenerationService
+    from analyzer.pipeline.capacity.inference import InferenceService
+
+Service: TypeAlias = "GenerationService | InferenceService"
 
 # Ways to share an instance that are searched, beside the quickest one.
 _WAYS = 1
@@ -78,51 +82,6 @@ class InstanceOffer:
     problem: str = ""
 
 
-class Service(ABC):
-    """A model that serves requests.
-
-    Attributes:
-        question: Traffic and limits.
-        pricing: Way of paying.
-        quickest: What the quickest answer of all is, in a message; takes a time and a device.
-        no_way: What to do where nothing can run the model.
-    """
-
-    question: CapacityQuestion[Any]
-    pricing: str
-    quickest: str
-    no_way: str
-
-    @abstractmethod
-    def offers(self, gpus: Sequence[str] | None, cpus: Sequence[str]) -> Iterator[InstanceOffer]:
-        """Yield every instance with one of these GPUs or CPUs; as for ``with_capacity``."""
-
-    @abstractmethod
-    def least_s(self, copies: Copies) -> float:
-        """Return the time of the quickest answer."""
-
-    @abstractmethod
-    def sizings(self, servers: Sequence[Server[Any]]) -> Mapping[Server[Any], Sizing]:
-        """Search for the sizing of every server."""
-
-    @abstractmethod
-    def why(self, load: QueueLoad, count: int) -> str:
-        """Return how so many instances meet the limits, as a sentence."""
-
-    @abstractmethod
-    def why_not(self, offer: InstanceOffer, copies: Copies, sizing: Sizing) -> str:
-        """Return why no number of instances does."""
-
-    @abstractmethod
-    def notes(self, options: Sequence[CapacityOption]) -> Iterator[str]:
-        """Yield what the figures rest on."""
-
-    @property
-    def keys(self) -> dict[str, Any]:
-        """Further keys of the record."""
-        return {}
-
-
 def with_capacity(
     analysis: Analysis,
     service: Service,
@@ -132,12 +91,8 @@ def with_capacity(
 ) -> Analysis:
     """Size every instance that could serve the model.
 
-    Args:
-        analysis: Of the model.
-        service: The model under traffic.
-        gpus: Slugs, or ``all`` of the catalogue; None for every one that is rented out.
-        cpus: Slugs of the CPUs whose instances are looked at; empty for all.
-        progress: Receives what is happening.
+    ``gpus`` are slugs or ``all`` of the catalogue, None for every one that is rented out; ``cpus`` are slugs,
+    empty for all.
 
     Raises:
         DeviceError: A name is not known.
@@ -147,13 +102,40 @@ def with_capacity(
     progress("predicting every instance", None)
     question, need = service.question, service.question.demand
     offers = tuple(service.offers(gpus, cpus))
-    _check_limit(offers, service)
+    every = [(service.least_s(copies), offer.name) for offer in offers for copies in offer.copies]
+    if not every:
+        reason = next((f" {offer.problem}" for offer in offers if offer.problem), "")
+        raise UsageError(f"Nothing that was asked for can run the model.{reason}", hint=service.no_way)
+    time_s, name = min(every)
+    if time_s > need.limit_s:
+        raise UsageError(
+            f"{question.limit_option}: {service.quickest.format(seconds(time_s), name)}",
+            hint="No traffic is so light that this limit is kept: give a longer one, or other devices.",
+        )
     progress("searching for the highest rates", None)
     offers = tuple(replace(offer, copies=tuple(_promising(offer.copies, need.limit_s))) for offer in offers)
     sized = service.sizings([copies.server for offer in offers for copies in offer.copies])
-    chosen = [(offer, *_best_copies(offer, sized)) for offer in offers]
-    _check_spare((sizing.count for _, _, sizing in chosen if sizing is not None), need.spare)
-    rows = sorted(((_option(service, *one), one) for one in chosen), key=lambda row: _by_dollars(row[0]))
+    chosen: list[Chosen] = []
+    for offer in offers:
+        ways = [(copies, sized[copies.server]) for copies in offer.copies]
+        # The highest rate; of two that keep no limit the quicker one, which comes nearer.
+        best_way = max(
+            ways, key=lambda way: (way[1].highest_rate_per_s, -way[0].points[0].time_s), default=(None, None)
+        )
+        chosen.append((offer, *best_way))
+    needs = [sizing.count - need.spare for _, _, sizing in chosen if sizing and sizing.count is not None]
+    if needs and need.spare > max(needs):
+        raise UsageError(
+            f"--spare {need.spare}: at most {max(needs)} are needed, and no more than those can fail.",
+            hint="Give how many instances may fail at once, like --spare 1.",
+        )
+
+    def by_dollars(row: tuple[CapacityOption, Chosen]) -> tuple[bool, float, int, str, str, str]:
+        option = row[0]
+        usd = math.inf if option.usd_per_month is None else option.usd_per_month
+        return (not option.feasible, usd, option.count or 0, option.provider, option.instance, option.device)
+
+    rows = sorted(((_option(service, *one), one) for one in chosen), key=by_dollars)
     options = tuple(option for option, _ in rows)
     best = 0 if options[0].feasible else None
     return replace(
@@ -187,10 +169,7 @@ def gpus_asked(
 ) -> tuple[Device, ...]:
     """The GPUs to look at: those named, ``all`` of the catalogue, or with None every one that is rented out.
 
-    Args:
-        instances: What can be rented.
-        known: A GPU with figures of its own, which stand in the place of the catalogue's.
-        named: Slugs.
+    ``known`` has figures of its own, which stand in the place of the catalogue's.
     """
     own = {known.slug: known} if known is not None else {}
     if named is None:
@@ -222,21 +201,6 @@ def rented_cpus(instances: Iterable[Instance], cpus: Sequence[str]) -> Iterator[
             yield instance, cpu
 
 
-def _check_limit(offers: Sequence[InstanceOffer], service: Service) -> None:
-    quickest = min(
-        ((service.least_s(copies), offer.name) for offer in offers for copies in offer.copies), default=None
-    )
-    if quickest is None:
-        reason = next((f" {offer.problem}" for offer in offers if offer.problem), "")
-        raise UsageError(f"Nothing that was asked for can run the model.{reason}", hint=service.no_way)
-    time_s, name = quickest
-    if time_s > service.question.demand.limit_s:
-        raise UsageError(
-            f"{service.question.limit_option}: {service.quickest.format(seconds(time_s), name)}",
-            hint="No traffic is so light that this limit is kept: give a longer one, or other devices.",
-        )
-
-
 def _promising(ways: Sequence[Copies], limit_s: float) -> Iterator[Copies]:
     """Of many ways to share an instance those worth a search: the quickest, and those that take the most."""
 
@@ -254,17 +218,7 @@ def _promising(ways: Sequence[Copies], limit_s: float) -> Iterator[Copies]:
     return (copies for copies in ways if copies is quickest or (copies in largest and most(copies) > 0))
 
 
-def _best_copies(
-    offer: InstanceOffer, sized: Mapping[Server[Any], Sizing]
-) -> tuple[Copies | None, Sizing | None]:
-    """Of the ways to run copies on an instance the one with the highest rate."""
-    ways = [(copies, sized[copies.server]) for copies in offer.copies]
-    # Of two that keep no limit the quicker one: it comes nearer.
-    return max(
-        ways,
-        key=lambda way: (way[1].highest_rate_per_s, -way[0].points[0].time_s),
-        default=(None, None),
-    )
+_OF_SIZING = ("max_batch", "max_delay_s", "highest_rate_per_s", "low_rate_per_s", "high_rate_per_s")
 
 
 def _option(
@@ -312,11 +266,7 @@ def _option(
         count=count,
         low_count=low_count,
         high_count=high_count,
-        max_batch=sizing.max_batch,
-        max_delay_s=sizing.max_delay_s,
-        highest_rate_per_s=sizing.highest_rate_per_s,
-        low_rate_per_s=sizing.low_rate_per_s,
-        high_rate_per_s=sizing.high_rate_per_s,
+        **{name: getattr(sizing, name) for name in _OF_SIZING},
         **{item.name: getattr(load, item.name) for item in fields(LoadedQueue)},
         tokens_per_s=tokens_per_s,
         room=max(0.0, (count - need.spare) * sizing.highest_rate_per_s / need.rate_per_s - 1),
@@ -329,26 +279,15 @@ def _option(
     )
 
 
-def _by_dollars(option: CapacityOption) -> tuple[bool, float, int, str, str, str]:
-    """What keeps the limit first, the cheaper first."""
-    usd = math.inf if option.usd_per_month is None else option.usd_per_month
-    names = (option.provider, option.instance, option.device)
-    return (not option.feasible, usd, option.count or 0, *names)
-
-
 def _instances(rows: Sequence[tuple[CapacityOption, Chosen]]) -> Iterator[InstanceLoads]:
     for number, (_, (offer, copies, sizing)) in enumerate(rows):
         if copies is None or sizing is None:
             continue
+        instance = offer.instance
         yield InstanceLoads(
             option=number,
             service=tuple(
-                ServicePoint(
-                    batch=point.batch,
-                    time_s=_short(point.time_s),
-                    low_s=_short(point.low_s),
-                    high_s=_short(point.high_s),
-                )
+                replace(point, **{name: _short(getattr(point, name)) for name in ("time_s", "low_s", "high_s")})
                 for point in copies.points
             ),
             loads=tuple(
@@ -361,25 +300,18 @@ def _instances(rows: Sequence[tuple[CapacityOption, Chosen]]) -> Iterator[Instan
                 if load.mean_s is not None
             ),
             limits=tuple(replace(row, max_delay_s=_short(row.max_delay_s)) for row in sizing.within),
-            usd_per_hour=_dollars_by_pricing(offer.instance),
+            # In the instance's own region, by way of paying: its own price comes first, and stays.
+            usd_per_hour={
+                price.pricing: price.usd_per_hour
+                for price in reversed(() if instance is None else catalogue.prices_of(instance))
+                if instance is not None and price.region == instance.region
+            },
         )
 
 
 def _short(value: float | None) -> Any:
     """Return the number with as many figures as were simulated, and some."""
     return None if value is None else float(f"{value:.{_FIGURES}g}")
-
-
-def _dollars_by_pricing(instance: Instance | None) -> dict[str, float]:
-    """Return the dollars of an hour in the instance's own region, by way of paying."""
-    if instance is None:
-        return {}
-    # The instance's own price comes first, and stays.
-    return {
-        price.pricing: price.usd_per_hour
-        for price in reversed(catalogue.prices_of(instance))
-        if price.region == instance.region
-    }
 
 
 def _traffic_steps(option: CapacityOption, need: Need) -> Iterator[TrafficPoint]:
@@ -409,17 +341,3 @@ def _without_price(options: Iterable[CapacityOption]) -> Iterator[str]:
     priced = any(one.usd_per_month is not None for one in able)
     behind = f"{stands} behind all that has one" if priced else "--prices adds prices of your own"
     yield f"No price of {first_few(names)} is known: {behind}."
-
-
-def _check_spare(counts: Iterable[int | None], spare: int) -> None:
-    """Refuses more spare instances than any kind of them is needed of; counts hold the spare ones.
-
-    Raises:
-        UsageError: There are more.
-    """
-    needs = [count - spare for count in counts if count is not None]
-    if needs and spare > max(needs):
-        raise UsageError(
-            f"--spare {spare}: at most {max(needs)} are needed, and no more than those can fail.",
-            hint="Give how many instances may fail at once, like --spare 1.",
-        )

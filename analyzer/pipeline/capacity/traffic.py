@@ -14,12 +14,10 @@ from analyzer.errors import UsageError
 from analyzer.figures import seen_as
 from analyzer.options import GenerationOptions, TrafficOptions
 from analyzer.record.analysis import Analysis
-from analyzer.record.capacity import CapacityResult
 from analyzer.serving.arrivals import POISSON, Arrivals, Trace, mean_rate_per_s, read_conversations, read_trace
 from analyzer.serving.continuous import Conversations
-from analyzer.serving.generation_search import GenerationDemand
-from analyzer.serving.load import Need, Percentile
-from analyzer.serving.search import Demand
+from analyzer.serving.queue import Need, Percentile
+from analyzer.serving.search import Demand, GenerationDemand
 from analyzer.units import seconds
 
 AnyNeed = TypeVar("AnyNeed", bound=Need)
@@ -49,9 +47,7 @@ class CapacityQuestion(Generic[AnyNeed]):
 def make_question(given: Mapping[str, Any], *, shown: str = POISSON_NAME) -> CapacityQuestion[Demand]:
     """Check the options for single inferences.
 
-    Args:
-        given: Keywords of ``plan_capacity()``.
-        shown: How the trace's file is written in reports.
+    ``shown`` is how reports write the trace's file.
 
     Raises:
         UsageError: A value that cannot be right, no rate or no limit.
@@ -73,28 +69,31 @@ def make_question(given: Mapping[str, Any], *, shown: str = POISSON_NAME) -> Cap
     planned: Arrivals = POISSON
     if arrivals_s is not None:
         planned = Trace(arrivals_s=arrivals_s, whole_rate_per_s=rate_per_s * options.growth)
+    limits = {"limit_s": getattr(options, name), "percentile": LIMITS[name]}
+    return _question(Demand, options, rate_per_s, f"--{name} {given[name]}", shown, arrivals=planned, **limits)
+
+
+def _question(
+    kind: type[AnyNeed],
+    options: TrafficOptions,
+    rate_per_s: float,
+    limit_option: str,
+    shown: str,
+    **of_kind: Any,
+) -> CapacityQuestion[AnyNeed]:
     return CapacityQuestion(
         rate_per_s=rate_per_s,
-        limit_option=f"--{name} {given[name]}",
-        arrivals=POISSON_NAME if arrivals_s is None else shown,
+        limit_option=limit_option,
+        arrivals=POISSON_NAME if is_poisson(options.arrivals) else shown,
         growth=options.growth,
-        demand=seen_as(
-            Demand,
-            options,
-            rate_per_s=rate_per_s * options.growth,
-            limit_s=getattr(options, name),
-            percentile=LIMITS[name],
-            arrivals=planned,
-        ),
+        demand=seen_as(kind, options, rate_per_s=rate_per_s * options.growth, **of_kind),
     )
 
 
 def make_generation_question(given: Mapping[str, Any], *, shown: str) -> CapacityQuestion[GenerationDemand]:
     """Check the options for a model that generates; without a trace, requests are of one token for now.
 
-    Args:
-        given: Keywords of ``plan_capacity()``.
-        shown: How the trace's file is written in reports.
+    ``shown`` is how reports write the trace's file.
 
     Raises:
         UsageError: A value that cannot be right, no rate, or a limit that is not one of generation.
@@ -115,19 +114,12 @@ def make_generation_question(given: Mapping[str, Any], *, shown: str) -> Capacit
     if not is_poisson(options.arrivals):
         own_rate_per_s, conversations = read_conversations(Path(str(options.arrivals)))
     rate_per_s = _rate(options, own_rate_per_s, hint="Requests a second, like --rate 5.")
-    return CapacityQuestion(
-        rate_per_s=rate_per_s,
-        limit_option=f"--ttft {seconds(limits.ttft_s)}",
-        arrivals=POISSON_NAME if is_poisson(options.arrivals) else shown,
-        growth=options.growth,
-        demand=seen_as(
-            GenerationDemand,
-            options,
-            rate_per_s=rate_per_s * options.growth,
-            limit_s=limits.ttft_s,
-            tpot_s=limits.tpot_s,
-            conversations=conversations,
-        ),
+    limit_option, times = (
+        f"--ttft {seconds(limits.ttft_s)}",
+        {"limit_s": limits.ttft_s, "tpot_s": limits.tpot_s},
+    )
+    return _question(
+        GenerationDemand, options, rate_per_s, limit_option, shown, conversations=conversations, **times
     )
 
 
@@ -156,7 +148,7 @@ def with_earlier(analysis: Analysis, given: Mapping[str, Any]) -> dict[str, Any]
     """The options that were given, and those of the record's own question that were not.
 
     Raises:
-        UsageError: The record's arrivals are of a file.
+        UsageError: The record's arrivals are of a file, or one of its GPUs is none of the catalogue.
     """
     plan = analysis.capacity
     options = {name: value for name, value in given.items() if value is not None}
@@ -187,23 +179,14 @@ def with_earlier(analysis: Analysis, given: Mapping[str, Any]) -> dict[str, Any]
     before = analysis.invocation
     named = before.options if before is not None and before.command == "capacity" else {}
     if "gpu" in named and "gpu" not in options:
-        earlier["gpu"] = _gpus_of(analysis, plan)
+        own = analysis.devices.gpu
+        known = {gpu.slug for gpu in (*catalogue.gpus(), *([own] if own is not None else []))}
+        slugs = tuple(dict.fromkeys(option.device for option in plan.options if option.kind == "gpu"))
+        # As with a trace: the name of a GPU's file is one that was given here.
+        strange = next((slug for slug in slugs if slug not in known), None)
+        if strange is not None:
+            raise UsageError(f"The catalogue has no GPU {strange!r}.", hint="Give it again with --gpu.")
+        earlier["gpu"] = ",".join(slugs) or "none"
     if "cpu" in named and "cpu" not in options:
         earlier["cpu"] = analysis.devices.cpu.slug
     return earlier
-
-
-def _gpus_of(analysis: Analysis, plan: CapacityResult) -> str:
-    """Slugs of the GPUs of the record's plan, or ``none``.
-
-    Raises:
-        UsageError: The catalogue does not know one of them.
-    """
-    own = analysis.devices.gpu
-    known = {gpu.slug for gpu in catalogue.gpus()} | ({own.slug} if own is not None else set())
-    slugs = tuple(dict.fromkeys(option.device for option in plan.options if option.kind == "gpu"))
-    for slug in slugs:
-        # As with a trace: the name of a GPU's file is one that was given here.
-        if slug not in known:
-            raise UsageError(f"The catalogue has no GPU {slug!r}.", hint="Give it again with --gpu.")
-    return ",".join(slugs) or "none"

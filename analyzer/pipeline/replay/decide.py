@@ -18,8 +18,7 @@ from analyzer.errors import RecordError
 from analyzer.figures import seen_as
 from analyzer.options import Options
 from analyzer.ort.execution import Group
-from analyzer.pipeline.basis import AnalysisBasis
-from analyzer.pipeline.batches import BatchModels, corrections_of
+from analyzer.pipeline.batches import AnalysisBasis, BatchModels, corrections_of
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
 from analyzer.pipeline.forms import asked_precision, in_form, note
 from analyzer.pipeline.measure import Measured
@@ -28,12 +27,11 @@ from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph, at_batch, prepare
 from analyzer.pipeline.replay.read import batch_models_of, prepared_of, replay_data_of
 from analyzer.pipeline.replay.write import REPLAYED, replay_of_question, write_replay_data
-from analyzer.pipeline.target_devices import Offers, named_gpus, offers_of
+from analyzer.pipeline.target_devices import named_gpus, offers_of
 from analyzer.precision import INTEGER_FORMS
 from analyzer.prediction.estimate import limited
 from analyzer.record import from_json, to_json
 from analyzer.record.analysis import Analysis
-from analyzer.record.replay_data import ReplayRun
 from analyzer.text import printable
 
 _DECIDED = "The record, decided anew,"
@@ -47,9 +45,7 @@ _LONGEST = 200  # characters of an error in a message
 def decide_again(analysis: Analysis, given: Mapping[str, Any]) -> Analysis:
     """Decide a record's model with other options: the first GPU becomes the verdict's, the rest alternatives.
 
-    Args:
-        analysis: A saved analysis of inference.
-        given: Keywords of ``analyze_record()``; what is left out or None stays as the record has it.
+    ``given`` are keywords of ``analyze_record()``; what is left out or None stays as the record has it.
 
     Raises:
         DeviceError: Nobody knows a name.
@@ -76,9 +72,7 @@ def decide_again(analysis: Analysis, given: Mapping[str, Any]) -> Analysis:
 def basis_of(analysis: Analysis, given: Mapping[str, Any]) -> AnalysisBasis:
     """Return what a record rests on, with other options; nothing is decided.
 
-    Args:
-        analysis: A saved analysis of inference.
-        given: As for ``decide_again``, which raises the same.
+    Arguments and errors are those of ``decide_again``.
     """
     options, given = _checked_options(analysis, given)
     own, cpu, gpus = _devices(analysis, given, options)
@@ -107,7 +101,10 @@ def _devices(
     """Return the record's own CPU, the requested one, and the GPUs."""
     own = analysis.devices.cpu
     cpu = own if options.cpu is None or "cpu" not in given else catalogue.device_of_kind(options.cpu, "cpu")
-    return own, cpu, _gpus(analysis, given, options)
+    if "gpu" in given:
+        return own, cpu, named_gpus(options.gpus or (), fixed=options.fixed)
+    gpus = [analysis.devices.gpu, *(alternative.device for alternative in analysis.alternatives)]
+    return own, cpu, tuple(gpu for gpu in gpus if gpu is not None)
 
 
 @contextmanager
@@ -117,7 +114,9 @@ def _contradictions() -> Iterator[None]:
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # An operator with the attributes of another, times for groups that no session makes: the options are
         # checked by here, so it is the record's own doing.
-        raise RecordError(_CONTRADICTS.format(error=_one_line(error)), hint=_CONTRADICTION_HINT) from error
+        text = printable(f"{type(error).__name__}: {error}")
+        shown = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+        raise RecordError(_CONTRADICTS.format(error=shown), hint=_CONTRADICTION_HINT) from error
 
 
 def _basis(
@@ -128,14 +127,18 @@ def _basis(
     cpu: Device,
     gpus: tuple[Device, ...],
 ) -> AnalysisBasis:
-    prepared = _in_form(recorded, options)
+    form = in_form(recorded.graph, options)
+    converts = form is not recorded.graph
+    prepared = prepare(form, release=recorded.placement.release) if converts else recorded
     models = _models_in_form(batch_models_of(analysis, recorded), recorded, prepared, options)
     gpu = gpus[0] if gpus else None
     measured: dict[int, Measured] = {}
     if prepared is recorded:  # what was run is the model as it is
         measured = _measured(analysis, gpu, options, same_cpu=cpu == own)
     here, elsewhere = corrections_of(options, cpu, prepared, measured.get(analysis.model.batch or 0))
-    predictor = Predictor(options, cpu, here, _offers(analysis, options), elsewhere=elsewhere)
+    # The catalogue's instances, with a price list that is given now, else with the record's own.
+    offers = offers_of(options, own=() if options.prices is not None else replay_data_of(analysis).instances)
+    predictor = Predictor(options, cpu, here, offers, elsewhere=elsewhere)
     return AnalysisBasis(predictor=predictor, prepared=prepared, models=models, gpu=gpu, measured=measured)
 
 
@@ -173,12 +176,6 @@ def _decided(
     )
 
 
-def _in_form(recorded: PreparedGraph, options: Options) -> PreparedGraph:
-    """Return the record's model in the requested precision."""
-    form = in_form(recorded.graph, options)
-    return recorded if form is recorded.graph else prepare(form, release=recorded.placement.release)
-
-
 def _models_in_form(
     models: BatchModels, recorded: PreparedGraph, prepared: PreparedGraph, options: Options
 ) -> BatchModels:
@@ -195,17 +192,6 @@ def _models_in_form(
         for batch, model in models.prepared_graphs.items()
     }
     return BatchModels(prepared_graphs=by_batch, between=at if between is not None else None)
-
-
-def _one_line(error: Exception) -> str:
-    text = printable(f"{type(error).__name__}: {error}")
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
-
-
-def _offers(analysis: Analysis, options: Options) -> Offers:
-    """Return the catalogue's instances, with a price list that is given now, else with the record's own."""
-    own = () if options.prices is not None else replay_data_of(analysis).instances
-    return offers_of(options, own=own)
 
 
 def _options(analysis: Analysis, given: Mapping[str, Any]) -> Options:
@@ -225,45 +211,32 @@ def _options(analysis: Analysis, given: Mapping[str, Any]) -> Options:
     if "cpu" in given:  # threads were counted against the record's own CPU
         del recorded["threads"]
     options = make_options(**{"objective": analysis.verdict.objective, **given}, run=False)
-    return options.replace(**recorded, batches=_ranked_batches(analysis))
-
-
-def _ranked_batches(analysis: Analysis) -> tuple[int, ...]:
-    """Return the batches that the record ranks, its own first."""
+    # The batches that the record ranks, its own first.
     ranked = analysis.ranking.candidates if analysis.ranking is not None else ()
     batches = [analysis.model.batch, *(one.batch for one in ranked if one.named and one.asked)]
-    return tuple(dict.fromkeys(batch for batch in batches if batch is not None))
-
-
-def _gpus(analysis: Analysis, given: Mapping[str, Any], options: Options) -> tuple[Device, ...]:
-    """Return the GPUs that are named now, else the record's own."""
-    if "gpu" in given:
-        return named_gpus(options.gpus or (), fixed=options.fixed)
-    own = [analysis.devices.gpu, *(alternative.device for alternative in analysis.alternatives)]
-    return tuple(gpu for gpu in own if gpu is not None)
+    asked = tuple(dict.fromkeys(batch for batch in batches if batch is not None))
+    return options.replace(**recorded, batches=asked)
 
 
 def _measured(
     analysis: Analysis, gpu: Device | None, options: Options, *, same_cpu: bool
 ) -> dict[int, Measured]:
     """Return what was measured on these devices, by batch."""
-    saved, own = replay_data_of(analysis), analysis.devices.gpu
+    saved, gpu_then = replay_data_of(analysis), analysis.devices.gpu
     # A GPU's run is of the precision that was decided for then; a CPU runs the model as it is.
-    same_gpu = own is not None and gpu is not None and own.slug == gpu.slug
+    same_gpu = gpu_then is not None and gpu is not None and gpu_then.slug == gpu.slug
     same_gpu = same_gpu and saved.precision == options.precision
     by_batch: dict[int, Measured] = {}
     for run in saved.runs:
-        if same_cpu if run.session == "cpu" else same_gpu:
-            by_batch[run.batch] = _with_run(by_batch.get(run.batch, Measured()), run)
+        if not (same_cpu if run.session == "cpu" else same_gpu):
+            continue
+        groups = tuple(seen_as(Group, group) for group in run.groups)
+        times = tuple(None if (time := group.time) is None else limited(time, None) for group in run.groups)
+        own: dict[str, Any] = {"latency": run.latency, "groups": groups, "times": times}
+        own = {f"{run.session}_{name}": value for name, value in own.items()}
+        measured = replace(by_batch.get(run.batch, Measured()), **own)
+        by_batch[run.batch] = replace(measured, busy=run.busy) if run.session == "cpu" else measured
     if analysis.run_fails:
         base = analysis.model.batch or 0
         by_batch[base] = replace(by_batch.get(base, Measured()), fails=analysis.run_fails)
     return by_batch
-
-
-def _with_run(measured: Measured, run: ReplayRun) -> Measured:
-    groups = tuple(seen_as(Group, group) for group in run.groups)
-    times = tuple(None if (time := group.time) is None else limited(time, None) for group in run.groups)
-    if run.session == "cpu":
-        return replace(measured, cpu_latency=run.latency, cpu_groups=groups, cpu_times=times, busy=run.busy)
-    return replace(measured, cuda_latency=run.latency, cuda_groups=groups, cuda_times=times)

@@ -13,17 +13,13 @@ from analyzer.pipeline.batches import BatchModels
 from analyzer.pipeline.prepared import PreparedGraph, at_batch, prepare
 from analyzer.pipeline.replay.scaling import FIGURES, ScaledFigures
 from analyzer.record.analysis import Analysis, OperatorResult, TensorInfo
-from analyzer.record.replay_data import Batches, ReplayData
+from analyzer.record.replay_data import ReplayData
 
 ShapeOf = Callable[[str, Shape], Shape]
 
 
 def replay_data_of(analysis: Analysis) -> ReplayData:
-    """Return what the record saved for this.
-
-    Raises:
-        RecordError: It saved nothing.
-    """
+    """Return what the record saved for this."""
     if analysis.kept is None:
         raise RecordError(
             "The record holds nothing to decide it anew from.",
@@ -33,11 +29,7 @@ def replay_data_of(analysis: Analysis) -> ReplayData:
 
 
 def prepared_of(analysis: Analysis) -> PreparedGraph:
-    """Return the model at the record's batch.
-
-    Raises:
-        RecordError: An operator holds subgraphs, which a record does not keep.
-    """
+    """Return the model at the record's batch."""
     graph = graph_of(analysis)
     return prepare(graph, _table(analysis, graph, None), release=analysis.onnxruntime)
 
@@ -49,36 +41,29 @@ def batch_models_of(analysis: Analysis, prepared: PreparedGraph) -> BatchModels:
         return BatchModels(prepared_graphs={} if base is None else {base: prepared})
 
     def at(batch: int) -> PreparedGraph:
-        return _at(analysis, batches, batch, prepared)
+        scaled = ScaledFigures(batches, batch)
+        graph = graph_of(analysis, scaled.shape)
+        return at_batch(prepared, graph, _table(analysis, graph, scaled))
 
     prepared_graphs = {batch: prepared if batch == base else at(batch) for batch in batches.looked_at}
     return BatchModels(prepared_graphs=prepared_graphs, between=at if batches.between else None)
 
 
-def _at(analysis: Analysis, batches: Batches, batch: int, prepared: PreparedGraph) -> PreparedGraph:
-    scaled = ScaledFigures(batches, batch)
-    graph = graph_of(analysis, scaled.shape)
-    return at_batch(prepared, graph, _table(analysis, graph, scaled))
-
-
 def _table(analysis: Analysis, graph: Graph, scaled: ScaledFigures | None) -> CostTable:
     """Return costs as the record has them: counted anew they would be those of this version's rules."""
-    return CostTable(graph=graph, costs=tuple(_cost(operator, scaled) for operator in analysis.operators))
-
-
-def _cost(operator: OperatorResult, scaled: ScaledFigures | None) -> Cost:
-    figures = {name: getattr(operator, name) for name in FIGURES}
-    if scaled is not None:
-        figures = {name: scaled.figure(operator.index, name, figures[name]) for name in FIGURES}
-    return Cost(**figures, basis=operator.basis, note=operator.note)
+    costs = []
+    for operator in analysis.operators:
+        figures = {name: getattr(operator, name) for name in FIGURES}
+        if scaled is not None:
+            figures = {name: scaled.figure(operator.index, name, figures[name]) for name in FIGURES}
+        costs.append(Cost(**figures, basis=operator.basis, note=operator.note))
+    return CostTable(graph=graph, costs=tuple(costs))
 
 
 def graph_of(analysis: Analysis, shapes: ShapeOf = lambda _, shape: shape) -> Graph:
     """Return the graph that a record describes; of the values of constants it has the small ones.
 
-    Args:
-        analysis: The record.
-        shapes: The shape of a tensor, from its name and its shape in the record.
+    ``shapes`` gives the shape of a tensor from its name and its shape in the record.
 
     Raises:
         RecordError: An operator holds subgraphs, which a record does not keep.

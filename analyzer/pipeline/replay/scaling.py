@@ -21,12 +21,9 @@ def growth_of(
 ) -> Batches | None:
     """Return all figures and shapes at each batch; None where there is nothing but the record's own batch.
 
-    Batches at which the model has other operators, or at which other figures are known, are left out.
+    ``between`` says whether the model runs at every batch between them.
 
-    Args:
-        prepared_graphs: The model at each batch.
-        base: The record's own batch.
-        between: Whether the model runs at every batch between them.
+    Batches at which the model has other operators, or at which other figures are known, are left out.
     """
     if base is None or base not in prepared_graphs:
         return None
@@ -97,9 +94,7 @@ def _grows_by_lines(shapes: Sequence[Shape], batches: ByBatch) -> bool:
 class ScaledFigures:
     """A record's figures at another batch.
 
-    Args:
-        batches: What the record holds.
-        batch: The one wanted: one that was looked at, or any between if those are known.
+    The batch is one that was looked at, or any between if those are known.
     """
 
     def __init__(self, batches: Batches, batch: int) -> None:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from analyzer.figures import NOT_TIMED, Figure, seen_as
 from analyzer.graph import Graph, Tensor
-from analyzer.ort.execution import Group, Session
+from analyzer.ort.execution import Session
 from analyzer.pipeline.batches import BatchModels
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.pipeline.replay.scaling import growth_of
-from analyzer.prediction.estimate import Estimate
 from analyzer.record.replay_data import GroupResult, ReplayData, ReplayRun
 
 # Options by which a record is predicted again: fields of `Options` and of `ReplayData`.
@@ -31,15 +29,7 @@ def write_replay_data(
     batch: int | None,
     measured: Mapping[int, Measured],
 ) -> ReplayData:
-    """Return what the record holds for a replay besides its operators.
-
-    Args:
-        predictor: With the user's options, the CPU of the decision and what could be rented.
-        prepared: The model at the record's batch.
-        model: The same over batches.
-        batch: The record's.
-        measured: What was measured, by batch.
-    """
+    """Return what the record holds for a replay besides its operators."""
     graph, by_batch = prepared.graph, model.prepared_graphs
     return ReplayData(
         **replay_of_question(predictor, measured),
@@ -57,77 +47,56 @@ def replay_of_question(predictor: Predictor, measured: Mapping[int, Measured]) -
     return {
         **{name: getattr(predictor.options, name) for name in REPLAYED},
         "instances": tuple(predictor.offers.own),
-        "runs": _runs(measured),
+        "runs": tuple(run for batch, here in sorted(measured.items()) for run in _runs(batch, here)),
     }
 
 
-def _runs(measured: Mapping[int, Measured]) -> tuple[ReplayRun, ...]:
-    """Return all that was measured, by batch."""
-    runs = []
-    for batch, here in sorted(measured.items()):
-        on_cpu = _run(batch, "cpu", here.cpu_latency, here.cpu_groups, here.cpu_times)
-        runs.append(on_cpu and replace(on_cpu, busy=here.busy))
-        runs.append(_run(batch, "cuda", here.cuda_latency, here.cuda_groups, here.cuda_times))
-    return tuple(run for run in runs if run is not None)
-
-
-def _run(
-    batch: int,
-    session: Session,
-    latency: Figure | None,
-    groups: Sequence[Group],
-    times: Sequence[Estimate | None],
-) -> ReplayRun | None:
-    if latency is None:
-        return None
-    return ReplayRun(
-        batch=batch,
-        session=session,
-        latency_s=latency.value,
-        low_s=latency.low,
-        high_s=latency.high,
-        groups=tuple(
-            seen_as(
-                GroupResult,
-                group,
-                **({**NOT_TIMED, "origin": "measured"} if time is None else time.keys("time_s")),
-            )
-            for group, time in zip(groups, times, strict=True)
-        ),
-    )
+def _runs(batch: int, here: Measured) -> Iterator[ReplayRun]:
+    """Yield what was measured at a batch."""
+    sides: tuple[tuple[Session, Figure | None], ...] = (("cpu", here.cpu_latency), ("cuda", here.cuda_latency))
+    for session, latency in sides:
+        if latency is None:
+            continue
+        groups, times = getattr(here, f"{session}_groups"), getattr(here, f"{session}_times")
+        yield ReplayRun(
+            batch=batch,
+            session=session,
+            latency_s=latency.value,
+            low_s=latency.low,
+            high_s=latency.high,
+            groups=tuple(
+                seen_as(
+                    GroupResult,
+                    group,
+                    **({**NOT_TIMED, "origin": "measured"} if time is None else time.keys("time_s")),
+                )
+                for group, time in zip(groups, times, strict=True)
+            ),
+            busy=session == "cpu" and here.busy,
+        )
 
 
 def _small_values(graph: Graph) -> tuple[tuple[tuple[Any, ...], tuple[str, ...]], ...]:
     # A large model has hundreds of equal constants (axes, a scale): one row for all. The key is the text, since
     # 1, 1.0 and True are equal and must stay apart, and -0.0 and 0.0 likewise.
     named: dict[str, tuple[tuple[Any, ...], list[str]]] = {}
-    for tensor in _with_constants(graph).values():
+    tensors = {tensor.name: tensor for tensor in graph.inputs}
+    for node in graph.nodes:  # constants where they are first read
+        for one in (*node.inputs, *node.outputs):
+            if one is not None:
+                tensors.setdefault(one.name, one)
+    for tensor in tensors.values():
         value = tensor.value
         if value is not None and value.size <= _SMALL_VALUE and value.dtype.kind in "fiubV":
-            elements = tuple(map(_element, _listed(value)))
+            # ml_dtypes' bfloat16 and float8 are of NumPy's kind V: their own tolist() gives no plain numbers.
+            plain = value.astype("float32") if value.dtype.kind == "V" else value
+            elements = tuple(
+                # JSON has no number for these.
+                str(number) if isinstance(number, float) and not math.isfinite(number) else number
+                for number in plain.reshape(-1).tolist()
+            )
             named.setdefault(repr(elements), (elements, []))[1].append(tensor.name)
     return tuple((elements, tuple(names)) for elements, names in named.values())
-
-
-def _with_constants(graph: Graph) -> dict[str, Tensor]:
-    """Return all tensors of a graph by name, constants where they are first read."""
-    tensors = {tensor.name: tensor for tensor in graph.inputs}
-    for node in graph.nodes:
-        for tensor in (*node.inputs, *node.outputs):
-            if tensor is not None and tensor.name not in tensors:
-                tensors[tensor.name] = tensor
-    return tensors
-
-
-def _listed(value: Any) -> list[Any]:
-    """Return the elements as Python's own numbers; those of types that NumPy lacks through float32."""
-    # ml_dtypes' bfloat16 and float8 are of NumPy's kind V: their own tolist() gives no plain numbers.
-    plain = value.astype("float32") if value.dtype.kind == "V" else value
-    return list(plain.reshape(-1).tolist())
-
-
-def _element(number: Any) -> Any:
-    return str(number) if isinstance(number, float) and not math.isfinite(number) else number  # no JSON number
 
 
 def _holes(rows: Iterable[tuple[int, Sequence[Tensor | None]]]) -> dict[int, tuple[int, ...]]:

@@ -21,7 +21,7 @@ from analyzer.measurement.model_tools import rewritten
 from analyzer.measurement.request import to_message
 from analyzer.measurement.session import SessionSide
 from analyzer.options import PlanName
-from analyzer.pipeline.basis import AnalysisBasis
+from analyzer.pipeline.batches import AnalysisBasis
 from analyzer.pipeline.prepared import PreparedGraph, prepare
 from analyzer.progress import Progress
 
@@ -52,13 +52,8 @@ class OutputTerms:
 class Stage:
     """A model on its way through fixes.
 
-    Attributes:
-        path: The file; weights lie beside it.
-        loaded: What was read of it, without weights.
-        prepared: The same, counted and placed.
-        latency: Of its plan, as predicted.
-        groups: How many the session of that plan executes.
-        terms: How its outputs are compared with the original's.
+    ``latency`` is that of its plan, as predicted, ``groups`` how many the session of that plan executes;
+    weights lie beside ``path``.
     """
 
     path: Path
@@ -81,14 +76,8 @@ class NotApplied:
 class Bench:
     """What every fix of one model works with.
 
-    Attributes:
-        basis: What the analysis of the original rests on.
-        original: Its runnable file.
-        feeds: The file of its inputs.
-        plans: Of these the fastest is what counts.
-        where_faster: Whether a fix that is predicted to bring nothing is left out.
-        folder: For files, removed at the end.
-        progress: Told what is happening.
+    A fix counts by the fastest of ``plans``; with ``where_faster`` one that is predicted to bring nothing is
+    left out. ``folder`` is removed at the end.
     """
 
     basis: AnalysisBasis
@@ -108,21 +97,22 @@ class Bench:
             load(parse_reference(str(path)), limits=limits), state=before.state, batch=before.batch
         )
         prepared = prepare(loaded.graph(), release=self.basis.predictor.options.onnxruntime or "")
-        latency, groups = self._predicted(prepared)
-        return Stage(path=path, loaded=loaded, prepared=prepared, latency=latency, groups=groups, terms=terms)
-
-    def _predicted(self, prepared: PreparedGraph) -> tuple[Figure, int]:
-        basis = self.basis
-        assert basis.loaded is not None
         # Nothing measured: of the model before a fix and behind it the same is known.
-        asked = basis.predictor.decision_input(
-            prepared, basis.gpu, basis.loaded.batch, None, per_operator=False
+        asked = self.basis.predictor.decision_input(
+            prepared, self.basis.gpu, before.batch, None, per_operator=False
         )
         found = tuple(plan_all(asked))
         counted = [plan for plan in found if plan.name in self.plans]
         plan = min(counted or found, key=lambda each: each.latency.value)
         groups = prepared.groups_on_cpu if plan.name == "cpu" else prepared.cuda_groups
-        return plan.latency, len(groups)
+        return Stage(
+            path=path,
+            loaded=loaded,
+            prepared=prepared,
+            latency=plan.latency,
+            groups=len(groups),
+            terms=terms,
+        )
 
     def new_folder(self) -> Path:
         """An empty folder."""
@@ -150,20 +140,12 @@ class Bench:
         Raises:
             MeasurementError: They cannot be had.
         """
-        task = {
-            "kind": "numbers",
-            "reference": to_message(SessionSide(model=self.original)),
-            "applied": to_message(SessionSide(model=path)),
-            "feeds": str(self.feeds),
-            "sets": _INPUT_SETS,
-            **terms.as_json(),
-        }
+        task = numbers_task(SessionSide(model=self.original), SessionSide(model=path), self.feeds, terms)
         found = verify([task], self.progress)["numbers"]
         if "trouble" in found:
             raise MeasurementError(found["trouble"])
-        outputs = [_row(row) for row in found["outputs"]]
-        wrong = [f"{row['name']}: {row['why']}" for row in found["outputs"] if not row["agrees"]]
-        return {"agrees": not wrong, "why": "; ".join(wrong), "outputs": outputs}
+        agrees, why, outputs = compared(found)
+        return {"agrees": agrees, "why": why, "outputs": outputs}
 
     def overflow(self, path: Path, graph: Graph) -> Mapping[str, float]:
         """By tensor in float16 of the main graph the magnitude that it reaches, where float16 ends before.
@@ -194,12 +176,32 @@ class Bench:
         return reached
 
 
-def _row(row: Mapping[str, Any]) -> dict[str, Any]:
+def numbers_task(
+    reference: SessionSide, applied: SessionSide, feeds: Path, terms: OutputTerms
+) -> dict[str, Any]:
+    """Return what is asked of two sessions whose outputs are compared."""
     return {
-        "output": row["name"],
-        "max_abs_error": row["max_absolute"],
-        "max_rel_error": row["max_relative"],
-        "sqnr_db": row["sqnr_db"],
-        "tolerance": row["tolerance"],
-        "agrees": row["agrees"],
+        "kind": "numbers",
+        "reference": to_message(reference),
+        "applied": to_message(applied),
+        "feeds": str(feeds),
+        "sets": _INPUT_SETS,
+        **terms.as_json(),
     }
+
+
+def compared(found: Mapping[str, Any]) -> tuple[bool, str, tuple[Mapping[str, Any], ...]]:
+    """Return whether outputs agree, why they do not, and a row for each of them."""
+    rows = tuple(
+        {
+            "output": row["name"],
+            "max_abs_error": row["max_absolute"],
+            "max_rel_error": row["max_relative"],
+            "sqnr_db": row["sqnr_db"],
+            "tolerance": row["tolerance"],
+            "agrees": row["agrees"],
+        }
+        for row in found["outputs"]
+    )
+    wrong = [f"{row['name']}: {row['why']}" for row in found["outputs"] if not row["agrees"]]
+    return not wrong, "; ".join(wrong), rows

@@ -6,13 +6,15 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any
 
 from analyzer.conversion import integer_form
-from analyzer.errors import AnalyzerError, DisagreementError, UsageError
+from analyzer.errors import AnalyzerError, DisagreementError, RecordError, UsageError
+from analyzer.loading.python.source_lines import shown_path
 from analyzer.loading.weights import Runnable, materialise
 from analyzer.measurement.tensor_files import save_tensors
-from analyzer.options import PlanName
+from analyzer.option_kinds import NEGATION
+from analyzer.options import OPTIONS, PlanName, keywords_of
 from analyzer.pipeline.apply.fixes.bench import Bench, NotApplied, OutputTerms, Stage
 from analyzer.pipeline.apply.fixes.rewritings import (
     FixedStage,
@@ -21,9 +23,10 @@ from analyzer.pipeline.apply.fixes.rewritings import (
     in_integers,
     restore_fusions,
 )
-from analyzer.pipeline.apply.request import ApplyRequest, check_form
+from analyzer.pipeline.apply.request import CONVERTED, ApplyRequest, check_form
 from analyzer.pipeline.apply.result import AppliedFix
-from analyzer.pipeline.basis import AnalysisBasis
+from analyzer.pipeline.batches import AnalysisBasis
+from analyzer.pipeline.replay.decide import basis_of, decide_again
 from analyzer.pipeline.target_devices import model_precision
 from analyzer.progress import Progress
 from analyzer.record.analysis import Analysis
@@ -31,36 +34,56 @@ from analyzer.record.analysis import Analysis
 Fix = Callable[[Stage, Bench], FixedStage | NotApplied]
 FIXES: Mapping[str, Fix] = {"fusions": restore_fusions, "last-logits": cut_logits}
 FORMS: Mapping[str, Fix] = {"fp16": in_half, "int8": in_integers}
-_FEEDS = "original-inputs.npz"
+_FEEDS, _MODEL = "original-inputs.npz", "model.onnx"
+# What says how the original is loaded: the model behind its fixes is fixed to all of that.
+_OF_LOADING = frozenset({"batch", "input", "opset", "precision", "cache", "training", "dataset_size"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixedModel:
     """A model behind all of its fixes.
 
-    Attributes:
-        path: Its file; weights lie beside it.
-        batch: The batch to analyse it at, None for what its inputs say.
-        original: The original's files.
-        terms: How its outputs are compared with the original's.
-        fixes: What was done.
+    ``before`` and ``original`` are the analysis and the files of the original; ``batch`` is None for what the
+    model's inputs say.
     """
 
+    before: Analysis
     path: Path
     batch: int | None
     original: Runnable
     terms: OutputTerms
     fixes: tuple[AppliedFix, ...]
 
+    def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what is asked about it: what the original was, by the record or the user."""
+        options: dict[str, Any] = {}
+        texts = self.before.invocation.options if self.before.invocation is not None else {}
+        for option in OPTIONS:
+            if option.keyword in keywords_of("run") and option.name in texts:
+                flag, values = option.kind.is_flag, texts[option.name]
+                options[option.keyword] = (
+                    option.kind is not NEGATION if flag else values if option.kind.repeats else values[0]
+                )
+        if "cpu" in given:
+            options.pop("threads", None)  # they were counted against the record's own CPU
+        options |= given
+        options = {name: value for name, value in options.items() if name not in _OF_LOADING}
+        if self.batch is not None:
+            options["batch"] = self.batch
+        return options
+
+    def named_as_written(self, analysis: Analysis, folder: Path) -> Analysis:
+        """Return its analysis under the name that it is written to."""
+        path, asked = shown_path(folder / _MODEL), analysis.invocation
+        return replace(
+            analysis,
+            model=replace(analysis.model, name=self.before.model.name, source=path),
+            invocation=None if asked is None else replace(asked, model=path),
+        )
+
     def release(self) -> None:
-        """Removes the file: its weights are linked where it was written to, which is then the only place."""
+        """Remove the file: its weights are linked where it was written to, which is then the only place."""
         shutil.rmtree(self.path.parent, ignore_errors=True)
-
-
-def has_form(basis: AnalysisBasis, precision: str) -> bool:
-    """Whether a model is in a precision already."""
-    graph = basis.prepared.graph
-    return precision in (model_precision(graph), integer_form(graph))
 
 
 def fixed_model(
@@ -68,19 +91,15 @@ def fixed_model(
 ) -> tuple[FixedModel | None, tuple[str, ...]]:
     """The model behind the fixes that were asked for, None where there is none, and notes on those left out.
 
-    Args:
-        analysis: Of the original.
-        basis: What it rests on.
-        request: What is applied.
-        folder: For files; it outlives what is done with the result.
-        progress: Told what is happening.
+    ``folder`` outlives what is done with the result.
 
     Raises:
         DisagreementError: A fix that was named gives other numbers.
         UsageError: A fix that was named does not apply.
     """
     asked: dict[str, Fix] = {name: FIXES[name] for name in request.fixes}
-    if request.form is not None and not has_form(basis, request.form):
+    graph = basis.prepared.graph
+    if request.form is not None and request.form not in (model_precision(graph), integer_form(graph)):
         check_form(request.form)
         asked[request.form] = FORMS[request.form]
     if not asked:
@@ -93,11 +112,17 @@ def fixed_model(
     original = replace(materialise(basis.loaded, basis.loaded.batch, place), eager=None)
     feeds = folder / _FEEDS
     save_tensors(feeds, original.feeds, types=original.feed_types)
+    # Those that one may be chosen of; a split only where it is what is applied.
+    plans: tuple[PlanName, ...] = ("cpu", "gpu")
+    if request.plan is not None:
+        plans = (request.plan,)
+    elif basis.predictor.pins or analysis.verdict.device == "hybrid":
+        plans = ("hybrid",)
     bench = Bench(
         basis=basis,
         original=original.model_path,
         feeds=feeds,
-        plans=_plans(request, analysis, pinned=bool(basis.predictor.pins)),
+        plans=plans,
         where_faster=request.every_fix,
         folder=folder,
         progress=progress,
@@ -107,9 +132,24 @@ def fixed_model(
     notes: list[str] = []
     for name, fix in asked.items():
         optional = request.every_fix and name in FIXES
-        made = _attempted(name, fix, stage, bench)
+        progress(f"fixing: {name}", None)
+        made = _attempted(fix, stage, bench)
         if isinstance(made, FixedStage):
-            applied.append(_told(name, stage, made))
+            before, after = stage.latency, made.stage.latency
+            applied.append(
+                AppliedFix(
+                    name=name,
+                    what=made.what,
+                    latency_before_s=before.value,
+                    low_before_s=before.low,
+                    high_before_s=before.high,
+                    latency_after_s=after.value,
+                    low_after_s=after.low,
+                    high_after_s=after.high,
+                    blocked=made.blocked,
+                    numbers=made.numbers,
+                )
+            )
             if made.stage.latency.value > stage.latency.value:
                 notes.append(f"{_option(name)} is predicted to take more time here than the model without it.")
             if stage is not first:
@@ -117,11 +157,17 @@ def fixed_model(
             stage = made.stage
         elif optional:
             notes.append(f"--fix {name} was left out: {made.why}.")
+        elif made.disagrees:
+            raise DisagreementError(
+                f"{_option(name)} is not applied: {made.why}.",
+                hint="Nothing was written. Leave it out to apply the rest.",
+            )
         else:
-            _refuse(name, made)
+            raise UsageError(f"{_option(name)} does not apply to this model: {made.why}.", hint="Leave it out.")
     if not applied:
         return None, tuple(notes)
     fixed = FixedModel(
+        before=analysis,
         path=stage.path,
         batch=stage.loaded.static_batch if stage.loaded.static_batch == basis.loaded.batch else None,
         original=original,
@@ -131,8 +177,7 @@ def fixed_model(
     return fixed, tuple(notes)
 
 
-def _attempted(name: str, fix: Fix, stage: Stage, bench: Bench) -> FixedStage | NotApplied:
-    bench.progress(f"fixing: {name}", None)
+def _attempted(fix: Fix, stage: Stage, bench: Bench) -> FixedStage | NotApplied:
     try:
         return fix(stage, bench)
     except UsageError:
@@ -141,40 +186,33 @@ def _attempted(name: str, fix: Fix, stage: Stage, bench: Bench) -> FixedStage | 
         return NotApplied(why=f"what it made cannot be read or run ({error.message.rstrip('.')})")
 
 
-def _plans(request: ApplyRequest, analysis: Analysis, *, pinned: bool) -> tuple[PlanName, ...]:
-    """The plans that one may be chosen of; a split only where it is what is applied."""
-    if request.plan is not None:
-        return (request.plan,)
-    if pinned or analysis.verdict.device == "hybrid":
-        return ("hybrid",)
-    return ("cpu", "gpu")
-
-
 def _option(name: str) -> str:
     return f"--precision {name}" if name in FORMS else f"--fix {name}"
 
 
-def _refuse(name: str, found: NotApplied) -> NoReturn:
-    option = _option(name)
-    if found.disagrees:
-        raise DisagreementError(
-            f"{option} is not applied: {found.why}.",
-            hint="Nothing was written. Leave it out to apply the rest.",
+def with_form_of_record(
+    request: ApplyRequest, analysis: Analysis, basis: AnalysisBasis
+) -> tuple[ApplyRequest, Analysis, AnalysisBasis]:
+    """A record that was decided in a form of its model: the same in the model's own, with the form as a fix.
+
+    Raises:
+        RecordError: The record holds the operators of the form alone.
+        UsageError: Nothing converts a model to the form.
+    """
+    assert basis.loaded is not None
+    asked, graph = basis.predictor.options.precision, basis.loaded.graph()
+    own = model_precision(graph)
+    if asked is None or asked in (own, integer_form(graph)):
+        return request, analysis, basis
+    check_form(asked)
+    if asked not in CONVERTED:
+        return request, analysis, basis
+    if asked == "int8":
+        raise RecordError(
+            "The record is of the model in int8, whose floats it does not hold.",
+            hint="Apply the model itself: `analyze apply MODEL --precision int8`.",
         )
-    raise UsageError(f"{option} does not apply to this model: {found.why}.", hint="Leave it out.")
-
-
-def _told(name: str, before: Stage, made: FixedStage) -> AppliedFix:
-    after = made.stage.latency
-    return AppliedFix(
-        name=name,
-        what=made.what,
-        latency_before_s=before.latency.value,
-        low_before_s=before.latency.low,
-        high_before_s=before.latency.high,
-        latency_after_s=after.value,
-        low_after_s=after.low,
-        high_after_s=after.high,
-        blocked=made.blocked,
-        numbers=made.numbers,
-    )
+    changed = {"precision": own}
+    full = replace(basis_of(analysis, changed), loaded=basis.loaded)
+    full.predictor.options = full.predictor.options.replace(run=basis.predictor.options.run)
+    return replace(request, form=request.form or asked), decide_again(analysis, changed), full

@@ -31,15 +31,11 @@ from analyzer.text import listed, plural
 class FixedStage:
     """A model behind a fix that keeps its numbers.
 
-    Attributes:
-        stage: The model.
-        what: What was done, in a sentence.
-        numbers: How its outputs compare with the original's.
-        blocked: Operators that were left as they were, each ``name`` with ``why``.
+    ``blocked`` are operators that were left as they were, each ``name`` with ``why``.
     """
 
     stage: Stage
-    what: str
+    what: str = ""
     numbers: Mapping[str, Any]
     blocked: tuple[Mapping[str, str], ...] = ()
 
@@ -59,13 +55,16 @@ _FUSED = frozenset(
 
 def restore_fusions(stage: Stage, bench: Bench) -> FixedStage | NotApplied:
     """Each rewriting that is predicted to take less time than what was there before it, the best one first."""
-    tools = {tool: words for tool, words in _TOOLS.items() if _has_room(tool, stage)}
+    import psutil
+
+    weights, free = stage.prepared.graph.parameter_bytes, psutil.virtual_memory().available
+    tools = {tool: words for tool, words in _TOOLS.items() if _COPIES.get(tool, 0) * weights < free}
     used: list[str] = []
-    last: _Rewritten | None = None
+    last: FixedStage | None = None
     disagreed = ""
     while tools:
         tried = {tool: _attempt(tool, stage if last is None else last.stage, bench) for tool in tools}
-        found = {tool: made for tool, made in tried.items() if isinstance(made, _Rewritten)}
+        found = {tool: made for tool, made in tried.items() if isinstance(made, FixedStage)}
         wrong = (
             f"{_TOOLS[tool]} change what it computes ({why})"
             for tool, why in tried.items()
@@ -78,54 +77,32 @@ def restore_fusions(stage: Stage, bench: Bench) -> FixedStage | NotApplied:
         last = found[best]
         used.append(tools.pop(best))
     if last is not None:
+        # The fused operators that are there now, with how many there are more.
+        counts = Counter(_fused(last.stage))
+        counts.subtract(_fused(stage))
+        names = listed(f"{count} {name}" for name, count in sorted(counts.items()) if count > 0)
         what = (
-            f"{_restored(stage, last.stage)} restored by {listed(used)}: "
+            f"{names or 'Operators'} restored by {listed(used)}: "
             f"{plural(last.stage.groups, 'kernel group')} where there were {stage.groups:,}."
         )
-        return FixedStage(stage=last.stage, what=what, numbers=last.numbers)
+        return replace(last, what=what)
     if disagreed:
         return NotApplied(why=disagreed, disagrees=True)
     return NotApplied(why="no rewriting that is known makes a session of this model faster")
 
 
-def _has_room(tool: str, stage: Stage) -> bool:
-    import psutil
-
-    held = _COPIES.get(tool, 0) * stage.prepared.graph.parameter_bytes
-    return bool(held < psutil.virtual_memory().available)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rewritten:
-    """A faster model with the same numbers."""
-
-    stage: Stage
-    numbers: Mapping[str, Any]
-
-
-def _attempt(tool: str, stage: Stage, bench: Bench) -> _Rewritten | str | None:
+def _attempt(tool: str, stage: Stage, bench: Bench) -> FixedStage | str | None:
     """What a tool makes of a model; a text where its numbers are others, None where it is of no use."""
     try:
         path, told = bench.made(tool, stage)
         fixed = bench.stage(path, stage.terms) if told["applied"] else stage
-        if not _is_better(fixed, stage):
+        if (fixed.latency.value, fixed.groups) >= (stage.latency.value, stage.groups):
             return None
         # Where no session on the CPU can show that it is right, it is not taken.
         numbers = bench.numbers(path, stage.terms)
     except AnalyzerError:
         return None  # the tool, or a session, makes nothing of this graph: the other one may
-    return _Rewritten(stage=fixed, numbers=numbers) if numbers["agrees"] else str(numbers["why"])
-
-
-def _is_better(after: Stage, before: Stage) -> bool:
-    return (after.latency.value, after.groups) < (before.latency.value, before.groups)
-
-
-def _restored(before: Stage, after: Stage) -> str:
-    """The fused operators that are there now, with how many there are more."""
-    counts = Counter(_fused(after))
-    counts.subtract(_fused(before))
-    return listed(f"{count} {name}" for name, count in sorted(counts.items()) if count > 0) or "Operators"
+    return FixedStage(stage=fixed, numbers=numbers) if numbers["agrees"] else str(numbers["why"])
 
 
 def _fused(stage: Stage) -> Iterator[str]:
