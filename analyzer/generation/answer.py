@@ -112,13 +112,14 @@ def answer(
             "ONNX Runtime's CPU provider multiplies no floats of 8 bits.",
             hint="Take --weights int8, int4 or fp16, or name a --gpu.",
         )
-    table = _devices(model, question, devices, market, on)
+    own = option(one, market, exact=True)
+    table = _devices(model, question, devices, market, on, own)
     rate = one.phases.tokens_per_s
     single = model.footprint(one.request, one.types, 1, one.device.kind)
     widths = model.widths if one.device.kind == "gpu" else ()
     return seen_as(
         GenerationResult,
-        option(one, market, exact=True),
+        own,
         prompt_tokens=_lengths(model, question)[0],
         output_tokens=request.output,
         batch=request.batch,
@@ -139,8 +140,8 @@ def answer(
         if table and table[0].largest_batch and table[0].usd_per_million_tokens is not None
         else None,
         devices=table,
-        types=_types(one, market),
-        widths=_beside(one, market, (replace(one.setting, width=width) for width in widths)),
+        types=_types(one, market, own),
+        widths=_beside(one, market, (replace(one.setting, width=width) for width in widths), own),
         frontier=_frontier(one),
         parts=_parts(one, market),
         phases=_verdicts(one, on_cpu),
@@ -220,9 +221,10 @@ def _devices(
     devices: ComparedDevices,
     market: Market,
     on: Callable[[Device, Setting], Candidate | None],
+    own: GenerationOption,
 ) -> tuple[GenerationOption, ...]:
     """Best first: those that keep the limits by dollars, then those without a price by time."""
-    rows = []
+    rows: list[tuple[GenerationOption, Candidate]] = []
     for device in devices.compared:
         asked = question if device.slug == devices.first.slug else question.replace(gpus=None)
         settings = [setting_of(model, asked, device)]
@@ -231,10 +233,25 @@ def _devices(
             least = settings[0].width
             settings = [replace(settings[0], width=width) for width in model.widths if width >= least]
         found = (on(device, setting) for setting in settings)
-        of_device = [option(one, market) for one in found if one is not None]
+        of_device = [(_as_own(option(one, market), own), one) for one in found if one is not None]
         if of_device:
-            rows.append(min(of_device, key=_rank))
-    return tuple(sorted(rows, key=_rank))
+            rows.append(min(of_device, key=lambda row: _rank(row[0])))
+    rows.sort(key=lambda row: _rank(row[0]))
+    if rows and rows[0][0].largest_batch:
+        # The cheapest is an answer too: its batch is looked for to one sequence.
+        rows[0] = (_as_own(option(rows[0][1], market, exact=True), own), rows[0][1])
+    return tuple(row for row, _ in rows)
+
+
+def _as_own(row: GenerationOption, own: GenerationOption) -> GenerationOption:
+    """The row, with the figures of the answer where it is the same way to run: one way has one price."""
+
+    def way(one: GenerationOption) -> tuple[str, int, str, str]:
+        return one.device, one.gpus, one.weights, one.kv
+
+    if way(row) != way(own):
+        return row
+    return replace(own, prefill_speedup=row.prefill_speedup, decode_speedup=row.decode_speedup)
 
 
 def _rank(row: GenerationOption) -> tuple[bool, bool, float, float, str]:
@@ -242,7 +259,7 @@ def _rank(row: GenerationOption) -> tuple[bool, bool, float, float, str]:
     return (row.largest_batch == 0, dollars is None, dollars or 0.0, row.request_s, row.device)
 
 
-def _types(one: Candidate, market: Market) -> tuple[GenerationOption, ...]:
+def _types(one: Candidate, market: Market, own: GenerationOption) -> tuple[GenerationOption, ...]:
     """Other weights and caches on the same devices, beside what was asked; what runs alike stands once."""
     caches: tuple[Cache, ...] = (
         (one.setting.cache,) if one.model.has_state_alone else _others(CACHES, one.setting.cache)
@@ -256,13 +273,15 @@ def _types(one: Candidate, market: Market) -> tuple[GenerationOption, ...]:
     for setting in settings:
         # A CPU has one type of cache, whatever is asked for.
         apart.setdefault(one.model.types_on(one.device, setting), setting)
-    return _beside(one, market, apart.values())
+    return _beside(one, market, apart.values(), own)
 
 
-def _beside(one: Candidate, market: Market, settings: Iterable[Setting]) -> tuple[GenerationOption, ...]:
+def _beside(
+    one: Candidate, market: Market, settings: Iterable[Setting], own: GenerationOption
+) -> tuple[GenerationOption, ...]:
     """The same request on the same kind of device in other settings, compared with what was asked."""
     others = (candidate(one.model, one.device, setting, one.request, market.runner) for setting in settings)
-    return tuple(option(other, market, one.phases) for other in others if other is not None)
+    return tuple(_as_own(option(other, market, one.phases), own) for other in others if other is not None)
 
 
 _Spelling = TypeVar("_Spelling", bound=str)

@@ -114,8 +114,9 @@ class GenerationPoint(TokenTimes):
 class GenerationOption(GeneratingWay):
     """The request on another device, in other types or on another number of devices.
 
-    ``largest_batch`` is exact to a quarter of the way between two powers of two where limits were given;
-    ``best_tokens_per_s`` is at the batch of the dollars. The speed-ups are over what was requested.
+    Where limits were given, ``largest_batch`` is exact of the requested setting and of the cheapest device,
+    of others to a quarter of the way between two powers of two; ``best_tokens_per_s`` is at the batch of the
+    dollars. The speed-ups are over the requested setting.
     """
 
     name: str

@@ -234,6 +234,19 @@ def test_limits_bound_the_batch_and_name_the_cheapest_that_keeps_them(tmp_path: 
     assert best.usd_per_million_tokens == min(dollars)
 
 
+def test_one_way_to_run_has_one_price_and_one_largest_batch_in_every_table(tmp_path: Path) -> None:
+    found = generation(tmp_path, EIGHT_LAYERS, gpu="a100", ttft="100ms", tpot="4ms", gpus=1)
+    own = (found.device, found.gpus, found.weights, found.kv)
+    rows = [
+        row
+        for row in (*found.devices, *found.types, *found.widths)
+        if (row.device, row.gpus, row.weights, row.kv) == own
+    ]
+    assert len(rows) == 3
+    assert {row.largest_batch for row in rows} == {found.largest_batch}
+    assert {row.usd_per_million_tokens for row in rows} == {found.usd_per_million_tokens}
+
+
 def test_limits_that_nothing_keeps_name_nothing(tmp_path: Path) -> None:
     found = generation(tmp_path, TWO_LAYERS, gpu="t4", tpot="1us")
     assert found.meets_limits is False
