@@ -41,10 +41,10 @@ def best_by(analysis: Analysis) -> tuple[AnswerFigure, ...]:
 
 def _best_by(name: str, one: RankedCandidate, *, batched: bool) -> AnswerFigure:
     titles = {
-        "latency": "Least latency",
-        "throughput": "Most throughput",
-        "cost": "Fewest dollars",
-        "energy": "Least energy",
+        "latency": "Best for latency",
+        "throughput": "Best for throughput",
+        "cost": "Best for dollars",
+        "energy": "Best for energy",
     }
     figures = {
         "latency": seconds(one.latency_s),
