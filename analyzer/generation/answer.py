@@ -10,7 +10,7 @@ from analyzer.devices.device import Device
 from analyzer.devices.peer_links import exchange_notes, peer_link
 from analyzer.errors import UsageError
 from analyzer.figures import Figure, seen_as
-from analyzer.generation.options import Candidate, Market, candidate, joules_per_token, option, smallest_width
+from analyzer.generation.options import Candidate, Market, candidate, joules_per_token, option
 from analyzer.generation.request import BLOCK, DEFAULT_OUTPUT, Request, Setting, StepTypes, TimeLimits
 from analyzer.generation.steps.step_times import step_times
 from analyzer.generation.times import Correction, GeneratingModel, RequestPhases, timed
@@ -57,9 +57,17 @@ def setting_of(model: GeneratingModel, question: GenerationOptions, device: Devi
     if question.gpus is not None and device.kind == "gpu":
         model.check(question.gpus)
         return replace(setting, width=question.gpus)
-    if model.types_on(device, setting) is None:
+    types = model.types_on(device, setting)
+    if types is None or device.kind == "cpu":
         return setting
-    return replace(setting, width=smallest_width(model, device, setting, request_of(model, question)))
+    # The fewest devices that hold the request; the most that can share it where none do.
+    request = request_of(model, question)
+    fitting = (
+        width
+        for width in model.widths
+        if model.footprint(request, types, width, device.kind).fits(request, device)
+    )
+    return replace(setting, width=next(fitting, model.widths[-1]))
 
 
 def _lengths(model: GeneratingModel, question: GenerationOptions) -> tuple[int, int]:

@@ -6,14 +6,20 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from analyzer.devices.device import Device, DeviceKind
-from analyzer.generation.architecture import Architecture, Attention, Recurrence, StateSpace, Storage, mixers_of
+from analyzer.generation.architecture import (
+    Architecture,
+    Attention,
+    Recurrence,
+    StateSpace,
+    Storage,
+    kept_elements,
+    mixers_of,
+)
 from analyzer.generation.memory import (
     Footprint,
     activation_bytes,
     cache_bytes,
     parameters,
-    source_bytes,
-    table_bytes,
     weight_bytes,
 )
 from analyzer.generation.request import (
@@ -27,6 +33,7 @@ from analyzer.generation.request import (
 )
 from analyzer.generation.steps.decoder_graph import check_width, step_graph
 from analyzer.generation.steps.step_times import Exchange, GenerationStep, prepared_step, step_groups
+from analyzer.generation.steps.step_writer import TABLES
 from analyzer.graph import Graph
 from analyzer.options import Cache, Weights
 from analyzer.ort.execution import Group
@@ -230,12 +237,19 @@ class ConfiguredModel:
         )
         writing = StepSizes(batch=1, tokens=1, context=request.context, width=width, source=source)
         prefill, decode = (self.step(sizes, types, kind) for sizes in (reading, writing))
-        of_source = source_bytes(architecture, source, types, width)
+        cached = (types.cache_type.bits or 0) // 8
+        crossed = [layer.cross for layer in architecture.layers if layer.cross is not None]
+        of_source = sum(kept_elements(cross, source, width) * cached for cross in crossed)
         held = activation_bytes(prefill.graph.graph)
         self._footprints[key] = Footprint(
             # A prefill has the encoder's as well.
             weights=weight_bytes(prefill.graph),
-            tables=table_bytes(decode.graph),
+            # Of rotations, which no checkpoint holds.
+            tables=sum(
+                tensor.nbytes or 0
+                for tensor in decode.graph.graph.initializers
+                if tensor.name.startswith(TABLES)
+            ),
             prefill_row=0.0 if source else held / tokens,
             prefill_sequence=float(held) if source else 0.0,
             decode_row=activation_bytes(decode.graph.graph),

@@ -47,13 +47,6 @@ def cache_bytes(architecture: Architecture, tokens: int, types: StepTypes, width
     return found
 
 
-def source_bytes(architecture: Architecture, source: int, types: StepTypes, width: int = 1) -> int:
-    """Bytes of the cache of an encoder's states, of one sequence."""
-    cached = (types.cache_type.bits or 0) // 8
-    crossed = [layer.cross for layer in architecture.layers if layer.cross is not None]
-    return sum(kept_elements(cross, source, width) * cached for cross in crossed)
-
-
 def weight_bytes(step: StepGraph) -> int:
     """Bytes of all weights of the device's share, layers that are alike counted each."""
     copies: dict[str, int] = {}
@@ -119,11 +112,6 @@ def known_by_size(architecture: Architecture) -> float:
             unread = experts // mlp.count * (mlp.count - mlp.chosen)
         read += number * (layer_parameters(layer, width) - unread)
     return alone / max(1, read)
-
-
-def table_bytes(step: StepGraph) -> int:
-    """Bytes of the tables of rotations, which no checkpoint holds."""
-    return sum(tensor.nbytes or 0 for tensor in step.graph.initializers if tensor.name.startswith(TABLES))
 
 
 def activation_bytes(graph: Graph) -> int:

@@ -91,18 +91,6 @@ def candidate(
     )
 
 
-def smallest_width(model: GeneratingModel, device: Device, setting: Setting, request: Request) -> int:
-    """The fewest devices that hold the request; the most that can share it where none do."""
-    if device.kind == "cpu":
-        return 1
-    types = model.types_on(device, setting)
-    assert types is not None
-    for width in model.widths:
-        if model.footprint(request, types, width, device.kind).fits(request, device):
-            return width
-    return model.widths[-1]
-
-
 # Batches that are timed together while the largest one is looked for.
 _TOGETHER, _PARTS = 5, 4
 

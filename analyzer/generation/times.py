@@ -95,19 +95,14 @@ class Runner:
             return replace(
                 phases, first=phases.first.scaled(found.first), other=phases.other.scaled(found.other)
             )
-        alike = types == found.types
-        return replace(
-            phases,
-            first=_holding_both(phases.first, found.first, moved=alike),
-            other=_holding_both(phases.other, found.other, moved=alike),
-        )
 
+        def with_both(time: Figure, factor: float) -> Figure:
+            scaled = time.scaled(factor)
+            low, high = min(scaled.low, time.low), max(scaled.high, time.high)
+            return replace(scaled if types == found.types else time, low=low, high=high)
 
-def _holding_both(time: Figure, factor: float, *, moved: bool) -> Figure:
-    """A time in an interval with and without a factor; ``moved`` takes the time itself with it."""
-    scaled = time.scaled(factor)
-    low, high = min(scaled.low, time.low), max(scaled.high, time.high)
-    return replace(scaled if moved else time, low=low, high=high)
+        first, other = with_both(phases.first, found.first), with_both(phases.other, found.other)
+        return replace(phases, first=first, other=other)
 
 
 def timed(

@@ -20,7 +20,7 @@ from analyzer.loading.input_values import by_graph_name, deciding_inputs
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.onnx_graph.data_dependent_sizes import open_tensors
 from analyzer.loading.python.input_spec import parse_input
-from analyzer.ort.execution import NodePlacement, PlacedBody, Placement
+from analyzer.ort.execution import PlacedBody, Placement
 from analyzer.ort.placement import best_opset
 from analyzer.pipeline import forms
 from analyzer.pipeline.prepared import PreparedGraph
@@ -193,7 +193,17 @@ def operators(decision_input: DecisionInput, decision: Decision) -> tuple[Operat
                 basis=cost.basis,
                 note=cost.note,
                 cpu=CpuTime(**_seconds(cpu), bound=cpu.bound if cpu else None),
-                gpu=_gpu_time(gpu, placed, node, release) if placed else None,
+                gpu=placed
+                and GpuTime(
+                    **_seconds(gpu),
+                    bound=gpu.bound if gpu else None,
+                    supported=placed.supported,
+                    placed_on=placed.provider,
+                    why=placed.why,
+                    detail=placed.detail,
+                    kernel_opset=best_opset(node, release) if placed.why == "no-kernel-for-opset" else None,
+                    overhead=gpu.overhead if gpu and gpu.origin == "predicted" else None,
+                ),
                 verdict=verdict,
                 placement=side,
             )
@@ -210,19 +220,6 @@ def source_line(node: Node) -> Where | None:
 def _seconds(estimate: Estimate | None) -> dict[str, Any]:
     # None of an operator that is folded before the run, and of one whose group the profile did not show.
     return NOT_TIMED if estimate is None else estimate.keys("time_s")
-
-
-def _gpu_time(estimate: Estimate | None, placed: NodePlacement, node: Node, release: str) -> GpuTime:
-    return GpuTime(
-        **_seconds(estimate),
-        bound=estimate.bound if estimate else None,
-        supported=placed.supported,
-        placed_on=placed.provider,
-        why=placed.why,
-        detail=placed.detail,
-        kernel_opset=best_opset(node, release) if placed.why == "no-kernel-for-opset" else None,
-        overhead=estimate.overhead if estimate and estimate.origin == "predicted" else None,
-    )
 
 
 def groups(decision_input: DecisionInput) -> tuple[GroupResult, ...]:

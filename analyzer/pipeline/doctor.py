@@ -96,7 +96,9 @@ def _software() -> Iterator[MachineCheck]:
         version = installed_version(name)
         if version is None:
             yield check(name, "broken", "not installed", "pip install onnx-analyzer")
-        elif name == "torch" and not _TORCH[0] <= _release(version) <= _TORCH[1]:
+        elif name == "torch" and not (
+            _TORCH[0] <= tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) <= _TORCH[1]
+        ):
             known = " to ".join(".".join(map(str, end)) for end in _TORCH)
             hint = "Exports may fail: pip install 'torch<2.14'"
             yield check(name, "note", f"{version}; tested are {known}", hint)
@@ -247,10 +249,6 @@ def _written(path: Path) -> Path:
     graph = helper.make_graph([node], "small", [x], [y], [weight])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     return path
-
-
-def _release(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
 
 
 def _when(date: str) -> datetime:

@@ -29,7 +29,14 @@ def describe(
     facts: Mapping[str, Any] = measured.facts if measured else {}
     # Threads, load and runs are of the CPU's session: a CUDA session's are in ``measurement``.
     run = facts.get("cpu", {})
-    messages = (*(measured.messages if measured else ()), *_about_calibration(cpu))
+    messages, disturbed = measured.messages if measured else (), disturbance(cpu.calibration)
+    if disturbed:
+        off = "too slow" if taken_meanwhile(cpu.calibration) else "too slow or too quick"
+        messages = (
+            *messages,
+            f"This CPU was {disturbed}: what is predicted for it may be {off}, its intervals are widened; "
+            "`analyze calibrate` on a quiet machine measures anew.",
+        )
     return Environment(
         versions=versions(),
         platform=f"{platform.system()} {platform.machine()}",
@@ -44,18 +51,6 @@ def describe(
         timings_s={name: round(value, 4) for name, value in timings_s.items()},
         measurement=facts,
         messages=messages,
-    )
-
-
-def _about_calibration(cpu: Device) -> tuple[str, ...]:
-    """A sentence where something disturbed the measurement of the CPU's own figures."""
-    disturbed = disturbance(cpu.calibration)
-    if not disturbed:
-        return ()
-    off = "too slow" if taken_meanwhile(cpu.calibration) else "too slow or too quick"
-    return (
-        f"This CPU was {disturbed}: what is predicted for it may be {off}, its intervals are widened; "
-        "`analyze calibrate` on a quiet machine measures anew.",
     )
 
 

@@ -118,9 +118,20 @@ def measure_request(
     lacking = next((node.op_type for node in prompt if node.domain == OWN_DOMAIN), "")
     steps = steps[1 if lacking else 0 :]
     try:
-        if session == "cuda":
-            _try_cuda()
         with run_folder() as folder:
+            if session == "cuda":
+                # A node on the GPU, before gigabytes are written for it.
+                node = folder / "node.onnx"
+                node.write_bytes(chain(1))
+                measure(
+                    MeasureRequest(
+                        model_path=node,
+                        provider="cuda",
+                        time_budget_s=0.05,
+                        profile=False,
+                        cuda_graph=False,
+                    )
+                )
             runs = _StepRuns(
                 model=model, types=types, folder=folder, options=options, session=session, launch=launch
             )
@@ -186,18 +197,6 @@ def _unfit(
     moved = held.weights * (1 + steps) + _CACHE_MOVES * cache * steps
     is_long = predicted.first.value > _LONGEST_PROMPT_S or predicted.other.value > _LONGEST_TOKEN_S
     return "it would take too long." if is_long or moved > _MOST_MOVED_BYTES else ""
-
-
-def _try_cuda() -> None:
-    """A node on the GPU, before gigabytes are written for it."""
-    with run_folder() as folder:
-        path = folder / "node.onnx"
-        path.write_bytes(chain(1))
-        measure(
-            MeasureRequest(
-                model_path=path, provider="cuda", time_budget_s=0.05, profile=False, cuda_graph=False
-            )
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from types import MappingProxyType
 
 from analyzer.conversion import HALF, NoForm, convert, integer_form
@@ -71,29 +72,18 @@ def precision_tables(
     if own in HALF and any(node.op_type == "GroupQueryAttention" for node in graph.nodes):
         return ()
     whole = prepared if own == "fp32" else prepare(in_full(graph), release=prepared.placement.release)
-    forms = _IntegerForms(whole)
-    first = _Table(predictor, prepared, forms, gpus[0] if gpus else None, batch, measured)
+
+    @cache  # prepared once for all devices
+    def form(precision: str) -> PreparedGraph | NoForm:
+        made = convert(whole.graph, precision)
+        return made if isinstance(made, NoForm) else prepare(made, release=whole.placement.release)
+
+    first = _Table(predictor, prepared, whole, form, gpus[0] if gpus else None, batch, measured)
     further = (
-        _Table(predictor, prepared, forms, gpu, batch, on_cpu, sides=("gpu",)) for gpu in gpus[1:_MOST_TABLES]
+        _Table(predictor, prepared, whole, form, gpu, batch, on_cpu, sides=("gpu",))
+        for gpu in gpus[1:_MOST_TABLES]
     )
     return tuple(tuple(table.rows()) for table in (first, *further))
-
-
-class _IntegerForms:
-    """The integer forms of a model, prepared once for all devices."""
-
-    def __init__(self, whole: PreparedGraph) -> None:
-        self.whole = whole
-        self._known: dict[str, PreparedGraph | NoForm] = {}
-
-    def form(self, precision: str) -> PreparedGraph | NoForm:
-        """The model in this form, or why it has none."""
-        if precision not in self._known:
-            graph = convert(self.whole.graph, precision)
-            self._known[precision] = (
-                graph if isinstance(graph, NoForm) else prepare(graph, release=self.whole.placement.release)
-            )
-        return self._known[precision]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +103,8 @@ class _Table:
         self,
         predictor: Predictor,
         prepared: PreparedGraph,
-        integer_forms: _IntegerForms,
+        whole: PreparedGraph,
+        integer_form: Callable[[str], PreparedGraph | NoForm],
         gpu: Device | None,
         batch: int | None,
         measured: Measured | None,
@@ -122,8 +113,8 @@ class _Table:
     ) -> None:
         self._predictor = predictor
         self._prepared = prepared
-        self._whole = integer_forms.whole
-        self._integer = integer_forms
+        self._whole = whole
+        self._integer_form = integer_form
         self._sides = tuple(side for side in sides if side == "cpu" or gpu is not None)
         self._gpu = gpu
         self._batch = batch
@@ -151,7 +142,7 @@ class _Table:
 
     def _forms(self, precision: str) -> Iterator[tuple[Side, _Form | str]]:
         if precision in INTEGER_FORMS:
-            form = self._integer.form(precision)
+            form = self._integer_form(precision)
             for side in self._sides:
                 if isinstance(form, NoForm):
                     yield side, form.why

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from analyzer.arrays import Floats
+from analyzer.figures import seen_as
 from analyzer.serving.shared_server import RunStream, load_of, runs_per_s, wait_s, waits_at_most
 
 # Of a device's time: above it waits grow faster than a forecast of traffic is good.
@@ -512,7 +513,15 @@ def _packing(
     """Return the rented machines filled one after the other, like ones as one, and their dollars."""
     usd, counts = _rented(groups, kinds, placed)
     machines = []
-    runs = [tuple(_shared_run(unit, units) for unit in units) for _, units, _ in placed]
+
+    def run(unit: _Unit, units: Sequence[_Unit]) -> SharedRun:
+        latency_s = None
+        if unit.wait_s < math.inf:
+            waits_s = min(unit.wait_s, wait_s(units, unit.tail, longest_s=unit.wait_s))
+            latency_s = unit.delay_s + waits_s + unit.time_s
+        return seen_as(SharedRun, unit, latency_s=latency_s)
+
+    runs = [tuple(run(unit, units) for unit in units) for _, units, _ in placed]
     for position, group in enumerate(groups):
         waiting = chain.from_iterable(
             repeat(number, count) for number, (at, _, count) in enumerate(placed) if at == position
@@ -530,16 +539,6 @@ def _packing(
         least_usd_per_hour=min(least, usd),
         apart_usd_per_hour=max(apart, usd),
         left_out=left_out,
-    )
-
-
-def _shared_run(unit: _Unit, units: Sequence[_Unit]) -> SharedRun:
-    latency_s = None
-    if unit.wait_s < math.inf:
-        waits_s = min(unit.wait_s, wait_s(units, unit.tail, longest_s=unit.wait_s))
-        latency_s = unit.delay_s + waits_s + unit.time_s
-    return SharedRun(
-        demand=unit.demand, mode=unit.mode, rate_per_s=unit.rate_per_s, share=unit.share, latency_s=latency_s
     )
 
 

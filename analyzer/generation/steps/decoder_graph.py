@@ -57,7 +57,7 @@ def step_graph(
     source = None
     if architecture.encoder is not None and sizes.reads_source:
         source = _encoded(writer, architecture.encoder, every_layer=every_layer)
-    state = _around(writer, _embedded(writer, sizes.tokens))
+    state = _embedded(writer, sizes.tokens)
     bias = _relative(writer, "model.decoder", architecture.layers, architecture.relative_buckets, sizes.context)
     pending: Tensor | None = None
     for index, copies in _kinds(architecture.layers, every_layer=every_layer):
@@ -111,7 +111,20 @@ def _embedded(writer: StepWriter, tokens: int) -> Tensor:
     writer.enter("model.embed_tokens", "Embedding")
     ids = writer.given("input_ids", (batch, tokens), "int64")
     width = model.embedding_size or model.hidden
-    state = _looked_up(writer, ids, (batch, tokens, width))
+    # Rows of the embedding, which devices share; they sum what they find.
+    shape, vocabulary = (batch, tokens, width), writer.share(model.vocabulary)
+    storage = writer.storage("model.embed_tokens") if writer.types.own else None
+    if storage is None:
+        rows = writer.weight("model.embed_tokens.weight", (vocabulary, width))
+        state = writer.op("Gather", [rows, ids], shape)
+    else:
+        packed = (vocabulary, ceil(width * storage.bits / _BYTE))
+        rows = writer.weight("model.embed_tokens.weight", packed, "uint8")
+        scales = writer.scales("model.embed_tokens", storage, (), vocabulary, width)
+        state = writer.microsoft(
+            "GatherBlockQuantized", [rows, ids, *scales], shape, bits=storage.bits, gather_axis=0,
+            quantize_axis=1, block_size=storage.block or width,
+        )  # fmt: skip
     if model.embedding_size:
         writer.enter("model.project_in", "Linear")
         state = writer.linear("model.project_in", state, model.hidden)
@@ -121,12 +134,7 @@ def _embedded(writer: StepWriter, tokens: int) -> Tensor:
         state = writer.add(state, writer.op("Gather", [rows, writer.places()], shape_of(state)))
     if model.embedding_norm:
         state = writer.normed("model.embed_norm", state)
-    return state
-
-
-def _around(writer: StepWriter, state: Tensor) -> Tensor:
-    """Tables and linear layers that stand around the layers, of which only the sizes are known."""
-    model, batch, tokens = writer.model, writer.sizes.batch, writer.sizes.tokens
+    # Tables and linear layers that stand around the layers, of which only the sizes are known.
     writer.enter("model", "Model")
     for table in model.tables:
         rows = writer.weight(f"{table.name}.weight", (table.inner, table.outer))
@@ -136,20 +144,6 @@ def _around(writer: StepWriter, state: Tensor) -> Tensor:
     made = writer.further("", model.products, state)
     state = state if made is None else writer.add(state, writer.fitted(made, model.hidden))
     return writer.scaled_by("model.vectors", model.vectors, state)
-
-
-def _looked_up(writer: StepWriter, ids: Tensor, shape: tuple[int, int, int]) -> Tensor:
-    """Rows of the embedding, which devices share; they sum what they find."""
-    rows, width = writer.share(writer.model.vocabulary), shape[-1]
-    storage = writer.storage("model.embed_tokens") if writer.types.own else None
-    if storage is None:
-        return writer.op("Gather", [writer.weight("model.embed_tokens.weight", (rows, width)), ids], shape)
-    table = writer.weight("model.embed_tokens.weight", (rows, ceil(width * storage.bits / _BYTE)), "uint8")
-    scales = writer.scales("model.embed_tokens", storage, (), rows, width)
-    return writer.microsoft(
-        "GatherBlockQuantized", [table, ids, *scales], shape, bits=storage.bits, gather_axis=0,
-        quantize_axis=1, block_size=storage.block or width,
-    )  # fmt: skip
 
 
 def _head(writer: StepWriter, state: Tensor) -> None:

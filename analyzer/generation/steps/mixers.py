@@ -317,7 +317,15 @@ def latent_attended(writer: StepWriter, attention: LatentAttention, path: str, s
     key = writer.microsoft("RotaryEmbedding", [key, places, *tables], shape_of(key), num_heads=1)
     if attention.indexer is not None:
         _indexed(writer, attention.indexer, f"{path}.indexer", state, source)
-    cache = _appended(writer, attention, path, latent, key)
+    # The cache of latents, whose last rows the new tokens' are. Who runs the steps has bound the result into
+    # the cache: no operator of ONNX Runtime writes rows in place. Where a query looks at some keys alone, it is
+    # those.
+    sizes, kept = writer.sizes, writer.types.cache_type
+    wide = attention.latent + attention.rotated
+    context = min(sizes.context, attention.chosen) if attention.chosen else sizes.context
+    cache = writer.given(f"past_key_values.{number(path)}.latent", (sizes.batch, context, wide), kept.name)
+    rows = writer.cast(writer.op("Concat", [latent, key], writer.rows(wide), axis=-1), kept)
+    writer.keep(cache, writer.renamed(rows, f"present.{number(path)}.latent"))
     if writer.sizes.tokens > 1:
         made = _expanded(writer, attention, path, heads, query, latent, key)
     else:
@@ -383,22 +391,6 @@ def _per_head(writer: StepWriter, state: Tensor, name: str, outer: int) -> Tenso
     turned = writer.op("Transpose", [state], (heads, batch, inner), perm=(1, 0, 2))
     made = writer.op("MatMul", [turned, writer.weight(name, (heads, inner, outer))], (heads, batch, outer))
     return writer.op("Transpose", [made], (batch, heads, outer), perm=(1, 0, 2))
-
-
-def _appended(writer: StepWriter, attention: LatentAttention, path: str, latent: Tensor, key: Tensor) -> Tensor:
-    """Makes the new tokens' rows; the cache of latents, whose last rows they are.
-
-    Who runs the steps has bound the result into the cache: no operator of ONNX Runtime writes rows in place.
-    Where a query looks at some keys alone, the cache is those.
-    """
-    sizes, kept = writer.sizes, writer.types.cache_type
-    wide = attention.latent + attention.rotated
-    context = min(sizes.context, attention.chosen) if attention.chosen else sizes.context
-    past = writer.given(f"past_key_values.{number(path)}.latent", (sizes.batch, context, wide), kept.name)
-    rows = writer.op("Concat", [latent, key], writer.rows(wide), axis=-1)
-    rows = writer.cast(rows, kept)
-    writer.keep(past, writer.renamed(rows, f"present.{number(path)}.latent"))
-    return past
 
 
 def _indexed(writer: StepWriter, indexer: Indexer, path: str, state: Tensor, source: Tensor) -> None:

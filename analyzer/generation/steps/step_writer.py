@@ -197,7 +197,14 @@ class StepWriter:
         if storage is None:
             made = self.op("MatMul", [state, self.weight(f"{name}.weight", (inner, outer))], shape)
         elif self.is_narrow(storage):
-            narrow = self._narrowed(state, name)
+            if state.name not in self._narrow:  # once for all products that read it
+                # Of the state's own type, as QuantizeLinear asks; the product's is a float32.
+                scale = self.weight(f"{name}.input_step", (1,))
+                wide = self.reshape(state, prod(lead), inner)
+                self._narrow[state.name] = self.op(
+                    "QuantizeLinear", [wide, scale], shape_of(wide), dtype=DTYPES["float8e4m3fn"]
+                )
+            narrow = self._narrow[state.name]
             stored = self.weight(f"{name}.weight", (inner, outer), "float8e4m3fn")
             number, kind = (storage.scales(outer, inner),), _SCALES[storage.scale_bits]
             steps = [
@@ -247,19 +254,6 @@ class StepWriter:
             return (scales,)
         packed = ceil(number * storage.zero_bits / 8)
         return (scales, self.weight(f"{name}.zero_points", (*lead, packed), "uint8"))
-
-    def _narrowed(self, state: Tensor, name: str) -> Tensor:
-        """A state in 8-bit floats, once for all products that read it."""
-        if state.name not in self._narrow:
-            *lead, inner = shape_of(state)
-            flat = (prod(lead), inner)
-            # Of the state's own type, as QuantizeLinear asks; the product's is a float32.
-            scale = self.weight(f"{name}.input_step", (1,))
-            wide = self.reshape(state, *flat)
-            self._narrow[state.name] = self.op(
-                "QuantizeLinear", [wide, scale], flat, dtype=DTYPES["float8e4m3fn"]
-            )
-        return self._narrow[state.name]
 
     def normed(self, name: str, state: Tensor, *, rms: bool | None = None, bias: bool | None = None) -> Tensor:
         """The norm of the last axis.

@@ -180,7 +180,16 @@ def applied(
         }
         annotated = frozenset(asked.graph.nodes[index].name for index in told.annotated)
         if annotated:
-            _annotate(runnable.model_path, annotated)
+            import onnx
+
+            proto = onnx.load(str(runnable.model_path), load_external_data=False)
+            # One that is not in the file came out of a function of the model's own.
+            if annotate(proto, annotated) < len(annotated):
+                raise ModelError(
+                    "The model has functions of its own, whose operators carry no annotation.",
+                    hint="Inline them first: onnx.inliner.inline_local_functions(model).",
+                )
+            runnable.model_path.write_bytes(proto.SerializeToString())
         side = SessionSide(
             model=runnable.model_path,
             provider="cuda" if told.uses_gpu else "cpu",
@@ -303,23 +312,6 @@ def _plan_of(request: ApplyRequest, analysis: Analysis, *, pinned: bool) -> Plan
             hint="Name a GPU with --gpu, or apply --plan cpu.",
         )
     return plan
-
-
-def _annotate(path: Path, names: frozenset[str]) -> None:
-    """Marks nodes of a written model for the CPU.
-
-    Raises:
-        ModelError: One of them is not in the file: it came out of a function of the model's own.
-    """
-    import onnx
-
-    proto = onnx.load(str(path), load_external_data=False)
-    if annotate(proto, names) < len(names):
-        raise ModelError(
-            "The model has functions of its own, whose operators carry no annotation.",
-            hint="Inline them first: onnx.inliner.inline_local_functions(model).",
-        )
-    path.write_bytes(proto.SerializeToString())
 
 
 def _told(asked: DecisionInput, plan: PlanName, runnable: Runnable, progress: Progress) -> ToldSession:

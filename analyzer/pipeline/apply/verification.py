@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -97,14 +97,27 @@ def verified(
     else:
         placement = _placement(result, found["placement"], reasons)
     measured, in_time = _time(result, side, found.get("time"), reasons, here_is_gpu=here is not None)
-    tolerances = _tolerances(side, asked.graph)
+    # What each output may be off by between the plan's session and one of the same model on the CPU.
+    outputs = asked.graph.outputs
+    draws = any(map(draws_random_numbers, asked.graph.nodes))
+    tolerances = {
+        output.name: allowed(output.dtype.name, _arithmetic(side, asked.graph))
+        for output in outputs
+        if output.dtype.name in _COMPARED and not draws
+    }
+    notes, left = list(result.notes), [output for output in outputs if output.name not in tolerances]
+    if left and not tolerances and draws:
+        notes.append("run.py --verify compares no numbers: the model draws random ones.")
+    elif left:
+        names = first_few(f"{output.name} ({output.dtype.name})" for output in left)
+        notes.append(f"run.py --verify does not compare {names}: NumPy has no such type to compute with.")
     return replace(
         result,
         verified=Verified(placement=placement, numbers=numbers, time=in_time, reasons=reasons),
         differences=differences,
         measured_s=measured,
         tolerances=tolerances,
-        notes=(*result.notes, *_not_compared(asked.graph, tolerances)),
+        notes=tuple(notes),
     )
 
 
@@ -116,27 +129,6 @@ def _arithmetic(side: SessionSide, graph: Graph) -> str | None:
         return "int8"
     half = {"fp16": "float16", "bf16": "bfloat16"}.get(model_precision(graph))
     return half or (None if "use_tf32" in side.cuda else "tf32")
-
-
-def _tolerances(side: SessionSide, graph: Graph) -> dict[str, tuple[float, float]]:
-    """What each output may be off by between the plan's session and one of the same model on the CPU."""
-    if any(map(draws_random_numbers, graph.nodes)):
-        return {}
-    return {
-        output.name: allowed(output.dtype.name, _arithmetic(side, graph))
-        for output in graph.outputs
-        if output.dtype.name in _COMPARED
-    }
-
-
-def _not_compared(graph: Graph, tolerances: Mapping[str, object]) -> Iterator[str]:
-    """What ``run.py --verify`` cannot judge."""
-    left = [output for output in graph.outputs if output.name not in tolerances]
-    if left and not tolerances and any(map(draws_random_numbers, graph.nodes)):
-        yield "run.py --verify compares no numbers: the model draws random ones."
-    elif left:
-        names = first_few(f"{output.name} ({output.dtype.name})" for output in left)
-        yield f"run.py --verify does not compare {names}: NumPy has no such type to compute with."
 
 
 def _placement(result: Applied, found: Mapping[str, Any], reasons: dict[str, str]) -> bool | None:

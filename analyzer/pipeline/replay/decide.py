@@ -130,7 +130,19 @@ def _basis(
     form = in_form(recorded.graph, options)
     converts = form is not recorded.graph
     prepared = prepare(form, release=recorded.placement.release) if converts else recorded
-    models = _models_in_form(batch_models_of(analysis, recorded), recorded, prepared, options)
+    models = batch_models_of(analysis, recorded)
+    between = models.between
+    if converts:
+
+        def at(batch: int) -> PreparedGraph:
+            assert between is not None
+            return at_batch(prepared, in_form(between(batch).graph, options))
+
+        by_batch = {
+            batch: prepared if model is recorded else at_batch(prepared, in_form(model.graph, options))
+            for batch, model in models.prepared_graphs.items()
+        }
+        models = BatchModels(prepared_graphs=by_batch, between=at if between is not None else None)
     gpu = gpus[0] if gpus else None
     measured: dict[int, Measured] = {}
     if prepared is recorded:  # what was run is the model as it is
@@ -174,24 +186,6 @@ def _decided(
         kept=replay,
         schema_version=analysis.schema_version,
     )
-
-
-def _models_in_form(
-    models: BatchModels, recorded: PreparedGraph, prepared: PreparedGraph, options: Options
-) -> BatchModels:
-    if prepared is recorded:
-        return models
-    between = models.between
-
-    def at(batch: int) -> PreparedGraph:
-        assert between is not None
-        return at_batch(prepared, in_form(between(batch).graph, options))
-
-    by_batch = {
-        batch: prepared if model is recorded else at_batch(prepared, in_form(model.graph, options))
-        for batch, model in models.prepared_graphs.items()
-    }
-    return BatchModels(prepared_graphs=by_batch, between=at if between is not None else None)
 
 
 def _options(analysis: Analysis, given: Mapping[str, Any]) -> Options:
