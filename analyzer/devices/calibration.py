@@ -33,7 +33,7 @@ taken off.
     FLOP/s (2BMNK): batched, both operands computed at run time.
 ``conv.float32.t{T}.{class}``
     FLOP/s (2 per multiply-accumulate), in ONNX Runtime's blocked layout (NCHWc) where it has one; the classes
-    and their shapes are ``measurement.ceilings.probes.CONV_CLASSES``:
+    and their shapes are in ``measurement/ceilings/probes.toml``:
     ``stem7x7s2``, ``stem3x3s2``, ``3x3``, ``3x3small``,
     ``3x3s2``, ``1x1``, ``1x1small``, ``5x5``, ``group32``, ``depthwise3x3``, ``depthwise3x3s2``,
     ``depthwise3x3far56`` and ``far14`` (from memory), ``depthwise5x5``, ``conv1d``, ``conv3d``,

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,8 @@ from click.testing import CliRunner
 from analyzer.cli.machine import calibrate as command
 from analyzer.devices import calibration as kept
 from analyzer.errors import OutputError
-from analyzer.measurement.ceilings import movement_probes, on_cpu, probes
+from analyzer.measurement.ceilings import on_cpu, probes
+from analyzer.measurement.ceilings.computed_probes import conv_classes, convolutions
 from analyzer.measurement.ceilings.on_cpu import CallCost, measure_ceilings, measure_probe, wander
 from analyzer.measurement.ceilings.probes import Probe
 from analyzer.measurement.noise import machine_load
@@ -100,9 +102,14 @@ def overhead(call_s: float = 0.0, now_s: float = 0.0) -> CallCost:
 
 
 SOURCES = (
-    *(probes.gemms, probes.elementwise, probes.convolutions, probes.reductions, probes.pools),
-    *(movement_probes.movements, movement_probes.recurrences, movement_probes.attentions),
-    movement_probes.short_rows,
+    convolutions,
+    *(
+        partial(probes.listed, family)
+        for family in (
+            *("products", "elementwise", "reductions", "pooling", "data movement", "recurrences", "attention"),
+            "short rows",
+        )
+    ),
 )
 
 
@@ -130,7 +137,7 @@ def test_every_probe_has_a_key_of_its_own_that_the_documentation_names(every_pro
     # A key has two probes only where one is for the blocked layout and the other stands in for it.
     assert all(len(domains) == 1 or probes.BLOCKED in domains for domains in keys.values())
     assert len(keys) > 140
-    assert set(probes.CONV_CLASSES) == {key.split(".")[-1] for key in keys if key.startswith("conv.")}
+    assert set(conv_classes()) == {key.split(".")[-1] for key in keys if key.startswith("conv.")}
 
 
 def test_every_key_has_a_kernel_in_this_build(every_probe: Any) -> None:
@@ -176,8 +183,8 @@ def test_what_is_as_short_as_a_call_is_compared_with_one_of_the_same_moment(
 
 def test_ceilings_cover_one_thread_and_all(monkeypatch: pytest.MonkeyPatch) -> None:
     few = (
-        ("products", lambda: iter([next(probes.gemms())])),
-        ("bandwidth", lambda: iter([next(probes.copies())])),
+        ("products", lambda: iter([next(probes.listed("products"))])),
+        ("bandwidth", lambda: iter([next(probes.listed("bandwidth"))])),
     )
     monkeypatch.setattr(on_cpu, "_FAMILIES", few)
     seen = []

@@ -14,7 +14,7 @@ from analyzer.costs import count
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.loading.onnx_graph.build import to_graph
-from analyzer.measurement.ceilings.probes import CONV_CLASSES
+from analyzer.measurement.ceilings.computed_probes import conv_classes
 from analyzer.ort.fusion import predicted_groups
 from analyzer.prediction import predict, workload
 from analyzer.prediction.integer_kernels import PROBED_CONVOLUTIONS, IntegerShapes
@@ -215,6 +215,6 @@ def test_without_probes_and_in_groups_the_rate_of_the_class_stays() -> None:
 
 def test_the_shapes_are_those_that_are_probed() -> None:
     for name, shape in PROBED_CONVOLUTIONS.items():
-        kind = CONV_CLASSES[name]
+        kind = conv_classes()[name]
         taps = kind.kernel**kind.rank
         assert shape == (kind.channels // kind.group * taps, kind.filters, taps), name

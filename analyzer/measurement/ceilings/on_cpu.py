@@ -16,15 +16,12 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from analyzer.devices.calibration import STEADY
 from analyzer.errors import AnalyzerError
-from analyzer.measurement.ceilings import (
-    integer_probes,
-    movement_probes,
-    probes,
-)
+from analyzer.measurement.ceilings import computed_probes, probes
 from analyzer.measurement.ceilings.probes import Probe
 from analyzer.measurement.io_binding import bind, undisturbed_seconds
 from analyzer.measurement.noise import machine_load
@@ -35,24 +32,21 @@ from analyzer.measurement.session import SessionSettings
 from analyzer.measurement.statistics import median
 from analyzer.progress import Progress
 
-# In order of use to the prediction: what comes last is what a short time leaves out.
-_FAMILIES: tuple[tuple[str, Callable[[], Iterator[Probe]]], ...] = (
-    ("products", probes.gemms),
-    ("bandwidth", probes.copies),
-    ("reading", probes.reads),
-    ("elementwise", probes.elementwise),
-    ("convolutions", probes.convolutions),
-    ("reductions", probes.reductions),
-    ("pooling", probes.pools),
-    ("integer products", integer_probes.products),
-    ("integer convolutions", integer_probes.convolutions),
-    ("integer elementwise", integer_probes.elementwise),
-    ("data movement", movement_probes.movements),
-    ("short rows", movement_probes.short_rows),
-    ("recurrences", movement_probes.recurrences),
-    ("trees", movement_probes.trees),
-    ("classical models", integer_probes.classical),
-    ("attention", movement_probes.attentions),
+# In order of use to the prediction: what comes last is what a short time leaves out. What is not computed is
+# listed in ``probes.toml``.
+_COMPUTED: Mapping[str, Callable[[], Iterator[Probe]]] = {
+    "convolutions": computed_probes.convolutions,
+    "integer convolutions": computed_probes.integer_convolutions,
+    "trees": computed_probes.trees,
+    "classical models": computed_probes.classical,
+}
+_FAMILIES: tuple[tuple[str, Callable[[], Iterator[Probe]]], ...] = tuple(
+    (name, _COMPUTED.get(name, partial(probes.listed, name)))
+    for name in (
+        *("products", "bandwidth", "reading", "elementwise", "convolutions", "reductions", "pooling"),
+        *("integer products", "integer convolutions", "integer elementwise", "data movement", "short rows"),
+        *("recurrences", "trees", "classical models", "attention"),
+    )
 )
 # As in ``noise.profiler_overhead``: 128 nodes apart lift a dispatch above the clock.
 _SHORT, _LONG = 8, 136

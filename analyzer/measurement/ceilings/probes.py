@@ -1,10 +1,17 @@
-"""One-operator models whose time gives one ceiling each; the keys are those of ``devices.calibration``."""
+"""Models of one operator whose time gives one ceiling each; the keys are those of ``devices.calibration``.
+
+Most are rows of ``probes.toml``, which says how to read them; ``computed_probes`` has the others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import json
+import math
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from analyzer.operators import CLASSICAL_DOMAIN, CONTRIB_DOMAIN, NCHWC_DOMAIN
@@ -16,7 +23,8 @@ if TYPE_CHECKING:
 
 MICROSOFT, BLOCKED, CLASSICAL = CONTRIB_DOMAIN, NCHWC_DOMAIN, CLASSICAL_DOMAIN
 _OPSET = 20  # as the exporter's default
-_NONE: Mapping[str, Any] = MappingProxyType({})
+# Of the product that is also measured with the powers of two between one thread and all.
+LARGE_GEMM = (1024, 1024, 1024)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -114,341 +122,114 @@ def floats(*shape: int, dtype: str = "float32") -> Array:
     return np.asarray((generator.random(shape, dtype=np.float32) + 0.5).astype(dtype))
 
 
-# M, N, K with constant weights; skinny ones are what batch 1 and token by token give.
-_SQUARES = (16, 32, 64, 128, 256, 512, 1024)
-_SKINNY = (1, 2, 4, 8, 16, 32, 64, 128)
-LARGE_GEMM = (1024, 1024, 1024)
-
-
-def gemms() -> Iterator[Probe]:
-    """Products by size and type, weights constant or not."""
-    shapes = [(n, n, n) for n in _SQUARES] + [(m, 1024, 1024) for m in _SKINNY]
-    shapes += [
-        (1, 4096, 4096),
-        (16, 4096, 4096),
-        (128, 768, 3072),
-        (128, 3072, 768),
-        (8192, 768, 768),
-        (1, 256, 256),
-        (8, 256, 256),
-    ]
-    for m, n, k in dict.fromkeys(shapes):
-        yield _gemm("gemm", m, n, k)
-    # Constant weights are packed when the session is created, others at each run.
-    for m, n, k in ((64, 64, 64), (256, 256, 256), (1024, 1024, 1024)):
-        yield _gemm("gemm_dynamic", m, n, k, constant=False)
-    for m, n, k in ((1, 1024, 1024), (64, 1024, 1024), (512, 512, 512)):
-        yield _gemm("gemm_trans", m, n, k)
-    for n in (256, 1024):
-        yield _gemm("gemm", n, n, n, dtype="float64")
-    for m, n, k in ((1, 1024, 1024), (128, 1024, 1024), (512, 512, 512)):
-        yield _int8_gemm(m, n, k)
-    for batch, m, n, k in ((12, 128, 128, 64), (12, 128, 64, 128), (96, 64, 64, 64), (12, 512, 512, 64)):
-        yield Probe(
-            key=f"bmm.float32.t{{T}}.b{batch}.m{m}.n{n}.k{k}",
-            amount=2.0 * batch * m * n * k,
-            per="rate",
-            op_type="MatMul",
-            inputs=(floats(batch, m, k), floats(batch, k, n)),
-        )
-
-
-def _gemm(family: str, m: int, n: int, k: int, *, dtype: str = "float32", constant: bool = True) -> Probe:
-    transposed = family == "gemm_trans"
-    weights = floats(n, k, dtype=dtype) if transposed else floats(k, n, dtype=dtype)
-    bias = (floats(n, dtype=dtype),) if transposed else ()
-    flops = 2.0 * m * n * k
-    return Probe(
-        key=f"{family}.{dtype}.t{{T}}.m{m}.n{n}.k{k}",
-        amount=flops,
-        per="rate",
-        op_type="Gemm" if transposed else "MatMul",
-        inputs=(floats(m, k, dtype=dtype), weights, *bias),
-        constants=frozenset({1, 2}) if constant else frozenset(),
-        attributes={"transB": 1} if transposed else _NONE,
-        # Below 1 MFLOP a product takes microseconds, as a call of the model does.
-        copies=32 if flops < 1e6 else 1,
-    )
-
-
-def _int8_gemm(m: int, n: int, k: int) -> Probe:
+def integers(kind: str, *shape: int) -> Array:
+    """Return integers below 64, or from -32 to 31, the same each time."""
+    import ml_dtypes  # noqa: F401 - makes NumPy know int4 by name
     import numpy as np
 
+    # So that no sum of two products leaves 16 bits: some kernels are slower where it would.
+    random = np.random.default_rng(1)
+    low, high = (0, 64) if kind.startswith("u") else (-32, 32)
+    return np.asarray(random.integers(low, high, shape).astype("int8" if low else kind).astype(kind))
+
+
+@cache
+def tables() -> Mapping[str, Any]:
+    """Return ``probes.toml``."""
+    return tomllib.loads(Path(__file__).with_name("probes.toml").read_text(encoding="utf-8"))
+
+
+def listed(family: str) -> Iterator[Probe]:
+    """Yield the probes of a family of ``probes.toml``."""
+    table = tables()[family]
+    common = {key: value for key, value in table.items() if key != "probes"}
+    known: dict[str, Array | None] = {}  # the same array for all of the family: together they fill a gigabyte
+    for row in table["probes"]:
+        row = {**common, **row}
+        for op in row["op"].split():
+            for sizes in row.get("sizes", [()]):
+                numbers = {"op": op, **dict(zip(row.get("dimensions", ()), sizes, strict=True))}
+                yield _probe(_filled({**row, "name": row.get("name", op)}, numbers), op, known)
+
+
+def _filled(value: Any, numbers: Mapping[str, Any]) -> Any:
+    """Return a value of a row with numbers for their names."""
+    if isinstance(value, dict):
+        return {key: _filled(part, numbers) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_filled(part, numbers) for part in value]
+    if not isinstance(value, str) or "{" not in value:
+        return value
+    for name, number in numbers.items():
+        value = value.replace(f"{{{name}}}", str(number))
+    return int(value) if value.isdigit() else value
+
+
+def _probe(row: Mapping[str, Any], op: str, known: dict[str, Array | None]) -> Probe:
+    inputs = []
+    for text in row["inputs"]:
+        if text not in known:
+            known[text] = _array(text)
+        inputs.append(known[text])
+    amount = str(row.get("amount", inputs[0].size if inputs[0] is not None else 0))
+    same = ("per", "attributes", "domain", "opset", "outputs", "copies", "fresh_constants")
     return Probe(
-        key=f"gemm.int8.t{{T}}.m{m}.n{n}.k{k}",
-        amount=2.0 * m * n * k,
-        per="rate",
-        op_type="MatMulInteger",
-        inputs=(np.ones((m, k), np.uint8), np.ones((k, n), np.int8)),
-        constants=frozenset({1}),
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConvClass:
-    """A kind of convolution: input and output channels, size, kernel, stride, groups; how it is executed."""
-
-    channels: int
-    filters: int
-    size: int
-    kernel: int
-    stride: int = 1
-    group: int = 1
-    rank: int = 2
-    batch: int = 1
-    op_type: str = "Conv"
-    blocked: bool = True
-
-
-CONV_CLASSES: Mapping[str, ConvClass] = MappingProxyType(
-    {
-        "stem7x7s2": ConvClass(channels=3, filters=64, size=224, kernel=7, stride=2),
-        "stem3x3s2": ConvClass(channels=3, filters=32, size=224, kernel=3, stride=2),
-        "3x3": ConvClass(channels=64, filters=64, size=56, kernel=3),
-        "3x3small": ConvClass(channels=512, filters=512, size=7, kernel=3),
-        "3x3s2": ConvClass(channels=128, filters=128, size=56, kernel=3, stride=2),
-        "1x1": ConvClass(channels=64, filters=256, size=56, kernel=1),
-        "1x1small": ConvClass(channels=512, filters=2048, size=7, kernel=1),
-        "5x5": ConvClass(channels=32, filters=32, size=56, kernel=5),
-        "group32": ConvClass(channels=256, filters=256, size=28, kernel=3, group=32, blocked=False),
-        "depthwise3x3": ConvClass(channels=192, filters=192, size=56, kernel=3, group=192),
-        "depthwise3x3s2": ConvClass(channels=192, filters=192, size=56, kernel=3, stride=2, group=192),
-        # The same from memory, large and small planes: 154 and 116 MB.
-        "depthwise3x3far56": ConvClass(channels=192, filters=192, size=56, kernel=3, group=192, batch=32),
-        "depthwise3x3far14": ConvClass(channels=576, filters=576, size=14, kernel=3, group=576, batch=128),
-        "depthwise5x5": ConvClass(channels=192, filters=192, size=28, kernel=5, group=192),
-        # Few channels: how integers gather each position's taps (integer_kernels.py).
-        "3x3few": ConvClass(channels=16, filters=16, size=80, kernel=3),
-        "conv1d": ConvClass(channels=128, filters=128, size=1024, kernel=3, rank=1, blocked=False),
-        "conv3d": ConvClass(channels=16, filters=32, size=24, kernel=3, rank=3, blocked=False),
-        # Neither is computed in blocks: each channel's taps are gathered and multiplied.
-        "depthwise1d": ConvClass(
-            channels=256, filters=256, size=400, kernel=9, group=256, rank=1, blocked=False
-        ),
-        "depthwise3d": ConvClass(channels=64, filters=64, size=12, kernel=3, group=64, rank=3, blocked=False),
-        "transpose2x2s2": ConvClass(
-            channels=128, filters=64, size=28, kernel=2, stride=2, op_type="ConvTranspose", blocked=False
-        ),
-    }
-)
-
-
-def convolutions() -> Iterator[Probe]:
-    """One convolution by class; the blocked layout first, the plain one where there is none."""
-    for name, kind in CONV_CLASSES.items():
-        if kind.blocked:
-            yield _convolution(name, kind, BLOCKED)
-        yield _convolution(name, kind, "")
-
-
-def _convolution(name: str, kind: ConvClass, domain: str) -> Probe:
-    transposed = kind.op_type == "ConvTranspose"
-    pad = 0 if transposed else kind.kernel // 2
-    size = kind.size * kind.stride if transposed else (kind.size + 2 * pad - kind.kernel) // kind.stride + 1
-    per_output = kind.channels // kind.group * kind.kernel**kind.rank
-    # A transposed convolution multiplies at each position of its input, an ordinary one of its output.
-    positions = kind.size**kind.rank if transposed else size**kind.rank
-    kernel = (kind.kernel,) * kind.rank
-    weights = (kind.channels, kind.filters) if transposed else (kind.filters, kind.channels // kind.group)
-    return Probe(
-        key=f"conv.float32.t{{T}}.{name}",
-        amount=2.0 * kind.batch * kind.filters * positions * per_output,
-        per="rate",
-        op_type=kind.op_type,
-        domain=domain,
-        inputs=(floats(kind.batch, kind.channels, *(kind.size,) * kind.rank), floats(*weights, *kernel)),
-        constants=frozenset({1}),
-        attributes={
-            "kernel_shape": kernel,
-            "strides": (kind.stride,) * kind.rank,
-            "pads": (pad,) * 2 * kind.rank,
-            "group": kind.group,
-        },
-    )
-
-
-COPY_BYTES = tuple(1 << exponent for exponent in (14, 16, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28))
-
-
-def copies() -> Iterator[Probe]:
-    """Streaming by working set, from the first cache to memory."""
-    for nbytes in COPY_BYTES:
-        yield Probe(
-            key=f"copy.t{{T}}.{nbytes}",
-            amount=float(nbytes),
-            per="rate",
-            op_type="Neg",
-            # A Neg of float32 reads 4 bytes and writes 4.
-            inputs=(floats(nbytes // 8),),
-            copies=16 if nbytes <= 1 << 16 else 4 if nbytes <= 1 << 19 else 1,
-        )
-
-
-# One row times a matrix of 4 MiB, so many of them: their weights push each other out of ever larger caches.
-_READ_SIDE = 1024
-READ_COPIES = (1, 2, 4, 6, 8, 16)
-
-
-def reads() -> Iterator[Probe]:
-    """Weights that are only read, by the bytes of all of them, as in a step of a model that generates."""
-    one, nbytes = _gemm("gemm", 1, _READ_SIDE, _READ_SIDE), 4 * _READ_SIDE**2
-    for copies in READ_COPIES:
-        probe = replace(one, key=f"read.t{{T}}.{copies * nbytes}", amount=float(nbytes))
-        yield probe.repeated(copies, fresh_constants=True)
-
-
-ROWS, COLUMNS = 256, 1024  # 1 MiB of float32: in the second or last cache
-_UNARY = (
-    *("Neg", "Abs", "Relu", "Exp", "Log", "Sqrt", "Reciprocal", "Erf", "Tanh", "Sigmoid", "Gelu", "HardSwish"),
-    *("HardSigmoid", "Elu", "LeakyRelu", "Selu", "Softplus", "Softsign", "Mish", "Sin", "Cos", "Floor", "Ceil"),
-    *("Round", "Sign", "IsNaN"),
-)
-# What some of these do with numbers below 0 is a branch, which no processor foresees in numbers of either sign.
-_BY_SIGN = frozenset({"PRelu", "LeakyRelu", "Elu", "Selu", "HardSwish", "HardSigmoid", "Softplus", "Mish"})
-_BINARY = ["Add", "Sub", "Mul", "Div", "Min", "Max", "PRelu", "Equal", "Greater", "Less"]
-
-
-def elementwise() -> Iterator[Probe]:
-    """Time per element, in cache."""
-    x = floats(ROWS, COLUMNS)
-    yield from (vector(op, x - 1.0 if op in _BY_SIGN else x) for op in _UNARY)
-    yield from (vector(op, x - 1.0 if op in _BY_SIGN else x, x) for op in _BINARY)
-    yield from _variants()
-    yield from _normalizations()
-    yield from _quantization()
-
-
-def vector(
-    op: str,
-    *inputs: Array | None,
-    key: str | None = None,
-    attributes: Mapping[str, Any] = _NONE,
-    domain: str = "",
-    constants: Iterable[int] = (),
-    outputs: int = 1,
-    opset: int = _OPSET,
-    family: str = "elementwise",
-    elements: float | None = None,
-) -> Probe:
-    """A probe of the time per element, by default of its first input."""
-    size = inputs[0].size if inputs[0] is not None else 0
-    return Probe(
-        key=f"{family}.{key or op}.t{{T}}",
-        amount=float(size if elements is None else elements),
-        per="time",
+        key=row["key"].replace("{name}", row["name"]),
+        amount=math.prod(float(factor) for factor in amount.split()),
         op_type=op,
         inputs=inputs,
-        attributes=attributes,
-        domain=domain,
-        constants=frozenset(constants),
-        outputs=outputs,
-        opset=opset,
+        constants=frozenset(row.get("constants", ())),
+        **{key: row[key] for key in same if key in row},
     )
 
 
-def _variants() -> Iterator[Probe]:
+def _array(text: str) -> Array | None:
+    """Return an input as a row of ``probes.toml`` has it."""
     import numpy as np
 
-    x, row, whole = floats(ROWS, COLUMNS), floats(COLUMNS), np.ones((ROWS, COLUMNS), np.int64)
-    yield vector("Add", x, row, key="AddBias", constants=(1,))
-    yield vector("Add", x, np.array(2, np.float32), key="AddScalar", constants=(1,))
-    yield vector("Mul", x, np.array(2, np.float32), key="MulScalar", constants=(1,))
-    yield vector("Pow", x, np.array(2, np.float32), constants=(1,))
-    yield vector("Pow", x, np.array(1.5, np.float32), key="PowScalar", constants=(1,))
-    yield vector("Pow", x, x, key="PowTensor")
-    yield vector("PRelu", floats(1, 64, 64, 64) - 1.0, floats(64, 1, 1), key="PReluChannels", constants=(1,))
-    yield vector("Mod", x, np.array(0.7, np.float32), attributes={"fmod": 1}, constants=(1,))
-    yield vector("Mod", whole, np.array(7, np.int64), key="ModInt64", constants=(1,))
-    yield vector("Gelu", x, key="GeluTanh", attributes={"approximate": "tanh"})
-    yield vector("Clip", x, np.array(0, np.float32), np.array(6, np.float32), constants=(1, 2))
-    yield vector("Cast", x, key="CastHalf", attributes={"to": 10})
-    yield vector("Cast", x.astype(np.float16), key="CastFloat", attributes={"to": 1})
-    yield vector("Cast", x, key="CastInt", attributes={"to": 7})
-    yield vector("Add", whole, whole, key="AddInt64")
-    yield vector("Mul", whole, whole, key="MulInt64")
-    yield vector("Equal", whole, whole, key="EqualInt64")
-    yield vector("And", whole.astype(bool), whole.astype(bool))
-    yield vector("Not", whole.astype(bool))
-    yield vector("BiasGelu", x, row, domain=MICROSOFT, constants=(1,))
-    yield vector("FastGelu", x, domain=MICROSOFT)
-    yield vector("QuickGelu", x, domain=MICROSOFT, attributes={"alpha": 1.702})
+    if not text:
+        return None
+    if text in _INDICES:
+        return _INDICES[text]()
+    kind, _, value = tables()["arrays"].get(text, text).partition("=")
+    kind, _, shape = kind.strip().partition(" ")
+    sizes = tuple(int(size) for size in shape.split("x")) if shape else ()
+    if value:
+        given = np.array(json.loads(value), kind)
+        return np.full(sizes, given) if sizes else given
+    if kind == "signed":
+        return np.asarray(floats(*sizes) - 1.0)
+    return floats(*sizes, dtype=kind) if kind.startswith("float") else integers(kind, *sizes)
 
 
-def _normalizations() -> Iterator[Probe]:
-    x, row = floats(ROWS, COLUMNS), floats(COLUMNS)
-    image, channel = floats(1, 64, 64, 64), floats(64)
-    yield vector("Softmax", x, attributes={"axis": -1})
-    yield vector("LogSoftmax", x, attributes={"axis": -1})
-    yield vector("LayerNormalization", x, row, row, constants=(1, 2))
-    yield vector("RMSNormalization", x, row, constants=(1,), opset=23)
-    yield vector("SimplifiedLayerNormalization", x, row, constants=(1,))
-    deep = x.reshape(1, ROWS, COLUMNS)
-    yield vector("SkipLayerNormalization", deep, deep, row, row, domain=MICROSOFT, constants=(2, 3))
-    yield vector("SkipSimplifiedLayerNormalization", deep, deep, row, domain=MICROSOFT, constants=(2,))
-    yield vector("BatchNormalization", image, channel, channel, channel, channel, constants=(1, 2, 3, 4))
-    yield vector("InstanceNormalization", image, channel, channel, constants=(1, 2))
-    yield vector("LpNormalization", x, attributes={"axis": -1})
-    yield vector("LRN", floats(1, 64, 28, 28), attributes={"size": 5})
+_ROWS, _COLUMNS = 256, 1024
 
 
-def _quantization() -> Iterator[Probe]:
+def _drawn(which: int) -> Array:
+    """Return indices without order: of rows of a table, of places along an axis, of classes."""
     import numpy as np
 
-    x, scale, zero = floats(ROWS, COLUMNS), np.array(0.02, np.float32), np.array(128, np.uint8)
-    yield vector("QuantizeLinear", x, scale, zero, constants=(1, 2))
-    yield vector("DequantizeLinear", np.ones((ROWS, COLUMNS), np.uint8), scale, zero, constants=(1, 2))
-    yield vector("DynamicQuantizeLinear", x, outputs=3)
+    generator = np.random.default_rng(2)
+    draws = ((4096, _ROWS), (_COLUMNS, (_ROWS, _COLUMNS)), (_COLUMNS, _ROWS))
+    return [generator.integers(0, most, shape) for most, shape in draws][which]
 
 
-def reductions() -> Iterator[Probe]:
-    """Time per input element, along the last or the first axis."""
+def _counted(most: int) -> Array:
     import numpy as np
 
-    x = floats(ROWS, COLUMNS)
-    for axis, where in ((1, "inner"), (0, "outer")):
-        axes = np.array([axis], np.int64)
-        for op in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceL2"):
-            yield _reduction(op, where, x, axes)
-        yield _reduction("ArgMax", where, x, attributes={"axis": axis})
-        yield _reduction("CumSum", where, x, np.array(axis, np.int64))
-    yield _reduction("TopK", "inner", x, np.array([8], np.int64), outputs=2)
-    yield _reduction("GlobalAveragePool", "inner", floats(1, 256, 32, 32))
+    return np.arange(most, dtype=np.int64)
 
 
-def _reduction(
-    op: str, where: str, *inputs: Array, attributes: Mapping[str, Any] = _NONE, outputs: int = 1
-) -> Probe:
-    return Probe(
-        key=f"reduce.{op}.t{{T}}.{where}",
-        amount=float(inputs[0].size),
-        per="time",
-        op_type=op,
-        inputs=inputs,
-        constants=frozenset({1}),
-        attributes=attributes,
-        outputs=outputs,
-    )
-
-
-def pools() -> Iterator[Probe]:
-    """Time per window element."""
-    for op in ("MaxPool", "AveragePool"):
-        for domain in (BLOCKED, ""):
-            yield Probe(
-                key=f"pool.{op}.t{{T}}",
-                amount=64.0 * 56 * 56 * 9,  # 64 channels, 56 x 56 windows of 3 x 3
-                per="time",
-                op_type=op,
-                domain=domain,
-                inputs=(floats(1, 64, 112, 112),),
-                attributes={"kernel_shape": (3, 3), "strides": (2, 2), "pads": (1, 1, 1, 1)},
-            )
-        for rank, size in ((1, 4096), (3, 16)):  # of sequences and volumes, 64 channels
-            yield Probe(
-                key=f"pool.{op}{rank}d.t{{T}}",
-                amount=64.0 * (size // 2) ** rank * 3**rank,
-                per="time",
-                op_type=op,
-                inputs=(floats(1, 64, *(size,) * rank),),
-                attributes={"kernel_shape": (3,) * rank, "strides": (2,) * rank, "pads": (1,) * 2 * rank},
-            )
+_INDICES: Mapping[str, Callable[[], Array]] = {
+    "rows": lambda: _drawn(0),
+    "rows_apart": lambda: _drawn(0).reshape(-1, 1),
+    # Neighbours in the result are far apart in the source.
+    "anywhere": lambda: _drawn(1),
+    "any_row": lambda: _drawn(1) % _ROWS,
+    "even": lambda: _drawn(1) % 2 == 0,
+    "classes": lambda: _drawn(2),
+    "each_row": lambda: _counted(_ROWS),
+    "each_row_apart": lambda: _counted(_ROWS).reshape(-1, 1),
+    "categories": lambda: _counted(512).reshape(-1, 1) % 8,
+    "above_8": lambda: integers("uint8", _ROWS, _COLUMNS) > 8,
+}

@@ -16,7 +16,7 @@ from analyzer.prediction.work_item import Kind
 from analyzer.prediction.workload import Workload, whether
 
 _RECURRENT = ("LSTM", "GRU", "RNN")
-# Steps of the probes of recurrences (measurement/ceilings/movement_probes.py).
+# Steps of the probes of recurrences (measurement/ceilings/probes.toml).
 _PROBED_STEPS = 16.0
 # Bytes of the largest probe's weights.
 LARGEST_PROBED_BYTES = 4.0 * 4096**2
