@@ -58,7 +58,7 @@ def convert(graph: Graph, precision: str) -> Graph | NoForm:
     if graph.opsets.get(DEFAULT_DOMAIN, 0) < _OPSET_OF_QUANTISERS:
         return NoForm(why=f"ONNX Runtime quantises models from opset {_OPSET_OF_QUANTISERS} on")
     if not any(map(_multiplies_floats, graph.nodes)):
-        return NoForm(why="no convolution and no product of floats is there to be quantised")
+        return NoForm(why="it has no convolution and no matrix multiplication of floats to quantise")
     return in_int8(preprocessed(graph))
 
 

@@ -408,10 +408,10 @@ def _notes(one: Candidate) -> tuple[str, ...]:
                 f"{own.shared_by}, those that it leaves out in {floats} bits."
             )
         else:
-            scales = f", with a scale for {BLOCK} of them," if setting.weights != "fp8" else ""
+            scales = f", with a scale for {BLOCK} of them" if setting.weights != "fp8" else ""
             found.append(
-                f"The weights of the layers' products are {setting.weights}{scales} those of embedding and "
-                f"head {floats} bits wide."
+                f"Weights of the layers are {setting.weights}{scales}; "
+                f"embedding and head are {floats} bits wide."
             )
     sizes = one.request.decode(one.request.middle, setting.width)
     step = one.model.step(sizes, one.types, one.device.kind)
@@ -420,8 +420,8 @@ def _notes(one: Candidate) -> tuple[str, ...]:
         # Llama 3.2 1B (tests/data/gpu), an H100 and an H200: 16 sequences in int4 took 3.1 and 3.0 ms, told at
         # 1.4 and 1.3; prompts of 512 tokens in int4 and int8 1.1 to 1.4 times what was told.
         found.append(
-            "Products of packed weights are predicted as fused kernels. ONNX Runtime 1.31 by itself has them "
-            "for one row only: on an H100 and an H200 16 sequences took 2.2 to 2.4 times as long, prompts 1.1 "
+            "Multiplications by packed weights are predicted as fused kernels. ONNX Runtime 1.31 by itself has "
+            "them for one row only: on an H100 and an H200 16 sequences took 2.2 to 2.4 times as long, prompts 1.1 "
             "to 1.4 times. The intervals hold both."
         )
         found.append(

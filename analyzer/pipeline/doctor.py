@@ -191,7 +191,7 @@ def _gpu(driver: DriverFacts | str, ran: Measurement | AnalyzerError | None) -> 
     if isinstance(ran, AnalyzerError):
         yield check("CUDA session", "broken", ran.message, ran.hint or "")
     elif ran is not None:
-        found = f"a small product takes {seconds(ran.latency.value)}, copies included"
+        found = f"a small matrix multiplication takes {seconds(ran.latency.value)}, copies included"
         yield check("CUDA session", "works", found)
         if ran.nodes:
             yield check("operator times", "works", ran.nodes[0].method)
@@ -210,7 +210,7 @@ def _what_works(
     if isinstance(cpu, AnalyzerError):
         yield check("measuring the CPU", "broken", cpu.message, cpu.hint or "")
     else:
-        found = f"a small product takes {seconds(cpu.latency.value)}"
+        found = f"a small matrix multiplication takes {seconds(cpu.latency.value)}"
         busy = f"{found}; other processes disturbed it" if cpu.busy else found
         yield check("measuring the CPU", "note" if cpu.busy else "works", busy)
     if gpu is None:

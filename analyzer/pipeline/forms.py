@@ -124,14 +124,14 @@ def packed(prepared: PreparedGraph) -> str:
     """How many products read packed weights."""
     kernels = _kernels(prepared.graph, prepared.cpu_groups)
     number = sum(kernel == "MatMulNBits" for _, kernel in kernels)
-    return f"{number:,} of {plural(len(kernels), 'product')} read packed weights"
+    return f"{number:,} of {_multiplications(kernels)} read packed weights"
 
 
 def on_cpu(prepared: PreparedGraph) -> str:
     """How many products run in integers."""
     kernels = _kernels(prepared.graph, prepared.cpu_groups)
     integers = sum(kernel in INTEGER_PRODUCTS for _, kernel in kernels)
-    return f"{integers:,} of {plural(len(kernels), 'product')} run in integer kernels"
+    return f"{integers:,} of {_multiplications(kernels)} run in integer kernels"
 
 
 def on_cuda(prepared: PreparedGraph) -> str:
@@ -140,7 +140,7 @@ def on_cuda(prepared: PreparedGraph) -> str:
     floats = [kind for kind, kernel in kernels if kernel not in INTEGER_PRODUCTS]
     packed_weights = sum(kernel == "MatMulNBits" for _, kernel in kernels)
     convolves = any(kind.startswith("Conv") for kind in floats)
-    every = plural(len(kernels), "product")
+    every = _multiplications(kernels)
     parts = []
     if floats:
         parts.append(f"{len(floats):,} of {every} in floats")
@@ -149,8 +149,16 @@ def on_cuda(prepared: PreparedGraph) -> str:
     between = sum(group.op_type in QUANTIZERS for group in prepared.cuda_groups)
     if between:
         parts.append(f"{plural(between, 'kernel')} between them to quantise and back")
-    reason = f"ONNX Runtime's CUDA provider has no int8 {'convolution' if convolves else 'product'}"
+    reason = (
+        f"ONNX Runtime's CUDA provider has no int8 {'convolution' if convolves else 'matrix multiplication'}"
+    )
     return f"{reason}: {', '.join(parts)}" if parts else reason
+
+
+def _multiplications(kernels: Sequence[tuple[str, str]]) -> str:
+    return plural(
+        len(kernels), "convolution or matrix multiplication", "convolutions and matrix multiplications"
+    )
 
 
 def _kernels(graph: Graph, groups: Sequence[Group]) -> list[tuple[str, str]]:

@@ -179,7 +179,7 @@ def _unfit(
     import psutil
 
     if session == "cuda" and types.weights == "fp8" and not types.is_packed:
-        return "its products of 8-bit floats are an engine's; ONNX Runtime has no session of them."
+        return "ONNX Runtime has no kernel that multiplies 8-bit floats; engines have."
     if types.own is not None and not model.runs_as_stored:
         return "ONNX Runtime has no operator for weights that are stored so; `--weights` names others."
     request = predicted.request

@@ -176,12 +176,12 @@ class _Table:
         known, whole = on_device(gpu, precision), self._whole
         multiplies = forms.multiplies_on_cuda(whole)
         if precision == "fp32":
-            own = "products in full (use_tf32=0)"
+            own = "multiplied in full fp32 (use_tf32=0)"
             return own if "tf32" in gpu.peak_flops_per_s and multiplies else "the model in fp32"
         if precision == "tf32":
             if not multiplies:
-                return "no product of floats runs on the GPU: the same as in fp32"
-            return "products rounded to TF32, ONNX Runtime's own choice (use_tf32=1)"
+                return "no matrix multiplication of floats runs on the GPU: the same as in fp32"
+            return "factors rounded to TF32, ONNX Runtime's own choice (use_tf32=1)"
         if not forms.floats_on_cuda(whole):
             return "nothing of floats runs on the GPU: the same as in fp32"
         narrowed = "half the bytes"
@@ -195,7 +195,7 @@ class _Table:
         elif multiplies and known.substitute:
             narrowed += f", but {gpu.name} multiplies {precision} at its {known.peak} rate"
         elif multiplies and known.tensor:
-            narrowed += ", products on tensor cores"
+            narrowed += ", matrix multiplications on tensor cores"
         return "; ".join(filter(None, (narrowed, forms.left_on_cpu(whole))))
 
     def _reason_of_integers(self, precision: str, side: Side, prepared: PreparedGraph) -> str:

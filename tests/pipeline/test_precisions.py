@@ -97,7 +97,7 @@ def test_int8_is_no_gain_on_a_gpu_that_has_no_int8_convolution(floats: Analysis)
     row = rows(floats)["int8", "gpu"]
     assert row.speedup < 1
     assert row.latency_s > floats.plan("gpu").latency_s
-    assert "no int8 convolution: 4 of 4 products in floats" in row.reason
+    assert "no int8 convolution: 4 of 4 convolutions and matrix multiplications in floats" in row.reason
 
 
 def test_int8_is_a_gain_on_a_cpu_with_instructions_for_it_and_none_without() -> None:
@@ -109,8 +109,11 @@ def test_int8_is_a_gain_on_a_cpu_with_instructions_for_it_and_none_without() -> 
 def test_the_verdict_on_int8_says_what_becomes_of_its_products() -> None:
     decided = analyze(network(), run=False, gpu="l4", cpu="xeon-platinum-8488c", precision="int8")
     said = " ".join(decided.verdict.because)
-    assert "ONNX Runtime's CUDA provider has no int8 convolution: 4 of 4 products in floats" in said
-    assert "4 of 4 products run in integer kernels on the CPU" in said
+    assert (
+        "ONNX Runtime's CUDA provider has no int8 convolution: 4 of 4 convolutions and matrix multiplications in floats"
+        in said
+    )
+    assert "4 of 4 convolutions and matrix multiplications run in integer kernels on the CPU" in said
     text = decided.render("text")
     assert "no int8 convolution" in text
     assert "nothing was run in that form" in " ".join(decided.model.notes)
@@ -151,7 +154,7 @@ def test_packed_weights_take_what_they_take() -> None:
     weights = 4 * 256 * 256
     activations = row.memory_bytes - weights // 2 - 2 * weights // 32
     assert 0 <= activations <= 2 * 2 * 256 * 4
-    assert "4 of 4 products read packed weights" in row.reason
+    assert "4 of 4 convolutions and matrix multiplications read packed weights" in row.reason
 
 
 def test_operators_without_a_narrow_kernel_stay_wide_between_casts() -> None:
@@ -436,7 +439,9 @@ def test_reasons_of_floats_name_what_is_there() -> None:
     found = rows(analyze(scaled_trees(), run=False, gpu="l4"))
     stay = "2 operators (Scaler and TreeEnsembleRegressor) stay on the CPU, in fp32"
     assert found["bf16", "gpu"].reason == found["fp16", "gpu"].reason == f"half the bytes; {stay}"
-    assert found["tf32", "gpu"].reason == "no product of floats runs on the GPU: the same as in fp32"
+    assert (
+        found["tf32", "gpu"].reason == "no matrix multiplication of floats runs on the GPU: the same as in fp32"
+    )
     assert found["fp32", "gpu"].reason == "the model in fp32"
     products = rows(analyze(network(products=4), run=False, gpu="l4"))
-    assert products["fp16", "gpu"].reason == "half the bytes, products on tensor cores"
+    assert products["fp16", "gpu"].reason == "half the bytes, matrix multiplications on tensor cores"
