@@ -421,8 +421,8 @@ def _notes(one: Candidate) -> tuple[str, ...]:
         # 1.4 and 1.3; prompts of 512 tokens in int4 and int8 1.1 to 1.4 times what was told.
         found.append(
             "Multiplications by packed weights are predicted as fused kernels. ONNX Runtime 1.31 by itself has "
-            "them for one row only: on an H100 and an H200 16 sequences took 2.2 to 2.4 times as long, prompts 1.1 "
-            "to 1.4 times. The intervals hold both."
+            "them for one row only: on an H100 and an H200 16 sequences took 2.2 to 2.4 times as long, prompts "
+            "1.1 to 1.4 times. The intervals hold both."
         )
         found.append(
             "With one scale for 32 weights, the session's entry `ep.cuda.fpa_intb_gemm` = `1` has them for "
