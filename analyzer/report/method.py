@@ -30,8 +30,8 @@ _TIMES = {
     "predicted": (
         "on a GPU the longer of a kernel's arithmetic, at the rate that the card sustains in tiles of its "
         "library, and its bytes over the memory's bandwidth; on a CPU what calibration measured for matrix "
-        "multiplications, copies and functions, else a reference core scaled by the catalogue's figures; dispatch and launches "
-        "are added"
+        "multiplications, copies and functions, else a reference core scaled by the catalogue's figures; "
+        "dispatch and launches are added"
     ),
     "copies": "a fixed time for each, and the bytes over the link's bandwidth",
     "interval": (
