@@ -20,9 +20,7 @@ from analyzer.devices.instances import Instance
 class Host:
     """The processor that one copy of a model has in a rented machine.
 
-    Attributes:
-        cpu: The share of each copy, where one runs on each GPU; what stays on the CPU is computed there.
-        basis: Whether that is the machine's own, the nearest one of the catalogue, or assumed.
+    ``cpu`` is the share of each copy, where one runs on each GPU: what stays on the CPU is computed there.
     """
 
     cpu: Device
