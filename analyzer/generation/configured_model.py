@@ -49,11 +49,8 @@ _TASK_TOKENS = 4
 class ConfiguredModel:
     """A decoder of known shape.
 
-    Attributes:
-        architecture: Its shape.
-        own_weights: The type in which its weights are kept.
-        storage: How most of its weights are stored that are not floats; None where all are.
-        unsure: Times may be so many times as long, or as short, for what is not understood of how it is stored.
+    ``storage`` is how most of its weights are stored that are no floats, None where all are. Times may be
+    ``unsure`` times as long, or as short, for what is not understood of that.
     """
 
     architecture: Architecture

@@ -118,7 +118,7 @@ def from_values(config: Mapping[str, Any], *, name: str) -> OpenedModel:
     # Refused before a model is built for what the configuration leaves out.
     quantisation = quantisation_of(config)
     architecture = architecture_of(config, name=name)
-    found = stored(architecture, quantisation or Quantisation(default=None))
+    model, storage = stored(architecture, quantisation or Quantisation(default=None))
     by_size = known_by_size(architecture)
     notes = []
     if by_size > _SMALL:
@@ -126,20 +126,20 @@ def from_values(config: Mapping[str, Any], *, name: str) -> OpenedModel:
             f"Of the weights that a token reads, {by_size:.0%} stand in parts of {architecture.family} of "
             "which only the sizes are known here: the intervals of times are widened."
         )
-    if found.storage is not None and not found.storage.is_usual:
+    if storage is not None and not storage.is_usual:
         notes.append(
-            f"ONNX Runtime has no kernel for most of its weights, of {found.storage.bits} bits: times are "
+            f"ONNX Runtime has no kernel for most of its weights, of {storage.bits} bits: times are "
             "those of a fused one, and their intervals are widened."
         )
-    if found.storage is None and architecture.dtype == "float32":
+    if storage is None and architecture.dtype == "float32":
         notes.append("Its weights are kept in 32 bits; a GPU is taken to load them in 16 (`--weights`).")
     unread = quantisation is not None and bool(quantisation.unknown)
-    unsure = _UNSURE if unread or not (found.storage is None or found.storage.is_usual) else 1.0
+    unsure = _UNSURE if unread or not (storage is None or storage.is_usual) else 1.0
     return OpenedModel(
         model=ConfiguredModel(
-            architecture=found.architecture,
-            own_weights=found.storage.weights if found.storage else _WEIGHTS_OF[architecture.dtype],
-            storage=found.storage,
+            architecture=model,
+            own_weights=storage.weights if storage else _WEIGHTS_OF[architecture.dtype],
+            storage=storage,
             unsure=unsure * (1.0 + by_size if by_size > _SMALL else 1.0),
         ),
         name=name,

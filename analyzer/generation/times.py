@@ -21,10 +21,7 @@ GeneratingModel = ConfiguredModel | GraphModel
 class RequestPhases:
     """A request's two phases.
 
-    Attributes:
-        request: What was asked.
-        first: Time to the first token.
-        other: Mean time of another one.
+    ``first`` is the time to the first token, ``other`` the mean time of another one.
     """
 
     request: Request
@@ -55,9 +52,7 @@ class RequestPhases:
 class Correction:
     """Measured over predicted time of a request that a device ran.
 
-    Attributes:
-        first, other: Of its first and of its other tokens.
-        types: What it was kept and computed in.
+    ``first`` and ``other`` are those of its first and its other tokens, ``types`` what it was computed in.
     """
 
     first: float = 1.0
@@ -69,10 +64,8 @@ class Correction:
 class Runner:
     """Who runs a model.
 
-    Attributes:
-        host: The CPU that launches on a GPU; None for one of the usual speed.
-        threads: Of the CPU, where that runs it.
-        corrections: By slug of a device that ran a request: all that is predicted there starts from it.
+    ``host`` is the CPU that launches on a GPU, None for one of the usual speed; ``threads`` are those of a CPU.
+    All that is predicted on a device starts from its ``corrections``, by slug.
     """
 
     host: Device | None = None

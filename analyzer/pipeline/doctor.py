@@ -7,6 +7,7 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -143,7 +144,9 @@ def _cpu() -> Iterator[MachineCheck]:
         hint = "`analyze calibrate` (about a minute) makes predictions for this CPU closer."
         yield check("calibration", "absent", "none for this processor and ONNX Runtime", hint)
         return
-    days = (datetime.now(UTC) - _when(kept.date)).days
+    days = 0
+    with suppress(ValueError):
+        days = (datetime.now(UTC) - datetime.fromisoformat(kept.date)).days
     disturbed = disturbance(kept.values)
     old = f", {days} days old" if days > _OLD_DAYS else ""
     found = f"of {kept.date[:10]}{old}{disturbed and f', {disturbed}'}, in {kept.path}"
@@ -249,10 +252,3 @@ def _written(path: Path) -> Path:
     graph = helper.make_graph([node], "small", [x], [y], [weight])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     return path
-
-
-def _when(date: str) -> datetime:
-    try:
-        return datetime.fromisoformat(date)
-    except ValueError:
-        return datetime.now(UTC)

@@ -246,10 +246,21 @@ def exported_batches(loaded: Loaded, options: Options, progress: Progress) -> Ex
         return ExportedBatches()
     at: dict[int, Loaded] = {}
     why_not: dict[int, str] = {}
+    opset = options.opset or DEFAULT_OPSET
     for batch in others:
         progress(f"exporting at batch {batch}", None)
         try:
-            other = _exported(loaded, batch, options)
+            other: Loaded | None = None
+            if loaded.exporter in ("onnx", "pt2"):
+                pass  # its code is not there
+            elif loaded.reference is not None:
+                other = load(
+                    loaded.reference, batch=batch, specs=options.inputs, opset=opset, use_cache=options.cache
+                )
+            else:
+                from analyzer.loading.from_object import live_at
+
+                other = live_at(loaded, batch, opset)
         except AnalyzerError as error:
             why_not[batch] = error.message
         else:
@@ -258,18 +269,6 @@ def exported_batches(loaded: Loaded, options: Options, progress: Progress) -> Ex
             else:
                 at[batch] = replace(other, batch=batch, state=options.state)
     return ExportedBatches(at=at, why_not=why_not)
-
-
-def _exported(loaded: Loaded, batch: int, options: Options) -> Loaded | None:
-    """The model exported anew; None where its code is not there."""
-    if loaded.exporter in ("onnx", "pt2"):
-        return None
-    opset = options.opset or DEFAULT_OPSET
-    if loaded.reference is not None:
-        return load(loaded.reference, batch=batch, specs=options.inputs, opset=opset, use_cache=options.cache)
-    from analyzer.loading.from_object import live_at
-
-    return live_at(loaded, batch, opset)
 
 
 def missing_note(

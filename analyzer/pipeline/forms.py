@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from analyzer.conversion import HALF, PRODUCTS, NoForm, convert, in_floats, integer_form, without_half_kernel
 from analyzer.decision import DecisionInput
@@ -122,16 +122,17 @@ def _floats(prepared: PreparedGraph, provider: str) -> Iterator[int]:
 
 def packed(prepared: PreparedGraph) -> str:
     """How many products read packed weights."""
-    kernels = _kernels(prepared.graph, prepared.cpu_groups)
-    number = sum(kernel == "MatMulNBits" for _, kernel in kernels)
-    return f"{number:,} of {_multiplications(kernels)} read packed weights"
+    return f"{_share(prepared, frozenset({'MatMulNBits'}))} read packed weights"
 
 
 def on_cpu(prepared: PreparedGraph) -> str:
     """How many products run in integers."""
+    return f"{_share(prepared, INTEGER_PRODUCTS)} run in integer kernels"
+
+
+def _share(prepared: PreparedGraph, types: Collection[str]) -> str:
     kernels = _kernels(prepared.graph, prepared.cpu_groups)
-    integers = sum(kernel in INTEGER_PRODUCTS for _, kernel in kernels)
-    return f"{integers:,} of {_multiplications(kernels)} run in integer kernels"
+    return f"{sum(kernel in types for _, kernel in kernels):,} of {_multiplications(kernels)}"
 
 
 def on_cuda(prepared: PreparedGraph) -> str:

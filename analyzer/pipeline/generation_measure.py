@@ -57,12 +57,8 @@ _WHERE: Mapping[Session, str] = {"cpu": "the CPU", "cuda": "the GPU"}
 class MeasuredRequest:
     """What was run on one side.
 
-    Attributes:
-        phases: Its times; None where it was not run.
-        prompt: The step that reads the prompt, as a session runs it node by node; None where it was not run.
-        middle: The step half way through its answer, likewise, whose operators the record shows.
-        facts: For ``environment.measurement``.
-        messages: Why it was not, in plain sentences.
+    ``phases``, ``prompt`` and ``middle`` are None where they were not run: the request's times, the step that
+    reads its prompt and that half way through its answer, as a session runs them node by node.
     """
 
     phases: RequestPhases | None = None

@@ -20,9 +20,7 @@ from analyzer.devices.instances import Instance
 class Host:
     """The processor that one copy of a model has in a rented machine.
 
-    Attributes:
-        cpu: The share of each copy, where one runs on each GPU; what stays on the CPU is computed there.
-        basis: Whether that is the machine's own, the nearest one of the catalogue, or assumed.
+    ``cpu`` is the share of each copy, where one runs on each GPU: what stays on the CPU is computed there.
     """
 
     cpu: Device
@@ -89,9 +87,20 @@ class HostedRuns:
     def __call__(self, instance: Instance, plan: Literal["gpu", "hybrid"]) -> HostedRun | None:
         """A run of this plan, of ``hybrid`` of the better one; None where it has no room, or no session."""
         host = host_of(instance)
-        question, plans = self._planned(host, split=plan == "hybrid")
+        split = plan == "hybrid"
+        # Launching is one core's work: without more on the CPU, how many cores there are makes no difference.
+        key = host.key if split or self._falls_back else host.core
+        if key not in self._questions:
+            self._questions[key] = self._question_on(host)
+        question = self._questions[key]
+        if (key, split) not in self._plans:
+            plans = (plan_all if split else session_plans)(question, self._similar)
+            self._plans[key, split] = plans
+            if plans.problem is not None:
+                self._similar = (question, plans)
+        plans = self._plans[key, split]
         found = plans.gpu
-        if found is not None and plan == "hybrid":
+        if found is not None and split:
             # Whether it is worth another deployment is decided by time: what it costs is not known yet.
             found = plan_with_gpu(question, plans, choose(question, plans, {}))
         if found is None or not found.fits:
@@ -102,17 +111,3 @@ class HostedRuns:
             host=host.cpu.name,
             basis=host.basis,
         )
-
-    def _planned(self, host: Host, *, split: bool) -> tuple[DecisionInput, Plans]:
-        # Launching is one core's work: without more on the CPU, how many cores there are makes no difference.
-        key = host.key if split or self._falls_back else host.core
-        question = self._questions.get(key)
-        if question is None:
-            question = self._questions[key] = self._question_on(host)
-        plans = self._plans.get((key, split))
-        if plans is None:
-            plans = (plan_all if split else session_plans)(question, self._similar)
-            self._plans[key, split] = plans
-            if plans.problem is not None:
-                self._similar = (question, plans)
-        return question, plans

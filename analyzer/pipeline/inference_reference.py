@@ -43,23 +43,18 @@ def beside_inference(analysis: Analysis, folders: Iterable[Path], reference: str
     others = sorted(
         {summary.batch for summary in summaries if summary.batch is not None} - {analysis.model.batch}
     )
-    note = f"For the inference verdict beside this one, run `{_command(analysis, reference)}` first."
-    if others:
-        note += f" The records at hand are of batch {', '.join(map(str, others))}."
-    return replace(analysis, training=replace(analysis.training, inference_note=note))
-
-
-def _command(analysis: Analysis, reference: str) -> str:
-    """The step's own question about inference, at the batch of the step."""
+    # The step's own question about inference, at the batch of the step. It is run in the folder where the step
+    # was; a price list is named from elsewhere and changes no verdict's being comparable.
     step = analysis.invocation or Invocation(command="run", model=reference)
     batch = step.options.get("batch", ())
     if not batch and analysis.model.batch is not None:
         batch = (str(analysis.model.batch),)
-    options = {"batch": batch} if batch else {}
-    # It is run in the folder where the step was; a price list is named from elsewhere and changes no verdict's
-    # being comparable.
-    inference = amended(step, options, without=("training", "dataset-size", "prices"))
-    return command_line(replace(inference, model=reference))
+    inference = amended(step, {"batch": batch} if batch else {}, without=("training", "dataset-size", "prices"))
+    command = command_line(replace(inference, model=reference))
+    note = f"For the inference verdict beside this one, run `{command}` first."
+    if others:
+        note += f" The records at hand are of batch {', '.join(map(str, others))}."
+    return replace(analysis, training=replace(analysis.training, inference_note=note))
 
 
 def _summaries(folder: Path, analysis: Analysis) -> Iterator[InferenceSummary]:

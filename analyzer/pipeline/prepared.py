@@ -106,10 +106,8 @@ def _is_wide(tensor: Tensor) -> bool:
 class CpuForm:
     """A graph as a CPU session runs it, where that computes and keeps weights in other types than the graph's.
 
-    Attributes:
-        prepared: The same operators between tensors of those types; casts between such types may be missing.
-        weight_bytes: Of the weights there.
-        lacks: Types of operators for which ONNX Runtime's CPU provider has no kernel there.
+    Casts between types of ``prepared`` may be missing; ``lacks`` are types of operators for which ONNX
+    Runtime's CPU provider has no kernel there.
     """
 
     prepared: PreparedGraph

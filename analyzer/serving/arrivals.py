@@ -71,7 +71,21 @@ class Trace:
             parts = self._shares(
                 share, lanes, math.ceil(requests * lanes / (share * len(self.arrivals_s))), seed
             )
-        return tuple(_stream(queue, part * scale, left_out) for part in parts)
+        result = []
+        for part in parts:
+            arrivals = part * scale
+            # Whose batch would have been filled after the trace's end, nothing tells.
+            known = int(arrivals.searchsorted(arrivals[-1] - queue.max_delay, side="right"))
+            counted_from = min(left_out, len(arrivals) - 1)
+            result.append(
+                Stream(
+                    arrivals=arrivals,
+                    counted_from=counted_from,
+                    counted_to=max(known, counted_from + 1),
+                    free=np.zeros(queue.servers),
+                )
+            )
+        return tuple(result)
 
     def _shares(self, share: float, lanes: int, enough: int, seed: int) -> Iterator[Floats]:
         """The requests of as many instances as are enough; all of them together have every request once."""
@@ -91,18 +105,6 @@ class Trace:
             places = start - 1 + np.cumsum(np.random.default_rng((seed, lane)).geometric(share, number))
             own = self.arrivals_s[places[places < len(self.arrivals_s)]]
             yield own - own[0]
-
-
-def _stream(queue: Queue, arrivals: Floats, left_out: int) -> Stream:
-    """Requests of a trace before a queue; whose batch would have been filled after its end, nobody knows."""
-    known = int(arrivals.searchsorted(arrivals[-1] - queue.max_delay, side="right"))
-    counted_from = min(left_out, len(arrivals) - 1)
-    return Stream(
-        arrivals=arrivals,
-        counted_from=counted_from,
-        counted_to=max(known, counted_from + 1),
-        free=np.zeros(queue.servers),
-    )
 
 
 def mean_rate_per_s(arrivals_s: Floats) -> float:

@@ -48,9 +48,7 @@ class Demand(Need):
 class GenerationDemand(Need):
     """Traffic of prompts.
 
-    Attributes:
-        conversations: Their lengths.
-        tpot_s: Limit of the percentile of the time of each further token of a request; None for no limit.
+    ``tpot_s`` limits the percentile of the time of each further token of a request; None for no limit.
     """
 
     conversations: Conversations

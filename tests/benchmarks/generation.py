@@ -94,8 +94,8 @@ def _model(row: Mapping[str, str]) -> ConfiguredModel:
     blocks = {"quant_method": "fp8", "weight_block_size": [_BLOCK, _BLOCK]}
     quantisation = quantisation_of({"quantization_config": blocks})
     assert quantisation is not None
-    found = stored(architecture(row), quantisation)
-    return ConfiguredModel(architecture=found.architecture, own_weights="fp8", storage=found.storage)
+    shape, storage = stored(architecture(row), quantisation)
+    return ConfiguredModel(architecture=shape, own_weights="fp8", storage=storage)
 
 
 def compared(folder: Path, source: str) -> Iterator[Compared]:

@@ -206,4 +206,4 @@ def test_compare_reads_two_plans(record: Path, planned: Analysis, capsys: pytest
     assert run_command_line(["compare", "c.json", "d.json"]) == 0
     out = capsys.readouterr().out
     assert "dollars per million requests" in out
-    assert "the plans differ in traffic or limit" in out
+    assert "The plans differ in traffic or limit" in out

@@ -82,7 +82,7 @@ def test_few_batches_are_traced_and_all_that_are_wanted_known(
     step_of: Callable[..., Loaded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = []
-    monkeypatch.setattr("analyzer.pipeline.exports._traced", lambda _, batch, __: whole.append(batch))
+    monkeypatch.setattr("analyzer.pipeline.exports.loaded_at", lambda _, batch, __: whole.append(batch))
     found, _ = prepared_graphs(step_of("mlp"), wanted=(1, 2, 4096))
     assert sorted(found) == [1, 2, 6, 4096]
     assert not whole

@@ -370,12 +370,6 @@ class _BuiltModelReader:
                 return
         self.norms = {"norm_weights": False}
 
-    def _has_final_norm(self, seen: set[int]) -> bool:
-        """Whether a norm stands behind the layers; where none has weights, as usual."""
-        norms = [module for module in self.model.modules() if "Norm" in type(module).__name__]
-        around = [one for one in norms if not any(id(weight) in seen for weight in one.parameters())]
-        return "norm_weights" in self.norms or any(True for one in around for _ in one.parameters())
-
     # Layers.
 
     def _layer(self, at: int, module: TorchModule, seen: set[int], *, most_norms: int = 4) -> Layer:
@@ -812,6 +806,9 @@ class _BuiltModelReader:
         longest = self.value(
             "max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "context_length", default=0
         )
+        # A norm behind the layers; where none has weights, as usual.
+        norms = [module for module in self.model.modules() if "Norm" in type(module).__name__]
+        behind = [one for one in norms if not any(id(own) in seen for own in one.parameters())]
         made = Architecture(
             name="",
             family="",
@@ -819,7 +816,7 @@ class _BuiltModelReader:
             vocabulary=rows,
             layers=tuple(layers),
             **self.norms,
-            final_norm=self._has_final_norm(seen),
+            final_norm="norm_weights" in self.norms or any(True for one in behind for _ in one.parameters()),
             tied=tied,
             head_bias=getattr(head, "bias", None) is not None,
             head_softcap=self.value("final_logit_softcapping") is not None,

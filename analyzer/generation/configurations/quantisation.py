@@ -53,7 +53,14 @@ class Quantisation:
     def storage(self, names: Iterable[str]) -> Storage | None:
         """Return how the module that has one of these names is stored; None where its floats are."""
         names = tuple(names)
-        sections = {section for name in names for section in _sections(name)}
+        # A path and every part of it of whole names.
+        paths = [name.split(".") for name in names]
+        sections = {
+            ".".join(parts[start:end])
+            for parts in paths
+            for end in range(1, len(parts) + 1)
+            for start in range(end)
+        }
         for rule in self.rules:
             plain, regular = _sorted(rule.patterns)
             if not plain.isdisjoint(sections) or any(one.match(name) for one in regular for name in names):
@@ -107,13 +114,6 @@ def names_of(
     return tuple(f"{place.format(layer)}.{name}" for place in places for name in within)
 
 
-def _sections(name: str) -> list[str]:
-    """Return a path and every part of it of whole names."""
-    parts = name.split(".")
-    ends = range(1, len(parts) + 1)
-    return [".".join(parts[start:end]) for end in ends for start in range(end)]
-
-
 # A file may have a rule for each of some thousand modules.
 @lru_cache(maxsize=2**14)
 def _sorted(patterns: tuple[str, ...]) -> tuple[frozenset[str], tuple[re.Pattern[str], ...]]:
@@ -128,16 +128,12 @@ def _sorted(patterns: tuple[str, ...]) -> tuple[frozenset[str], tuple[re.Pattern
             and re.fullmatch(r"[\w.\-*?]+", pattern)
             and ".*" not in pattern.replace(".*.", "")
         ):
-            regular.append(_globbed(pattern))
+            # ``model.layers.*.self_attn`` and ``*mlp.gate*``: of a module, and of all within it.
+            escaped = re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")
+            regular.append(re.compile(rf"(?:.*\.)?{escaped}(?:\..*)?$"))
         else:
             regular.append(re.compile(section))
     return frozenset(plain), tuple(regular)
-
-
-def _globbed(pattern: str) -> re.Pattern[str]:
-    """``model.layers.*.self_attn`` and ``*mlp.gate*``: of a module, and of all within it."""
-    escaped = re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")
-    return re.compile(rf"(?:.*\.)?{escaped}(?:\..*)?$")
 
 
 # Storage by words.
@@ -558,19 +554,11 @@ def _unknown_way(section: object) -> Exception:
 # Of a model.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredModel:
-    """An architecture whose matrices know how they are stored.
+def stored(architecture: Architecture, quantisation: Quantisation) -> tuple[Architecture, Storage | None]:
+    """Return the architecture with the storage of each of its matrices, and that of most elements.
 
-    ``storage`` is how most of the elements are stored that are no floats; None where all are.
+    That is None where all of them are floats.
     """
-
-    architecture: Architecture
-    storage: Storage | None = None
-
-
-def stored(architecture: Architecture, quantisation: Quantisation) -> StoredModel:
-    """Return the architecture with the storage of each of its matrices."""
     elements: dict[Storage, int] = {}
     encoder, place = architecture.encoder, f"{architecture.place}.{{}}"
     usual = _DATA["places"]
@@ -608,9 +596,9 @@ def stored(architecture: Architecture, quantisation: Quantisation) -> StoredMode
             f"Not understood of `quantization_config`: {keys}. Weights may be larger or smaller, "
             "and the intervals of times are widened.",
         )
-    return StoredModel(
-        architecture=replace(architecture, layers=layers, encoder=encoder, stored=tuple(around), notes=notes),
-        storage=max(elements, key=lambda storage: elements[storage], default=None),
+    return (
+        replace(architecture, layers=layers, encoder=encoder, stored=tuple(around), notes=notes),
+        max(elements, key=lambda storage: elements[storage], default=None),
     )
 
 

@@ -19,9 +19,8 @@ _PUBLISHED = "compare it with the config.json that the model was published with"
 class Values:
     """A configuration under the keys of its family.
 
-    Attributes:
-        given: What the configuration says.
-        names: The family's key for each word of ours, ``{"hidden": "n_embd"}``: ``values["hidden"]`` reads it.
+    ``names`` has the family's key for each word of ours, ``{"hidden": "n_embd"}``: ``values["hidden"]`` reads
+    it.
     """
 
     given: Mapping[str, Any]

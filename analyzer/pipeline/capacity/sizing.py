@@ -47,9 +47,7 @@ _FIGURES = 6
 class Copies:
     """Copies of the model side by side on one instance.
 
-    Attributes:
-        points: What a copy takes: each batch; of a model that generates, a step with empty caches.
-        server: The same for the search.
+    ``points`` are what a copy takes at each batch; of a model that generates, a step with empty caches.
     """
 
     number: int

@@ -31,10 +31,8 @@ LIMITS: dict[str, Percentile | None] = {"p50": 50, "p90": 90, "p95": 95, "p99": 
 class CapacityQuestion(Generic[AnyNeed]):
     """Traffic and what it may take; see ``record.capacity.CapacityResult``.
 
-    Attributes:
-        arrivals: ``poisson``, or the trace's file as reports show it.
-        limit_option: The option that gave the limit, as it was written.
-        demand: The same for the search, growth in its rate.
+    ``arrivals`` are ``poisson`` or the trace's file as reports show it, ``limit_option`` the option that gave
+    the limit; ``demand`` is the same for the search, growth in its rate.
     """
 
     rate_per_s: float

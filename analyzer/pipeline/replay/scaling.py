@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
 
-from analyzer.costs.cost import Cost
 from analyzer.graph import Shape
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.record.replay_data import Batches, CostFigure
@@ -27,10 +26,18 @@ def growth_of(
     """
     if base is None or base not in prepared_graphs:
         return None
+
+    def operators(prepared: PreparedGraph) -> list[tuple[object, ...]]:
+        """Return what has to be the same: types of operators, and which of their figures are known."""
+        known = ([getattr(cost, name) is None for name in FIGURES] for cost in prepared.table.costs)
+        rows = zip(prepared.graph.nodes, prepared.table.costs, known, strict=True)
+        return [(node.op_type, cost.basis, *unknown) for node, cost, unknown in rows]
+
+    own = operators(prepared_graphs[base])
     alike = {
         batch: prepared
         for batch, prepared in sorted(prepared_graphs.items())
-        if batch == base or _same_operators(prepared, prepared_graphs[base])
+        if batch == base or operators(prepared) == own
     }
     if len(alike) < 2:
         return None
@@ -46,16 +53,6 @@ def growth_of(
         rows=tuple(rows),
         **tables,
     )
-
-
-def _same_operators(prepared: PreparedGraph, other: PreparedGraph) -> bool:
-    if [node.op_type for node in prepared.graph.nodes] != [node.op_type for node in other.graph.nodes]:
-        return False
-    return list(map(_known, prepared.table.costs)) == list(map(_known, other.table.costs))
-
-
-def _known(cost: Cost) -> tuple[object, ...]:
-    return (cost.basis, *[getattr(cost, name) is None for name in FIGURES])
 
 
 def _figures(prepared_graphs: Mapping[int, PreparedGraph], name: CostFigure) -> Iterator[ByBatch]:

@@ -34,9 +34,8 @@ LARGEST_FLOAT16 = 65504.0  # (2 - 2^-10) * 2^15
 class OutputTerms:
     """What outputs may differ by from those of the original model.
 
-    Attributes:
-        precision: ``float16`` or ``int8``: the tolerance is that of this type; None for the outputs' own.
-        last_rows: Axis by output of which the last row alone is left.
+    ``precision`` is the type whose tolerance holds, ``float16`` or ``int8``, None for the outputs' own;
+    ``last_rows`` are axes by output of which the last row alone is left.
     """
 
     precision: str | None = None
