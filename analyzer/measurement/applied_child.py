@@ -21,7 +21,7 @@ from analyzer.measurement.child_messages import Reporter, work_as_child
 from analyzer.measurement.io_binding import bind_session
 from analyzer.measurement.noise.timing_loops import Budget, timed_runs, warm_up
 from analyzer.measurement.on_cpu import caller, outputs_of
-from analyzer.measurement.output_agreement import Agreement, agreement, agreement_in_noise
+from analyzer.measurement.output_agreement import agreement
 from analyzer.measurement.request import from_message
 from analyzer.measurement.session import WEIGHTS_APART, SessionSettings, SessionSide, create, explained
 from analyzer.measurement.statistics import median
@@ -88,19 +88,12 @@ def _numbers(task: Mapping[str, Any]) -> dict[str, Any]:
     rows: dict[str, dict[str, Any]] = {}
     for expected, got in zip(*outputs, strict=True):
         right = _last_rows(expected, task.get("last_rows") or {})
-        for output in _judged(right, got, task.get("precision")).outputs:
+        precision = task.get("precision")
+        for output in agreement(right, got, precision=precision, in_noise=precision == "int8"):
             before = rows.get(output.name)
             if before is None or _distance(asdict(output)) > _distance(before):
                 rows[output.name] = asdict(output)
     return {"outputs": list(rows.values()), "sets": len(several)}
-
-
-def _judged(expected: Mapping[str, Any], got: Mapping[str, Any], precision: str | None) -> Agreement:
-    return (
-        agreement_in_noise(expected, got)
-        if precision == "int8"
-        else agreement(expected, got, precision=precision)
-    )
 
 
 def _last_rows(outputs: Mapping[str, Any], axes: Mapping[str, int]) -> dict[str, Any]:
@@ -119,7 +112,7 @@ def _later_tokens(task: Mapping[str, Any]) -> dict[str, Any]:
     session = _session(task)
     name = task["output"]
     before, after = (_run(session, feeds)[name][:, :-1] for feeds in (given, changed))
-    return {"causal": agreement({name: before}, {name: after}).agrees}
+    return {"causal": agreement({name: before}, {name: after})[0].agrees}
 
 
 def _overflow(task: Mapping[str, Any]) -> dict[str, Any]:

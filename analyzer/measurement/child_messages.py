@@ -152,29 +152,17 @@ class Reporter:
 
 def drop_weights(graph: Any) -> None:
     """Take the elements of large initializers away, shapes and types stay; subgraphs as well."""
+    from onnx import StringStringEntryProto, TensorProto
+
     for tensor in graph.initializer:
         if tensor.data_location == 1 or tensor.ByteSize() > _SMALL_WEIGHT_BYTES:
-            _empty(tensor)
+            left = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+            left.data_location = TensorProto.EXTERNAL
+            left.external_data.append(StringStringEntryProto(key="location", value="weights-left-out"))
+            tensor.CopyFrom(left)
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.HasField("g"):
                 drop_weights(attribute.g)
             for inner in attribute.graphs:
                 drop_weights(inner)
-
-
-def _empty(tensor: Any) -> None:
-    for name in (
-        "raw_data",
-        "float_data",
-        "int32_data",
-        "int64_data",
-        "double_data",
-        "uint64_data",
-        "string_data",
-    ):
-        tensor.ClearField(name)
-    tensor.ClearField("external_data")
-    tensor.data_location = 1  # TensorProto.EXTERNAL: the elements are elsewhere
-    entry = tensor.external_data.add()
-    entry.key, entry.value = "location", "weights-left-out"

@@ -1,4 +1,4 @@
-"""How much of a GPU's memory is free, and how much of it a process came to use, from the driver's counters."""
+"""How much of a GPU's memory is free or in use, from the driver's counters."""
 
 from __future__ import annotations
 
@@ -7,35 +7,14 @@ from typing import Any
 from analyzer.devices.nvml import driver, handle
 
 
-class GpuMemory:
-    """Memory in use on one GPU, from now on.
-
-    The CUDA provider's arena only grows, so what is in use after the runs is the peak. Other processes that
-    start or end meanwhile disturb the figure.
-
-    Args:
-        device_id: CUDA's number of the GPU.
-    """
-
-    def __init__(self, device_id: int) -> None:
-        self._device_id = device_id
-        self._before = self._used()
-
-    def _used(self) -> int | None:
-        memory = _memory_info(self._device_id)
-        return None if memory is None else int(memory.used)
-
-    def growth(self) -> int | None:
-        """Bytes more than at the beginning; None where the driver does not tell."""
-        now = self._used()
-        if now is None or self._before is None:
-            return None
-        # Another process may have ended meanwhile.
-        return max(0, now - self._before)
+def used_bytes(device_id: int = 0) -> int | None:
+    """Return the memory of a GPU that is in use now, by any process; None where the driver does not tell."""
+    memory = _memory_info(device_id)
+    return None if memory is None else int(memory.used)
 
 
 def free_bytes(device_id: int = 0) -> int | None:
-    """Memory of a GPU that nobody uses now; None where the driver does not tell."""
+    """Return the memory of a GPU that nobody uses now; None where the driver does not tell."""
     memory = _memory_info(device_id)
     return None if memory is None else int(memory.free)
 

@@ -10,8 +10,8 @@ from memory where the model's weights do not fit into the last cache.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,19 +67,6 @@ _COLD_BYTES = 16_384
 _MOST_COLD_BYTES = 64 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replay:
-    """What the replay found.
-
-    Attributes:
-        times: Seconds by node name.
-        skipped: Nodes that were below the clock and could not be replayed.
-    """
-
-    times: Mapping[str, float]
-    skipped: tuple[str, ...]
-
-
 def replay(
     optimized: Path,
     raw: Sequence[RawTime],
@@ -87,7 +74,7 @@ def replay(
     *,
     seconds: float,
     tick: Callable[[float], None] | None = None,
-) -> Replay:
+) -> dict[str, float]:
     """Time these nodes alone; nodes of the same type, shapes and attributes share one measurement.
 
     Args:
@@ -96,6 +83,9 @@ def replay(
         settings: Threads and spinning as in the measured session.
         seconds: Stop after so long.
         tick: Told how much is done.
+
+    Returns:
+        Seconds by node name, of those that could be replayed.
     """
     import onnx
 
@@ -122,7 +112,7 @@ def replay(
         seconds_once = known[signature]
         if seconds_once is not None:
             times[profiled.name] = seconds_once * profiled.calls
-    return Replay(times=times, skipped=tuple(node.name for node in raw if node.name not in times))
+    return times
 
 
 class _Source:

@@ -293,7 +293,7 @@ def replayed(
         settings,
         seconds=_REPLAYED * request.time_budget_s,
         tick=lambda used: reporter.progress("timing small operators", 0.85 + 0.15 * used),
-    ).times
+    )
 
 
 def profiled_events(
@@ -339,10 +339,7 @@ def profiled_events(
         distance=timed.distance,
         tick=lambda done: reporter.progress("profiling", 0.4 + 0.45 * done),
     )
-    path = Path(session.end_profiling())
-    events = profile.read(path)
-    path.unlink(missing_ok=True)
-    return events, taken
+    return profile.ended(session), taken
 
 
 def _profiled_runs(request: MeasureRequest, run_s: float, first_s: float, optimized: Path) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 from analyzer.errors import AnalyzerError
 from analyzer.measurement import profile, tensor_files
 from analyzer.measurement.child_messages import OPTIMIZED_FULL, Reporter
-from analyzer.measurement.gpu_memory import GpuMemory
+from analyzer.measurement.gpu_memory import used_bytes
 from analyzer.measurement.gpu_trace import node_times
 from analyzer.measurement.gpu_trace.cupti import record
 from analyzer.measurement.io_binding import NOTHING, BoundSession, bind_session
@@ -49,7 +49,7 @@ def measure_cuda(request: MeasureRequest, folder: Path, reporter: Reporter) -> N
     """Latency with copies first (but of a step), then without, then operators, then the CUDA graph."""
     threads = request.threads or machine_load.default_threads()
     settings = settings_for(request, threads=threads)
-    memory = GpuMemory(request.device_id)
+    used = used_bytes(request.device_id)
     reporter.progress("loading", 0.0)
     start = time.perf_counter()
     session = create(request.model_path, settings)
@@ -67,14 +67,14 @@ def measure_cuda(request: MeasureRequest, folder: Path, reporter: Reporter) -> N
     if request.in_place is None:
         _timed(caller(session, feeds), "copies", _COPIES, request, threads, reporter, first=True)
         # Before inputs and outputs get memory of their own on the GPU.
-        reporter.update(device_peak_bytes=memory.growth(), rss_peak_bytes=machine_load.peak_resident_bytes())
+        _report_memory(request, used, reporter)
         keep_outputs(request, session, feeds, reporter)
         resident = _resident(session, feeds, request, threads, reporter)
     else:
         # Its cache would never be copied: there is no latency without a binding.
         call = bound_call(session, feeds, request)
         resident = _timed(call, "resident", _COPIES + _RESIDENT, request, threads, reporter)
-        reporter.update(device_peak_bytes=memory.growth(), rss_peak_bytes=machine_load.peak_resident_bytes())
+        _report_memory(request, used, reporter)
         del call
     # Its memory on the GPU goes with it; the sessions below bring their own.
     del session
@@ -84,6 +84,14 @@ def measure_cuda(request: MeasureRequest, folder: Path, reporter: Reporter) -> N
         )
     if request.cuda_graph and resident is not None:
         _optional("CUDA graph", reporter, lambda: _graph(request, settings, feeds, threads, reporter))
+
+
+def _report_memory(request: MeasureRequest, before: int | None, reporter: Reporter) -> None:
+    """Report the peaks so far: the CUDA provider's arena only grows, so what is in use now is its own."""
+    now = used_bytes(request.device_id)
+    # Another process may have ended meanwhile.
+    growth = None if now is None or before is None else max(0, now - before)
+    reporter.update(device_peak_bytes=growth, rss_peak_bytes=machine_load.peak_resident_bytes())
 
 
 def _optional(what: str, reporter: Reporter, step: Callable[[], object]) -> None:
@@ -203,9 +211,7 @@ def _traced(
     by_time = int(_TRACED * request.time_budget_s / (resident.value + nodes * 15e-6))
     count = max(3, min(by_time, _MOST_TRACED_NODES // nodes, 200))
     recorded, why = record(bound.call, count, folder, request.device_id)
-    path = Path(session.end_profiling())
-    events = profile.read(path)
-    path.unlink(missing_ok=True)
+    events = profile.ended(session)
     arena = profile.arena(events, "cuda")
     if arena is not None:
         reporter.update(arena_peak_bytes=arena.peak_bytes, arena_held_bytes=arena.held_bytes)

@@ -54,38 +54,13 @@ class OutputAgreement:
     sqnr_db: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Agreement:
-    """All outputs together."""
-
-    outputs: tuple[OutputAgreement, ...]
-
-    @property
-    def agrees(self) -> bool:
-        """Whether every output does."""
-        return all(output.agrees for output in self.outputs)
-
-    @property
-    def worst(self) -> OutputAgreement | None:
-        """The output that is furthest off its tolerance; one without a figure comes first."""
-        return max(self.outputs, key=_distance, default=None)
-
-    def sentence(self, reference: str, other: str) -> str:
-        """What the report says: ``sentence("PyTorch", "ONNX Runtime")``."""
-        worst = self.worst
-        if worst is None:
-            return f"{reference} and {other} returned nothing to compare"
-        if not self.agrees:
-            return f"{other} does not agree with {reference}: output {worst.name}: {worst.why}"
-        shown = (
-            "bit for bit" if not worst.max_absolute else f"within {worst.max_relative or 0:.1e} of the largest"
-        )
-        return f"{other} agrees with {reference} {shown}"
-
-
 def agreement(
-    reference: Mapping[str, Value], other: Mapping[str, Value], *, precision: str | None = None
-) -> Agreement:
+    reference: Mapping[str, Value],
+    other: Mapping[str, Value],
+    *,
+    precision: str | None = None,
+    in_noise: bool = False,
+) -> tuple[OutputAgreement, ...]:
     """Compare outputs by name.
 
     The difference is taken relative to the reference's largest magnitude, not element by element, where a
@@ -95,29 +70,10 @@ def agreement(
         reference: Outputs that are right.
         other: Outputs to be judged.
         precision: ``tf32`` (or another key of ``TOLERANCES``) where arithmetic was coarser than the type.
-    """
-    judged = []
-    for name, expected in reference.items():
-        got = other.get(name)
-        if got is None:
-            judged.append(_unlike(name, "", "it is missing"))
-        elif isinstance(expected, list) or isinstance(got, list):
-            judged.extend(_sequences(name, expected, got, precision))
-        else:
-            judged.append(_arrays(name, expected, got, precision))
-    return Agreement(outputs=tuple(judged))
-
-
-def agreement_in_noise(reference: Mapping[str, Value], other: Mapping[str, Value]) -> Agreement:
-    """Compare outputs of a quantised model with those of its floats, by ``LEAST_SQNR_DB``.
-
-    Rounding to 8 bits is noise on every element, whose largest says little: judged is its power over the whole
-    output. Whole numbers and texts (a class, an index) follow from floats that are next to each other, and are
-    not judged.
-
-    Args:
-        reference: Outputs of the floats.
-        other: Outputs of the quantised model.
+        in_noise: Whether the other model is a quantised one, judged by ``LEAST_SQNR_DB``. Rounding to 8 bits is
+            noise on every element, whose largest says little: judged is its power over the whole output. Whole
+            numbers and texts (a class, an index) follow from floats that are next to each other, and are not
+            judged.
     """
     judged = []
     for name, expected in reference.items():
@@ -125,12 +81,15 @@ def agreement_in_noise(reference: Mapping[str, Value], other: Mapping[str, Value
         if got is None:
             judged.append(_unlike(name, "", "it is missing"))
             continue
+        several = isinstance(expected, list) or isinstance(got, list)
         left, right = (value if isinstance(value, list) else [value] for value in (expected, got))
         if len(left) != len(right):
             judged.append(_unlike(name, "sequence", f"{len(right)} elements where {len(left)} are right"))
             continue
-        judged.extend(_in_noise(name, a, b) for a, b in zip(left, right, strict=True))
-    return Agreement(outputs=tuple(judged))
+        for number, (a, b) in enumerate(zip(left, right, strict=True)):
+            numbered = f"{name}[{number}]" if several and not in_noise else name
+            judged.append(_in_noise(name, a, b) if in_noise else _arrays(numbered, a, b, precision))
+    return tuple(judged)
 
 
 def _in_noise(name: str, expected: Array, got: Array) -> OutputAgreement:
@@ -150,13 +109,6 @@ def _in_noise(name: str, expected: Array, got: Array) -> OutputAgreement:
     agrees = noise == 0 or (ratio is not None and ratio >= LEAST_SQNR_DB)
     why = "" if agrees else f"{ratio or 0:.1f} dB of signal over noise, {LEAST_SQNR_DB:g} dB are needed"
     return replace(plain, tolerance=LEAST_SQNR_DB, agrees=agrees, why=why, sqnr_db=ratio)
-
-
-def _sequences(name: str, expected: Value, got: Value, precision: str | None) -> list[OutputAgreement]:
-    left, right = (value if isinstance(value, list) else [value] for value in (expected, got))
-    if len(left) != len(right):
-        return [_unlike(name, "sequence", f"{len(right)} elements where {len(left)} are right")]
-    return [_arrays(f"{name}[{i}]", a, b, precision) for i, (a, b) in enumerate(zip(left, right, strict=True))]
 
 
 def _arrays(name: str, expected: Array, got: Array, precision: str | None) -> OutputAgreement:
@@ -255,9 +207,3 @@ def _unlike(name: str, dtype: str, why: str) -> OutputAgreement:
     return OutputAgreement(
         name=name, dtype=dtype, max_absolute=None, max_relative=None, tolerance=0.0, agrees=False, why=why
     )
-
-
-def _distance(output: OutputAgreement) -> float:
-    if output.max_relative is None or output.tolerance == 0:
-        return 0.0 if output.agrees else float("inf")
-    return float("inf") if "not a number" in output.why else output.max_relative / output.tolerance

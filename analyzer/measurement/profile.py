@@ -75,6 +75,14 @@ class Arena:
     held_bytes: int
 
 
+def ended(session: Any) -> list[ProfileEvent]:
+    """Return the events of a session that profiled, whose file is removed."""
+    path = Path(session.end_profiling())
+    events = read(path)
+    path.unlink(missing_ok=True)
+    return events
+
+
 def read(path: Path) -> list[ProfileEvent]:
     """The events of a file; one that was cut off (the process died) gives what it holds."""
     text = path.read_text(encoding="utf-8", errors="replace").strip()

@@ -37,7 +37,7 @@ def agreement_rows(
             "max_rel_error": output.max_relative,
             "agrees": output.agrees,
         }
-        for output in agreement(expected_by_name, dict(outputs), precision=precision).outputs
+        for output in agreement(expected_by_name, dict(outputs), precision=precision)
     ]
 
 

@@ -7,8 +7,9 @@ size).
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass
-from types import MappingProxyType
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -40,46 +41,12 @@ class CollectiveConstants:
     sharpness: float
 
 
-# NCCL 2.27 and, inside CUDA graphs, the engines' own kernels, on GB200 and B300 (NVLink through a switch), L40S
-# and RTX PRO 6000 (PCIe), data of ai-dynamo/aiconfigurator: 5 to 9 % off over NVLink. Over PCIe machines are of
-# two sorts: where cards write to each other's memory large sums reach 0.4 to 0.8 of the link, where all goes
-# through the host's memory 0.05 to 0.28. These constants are of the first sort: 12 and 22 % off in graphs.
-NCCL = MappingProxyType(
-    {
-        ("NVLink", "all_reduce"): CollectiveConstants(
-            start_s=5.3e-6, member_s=2.5e-6, share=0.79, shared=0.05, sharpness=0.61
-        ),
-        ("NVLink", "all_gather"): CollectiveConstants(
-            start_s=6.9e-6, member_s=1.1e-6, share=0.82, shared=0.04, sharpness=0.56
-        ),
-        ("NVLink", "reduce_scatter"): CollectiveConstants(
-            start_s=6.8e-6, member_s=1.2e-6, share=0.73, shared=0.05, sharpness=0.57
-        ),
-        ("NVLink", "all_to_all"): CollectiveConstants(
-            start_s=9.3e-6, member_s=0.4e-6, share=0.69, shared=0.05, sharpness=0.58
-        ),
-        ("PCIe", "all_reduce"): CollectiveConstants(
-            start_s=0.95e-6, member_s=2.8e-6, share=0.78, shared=0.5, sharpness=0.68
-        ),
-        ("PCIe", "all_gather"): CollectiveConstants(
-            start_s=2.3e-6, member_s=1.5e-6, share=0.76, shared=0.4, sharpness=0.62
-        ),
-        ("PCIe", "reduce_scatter"): CollectiveConstants(
-            start_s=2.1e-6, member_s=1.6e-6, share=0.73, shared=0.45, sharpness=0.61
-        ),
-        ("PCIe", "all_to_all"): CollectiveConstants(
-            start_s=5.6e-6, member_s=0.57e-6, share=0.88, shared=0.69, sharpness=0.58
-        ),
-    }
-)
-IN_GRAPH = MappingProxyType(
-    {
-        "NVLink": CollectiveConstants(
-            start_s=4.3e-6, member_s=0.24e-6, share=0.74, shared=0.05, sharpness=0.51
-        ),
-        "PCIe": CollectiveConstants(start_s=0.74e-6, member_s=2.8e-6, share=0.72, shared=0.35, sharpness=0.81),
-    }
-)
+_TABLES = tomllib.loads(Path(__file__).with_name("collectives.toml").read_text(encoding="utf-8"))
+NCCL = {
+    link: {kind: CollectiveConstants(**row) for kind, row in rows.items()} for link, rows in _TABLES.items()
+}
+"""By link and kind, sums inside CUDA graphs (``in_graph``) among them."""
+
 # Half-widths of 90 % intervals as factors, by class of predicted size (``SIZES_S``): ends jump between classes.
 _NVLINK_WIDTHS = (1.3, 1.5, 1.5)
 # Over PCIe towards less. Large sums among eight RTX PRO 6000 reach 20 to 41 GB/s, by machine and by NCCL's
@@ -110,7 +77,7 @@ def collective_time(
     if gpus < 2:
         return Figure(value=0.0, low=0.0, high=0.0, origin="predicted")
     link = "NVLink" if is_by_nvlink(peer) else "PCIe"
-    constants = IN_GRAPH[link] if in_graph and kind == "all_reduce" else NCCL[link, kind]
+    constants = NCCL[link]["in_graph" if in_graph and kind == "all_reduce" else kind]
     told = peer.bus_bandwidth.get(gpus)
     rate = told or reached(constants, gpus, peer.bandwidth_bytes_per_s)
     seconds = seconds_at(rate, constants, kind, nbytes, gpus)

@@ -58,8 +58,7 @@ def family_of_group(op_type: str, nodes: Sequence[Node], stored: Sequence[Tensor
 
 def _dynamic(stored: Sequence[Tensor]) -> str:
     """The probe has signed weights, for which alone a processor may have instructions (AMX)."""
-    weights = max(stored, key=lambda tensor: tensor.elements or 0, default=None)
-    return "u8u8" if weights is not None and weights.dtype.name == "uint8" else "dynamic"
+    return "u8u8" if stored and _eight_bits(stored) == "u8u8" else "dynamic"
 
 
 def _packed(bits: int, accuracy: int) -> str:

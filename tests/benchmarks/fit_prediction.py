@@ -6,7 +6,7 @@ FOLDER holds the measurements as CSV: ``neusight_perop_{matmul,conv2d,vector}.cs
 events), ``deepbench_conv.csv`` (cuDNN). They are not part of this repository; language models have a script of
 their own, ``fit_kernels.py``. Each family is fitted on all devices but one and judged on that one; beside the
 their own, ``fit_kernels.py``. Each family is fitted on all devices but one and judged on it; beside the
-all devices, to be copied into ``analyzer/prediction/gpu/constants.py``.
+all devices, to be copied into ``analyzer/prediction/gpu/constants.toml``.
 """
 
 from __future__ import annotations

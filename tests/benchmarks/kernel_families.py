@@ -14,7 +14,6 @@ from kernel_tables import TURNS, Array, Calls
 
 from analyzer.devices.peer_links import Peer, peer_link
 from analyzer.prediction.collectives import (
-    IN_GRAPH,
     NCCL,
     Collective,
     CollectiveConstants,
@@ -22,7 +21,7 @@ from analyzer.prediction.collectives import (
     reached,
     seconds_at,
 )
-from analyzer.prediction.gpu.attention import AttentionConstants, Attentions, attention_times, is_ordinary
+from analyzer.prediction.gpu.attention import Attentions, attention_times, is_ordinary
 from analyzer.prediction.gpu.ceilings import sheet as sheet_of
 from analyzer.prediction.gpu.constants import (
     DECODE_WIDTHS,
@@ -40,7 +39,6 @@ from analyzer.prediction.gpu.launch import FLOOR_S, GAP_S
 from analyzer.prediction.gpu.on_tensor_cores import narrow_expert_times
 from analyzer.prediction.gpu.tensor_products import (
     Products,
-    QuantisingConstants,
     TensorConstants,
     product_times,
     quantising_times,
@@ -109,7 +107,7 @@ FP8 = ProductType("fp8", 1.0, 1.0)
 
 def tensor_constants(values: Values) -> TensorConstants:
     """Constants with some values replaced; those of tiles are ``staged0`` and so on."""
-    known = TensorConstants()
+    known = FITTED.products
     given: dict[str, Any] = {name: value for name, value in values.items() if hasattr(known, name)}
     given |= {
         kind: tuple(values.get(f"{kind}{place}", old) for place, old in enumerate(getattr(known, kind)))
@@ -152,11 +150,9 @@ def narrow_seconds(calls: Calls, values: Values) -> Array:
         packed=np.zeros(m.size, dtype=bool),
         kept=TURNS * k * n,
     )
-    constants = replace(
-        QuantisingConstants(), **{name: one for name, one in values.items() if name != "narrow"}
-    )
+    constants = replace(FITTED.quantising, **{name: one for name, one in values.items() if name != "narrow"})
     quantising = LAUNCHED_S + quantising_times(m, m * k, at, constants)
-    return LAUNCHED_S + quantising + product_times(made, at, TensorConstants())[0]
+    return LAUNCHED_S + quantising + product_times(made, at, FITTED.products)[0]
 
 
 def product_roofline(calls: Calls, kind: ProductType = BF16) -> Array:
@@ -178,7 +174,7 @@ TENSOR = (
 
 def expert_constants(values: Values) -> ExpertConstants:
     """Constants with some values replaced."""
-    return replace(ExpertConstants(), **values)
+    return replace(FITTED.experts, **values)
 
 
 def narrow_expert_seconds(calls: Calls, values: Values, *, by_blocks: bool = False) -> Array:
@@ -191,7 +187,7 @@ def narrow_expert_seconds(calls: Calls, values: Values, *, by_blocks: bool = Fal
 def expert_seconds(calls: Calls, values: Values) -> Array:
     at = sheet_of(calls.card, "bf16")
     mixtures = expert_mixtures(calls, values, BF16)
-    return expert_times(mixtures, at, expert_constants(values), TensorConstants())
+    return expert_times(mixtures, at, expert_constants(values), FITTED.products)
 
 
 def expert_mixtures(calls: Calls, values: Values, kind: ProductType) -> Mixtures:
@@ -244,7 +240,7 @@ def attention_calls(calls: Calls) -> Attentions:
 
 def attention_seconds(calls: Calls, values: Values) -> Array:
     made = attention_calls(calls)
-    constants = replace(AttentionConstants(), **values)
+    constants = replace(FITTED.attention, **values)
     at = sheet_of(calls.card, "bf16")
     narrow = attention_times(made, replace(at, element_bytes=1.0), constants)[0]
     return np.where(calls["element_bytes"] < 2, narrow, attention_times(made, at, constants)[0])
@@ -319,7 +315,7 @@ def collectives(folder: Path) -> list[Family]:
             f"{told_as} over {link}{way}" + (", in graphs" if graph else ""),
             "collectives",
             [one for one in found if one.chip in chips],
-            partial(collective_seconds, kind=kind, constants=IN_GRAPH[link] if graph else NCCL[link, kind]),
+            partial(collective_seconds, kind=kind, constants=NCCL[link]["in_graph" if graph else kind]),
             partial(collective_roofline, kind=kind),
             parameters,
             _collective_widths(link, kind, told=way == _TOLD),
@@ -350,7 +346,7 @@ def _collective_widths(link: str, kind: Collective, *, told: bool) -> tuple[tupl
     return tuple(interval_factors(peer, kind, size, told=told) for size in range(len(SIZES_S) + 1))
 
 
-_PRODUCTS = "tensor_products.TensorConstants"
+_PRODUCTS = "constants.toml: products"
 
 
 def families(folder: Path) -> list[Family]:
@@ -382,7 +378,7 @@ def families(folder: Path) -> list[Family]:
     made.append(
         Family(
             "products, fp8, activations quantised",
-            "quantising.QuantisingConstants",
+            "constants.toml: quantising",
             tables.products(folder, "fp8"),
             narrow_seconds,
             partial(product_roofline, kind=FP8),
@@ -399,7 +395,7 @@ def families(folder: Path) -> list[Family]:
     made.append(
         Family(
             "experts, bf16",
-            "experts.ExpertConstants",
+            "constants.toml: experts",
             tables.experts(folder, "bf16"),
             expert_seconds,
             expert_roofline,
@@ -410,7 +406,7 @@ def families(folder: Path) -> list[Family]:
     made += [
         Family(
             f"experts, {name}",
-            "experts.ExpertConstants",
+            "constants.toml: experts",
             tables.experts(folder, dtype),
             partial(narrow_expert_seconds, by_blocks=by_blocks),
             partial(expert_roofline, kind=FP8),
@@ -426,7 +422,7 @@ def families(folder: Path) -> list[Family]:
         made.append(
             Family(
                 f"attention, {phase}",
-                "attention.AttentionConstants",
+                "constants.toml: attention",
                 tables.attention(folder, phase),
                 attention_seconds,
                 attention_roofline,

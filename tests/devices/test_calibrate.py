@@ -299,9 +299,7 @@ def test_on_a_busy_machine_several_threads_are_no_slower_than_one(
     def both_ways(probe: Probe, threads: int) -> float:
         return 12.0 / threads if probe.per == "rate" else 0.25 * threads
 
-    load = machine_load.Load(
-        wall_s=1.0, others_cores=others, own_cores=1.0, stolen_cores=0.0, available_cores=2
-    )
+    load = machine_load.Load(wall_s=1.0, others_cores=others, stolen_cores=0.0, available_cores=2)
     monkeypatch.setattr(machine_load, "load_between", lambda *_: load)
     found = measure_ceilings(seconds=0.0, threads=2)
     assert (found["rate.t2"], found["time.t2"]) == both

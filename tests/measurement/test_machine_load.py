@@ -18,7 +18,7 @@ from analyzer.measurement.noise.machine_load import (
 
 
 def load(others: float, cores: int = 4, stolen: float = 0.0) -> Load:
-    return Load(wall_s=1, others_cores=others, own_cores=1, stolen_cores=stolen, available_cores=cores)
+    return Load(wall_s=1, others_cores=others, stolen_cores=stolen, available_cores=cores)
 
 
 def test_others_are_what_the_machine_did_less_what_we_did() -> None:
@@ -26,7 +26,6 @@ def test_others_are_what_the_machine_did_less_what_we_did() -> None:
     after = Snapshot(wall_s=12.0, busy_s=105.0, stolen_s=1.5, own_s=8.0)
     found = load_between(before, after)
     assert found.others_cores == pytest.approx(1.0)  # (5 - 3) / 2
-    assert found.own_cores == pytest.approx(1.5)
     assert found.stolen_cores == pytest.approx(0.25)
 
 

@@ -18,7 +18,8 @@ from analyzer.graph import Graph, Node, Tensor
 from analyzer.prediction.attention_pieces import attention_shape
 from analyzer.prediction.features import pieces_of
 from analyzer.prediction.gpu.attention import Attentions
-from analyzer.prediction.gpu.experts import ExpertConstants, Mixtures, hit_experts
+from analyzer.prediction.gpu.constants import FITTED
+from analyzer.prediction.gpu.experts import Mixtures, hit_experts
 from analyzer.prediction.gpu.kernels import chosen_by_library
 from analyzer.prediction.gpu.launch import NODE_S, PRODUCT_S
 from analyzer.prediction.work_item import Kind
@@ -440,7 +441,7 @@ def test_tokens_that_choose_at_random_hit_so_many_experts(tokens: int, chosen: i
         len({int(expert) for _ in range(tokens) for expert in generator.choice(experts, chosen, replace=False)})
         for _ in range(50)
     ]
-    found = hit_experts(mixtures(tokens, chosen, experts, skewed=True), replace(ExpertConstants(), hit=1.0))
+    found = hit_experts(mixtures(tokens, chosen, experts, skewed=True), replace(FITTED.experts, hit=1.0))
     assert found[0] == pytest.approx(np.mean(drawn), rel=0.08)
 
 

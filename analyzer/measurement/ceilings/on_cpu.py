@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from analyzer.devices.calibration import STEADY
 from analyzer.errors import AnalyzerError
@@ -271,7 +270,7 @@ def _nearest(count: int, counts: Sequence[int]) -> int:
 def measure_probe(probe: Probe, threads: int, seconds: float, overhead: CallCost) -> float | None:
     """One ceiling; None where this build of ONNX Runtime has no such kernel."""
     try:
-        call = _bound_call(probes.model_of(probe), probes.feeds_of(probe), threads)
+        call = bind(probes.model_of(probe), probes.feeds_of(probe), _settings(threads)).call
     except AnalyzerError:
         return None  # no such kernel: the blocked layout on another processor, an operator of a newer release
     took = undisturbed_seconds(call, seconds, alone=threads == 1, has_run=True)
@@ -325,10 +324,6 @@ class CallCost:
             f"call.t{self._threads}": self.call_s,
             f"run.t{self._threads}": max(1e-9, self._best[0] - _SHORT * self.dispatch_s),
         }
-
-
-def _bound_call(model: bytes, feeds: Mapping[str, Any], threads: int) -> Callable[[], object]:
-    return bind(model, feeds, _settings(threads)).call
 
 
 def _settings(threads: int) -> SessionSettings:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -134,25 +134,23 @@ def _runtime() -> ctypes.CDLL | None:
 
 
 class _Memory:
-    """Buffers of the CUDA runtime, freed at the end."""
+    """Buffers of the CUDA runtime, which a stack frees."""
 
-    def __init__(self, runtime: ctypes.CDLL) -> None:
-        self._runtime = runtime
-        self._device: list[ctypes.c_void_p] = []
-        self._pinned: list[ctypes.c_void_p] = []
+    def __init__(self, runtime: ctypes.CDLL, stack: ExitStack) -> None:
+        self._runtime, self._stack = runtime, stack
 
     def device(self, nbytes: int) -> ctypes.c_void_p:
         """Memory on the GPU."""
         pointer = ctypes.c_void_p()
         _check(self._runtime.cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(nbytes)))
-        self._device.append(pointer)
+        self._stack.callback(self._runtime.cudaFree, pointer)
         return pointer
 
     def pinned(self, nbytes: int) -> ctypes.c_void_p:
         """Page-locked memory of the host."""
         pointer = ctypes.c_void_p()
         _check(self._runtime.cudaHostAlloc(ctypes.byref(pointer), ctypes.c_size_t(nbytes), 0))
-        self._pinned.append(pointer)
+        self._stack.callback(self._runtime.cudaFreeHost, pointer)
         return pointer
 
     def copy(
@@ -163,13 +161,6 @@ class _Memory:
             _check(self._runtime.cudaMemcpyAsync(target, source, ctypes.c_size_t(nbytes), kind, None))
         _check(self._runtime.cudaDeviceSynchronize())
 
-    def free(self) -> None:
-        """Give everything back."""
-        for pointer in self._device:
-            self._runtime.cudaFree(pointer)
-        for pointer in self._pinned:
-            self._runtime.cudaFreeHost(pointer)
-
 
 def _check(status: int) -> None:
     if status != 0:
@@ -179,14 +170,8 @@ def _check(status: int) -> None:
 @contextmanager
 def _memory() -> Iterator[_Memory | None]:
     runtime = _runtime()
-    if runtime is None:
-        yield None
-        return
-    memory = _Memory(runtime)
-    try:
-        yield memory
-    finally:
-        memory.free()
+    with ExitStack() as stack:
+        yield None if runtime is None else _Memory(runtime, stack)
 
 
 def _inside() -> Mapping[str, float]:

@@ -47,9 +47,7 @@ def measure_blocking(request: MeasureRequest, folder: Path, reporter: Reporter, 
     bound = bind_session(session, feeds, "cuda", request.device_id, in_place=request.in_place or NOTHING)
     for _ in range(_RUNS):
         bound.call()
-    path = Path(session.end_profiling())
-    raw = profile.by_node(profile.runs(profile.read(path), skip=range(_SKIPPED)))
-    path.unlink(missing_ok=True)
+    raw = profile.by_node(profile.runs(profile.ended(session), skip=range(_SKIPPED)))
     if not raw:
         raise MeasurementError("the profile with blocking launches is empty", hint="use --no-run")
     nodes, factor = scaled(raw, bias, latency)
@@ -66,9 +64,7 @@ def _bias(settings: SessionSettings, folder: Path) -> Bias:
     bound = bind(chain(_CHAIN), {"t0": np.ones(1, np.float32)}, chained)
     for _ in range(_RUNS):
         bound.call()
-    path = Path(bound.session.end_profiling())
-    nodes = profile.by_node(profile.runs(profile.read(path), skip=range(_SKIPPED)))
-    path.unlink(missing_ok=True)
+    nodes = profile.by_node(profile.runs(profile.ended(bound.session), skip=range(_SKIPPED)))
     shown = median([node.time.value for node in nodes])
     return Bias(profiler_s=max(0.0, shown - _EMPTY_KERNEL_S), dispatch_s=_EMPTY_KERNEL_S, call_s=0.0)
 

@@ -20,14 +20,12 @@ class Load:
     Attributes:
         wall_s: Length of the span.
         others_cores: Cores that other processes (and other guests of the host) used on average.
-        own_cores: Cores that this process used on average.
         stolen_cores: The part of ``others_cores`` that the hypervisor gave to other guests.
         available_cores: Cores that this process may use.
     """
 
     wall_s: float
     others_cores: float
-    own_cores: float
     stolen_cores: float
     available_cores: int
 
@@ -91,7 +89,6 @@ def load_between(before: Snapshot, after: Snapshot) -> Load:
     return Load(
         wall_s=wall,
         others_cores=max(0.0, busy - own),
-        own_cores=own,
         stolen_cores=max(0.0, after.stolen_s - before.stolen_s) / wall,
         available_cores=available_cores(),
     )

@@ -94,7 +94,5 @@ def _profiled(settings: SessionSettings, folder: Path, seconds: float) -> float:
     for _ in range(_SKIPPED_RUNS):
         session.run(None, feeds)
     timed_runs(lambda: session.run(None, feeds), Budget(seconds=seconds))
-    path = Path(session.end_profiling())
-    calls = profile.runs(profile.read(path), skip=range(_SKIPPED_RUNS))
-    path.unlink(missing_ok=True)
+    calls = profile.runs(profile.ended(session), skip=range(_SKIPPED_RUNS))
     return median([node.time.value for node in profile.by_node(calls)])

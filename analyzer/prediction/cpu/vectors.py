@@ -14,7 +14,7 @@ from analyzer.arrays import Floats
 from analyzer.prediction.calibration_tables import tables
 from analyzer.prediction.cpu.ceilings import PARALLEL_S, CpuCeilings
 from analyzer.prediction.loop_variants import FIRST_AXIS, ONE_SET, ONE_SET_TIMES
-from analyzer.prediction.reference_core import loop_rows, loops
+from analyzer.prediction.reference_core import like, loop_rows, loops, rows_like
 from analyzer.prediction.work_item import Kind
 from analyzer.prediction.workload import Workload
 
@@ -23,18 +23,7 @@ _SURELY_PARALLEL_S = 20 * PARALLEL_S
 _NO_OP = 1.5e-10
 # A slice of a reduction over a middle axis, a small kernel (as measured).
 _SLICE_S, _KERNEL_S = 70e-9, 2e-7
-# Of operators whose rows no probe has, the one whose rows they are taken for; by kind where none is named.
-_ROWS_LIKE = {
-    **dict.fromkeys(("ReduceL2", "ReduceL1", "ReduceSumSquare", "ReduceLogSum", "ReduceProd"), "ReduceL2"),
-    **dict.fromkeys(("ArgMax", "ArgMin"), "ArgMax"),
-    **dict.fromkeys(("Concat", "Split"), "Concat"),
-    **dict.fromkeys(("GatherND", "ScatterND"), "GatherND"),
-    **{
-        name: name
-        for name in ("TransposeRuns", "Tile", "Compress", "Pad", "ArgMaxInt", "Slice", "LpNormalization")
-    },
-    "TransposeHeads": "TransposeRuns",
-}
+# Whose rows those of other operators are taken for, by kind where `rows_like` names none.
 _ROWS_OF_KIND = {
     Kind.SOFTMAX: "Softmax",
     Kind.NORM: "LayerNormalization",
@@ -110,9 +99,9 @@ def _row_times(work: Workload, chosen: npt.NDArray[np.int64], at: CpuCeilings, t
     for kind, name in _ROWS_OF_KIND.items():
         for index in np.unique(work.op[chosen][kinds == kind]).tolist():
             mine = (kinds == kind) & (work.op[chosen] == index)
-            like = _ROWS_LIKE.get(work.ops[index], name)
-            for same, one in ((lengths != 1, like), (lengths == 1, f"{like}Singles")):
-                known = one if one in loop_rows() else like
+            same_rows = rows_like().get(work.ops[index], name)
+            for same, one in ((lengths != 1, same_rows), (lengths == 1, f"{same_rows}Singles")):
+                known = one if one in loop_rows() else same_rows
                 times[mine & same] = _row_s(known, work.ops[index], at, threads, lengths[mine & same])
     return times
 
@@ -168,7 +157,7 @@ def is_guess(op: str, at: CpuCeilings) -> bool:
     """Whether neither the operator nor one with the same loop was ever measured: it is taken for an Add."""
     known = tables(at.values).guesses
     if op not in known:
-        probed = any(_probed_s(name, at, 1) is not None for name in (op, LIKE.get(op, op)))
+        probed = any(_probed_s(name, at, 1) is not None for name in (op, like().get(op, op)))
         known[op] = not probed and op not in loops()
     return known[op]
 
@@ -184,7 +173,7 @@ def _probed_s(op: str, at: CpuCeilings, threads: int) -> float | None:
 
 
 def _found_element_s(op: str, at: CpuCeilings, threads: int) -> float:
-    for name in (op, LIKE.get(op, op)):
+    for name in (op, like().get(op, op)):
         value = _probed_s(name, at, threads)
         if value is not None:
             return value
@@ -192,40 +181,3 @@ def _found_element_s(op: str, at: CpuCeilings, threads: int) -> float:
         return loops()[op].element_s * tables(at.values).pace / (threads if loops()[op].shared else 1)
     value = at.of("elementwise.Add.t{T}", threads)
     return _NO_OP if value is None else value
-
-
-# Operators that no probe measures on a CPU, each with the measured one whose loop is the same.
-LIKE = {
-    "BiasSoftmax": "Softmax",
-    "Hardmax": "Softmax",
-    "Cast": "CastInt",
-    "Silu": "QuickGelu",
-    "Swish": "QuickGelu",
-    "Celu": "Elu",
-    "ThresholdedRelu": "LeakyRelu",
-    "GreaterOrEqual": "Greater",
-    "LessOrEqual": "Less",
-    "Or": "And",
-    "Xor": "And",
-    "Sum": "Add",
-    "Mean": "Add",
-    "ReduceMin": "ReduceMax",
-    "ReduceProd": "ReduceL2",
-    "ReduceL1": "ReduceL2",
-    "ReduceSumSquare": "ReduceL2",
-    "ReduceLogSum": "ReduceL2",
-    "ArgMin": "ArgMax",
-    "GlobalMaxPool": "GlobalAveragePool",
-    "Upsample": "ResizeNearest",
-    "EmbedLayerNormalization": "LayerNormalization",
-    "Scatter": "ScatterElements",
-    "IsInf": "IsNaN",
-    "Transpose": "TransposeHeads",
-    "TransposeRuns": "TransposeHeads",
-    "PowScalar": "PowTensor",
-    "Resize": "ResizeLinear",
-    **dict.fromkeys(("BitwiseAnd", "BitwiseOr", "BitwiseXor"), "AddInt64"),
-    "BitwiseNot": "Neg",
-    **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout"), "Identity"),
-    **dict.fromkeys(("ConstantOfShape", "EyeLike", "ReverseSequence", "Compress"), "Slice"),
-}

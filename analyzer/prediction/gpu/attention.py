@@ -17,73 +17,40 @@ from analyzer.prediction.gpu.tensor_products import TensorCores
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionConstants:
-    """How engines' kernels run attention.
+    """How engines' kernels run attention; ``constants.toml`` says what each constant is."""
 
-    Attributes:
-        memory: Share of the bandwidth that reading the cache reaches.
-        cache: Bytes a clock and multiprocessor out of the last-level cache.
-        cache_share: Footprint, as a share of that cache, at which half of it is read from there.
-        sharpness: Exponent with which computing and reading overlap.
-        prefill_s, decode_s: Floors at 2 GHz; half of them scales with the clock's period.
-        narrow: The floor's factor where queries are quantised first.
-        unpacked: The floor's factor of a decode on a cache of 8 bits.
-        staged, streamed: Share of the sustained rate: where threads copy tiles themselves, where a copy engine
-            does.
-        softmax: Clocks of a multiprocessor for the exponential of a pair of query and key, and what goes with
-            it.
-        wide, odd, widest: Share of the rate with heads of 256, of 192, and of more.
-        crowded: The same with heads of 256 where results stay in a memory of the tensor cores' own.
-        streamed_overlap: Exponent with which products and exponentials overlap where a copy engine leaves
-            threads free; elsewhere they follow each other.
-        row_s: Of one multiprocessor for a query and head besides its pairs.
-        tile_s, streamed_tile_s: The same for a tile of queries of one head.
-        packing, streamed_packing: Share of engines whose tiles hold a group's heads.
-        key_clocks: For a key of the longest tile, which waits for the one before.
-        narrow_element_s: Of one multiprocessor for an element made an 8-bit float by a kernel of its own.
-        passes: Times that queries, results, new keys and values pass memory.
-        latency_s: Of one sequence on 1024 keys of 512 bytes, beyond the floor; it grows with the root of both.
-        streamed_latency: Its factor where a copy engine reads ahead.
-        products: How much slower than in a prefill a pair is in a decode.
-        request_s: Of one multiprocessor for a sequence and head.
-        streamed_request_s, streamed_request: The same where a copy engine reads ahead, for heads of 128, and
-            the power of their size that it grows with.
-        window_s: Of one multiprocessor for a sequence and head on a window of 128 keys, where threads copy.
-        key_s: For a key of 512 bytes at 2 GHz, each after the other.
-    """
-
-    # L40S, RTX PRO 6000, GB200 and B300 (data of ai-dynamo/aiconfigurator), TensorRT-LLM, vLLM and SGLang.
-    memory: float = 0.928
-    cache: float = 25.0
-    cache_share: float = 0.894
-    sharpness: float = 4.0
-    prefill_s: float = 11.0e-6
-    decode_s: float = 9.54e-6
-    narrow: float = 1.33
-    unpacked: float = 1.14
-    staged: float = 0.679
-    streamed: float = 0.976
-    softmax: float = 0.071
-    wide: float = 0.847
-    crowded: float = 0.672
-    streamed_overlap: float = 1.77
-    odd: float = 0.64
-    widest: float = 0.421
-    row_s: float = 29e-9
-    tile_s: float = 1.02e-6
-    streamed_tile_s: float = 2.46e-6
-    key_clocks: float = 4.3
-    packing: float = 0.41
-    streamed_packing: float = 0.113
-    narrow_element_s: float = 335e-12
-    passes: float = 1.39
-    latency_s: float = 4.67e-6
-    streamed_latency: float = 0.6
-    products: float = 2.23
-    request_s: float = 1.31e-6
-    streamed_request_s: float = 0.85e-6
-    streamed_request: float = 0.78
-    window_s: float = 0.98e-6
-    key_s: float = 23e-9
+    memory: float
+    cache: float
+    cache_share: float
+    sharpness: float
+    prefill_s: float
+    decode_s: float
+    narrow: float
+    unpacked: float
+    staged: float
+    streamed: float
+    softmax: float
+    wide: float
+    crowded: float
+    streamed_overlap: float
+    odd: float
+    widest: float
+    row_s: float
+    tile_s: float
+    streamed_tile_s: float
+    key_clocks: float
+    packing: float
+    streamed_packing: float
+    narrow_element_s: float
+    passes: float
+    latency_s: float
+    streamed_latency: float
+    products: float
+    request_s: float
+    streamed_request_s: float
+    streamed_request: float
+    window_s: float
+    key_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

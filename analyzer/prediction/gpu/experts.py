@@ -18,29 +18,15 @@ from analyzer.prediction.gpu.tensor_products import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertConstants:
-    """How engines run mixtures.
+    """How engines run mixtures; ``constants.toml`` says what each constant is."""
 
-    Attributes:
-        route_s: Kernels that choose, sort, multiply and sum, with nothing to do.
-        sort_s: What sorting adds at 256 choices and more; it grows with the logarithm of their number.
-        expert_s: For each expert that is hit.
-        share: Of the rate of single products.
-        pass_share: Passes of a token's rows over memory besides the products', as a share of all there could
-            be.
-        hit: Of the experts that evenly spread tokens would hit.
-        blocks: How much longer mixtures of 8-bit floats take that have a scale for each block.
-    """
-
-    # Gated mixtures in bf16 and fp8 on one rank or two of L40S, RTX PRO 6000, GB200, B300
-    # (data of ai-dynamo/aiconfigurator).
-    route_s: float = 14.8e-6
-    sort_s: float = 12.9e-6
-    expert_s: float = 26e-9
-    share: float = 0.74
-    pass_share: float = 0.52
-    hit: float = 0.75
-    # Blocks of 128 by 128, the same cards and data: DeepGEMM, FlashInfer, Triton.
-    blocks: float = 1.18
+    route_s: float
+    sort_s: float
+    expert_s: float
+    share: float
+    pass_share: float
+    hit: float
+    blocks: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,43 +22,22 @@ from analyzer.arrays import Bools, Floats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorConstants:
-    """How libraries multiply on tensor cores.
+    """How libraries multiply on tensor cores; ``constants.toml`` says what each constant is."""
 
-    Attributes:
-        staged, streamed: Share of the sustained rate by size of the tile (``_LEVELS``): where threads copy
-            tiles themselves (up to compute capability 8.9, and 12), and where a copy engine feeds the tensor
-            cores (9 and 10).
-        staged_step, streamed_step: Clocks of one tile's loop for each 2 bytes of the inner dimension.
-        efficiency: Best share of the rate that the card sustains.
-        depth: Steps of the inner dimension, in pairs of bytes, that starting and ending a tile costs.
-        waves: How much of a last wave that is not full counts; 1 is all of it.
-        cache: Bytes a clock that a multiprocessor reads from the last-level cache.
-        split_s: What the sum of a split product's parts adds.
-        memory: Share of the sustained bandwidth that operands reach.
-        packed_s: What a product of packed weights adds.
-        row_step: Clocks of a matrix-vector kernel's loop for each step of the inner dimension.
-        narrow: Share of the rate that products of 8-bit floats keep of what 16 bits do.
-        sharpness: Exponent with which parallel limits add.
-    """
-
-    # Products in bf16 on L40S, RTX PRO 6000, GB200 and B300 (data of ai-dynamo/aiconfigurator), of layers on
-    # RTX 3090, RTX A6000 and RTX PRO 6000 (casys-kaist/LLMServingSim) and on A40 and A100 (Vidur).
-    staged: tuple[float, ...] = (0.0, 0.93, 1.0, 0.85, 0.5)
-    streamed: tuple[float, ...] = (0.84, 0.98, 0.86, 0.43, 0.24)
-    staged_step: float = 9.5
-    streamed_step: float = 2.0
-    efficiency: float = 0.905
-    depth: float = 133.0
-    waves: float = 0.29
-    cache: float = 94.0
-    split_s: float = 3.5e-6
-    memory: float = 0.846
-    # Products of int4 and int8 weights on an L40S, the same source.
-    packed_s: float = 2.2e-6
-    row_step: float = 3.5
-    # Of 8-bit floats on L40S, RTX PRO 6000, GB200 and B300, fitted with ``QuantisingConstants``.
-    narrow: float = 0.862
-    sharpness: float = 3.0
+    staged: tuple[float, ...]
+    streamed: tuple[float, ...]
+    staged_step: float
+    streamed_step: float
+    efficiency: float
+    depth: float
+    waves: float
+    cache: float
+    split_s: float
+    memory: float
+    packed_s: float
+    row_step: float
+    narrow: float
+    sharpness: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,21 +208,12 @@ def _grid(quality: tuple[float, ...]) -> tuple[Floats, Floats, Floats, Floats]:
 # with three times the bandwidth do no quicker.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantisingConstants:
-    """How engines quantise a product's activations.
+    """How engines quantise a product's activations; ``constants.toml`` says what each constant is."""
 
-    Attributes:
-        start_s: With next to nothing to do, beyond one launch: in some engines it is more than one kernel.
-        passes: Bytes that pass memory for an element.
-        element_s: Of one multiprocessor for an element.
-        row_s: Of one multiprocessor for a row.
-    """
-
-    # Dynamic fp8 products of TensorRT-LLM, vLLM and SGLang on L40S, RTX PRO 6000, GB200 and B300
-    # (data of ai-dynamo/aiconfigurator), fitted with ``TensorConstants.narrow``.
-    start_s: float = 3.74e-6
-    passes: float = 1.85
-    element_s: float = 133e-12
-    row_s: float = 150e-9
+    start_s: float
+    passes: float
+    element_s: float
+    row_s: float
 
 
 def quantising_times(rows: Floats, elements: Floats, at: TensorCores, constants: QuantisingConstants) -> Floats:
