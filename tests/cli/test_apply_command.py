@@ -86,12 +86,12 @@ def test_status_1_says_that_something_is_not_as_planned(
     assert "numbers: NOT as planned. y: off by 3" in capsys.readouterr().out
 
 
-def test_the_line_that_a_report_ends_with_applies_its_plan(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_of_a_report_applies_its_plan(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["net.onnx", "--batch", "3,5", "--gpu", "l4,t4", "--no-run", "--pin", "relu=gpu"]
     assert run_command_line([*asked, "--format", "text", "--output", "-"]) == 0
-    line = capsys.readouterr().out.splitlines()[-1].removeprefix("To run this plan: ")
+    printed = capsys.readouterr().out.splitlines()
+    (line,) = (one for one in printed if one.startswith("To run this plan: "))
+    line = line.removeprefix("To run this plan: ")
     assert shlex.split(line)[:3] == ["analyze", "apply", "net.onnx"]
     assert run_command_line(shlex.split(line)[1:]) == 0
     written = json.loads((folder / "deployed" / "net" / "apply.json").read_text())

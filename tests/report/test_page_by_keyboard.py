@@ -97,7 +97,7 @@ def test_with_no_box_checked_nothing_stands_out(used_page: Any) -> None:
 
 def test_every_chart_with_a_legend_that_filters_has_its_boxes(used_page: Any) -> None:
     page = used_page
-    for chart in ("roofline", "by-type", "batch-latency", "batch-throughput", "cost"):
+    for chart in ("roofline", "by-type", "batch-latency", "batch-throughput"):
         boxes = page.locator(f"#chart-{chart} .filter fieldset")
         assert boxes.count() >= 1
         for box in boxes.all():
