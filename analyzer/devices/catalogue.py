@@ -14,7 +14,6 @@ from analyzer.decoding import convert
 from analyzer.devices.device import Device, DeviceKind
 from analyzer.devices.entries import LikeEntry, Shared, entries, read_toml, shared, to_device, to_instance
 from analyzer.devices.instances import Instance
-from analyzer.devices.price_lists import areas, listed_prices
 from analyzer.errors import DeviceError
 from analyzer.options import PRICINGS, Pricing
 from analyzer.text import did_you_mean
@@ -149,6 +148,32 @@ def prices_of(instance: Instance) -> tuple[Instance, ...]:
         listed.insert(0, replace(instance, **{name: getattr(usual, name) for name in _PRICE}))
     others = [one for one in listed if (one.pricing, one.region) != (instance.pricing, instance.region)]
     return (instance, *sorted(others, key=lambda one: PRICINGS.index(one.pricing)))
+
+
+def areas() -> Mapping[str, tuple[str, ...]]:
+    """Return the regions of all providers by area: ``us``, ``europe``, ``asia``."""
+    return {name: tuple(regions) for name, regions in _price_lists()["areas"].items()}
+
+
+@cache
+def listed_prices() -> Mapping[tuple[str, str], tuple[Mapping[str, Any], ...]]:
+    """Return all prices by provider and name of the instance, in small letters; in the order of the file.
+
+    Each has the fields of an ``Instance`` that are its price.
+    """
+    prices: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for listed in _price_lists()["price_lists"]:
+        same = {key: listed[key] for key in ("pricing", "region", "price_date")}
+        source = _price_lists()["sources"][listed["source"]]
+        for name, usd_per_hour in listed["usd_per_hour"].items():
+            price = {**same, "usd_per_hour": float(usd_per_hour), "source": source}
+            prices.setdefault((listed["provider"].lower(), name.lower()), []).append(price)
+    return {key: tuple(found) for key, found in prices.items()}
+
+
+@cache
+def _price_lists() -> Mapping[str, Any]:
+    return read_toml(FOLDER / "prices.toml")
 
 
 def own_offers(prices: str | Path | None = None, *, own: Iterable[Instance] = ()) -> tuple[Instance, ...]:

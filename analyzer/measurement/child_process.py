@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from analyzer import errors
 from analyzer.errors import AnalyzerError, MeasurementError, MemoryForeseenError
@@ -35,7 +35,6 @@ __all__ = [
     "measure_with_blocking_launches",
 ]
 
-Result = TypeVar("Result")
 WORKER = "analyzer.measurement.worker"
 # Of a child's standard error, which may hold all that native code prints.
 _STDERR_BYTES = 4000
@@ -62,7 +61,10 @@ def measure(request: MeasureRequest, *, progress: Progress | None = None) -> Mea
     if request.provider == "cpu" and request.needed_bytes is not None and request.needed_bytes > available:
         message = f"the run would need {byte_count(request.needed_bytes)}, {byte_count(available)} are free"
         raise MemoryForeseenError(message, hint="use a smaller --batch, or --no-run")
-    measurement = _child(request, {"request": to_message(request)}, progress, _measured)
+    task = {"request": to_message(request)}
+    with run_folder() as folder:
+        values = run_task(WORKER, task, folder, timeout_s=request.timeout_s, progress=progress)
+        measurement = _measured(request, folder, values)
     if (
         # Nobody could record the GPU (no CUPTI): CUDA reads CUDA_LAUNCH_BLOCKING when a process begins, so that
         # it takes another child.
@@ -73,21 +75,6 @@ def measure(request: MeasureRequest, *, progress: Progress | None = None) -> Mea
     ):
         return measure_with_blocking_launches(request, measurement, progress)
     return measurement
-
-
-def _child(
-    request: MeasureRequest,
-    task: Mapping[str, Any],
-    progress: Progress | None,
-    finish: Callable[[MeasureRequest, Path, dict[str, Any]], Result],
-    environment: Mapping[str, str] | None = None,
-) -> Result:
-    """Run a child in a folder of its own and read what it left there."""
-    with run_folder() as folder:
-        values = run_task(
-            WORKER, task, folder, timeout_s=request.timeout_s, progress=progress, environment=environment
-        )
-        return finish(request, folder, values)
 
 
 def run_task(
@@ -139,7 +126,10 @@ def measure_with_blocking_launches(
         "request": to_message(replace(request, outputs=None)),
         "blocking": to_message(measurement.ways["resident"]),
     }
-    values = _child(request, spec, progress, lambda _request, _folder, results: results, ENVIRONMENT)
+    with run_folder() as folder:
+        values = run_task(
+            WORKER, spec, folder, timeout_s=request.timeout_s, progress=progress, environment=ENVIRONMENT
+        )
     trouble = values.pop("trouble", None)
     messages = [*measurement.messages, *values["messages"]]
     if trouble is not None:

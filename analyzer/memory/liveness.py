@@ -11,7 +11,7 @@ def peak_memory_bytes(graph: Graph, *, inputs: bool = True, in_place: bool = Tru
 
     A tensor lives from the operator that writes it to the last one that reads it; inputs and outputs of the
     model live throughout and to the end. Views share their source's memory. What a session that fuses operators
-    and plans its buffers holds is ``planned_peak_bytes``.
+    and plans its buffers holds is ``SessionPlan.peak_bytes``.
 
     Args:
         graph: Nodes in execution order.

@@ -24,31 +24,6 @@ from analyzer.memory.session_steps import Executed, ExecutedStep, Value, sizes_i
 from analyzer.ort.blocked_layout import BLOCK
 
 
-def planned_peak_bytes(
-    graph: Graph,
-    groups: Sequence[Executed],
-    *,
-    provider: str = "cpu",
-    inputs: bool = True,
-    block: int = BLOCK,
-) -> int | None:
-    """The most bytes of activations that a session holds at once on one provider; weights are apart.
-
-    What a kernel takes and gives back while it runs is not among them, nor is what an arena rounds up.
-
-    Args:
-        graph: The exported graph.
-        groups: What the session executes.
-        provider: Whose memory.
-        inputs: Count the model's inputs as well: the caller holds them, or the device a copy.
-        block: Channels of a block in the CPU's blocked layout.
-
-    Returns:
-        Bytes; None where the size of a tensor that is written is not known.
-    """
-    return SessionPlan.of(graph, groups, block=block).peak_bytes(provider, inputs=inputs)
-
-
 def executed_steps(graph: Graph, groups: Sequence[Executed], block: int = BLOCK) -> list[ExecutedStep]:
     """What a session executes, copies between layouts included, in its order.
 
@@ -143,7 +118,13 @@ class SessionPlan:
 
     @classmethod
     def of(cls, graph: Graph, groups: Sequence[Executed], *, block: int = BLOCK) -> SessionPlan:
-        """The plan of a session that executes these groups; ``block`` as for ``planned_peak_bytes``."""
+        """Return the plan of a session that executes these groups.
+
+        Args:
+            graph: The exported graph.
+            groups: What the session executes.
+            block: Channels of a block in the CPU's blocked layout.
+        """
         steps = executed_steps(graph, groups, block)
         sizes = {output.value.name: output.value.size for step in steps for output in step.outputs}
         return cls(graph, steps, sizes)
@@ -174,7 +155,17 @@ class SessionPlan:
         )
 
     def peak_bytes(self, provider: str, *, inputs: bool = True) -> int | None:
-        """As ``planned_peak_bytes``."""
+        """Return the most bytes of activations that are held at once on one provider; weights are apart.
+
+        What a kernel takes and gives back while it runs is not among them, nor is what an arena rounds up.
+
+        Args:
+            provider: Whose memory.
+            inputs: Count the model's inputs as well: the caller holds them, or the device a copy.
+
+        Returns:
+            Bytes; None where the size of a tensor that is written is not known.
+        """
         input_sizes = [tensor.nbytes for tensor in self._graph.inputs] if inputs else []
         needed = {tensor.name for tensor in self._graph.outputs}.union(*(step.reads for step in self._steps))
         if None in input_sizes or any(size is None and name in needed for name, size in self._sizes.items()):

@@ -118,53 +118,11 @@ def steps_of(
     for position, group in enumerate(groups):
         if wanted is not None and position not in wanted:
             continue
-        if len(group.members) == 1:  # as most are, and the rest of this takes three times as long
-            alone = _step_of_one(graph, group, constants, folded, output_names)
-            steps += [] if alone is None else _transposed_behind_split(alone)
-            continue
         part = _GroupReader(graph, group, constants, folded)
         outputs = tuple(part.outputs(output_names))
         if outputs:
             steps += _transposed_behind_split(part.step(outputs))
     return steps
-
-
-def _step_of_one(
-    graph: Graph, group: Executed, constants: set[str], folded: set[int], output_names: set[str]
-) -> ExecutedStep | None:
-    """The step of a group of one operator; None where it does not run or nothing needs what it gives.
-
-    What ``_GroupReader`` makes of such a group: nothing in it is hidden, and no two operators can be equal.
-    """
-    (index,) = group.members
-    if index in folded:
-        return None
-    node = graph.nodes[index]
-    read = graph.names_read[index]
-    shown = read[0] if read and is_view(node) else None
-    outputs: dict[str, Output] = {}
-    for position, tensor in enumerate(node.outputs):
-        if tensor is None:
-            continue
-        readers = graph.consumers.get(tensor.name, ())
-        if tensor.name in output_names or not readers or not folded.issuperset(readers):
-            source = shown if position == 0 else None
-            value = _value(tensor, group, computed=shown is None or node.outputs[0] is None)
-            outputs.setdefault(tensor.name, Output(value=value, alias_of=source))
-    if not outputs:
-        return None
-    changed = node.op_type != group.op_type
-    overwriting = IN_PLACE if group.provider == "cpu" else IN_PLACE_ON_CUDA
-    may_overwrite = shown is None and not changed and node.op_type in overwriting
-    first = node.inputs[0] if node.inputs and may_overwrite else None
-    return ExecutedStep(
-        op_type=group.op_type,
-        node=node,
-        reads=tuple([name for name in read if name not in constants]),
-        outputs=tuple(outputs.values()),
-        overwrites=() if first is None else (_value(first, group),),
-        rank=(int(changed), index),
-    )
 
 
 def _value(tensor: Tensor, group: Executed, *, computed: bool = False) -> Value:

@@ -6,7 +6,7 @@ from analyzer.errors import GraphError
 from analyzer.graph import Graph
 from analyzer.loading.loaded import Loaded
 from analyzer.memory import fit
-from analyzer.memory.session_plan import planned_peak_bytes
+from analyzer.memory.session_plan import SessionPlan
 from analyzer.memory.training_step import step_bytes
 from analyzer.ort.execution import Session
 from analyzer.ort.fusion import predicted_groups
@@ -33,7 +33,7 @@ def needed_bytes(loaded: Loaded, graph: Graph) -> int | None:
 
 def planned_bytes(graph: Graph, session: Session) -> int | None:
     """Bytes of activations that ONNX Runtime plans for a session of that kind, before one is made."""
-    return planned_peak_bytes(graph, predicted_groups(graph, session), provider=session)
+    return SessionPlan.of(graph, predicted_groups(graph, session)).peak_bytes(session)
 
 
 def does_not_fit(loaded: Loaded, graph: Graph, batch: int | None, free: int | None) -> str:

@@ -7,7 +7,7 @@ our figure leaves the inputs out, which the caller holds. Columns, in MB:
 
 - "weights": of the graph; ONNX Runtime maps those that lie beside the file, so they need not be in its arena.
 - "alive": ``peak_memory_bytes``, the most that is alive at once, operator by operator.
-- "planned": ``planned_peak_bytes`` of what ONNX Runtime is predicted to execute, which the report shows.
+- "planned": ``SessionPlan.peak_bytes`` of what ONNX Runtime is predicted to execute, which the report shows.
 - "unfused": most bytes that a session asked its arena for and held after an operator, with no graph
   optimization, no packed weights and no planned blocks. It computes in the run what an optimized graph holds
   ready (transposed weights).
@@ -47,7 +47,7 @@ from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.weights import materialise
 from analyzer.measurement import profile
 from analyzer.memory.liveness import peak_memory_bytes
-from analyzer.memory.session_plan import planned_peak_bytes
+from analyzer.memory.session_plan import SessionPlan
 from analyzer.ort.fusion import predicted_groups
 
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -111,7 +111,7 @@ def row(sample: str, folder: Path) -> str:
     loaded = load(parse_reference(str(SAMPLES / f"{sample}.py")), batch=BATCHES.get(sample))
     graph = loaded.graph()
     alive = peak_memory_bytes(graph, inputs=False)
-    planned = planned_peak_bytes(graph, predicted_groups(graph, "cpu"), inputs=False)
+    planned = SessionPlan.of(graph, predicted_groups(graph, "cpu")).peak_bytes("cpu", inputs=False)
     if alive is None or planned is None:
         return f"{sample:<14} a size is not known"
     runnable = materialise(loaded, loaded.batch, folder)

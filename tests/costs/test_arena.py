@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from analyzer.graph import Graph
 from analyzer.loading.onnx_graph.build import to_graph
 from analyzer.memory.liveness import peak_memory_bytes
-from analyzer.memory.session_plan import planned_peak_bytes
+from analyzer.memory.session_plan import SessionPlan
 from analyzer.ort.fusion import predicted_groups
 from analyzer.pipeline.prepared import prepare
 
@@ -54,15 +54,15 @@ def there_and_back(last_shape: list[int]) -> Any:
 def test_a_buffer_that_is_taken_over_later_is_held_in_between(make_graph: Callable[..., Any]) -> None:
     # e has a's shape and takes over its buffer: a's 40 bytes are held while s (4) is made from m (120).
     graph = make_graph(*there_and_back([10]))
-    assert planned_peak_bytes(graph, alone(graph), inputs=False) == 40 + 120 + 4
+    assert SessionPlan.of(graph, alone(graph)).peak_bytes("cpu", inputs=False) == 40 + 120 + 4
     assert peak_memory_bytes(graph, inputs=False) == 40 + 120
-    assert planned_peak_bytes(graph, alone(graph)) == 40 + 40 + 120 + 4
+    assert SessionPlan.of(graph, alone(graph)).peak_bytes("cpu") == 40 + 40 + 120 + 4
 
 
 def test_a_buffer_of_another_shape_is_not_taken_over(make_graph: Callable[..., Any]) -> None:
     # e is [2, 5]: as many bytes, but another shape, so that a's buffer goes back before s is made.
     graph = make_graph(*there_and_back([2, 5]))
-    assert planned_peak_bytes(graph, alone(graph), inputs=False) == 40 + 120
+    assert SessionPlan.of(graph, alone(graph)).peak_bytes("cpu", inputs=False) == 40 + 120
 
 
 def test_a_buffer_on_another_device_is_not_taken_over(make_graph: Callable[..., Any]) -> None:
@@ -72,8 +72,8 @@ def test_a_buffer_on_another_device_is_not_taken_over(make_graph: Callable[..., 
         Executed((item.index,), item.op_type, "cpu" if item.op_type in ("Exp", "Expand") else "cuda")
         for item in graph.nodes
     ]
-    assert planned_peak_bytes(graph, groups, provider="cuda", inputs=False) == 120 + 4
-    assert planned_peak_bytes(graph, groups, provider="cpu", inputs=False) == 40
+    assert SessionPlan.of(graph, groups).peak_bytes("cuda", inputs=False) == 120 + 4
+    assert SessionPlan.of(graph, groups).peak_bytes("cpu", inputs=False) == 40
 
 
 def test_what_never_leaves_its_group_takes_no_memory(make_graph: Callable[..., Any]) -> None:
@@ -81,7 +81,7 @@ def test_what_never_leaves_its_group_takes_no_memory(make_graph: Callable[..., A
     nodes = [node("Exp", ["x"], ["a"]), node("ReduceSum", ["a"], ["b"], keepdims=0), node("Exp", ["b"], ["c"])]
     graph = make_graph(nodes, {"x": [10]}, ["c"])
     groups = [Executed((0, 1), "Fused"), Executed((2,), "Exp")]
-    assert planned_peak_bytes(graph, groups, inputs=False) == 4 + 4
+    assert SessionPlan.of(graph, groups).peak_bytes("cpu", inputs=False) == 4 + 4
 
 
 def test_what_a_group_reads_lives_until_all_of_it_is_done(make_graph: Callable[..., Any]) -> None:
@@ -94,7 +94,7 @@ def test_what_a_group_reads_lives_until_all_of_it_is_done(make_graph: Callable[.
     ]
     graph = make_graph(nodes, {"x": [10]}, ["y"], {"ten": np.array([10])})
     groups = [Executed((0,), "Exp"), Executed((1, 2), "Fused"), Executed((3,), "ReduceSum")]
-    assert planned_peak_bytes(graph, groups, inputs=False) == 40 + 40
+    assert SessionPlan.of(graph, groups).peak_bytes("cpu", inputs=False) == 40 + 40
 
 
 def test_a_result_has_memory_of_its_own_even_where_it_shows_another_tensor(
@@ -102,7 +102,7 @@ def test_a_result_has_memory_of_its_own_even_where_it_shows_another_tensor(
 ) -> None:
     nodes = [node("Exp", ["x"], ["a"]), node("Reshape", ["a", "s"], ["y"])]
     graph = make_graph(nodes, {"x": [2, 5]}, ["y"], {"s": np.array([10])})
-    assert planned_peak_bytes(graph, alone(graph), inputs=False) == 40 + 40
+    assert SessionPlan.of(graph, alone(graph)).peak_bytes("cpu", inputs=False) == 40 + 40
 
 
 def test_of_two_sources_the_one_made_last_is_executed_first(make_graph: Callable[..., Any]) -> None:
@@ -115,7 +115,7 @@ def test_of_two_sources_the_one_made_last_is_executed_first(make_graph: Callable
         node("Add", ["b", "c"], ["y"]),
     ]
     graph = make_graph(nodes, {"x": [10]}, ["y"], {"hundred": np.array([100])})
-    assert planned_peak_bytes(graph, alone(graph), inputs=False) == 40 + 4000 + 4
+    assert SessionPlan.of(graph, alone(graph)).peak_bytes("cpu", inputs=False) == 40 + 4000 + 4
     assert peak_memory_bytes(graph, inputs=False) == 4000 + 4
 
 
@@ -126,14 +126,14 @@ def test_softmax_is_in_place_on_the_cpu_alone(make_graph: Callable[..., Any]) ->
         node("ReduceSum", ["b"], ["y"], keepdims=0),
     ]
     graph = make_graph(nodes, {"x": [10]}, ["y"])
-    assert planned_peak_bytes(graph, alone(graph), inputs=False) == 40 + 4
-    assert planned_peak_bytes(graph, alone(graph, "cuda"), provider="cuda", inputs=False) == 40 + 40
+    assert SessionPlan.of(graph, alone(graph)).peak_bytes("cpu", inputs=False) == 40 + 4
+    assert SessionPlan.of(graph, alone(graph, "cuda")).peak_bytes("cuda", inputs=False) == 40 + 40
 
 
 def test_an_open_size_leaves_the_peak_unknown(make_graph: Callable[..., Any]) -> None:
     nodes = [node("NonZero", ["x"], ["a"]), node("Cast", ["a"], ["y"], to=1)]
     graph = make_graph(nodes, {"x": [4]}, ["y"])
-    assert planned_peak_bytes(graph, alone(graph)) is None
+    assert SessionPlan.of(graph, alone(graph)).peak_bytes("cpu") is None
 
 
 def test_a_scene_tells_what_each_session_holds(make_graph: Callable[..., Any]) -> None:
@@ -310,4 +310,4 @@ def test_the_plan_holds_what_the_arena_holds(make: Callable[..., Any], tmp_path:
     if make in (residual_blocks, encoder_and_decoder) and not any("nchwc" in name for name in names):
         pytest.skip("this processor has no blocked kernels")
     graph = to_graph(proto)
-    assert planned_peak_bytes(graph, predicted_groups(graph, "cpu"), inputs=False) == held
+    assert SessionPlan.of(graph, predicted_groups(graph, "cpu")).peak_bytes("cpu", inputs=False) == held

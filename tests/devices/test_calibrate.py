@@ -222,7 +222,6 @@ TIME = Probe(key="time.t{T}", amount=12.0, per="time", op_type="Neg", inputs=())
 def visited(monkeypatch: pytest.MonkeyPatch, seconds: dict[Probe, tuple[float, ...]]) -> dict[str, float]:
     """What comes out where the visits of each probe take so many seconds, and there are no more of them."""
     monkeypatch.setattr(on_cpu, "_FAMILIES", (("one", lambda: iter(seconds)),))
-    monkeypatch.setattr(on_cpu, "_bound_call", lambda key, *_: key)
     monkeypatch.setattr(on_cpu, "bind", lambda model, *_: SimpleNamespace(call=model, session=None))
     monkeypatch.setattr(probes, "model_of", lambda probe: probe.key)
     monkeypatch.setattr(on_cpu, "chain", lambda length: length)

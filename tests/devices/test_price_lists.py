@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from analyzer.devices import catalogue
+from analyzer.devices.catalogue import FOLDER, areas, listed_prices
 from analyzer.devices.instances import Instance
-from analyzer.devices.price_lists import FILE, areas, listed_prices
 from analyzer.errors import DeviceError
 from analyzer.options import PRICINGS, Pricing
 
@@ -272,4 +272,4 @@ def test_a_way_of_paying_that_is_none_is_refused(tmp_path: Path, value: str) -> 
 
 
 def test_the_lists_stay_small() -> None:
-    assert FILE.stat().st_size < 400_000
+    assert (FOLDER / "prices.toml").stat().st_size < 400_000

@@ -15,7 +15,7 @@ from analyzer.graph import Graph
 from analyzer.loading.from_object import load_live
 from analyzer.measurement.request import Latency, Measurement
 from analyzer.memory.liveness import peak_memory_bytes
-from analyzer.memory.session_plan import planned_peak_bytes
+from analyzer.memory.session_plan import SessionPlan
 from analyzer.ort.fusion import predicted_groups
 from analyzer.pipeline import measure
 from analyzer.pipeline.options import make_options
@@ -223,7 +223,7 @@ def test_a_past_and_a_present_of_one_shape_are_one_buffer_and_grown_ones_are_two
     caches = CONTEXT * rows
     for graph, held in ((shared, caches), (grown, 2 * caches + rows)):
         for provider in ("cpu", "cuda"):
-            plan = planned_peak_bytes(graph, predicted_groups(graph, provider), provider=provider)
+            plan = SessionPlan.of(graph, predicted_groups(graph, provider)).peak_bytes(provider)
             # Beside the caches the logits, a few rows and what is fed: far less than one cache.
             assert held < plan < held + caches // 4
         assert held < peak_memory_bytes(graph) < held + caches // 4

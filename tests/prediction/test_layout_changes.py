@@ -8,7 +8,7 @@ from prediction_graphs import alone, graph, node, tensor
 
 from analyzer.graph import Graph
 from analyzer.memory.blocked_buffers import REORDER
-from analyzer.memory.session_plan import SessionPlan, planned_peak_bytes, with_layouts
+from analyzer.memory.session_plan import SessionPlan, with_layouts
 from analyzer.memory.session_steps import steps_of
 from analyzer.prediction.layout_changes import LayoutCopies, layout_copies
 
@@ -76,7 +76,7 @@ def test_copies_and_plans_are_those_that_a_look_at_all_steps_finds_at_another_ba
     if (plan := SessionPlan.of(one, alone(one, session)).at(other)) is None:
         assert known == 1
     else:
-        peak = planned_peak_bytes(other, alone(other, session), provider=session)
+        peak = SessionPlan.of(other, alone(other, session)).peak_bytes(session)
         assert plan.peak_bytes(session) == peak
 
 
