@@ -51,18 +51,18 @@ def test_the_answer_is_what_costs_least_and_whether_the_intervals_tell() -> None
     text, sure = sentences.headline(slower())
     # 2920 / 1752 = 1.67.
     assert text == (
-        "old costs least: 3 x g.large, $1,752 a month, against 5 x g.large, $2,920 a month, of new, "
+        "old costs least: 3 x g.large for $1,752 a month against 5 x g.large for $2,920 a month of new, "
         "a factor of 1.7."
     )
-    assert sure == "That is not certain: its 90 % interval and that of the next overlap."
+    assert sure == "That is not certain: its 90 % interval and that of new overlap."
     # 3 at $0.30 are $657, at most 4 at $876; the other is $1,752 at least.
     text, sure = sentences.headline(compare([("old", plan()), ("new", plan(usd=0.3)), ("dear", plan(usd=2.0))]))
     assert text.startswith(
-        "new costs least: 3 x g.large, $657 a month, against 3 x g.large, $4,380 a month, of dear"
+        "new costs least: 3 x g.large for $657 a month against 3 x g.large for $4,380 a month of dear"
     )
-    assert sure == "That is certain: its 90 % interval and that of the next do not overlap."
+    assert sure == "That is certain: its 90 % interval and that of old, the next, do not overlap."
     same = sentences.headline(compare([("old", plan()), ("new", plan())]))
-    assert same == ("All cost the same: 3 x g.large, $1,752 a month.", "")
+    assert same == ("All cost the same: 3 x g.large for $1,752 a month.", "")
 
 
 def test_the_verdict_of_the_operators_is_said_to_be_of_one_batch() -> None:
@@ -83,8 +83,8 @@ def test_plans_for_other_traffic_are_compared_by_the_request() -> None:
     text, _ = sentences.headline(comparison)
     # $1,752 for 5256 million are $0.333, $1,168 for 2628 million $0.444: 1.33 times.
     assert text == (
-        "whole costs least: 3 x g.large, $0.333 per million requests, against 2 x g.large, "
-        "$0.444 per million requests, of half, a factor of 1.3."
+        "whole costs least: 3 x g.large for $0.333 per million requests against 2 x g.large for "
+        "$0.444 per million requests of half, a factor of 1.3."
     )
     assert any(note.startswith("the plans differ in traffic or limit") for note in comparison.notes)
 
@@ -92,7 +92,7 @@ def test_plans_for_other_traffic_are_compared_by_the_request() -> None:
 def test_a_plan_without_an_answer_is_said_to_have_none() -> None:
     comparison = compare([("old", plan()), ("strict", factory.without_capacity(limit_s=records.LIMIT))])
     text, sure = sentences.headline(comparison)
-    assert text == "old: 3 x g.large, $1,752 a month. No instance keeps the limit in strict."
+    assert text == "old: 3 x g.large for $1,752 a month. No instance keeps the limit in strict."
     assert sure == ""
     fact = next(fact for fact in comparison.facts if fact.key == "capacity.best")
     assert fact.values == ("g.large (Imaginary, NVIDIA Imaginary 4)", "none keeps the limit")
@@ -110,7 +110,7 @@ def test_instances_without_a_price_are_named_without_one() -> None:
     )
     comparison = compare([("old", plan()), ("own", plan(options=(unpriced,)))])
     text, _ = sentences.headline(comparison)
-    assert text == "old: 3 x g.large, $1,752 a month. own: 3 x g.large, – a month."
+    assert text == "old: 3 x g.large for $1,752 a month. own: 3 x g.large for – a month."
 
 
 def test_other_instances_are_neither_better_nor_worse_by_their_number() -> None:

@@ -158,8 +158,10 @@ def test_the_cheapest_and_the_most_frugal_record_are_named_with_their_plans() ->
     said = sentences.statements(compare([("dear", replace(base, plans=dear)), ("cheap", base)]))
     assert said == (
         "The verdict is the same in all: GPU.",
-        "cheap costs least: $0.400 per million (Best plan), against $50.0 per million in dear (CPU).",
-        "cheap takes least energy: 390 mJ for each (Best plan), against 9.00 J for each in dear (CPU).",
+        "cheap costs least: $0.400 per million (Best plan) against $50.0 per million (CPU) of dear, "
+        "a factor of 125.",
+        "cheap takes least energy: 390 mJ for each (Best plan) against 9.00 J for each (CPU) of dear, "
+        "a factor of 23.1.",
     )
 
 
@@ -171,7 +173,7 @@ def test_of_different_batches_throughputs_and_single_inferences_are_compared() -
     assert "★" in cells(comparison, "GPU", "throughput")[1][0]
     # Operator 0 takes 0.1 ms on the GPU in both: an eighth of it and a sixteenth for one inference.
     (difference,) = comparison.differences
-    change = next(item for item in difference.faster if item.new == 0)
+    change = next(item for item in difference.of_kind("faster") if item.new == 0)
     assert (change.base_s, change.new_s) == (pytest.approx(1.25e-5), pytest.approx(6.25e-6))
     assert difference.per_inference
     assert sentences.headline(comparison)[0].startswith("sixteen has the highest throughput: 889 /s")
@@ -188,7 +190,7 @@ def test_what_changed_most_comes_first_then_what_moved() -> None:
     assert "Findings that disappeared" in text
     # Operator 19, a MaxPool, takes 5 ms on the CPU: a sixteenth of it is 312.5 us less than an eighth.
     assert tables(batches(), "difference-1")["Faster"].rows[0][-1].startswith("50 % less (−312 µs)")
-    falls = [item.rise_s for item in batches().differences[0].changed]
+    falls = [item.rise_s for item in batches().differences[0].of_kind("faster")]
     assert falls == sorted(falls)
 
 

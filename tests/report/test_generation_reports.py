@@ -311,7 +311,10 @@ def test_a_comparison_has_the_figures_of_generation_before_those_of_the_decode_s
     assert comparison.figure("generation.tpot_s").best == 1
     said = render_text(comparison)
     assert said.splitlines()[1].startswith("new makes most tokens a second: 2,693 tokens/s")
-    assert "new costs least: $1.00 per million tokens, against $4.00 per million tokens in old." in said
+    assert (
+        "new costs least: $1.00 per million tokens against $4.00 per million tokens of old, a factor of 4.0."
+        in said
+    )
     assert "One decode step: " in said
     assert "Operators, plans and verdict are those of one decode step" in said
     assert "Generation" in render_comparison(comparison)

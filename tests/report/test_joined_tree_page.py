@@ -104,8 +104,8 @@ def test_fusions_that_came_and_went_are_a_sentence_on_the_page_and_a_list_in_tex
     loose = replace(base, groups=tuple(each for each in base.groups if len(each.members) == 1))
     appeared, went = compare([("a", loose), ("b", base)]), compare([("a", base), ("b", loose)])
     said = "FusedConv of Conv and BatchNormalization in stage0.block0.conv"
-    assert tree_page.notes(appeared.trees[0]) == [f"Fusions that appeared: {said}."]
-    assert tree_page.notes(went.trees[0]) == [f"Fusions that went: {said}."]
+    assert tree_page.notes(appeared.differences[0].tree) == [f"Fusions that appeared: {said}."]
+    assert tree_page.notes(went.differences[0].tree) == [f"Fusions that went: {said}."]
     assert operators(went)[0]["what"] == "no longer fused: FusedConv"
     assert f"Fusions that appeared: {said}." in " ".join(document.render_text(appeared).split())
     assert f"Fusions that went: {said}." in document.render_markdown(went)
@@ -120,8 +120,8 @@ def test_text_lists_the_modules_that_changed_most() -> None:
 def test_renamed_modules_are_told_once_and_not_again_for_what_is_inside() -> None:
     base = factory.analysis(8)
     renamed = tuple(replace(item, module=item.module.replace("stage0", "trunk")) for item in base.operators)
-    (tree,) = compare([("a", base), ("b", replace(base, operators=renamed))]).trees
-    assert tree_page.notes(tree) == ["Renamed: stage0 is trunk now."]
+    (difference,) = compare([("a", base), ("b", replace(base, operators=renamed))]).differences
+    assert tree_page.notes(difference.tree) == ["Renamed: stage0 is trunk now."]
 
 
 @pytest.mark.parametrize(

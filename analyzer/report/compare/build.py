@@ -16,10 +16,6 @@ from analyzer.report.compare.alignment import align
 from analyzer.report.compare.comparison import (
     Comparison,
     Difference,
-    FindingEntry,
-    JoinedTree,
-    OperatorChange,
-    OperatorEntry,
 )
 from analyzer.report.compare.joined_tree import join
 from analyzer.report.compare.sides import ComparedSide
@@ -39,54 +35,36 @@ def compare(records: Sequence[tuple[str, Analysis]]) -> Comparison:
     if len(records) < 2:
         raise UsageError("compare needs at least two records", hint="analyze compare BASE.json NEW.json")
     analyses = [analysis for _, analysis in records]
-    compared = [_difference(label, analyses[0], other) for label, other in records[1:]]
     return Comparison(
         labels=tuple(label for label, _ in records),
         facts=figures.facts(analyses),
         figures=figures.figures(analyses),
-        differences=tuple(difference for difference, _ in compared),
+        differences=tuple(_difference(label, analyses[0], other) for label, other in records[1:]),
         notes=figures.notes(analyses),
         environment=figures.environment(analyses),
         analyses=tuple(analyses),
-        trees=tuple(tree for _, tree in compared),
     )
 
 
 # --- operator by operator -------------------------------------------------------------------------------
 
 
-def _difference(label: str, base: Analysis, new: Analysis) -> tuple[Difference, JoinedTree]:
+def _difference(label: str, base: Analysis, new: Analysis) -> Difference:
     aligned = align(base, new)
     before, after = ComparedSide.pair(base, new)
-    tree = join(before, after, aligned)
-    both = sorted((each for each in tree.operators if each.in_both), key=lambda each: each.new or 0)
-    gone = sorted((each for each in tree.operators if each.kind == "gone"), key=lambda each: each.base or 0)
     findings_new, findings_gone = _finding_changes(base, new, aligned.match)
-    difference = Difference(
+    return Difference(
         label=label,
-        matched=len(both),
-        flipped=tuple(sorted((each for each in both if each.flipped), key=lambda each: -abs(each.rise_s))),
-        slower=tuple(sorted((each for each in both if each.kind == "slower"), key=lambda each: -each.rise_s)),
-        faster=tuple(sorted((each for each in both if each.kind == "faster"), key=lambda each: each.rise_s)),
-        gone=tuple(_entry(each, each.base, each.base_s) for each in gone),
-        new=tuple(_entry(each, each.new, each.new_s) for each in tree.operators if each.kind == "new"),
+        tree=join(before, after, aligned),
         findings_new=findings_new,
         findings_gone=findings_gone,
         per_inference=before.per != 1 or after.per != 1,
-        modules=tree.changes,
-        fusions_new=tuple(one for one in tree.fusions if one.state == "new"),
-        fusions_gone=tuple(one for one in tree.fusions if one.state == "gone"),
     )
-    return difference, tree
-
-
-def _entry(change: OperatorChange, index: int | None, time_s: float | None) -> OperatorEntry:
-    return OperatorEntry(name=change.name, where=change.where, index=index or 0, time_s=time_s)
 
 
 def _finding_changes(
     base: Analysis, new: Analysis, matched: Match
-) -> tuple[tuple[FindingEntry, ...], tuple[FindingEntry, ...]]:
+) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
     """Findings that came and that went: the same code about the same operator is the same finding."""
     became = {old.index: now.index for old, now in matched.pairs}
 
@@ -99,13 +77,9 @@ def _finding_changes(
     before = {key(finding, True) for finding in base.findings}
     after = {key(finding, False) for finding in new.findings}
     return (
-        tuple(_finding_entry(finding) for finding in new.findings if key(finding, False) not in before),
-        tuple(_finding_entry(finding) for finding in base.findings if key(finding, True) not in after),
+        tuple(finding for finding in new.findings if key(finding, False) not in before),
+        tuple(finding for finding in base.findings if key(finding, True) not in after),
     )
-
-
-def _finding_entry(finding: Finding) -> FindingEntry:
-    return FindingEntry(code=finding.code, severity=finding.severity, message=finding.message)
 
 
 # --- what a gate can fail on ----------------------------------------------------------------------------
@@ -169,8 +143,46 @@ def _risen(comparison: Comparison, condition: str, tolerance: float) -> list[str
 
 
 def to_json(comparison: Comparison) -> str:
-    """The comparison as JSON: SI base units, null for what is not known."""
+    """Return the comparison as JSON: SI base units, null for what is not known."""
     # Emptied first: ``asdict`` would copy every operator of every record. They are files of their own.
-    plain = asdict(replace(comparison, analyses=(), trees=()))
-    del plain["analyses"], plain["trees"]
+    plain = asdict(replace(comparison, analyses=(), differences=()))
+    del plain["analyses"]
+    plain["figures"] = [asdict(figure) | {"overlap": figure.overlap} for figure in comparison.figures]
+    plain["differences"] = list(map(_plain, comparison.differences))
     return ascii_json(plain)
+
+
+def _plain(difference: Difference) -> dict[str, object]:
+    """Return the lists of what changed by their keys in the JSON."""
+    tree = difference.tree
+    alone = {
+        kind: [
+            {
+                "name": one.name,
+                "where": one.where,
+                "index": one.index,
+                "time_s": one.base_s if one.new is None else one.new_s,
+            }
+            for one in difference.of_kind(kind)
+        ]
+        for kind in ("gone", "new")
+    }
+    findings = {"findings_new": difference.findings_new, "findings_gone": difference.findings_gone}
+    return {
+        "label": difference.label,
+        "matched": len(difference.both),
+        "flipped": [asdict(one) for one in difference.flipped],
+        "slower": [asdict(one) for one in difference.of_kind("slower")],
+        "faster": [asdict(one) for one in difference.of_kind("faster")],
+        **alone,
+        **{
+            name: [{"code": one.code, "severity": one.severity, "message": one.message} for one in found]
+            for name, found in findings.items()
+        },
+        "per_inference": difference.per_inference,
+        "modules": [asdict(one) for one in tree.changes],
+        **{
+            f"fusions_{state}": [asdict(one) for one in tree.fusions if one.state == state]
+            for state in ("new", "gone")
+        },
+    }

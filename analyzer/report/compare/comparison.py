@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from operator import attrgetter
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
-from analyzer.record.analysis import Analysis
-from analyzer.report.compare.sides import NOISE
-from analyzer.units import UNKNOWN, factor
+from analyzer.record.analysis import Analysis, Finding
+from analyzer.report.compare.sides import NOISE, Ends
+from analyzer.report.summary.figure_words import joules, per_second
+from analyzer.units import UNKNOWN, byte_count, count, dollars, factor, flop_count, seconds
 
 # Of the comparison's own JSON, which grows apart from the record's.
 SCHEMA_VERSION = 1
 Better = Literal["less", "more", ""]
-Part = TypeVar("Part")
+_UNITS: Mapping[str, Callable[[float | None], str]] = {
+    "s": seconds,
+    "B": byte_count,
+    "FLOP": flop_count,
+    "x": factor,
+    "/s": per_second,
+    "$": dollars,
+    "J": joules,
+}
+OperatorKind = Literal["new", "gone", "slower", "faster", "same"]
+
+
+def apart(one: Ends, other: Ends) -> bool | None:
+    """Return whether two intervals do not overlap; None where an end is not known."""
+    if None in one or None in other:
+        return None
+    return (one[1] or 0.0) < (other[0] or 0.0) or (other[1] or 0.0) < (one[0] or 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +44,6 @@ class ComparedFigure:
         values: By record.
         origins: By record, of a time, dollars or joules: ``measured``, ``predicted``, ``mixed``, empty where
             the record does not tell.
-        overlap: By record, whether its interval overlaps the base's; None where there is none.
         low, high: By record, the ends of its 90 % interval; empty where no record has one.
         better: Whether ``less`` or ``more`` of it is better; empty where neither can be said.
     """
@@ -39,30 +53,50 @@ class ComparedFigure:
     unit: str
     values: tuple[float | None, ...]
     origins: tuple[str, ...] = ()
-    overlap: tuple[bool | None, ...] = ()
     low: tuple[float | None, ...] = ()
     high: tuple[float | None, ...] = ()
     better: Better = ""
 
+    def text(self, value: float | None) -> str:
+        """Return a value of it with its unit."""
+        if value is None:
+            return UNKNOWN
+        written = _UNITS.get(self.unit)
+        return written(value) if written else count(int(value))
+
+    def origin(self, at: int) -> str:
+        """Return a record's origin of it, empty where the record does not tell."""
+        return self.origins[at] if self.origins else ""
+
+    @property
+    def order(self) -> list[int]:
+        """The records that know it, the best first; less is better where neither is said."""
+        sign = -1 if self.better == "more" else 1
+        return [
+            at
+            for _, at in sorted((sign * value, at) for at, value in enumerate(self.values) if value is not None)
+        ]
+
     @property
     def best(self) -> int | None:
         """The record with the best value; None where none can be told or two share it."""
-        known = [value for value in self.values if value is not None]
-        if not self.better or len(known) < 2:
-            return None
+        order = self.order
         # Marking one of two equals as the best would tell a difference that is not there.
-        top = min(known) if self.better == "less" else max(known)
-        return self.values.index(top) if known.count(top) == 1 else None
+        if not self.better or len(order) < 2 or self.values[order[0]] == self.values[order[1]]:
+            return None
+        return order[0]
 
     def apart(self, one: int, other: int) -> bool | None:
-        """Whether the intervals of two records do not overlap; None where one of them is not known."""
+        """Return whether the intervals of two records do not overlap; None where one of them is not known."""
         if not self.low:
             return None
-        ends = (self.low[one], self.high[one], self.low[other], self.high[other])
-        low, high, other_low, other_high = ends
-        if low is None or high is None or other_low is None or other_high is None:
-            return None
-        return high < other_low or other_high < low
+        return apart((self.low[one], self.high[one]), (self.low[other], self.high[other]))
+
+    @property
+    def overlap(self) -> tuple[bool | None, ...]:
+        """By record, whether its interval overlaps the base's; empty where no record has one."""
+        found = [self.apart(0, at) for at in range(len(self.low))]
+        return tuple(None if each is None else not each for each in found)
 
     @property
     def certain(self) -> bool | None:
@@ -70,84 +104,9 @@ class ComparedFigure:
         best = self.best
         if best is None:
             return None
-        others = [at for at, value in enumerate(self.values) if at != best and value is not None]
         # One that is not known may be the one that overlaps: nothing is then certain either way.
-        apart = [self.apart(best, at) for at in others]
+        apart = [self.apart(best, at) for at in self.order[1:]]
         return None if None in apart else all(apart)
-
-
-def compared(
-    key: str,
-    label: str,
-    unit: str,
-    parts: Sequence[object | None],
-    *,
-    field: str = "",
-    better: Better = "",
-    ends: str = "",
-    time: str = "",
-    origin: str = "",
-    overlaps: bool = True,
-) -> ComparedFigure:
-    """Read one figure of each record's part; None where a record has no such part.
-
-    Args:
-        key: As in ``ComparedFigure``, with ``label``, ``unit`` and ``better``.
-        label: For people.
-        unit: Of the figure.
-        parts: By record the object with the figure.
-        field: Its name there, dots inside; the key's last word if empty.
-        better: Whether ``less`` or ``more`` of it is.
-        ends: The name of both ends of its interval, ``{}`` for ``low`` and ``high``; empty where it has none.
-        time: Of a rate the name of the time that these are the ends of.
-        origin: The name of its origin; empty where it has none.
-        overlaps: Whether the interval's overlap with the base's is part of it.
-    """
-
-    def read(name: str) -> tuple[Any, ...]:
-        return tuple(None if part is None else attrgetter(name)(part) for part in parts)
-
-    values = read(field or key.rpartition(".")[2])
-    low, high = (read(ends.format(end)) if ends else () for end in ("low", "high"))
-    if time and ends:
-        low, high = (tuple(map(_turned, values, read(time), end)) for end in (high, low))
-    return ComparedFigure(
-        key=key,
-        label=label,
-        unit=unit,
-        values=values,
-        origins=tuple(each or "" for each in read(origin)) if origin else (),
-        overlap=_overlap(low, high) if low and overlaps else (),
-        low=low,
-        high=high,
-        better=better,
-    )
-
-
-def _turned(per_s: float | None, time_s: float | None, end_s: float | None) -> float | None:
-    """Return the end of a rate's interval at an end of its time's."""
-    if per_s is None or time_s is None or not end_s:
-        return None
-    # A rate times its time is the amount, which the record may not know by itself.
-    end_per_s = per_s * time_s / end_s
-    return end_per_s if math.isfinite(end_per_s) else None  # of a foreign record, whose interval has no end
-
-
-def _overlap(low: Sequence[float | None], high: Sequence[float | None]) -> tuple[bool | None, ...]:
-    """Return by record whether its interval overlaps the base's; None where one of them is not known."""
-    # Two closed intervals overlap where each begins before the other ends.
-    first = (low[0], high[0])
-    return tuple(
-        None
-        if begin is None or end is None or first[0] is None or first[1] is None
-        else begin <= first[1] and first[0] <= end
-        for begin, end in zip(low, high, strict=True)
-    )
-
-
-def known(figures: Iterable[ComparedFigure]) -> tuple[ComparedFigure, ...]:
-    """Leave out what no record knows."""
-    return tuple(each for each in figures if any(value is not None for value in each.values))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,26 +121,6 @@ class ComparedFact:
     def differs(self) -> bool:
         """Whether the records disagree."""
         return len(set(self.values)) > 1
-
-
-def facts_of(
-    name: str, parts: Sequence[Part | None], named: Iterable[tuple[str, str, Callable[[Part], object]]]
-) -> tuple[ComparedFact, ...]:
-    """Read facts of each record's part.
-
-    Args:
-        name: The part's, which the keys begin with; may be empty.
-        parts: By record.
-        named: Key, label and the property of a part.
-    """
-    return tuple(
-        ComparedFact(
-            key=f"{name}.{key}" if name else key,
-            label=label,
-            values=tuple(UNKNOWN if part is None else str(read(part)) for part in parts),
-        )
-        for key, label, read in named
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,13 +153,18 @@ class OperatorChange:
         return self.base is not None and self.new is not None
 
     @property
-    def kind(self) -> Literal["new", "gone", "slower", "faster", "same"]:
+    def kind(self) -> OperatorKind:
         """What became of it; a change that may be noise is none."""
         if not self.in_both:
             return "gone" if self.new is None else "new"
         if abs(self.rise_s) <= NOISE * (self.base_s or 0.0):
             return "same"
         return "slower" if self.rise_s > 0 else "faster"
+
+    @property
+    def index(self) -> int:
+        """Its index in the new record, else in the base."""
+        return (self.base if self.new is None else self.new) or 0
 
     @property
     def flipped(self) -> bool:
@@ -234,25 +178,6 @@ class OperatorChange:
         if self.in_both and None in (self.base_s, self.new_s):
             return 0.0
         return (self.new_s or 0.0) - (self.base_s or 0.0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorEntry:
-    """An operator that is on one side alone."""
-
-    name: str
-    where: str
-    index: int
-    time_s: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FindingEntry:
-    """A finding that is on one side alone."""
-
-    code: str
-    severity: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,28 +251,30 @@ class Difference:
     """The base and one other record, operator by operator; the largest change first.
 
     ``per_inference`` says that the batches differ and all its times are therefore those of one inference.
-    ``modules`` are those that gained and lost most, none of them inside another.
+    ``findings_new`` and ``findings_gone`` are on one side alone.
     """
 
     label: str
-    matched: int
-    flipped: tuple[OperatorChange, ...]
-    slower: tuple[OperatorChange, ...]
-    faster: tuple[OperatorChange, ...]
-    gone: tuple[OperatorEntry, ...]
-    new: tuple[OperatorEntry, ...]
-    findings_new: tuple[FindingEntry, ...]
-    findings_gone: tuple[FindingEntry, ...]
+    tree: JoinedTree
+    findings_new: tuple[Finding, ...]
+    findings_gone: tuple[Finding, ...]
     per_inference: bool = False
-    modules: tuple[ModuleChange, ...] = ()
-    fusions_new: tuple[FusionChange, ...] = ()
-    fusions_gone: tuple[FusionChange, ...] = ()
 
     @property
-    def changed(self) -> tuple[OperatorChange, ...]:
-        """Those that got slower or faster together, the largest change first."""
-        changed = sorted((*self.slower, *self.faster), key=lambda change: change.new or 0)
-        return tuple(sorted(changed, key=lambda change: -abs(change.rise_s)))
+    def both(self) -> tuple[OperatorChange, ...]:
+        """The operators that both records have, as the new one orders them."""
+        return tuple(sorted((one for one in self.tree.operators if one.in_both), key=lambda one: one.new or 0))
+
+    @property
+    def flipped(self) -> tuple[OperatorChange, ...]:
+        """Those that another device runs."""
+        return tuple(sorted((one for one in self.both if one.flipped), key=lambda one: -abs(one.rise_s)))
+
+    def of_kind(self, kind: OperatorKind) -> tuple[OperatorChange, ...]:
+        """Return those of a kind, the largest change first; what is new or gone in its graph's order."""
+        found = [one for one in self.tree.operators if one.kind == kind]
+        in_order = sorted(found, key=lambda one: one.index)
+        return tuple(sorted(in_order, key=lambda one: -abs(one.rise_s) if one.in_both else 0.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,7 +289,6 @@ class Comparison:
         notes: What a reader must know to read the rest.
         environment: Versions, threads and machines.
         analyses: What was compared; not part of the JSON.
-        trees: The base's modules and each other record's as one, for the page; not part of the JSON either.
     """
 
     labels: tuple[str, ...]
@@ -374,7 +300,6 @@ class Comparison:
     schema_version: int = SCHEMA_VERSION
     # They have files of their own, and two comparisons are equal where all that they say is.
     analyses: tuple[Analysis, ...] = field(default=(), repr=False, compare=False)
-    trees: tuple[JoinedTree, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def one_batch(self) -> bool:
@@ -384,46 +309,3 @@ class Comparison:
     def figure(self, key: str) -> ComparedFigure | None:
         """The figure of this key."""
         return next((figure for figure in self.figures if figure.key == key), None)
-
-
-# Two figures that differ by less read the same in the three digits that are printed.
-SAME = 0.005
-
-
-def times(ratio: float) -> str:
-    """Return a ratio as in "a factor of 3.3": without the x that it is written with elsewhere."""
-    return factor(ratio).removesuffix("x")
-
-
-def certainty(apart: bool, other: str = "the next") -> str:
-    """Say whether the first record's interval is apart from another's."""
-    ends = f"its 90 % interval and that of {other} {'do not overlap' if apart else 'overlap'}"
-    return f"That is {'' if apart else 'not '}certain: {ends}."
-
-
-def least(
-    labels: Sequence[str],
-    values: Sequence[float | None],
-    verb: str,
-    say: Callable[[float], str],
-    asides: Sequence[str] = (),
-) -> str:
-    """Say which record has least of something, and which most; empty where none stands out.
-
-    Args:
-        labels: By record its name.
-        values: By record the figure, None where it is not known.
-        verb: What the record with least does.
-        say: The figure in words.
-        asides: By record what follows its figure.
-    """
-    known = [(value, at) for at, value in enumerate(values) if value is not None]
-    if len(known) < 2:
-        return ""
-    # Among equals the first record, so that the same comparison gives the same bytes.
-    (value, at), (most, of) = min(known), max(known, key=lambda each: (each[0], -each[1]))
-    # Nothing is so many times as much as nothing.
-    if not value or most / value - 1 < SAME:
-        return ""
-    one, other = (asides[at], asides[of]) if asides else ("", "")
-    return f"{labels[at]} {verb}: {say(value)}{one}, against {say(most)} in {labels[of]}{other}."

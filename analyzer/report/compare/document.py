@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from analyzer.report import markdown, terminal
-from analyzer.report.compare import capacity, generation, tree_page
+from analyzer.report.compare import tree_page
 from analyzer.report.compare.comparison import (
     ComparedFact,
     ComparedFigure,
     Comparison,
     Difference,
     OperatorChange,
-    OperatorEntry,
 )
 from analyzer.report.compare.figures import worth_a_row
 from analyzer.report.compare.sentences import headline, statements
 from analyzer.report.document import ANSWER, Block, Document, Headline, Section, Table, Text, items, texts
-from analyzer.report.summary.figure_words import VERDICT_WORDS, joules, marked, per_second
+from analyzer.report.summary.figure_words import VERDICT_WORDS, marked
 from analyzer.text import plural
-from analyzer.units import UNKNOWN, byte_count, count, dollars, factor, flop_count, seconds, share, span
+from analyzer.units import factor, seconds, share, span
 
 # Rows of each list: those shown at once, and all; the JSON holds the rest.
 SHOWN, MOST = 10, 100
 _GROUPS = {
-    "capacity": capacity.GROUP,
-    "generation": generation.GROUP,
+    "capacity": "Capacity",
+    "generation": "Generation",
     "plans.hybrid": "Best plan",
     "plans.gpu": "GPU",
     "plans.cpu": "CPU",
@@ -33,15 +32,6 @@ _GROUPS = {
 }
 _WORK = "Work and findings"
 _PLANS = ("plans.hybrid.", "plans.gpu.", "plans.cpu.")
-_UNITS: Mapping[str, Callable[[float | None], str]] = {
-    "s": seconds,
-    "B": byte_count,
-    "FLOP": flop_count,
-    "x": factor,
-    "/s": per_second,
-    "$": dollars,
-    "J": joules,
-}
 
 
 def render_text(comparison: Comparison) -> str:
@@ -64,7 +54,7 @@ def document(comparison: Comparison) -> Document:
             Section(
                 name=f"difference-{at}",
                 title=f"{comparison.labels[0]} → {difference.label}",
-                blocks=tuple(_difference(comparison, difference, at)),
+                blocks=tuple(_difference(comparison.labels[0], difference)),
             )
             for at, difference in enumerate(comparison.differences, 1)
         ),
@@ -164,10 +154,10 @@ def _cell(figure: ComparedFigure, at: int) -> tuple[str, str, str]:
     """The figure of a record with its mark; its interval and its change; whether it is better or worse."""
     base, value = figure.values[0], figure.values[at]
     star = "" if figure.best != at else " ☆" if figure.certain is False else " ★"
-    text = marked(figure_text(value, figure.unit), figure.origins[at] if figure.origins else "") + star
+    text = marked(figure.text(value), figure.origin(at)) + star
     beside = []
     if figure.low and figure.low[at] is not None and figure.high[at] is not None:
-        beside.append(span(figure_text(figure.low[at], figure.unit), figure_text(figure.high[at], figure.unit)))
+        beside.append(span(figure.text(figure.low[at]), figure.text(figure.high[at])))
     if at == 0 or base is None or value is None or value == base:
         return text, ", ".join(beside), ""
     apart = figure.apart(0, at)
@@ -177,14 +167,6 @@ def _cell(figure: ComparedFigure, at: int) -> tuple[str, str, str]:
         tone = "better" if (value < base) == (figure.better == "less") else "worse"
     beside += [tone, {None: "", True: "beyond the intervals", False: "within the intervals"}[apart]]
     return f"{text}, {change(base, value)}", ", ".join(filter(None, beside)), tone
-
-
-def figure_text(value: float | None, unit: str) -> str:
-    """Return a figure with its unit."""
-    if value is None:
-        return UNKNOWN
-    written = _UNITS.get(unit)
-    return written(value) if written else count(int(value))
 
 
 def change(base: float, value: float) -> str:
@@ -200,9 +182,9 @@ def change(base: float, value: float) -> str:
     return f"{share(abs(ratio - 1))} {'more' if ratio > 1 else 'less'}"
 
 
-def _difference(comparison: Comparison, difference: Difference, at: int) -> Iterator[Block]:
-    yield from texts(_lead(comparison.labels[0], difference), *tree_page.notes(comparison.trees[at - 1]))
-    heads = (comparison.labels[0], difference.label)
+def _difference(base: str, difference: Difference) -> Iterator[Block]:
+    yield from texts(_lead(base, difference), *tree_page.notes(difference.tree))
+    heads = (base, difference.label)
     rows = [
         (
             tree_page.module_title(one),
@@ -211,19 +193,25 @@ def _difference(comparison: Comparison, difference: Difference, at: int) -> Iter
             seconds(one.new_s),
             _signed(one.rise_s),
         )
-        for one in difference.modules
+        for one in difference.tree.changes
     ]
-    marks = ["worse" if one.rise_s > 0 else "better" for one in difference.modules]
+    marks = ["worse" if one.rise_s > 0 else "better" for one in difference.tree.changes]
     yield from _listed("Changed most, by module", ("Module", "Operators", *heads, "Change"), rows, marks)
     head = ("Operator", "Source", *heads, "Change")
-    for name, changes in (("Slower", difference.slower), ("Faster", difference.faster)):
+    for name, changes in (("Slower", difference.of_kind("slower")), ("Faster", difference.of_kind("faster"))):
         marks = [("worse" if one.rise_s > 0 else "better") if one.certain else "" for one in changes]
         yield from _listed(name, head, [_timed(one) for one in changes], marks)
     ways = ("Operator", "Source", *heads, "In", "Time")
     yield from _listed("On another device", ways, [_flipped(one) for one in difference.flipped])
-    new, gone = ([_entry(one) for one in entries] for entries in (difference.new, difference.gone))
-    yield from _listed("New operators", ("Operator", "Source", "Time"), new)
-    yield from _listed("Operators gone", ("Operator", "Source", "Time"), gone)
+    for name, alone in (
+        ("New operators", difference.of_kind("new")),
+        ("Operators gone", difference.of_kind("gone")),
+    ):
+        entries = [
+            (f"{one.name} #{one.index}", one.where, seconds(one.base_s if one.new is None else one.new_s))
+            for one in alone
+        ]
+        yield from _listed(name, ("Operator", "Source", "Time"), entries)
     for name, findings in (
         ("Findings that appeared", difference.findings_new),
         ("Findings that disappeared", difference.findings_gone),
@@ -235,18 +223,22 @@ def _difference(comparison: Comparison, difference: Difference, at: int) -> Iter
 def _lead(base: str, difference: Difference) -> str:
     """How many operators are in both, and how many of them changed."""
     each = " Times are those of one inference, as the batches differ." if difference.per_inference else ""
-    parts = [f"{plural(difference.matched, 'operator')} {'is' if difference.matched == 1 else 'are'} in both"]
-    if not difference.matched:
+    matched = len(difference.both)
+    parts = [f"{plural(matched, 'operator')} {'is' if matched == 1 else 'are'} in both"]
+    if not matched:
         parts = ["no operator of one is in the other"]
     counts = (
-        ("slower", difference.slower),
-        ("faster", difference.faster),
+        ("slower", difference.of_kind("slower")),
+        ("faster", difference.of_kind("faster")),
         ("on another device", difference.flipped),
     )
     changed = [f"{len(changes)} {word}" for word, changes in counts if changes]
-    if difference.matched:
+    if matched:
         parts.append(f"of these {', '.join(changed)}" if changed else "none of them changed")
-    alone = ((f"only in {difference.label}", difference.new), (f"only in {base}", difference.gone))
+    alone = (
+        (f"only in {difference.label}", difference.of_kind("new")),
+        (f"only in {base}", difference.of_kind("gone")),
+    )
     parts += [f"{len(entries)} {word}" for word, entries in alone if entries]
     text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}.{each}"
@@ -289,7 +281,3 @@ def _flipped(one: OperatorChange) -> tuple[str, ...]:
     session = "best plan" if one.device else "CUDA session"
     times = f"{seconds(one.base_s)} → {seconds(one.new_s)}"
     return one.name, one.where, before.upper(), after.upper(), session, times
-
-
-def _entry(entry: OperatorEntry) -> tuple[str, ...]:
-    return f"{entry.name} #{entry.index}", entry.where, seconds(entry.time_s)

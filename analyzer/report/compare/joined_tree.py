@@ -17,8 +17,9 @@ from analyzer.report.compare.comparison import (
     JoinedTree,
     ModuleChange,
     OperatorChange,
+    apart,
 )
-from analyzer.report.compare.sides import ComparedSide, flips, is_change
+from analyzer.report.compare.sides import ComparedSide, is_change
 
 # Entries of the list of modules that changed most.
 MOST = 10
@@ -70,9 +71,14 @@ def _operator(pair: _Pair, base: ComparedSide, new: ComparedSide) -> OperatorCha
     old = None if pair[0] is None else base.analysis.operators[pair[0]]
     now = None if pair[1] is None else new.analysis.operators[pair[1]]
     shown = now or old
-    device, placed_on = (None, None) if old is None or now is None else flips(base, old, new, now)
-    before = None if old is None else base.interval(old)
-    after = None if now is None else new.interval(now)
+    device = placed_on = None
+    if old is not None and now is not None:
+        # Of a record without a GPU all is on the CPU: that is another question and no flip.
+        if base.analysis.devices.gpu and new.analysis.devices.gpu and old.placement != now.placement:
+            device = old.placement, now.placement
+        if old.gpu and now.gpu and old.gpu.placed_on != now.gpu.placed_on:
+            placed_on = old.gpu.placed_on, now.gpu.placed_on
+    (base_s, before), (new_s, after) = base.time(old), new.time(now)
     return OperatorChange(
         name="" if shown is None else operator_label(shown),
         where=source_location(shown),
@@ -80,9 +86,9 @@ def _operator(pair: _Pair, base: ComparedSide, new: ComparedSide) -> OperatorCha
         new=pair[1],
         device=device,
         placed_on=placed_on,
-        base_s=None if old is None else base.time(old),
-        new_s=None if now is None else new.time(now),
-        certain=bool(before and after and (before[1] < after[0] or after[1] < before[0])),
+        base_s=base_s,
+        new_s=new_s,
+        certain=bool(apart(before, after)),
     )
 
 

@@ -4,131 +4,172 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from operator import attrgetter
 
 from analyzer.record.analysis import Analysis, PlanResult
-from analyzer.report import price_words
-from analyzer.report.compare import capacity, generation
-from analyzer.report.compare.comparison import SAME, Comparison, certainty, least, times
-from analyzer.report.summary.figure_words import PLAN_TITLES, VERDICT_WORDS, joules, per_second
+from analyzer.record.generation import GenerationResult
+from analyzer.report import capacity_words, price_words
+from analyzer.report.compare.comparison import ComparedFigure, Comparison
+from analyzer.report.compare.figures import of_plans, same_service
+from analyzer.report.generation_words import rate
+from analyzer.report.summary.figure_words import PLAN_TITLES, VERDICT_WORDS
 from analyzer.report.summary.plan_cards import best_plan
-from analyzer.units import dollars, factor, seconds
+from analyzer.units import dollars, factor, seconds, share
 
-
-# A prediction's interval is mostly the error of its device's constants, which cancels between two of them.
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Contender:
-    """A record and its best plan."""
-
-    label: str
-    analysis: Analysis
-    plan: PlanResult
-
-    def predicted_like(self, other: _Contender) -> bool:
-        """Whether both are predictions for the same devices."""
-        devices = [
-            (one.analysis.devices.cpu.name, one.analysis.devices.gpu and one.analysis.devices.gpu.name)
-            for one in (self, other)
-        ]
-        return devices[0] == devices[1] and {self.plan.origin, other.plan.origin} == {"predicted"}
+# Two figures that differ by less read the same in the three digits that are printed.
+_SAME = 0.005
 
 
 def headline(comparison: Comparison) -> tuple[str, str]:
-    """Which record is the fastest and by how much; and how sure that is, empty where all are alike.
+    """Return which record is first and by how much; and how sure that is, empty where all are alike.
 
     Of models that generate it is about the request, of capacity plans about what is rented; the decode step or
     the batch, which all else is about, is a statement.
     """
-    return _of_all(comparison) or _by_plans(comparison)
+    if all(one.capacity for one in comparison.analyses):
+        return _service(comparison)
+    if all(one.generation for one in comparison.analyses):
+        return _ranked(
+            comparison,
+            comparison.figure("generation.tokens_per_s"),
+            ("makes most tokens a second", "the slowest", "All make as many tokens a second"),
+            lambda at: _request(comparison.analyses[at].generation),
+        )
+    return _plans(comparison)
 
 
-def _of_all(comparison: Comparison) -> tuple[str, str] | None:
-    """Where all records are of one kind that has an answer of its own: that."""
-    for kind in (capacity, generation):
-        text, sure = kind.headline(comparison.labels, comparison.analyses)
-        if text:
-            return text, sure
-    return None
+def _ranked(
+    comparison: Comparison,
+    figure: ComparedFigure | None,
+    phrases: tuple[str, str, str],
+    words: Callable[[int], str],
+) -> tuple[str, str]:
+    """Return which record is first by a figure, which last, and how sure that is; empty where none can be said.
 
-
-def _by_plans(comparison: Comparison) -> tuple[str, str]:
-    contenders = [
-        _Contender(label=label, analysis=analysis, plan=plan)
-        for label, analysis in zip(comparison.labels, comparison.analyses, strict=True)
-        # Nobody is faster than a plan that takes no time at all, as one of a model without operators.
-        if (plan := best_plan(analysis)) is not None and plan.latency_s > 0 and plan.throughput_per_s > 0
-    ]
-    if len(contenders) < 2:
-        return "There is nothing to compare in time: fewer than two of the records hold a plan.", ""
-    ranked = sorted(contenders, key=lambda contender: _time(comparison, contender.plan))
-    top, bottom = ranked[0], ranked[-1]
-    ratio = _time(comparison, bottom.plan) / _time(comparison, top.plan)
-    if ratio - 1 < SAME:
-        return f"All take the same: {_speed_words(comparison, top.plan)}.", ""
-    others = bottom.label if len(ranked) == 2 else f"{bottom.label}, the slowest"
-    leads = "is fastest" if comparison.one_batch else "has the highest throughput"
-    best, worst = _speed_words(comparison, top.plan), _speed_words(comparison, bottom.plan)
-    return (
-        f"{top.label} {leads}: {best} against {worst} of {others}, a factor of {times(ratio)}.",
-        _certainty(comparison, top, ranked[1], "" if len(ranked) == 2 else ", the next,"),
+    Args:
+        comparison: Of which records.
+        figure: None where no record knows it.
+        phrases: What the first record does; what the last of more than two is; what all do where none is ahead.
+        words: By record the figure in words.
+    """
+    labels = comparison.labels
+    if figure is None or len(order := figure.order) < 2:
+        return "", ""
+    (top, second, *more), last = order, order[-1]
+    verb, worst, same = phrases
+    low, high = sorted((figure.values[top] or 0.0, figure.values[last] or 0.0))
+    # Nothing is so many times as much as nothing.
+    ratio = high / low if low else 1.0
+    if ratio - 1 < _SAME:
+        return same and f"{same}: {words(top)}.", ""
+    # Without the x that a factor is written with elsewhere; a factor of 1.0 would say nothing.
+    by = (
+        f"a factor of {factor(ratio).removesuffix('x')}"
+        if ratio >= 1.1
+        else f"a difference of {share(ratio - 1)}"
     )
+    text = (
+        f"{labels[top]} {verb}: {words(top)} against {words(last)} of {labels[last]}"
+        f"{f', {worst}' if more and worst else ''}, {by}."
+    )
+    if (apart := figure.apart(top, second)) is None:
+        return text, ""
+    both = f"its 90 % interval and that of {labels[second]}{', the next,' if more else ''}"
+    return text, f"That is {'' if apart else 'not '}certain: {both} {'do not ' if apart else ''}overlap."
 
 
-def _time(comparison: Comparison, plan: PlanResult) -> float:
-    """Less is better: the latency, or the time of one inference where the batches differ."""
-    return plan.latency_s if comparison.one_batch else 1 / plan.throughput_per_s
+def _service(comparison: Comparison) -> tuple[str, str]:
+    """Return which plan costs least: a month, or a request where they are for other traffic."""
+    options = [one.capacity and one.capacity.best_option for one in comparison.analyses]
+    month = same_service(comparison.analyses)
+
+    def words(at: int) -> str:
+        option = options[at]
+        if not option:
+            return ""
+        usd, unit = (
+            (option.usd_per_month, "a month") if month else (option.usd_per_million, "per million requests")
+        )
+        return f"{capacity_words.several(option)} for {dollars(usd)} {unit}"
+
+    without = [label for label, option in zip(comparison.labels, options, strict=True) if not option]
+    if len(without) == len(options):
+        return "In no record any instance keeps the limit.", ""
+    figure = comparison.figure("capacity.usd_per_month" if month else "capacity.usd_per_million")
+    text, sure = _ranked(comparison, figure, ("costs least", "the most expensive", "All cost the same"), words)
+    alone = (f"{label}: {words(at)}." for at, label in enumerate(comparison.labels) if options[at])
+    none = f" No instance keeps the limit in {' and '.join(without)}." if without else ""
+    return f"{text or ' '.join(alone)}{none}", sure
 
 
-def _speed_words(comparison: Comparison, plan: PlanResult) -> str:
-    figure = seconds(plan.latency_s) if comparison.one_batch else per_second(plan.throughput_per_s)
-    return f"{figure} ({plan.origin})"
+def _request(one: GenerationResult | None) -> str:
+    if one is None:
+        return ""
+    return f"{rate(one.tokens_per_s)} tokens/s, first token after {seconds(one.ttft_s)} ({one.origin})"
 
 
-def _certainty(comparison: Comparison, top: _Contender, second: _Contender, aside: str) -> str:
-    """Whether the best plan's 90 % interval is apart from the next one's."""
-    if top.predicted_like(second):
-        return _of_shared_errors(comparison, top, second)
-    # The interval is the latency's; of different batches it is turned into that of one inference.
-    ends = [
-        end * _time(comparison, plan) / plan.latency_s
-        for plan, end in ((top.plan, top.plan.high_s), (second.plan, second.plan.low_s))
+def _plans(comparison: Comparison) -> tuple[str, str]:
+    """Return which record's best plan is the fastest."""
+    # Nobody is faster than a plan that takes no time at all, as one of a model without operators.
+    plans = [
+        plan if (plan := best_plan(one)) and plan.latency_s > 0 and plan.throughput_per_s > 0 else None
+        for one in comparison.analyses
     ]
-    return certainty(ends[0] < ends[1], f"{second.label}{aside}")
+    batch = comparison.one_batch
+    figure = of_plans(comparison.analyses, plans, "latency_s" if batch else "throughput_per_s")
+    verb = "is fastest" if batch else "has the highest throughput"
+    text, sure = _ranked(
+        comparison,
+        figure,
+        (verb, "the slowest", "All take the same"),
+        lambda at: f"{figure.text(figure.values[at])} ({figure.origin(at)})",
+    )
+    if not text:
+        return "There is nothing to compare in time: fewer than two of the records hold a plan.", ""
+    places = figure.order[:2]
+    analyses = [comparison.analyses[at] for at in places]
+    devices = {(one.devices.cpu.name, one.devices.gpu and one.devices.gpu.name) for one in analyses}
+    if sure and len(devices) == 1 and {figure.origin(at) for at in places} == {"predicted"}:
+        first, other = (figure.values[at] or 1.0 for at in places)
+        parts = [_parts(comparison.analyses[at], plan) for at in places if (plan := plans[at])]
+        return text, _of_shared_errors(parts[0], parts[1], other / first if batch else first / other)
+    return text, sure
 
 
-def _of_shared_errors(comparison: Comparison, top: _Contender, second: _Contender) -> str:
+# Seconds and the half-width of the 90 % interval, as a logarithm, by kind of error.
+_Parts = dict[tuple[str, ...], tuple[float, float]]
+_NONE = (0.0, 0.0)
+
+
+def _of_shared_errors(parts: _Parts, others: _Parts, middle: float) -> str:
     """Return whether one prediction is below another for the same devices, where errors of one kind are shared.
 
+    A prediction's interval is mostly the error of its device's constants, which cancels between two of them.
     An error is that of an operator's type on a device and of what bounds it there: it moves both records'
     times by the same factor, so that only the difference of its shares counts. Errors of two kinds are
     independent, as in the decision between plans.
     """
-    parts, others = _parts(top), _parts(second)
     whole, other_whole = (sum(time for time, _ in each.values()) for each in (parts, others))
     variance = 0.0
     for kind in parts.keys() | others.keys():
         (time, error), (other_time, other_error) = parts.get(kind, _NONE), others.get(kind, _NONE)
         variance += ((time / whole - other_time / other_whole) * max(error, other_error)) ** 2
-    middle = _time(comparison, second.plan) / _time(comparison, top.plan)
     width = math.exp(math.sqrt(variance))
     interval = f"{factor(middle / width)} to {factor(middle * width)}"
     shared = f"both are predictions for the same devices and share errors, and their ratio is {interval}"
-    return f"That is certain: {shared}." if middle / width > 1 else f"That is not certain: {shared}."
+    return f"That is {'' if middle / width > 1 else 'not '}certain: {shared}."
 
 
-_NONE = (0.0, 0.0)
-
-
-def _parts(contender: _Contender) -> dict[tuple[str, ...], tuple[float, float]]:
-    """Return seconds and the half-width of the 90 % interval, as a logarithm, by kind of error."""
-    plan, parts = contender.plan, dict[tuple[str, ...], tuple[float, float]]()
+def _parts(analysis: Analysis, plan: PlanResult) -> _Parts:
+    """Return what a plan's time is made of."""
+    parts: _Parts = {}
 
     def add(kind: tuple[str, ...], time_s: float, low_s: float | None, high_s: float | None) -> None:
         before, error = parts.get(kind, _NONE)
         own = math.log(high_s / low_s) / 2 if low_s and high_s else math.log(10)
         parts[kind] = (before + time_s, max(error, own))
 
-    for operator in contender.analysis.operators:
+    for operator in analysis.operators:
         side = operator.placement if plan.name == "hybrid" else plan.name
         time = operator.cpu if side == "cpu" else operator.gpu
         if time is not None and time.time_s:
@@ -140,36 +181,27 @@ def _parts(contender: _Contender) -> dict[tuple[str, ...], tuple[float, float]]:
 
 
 def statements(comparison: Comparison) -> tuple[str, ...]:
-    """The verdicts, what is cheapest and what takes least energy; those that the records can tell."""
-    step = _step(comparison)
-    # Of such records a token's or a request's dollars are asked for, not those of a decode step or a batch.
-    cheapest: tuple[str, ...] = ()
-    if not step:
-        cheapest = (
-            _least(comparison, "usd_per_million", "usd_origin", "costs least", "{} per million", dollars),
-            _least(comparison, "energy_j", "energy_origin", "takes least energy", "{} for each", joules),
-        )
-    elif all(one.generation for one in comparison.analyses):
-        cheapest = generation.cheapest(comparison.labels, comparison.analyses)
-    verdicts = _verdicts(comparison)
-    texts = (*cheapest, f"{step} {verdicts}") if step else (verdicts, *cheapest)
-    return tuple(text for text in (*texts, *_prices(comparison)) if text)
-
-
-def _prices(comparison: Comparison) -> tuple[str, ...]:
-    """Which prices a record's dollars are, where they are not the usual ones."""
-    told = (
-        (label, price_words.statement(analysis))
-        for label, analysis in zip(comparison.labels, comparison.analyses, strict=True)
-    )
-    return tuple(f"In {label}: {text}" for label, text in told if text)
-
-
-def _step(comparison: Comparison) -> str:
-    if _of_all(comparison) is None:
-        return ""
-    what = "decode step" if all(one.generation for one in comparison.analyses) else "batch"
-    return f"One {what}: {_by_plans(comparison)[0]}"
+    """Return the verdicts, what is cheapest and what takes least energy; those that the records can tell."""
+    said, analyses = [_verdicts(comparison)], comparison.analyses
+    if all(one.generation for one in analyses):
+        said = [
+            _least(comparison, "generation.usd_per_million_tokens", "costs least", "per million tokens"),
+            _least(comparison, "generation.joules_per_token", "takes least energy", "a token"),
+            f"One decode step: {_plans(comparison)[0]} {said[0]}",
+        ]
+    elif all(one.capacity for one in analyses):
+        # Of such records a request's dollars are asked for, which the answer has, not those of a batch.
+        said = [f"One batch: {_plans(comparison)[0]} {said[0]}"]
+    else:
+        said += [
+            _least(comparison, "usd_per_million", "costs least", "per million"),
+            _least(comparison, "energy_j", "takes least energy", "for each"),
+        ]
+    # Which prices a record's dollars are, where they are not the usual ones.
+    for label, one in zip(comparison.labels, analyses, strict=True):
+        prices = price_words.statement(one)
+        said.append(prices and f"In {label}: {prices}")
+    return tuple(filter(None, said))
 
 
 def _verdicts(comparison: Comparison) -> str:
@@ -180,22 +212,21 @@ def _verdicts(comparison: Comparison) -> str:
     return f"The verdict differs: {', '.join(pairs)}."
 
 
-def _least(
-    comparison: Comparison, field: str, origin: str, verb: str, words: str, figure: Callable[[float], str]
-) -> str:
-    """Say which record has the plan with the least of something, and which is the most."""
-    candidates = [
-        (value, at, plan)
-        for at, analysis in enumerate(comparison.analyses)
-        for plan in analysis.plans
-        # A plan that does not fit runs nowhere, whatever it would cost.
-        if (value := getattr(plan, field)) is not None and plan.fits and analysis.verdict.device is not None
-    ]
-    values: list[float | None] = [None] * len(comparison.labels)
-    asides = [""] * len(comparison.labels)
-    # Each record is run by the plan that is best of it, the first of equals.
-    for value, at, plan in sorted(candidates, key=lambda each: each[0]):
-        if values[at] is None:
-            where = ", ".join(filter(None, (PLAN_TITLES[plan.name], getattr(plan, origin))))
-            values[at], asides[at] = value, f" ({where})"
-    return least(comparison.labels, values, verb, lambda value: words.format(figure(value)), asides)
+def _least(comparison: Comparison, key: str, verb: str, unit: str) -> str:
+    """Return which record takes the least by a figure, or has the plan that takes the least; else nothing."""
+    figure, plans = comparison.figure(key), list[PlanResult | None]([None] * len(comparison.labels))
+    if "." not in key:
+        # Each record is run by the plan that is best of it; one that does not fit runs nowhere.
+        fitting = (one.plans if one.verdict.device else () for one in comparison.analyses)
+        priced = ([plan for plan in of if plan.fits and getattr(plan, key) is not None] for of in fitting)
+        plans = [min(of, key=attrgetter(key), default=None) for of in priced]
+        figure = of_plans(comparison.analyses, plans, key)
+
+    def words(at: int) -> str:
+        if figure is None:
+            return ""
+        plan = plans[at]
+        where = ", ".join(filter(None, (PLAN_TITLES[plan.name], figure.origin(at)))) if plan else ""
+        return f"{figure.text(figure.values[at])} {unit}{where and f' ({where})'}"
+
+    return _ranked(comparison, figure, (verb, "", ""), words)[0]

@@ -17,7 +17,7 @@ from analyzer.report.compare.comparison import (
     ModuleChange,
     OperatorChange,
 )
-from analyzer.report.compare.sides import ComparedSide, Ends
+from analyzer.report.compare.sides import ComparedSide
 from analyzer.text import first_few, plural
 
 _SESSIONS = {"cuda": "ONNX Runtime's CUDA session", "cpu": "ONNX Runtime's CPU session"}
@@ -32,7 +32,7 @@ def missing(comparison: Comparison, at: int) -> str:
     empty = [comparison.labels[one] for one in (0, at) if not comparison.analyses[one].operators]
     if empty:
         return f"There is no tree of both: {' and '.join(empty)} holds no operators."
-    if not comparison.differences[at - 1].matched:
+    if not comparison.differences[at - 1].both:
         return "There is no tree of both: no operator of one is found in the other."
     return ""
 
@@ -101,7 +101,7 @@ def payload(comparison: Comparison, at: int) -> dict[str, Any] | None:
     """
     if missing(comparison, at):
         return None
-    tree = comparison.trees[at - 1]
+    tree = comparison.differences[at - 1].tree
     base, new = ComparedSide.pair(comparison.analyses[0], comparison.analyses[at])
     happened = _happened(tree)
     rows: list[dict[str, Any]] = []
@@ -183,7 +183,6 @@ def _happened(tree: JoinedTree) -> list[list[str]]:
     for number, each in enumerate(tree.operators):
         sure = f" {'beyond' if each.certain else 'within'} the intervals" if each.in_both else ""
         happened = [] if each.kind == "same" else [f"{each.kind}{sure}"]
-        ways: tuple[tuple[str, Ends | None], ...]
         ways = (("best plan", each.device), ("CUDA session", each.placed_on))
         happened += [f"{way}: {_DEVICES[ends[0]]} → {_DEVICES[ends[1]]}" for way, ends in ways if ends]
         if number in tree.moved:
