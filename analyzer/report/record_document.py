@@ -258,7 +258,8 @@ def open_points(analysis: Analysis) -> tuple[str, ...]:
         *model_facts.statements(analysis),
         price_words.statement(analysis),
         *model_facts.missing(analysis),
-        *analysis.environment.messages,
+        # Messages of a measurement are clauses, as a log has them.
+        *(f"{text[:1].upper()}{text[1:].removesuffix('.')}." for text in analysis.environment.messages),
         *(analysis.generation.notes if analysis.generation is not None else ()),
     )
     return tuple(dict.fromkeys(filter(None, points)))
