@@ -108,8 +108,8 @@ def test_what_went_wrong_while_measuring_is_on_the_first_screen() -> None:
     base = factory.analysis(4)
     busy = replace(base, environment=replace(base.environment, messages=("the machine was busy",)))
     text = html.render(busy)
-    assert text.index("the machine was busy") < text.index('id="where"')
-    assert "On the measurement" not in html.render(base)
+    assert text.index("The machine was busy.") < text.index('id="where"')
+    assert "was busy" not in html.render(base)
 
 
 def test_shares_by_type_add_up_to_one_on_each_device() -> None:
