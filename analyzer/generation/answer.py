@@ -402,7 +402,7 @@ def _notes(one: Candidate) -> tuple[str, ...]:
         floats = 32 if on_cpu else 16
         own = one.types.own
         if own is not None:
-            word = own.weights if own.is_usual else f"{own.bits} bits"
+            word = own.weights if own.is_usual else f"{own.bits:.3g} bits"
             found.append(
                 f"Weights are stored as `quantization_config` says: most in {word} with a scale for "
                 f"{own.shared_by}, those that it leaves out in {floats} bits."

@@ -15,20 +15,22 @@ class Storage:
     """How the elements of a weight matrix are stored: in fewer bits, with scales.
 
     Attributes:
-        bits: Of an element, without its share of scales.
+        bits: Of an element, without its share of scales; a mean where elements differ.
         is_float: Whether they are 8-bit floats, which some devices multiply as such.
         block: Inputs that share a scale; 0 for all.
         block_rows: Outputs that share a scale; 0 for all.
         scale_bits: Of a scale.
         zero_bits: Of a zero point for each scale; 0 where there is none.
+        table: Values, as wide as a scale, of a codebook that elements are read from; 0 where they are numbers.
     """
 
-    bits: int
+    bits: float
     is_float: bool = False
     block: int = 128
     block_rows: int = 1
     scale_bits: int = 16
     zero_bits: int = 0
+    table: int = 0
 
     @property
     def weights(self) -> Literal["fp8", "int8", "int4"]:
@@ -38,7 +40,7 @@ class Storage:
     @property
     def is_usual(self) -> bool:
         """Whether kernels are known for its width."""
-        return self.bits in _KERNELS
+        return self.bits in _KERNELS and not self.table
 
     @property
     def shared_by(self) -> str:

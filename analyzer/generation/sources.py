@@ -128,7 +128,7 @@ def from_values(config: Mapping[str, Any], *, name: str) -> OpenedModel:
         )
     if storage is not None and not storage.is_usual:
         notes.append(
-            f"ONNX Runtime has no kernel for most of its weights, of {storage.bits} bits: times are "
+            f"ONNX Runtime has no kernel for most of its weights, of {storage.bits:.3g} bits: times are "
             "those of a fused one, and their intervals are widened."
         )
     if storage is None and architecture.dtype == "float32":

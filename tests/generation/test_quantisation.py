@@ -239,7 +239,43 @@ CASES: dict[str, tuple[Any, list[tuple[float, float]]]] = {
             "model.layers.0.mlp.up_proj": None}}}}},
         [(ALL - MLP / 3, 4 + 32 / 32)],
     ),
+    "quark fp8": (
+        {"quant_method": "quark", "exclude": ["lm_head", "*self_attn*"], "layer_quant_config": {},
+         "global_quant_config": {"weight": {"dtype": "fp8_e4m3", "qscheme": "per_tensor", "symmetric": True}}},
+        [(LAYERS * MLP, 8)],
+    ),
+    "quark fp4": (
+        {"quant_method": "quark", "exclude": ["lm_head"], "layer_quant_config": {"*down_proj": {"weight": {
+            "dtype": "fp8_e4m3", "qscheme": "per_tensor"}}},
+         "global_quant_config": {"weight": {"dtype": "fp4", "qscheme": "per_group", "group_size": 32}}},
+        [(LAYERS * (ATTENTION + MLP * 2 / 3), 4 + 8 / 32), (LAYERS * MLP / 3, 8)],
+    ),
+    # MLX: scale and bias of 16 bits each; tables too, and modules by name.
+    "mlx": ({"bits": 4, "group_size": 64}, [(ALL + 2 * TABLE, 4 + 32 / 64)]),
+    "mlx by name": (
+        {"bits": 4, "group_size": 64, "lm_head": {"bits": 8, "group_size": 64}, "model.embed_tokens": False},
+        [(ALL, 4 + 32 / 64), (TABLE, 8 + 32 / 64)],
+    ),
     "gptq of 3 bits": ({"quant_method": "gptq", "bits": 3, "group_size": 64}, [(ALL, 3 + 19 / 64)]),
+    "exllama, a mean": (
+        {"quant_method": "exl2", "bits": 4.5, "head_bits": 6}, [(ALL, 4.5), (TABLE, 6)],
+    ),
+    # Sums of two of 256 vectors of 8, whose tables each matrix has; a scale for each row.
+    "aqlm": (
+        {"quant_method": "aqlm", "num_codebooks": 2, "nbits_per_codebook": 8, "in_group_size": 8},
+        [(ALL, 2 + LAYERS * (OUTPUTS + 7 * 2 * 256 * 8) * 16 / ALL)],
+    ),
+    "vptq of a matrix": (
+        {"quant_method": "vptq", "config_for_layers": {
+            f"model.layers.{layer}.mlp.down_proj": {
+                "vector_lens": [-1, 8], "num_centroids": [-1, 4096], "num_res_centroids": [-1, 256],
+                "group_num": 1}
+            for layer in range(LAYERS)}},
+        [(LAYERS * MLP / 3, (12 + 8) / 8 + (4096 + 256) * 8 * 16 / (MLP / 3))],
+    ),
+    "bitnet": ({"quant_method": "bitnet"}, [(ALL, 2)]),
+    "bitnet before it is packed": ({"quant_method": "bitnet", "quantization_mode": "online"}, [(ALL, 16)]),
+    "higgs": ({"quant_method": "higgs", "bits": 4, "p": 2, "group_size": 256}, [(ALL, 4 + 16 / 256)]),
     "w8a8": ({"quant_method": "w8a8_int8"}, [(ALL, 8 + LAYERS * OUTPUTS * 32 / ALL)]),
     "mxfp8": ({"quant_method": "mxfp8"}, [(ALL, 8 + 8 / 32)]),
     "as an engine calls it": (
@@ -310,6 +346,24 @@ def test_bytes_of_weights_are_those_of_their_bits_scales_and_exceptions(case: st
 def test_bytes_of_experts_are_those_of_their_bits_scales_and_exceptions(case: str) -> None:
     told, parts = OF_MIXTURES[case]
     assert size_of(told, MIXTURE) == pytest.approx(by_hand(*parts, base=MIXTURE), rel=2e-3)
+
+
+def test_files_of_less_than_4_bits_are_as_large_as_published() -> None:
+    # ISTA-DASLab/Llama-2-7b-AQLM-2Bit-1x16-hf: 2.38 GB, with 65,536 x 8 values for each matrix.
+    llama2 = usual("llama", 32000, 4096, 11008, 32, 32, 32, torch_dtype="bfloat16")
+    aqlm = {
+        "quant_method": "aqlm", "in_group_size": 8, "out_group_size": 1, "num_codebooks": 1,
+        "nbits_per_codebook": 16, "linear_weights_not_to_quantize": ["lm_head.weight"],
+    }  # fmt: skip
+    assert size_of(aqlm, llama2) == pytest.approx(2.38e9, rel=5e-3)
+    # microsoft/bitnet-b1.58-2B-4T: 1.18 GB.
+    bitnet = usual("bitnet", 128256, 2560, 6912, 30, 20, 5, torch_dtype="bfloat16", tie_word_embeddings=True)
+    assert size_of({"quant_method": "bitnet", "linear_class": "autobitlinear"}, bitnet) == pytest.approx(
+        1.18e9, rel=5e-3
+    )
+    # mlx-community/Llama-3.2-1B-Instruct-4bit: 695 MB, the table that is the head too in 4 bits.
+    small = usual("llama", 128256, 2048, 8192, 16, 32, 8, torch_dtype="bfloat16", tie_word_embeddings=True)
+    assert size_of({"group_size": 64, "bits": 4}, small) == pytest.approx(695e6, rel=5e-3)
 
 
 def test_widths_without_a_kernel_are_named_and_widen_the_interval() -> None:
@@ -467,7 +521,8 @@ def test_a_key_that_is_not_understood_is_named_and_widens_the_interval() -> None
     [
         {"quant_method": "gptq", "bits": 9},
         {"quant_method": "spqr", "bits": 3},
-        {"quant_method": "aqlm", "nbits_per_codebook": 8},
+        {"quant_method": "aqlm", "nbits_per_codebook": 64},
+        {"quant_method": "vptq", "config_for_layers": {}},
         "awq",
         {"quant_method": "compressed-tensors"},
         {},

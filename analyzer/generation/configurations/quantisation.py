@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import log2
 from pathlib import Path
 from typing import Any
 
@@ -474,21 +475,154 @@ def _of_torchao(section: Config) -> Storage:
     )
 
 
+def _quark(section: Config) -> Quantisation:
+    """Read AMD Quark's scheme of all layers, and of those that it names (quark/torch/quantization/config)."""
+
+    def read(values: Config) -> Storage | None:
+        weight = values.get("weight")
+        weight = weight[0] if isinstance(weight, list) and weight else weight
+        if not isinstance(weight, Mapping):
+            return None
+        word, scheme = str(weight.get("dtype", "")), str(weight.get("qscheme", ""))
+        width = re.match(r"(?:u?int|fp|mxfp|mx)_?([468])?", word)
+        if width is None:
+            raise _wrong("dtype", word)
+        bits = int(width[1] or 4)
+        group = _block_of(weight.get("group_size"), 0) if "group" in scheme else 0
+        if "fp4" in word or word.startswith("mx"):
+            return replace(_MXFP4, bits=bits, block=group or 32)
+        zero = 0 if weight.get("symmetric", True) is not False else bits
+        rows = 0 if "tensor" in scheme else 1
+        return Storage(bits=bits, is_float=word.startswith("fp8"), block=group, block_rows=rows, zero_bits=zero)
+
+    general = section.get("global_quant_config")
+    default = read(general) if isinstance(general, Mapping) else None
+    layers = _named(section, "layer_quant_config", read)
+    return Quantisation(default=default, rules=(*_but(section), *layers), head=True)
+
+
+def _mlx(section: Config) -> Quantisation:
+    """Read MLX's section, whose other keys are names of modules; tables are quantised too (mlx/nn/layers)."""
+
+    def read(values: Config) -> Storage:
+        mode = str(values.get("mode", section.get("mode", "affine")))
+        if mode in ("mxfp4", "nvfp4", "mxfp8"):
+            return _STORAGE[mode]
+        return _packed({**section, **values}, group=64, zero=16)
+
+    rules = [
+        StorageRule(patterns=(key,), storage=read(value) if isinstance(value, Mapping) else None)
+        for key, value in section.items()
+        if _names_module(key)
+    ]
+    return Quantisation(default=read({}), rules=tuple(rules), head=True, embedding=True)
+
+
+def _names_module(key: str) -> bool:
+    return "." in key or key in (HEAD, EMBEDDING)
+
+
+def _aqlm(section: Config) -> Quantisation:
+    """Read groups of weights as sums of vectors of codebooks, with a scale for each row (aqlm/inference.py)."""
+    given = ("num_codebooks", "nbits_per_codebook", "in_group_size", "out_group_size")
+    number, width, inner, outer = (
+        _between(section.get(key, usual), key, 1, most)
+        for key, usual, most in zip(given, (1, 16, 8, 1), (64, 20, 64, 64), strict=True)
+    )
+    group = inner * outer
+    made = Storage(bits=number * width / group, block=0, table=number * 2**width * group)
+    return Quantisation(default=made, rules=_but(section, "linear_weights_not_to_quantize", *_SKIPPED))
+
+
+def _between(value: object, key: str, least: int, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise _wrong(key, value)
+    return value
+
+
+def _vptq(section: Config) -> Quantisation:
+    """Read vectors of two codebooks, the second of what the first leaves (vptq/layers/vqlinear.py)."""
+
+    def read(values: Config) -> Storage:
+        # Of the outliers and the others, those of the others.
+        length, *sizes = (
+            value[-1] if isinstance(value, list) and value else value
+            for value in map(values.get, ("vector_lens", "num_centroids", "num_res_centroids"))
+        )
+        length = _between(length, "vector_lens", 1, 64)
+        groups = _between(values.get("group_num", 1), "group_num", 1, 2**12)
+        used = [_between(size, "num_centroids", 2, 2**20) for size in sizes if size not in (None, 0, -1)]
+        if not used:
+            raise _wrong("num_centroids", sizes[0])
+        bits = sum(map(log2, used)) / length
+        return Storage(bits=bits, block=0, block_rows=0, table=groups * sum(used) * length)
+
+    rules = _named(section, "config_for_layers", read)
+    if not rules:
+        raise _unknown_way(section)
+    return Quantisation(default=None, rules=rules)
+
+
+def _exllama(section: Config) -> Quantisation:
+    """Read bits of a weight, a mean in which all else is counted (exllamav2 and 3, their ``conversion``)."""
+
+    def read(key: str) -> Storage:
+        bits = section.get(key)
+        if isinstance(bits, bool) or not isinstance(bits, int | float) or not 1 <= bits <= _MOST_BITS:
+            raise _wrong(key, bits)
+        return Storage(bits=bits, block=0, block_rows=0)
+
+    rules = (StorageRule(patterns=(HEAD,), storage=read("head_bits")),) if "head_bits" in section else ()
+    return Quantisation(default=read("bits"), rules=rules)
+
+
+def _bitnet(section: Config) -> Quantisation:
+    # Four values a byte and one scale (transformers/integrations/bitnet.py), or floats until they are read.
+    packed = Storage(bits=2, block=0, block_rows=0)
+    online = section.get("quantization_mode") == "online"
+    return Quantisation(default=None if online else packed, rules=_but(section))
+
+
+def _higgs(section: Config) -> Quantisation:
+    made = _packed({"bits": 4, **section}, group=256, zero=0)
+    width = int(made.bits) * _between(section.get("p", 2), "p", 1, 2)
+    return Quantisation(default=replace(made, table=2**width * 2), rules=_but(section))
+
+
+def _metal(section: Config) -> Quantisation:
+    return Quantisation(default=_packed({"bits": 4, **section}, group=64, zero=16), rules=_but(section))
+
+
+def _fp_quant(section: Config) -> Quantisation:
+    narrow = _MXFP4 if str(section.get("forward_dtype", "nvfp4")).startswith("mx") else _NVFP4
+    return Quantisation(default=narrow, rules=_but(section))
+
+
 _METHODS: Mapping[str, Callable[[Config], Quantisation]] = {
+    "aqlm": _aqlm,
     "auto-round": _auto_round,
     "intel/auto-round": _auto_round,
     "awq": _awq,
     "awq_marlin": _awq,
+    "bitnet": _bitnet,
     "bitsandbytes": _bitsandbytes,
     "compressed-tensors": _compressed,
+    "exl2": _exllama,
+    "exl3": _exllama,
     "fp8": _fp8,
+    "fp_quant": _fp_quant,
     "gptq": _gptq,
     "gptq_marlin": _gptq,
     "gptqmodel": _gptq,
+    "higgs": _higgs,
     "hqq": _hqq,
+    "metal": _metal,
+    "mlx": _mlx,
     "modelopt": _modelopt,
     "modelopt_fp4": _modelopt,
+    "quark": _quark,
     "torchao": _torchao,
+    "vptq": _vptq,
 }
 
 
@@ -510,6 +644,8 @@ def quantisation_of(config: Config) -> Quantisation | None:
     # Files of the first releases of bitsandbytes name no method.
     if not method and (section.get("load_in_4bit") is True or section.get("load_in_8bit") is True):
         method = "bitsandbytes"
+    elif not method and "bits" in section:
+        method = "mlx"
     alike = _DATA["alike"] | _DATA["experts"]
     if method == "quanto":
         word = str(section.get("weights", "int8"))
@@ -525,6 +661,8 @@ def quantisation_of(config: Config) -> Quantisation | None:
         raise _unknown_way(section)
     # Null, no and nothing say nothing.
     understood = {*_DATA["beside"].split(), *_DATA["read"].split()}
+    if method == "mlx":
+        understood |= set(filter(_names_module, section))
     strange = sorted(key for key in set(section) - understood if section[key] not in (None, False, [], {}))
     return replace(found, unknown=(*found.unknown, *map(str, strange)))
 

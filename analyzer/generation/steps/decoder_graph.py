@@ -122,7 +122,7 @@ def _embedded(writer: StepWriter, tokens: int) -> Tensor:
         rows = writer.weight("model.embed_tokens.weight", packed, "uint8")
         scales = writer.scales("model.embed_tokens", storage, (), vocabulary, width)
         state = writer.microsoft(
-            "GatherBlockQuantized", [rows, ids, *scales], shape, bits=storage.bits, gather_axis=0,
+            "GatherBlockQuantized", [rows, ids, *scales], shape, bits=ceil(storage.bits), gather_axis=0,
             quantize_axis=1, block_size=storage.block or width,
         )  # fmt: skip
     if model.embedding_size:
@@ -327,7 +327,7 @@ def _mixture(writer: StepWriter, experts: Experts, name: str, flat: Tensor, scor
     if any(zeros):
         packed += [*[None] * (_ZEROS_AT - len(packed)), *zeros]
     return writer.microsoft(
-        "QMoE", [flat, scores, *packed], (rows, hidden), expert_weight_bits=whole[0].bits,
+        "QMoE", [flat, scores, *packed], (rows, hidden), expert_weight_bits=ceil(whole[0].bits),
         block_size=whole[0].block or hidden, **attributes,
     )  # fmt: skip
 

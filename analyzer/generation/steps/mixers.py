@@ -81,7 +81,9 @@ def _projected(
     norms = attention.head_norms or attention.separate_norms or attention.wide_norms
     alike = {writer.storage(f"{path}.{name}_proj") for name in "qkv"}
     complete = attention.has_keys and attention.has_values and not attention.gate
-    if not norms and complete and len(set(biases)) == len(alike) == 1:
+    # Each matrix has a codebook of its own.
+    codebooks = any(storage.table for storage in alike if storage is not None)
+    if not norms and complete and not codebooks and len(set(biases)) == len(alike) == 1:
         name, like = f"{path}.qkv_proj", f"{path}.q_proj"
         return [writer.linear(name, state, sum(widths), bias=biases[0], like=like), None, None]
     parts: list[Tensor | None] = []

@@ -223,7 +223,7 @@ class StepWriter:
             inputs = [state, stored, *self.scales(name, storage, (), outer, inner)]
             made = self.microsoft(
                 # Level 4 multiplies integers on a CPU, as GenAI's builder has it; CUDA does not look at it.
-                "MatMulNBits", inputs, shape, N=outer, K=inner, bits=storage.bits, block_size=block,
+                "MatMulNBits", inputs, shape, N=outer, K=inner, bits=ceil(storage.bits), block_size=block,
                 accuracy_level=4,
             )  # fmt: skip
         return self.op("Add", [made, self.weight(f"{name}.bias", (outer,))], shape) if bias else made
@@ -247,8 +247,8 @@ class StepWriter:
         ``lead`` are axes before the matrix, as experts are.
         """
         number = storage.scales(outer, inner)
-        by_row = lead and number % outer == 0
-        shape = (*lead, outer, number // outer) if by_row else (*lead, number)
+        by_row = lead and number % outer == 0 and not storage.table
+        shape = (*lead, outer, number // outer) if by_row else (*lead, number + storage.table)
         scales = self.weight(f"{name}.scales", shape, _SCALES[storage.scale_bits])
         if not storage.zero_bits:
             return (scales,)
