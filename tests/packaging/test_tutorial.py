@@ -37,7 +37,7 @@ def test_every_cell_runs_and_the_answers_are_shown(shown: list[Any]) -> None:
         if "text/html" in output.get("data", {})
     ]
     answer, frame, service = pages
-    assert "Where the best plan&#39;s time goes" in answer
+    assert "What takes the best plan&#39;s time" in answer
     assert "self.head(self.encode" in answer or "nn.Linear" in answer
     assert "gpu_time_s" in frame
     assert "a month" in service
