@@ -107,7 +107,7 @@ def _analyze(
         converted=converted,
     )
     analysis = replace(
-        analysis_of(model_info, prepared, decisions, targets.cpu, targets.gpus),
+        analysis_of(model_info, prepared, decisions, targets.cpu),
         invocation=invocation_of(model, keywords, default_gpu=targets.default_gpu),
         environment=environment.describe(
             measured=at_own_batch, timings_s=timings, cached=loaded.cached, cpu=targets.cpu
@@ -124,7 +124,7 @@ def _analyze(
         predictor=predictor,
         prepared=prepared,
         models=batches,
-        gpu=targets.gpus[0] if targets.gpus else None,
+        gpu=decisions.gpus[0] if decisions.gpus else None,
         measured=measured,
         loaded=loaded,
     )

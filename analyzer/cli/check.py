@@ -176,7 +176,9 @@ def save_baseline(analysis: Analysis, target: Target, *, force: bool) -> None:
         alternatives=(),
         costs=(),
         sweep=(),
-        ranking=None,
+        answer=None,
+        ranking=(),
+        instances=(),
         capacity=None,
     )
     write_all({target: to_json(lean)}, force=force or _is_record(target.path))

@@ -1,15 +1,15 @@
-"""What the ranking ranks: each device with its best plan at each batch, and each CPU that can be rented."""
+"""Ways to answer: each device with its best plan at each batch, and each CPU that can be rented."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from analyzer.decision.choice import Choice, WeightedComponents, choose, plan_with_gpu, weighted_by_price
+from analyzer.decision.choice import Choice, Ratio, WeightedComponents, choose, plan_with_gpu, weighted_by_price
 from analyzer.decision.decide import energy
 from analyzer.decision.decision_input import DecisionInput
 from analyzer.decision.energy import watts
-from analyzer.decision.error_components import EVEN, ErrorComponent, ErrorComponents, Resource
+from analyzer.decision.error_components import EVEN, ErrorComponent, ErrorComponents, Resource, ratio
 from analyzer.decision.money import cheapest, offers
 from analyzer.decision.phrases import cpu_name, gpu_name
 from analyzer.decision.plans import Name, Plan, Plans
@@ -17,38 +17,36 @@ from analyzer.decision.sweep import throughput
 from analyzer.devices.catalogue import instance_cpu, model_of
 from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
-from analyzer.figures import Figure, Way, seen_as
+from analyzer.figures import Way, seen_as
 from analyzer.memory.fit import context_note
 from analyzer.options import Objective
-from analyzer.record.outcome import CostRow, PrecisionResult, RankedCandidate
-from analyzer.units import byte_count, seconds
+from analyzer.record.outcome import CostRow, PrecisionResult, RankedWay, WhyNot
+from analyzer.units import byte_count
 
 _ANOTHER_MODEL = "another model, whose accuracy must be checked"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contender:
-    """A candidate with what comparing it needs.
+    """A way to answer with what comparing it needs.
 
     Attributes:
-        candidate: As the record shows it.
+        way: As the record shows it; ``why_not`` is set of what cannot run.
         label: What sentences call the device.
         split_with: What they call the CPU that takes a part of the model; empty where none does.
         components: What its time is made of; errors of one source cancel.
         power: Watts while each resource is busy; None where not known.
         price: The instance that runs it for the least; None where none is known.
         offers: All instances that run it.
-        lacks_room: Whether the device alone has no room for the model: then it does not run, or is split.
     """
 
-    candidate: RankedCandidate
+    way: RankedWay
     label: str
     split_with: str = ""
     components: ErrorComponents = ()
     power: Mapping[Resource, float] | None = None
     price: CostRow | None = None
     offers: tuple[CostRow, ...] = ()
-    lacks_room: bool = False
 
     @property
     def there(self) -> ErrorComponents:
@@ -57,14 +55,14 @@ class Contender:
 
     def value(self, objective: Objective) -> float | None:
         """What the objective makes least; None where it is not known."""
-        one = self.candidate
+        one = self.way
         if objective == "throughput":
             return 1 / one.throughput_per_s if one.throughput_per_s else None
         return {"latency": one.latency_s, "cost": one.usd_per_million, "energy": one.energy_j}[objective]
 
     def weighted(self, objective: Objective) -> WeightedComponents | None:
         """The same by its parts, so that errors that two contenders share cancel; None where not known."""
-        one = self.candidate
+        one = self.way
         if not one.latency_s or self.value(objective) is None:
             return None
         if objective == "cost" and self.price is not None:
@@ -77,6 +75,12 @@ class Contender:
         return self.components, EVEN
 
 
+def gain(better: Contender, worse: Contender, objective: Objective) -> Ratio | None:
+    """Return how many times the objective's measure the worse one takes, with its 90 % interval."""
+    ours, theirs = better.weighted(objective), worse.weighted(objective)
+    return None if ours is None or theirs is None else ratio(theirs[0], ours[0], theirs[1], ours[1])
+
+
 def gpu_contender(question: DecisionInput, plans: Plans, precision: str, cpu: Contender) -> Contender:
     """The question's GPU with the better of the plans that use it.
 
@@ -87,17 +91,23 @@ def gpu_contender(question: DecisionInput, plans: Plans, precision: str, cpu: Co
         cpu: The CPU at the same batch, whose price counts where dollars decide.
     """
     assert question.gpu is not None
-    label, name = gpu_name(question), question.gpu.name
-    about = RankedCandidate(
-        device=question.gpu.slug, name=name, kind="gpu", plan="gpu", precision=precision, batch=question.batch
+    label = gpu_name(question)
+    about = RankedWay(
+        device=question.gpu.slug,
+        device_name=question.gpu.name,
+        kind="gpu",
+        plan="gpu",
+        precision=precision,
+        batch=question.batch,
+        gpus=1,
     )
     if question.run_fails or (question.fails and plans.gpu is not None):
         why = "the run failed" if question.run_fails else question.fails
-        return Contender(candidate=replace(about, runs=False, reason=why), label=label)
+        return Contender(way=_not_run(about, "fails", why), label=label)
     if plans.gpu is None:
         fails = question.placement.fails.rstrip(".") if question.placement else ""
         why = f"ONNX Runtime makes no such session: {fails}" if fails else "its time is not known"
-        return Contender(candidate=replace(about, runs=False, reason=why), label=label)
+        return Contender(way=_not_run(about, "fails", why), label=label)
     prices: dict[Name, CostRow | None] = {"cpu": cpu.price}
     if question.objective == "cost":  # offers are dear to ask for and compared under this objective alone
         prices |= {plan.name: cheapest(offers(question, plan)) for plan in plans if plan.name != "cpu"}
@@ -105,19 +115,18 @@ def gpu_contender(question: DecisionInput, plans: Plans, precision: str, cpu: Co
     plan = plan_with_gpu(question, plans, choice)
     runs = plan.name not in choice.ineligible
     rows = tuple(offers(question, plan, better=True)) if runs else ()
-    reason = _why_not(question, plan, choice) if not runs else _missed(question, plan.latency)
-    lacks_room = choice.ineligible.get("gpu") == "memory"
-    if runs and lacks_room:
-        reason = "; ".join(filter(None, (f"alone it has no room: {_room(question, plans.gpu)}", reason)))
+    # Where the device alone has no room for the model, it runs a part of it.
+    split = runs and choice.ineligible.get("gpu") == "memory"
+    note = f"alone it has no room: {_room(question, plans.gpu)}" if split else ""
+    way = _figures(replace(about, plan=plan.name, note=note), question, plan, rows)
     return Contender(
-        candidate=_figures(replace(about, plan=plan.name, runs=runs, reason=reason), question, plan, rows),
+        way=way if runs else _not_run(way, *_why_not(question, plan, choice)),
         label=label,
         split_with=cpu_name(question) if runs and plan.name == "hybrid" else "",
         components=_of_device(question.gpu.slug, plan.components),
         power=watts(question.cpu, question.gpu),
         price=cheapest(rows),
         offers=rows,
-        lacks_room=lacks_room,
     )
 
 
@@ -141,18 +150,17 @@ def cpu_contenders(question: DecisionInput, plans: Plans, precision: str) -> tup
     rows = () if pinned or fails else tuple(offers(question, plan))
     known = {(instance.provider, instance.name): instance for instance in question.instances}
     own = tuple(row for row in rows if _is_own(question, plan, row, known[row.provider, row.instance]))
-    about = RankedCandidate(
+    about = RankedWay(
         device=cpu.slug,
-        name=cpu.name,
+        device_name=cpu.name,
         kind="cpu",
         plan="cpu",
         precision=precision,
         batch=question.batch,
-        runs=runs,
-        reason=_why_not(question, plan, choice) if not runs else _missed(question, plan.latency),
     )
+    way = about if fails else _figures(about, question, plan, own if runs else ())
     here = Contender(
-        candidate=about if fails else _figures(about, question, plan, own if runs else ()),
+        way=way if runs else _not_run(way, *_why_not(question, plan, choice)),
         label=cpu_name(question),
         components=plan.components,
         power=watts(cpu, None),
@@ -172,11 +180,11 @@ def _rented(
     time = row.latency
     assert time is not None
     power = watts(device, None)
-    candidate = seen_as(
-        RankedCandidate,
+    way = seen_as(
+        RankedWay,
         row,
         device=instance.cpu,
-        name=device.name,
+        device_name=device.name,
         kind="cpu",
         plan="cpu",
         precision=precision,
@@ -185,11 +193,10 @@ def _rented(
         meets=row.meets_slo,
         memory_bytes=plan.memory_bytes,
         energy_j=power["cpu"] * time.value / question.inferences if power is not None else None,
-        reason=_missed(question, time),
     )
     source = f"{row.provider} {row.instance}"
     return Contender(
-        candidate=candidate,
+        way=way,
         label=source,
         # Of the question's own CPU the errors are its own: compared with it, they cancel.
         components=plan.components if own else (ErrorComponent(resource="cpu", source=source, time=time),),
@@ -201,7 +208,7 @@ def _rented(
 
 def other_precisions(
     rows: Sequence[PrecisionResult], question: DecisionInput, gpu: Device | None
-) -> Iterator[RankedCandidate]:
+) -> Iterator[RankedWay]:
     """What is not asked for: the same weights in other types, on the question's CPU and on a GPU."""
     for row in rows:
         device = question.cpu if row.device == "cpu" else gpu
@@ -209,29 +216,37 @@ def other_precisions(
             continue
         runs = row.latency_s is not None and row.fits
         other = seen_as(
-            RankedCandidate,
+            RankedWay,
             row,
             device=device.slug,
-            name=device.name,
+            device_name=device.name,
             kind=row.device,
             plan=row.device,
             batch=question.batch,
-            asked=False,
+            gpus=int(row.device == "gpu"),
+            requested=False,
             runs=runs,
             meets=row.keeps(question.limit_s),
-            reason=f"{_ANOTHER_MODEL}: {row.reason}" if runs else row.reason if row.fits else "does not fit",
+            why_not=WhyNot(reason="precision", sentence=f"{_ANOTHER_MODEL}: {row.reason}")
+            if runs
+            else WhyNot(reason="fails", sentence=row.reason)
+            if row.fits
+            else WhyNot(reason="memory", sentence="it does not fit"),
         )
         # What has no room is rented nowhere.
         yield other if row.fits else other.priced_as(Way())
 
 
-def _figures(
-    candidate: RankedCandidate, question: DecisionInput, plan: Plan, rows: tuple[CostRow, ...]
-) -> RankedCandidate:
-    """The candidate with its plan's figures and the cheapest of the instances."""
+def _not_run(way: RankedWay, reason: str, sentence: str) -> RankedWay:
+    """Return a way that cannot run, with why."""
+    return replace(way, runs=False, why_not=WhyNot(reason=reason, sentence=sentence))
+
+
+def _figures(way: RankedWay, question: DecisionInput, plan: Plan, rows: tuple[CostRow, ...]) -> RankedWay:
+    """Return the way with its plan's figures and the cheapest of the instances."""
     latency, joules = plan.latency, energy(question, plan)
-    told = replace(
-        candidate,
+    timed = replace(
+        way,
         fits=plan.fits,
         meets=latency.keeps(question.limit_s),
         **latency.keys("latency_s"),
@@ -239,7 +254,7 @@ def _figures(
         memory_bytes=plan.memory_bytes,
         energy_j=joules.value if joules is not None else None,
     )
-    return told.priced_as(cheapest(rows))
+    return timed.priced_as(cheapest(rows))
 
 
 def _is_own(question: DecisionInput, plan: Plan, row: CostRow, instance: Instance) -> bool:
@@ -258,17 +273,12 @@ def _of_device(slug: str, components: ErrorComponents) -> ErrorComponents:
     )
 
 
-def _missed(question: DecisionInput, latency: Figure) -> str:
-    return (
-        f"misses the limit of {seconds(question.limit_s)}" if latency.keeps(question.limit_s) is False else ""
-    )
-
-
-def _why_not(question: DecisionInput, plan: Plan, choice: Choice) -> str:
+def _why_not(question: DecisionInput, plan: Plan, choice: Choice) -> tuple[str, str]:
+    """Return why a plan is not eligible: the slug of ``choice.ineligible`` and a sentence."""
     why = choice.ineligible.get(plan.name, "memory")
     if why == "memory":
-        return f"does not fit: {_room(question, plan)}"
-    return {
+        return why, f"it does not fit: {_room(question, plan)}"
+    return why, {
         "fails": "the run failed" if question.run_fails else question.fails,
         "wheel": "ONNX Runtime's release wheel has no machine code for it",
         "kernels": "no CUDA kernels: ONNX Runtime would run every operator on the CPU"

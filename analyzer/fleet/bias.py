@@ -24,7 +24,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from analyzer.record.fleet import DeviceBias, FleetCell
+from analyzer.record.fleet import DeviceBias
+from analyzer.record.outcome import RankedWay
 from analyzer.text import plural
 from analyzer.units import digits
 
@@ -39,8 +40,8 @@ class MeasuredPair:
     """A model's cell as predicted, and as measured on the same device at the same batch."""
 
     model: str
-    predicted: FleetCell
-    measured: FleetCell
+    predicted: RankedWay
+    measured: RankedWay
 
 
 def biases_of(pairs: Iterable[MeasuredPair]) -> tuple[DeviceBias, ...]:
@@ -81,7 +82,7 @@ def _bias(device: str, by_model: Mapping[str, list[tuple[float, float]]]) -> Dev
     )
 
 
-def corrected(cell: FleetCell, bias: DeviceBias) -> FleetCell:
+def corrected(cell: RankedWay, bias: DeviceBias) -> RankedWay:
     """A predicted cell with what was measured of others on its device; any other cell as it is.
 
     Times, and the dollars and joules that follow from them, are multiplied by the ratio; their interval is
@@ -111,12 +112,12 @@ def corrected(cell: FleetCell, bias: DeviceBias) -> FleetCell:
         ),
         ttft_s=_times(cell.ttft_s, ratio),
         tpot_s=_times(cell.tpot_s, ratio),
-        tokens_per_s=_times(cell.tokens_per_s, 1 / ratio),
+        throughput_per_s=_times(cell.throughput_per_s, 1 / ratio),
         usd_per_million=_times(cell.usd_per_million, ratio),
         usd_low_per_million=_times(cell.usd_per_million, low),
         usd_high_per_million=_times(cell.usd_per_million, high),
         energy_j=_times(cell.energy_j, ratio),
-        reason="; ".join(filter(None, (cell.reason, note))),
+        note="; ".join(filter(None, (cell.note, note))),
     )
 
 
@@ -124,7 +125,7 @@ def _times(value: float | None, ratio: float) -> float | None:
     return None if value is None else value * ratio
 
 
-def _deviation(cell: FleetCell) -> float:
+def _deviation(cell: RankedWay) -> float:
     """Standard deviation of the logarithm that a cell's 90 % interval has."""
     time = cell.latency
     return math.log(time.high / time.low) / (2 * _TO_90) if time and time.low else 0.0

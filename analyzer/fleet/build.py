@@ -18,7 +18,8 @@ from analyzer.fleet.row import cheapest_of, judged_anew
 from analyzer.fleet.sentences import sentences_of
 from analyzer.options import Pricing
 from analyzer.record.analysis import Tool
-from analyzer.record.fleet import DeviceBias, Fleet, FleetCell, FleetDevice, FleetEnvironment, FleetModel
+from analyzer.record.fleet import DeviceBias, Fleet, FleetDevice, FleetEnvironment, FleetModel
+from analyzer.record.outcome import RankedWay
 
 
 def fleet_of(
@@ -83,7 +84,7 @@ def _told(entry: Entry, row: FleetModel) -> FleetModel:
     )
 
 
-def _measured_cells(measured: Iterable[FleetModel]) -> dict[tuple[str, int | None], FleetCell]:
+def _measured_cells(measured: Iterable[FleetModel]) -> dict[tuple[str, int | None], RankedWay]:
     """Cells of devices that stood there, by device and batch."""
     return {
         (cell.device, cell.batch): cell for row in measured for cell in row.cells if cell.origin != "predicted"

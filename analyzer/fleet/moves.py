@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from analyzer.devices.instances import Instance
 from analyzer.fleet.renting import demand_of, device_key, instance_of, rentable, usable
 from analyzer.fleet.row import limit_of
-from analyzer.record.fleet import FleetCell, FleetModel, Move, Traffic
+from analyzer.record.fleet import FleetModel, Move, Traffic
+from analyzer.record.outcome import RankedWay
 from analyzer.serving.packing import Packing, alone
 from analyzer.units import HOURS_PER_MONTH
 
@@ -151,7 +152,7 @@ def _one_for_one(model: FleetModel, today: Instance, offers: Sequence[Instance])
     return best
 
 
-def _cell_today(model: FleetModel, today: Instance) -> FleetCell | None:
+def _cell_today(model: FleetModel, today: Instance) -> RankedWay | None:
     """The cell of today's machine: its GPU, or its CPU; the quickest of several batches."""
     device = today.gpu or today.cpu
     able = [cell for cell in model.cells if cell.device == device and usable(cell)]
@@ -159,7 +160,7 @@ def _cell_today(model: FleetModel, today: Instance) -> FleetCell | None:
 
 
 def _cheapest_instance(
-    model: FleetModel, cell: FleetCell, offers: Sequence[Instance]
+    model: FleetModel, cell: RankedWay, offers: Sequence[Instance]
 ) -> tuple[str, float] | None:
     """The cheapest machine on which a cell runs, and its dollars an hour."""
     if model.question == "generate":

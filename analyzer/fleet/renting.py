@@ -9,7 +9,8 @@ from analyzer.devices import catalogue
 from analyzer.devices.instances import Instance
 from analyzer.errors import DeviceError, UsageError
 from analyzer.memory.fit import room
-from analyzer.record.fleet import FleetCell, FleetModel, Today, Traffic
+from analyzer.record.fleet import FleetModel, Today, Traffic
+from analyzer.record.outcome import RankedWay
 from analyzer.serving.packing import MachineKind, ServiceDemand, ServiceMode
 from analyzer.text import did_you_mean
 
@@ -22,17 +23,17 @@ class Rentable:
     kinds: tuple[MachineKind, ...]
 
 
-def usable(cell: FleetCell) -> bool:
+def usable(cell: RankedWay) -> bool:
     """Whether a cell runs, fits, keeps the limit that was asked for, and has a time."""
     return cell.is_usable and bool(cell.latency_s)
 
 
-def device_key(cell: FleetCell) -> str:
+def device_key(cell: RankedWay) -> str:
     """What machines must have for a cell's time to hold: a kind of GPU; of a CPU the very instance."""
     return cell.device if cell.kind == "gpu" else f"{cell.provider} {cell.instance}"
 
 
-def rentable(cells: Iterable[FleetCell], offers: Sequence[Instance]) -> Rentable:
+def rentable(cells: Iterable[RankedWay], offers: Sequence[Instance]) -> Rentable:
     """What can be rented for any of these cells.
 
     A slice of a GPU does not have the device. Of a CPU machine a run takes all cores: the time is that of the

@@ -6,13 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from analyzer.figures import seen_as
 from analyzer.fleet.job import Job
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import CapacityOption, CapacityResult
-from analyzer.record.fleet import FleetCell, FleetModel
+from analyzer.record.fleet import FleetModel
 from analyzer.record.generation import GenerationOption, GenerationResult
-from analyzer.record.outcome import RankedCandidate
+from analyzer.record.outcome import RankedWay, WhyNot
 from analyzer.report import capacity_words, generation_words
 from analyzer.text import latency_limit
 
@@ -39,7 +38,7 @@ def row_of(job: Job, analysis: Analysis) -> FleetModel:
     )
 
 
-def cheapest_of(cells: tuple[FleetCell, ...]) -> int | None:
+def cheapest_of(cells: tuple[RankedWay, ...]) -> int | None:
     """The cell of the fewest dollars among those that run, fit and keep their limits; None where unknown."""
 
     def dollars(index: int) -> float:
@@ -57,7 +56,7 @@ def limit_of(model: FleetModel, option: str) -> float | None:
     return latency_limit(words[0], where=f"--{option}") if words else None
 
 
-def judged_anew(model: FleetModel, cell: FleetCell) -> FleetCell:
+def judged_anew(model: FleetModel, cell: RankedWay) -> RankedWay:
     """A cell whose times were corrected: whether it keeps its limits follows from the times that it shows."""
     if cell.meets is None:
         return cell
@@ -79,41 +78,37 @@ def _sentence(analysis: Analysis) -> str:
     return analysis.verdict.sentence
 
 
-def _cells(analysis: Analysis) -> tuple[tuple[FleetCell, ...], int | None]:
-    """All cells, and the index of the one that the record calls the best."""
+def _cells(analysis: Analysis) -> tuple[tuple[RankedWay, ...], int | None]:
+    """Return all cells, and the index of the record's answer."""
     invocation = analysis.invocation
     chosen = invocation is not None and "gpu" in invocation.options
     if analysis.capacity is not None:
         return _served(analysis.capacity, chosen)
     if analysis.generation is not None:
         return _generated(analysis.generation, chosen)
-    ranking = analysis.ranking
-    if ranking is None:
-        return (), None
-    best, kept = ranking.best, _one_a_device(ranking.candidates, ranking.best)
-    cells = tuple(seen_as(FleetCell, ranking.candidates[index]) for index in kept)
-    return cells, None if best is None else kept.index(best)
+    answered = analysis.answer is not None and analysis.answer.meets is not False
+    return _one_a_device(analysis.ranking), 0 if answered else None
 
 
-def _one_a_device(candidates: Sequence[RankedCandidate], best: int | None) -> list[int]:
-    """Indices of candidates, of several instances with one CPU the cheapest; the best in any case."""
-    first: dict[tuple[str, int | None], int] = {}
-    for index, one in enumerate(candidates):
-        if not one.asked:  # another precision is another model, whose accuracy nobody has checked
+def _one_a_device(ranking: Sequence[RankedWay]) -> tuple[RankedWay, ...]:
+    """Return the ways in their order, of several instances with one CPU the cheapest; the first in any case."""
+    index_of: dict[tuple[str, int | None], int] = {}
+    for index, one in enumerate(ranking):
+        if not one.requested:  # another precision is another model, whose accuracy must be checked
             continue
-        other = first.setdefault((one.device, one.batch), index)
-        if other != index and other != best and (index == best or _dearer(candidates[other], one)):
-            first[one.device, one.batch] = index
-    return sorted(first.values())
+        other = index_of.setdefault((one.device, one.batch), index)
+        if other not in (index, 0) and _dearer(ranking[other], one):
+            index_of[one.device, one.batch] = index
+    return tuple(ranking[index] for index in sorted(index_of.values()))
 
 
-def _dearer(one: RankedCandidate, other: RankedCandidate) -> bool:
+def _dearer(one: RankedWay, other: RankedWay) -> bool:
     if (one.runs and one.fits) != (other.runs and other.fits):
         return other.runs and other.fits
     return (one.usd_per_million or math.inf) > (other.usd_per_million or math.inf)
 
 
-def _served(told: CapacityResult, chosen: bool) -> tuple[tuple[FleetCell, ...], int | None]:
+def _served(told: CapacityResult, chosen: bool) -> tuple[tuple[RankedWay, ...], int | None]:
     """The cheapest instances of each device; ``chosen``: whether somebody named the GPUs."""
     first: dict[str, CapacityOption] = {}
     for option in told.options:  # by dollars, those that keep the limit first
@@ -122,11 +117,14 @@ def _served(told: CapacityResult, chosen: bool) -> tuple[tuple[FleetCell, ...], 
     return tuple(_served_by(option, told, chosen) for option in first.values()), best
 
 
-def _served_by(option: CapacityOption, told: CapacityResult, chosen: bool) -> FleetCell:
-    return FleetCell(
+def _served_by(option: CapacityOption, told: CapacityResult, chosen: bool) -> RankedWay:
+    return RankedWay(
         device=option.device,
+        device_name=option.device_name,
         kind=option.kind,
+        plan=option.kind,
         batch=option.max_batch,
+        gpus=option.width if option.kind == "gpu" else 0,
         precision=option.precision,
         named=chosen and option.kind == "gpu",
         meets=option.feasible,
@@ -141,11 +139,11 @@ def _served_by(option: CapacityOption, told: CapacityResult, chosen: bool) -> Fl
         instance=option.instance,
         usd_per_hour=option.usd_per_hour,
         region=option.region,
-        reason=option.reason,
+        why_not=WhyNot(reason="limit", sentence=option.reason),
     )
 
 
-def _generated(told: GenerationResult, chosen: bool) -> tuple[tuple[FleetCell, ...], int | None]:
+def _generated(told: GenerationResult, chosen: bool) -> tuple[tuple[RankedWay, ...], int | None]:
     """Each device at the batch that was asked for; ``chosen``: whether somebody named the GPUs."""
     cells = tuple(
         _generated_by(option, told.batch, chosen or option.device == told.device) for option in told.devices
@@ -153,13 +151,15 @@ def _generated(told: GenerationResult, chosen: bool) -> tuple[tuple[FleetCell, .
     return cells, told.cheapest
 
 
-def _generated_by(option: GenerationOption, batch: int, named: bool) -> FleetCell:
+def _generated_by(option: GenerationOption, batch: int, named: bool) -> RankedWay:
     dollars, request = option.usd_per_million_tokens, option.request
-    return FleetCell(
+    return RankedWay(
         device=option.device,
+        device_name=option.name,
         kind=option.kind,
+        plan=option.kind,
         batch=batch,
-        plan=f"{option.gpus} GPUs" if option.gpus > 1 else option.kind,
+        gpus=option.gpus,
         precision=option.weights,
         named=named or option.kind == "cpu",
         fits=option.fits,
@@ -167,7 +167,7 @@ def _generated_by(option: GenerationOption, batch: int, named: bool) -> FleetCel
         **request.keys("latency_s"),
         ttft_s=option.ttft_s,
         tpot_s=option.tpot_s,
-        tokens_per_s=option.tokens_per_s,
+        throughput_per_s=option.tokens_per_s,
         memory_bytes=option.memory_bytes,
         usd_per_million=dollars,
         # Tokens a second follow from the request's time, dollars from them.

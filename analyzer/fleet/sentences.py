@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from analyzer.decision.phrases import short_name
-from analyzer.record.fleet import Consolidation, DeviceBias, FleetCell, FleetDevice, FleetModel, Move
+from analyzer.record.fleet import Consolidation, DeviceBias, FleetDevice, FleetModel, Move
+from analyzer.record.outcome import RankedWay
 from analyzer.text import listed, plural
 from analyzer.units import dollars, factor
 
@@ -138,5 +139,5 @@ def _without_answer(models: Sequence[FleetModel], left: int) -> Iterator[str]:
         yield f"{plural(left, 'model')} {'is' if left == 1 else 'are'} not done yet."
 
 
-def _able(cell: FleetCell) -> bool:
+def _able(cell: RankedWay) -> bool:
     return cell.is_usable

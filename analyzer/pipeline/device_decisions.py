@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import zip_longest
 
 from analyzer.decision import Decision, DecisionInput, Sweep, decide
-from analyzer.decision.contenders import Contender, cpu_contenders, gpu_contender, other_precisions
+from analyzer.decision.contenders import cpu_contenders, gpu_contender, other_precisions
 from analyzer.decision.plans import Plans, plan_all
-from analyzer.decision.ranking import ranking
+from analyzer.decision.ranking import instances, rank_ways
 from analyzer.devices.device import Device
+from analyzer.options import ALL
 from analyzer.pipeline import build_record
 from analyzer.pipeline.batches import BatchModels, sweep_of
 from analyzer.pipeline.build_record import body_results
@@ -22,27 +24,27 @@ from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.pipeline.target_devices import model_precision
 from analyzer.precision import INTEGER_FORMS
 from analyzer.record.analysis import Alternative, Analysis, Devices, ModelInfo
-from analyzer.record.outcome import PrecisionResult, RankingResult
+from analyzer.record.outcome import Answer, CostRow, Guess, PrecisionResult, RankedWay
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DeviceDecisions:
     """The decision for the first GPU, and those for the others.
 
+    ``gpus`` are in the order of the record: of all of the catalogue the answer's comes first.
     ``decision_input`` and ``precisions`` are of the CPU and the first GPU at the batch of the report; the
     ranking is over all devices and every batch of the question.
     """
 
     decision_input: DecisionInput
+    gpus: tuple[Device, ...]
     decision: Decision
     sweep: Sweep
     alternatives: tuple[Alternative, ...]
     precisions: tuple[PrecisionResult, ...]
-    ranking: RankingResult
-
-
-# The plans over batches; at those that were asked for the question too, the report's first.
-_Swept = tuple[Sweep, tuple[tuple[DecisionInput, Plans], ...]]
+    instances: tuple[CostRow, ...]
+    answer: Answer | None
+    ranking: tuple[RankedWay, ...]
 
 
 def decide_on(
@@ -57,63 +59,97 @@ def decide_on(
 
     The first of ``gpus`` is the verdict's; what was ``measured`` on a GPU is of it.
     """
-    gpu = gpus[0] if gpus else None
     # 0 stands for a model without a batch, as in what `measure_batches` returns.
-    decision_input = predictor.decision_input(prepared, gpu, batch, measured.get(batch or 0))
-    on_cpu = {at: at_batch.cpu_alone for at, at_batch in measured.items()}
-    if gpu is not None:
-        what_if = predictor.what_if(prepared, gpu, batch, on_cpu.get(batch or 0))
-        decision_input = replace(decision_input, what_if=what_if)
-    sweep, asked = _swept(predictor, prepared, model, decision_input, measured)
-    # A check asks for one answer, and soon. Where the run failed or the file itself gives no answer, nothing
-    # says that another form of the model has one.
-    tables = (
-        ()
-        if predictor.options.fixed or decision_input.run_fails or decision_input.file_fails
-        else precision_tables(
-            predictor, prepared, gpus, batch, measured.get(batch or 0), on_cpu.get(batch or 0)
-        )
-    )
-    others = [
-        candidate
-        for rows, device in zip_longest(tables, gpus[: len(tables)])
-        if not predictor.pins  # which those tables do not keep
-        for candidate in other_precisions(rows, decision_input, device)
-    ]
+    at = batch or 0
+    on_cpu = {where: at_batch.cpu_alone for where, at_batch in measured.items()}
+    looked_at = []
+    for number, gpu in enumerate(gpus or (None,)):
+        # Of what was measured, the CPU's part holds next to other GPUs as well.
+        seen = on_cpu if number else measured
+        question = predictor.decision_input(prepared, gpu, batch, seen.get(at))
+        looked_at.append(_LookedAt(question, *_swept(predictor, prepared, model, question, seen)))
     # The CPU and those that can be rented, at each batch. Floats of other widths are a matter of the GPU: on a
     # CPU the model computes in its own.
     wanted = predictor.options.precision
     form = wanted if wanted in INTEGER_FORMS else None
     rented = tuple(
-        cpu_contenders(question, plans, form or model_precision(question.graph)) for question, plans in asked
+        cpu_contenders(question, plans, form or model_precision(question.graph))
+        for question, plans in looked_at[0].asked
     )
     contenders = [one for at_batch in rented for one in at_batch]
-    if gpu is not None:
-        contenders += _on_gpu(predictor, asked, rented)
-    alternatives = []
-    for other in gpus[1:]:
-        # Of what was measured, the CPU's part holds there as well.
-        question = predictor.decision_input(prepared, other, batch, on_cpu.get(batch or 0))
-        there, asked_there = _swept(predictor, prepared, model, question, on_cpu)
-        found = decide(question, there, asked_there[0][1])
-        alternatives.append(
-            Alternative(device=other, plans=found.plans, verdict=found.verdict, costs=found.costs)
-        )
-        contenders += _on_gpu(predictor, asked_there, rented)
-    return DeviceDecisions(
-        decision_input=decision_input,
-        decision=decide(decision_input, sweep, asked[0][1]),
-        sweep=sweep,
-        alternatives=tuple(alternatives),
-        precisions=tables[0] if tables else (),
-        ranking=ranking(
-            contenders,
-            others,
-            objective=decision_input.objective,
-            limit_s=decision_input.limit_s,
-            batch=decision_input.batch,
-        ),
+    for one in looked_at[: len(gpus)]:
+        contenders += [
+            gpu_contender(question, plans, asked_precision(predictor.options, question), on_cpus[0])
+            for (question, plans), on_cpus in zip(one.asked, rented, strict=True)
+        ]
+    rank = partial(
+        rank_ways,
+        contenders,
+        objective=predictor.options.objective,
+        limit_s=predictor.options.slo_s,
+        batch=looked_at[0].question.batch,
     )
+    if ALL in (predictor.options.gpus or ()) and not any(one.cuda_latency for one in measured.values()):
+        # Their order is ours: plans, reasons and operators are of the answer's GPU.
+        answer, _ = rank()
+        looked_at.sort(key=lambda one: answer is None or one.slug != answer.device)
+    first, *further = looked_at
+    question, gpu = first.question, first.question.gpu
+    if gpu is not None:
+        question = replace(question, what_if=predictor.what_if(prepared, gpu, batch, on_cpu.get(at)))
+    # A check asks for one answer, and soon. Where the run failed or the file itself gives no answer, nothing
+    # says that another form of the model has one.
+    no_tables = predictor.options.fixed or question.run_fails or question.file_fails
+    ordered = tuple(one.question.gpu for one in looked_at if one.question.gpu is not None)
+    tables = (
+        ()
+        if no_tables
+        else precision_tables(predictor, prepared, ordered, batch, measured.get(at), on_cpu.get(at))
+    )
+    others = [
+        candidate
+        for rows, device in zip_longest(tables, ordered[: len(tables)])
+        if not predictor.pins  # which those tables do not keep
+        for candidate in other_precisions(rows, question, device)
+    ]
+    decision = decide(question, first.sweep, first.asked[0][1])
+    answer, ways = rank(others)
+    if answer is not None and answer.named and len(gpus) < 2 and len(first.asked) == 1:
+        # Of one GPU and the CPU the verdict says by how much, and whether either is as good.
+        answer = replace(answer, sentence=decision.verdict.sentence)
+    return DeviceDecisions(
+        decision_input=question,
+        gpus=ordered,
+        decision=decision,
+        sweep=first.sweep,
+        alternatives=tuple(one.alternative() for one in further),
+        precisions=tables[0] if tables else (),
+        instances=tuple(instances(contenders)),
+        answer=answer,
+        ranking=ways,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _LookedAt:
+    """A question about one GPU: over batches, and with its plans at each batch that was requested."""
+
+    question: DecisionInput
+    sweep: Sweep
+    asked: tuple[tuple[DecisionInput, Plans], ...]
+
+    @property
+    def slug(self) -> str:
+        """Return the GPU's; empty without one."""
+        return "" if self.question.gpu is None else self.question.gpu.slug
+
+    def alternative(self) -> Alternative:
+        """Return the same decision for a further GPU."""
+        assert self.question.gpu is not None
+        found = decide(self.question, self.sweep, self.asked[0][1])
+        return Alternative(
+            device=self.question.gpu, plans=found.plans, verdict=found.verdict, costs=found.costs
+        )
 
 
 def _swept(
@@ -122,8 +158,8 @@ def _swept(
     model: BatchModels,
     decision_input: DecisionInput,
     measured: Mapping[int, Measured],
-) -> _Swept:
-    """The plans over batches and those of the batches that were asked for, which are some of them."""
+) -> tuple[Sweep, tuple[tuple[DecisionInput, Plans], ...]]:
+    """Return the plans over batches, and the question with its plans at those requested, the report's first."""
     plans, gpu, batch = plan_all(decision_input), decision_input.gpu, decision_input.batch
     asked = [(decision_input, plans)]
     for other in predictor.options.batches:
@@ -140,23 +176,9 @@ def _swept(
     return sweep_of(model, predictor, gpu, measured, known), tuple(asked)
 
 
-def _on_gpu(
-    predictor: Predictor,
-    asked: Sequence[tuple[DecisionInput, Plans]],
-    rented: Sequence[Sequence[Contender]],
-) -> tuple[Contender, ...]:
-    """A GPU at each batch that was asked for."""
-    return tuple(
-        gpu_contender(question, plans, asked_precision(predictor.options, question), on_cpus[0])
-        for (question, plans), on_cpus in zip(asked, rented, strict=True)
-    )
-
-
-def analysis_of(
-    model: ModelInfo, prepared: PreparedGraph, decisions: DeviceDecisions, cpu: Device, gpus: Sequence[Device]
-) -> Analysis:
+def analysis_of(model: ModelInfo, prepared: PreparedGraph, decisions: DeviceDecisions, cpu: Device) -> Analysis:
     """The record of a model and what was decided about it, without the circumstances."""
-    decision_input, decision = decisions.decision_input, decisions.decision
+    decision_input, decision, gpus = decisions.decision_input, decisions.decision, decisions.gpus
     return Analysis(
         tool=build_record.TOOL,
         model=model,
@@ -171,9 +193,20 @@ def analysis_of(
         costs=decision.costs,
         sweep=decisions.sweep.rows,
         precisions=decisions.precisions,
+        instances=decisions.instances,
+        answer=decisions.answer and replace(decisions.answer, guessed=tuple(_guesses(model))),
         ranking=decisions.ranking,
         onnxruntime=prepared.placement.release,
         session_fails=prepared.placement.fails,
         run_fails=decision_input.run_fails,
         bodies=body_results(prepared.graph, prepared.placement) if gpus else (),
     )
+
+
+def _guesses(model: ModelInfo) -> Iterator[Guess]:
+    """Yield the inputs and sizes that were not given."""
+    for text in model.guessed_inputs:
+        name, _, value = text.partition("=")
+        yield Guess(what=f"input {name}", value=value, fix=f"--input {text}")
+    for name, size in model.assumed_sizes.items():
+        yield Guess(what=f"size {name}", value=str(size), fix="--input")

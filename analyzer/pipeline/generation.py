@@ -257,7 +257,8 @@ def generation_analysis(
         notes=(*source.notes, *model.notes),
         state=build_record.state_info(graph),
     )
-    analysis = analysis_of(info, decode, decided, targets.cpu, gpus)
+    # Its answer is a decode step's.
+    analysis = replace(analysis_of(info, decode, decided, targets.cpu), answer=None, ranking=())
     first_tokens = Predictor(options, targets.cpu, on_cpu.first, predictor.offers)
     prompt, seen = steps.prefill(), measured.seen(request.batch, "prompt")
     read = decide_on(first_tokens, prompt, BatchModels(), gpus[:1], request.batch, seen)

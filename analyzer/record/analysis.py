@@ -28,11 +28,11 @@ from analyzer.record.invocation import Invocation
 
 # "as" is how a type checker learns that a name is meant to be imported from here (mypy's no_implicit_reexport).
 from analyzer.record.operator_rows import columns
+from analyzer.record.outcome import Answer, RankedWay
 from analyzer.record.outcome import BatchRange as BatchRange
 from analyzer.record.outcome import CostRow as CostRow
 from analyzer.record.outcome import PlanResult as PlanResult
 from analyzer.record.outcome import PrecisionResult as PrecisionResult
-from analyzer.record.outcome import RankingResult
 from analyzer.record.outcome import SweepPlan as SweepPlan
 from analyzer.record.outcome import SweepRow as SweepRow
 from analyzer.record.outcome import TransferItem as TransferItem
@@ -380,8 +380,10 @@ class Analysis:
     ``session_fails`` says why ONNX Runtime cannot make the CUDA session at all, empty where it can.
     ``run_fails`` says why the run that was requested failed, empty where it did not or none was.
     ``generation`` is what a model that generates takes, ``phases`` its prefill: all else is a decode step's.
-    ``ranking`` is the one answer over all devices, batches and instances that were asked about; None of a model
-    that generates. ``capacity`` says which instances serve it, and how many. ``invocation`` is what was asked.
+    ``instances`` are those with a CPU and those with a GPU by dollars, those that keep the limit first.
+    ``answer`` is the first of ``ranking``: all devices, batches and instances that were asked about, each other
+    one with why it is not the answer. ``answer`` is None where nothing runs the model, or the run failed.
+    ``capacity`` says which instances serve it, and how many. ``invocation`` is what was asked.
     ``kept`` is what ``render --gpu`` predicts from; None in the record of a training step, and of generation.
     """
 
@@ -400,7 +402,9 @@ class Analysis:
     costs: tuple[CostRow, ...] = ()
     sweep: tuple[SweepRow, ...] = ()
     precisions: tuple[PrecisionResult, ...] = ()
-    ranking: RankingResult | None = None
+    instances: tuple[CostRow, ...] = ()
+    answer: Answer | None = None
+    ranking: tuple[RankedWay, ...] = ()
     findings: tuple[Finding, ...] = ()
     ignored: tuple[Finding, ...] = ()
     onnxruntime: str = ""

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
+from analyzer.figures import seen_as
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import CapacityResult
 from analyzer.record.fleet import Fleet
 from analyzer.record.generation import GenerationResult
-from analyzer.record.outcome import PlanResult
+from analyzer.record.outcome import PlanResult, RankedWay
 
 Fault = tuple[str, str]
 """A place (``operators[3].flops``) and what is wrong there."""
@@ -84,18 +85,11 @@ def _faults_of_plans(analysis: Analysis) -> Iterator[Fault]:
     for position, row in enumerate(analysis.sweep):
         if "cpu" not in row.plans:
             yield f"sweep[{position}].plans", "it lacks cpu"
-    if (ranking := analysis.ranking) is not None:
-        indices: dict[str, Sequence[int | None]] = {
-            "as_good": ranking.as_good,
-            "best": [ranking.best],
-            "best_by": [*ranking.best_by.values()],
-            "nearest": [ranking.nearest],
-        }
-        for key, ranked in indices.items():
-            yield from _outside(f"ranking.{key}", [ranked], len(ranking.candidates), "candidate")
-            runs = [ranking.candidates[at].runs for at in ranked if at is not None]
-            if key != "nearest" and not all(runs):
-                yield f"ranking.{key}", "the candidate cannot run"
+    if analysis.answer is not None:
+        if not analysis.ranking or seen_as(RankedWay, analysis.answer) != analysis.ranking[0]:
+            yield "answer", "it is not the first of the ranking"
+        if not analysis.answer.runs:
+            yield "answer", "it cannot run"
 
 
 def _faults_of_sums(analysis: Analysis) -> Iterator[Fault]:
@@ -123,11 +117,10 @@ def _faults_of_sums(analysis: Analysis) -> Iterator[Fault]:
 
 
 def _faults_of_intervals(analysis: Analysis) -> Iterator[Fault]:
-    ranked = analysis.ranking.candidates if analysis.ranking is not None else ()
     rows: list[tuple[str, str, Sequence[Any]]] = [
         (place, "latency_s", plans) for place, plans in _plans(analysis)
     ]
-    rows += [("costs", "latency_s", analysis.costs), ("ranking.candidates", "latency_s", ranked)]
+    rows += [("costs", "latency_s", analysis.costs), ("ranking", "latency_s", analysis.ranking)]
     for place, name, estimates in [*rows, ("groups", "time_s", analysis.groups)]:
         for position, one in enumerate(estimates):
             low, value, high = one.low_s, getattr(one, name), one.high_s

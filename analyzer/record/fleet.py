@@ -13,39 +13,12 @@ from typing import Final, Literal
 from analyzer.options import Pricing
 from analyzer.quantities import Amount, Count, Value
 from analyzer.record.analysis import Tool
-from analyzer.record.outcome import RankedCandidate
+from analyzer.record.outcome import RankedWay
 
 # Raised where a key is renamed or removed, or means something else; adding one keeps it.
 FLEET_SCHEMA_VERSION: Final = 1
 
 FleetQuestion = Literal["run", "generate", "capacity"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class FleetCell(RankedCandidate):
-    """One model on one device at one batch, with the better plan that uses the device.
-
-    Attributes:
-        plan: ``cpu``, ``gpu``, ``hybrid``; of a model that generates on several GPUs how many share it.
-        latency_s, low_s, high_s, origin: As of a candidate; of a model that generates the whole request, of a
-            service the percentile that its limit is about.
-        ttft_s, tpot_s, tokens_per_s: Of a model that generates; None of others.
-        usd_per_million, usd_low_per_million, usd_high_per_million: Of inferences; of a model that generates, of
-            output tokens.
-        usd_per_month, usd_low_per_month, usd_high_per_month, count: Of a service: all its instances, and how
-            many; None of others.
-    """
-
-    batch: Count | None = None
-    plan: str = ""  # type: ignore[assignment]  # "2 GPUs" too
-    precision: str = ""
-    ttft_s: Amount | None = None
-    tpot_s: Amount | None = None
-    tokens_per_s: Amount | None = None
-    usd_per_month: Amount | None = None
-    usd_low_per_month: Amount | None = None
-    usd_high_per_month: Amount | None = None
-    count: Count | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +77,7 @@ class FleetModel:
             none, or where it failed.
         sentence: The answer of its record.
         errors, warnings: Findings of its record.
-        cells: Devices and batches, as the record ranks them.
+        cells: Devices and batches, as the record ranks them, one a device and batch.
         best: Index of the cell that its record calls the best; None where nothing keeps the limit.
         cheapest: Index of the cell of the fewest dollars among those that run, fit and keep their limits.
         notes: What to know about it.
@@ -125,7 +98,7 @@ class FleetModel:
     sentence: str = ""
     errors: Count = 0
     warnings: Count = 0
-    cells: tuple[FleetCell, ...] = ()
+    cells: tuple[RankedWay, ...] = ()
     best: Count | None = None
     cheapest: Count | None = None
     notes: tuple[str, ...] = ()

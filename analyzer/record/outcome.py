@@ -175,37 +175,66 @@ def split_gain(plans: Sequence[PlanResult]) -> float | None:
     return session.latency_s / best.latency_s if best and session and best.latency_s else None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhyNot:
+    """Why a way to run is not the answer: a slug of ``decision.why_not``, and a sentence with its figure."""
+
+    reason: str
+    sentence: str
+
+
 @dataclass(frozen=True, kw_only=True)
-class RankedCandidate(Way):
-    """One way to answer: a device with its best plan, at one batch, in one precision.
+class RankedWay(Way):
+    """A way to answer what was asked: a device with its best plan, at one batch, in one precision.
 
     Attributes:
-        device, name, kind: The device: its slug, its name, and on which side it is. Of a CPU that is rented,
+        device, device_name, kind: The device: its slug, its name, and on which side it is. Of a rented CPU,
             that of ``instance``.
         plan: ``cpu``, ``gpu`` or ``hybrid``, the better of those that use the device.
-        precision: Of its floats, or of the integer form.
+        precision: Of its floats, or of the integer form; of a model that generates, of its weights.
         batch: Inferences per run; None for a model without a batch.
-        asked: Whether the precision is the one asked for; another one is another model, whose accuracy must be
-            checked, and never the best.
-        named: Whether the device was chosen by whoever asked, or is one of the price list's CPUs.
-        runs: Whether it can run at all; where it cannot, ``reason`` says why.
+        gpus: GPUs that one copy of the model uses; 0 on a CPU.
+        requested: Whether the precision is the one that was requested; another one is another model, whose
+            accuracy must be checked, and never the answer.
+        named: Whether the user chose the device; False of a CPU that stands on the price list alone.
+        runs: Whether it can run at all.
         meets: None where no limit was given, or no time is known.
         energy_j: For one inference; power is modelled.
-        reason: Why it cannot be the best, or what to know about it; empty where there is nothing to say.
+        latency_s, low_s, high_s, origin: Of a run; of a model that generates the whole request, of a service
+            the percentile that its limit is about.
+        throughput_per_s, usd_per_million: Of inferences; of a model that generates, of output tokens.
+        ttft_s, tpot_s: Of a model that generates; None of others.
+        usd_per_month, usd_low_per_month, usd_high_per_month, count: Of a service: all its instances, and how
+            many; None of others.
+        note: What to know about it; empty where there is nothing to say.
+        why_not: None of the answer.
     """
 
     device: str
-    name: str = ""
+    device_name: str = ""
     kind: Literal["cpu", "gpu"]
     plan: Literal["cpu", "gpu", "hybrid"]
-    precision: str
-    batch: Count | None
-    asked: bool = True
+    precision: str = ""
+    batch: Count | None = None
+    gpus: Count = 0
+    requested: bool = True
     named: bool = True
     runs: bool = True
     meets: bool | None = None
     energy_j: Amount | None = None
-    reason: str = ""
+    ttft_s: Amount | None = None
+    tpot_s: Amount | None = None
+    usd_per_month: Amount | None = None
+    usd_low_per_month: Amount | None = None
+    usd_high_per_month: Amount | None = None
+    count: Count | None = None
+    note: str = ""
+    why_not: WhyNot | None = None
+
+    @property
+    def remark(self) -> str:
+        """Return what to know about it and why it is not the answer."""
+        return "; ".join(filter(None, (self.note, self.why_not.sentence if self.why_not else "")))
 
     @property
     def is_usable(self) -> bool:
@@ -214,32 +243,25 @@ class RankedCandidate(Way):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankingResult:
-    """Everything that was asked about, the best first.
+class Guess:
+    """Something that was not given and decides: what, the value that was taken, the option that corrects it."""
+
+    what: str
+    value: str
+    fix: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer(RankedWay):
+    """The way to run that comes first of all that was asked about.
 
     Attributes:
-        objective: What ranks; ``latency`` where the wished objective is known of nothing.
-        slo_s: The latency limit; None for no limit.
-        candidates: Those that can be the best by the objective, then those that miss the limit, the nearest
-            first, then those that cannot run, then other precisions.
-        best: Index of the winner; None where nothing that runs keeps the limit.
-        nearest: Where there is a limit that nothing keeps: index of what comes nearest to it.
-        as_good: Indices of what is as good as the best within the 90 % intervals.
-        best_by: The winner under each objective, of those that run and keep the limit.
+        meets: False where nothing keeps the limit: then it is what comes nearest.
+        objective: What decided; ``latency`` where the requested objective is known of nothing.
         sentence: The answer.
-        notes: What is as good or comes next, and what has no room, in sentences.
-        dollars: The best beside the cheapest instance of the other side, in speed and dollars; may be empty.
-        instances: Instances with a CPU and instances with a GPU by dollars, those that keep the limit first.
+        guessed: What it rests on that was not given.
     """
 
-    objective: Literal["latency", "throughput", "cost", "energy"]
-    candidates: tuple[RankedCandidate, ...]
-    best: Count | None
-    nearest: Count | None = None
-    slo_s: Amount | None = None
-    as_good: tuple[Count, ...] = ()
-    best_by: Mapping[Literal["latency", "throughput", "cost", "energy"], Count] = field(default_factory=dict)
-    sentence: str = ""
-    notes: tuple[str, ...] = ()
-    dollars: str = ""
-    instances: tuple[CostRow, ...] = ()
+    objective: Literal["latency", "throughput", "cost", "energy"] = "latency"
+    sentence: str
+    guessed: tuple[Guess, ...] = ()

@@ -7,7 +7,7 @@ from typing import Literal
 
 from analyzer.checks.device_answers import DeviceAnswer, device_answers
 from analyzer.record.analysis import Analysis, PlanResult
-from analyzer.record.outcome import RankedCandidate
+from analyzer.record.outcome import RankedWay
 from analyzer.report.document import Table
 from analyzer.report.summary.figure_words import VERDICT_WORDS, marked, per_second
 from analyzer.units import UNKNOWN, dollars, seconds
@@ -54,7 +54,7 @@ def _rows(analysis: Analysis) -> Iterator[tuple[str, ...]]:
 def _cells(
     answer: DeviceAnswer,
     plan: PlanResult,
-    own: RankedCandidate | None,
+    own: RankedWay | None,
     limit: float | None,
     *,
     of_plan: bool = True,
@@ -80,16 +80,15 @@ def _cells(
     )
 
 
-def _ranked(analysis: Analysis, kind: Literal["cpu", "gpu"], slug: str = "") -> RankedCandidate | None:
+def _ranked(analysis: Analysis, kind: Literal["cpu", "gpu"], slug: str = "") -> RankedWay | None:
     """The analysis's own CPU, or this GPU, at its batch; None of a record that ranks nothing."""
-    every = () if analysis.ranking is None else analysis.ranking.candidates
     return next(
         (
             one
-            for one in every
+            for one in analysis.ranking
             if one.kind == kind
             and one.named
-            and one.asked
+            and one.requested
             and one.runs
             and one.batch == analysis.model.batch
             and slug in ("", one.device)

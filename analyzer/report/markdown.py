@@ -68,7 +68,7 @@ def _parts(block: Block) -> Iterator[str]:
 
 
 def _item(item: str | tuple[str, str]) -> str:
-    return escape(item) if isinstance(item, str) else f"**{escape(item[0])}** {escape(item[1])}"
+    return escape(item) if isinstance(item, str) else f"**{escape(item[0])}:** {escape(item[1])}"
 
 
 def _sheet_parts(sheet: Table) -> Iterator[str]:

@@ -13,7 +13,7 @@ from analyzer.record.analysis import Analysis
 from analyzer.record.batch_axis import batch_of, has_batch
 from analyzer.record.invocation import applied, command_line
 from analyzer.report import operator_columns, price_words
-from analyzer.report.ranking.words import is_elsewhere, recommended
+from analyzer.report.ranking.words import is_elsewhere, of_run
 from analyzer.report.summary import model_facts, plan_cards
 from analyzer.units import UNKNOWN, byte_count, digits, rate, seconds, share
 
@@ -83,7 +83,7 @@ def apply_command(analysis: Analysis) -> str:
         return ""
     gpu, batch = analysis.devices.gpu, batch_of(analysis)
     slug = gpu.slug if gpu is not None else None
-    best = recommended(analysis)
+    best = of_run(analysis)
     if best is not None and is_elsewhere(analysis):
         slug = best.device if best.kind == "gpu" else None
         batch = best.batch if has_batch(analysis) else None
@@ -93,11 +93,11 @@ def apply_command(analysis: Analysis) -> str:
 
 def apply_words(analysis: Analysis) -> str:
     """What stands before that command."""
-    best = recommended(analysis)
+    best = of_run(analysis)
     if best is None or not is_elsewhere(analysis):
         return "To run this plan"
     at = f" at batch {best.batch}" if best.batch is not None and has_batch(analysis) else ""
-    return f"To run it on the {best.name}{at}"
+    return f"To run it on the {best.device_name}{at}"
 
 
 def _repeat(analysis: Analysis) -> list[Fact]:
@@ -167,8 +167,7 @@ def _device(device: Device) -> list[Fact]:
 def _money(analysis: Analysis) -> list[Fact]:
     facts = []
     dates: dict[str, set[str]] = {}
-    ranked = analysis.ranking.instances if analysis.ranking is not None else ()
-    priced = (*analysis.costs, *ranked)
+    priced = (*analysis.costs, *analysis.instances)
     for row in priced:
         dates.setdefault(row.provider, set()).add(row.price_date or "date not recorded")
     if dates:

@@ -45,7 +45,6 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "best_by": ranking_table.best_by(analysis),
         "batches": verdict_words.batches(analysis),
         "plans": ranking_words.distinct_cards(analysis),
-        "answer_mark": "The answer" if ranking_words.leads(analysis) else "The verdict",
         "top": leading_operators.top_operators(analysis),
         "top_title": leading_operators.top_title(leading_operators.top_operators(analysis), analysis)
         + ranking_words.about_first(analysis),

@@ -66,10 +66,9 @@ def _priced(analysis: Analysis) -> tuple[Price, ...]:
     others = analysis.alternatives
     plans = (*analysis.plans, *(plan for one in others for plan in one.plans))
     rows = (*analysis.costs, *(row for one in others for row in one.costs))
-    ranked = analysis.ranking.instances if analysis.ranking is not None else ()
     return (
         *rows,
-        *ranked,
+        *analysis.instances,
         *(plan for plan in plans if plan.instance),
         *(row for row in options if row.instance),
     )

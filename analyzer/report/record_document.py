@@ -134,10 +134,12 @@ def _run(analysis: Analysis) -> Iterator[Block]:
     else:
         yield answer(analysis)
     yield from texts(verdict_words.errors(analysis), style="error", detail=ANSWER)
-    sure = (verdict_words.confidence(analysis), verdict_words.crossover(analysis))
-    yield from texts(" ".join(filter(None, sure)), *model_facts.guesses(analysis), detail=first)
+    found = (verdict_words.confidence(analysis), verdict_words.crossover(analysis))
+    sure, elsewhere = " ".join(filter(None, found)), not part_of and ranking_words.is_elsewhere(analysis)
+    yield from texts("" if elsewhere else sure, *model_facts.guesses(analysis), detail=first)
     if not part_of:
-        yield from texts(*ranking_words.beside(analysis), detail=first)
+        yield from items("Other choices", tuple(ranking_words.beside(analysis)), detail=first)
+        yield from texts(ranking_words.details(analysis), sure if elsewhere else "", detail=first)
     about = ranking_words.about_first(analysis)
     yield from items(f"Why{about}", verdict_words.reasons(analysis), detail=first)
     yield from items("What would change it", analysis.verdict.would_change, detail=first)

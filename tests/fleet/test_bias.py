@@ -10,16 +10,18 @@ import pytest
 
 from analyzer.fleet.bias import MeasuredPair, biases_of, corrected
 from analyzer.fleet.row import judged_anew
-from analyzer.record.fleet import DeviceBias, FleetCell, FleetModel
+from analyzer.record.fleet import DeviceBias, FleetModel
+from analyzer.record.outcome import RankedWay
 
 TO_90 = 1.6448536269514722
 
 
-def predicted(latency_s: float = 0.010, deviation: float = 0.2, **values: Any) -> FleetCell:
+def predicted(latency_s: float = 0.010, deviation: float = 0.2, **values: Any) -> RankedWay:
     reach = math.exp(TO_90 * deviation)
-    return FleetCell(
+    return RankedWay(
         device="l4",
         kind="gpu",
+        plan="gpu",
         batch=1,
         latency_s=latency_s,
         low_s=latency_s / reach,
@@ -30,7 +32,9 @@ def predicted(latency_s: float = 0.010, deviation: float = 0.2, **values: Any) -
 
 def pair(name: str, ratio: float, *, batch: int = 1, deviation: float = 0.2) -> MeasuredPair:
     before = predicted(deviation=deviation)
-    now = FleetCell(device="l4", kind="gpu", batch=batch, latency_s=0.010 * ratio, origin="measured")
+    now = RankedWay(
+        device="l4", kind="gpu", plan="gpu", batch=batch, latency_s=0.010 * ratio, origin="measured"
+    )
     return MeasuredPair(model=name, predicted=before, measured=now)
 
 
@@ -101,16 +105,16 @@ def test_dollars_and_joules_go_with_the_time_and_the_cell_says_why() -> None:
     told = corrected(cell, bias)
     assert (told.usd_per_million, told.energy_j) == (3.0, 7.5)
     assert told.usd_low_per_million / told.usd_per_million == pytest.approx(told.low_s / told.latency_s)
-    assert told.reason == "times by 1.50, as 4 measured models took on it"
+    assert told.note == "times by 1.50, as 4 measured models took on it"
 
 
 def test_what_was_measured_or_stands_on_another_device_stays() -> None:
     bias = DeviceBias(device="l4", models=4, ratio=1.5, low=1.4, high=1.6)
     for cell in (
         predicted(origin="measured"),
-        FleetCell(device="t4", kind="gpu", batch=1, latency_s=0.1),
+        RankedWay(device="t4", kind="gpu", plan="gpu", batch=1, latency_s=0.1),
         predicted(count=3),
-        FleetCell(device="l4", kind="gpu", batch=1),
+        RankedWay(device="l4", kind="gpu", plan="gpu", batch=1),
     ):
         assert corrected(cell, bias) == cell
 
@@ -118,8 +122,10 @@ def test_what_was_measured_or_stands_on_another_device_stays() -> None:
 def test_devices_have_biases_of_their_own() -> None:
     other = MeasuredPair(
         model="a",
-        predicted=FleetCell(device="a100", kind="gpu", batch=1, latency_s=1.0, low_s=0.5, high_s=2.0),
-        measured=FleetCell(device="a100", kind="gpu", batch=1, latency_s=1.0, origin="measured"),
+        predicted=RankedWay(
+            device="a100", kind="gpu", plan="gpu", batch=1, latency_s=1.0, low_s=0.5, high_s=2.0
+        ),
+        measured=RankedWay(device="a100", kind="gpu", plan="gpu", batch=1, latency_s=1.0, origin="measured"),
     )
     assert [bias.device for bias in biases_of([pair("a", 2.0), other])] == ["a100", "l4"]
 

@@ -8,7 +8,8 @@ import pytest
 
 from analyzer.devices.instances import Instance
 from analyzer.fleet.consolidation import consolidation_of
-from analyzer.record.fleet import FleetCell, FleetFailure, FleetModel, Today, Traffic
+from analyzer.record.fleet import FleetFailure, FleetModel, Today, Traffic
+from analyzer.record.outcome import RankedWay
 
 HOURS = 730
 G6 = Instance(provider="AWS", name="g6.xlarge", region="us", usd_per_hour=0.8, gpu="l4", gpu_count=1)
@@ -16,13 +17,13 @@ G6_12 = Instance(provider="AWS", name="g6.12xlarge", region="us", usd_per_hour=2
 SLICE = Instance(provider="AWS", name="g6f.large", region="us", usd_per_hour=0.2, gpu="l4", gpu_count=0.125)
 
 
-def on_l4(latency_s: float = 0.004, batch: int | None = 1, **values: Any) -> FleetCell:
+def on_l4(latency_s: float = 0.004, batch: int | None = 1, **values: Any) -> RankedWay:
     about = {"low_s": latency_s * 0.8, "high_s": latency_s * 1.25, "memory_bytes": 10**9}
-    return FleetCell(device="l4", kind="gpu", batch=batch, latency_s=latency_s, **about | values)
+    return RankedWay(device="l4", kind="gpu", plan="gpu", batch=batch, latency_s=latency_s, **about | values)
 
 
 def model(
-    name: str, *cells: FleetCell, rate: float | None = 10, limit_s: float | None = 0.1, **values: Any
+    name: str, *cells: RankedWay, rate: float | None = 10, limit_s: float | None = 0.1, **values: Any
 ) -> FleetModel:
     traffic = None if rate is None else Traffic(rate=rate, limit_s=limit_s)
     return FleetModel(name=name, reference=f"{name}.py", cells=cells, traffic=traffic, **values)
@@ -91,9 +92,10 @@ def test_what_has_no_place_is_left_out_with_its_reason() -> None:
 def test_a_cpu_is_the_very_machine_that_its_time_is_for() -> None:
     small = Instance(provider="AWS", name="c7i.large", region="us", usd_per_hour=0.1, vcpus=2, cpu="x")
     large = Instance(provider="AWS", name="c7i.8xlarge", region="us", usd_per_hour=0.05, vcpus=32, cpu="x")
-    cell = FleetCell(
+    cell = RankedWay(
         device="x",
         kind="cpu",
+        plan="cpu",
         batch=1,
         latency_s=0.02,
         provider="AWS",

@@ -9,7 +9,8 @@ import pytest
 from analyzer.devices.instances import Instance
 from analyzer.errors import UsageError
 from analyzer.fleet.moves import moves_of
-from analyzer.record.fleet import FleetCell, FleetModel, Today, Traffic
+from analyzer.record.fleet import FleetModel, Today, Traffic
+from analyzer.record.outcome import RankedWay
 
 HOURS = 730
 G6 = Instance(provider="AWS", name="g6.xlarge", region="us", usd_per_hour=0.8, gpu="l4", gpu_count=1)
@@ -22,20 +23,25 @@ A2 = Instance(
 OFFERS = (G6, C7, A2)
 
 
-def on_l4(latency_s: float = 0.004, **values: Any) -> FleetCell:
+def on_l4(latency_s: float = 0.004, **values: Any) -> RankedWay:
     about = {"low_s": latency_s * 0.8, "high_s": latency_s * 1.25, "memory_bytes": 10**9}
-    return FleetCell(device="l4", kind="gpu", batch=1, latency_s=latency_s, **about | values)
+    return RankedWay(device="l4", kind="gpu", plan="gpu", batch=1, latency_s=latency_s, **about | values)
 
 
-def on_cpu(latency_s: float = 0.020, **values: Any) -> FleetCell:
+def on_cpu(latency_s: float = 0.020, **values: Any) -> RankedWay:
     about = {"low_s": latency_s * 0.8, "high_s": latency_s * 1.25, "memory_bytes": 10**9}
     machine = {"provider": "AWS", "instance": "c7i.large"}
-    return FleetCell(
-        device="xeon-platinum-8488c", kind="cpu", batch=1, latency_s=latency_s, **about | machine | values
+    return RankedWay(
+        device="xeon-platinum-8488c",
+        kind="cpu",
+        plan="cpu",
+        batch=1,
+        latency_s=latency_s,
+        **about | machine | values,
     )
 
 
-def model(*cells: FleetCell, today: str | Today | None = "g6.xlarge", **values: Any) -> FleetModel:
+def model(*cells: RankedWay, today: str | Today | None = "g6.xlarge", **values: Any) -> FleetModel:
     place = Today(instance=today) if isinstance(today, str) else today
     return FleetModel(name=values.pop("name", "m"), reference="m.py", cells=cells, today=place, **values)
 

@@ -8,7 +8,6 @@ from analyzer.fleet.sentences import sentences_of
 from analyzer.record.fleet import (
     Consolidation,
     DeviceBias,
-    FleetCell,
     FleetDevice,
     FleetFailure,
     FleetModel,
@@ -16,6 +15,7 @@ from analyzer.record.fleet import (
     PackedInstance,
     PackedModel,
 )
+from analyzer.record.outcome import RankedWay
 
 DEVICES = (
     FleetDevice(slug="l4", name="NVIDIA L4", kind="gpu"),
@@ -23,9 +23,9 @@ DEVICES = (
     FleetDevice(slug="cpu", name="AMD EPYC 9654", kind="cpu"),
 )
 CELLS = (
-    FleetCell(device="l4", kind="gpu", batch=1, latency_s=0.01),
-    FleetCell(device="t4", kind="gpu", batch=1, latency_s=0.02),
-    FleetCell(device="cpu", kind="cpu", batch=1, latency_s=0.03),
+    RankedWay(device="l4", kind="gpu", plan="gpu", batch=1, latency_s=0.01),
+    RankedWay(device="t4", kind="gpu", plan="gpu", batch=1, latency_s=0.02),
+    RankedWay(device="cpu", kind="cpu", plan="cpu", batch=1, latency_s=0.03),
 )
 
 
@@ -88,7 +88,9 @@ def test_where_models_cost_least_is_told_by_how_many() -> None:
 
 def test_what_failed_and_what_is_left_come_last() -> None:
     failed = FleetModel(name="bad", reference="b.py", failure=FleetFailure(kind="error", message="no"))
-    nowhere = FleetModel(name="big", reference="b.py", cells=(FleetCell(device="l4", kind="gpu", fits=False),))
+    nowhere = FleetModel(
+        name="big", reference="b.py", cells=(RankedWay(device="l4", kind="gpu", plan="gpu", fits=False),)
+    )
     assert sentences_of([*models(0), failed, nowhere], DEVICES, left=2) == (
         "At full load, 1 of 3 costs least on an L4.",
         "1 runs, fits or keeps its limit on no device.",

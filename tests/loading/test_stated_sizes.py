@@ -237,8 +237,8 @@ def test_an_input_of_size_0_gets_no_verdict(axes: tuple[int, ...], tmp_path: Pat
         assert "--input x=1,3," in found.verdict.sentence
         assert not found.costs
         assert not found.precisions
-        assert found.ranking is not None
-        assert not any(one.runs or one.latency_s for one in found.ranking.candidates)
+        assert found.answer is None
+        assert not any(one.runs or one.latency_s for one in found.ranking)
         assert all(plan.usd_per_million is None and plan.origin == "predicted" for plan in found.plans)
         assert {one.severity for one in found.findings if one.code == "A705"} == {"warning"}
         assert not [one for one in found.findings if one.severity == "error"]

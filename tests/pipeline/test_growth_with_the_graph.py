@@ -118,7 +118,7 @@ def analysed(model: onnx.ModelProto) -> Analysis:
         inputs=(),
         training=False,
     )
-    return analysis_of(info, prepared, decisions, cpu, (gpu,))
+    return analysis_of(info, prepared, decisions, cpu)
 
 
 def is_linear(counted: Callable[[int], int]) -> bool:

@@ -34,8 +34,7 @@ def chain(length: int = 200) -> onnx.ModelProto:
 
 def priced(analysis: Analysis) -> dict[str, CostRow]:
     """The instances with a GPU, with their dollars."""
-    assert analysis.ranking is not None
-    return {f"{row.provider} {row.instance}": row for row in analysis.ranking.instances if row.gpu}
+    return {f"{row.provider} {row.instance}": row for row in analysis.instances if row.gpu}
 
 
 def figures(analysis: Analysis) -> dict[str, tuple[Any, ...]]:

@@ -18,7 +18,7 @@ from analyzer.pipeline import measure
 from analyzer.pipeline.measure import Measured
 from analyzer.prediction.estimate import Estimate
 from analyzer.record.analysis import Analysis
-from analyzer.record.outcome import RankedCandidate
+from analyzer.record.outcome import RankedWay
 
 
 def model() -> onnx.ModelProto:
@@ -57,10 +57,9 @@ def analysed(*, run: bool = True) -> Analysis:
     return analyze(model(), batch=64, gpu="l4", run=run)
 
 
-def rented(analysis: Analysis) -> dict[str, RankedCandidate]:
-    assert analysis.ranking is not None
+def rented(analysis: Analysis) -> dict[str, RankedWay]:
     own = analysis.devices.cpu.slug
-    rows = [row for row in analysis.ranking.candidates if row.kind == "cpu" and row.instance and row.asked]
+    rows = [row for row in analysis.ranking if row.kind == "cpu" and row.instance and row.requested]
     return {f"{row.provider} {row.instance}": row for row in rows if row.device != own}
 
 
@@ -73,7 +72,7 @@ def predicted_alone() -> Analysis:
     return analysed(run=False)
 
 
-def factor_of(row: RankedCandidate, other: RankedCandidate) -> float:
+def factor_of(row: RankedWay, other: RankedWay) -> float:
     return (row.latency_s or 0.0) / (other.latency_s or math.inf)
 
 

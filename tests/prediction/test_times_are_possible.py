@@ -18,7 +18,7 @@ from analyzer.devices import catalogue
 from analyzer.figures import Way
 from analyzer.graph import DTYPES, Graph, Node, Tensor
 from analyzer.prediction.estimate import Estimate
-from analyzer.record.fleet import FleetCell
+from analyzer.record.outcome import RankedWay
 from analyzer.training_operators.definition import DOMAIN
 
 CPUS = [catalogue.device(slug) for slug in ("epyc-9654", "graviton3")]
@@ -178,5 +178,5 @@ def test_dollars_whose_ends_rounding_put_past_them_are_a_figure_all_the_same() -
 
 
 def test_an_interval_of_a_strangers_record_that_lacks_its_value_is_no_fault_of_ours() -> None:
-    cell = FleetCell(device="l4", kind="gpu", latency_s=1.0, low_s=2.0, high_s=3.0)
+    cell = RankedWay(device="l4", kind="gpu", plan="gpu", latency_s=1.0, low_s=2.0, high_s=3.0)
     assert cell.latency.ends == (1.0, 1.0, 3.0)

@@ -12,7 +12,6 @@ from analyzer.record.fleet import (
     Consolidation,
     DeviceBias,
     Fleet,
-    FleetCell,
     FleetDevice,
     FleetEnvironment,
     FleetFailure,
@@ -23,6 +22,7 @@ from analyzer.record.fleet import (
     Today,
     Traffic,
 )
+from analyzer.record.outcome import RankedWay
 
 # What steers a terminal, commands a CI server, ends a script, is markup, a formula or a mention.
 CONTROLS = "\x00\x07\x1b[31m\x7f\x85\x9b2J\u061c\u200e\u200f\u2028\u2029\u202e\u2066"
@@ -41,7 +41,7 @@ DEVICES = (
 
 def cell(
     device: str, batch: int | None, latency_s: float | None, dollars: float | None, **more: Any
-) -> FleetCell:
+) -> RankedWay:
     """One cell with an interval of 10 % and dollars with one of 20 %."""
     side = "cpu" if device == "epyc" else "gpu"
     values: dict[str, Any] = {
@@ -63,7 +63,7 @@ def cell(
         "region": "us-east-1" if dollars is not None else "",
         "energy_j": 0.25,
     }
-    return FleetCell(**{**values, **more})
+    return RankedWay(**{**values, **more})
 
 
 def classifier() -> FleetModel:
@@ -100,9 +100,9 @@ def classifier() -> FleetModel:
 
 def generator() -> FleetModel:
     """A model that generates: 5 dollars a million tokens on the A100, and it does not fit the T4."""
-    common: dict[str, Any] = {"plan": "2 GPUs"}
+    common: dict[str, Any] = {"plan": "gpu", "gpus": 2}
     cells = (
-        cell("t4", 8, 9.0, None, fits=False, memory_bytes=30 * 10**9, reason="needs 30 GB", **common),
+        cell("t4", 8, 9.0, None, fits=False, memory_bytes=30 * 10**9, note="needs 30 GB", **common),
         cell(
             "a100",
             8,
@@ -110,7 +110,7 @@ def generator() -> FleetModel:
             5.0,
             ttft_s=0.18,
             tpot_s=0.0125,
-            tokens_per_s=640.0,
+            throughput_per_s=640.0,
             memory_bytes=30 * 10**9,
             **common,
         ),
@@ -121,7 +121,7 @@ def generator() -> FleetModel:
             90.0,
             ttft_s=4.0,
             tpot_s=0.25,
-            tokens_per_s=32.0,
+            throughput_per_s=32.0,
             memory_bytes=30 * 10**9,
             plan="cpu",
         ),
@@ -145,7 +145,7 @@ def service() -> FleetModel:
     cells = (
         cell("l4", 16, 0.038, 0.7, usd_per_month=1800.0, count=3, meets=True),
         cell("t4", 8, 0.045, 0.9, usd_per_month=2400.0, count=5, meets=True),
-        cell("epyc", 1, None, None, meets=False, reason="no count keeps the limit"),
+        cell("epyc", 1, None, None, meets=False, note="no count keeps the limit"),
     )
     return FleetModel(
         name="ranker",
@@ -249,7 +249,7 @@ def hostile(text: str) -> Fleet:
     models = []
     for at, model in enumerate(whole.models):
         cells = tuple(
-            replace(one, plan=text, precision=text, provider=text, instance=text, region=text, reason=text)
+            replace(one, precision=text, provider=text, instance=text, region=text, note=text)
             for one in model.cells
         )
         failure = None if model.failure is None else replace(model.failure, message=text, hint=text)
@@ -330,7 +330,7 @@ def _one_of_many(at: int, columns: Any, speeds: Any, prices: Any, batches: Any, 
             spread = float(chance.uniform(1.05, 1.6))
             fits = size < (place + 1) * 5 * 10**9
             cells.append(
-                FleetCell(
+                RankedWay(
                     device=column.slug,
                     kind=column.kind,
                     batch=batch,
@@ -343,7 +343,7 @@ def _one_of_many(at: int, columns: Any, speeds: Any, prices: Any, batches: Any, 
                     high_s=middle * spread,
                     ttft_s=0.2 * middle if generates else None,
                     tpot_s=0.01 * middle if generates else None,
-                    tokens_per_s=100 * batch / middle if generates else None,
+                    throughput_per_s=100 * batch / middle if generates else None,
                     memory_bytes=size + batch * 10**7,
                     usd_per_million=dollars,
                     usd_low_per_million=dollars / spread,
@@ -353,7 +353,7 @@ def _one_of_many(at: int, columns: Any, speeds: Any, prices: Any, batches: Any, 
                     usd_per_hour=float(prices[place]),
                     region="us-east-1",
                     energy_j=middle * 70 / batch,
-                    reason="" if fits else f"needs {(size + batch * 10**7) / 1e9:.1f} GB",
+                    note="" if fits else f"needs {(size + batch * 10**7) / 1e9:.1f} GB",
                 )
             )
     usable = [index for index, one in enumerate(cells) if one.fits and one.meets]

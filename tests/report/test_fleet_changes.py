@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from analyzer.record.analysis import Tool
-from analyzer.record.fleet import Fleet, FleetCell, FleetDevice, FleetFailure, FleetModel
+from analyzer.record.fleet import Fleet, FleetDevice, FleetFailure, FleetModel
+from analyzer.record.outcome import RankedWay
 from analyzer.report.fleet.changes import changes, compare_fleets
 
 DEVICES = (
@@ -15,20 +16,19 @@ DEVICES = (
 )
 
 
-def cell(latency_s: float, device: str = "l4", **values: Any) -> FleetCell:
+def cell(latency_s: float, device: str = "l4", **values: Any) -> RankedWay:
     about = {
         "low_s": latency_s * 0.8,
         "high_s": latency_s * 1.25,
         "batch": 1,
         "usd_per_million": latency_s * 100,
     }
-    return FleetCell(
-        device=device, kind="gpu" if device == "l4" else "cpu", latency_s=latency_s, **about | values
-    )
+    side = "gpu" if device == "l4" else "cpu"
+    return RankedWay(device=device, kind=side, plan=side, latency_s=latency_s, **about | values)  # type: ignore[arg-type]
 
 
 def model(
-    name: str = "m", *cells: FleetCell, device: str = "gpu", digest: str = "d", cheapest: int = 0
+    name: str = "m", *cells: RankedWay, device: str = "gpu", digest: str = "d", cheapest: int = 0
 ) -> FleetModel:
     return FleetModel(
         name=name,

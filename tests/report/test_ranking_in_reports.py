@@ -1,4 +1,4 @@
-"""Reports lead with the ranking where several devices were asked about, and with the verdict elsewhere."""
+"""Reports lead with one answer, and show what stands next to it and whose details follow."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any
 import rendering
 import report_factory as factory
 
+from analyzer.figures import seen_as
 from analyzer.record.analysis import Analysis, BatchRange, CostRow
-from analyzer.record.outcome import RankedCandidate, RankingResult
+from analyzer.record.outcome import Answer, RankedWay, WhyNot
 from analyzer.report import device_rows, findings_text, html, page
 from analyzer.report.charts import instances
 from analyzer.report.ranking import table as ranking_table
 from analyzer.report.ranking import words
-from analyzer.report.ranking import words as ranking_words
 from analyzer.report.summary import figure_words, plan_cards, verdict_words
 from analyzer.units import UNKNOWN
 
 SENTENCE = "Run it on the Imaginary GPU 9000: 5.00 ms (predicted, 4.00 to 6.00 ms)."
-DOLLARS = "The Imaginary GPU 9000 is 16x faster and 2.0x cheaper than the cheapest CPU instance, cloud c1."
-NOTE = "does not fit: it needs 9.00 GB and has 8.00 GB"
+CHEAPEST = "cloud c0 (Rented CPU): 90.0 ms"
+NO_ROOM = WhyNot(reason="memory", sentence="it does not fit: it needs 9.00 GB and has 8.00 GB")
 
 
-def candidate(name: str, latency_s: float | None, **changes: Any) -> RankedCandidate:
+def candidate(name: str, latency_s: float | None, **changes: Any) -> RankedWay:
     values: dict[str, Any] = {
         "device": name.lower().replace(" ", "-"),
-        "name": name,
+        "device_name": name,
         "kind": "gpu",
         "plan": "gpu",
         "precision": "tf32",
@@ -36,7 +36,7 @@ def candidate(name: str, latency_s: float | None, **changes: Any) -> RankedCandi
         "low_s": latency_s,
         "high_s": latency_s,
     }
-    return RankedCandidate(**(values | changes))
+    return RankedWay(**(values | changes))
 
 
 def instance(name: str, usd: float, gpu: str | None = None, **changes: Any) -> CostRow:
@@ -58,7 +58,8 @@ def instance(name: str, usd: float, gpu: str | None = None, **changes: Any) -> C
     return replace(cost, **changes)
 
 
-def analysis(**changes: Any) -> Analysis:
+def ways() -> tuple[RankedWay, ...]:
+    """The ranking: another GPU than the record's own comes first, and is faster than it by 4."""
     rented = [
         candidate(
             "Rented CPU",
@@ -69,35 +70,57 @@ def analysis(**changes: Any) -> Analysis:
             named=False,
             provider="cloud",
             instance=f"c{n}",
+            usd_per_million=0.1 + n / 100,
+            why_not=WhyNot(reason="slower", sentence="18.0x (12.0x to 27.0x) the time"),
         )
         for n in range(5)
     ]
-    ranked = RankingResult(
-        objective="latency",
-        candidates=(
-            candidate("Imaginary GPU 9000", 0.005, usd_per_million=0.2, usd_origin="predicted"),
-            candidate("Imaginary GPU 3000", 0.020),
-            candidate("Imaginary CPU 12", 0.080, kind="cpu", plan="cpu", precision="fp32"),
-            *rented,
-            candidate("Imaginary GPU 100", 0.001, runs=False, fits=False, reason=NOTE),
-            candidate("Imaginary GPU 3000", 0.010, precision="fp16", asked=False, reason="another model"),
+    slower = WhyNot(reason="slower", sentence="4.0x (3.0x to 5.0x) the time")
+    return (
+        candidate(
+            "Imaginary GPU 9000",
+            0.005,
+            usd_per_million=0.2,
+            usd_origin="predicted",
+            provider="cloud",
+            instance="g9",
+            why_not=slower,
         ),
-        best=0,
-        best_by={"latency": 0, "energy": 1},
-        sentence=SENTENCE,
-        notes=("Next is the Imaginary GPU 3000 with 20.0 ms.",),
-        dollars=DOLLARS,
-        instances=(instance("g9", 0.2, "gpu-9000"), instance("c1", 0.4), instance("c2", 0.5)),
+        candidate("Imaginary GPU 3000", 0.020, why_not=slower),
+        candidate("Imaginary CPU 12", 0.080, kind="cpu", plan="cpu", precision="fp32", why_not=slower),
+        *rented,
+        candidate("Imaginary GPU 100", 0.001, runs=False, fits=False, why_not=NO_ROOM),
+        candidate(
+            "Imaginary GPU 3000",
+            0.010,
+            precision="fp16",
+            requested=False,
+            why_not=WhyNot(reason="precision", sentence="another model"),
+        ),
     )
-    return factory.analysis(ranking=replace(ranked, **changes))
 
 
-def alone() -> Analysis:
-    """One GPU and the CPU, at one batch."""
-    ranking = analysis().ranking
-    assert ranking is not None
-    few = tuple(one for one in ranking.candidates if one.name in ("Imaginary GPU 3000", "Imaginary CPU 12"))
-    return factory.analysis(ranking=replace(ranking, candidates=few, best=0, best_by={}))
+def analysis(
+    *first: RankedWay, sentence: str = SENTENCE, meets: bool | None = None, **changes: Any
+) -> Analysis:
+    """A record whose answer is the first of the ranking, for another GPU than the record's own."""
+    ranking = (*first, *ways())
+    ranking = (replace(ranking[0], meets=meets, why_not=None), *ranking[1:])
+    given: dict[str, Any] = {
+        "answer": seen_as(Answer, ranking[0], sentence=sentence),
+        "ranking": ranking,
+        "instances": (instance("g9", 0.2, "gpu-9000"), instance("c1", 0.4), instance("c2", 0.5)),
+    }
+    return factory.analysis(**(given | changes))
+
+
+def alone(**changes: Any) -> Analysis:
+    """One GPU and the CPU, at one batch: the answer is the verdict's."""
+    base = factory.analysis()
+    gpu = candidate(factory.GPU.name, 0.02, device=factory.GPU.slug, usd_per_million=0.2)
+    others = tuple(one for one in ways() if one.kind == "cpu")
+    answer = seen_as(Answer, gpu, sentence=base.verdict.sentence)
+    return factory.analysis(**({"answer": answer, "ranking": (gpu, *others)} | changes))
 
 
 def on_terminal(told: Analysis) -> str:
@@ -109,11 +132,8 @@ def flat(told: str) -> str:
 
 
 def won_by_the_first() -> Analysis:
-    """The ranking's winner is the GPU that the report's details are of."""
-    ranking = analysis().ranking
-    assert ranking is not None
-    first = candidate(factory.GPU.name, 0.001, device=factory.GPU.slug)
-    return analysis(candidates=(first, *ranking.candidates))
+    """The answer is the GPU that the record's details are of."""
+    return analysis(candidate(factory.GPU.name, 0.001, device=factory.GPU.slug))
 
 
 DETAILS = (
@@ -124,10 +144,8 @@ DETAILS = (
 def test_text_and_markdown_lead_with_the_ranking_and_keep_the_verdict_to_its_gpu() -> None:
     for told in (flat(rendering.text(analysis())), flat(rendering.markdown(analysis()).replace("\\", ""))):
         verdict = told.index("With it and the CPU alone: Run it on the Imaginary GPU 3000")
-        assert told.index(SENTENCE) < told.index(DOLLARS) < told.index(DETAILS) < verdict
-    told = flat(rendering.text(won_by_the_first()))
-    assert f"{factory.GPU.name} at batch 8 alone: Run it on the Imaginary GPU 3000" in told
-    assert DETAILS not in told
+        assert told.index(SENTENCE) < told.index(CHEAPEST) < told.index(DETAILS) < verdict
+    assert DETAILS not in flat(rendering.text(won_by_the_first()))
 
 
 def test_where_another_device_wins_reports_say_whose_details_they_show_and_how_the_winners_are_had() -> None:
@@ -138,10 +156,8 @@ def test_where_another_device_wins_reports_say_whose_details_they_show_and_how_t
 
 
 def test_where_another_batch_wins_the_options_that_show_it_are_of_batches() -> None:
-    ranking = analysis().ranking
-    assert ranking is not None
     faster = candidate(factory.GPU.name, 0.001, device=factory.GPU.slug, batch=64)
-    told = flat(rendering.text(analysis(candidates=(faster, *ranking.candidates))))
+    told = flat(rendering.text(analysis(faster)))
     assert f"{DETAILS}; --batch 64,8 shows those of the answer" in told
 
 
@@ -150,7 +166,7 @@ def test_a_plan_is_marked_only_where_the_headline_recommends_it() -> None:
     assert [card.name for card in words.cards(analysis()) if card.chosen] == []
     assert [card.name for card in words.cards(won_by_the_first()) if card.chosen] == ["gpu"]
     assert [card.name for card in words.cards(alone()) if card.chosen] == ["gpu"]
-    nothing = analysis(best=None, nearest=0, best_by={}, sentence="None of 3 GPUs keeps 1.00 ms.")
+    nothing = analysis(meets=False, sentence="None of 3 GPUs keeps 1.00 ms.")
     assert [card.name for card in words.cards(nothing) if card.chosen] == []
     assert 'class="chosen-mark"' not in html.render(analysis())
     assert 'class="chosen-mark">The answer<' in html.render(won_by_the_first())
@@ -211,47 +227,6 @@ def test_a_session_that_is_not_the_verdict_is_not_called_the_best() -> None:
     assert words.distinct_cards(tied)[1].why == "No split of the operators gains anything over it."
 
 
-def test_one_gpu_at_one_batch_is_led_by_its_verdict_with_dollars_beside() -> None:
-    assert not ranking_words.leads(alone())
-    told = flat(rendering.text(alone()))
-    assert told.index("Run it on the Imaginary GPU 3000: 4x faster") < told.index(DOLLARS)
-    assert SENTENCE not in told
-    assert "alone:" not in told
-
-
-def with_rented_best(**changes: Any) -> Analysis:
-    ranking = alone().ranking
-    assert ranking is not None
-    given: dict[str, Any] = {"kind": "cpu", "named": False, "provider": "cloud"}
-    rented = candidate("Rented", 0.001, instance="c9", **given)
-    values: dict[str, Any] = {
-        "candidates": (rented, *ranking.candidates),
-        "best": 0,
-        "best_by": {"latency": 0},
-        "sentence": "Run it on cloud c9: 1.00 ms.",
-    }
-    return factory.analysis(ranking=replace(ranking, **(values | changes)))
-
-
-def test_a_rented_cpu_that_wins_is_a_fact_beside_the_verdict_and_no_second_answer() -> None:
-    told = flat(rendering.text(with_rented_best()))
-    assert "Of all machines with a price, cloud c9 is the fastest: 1.00 ms (predicted, " in told
-    assert told.lower().count("run it on") == 1
-    cheaper = flat(rendering.text(with_rented_best(best_by={"latency": 1})))
-    assert "cloud c9 is as fast as any within the intervals and costs less: 1.00 ms" in cheaper
-
-
-def test_one_mark_is_one_answers() -> None:
-    """The verdict is for the GPU: its row has the mark, not that of a rented CPU that stands above it."""
-    sheet = ranking_table.sheet(with_rented_best())
-    assert sheet is not None
-    assert sheet.chosen is not None
-    assert (sheet.rows[sheet.chosen][0], sheet.mark) == ("Imaginary GPU 3000", "the verdict")
-    assert marked(rendering.text(with_rented_best())) == ["Imaginary GPU 3000", "GPU"]
-    # Where the ranking is the answer, the plans of the first GPU alone have no mark.
-    assert marked(rendering.text(analysis())) == ["Imaginary GPU 9000"]
-
-
 def marked(text: str) -> list[str]:
     """The names of the rows that a text marks."""
     return re.findall(r"(?m)^> +(\S+(?: \S+)*)", text)
@@ -259,7 +234,7 @@ def marked(text: str) -> list[str]:
 
 def test_joules_of_a_measured_time_are_mixed_since_power_is_modelled() -> None:
     here = candidate("Here", 0.001, kind="cpu", plan="cpu", origin="measured", energy_j=0.5)
-    told = analysis(candidates=(here,), best_by={"latency": 0, "energy": 0})
+    told = analysis(ranking=(here,), answer=seen_as(Answer, here, sentence=SENTENCE))
     latency, energy = ranking_table.best_by(told)
     assert (latency.origin, energy.origin) == ("measured", "mixed")
     sheet = ranking_table.sheet(told)
@@ -268,7 +243,7 @@ def test_joules_of_a_measured_time_are_mixed_since_power_is_modelled() -> None:
 
 
 def test_a_record_without_a_ranking_is_led_by_its_verdict() -> None:
-    assert ranking_words.sentence(factory.analysis()) == factory.analysis().verdict.sentence
+    assert words.sentence(factory.analysis()) == factory.analysis().verdict.sentence
     assert ranking_table.sheet(factory.analysis()) is None
     assert 'id="ranking"' not in html.render(factory.analysis())
 
@@ -281,12 +256,65 @@ def test_a_terminal_shows_what_was_named_and_a_few_rented_cpus_and_says_how_many
         "Imaginary GPU 9000",
         "Imaginary GPU 3000",
         "Imaginary CPU 12",
-        "cloud c0: Rented CPU",
-        "cloud c1: Rented CPU",
+        "cloud c0 (Rented CPU)",
+        "cloud c1 (Rented CPU)",
         "Imaginary GPU 100",
     ]
     assert sheet.chosen == 0
-    assert f"- Imaginary GPU 100: {NOTE}." in flat(rendering.text(analysis()))
+
+
+def test_each_way_that_is_not_the_answer_says_why_in_the_second_column() -> None:
+    sheet = ranking_table.sheet(analysis())
+    assert sheet is not None
+    assert sheet.head[1] == "Why not"
+    assert [row[1] == "" for row in sheet.rows] == [True, *(False for _ in sheet.rows[1:])]
+    assert sheet.rows[8][1] == NO_ROOM.sentence
+
+
+def test_next_to_the_answer_stand_what_is_as_good_the_fastest_the_cheapest_and_the_cpu() -> None:
+    as_good = WhyNot(reason="as_good", sentence="as good within the error: 1.0x (0.8x to 1.3x) the time")
+    first = candidate("Imaginary GPU 7", 0.0051, usd_per_million=0.3)
+    second = candidate("Imaginary GPU 8", 0.0052, usd_per_million=0.4, why_not=as_good)
+    told = analysis(first, second, candidate("Imaginary GPU 9", 0.0053, why_not=as_good))
+    assert dict(words.beside(told)) == {
+        "As good within the error": "Imaginary GPU 8 and Imaginary GPU 9.",
+        "Fastest": "Imaginary GPU 9000: 5.00 ms (5.00 to 5.00 ms), $0.200 per million on cloud g9; "
+        "4.0x (3.0x to 5.0x) the time.",
+        "Cheapest": "cloud c0 (Rented CPU): 90.0 ms (90.0 to 90.0 ms), $0.100 per million; "
+        "18.0x (12.0x to 27.0x) the time.",
+        "On the CPU": "Imaginary CPU 12: 80.0 ms (80.0 to 80.0 ms); 4.0x (3.0x to 5.0x) the time.",
+    }
+    # The fastest and the cheapest are the answer: nothing else is said of them.
+    cheap = candidate("Imaginary GPU 7", 0.004, usd_per_million=0.01)
+    assert [label for label, _ in words.beside(analysis(cheap))] == ["On the CPU"]
+
+
+def test_one_gpu_at_one_batch_is_led_by_the_verdicts_sentence() -> None:
+    assert not words.leads(alone())
+    told = flat(rendering.text(alone()))
+    assert told.index("Run it on the Imaginary GPU 3000: 4x faster") < told.index(CHEAPEST)
+    assert "alone:" not in told
+    assert marked(rendering.text(alone())) == [factory.GPU.name, "GPU"]
+    # Where the answer is another device's, the plans of the first GPU have no mark.
+    assert marked(rendering.text(analysis())) == ["Imaginary GPU 9000"]
+
+
+def test_the_tag_of_the_page_is_the_answers_and_not_the_first_gpus() -> None:
+    assert page.build(analysis())["word"] == "GPU"
+    missed = analysis(meets=False, sentence="None of 3 GPUs keeps 1.00 ms.")
+    assert page.build(missed)["word"] == "Limit missed"
+    assert page.build(missed)["side"] == "either"
+
+
+def test_a_ranking_of_several_batches_says_whose_latencies_are_compared() -> None:
+    """The answer at batch 8 stands above the same GPU at batch 1, which takes less."""
+    smaller = candidate("Imaginary GPU 9000", 0.004, batch=1)
+    several = ranking_table.sheet(analysis(ranking=(*analysis().ranking, smaller)))
+    one = ranking_table.sheet(analysis())
+    assert several is not None
+    assert one is not None
+    assert several.title == "Ranked by latency, batch 8 first"
+    assert one.title == "Ranked by latency"
 
 
 def test_the_page_has_every_candidate_and_marks_the_best() -> None:
@@ -296,7 +324,7 @@ def test_the_page_has_every_candidate_and_marks_the_best() -> None:
     assert section.count('<th scope="row"') == 10
     best = section.index('<tr class="decided"')
     assert "Imaginary GPU 9000" in section[best : section.index("</tr>", best)]
-    assert NOTE in section
+    assert NO_ROOM.sentence in section
     assert 'data-chart="cost"' in section
     assert 'id="money"' not in told
 
@@ -305,18 +333,9 @@ def test_what_cannot_run_has_no_value_to_be_sorted_by() -> None:
     sheet = ranking_table.sheet(analysis())
     assert sheet is not None
     latency = sheet.head.index("Latency")
-    by_name = {(row[0], row[1]): keys[latency] for row, keys in zip(sheet.rows, sheet.sort, strict=True)}
+    by_name = {(row[0], row[2]): keys[latency] for row, keys in zip(sheet.rows, sheet.sort, strict=True)}
     assert by_name["Imaginary GPU 100", "tf32"] is None
     assert by_name["Imaginary GPU 9000", "tf32"] == 0.005
-
-
-def test_the_tag_of_the_page_is_the_answers_and_not_the_first_gpus() -> None:
-    assert page.build(analysis())["word"] == "GPU"
-    missed = analysis(best=None, nearest=0, best_by={}, sentence="None of 3 GPUs keeps 1.00 ms.")
-    assert page.build(missed)["word"] == "Limit missed"
-    assert page.build(missed)["side"] == "either"
-    nothing = analysis(best=None, best_by={}, sentence="Nothing that was asked about can run it.")
-    assert page.build(nothing)["word"] == "Nothing runs"
 
 
 def test_instances_with_a_cpu_stand_beside_those_with_a_gpu_in_one_chart() -> None:
@@ -346,39 +365,22 @@ def test_a_checks_row_of_the_cpu_has_no_dollars_of_another_machine() -> None:
     told = analysis()
     cheap = replace(told.plans[0], usd_per_million=0.25, usd_origin="predicted", instance="quick box")
     told = replace(told, plans=(cheap, *told.plans[1:]))
-    row, ranking = device_rows.table(told).rows[0], told.ranking
-    assert ranking is not None
+    row = device_rows.table(told).rows[0]
     # The CPU's own row of the ranking has no price: the cheapest instance of the plan has another CPU.
     assert row[5:7] == (UNKNOWN, UNKNOWN)
     assert "quick box" not in findings_text.render_text(told)
-    assert device_rows.table(replace(told, ranking=None)).rows[0] == row
+    assert device_rows.table(replace(told, answer=None, ranking=())).rows[0] == row
 
     own: dict[str, Any] = {"usd_per_million": 0.5, "usd_origin": "predicted", "instance": "same box"}
-    priced = tuple(
-        replace(one, **own) if one.kind == "cpu" and one.named else one for one in ranking.candidates
-    )
-    told = replace(told, ranking=replace(ranking, candidates=priced))
+    priced = tuple(replace(one, **own) if one.kind == "cpu" and one.named else one for one in told.ranking)
+    told = replace(told, ranking=priced)
     priced_row = device_rows.table(told).rows[0]
     assert priced_row[5:7] == ("$0.500 ○", "same box")
     assert priced_row[2:5] == row[2:5]
 
 
-def beaten_by_a_rented_cpu() -> Analysis:
-    """Of this CPU and one GPU the GPU wins at every batch; a CPU that can be rented is better than both."""
-    ranking = alone().ranking
-    assert ranking is not None
-    rented = candidate(
-        "Rented CPU",
-        0.001,
-        kind="cpu",
-        plan="cpu",
-        named=False,
-        provider="cloud",
-        instance="c1",
-        origin="predicted",
-    )
-    told = replace(ranking, candidates=(rented, *ranking.candidates), best=0, best_by={"latency": 0})
-    base = factory.analysis(ranking=told)
+def won_at_every_batch() -> Analysis:
+    base = factory.analysis()
     ranges = (BatchRange(first=1, last=64, device="gpu"),)
     return replace(base, verdict=replace(base.verdict, sentence=VERDICT, ranges=ranges))
 
@@ -386,33 +388,17 @@ def beaten_by_a_rented_cpu() -> Analysis:
 VERDICT = "Run it on the Imaginary GPU 3000: 4.0x (3.0x to 5.0x) faster than this CPU."
 
 
-def test_a_gpu_that_a_rented_cpu_beats_is_recommended_of_the_two_alone() -> None:
-    told = beaten_by_a_rented_cpu()
-    shown = flat(rendering.text(told))
-    assert f"Between the two, run{VERDICT[3:]}" in shown
-    assert "Of all machines with a price, cloud c1 is the fastest" in shown
-    assert "Of the two, the GPU wins at every batch from 1 to 64." in shown
-    for page_or_screen in (
-        flat(on_terminal(told).replace("│", " ")),
-        flat(rendering.mail(told)),
-        html.render(told),
-    ):
-        assert VERDICT not in page_or_screen
-    # Where the GPU is the best of all machines nothing is held back.
-    assert ranking_words.sentence(replace(told, ranking=alone().ranking)) == VERDICT
-
-
 def test_an_answer_whose_sizes_are_guessed_says_so_in_every_sentence_that_decides() -> None:
-    base = beaten_by_a_rented_cpu()
+    base = won_at_every_batch()
     first = base.operators[0]
     of_data = replace(first, outputs=(replace(first.outputs[0], shape=(None, 64)),))
-    told = replace(base, ranking=alone().ranking, operators=(of_data, *base.operators[1:]))
-    assert ranking_words.sentence(told) == f"Some sizes are guessed. {VERDICT}"
+    told = replace(base, operators=(of_data, *base.operators[1:]))
+    assert words.sentence(told) == f"Some sizes are guessed. {VERDICT}"
     assert verdict_words.crossover(told) == "With guessed sizes, the GPU wins at every batch from 1 to 64."
 
 
 def test_a_crossover_of_a_rough_measurement_is_said_to_be_rough() -> None:
-    base = replace(beaten_by_a_rented_cpu(), ranking=alone().ranking)
+    base = won_at_every_batch()
     busy = replace(
         base,
         environment=replace(base.environment, measurement={"cpu": {"busy": True}}),
@@ -422,13 +408,3 @@ def test_a_crossover_of_a_rough_measurement_is_said_to_be_rough() -> None:
     assert (
         verdict_words.crossover(busy) == "By this rough measurement, the GPU wins at every batch from 1 to 64."
     )
-
-
-def test_a_ranking_of_several_batches_says_whose_latencies_are_compared() -> None:
-    """The answer at batch 8 stands above the same GPU at batch 1, which takes less."""
-    ranking = analysis().ranking
-    assert ranking is not None
-    smaller = candidate("Imaginary GPU 9000", 0.004, batch=1)
-    told = replace(ranking, candidates=(*ranking.candidates, smaller))
-    assert ranking_table.title(told) == "Ranked by latency, batch 8 first"
-    assert ranking_table.title(ranking) == "Ranked by latency"

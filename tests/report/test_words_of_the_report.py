@@ -15,7 +15,7 @@ from analyzer import units
 from analyzer.errors import UsageError
 from analyzer.record.analysis import Analysis, BatchRange
 from analyzer.record.invocation import Invocation
-from analyzer.record.outcome import RankedCandidate, RankingResult
+from analyzer.record.outcome import RankedWay
 from analyzer.report import (
     FORMATS,
     capacity_words,
@@ -346,9 +346,9 @@ def test_dollars_of_another_machine_are_told_with_the_time_there() -> None:
     plans = tuple(
         replace(plan, usd_per_million=1.0, instance="c1") if plan.name == "cpu" else plan for plan in base.plans
     )
-    there = RankedCandidate(
+    there = RankedWay(
         device="other",
-        name="Other",
+        device_name="Other",
         kind="cpu",
         plan="cpu",
         precision="fp32",
@@ -357,8 +357,7 @@ def test_dollars_of_another_machine_are_told_with_the_time_there() -> None:
         latency_s=0.02,
         instance="c1",
     )
-    ranking = RankingResult(objective="latency", candidates=(there,), best=None)
-    told = replace(base, plans=plans, ranking=ranking)
+    told = replace(base, plans=plans, ranking=(there,))
     said = "Dollars are of rented machines: CPU: c1 (20.0 ms there); GPU and Best plan: imaginary.large."
     assert plan_cards.priced_on(told) == said
     assert "rented: c1 (20.0 ms there)" in render(told, "html")

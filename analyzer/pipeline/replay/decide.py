@@ -177,7 +177,7 @@ def _decided(
         )
     # The rest of the record stays, what wrote it included; its findings are of the old answer, and go.
     return replace(
-        analysis_of(model, prepared, decisions, cpu, gpus),
+        analysis_of(model, prepared, decisions, cpu),
         tool=analysis.tool,
         conventions=analysis.conventions,
         ignored=analysis.ignored,
@@ -205,9 +205,9 @@ def _options(analysis: Analysis, given: Mapping[str, Any]) -> Options:
     if "cpu" in given:  # threads were counted against the record's own CPU
         del recorded["threads"]
     options = make_options(**{"objective": analysis.verdict.objective, **given}, run=False)
-    # The batches that the record ranks, its own first.
-    ranked = analysis.ranking.candidates if analysis.ranking is not None else ()
-    batches = [analysis.model.batch, *(one.batch for one in ranked if one.named and one.asked)]
+    # The batches that were requested, the record's own first.
+    requested = analysis.invocation.options.get("batch", ()) if analysis.invocation is not None else ()
+    batches = [analysis.model.batch, *(int(batch) for text in requested for batch in text.split(","))]
     asked = tuple(dict.fromkeys(batch for batch in batches if batch is not None))
     return options.replace(**recorded, batches=asked)
 

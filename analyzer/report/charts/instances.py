@@ -59,11 +59,9 @@ _DEVICES = (
 
 def chart(analysis: Analysis) -> Chart | None:
     """Return dollars against latency of each instance; None where no price is known."""
-    if analysis.ranking is not None:
+    if analysis.instances:
         batched = has_batch(analysis)
-        offers = [
-            row if batched else replace(row, batch=None) for row in analysis.ranking.instances if row.latency_s
-        ]
+        offers = [row if batched else replace(row, batch=None) for row in analysis.instances if row.latency_s]
     else:
         # Where nothing is ranked (generation, training) the instances are those of the verdict's device.
         batch = batch_of(analysis)

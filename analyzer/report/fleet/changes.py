@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from analyzer.record.fleet import Fleet, FleetCell, FleetModel
+from analyzer.record.fleet import Fleet, FleetModel
+from analyzer.record.outcome import RankedWay
 from analyzer.text import first_few, plural, printable
 from analyzer.units import dollars, factor, seconds
 
@@ -130,11 +131,11 @@ def _change(old: FleetModel, new: FleetModel, *, same_program: bool, dollars: bo
     )
 
 
-def _cheapest(model: FleetModel) -> FleetCell | None:
+def _cheapest(model: FleetModel) -> RankedWay | None:
     return None if model.cheapest is None else model.cells[model.cheapest]
 
 
-def _dollars(before: FleetCell | None, after: FleetCell | None) -> tuple[float, float] | None:
+def _dollars(before: RankedWay | None, after: RankedWay | None) -> tuple[float, float] | None:
     if before is None or after is None or before.usd_per_million is None or after.usd_per_million is None:
         return None
     old, new = before.usd_per_million, after.usd_per_million
@@ -142,7 +143,7 @@ def _dollars(before: FleetCell | None, after: FleetCell | None) -> tuple[float, 
 
 
 def _latencies(old: FleetModel, new: FleetModel, *, same_program: bool) -> Iterator[CellChange]:
-    def key(cell: FleetCell) -> tuple[str, int | None, str, str]:
+    def key(cell: RankedWay) -> tuple[str, int | None, str, str]:
         return (cell.device, cell.batch, cell.precision, cell.instance if cell.kind == "cpu" else "")
 
     before = {key(cell): cell for cell in old.cells}
@@ -160,7 +161,7 @@ def _latencies(old: FleetModel, new: FleetModel, *, same_program: bool) -> Itera
     yield from sorted(found, key=lambda one: -abs(math.log(one.after_s / one.before_s)))
 
 
-def _differ(old: FleetCell, new: FleetCell, *, exact: bool) -> bool:
+def _differ(old: RankedWay, new: RankedWay, *, exact: bool) -> bool:
     assert old.latency_s
     assert new.latency_s
     if exact and old.origin == new.origin == "predicted":

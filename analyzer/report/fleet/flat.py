@@ -9,19 +9,23 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
-from analyzer.record.fleet import Fleet, FleetCell, FleetModel
+from analyzer.record.fleet import Fleet, FleetModel
+from analyzer.record.outcome import RankedWay
 from analyzer.report.csv_table import table
 from analyzer.report.fleet import words
 from analyzer.run_folder import file_aside, umask
 
 FlatKind = Literal["text", "whole", "real", "truth"]
 
-_CELL = tuple(item.name for item in fields(FleetCell))
+# Of why a cell is not the answer its remark has the sentence.
+_CELL = (*(item.name for item in fields(RankedWay) if item.name not in ("note", "why_not")), "remark")
 _KINDS: Mapping[str, FlatKind] = {
     **dict.fromkeys(
-        ("batch", "memory_bytes", "count", "parameters", "errors", "warnings", "today_count"), "whole"
+        ("batch", "gpus", "memory_bytes", "count", "parameters", "errors", "warnings", "today_count"), "whole"
     ),
-    **dict.fromkeys(("named", "runs", "fits", "meets", "best", "cheapest", "move", "move_certain"), "truth"),
+    **dict.fromkeys(
+        ("named", "requested", "runs", "fits", "meets", "best", "cheapest", "move", "move_certain"), "truth"
+    ),
     **dict.fromkeys(
         (
             "rate",
@@ -34,7 +38,9 @@ _KINDS: Mapping[str, FlatKind] = {
         ),
         "real",
     ),
-    **dict.fromkeys(("latency_s", "low_s", "high_s", "ttft_s", "tpot_s", "tokens_per_s", "energy_j"), "real"),
+    **dict.fromkeys(
+        ("latency_s", "low_s", "high_s", "ttft_s", "tpot_s", "throughput_per_s", "energy_j"), "real"
+    ),
     **dict.fromkeys(
         ("usd_low_per_million", "usd_high_per_million", "usd_low_per_month", "usd_high_per_month"), "real"
     ),
@@ -42,7 +48,7 @@ _KINDS: Mapping[str, FlatKind] = {
 # Names first, then the cell, then what is the model's.
 COLUMNS = (
     *("model", "owner", "tags", "question", "device", "device_name"),
-    *(name for name in _CELL if name != "device"),
+    *(name for name in _CELL if name not in ("device", "device_name")),
     *("usd_per_million_of", "best", "cheapest", "move", "saved_usd_per_month", "move_certain"),
     *("verdict", "sentence", "reference", "parameters", "digest", "rate", "limit_s", "percentile"),
     *("today_instance", "today_count", "errors", "warnings", "failure", "message", "hint", "notes"),
@@ -57,8 +63,7 @@ def kind(column: str) -> FlatKind:
 
 def rows(fleet: Fleet) -> Iterator[Mapping[str, Any]]:
     """A row for each cell, by ``COLUMNS``; a model without cells has one row, with none of a cell's values."""
-    names = {device.slug: device.name for device in fleet.devices}
-    moves = {move.model: move for move in fleet.moves}
+    names, moves = words.device_names(fleet), {move.model: move for move in fleet.moves}
     for model in fleet.models:
         own = _of_model(model)
         move = moves.get(model.name)
@@ -67,7 +72,7 @@ def rows(fleet: Fleet) -> Iterator[Mapping[str, Any]]:
             yield {
                 **own,
                 **{name: getattr(cell, name) for name in _CELL},
-                "device_name": names.get(cell.device, cell.device),
+                "device_name": cell.device_name or names[cell.device],
                 "usd_per_million_of": _OF[words.generates(model, cell)],
                 "best": index == model.best,
                 "cheapest": index == model.cheapest,

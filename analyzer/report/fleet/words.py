@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import quote
 
-from analyzer.record.fleet import Fleet, FleetCell, FleetDevice, FleetModel
+from analyzer.record.fleet import Fleet, FleetDevice, FleetModel
+from analyzer.record.outcome import RankedWay
 from analyzer.report import price_words
 from analyzer.report.generation_words import short
 from analyzer.text import listed, plural
@@ -83,30 +84,30 @@ def page_of(name: str) -> str:
     return f"./{quote(name, safe='', errors='replace')}.html"
 
 
-def amount(cell: FleetCell) -> float | None:
+def amount(cell: RankedWay) -> float | None:
     """The dollars of a cell, in its model's unit."""
     return cell.usd_per_million if cell.usd_per_month is None else cell.usd_per_month
 
 
-def money(model: FleetModel, cell: FleetCell) -> str:
+def money(model: FleetModel, cell: RankedWay) -> str:
     """Dollars with what they are for: ``$0.420 /M inferences``; a dash where no price is known."""
     value = amount(cell)
     return UNKNOWN if value is None else f"{dollars(value)} {PER_SHORT[unit(model, cell)]}"
 
 
-def unit(model: FleetModel, cell: FleetCell) -> str:
+def unit(model: FleetModel, cell: RankedWay) -> str:
     """Which of the units of dollars a cell's are in: a key of ``PER``."""
     if cell.usd_per_month is not None:
         return "capacity"
     return "generate" if generates(model, cell) else "run"
 
 
-def generates(model: FleetModel, cell: FleetCell) -> bool:
+def generates(model: FleetModel, cell: RankedWay) -> bool:
     """Whether its million is of output tokens: a service may generate too."""
     return model.question == "generate" or cell.tpot_s is not None
 
 
-def latency(model: FleetModel, cell: FleetCell) -> str:
+def latency(model: FleetModel, cell: RankedWay) -> str:
     """The times of a cell, with names where there are several: ``12.3 ms``, ``TTFT 180 ms, TPOT 12 ms``."""
     if cell.ttft_s is not None or cell.tpot_s is not None:
         return f"TTFT {seconds(cell.ttft_s)}, TPOT {seconds(cell.tpot_s)}"
@@ -126,18 +127,18 @@ def percentile(model: FleetModel) -> str:
     return f"p{model.traffic.percentile:g}" if model.traffic.percentile else "mean"
 
 
-def plan(cell: FleetCell) -> str:
+def plan(cell: RankedWay) -> str:
     """What runs it: ``GPU``, ``CPU and GPU``, ``2 GPUs``."""
-    return PLANS.get(cell.plan, cell.plan)
+    return f"{cell.gpus} GPUs" if cell.gpus > 1 else PLANS[cell.plan]
 
 
-def where(cell: FleetCell, names: Mapping[str, str]) -> str:
+def where(cell: RankedWay, names: Mapping[str, str]) -> str:
     """Device, batch and how it runs there: ``L4, batch 64``."""
     batch = f", batch {cell.batch:,}" if cell.batch is not None else ""
     return f"{names[cell.device]}{batch}"
 
 
-def machine(cell: FleetCell) -> str:
+def machine(cell: RankedWay) -> str:
     """``3 x g6.xlarge (AWS, us-east-1)``; empty where no price is known."""
     if not cell.instance:
         return ""
@@ -151,7 +152,7 @@ def instances(count: int, instance: str) -> str:
     return f"{count:,} x {instance}"
 
 
-def shown_cell(model: FleetModel) -> FleetCell | None:
+def shown_cell(model: FleetModel) -> RankedWay | None:
     """The cell that stands for a model where there is room for one: its cheapest, else its best."""
     at = model.best if model.cheapest is None else model.cheapest
     return None if at is None else model.cells[at]

@@ -1,140 +1,142 @@
-"""Reporting: the answer over everything that was asked about, where there is one, in words."""
+"""Reporting: the answer over everything that was requested, in words, and what stands next to it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from analyzer.record.analysis import Analysis
 from analyzer.record.batch_axis import at_batch
-from analyzer.record.outcome import RankedCandidate, RankingResult
+from analyzer.record.outcome import Answer, RankedWay
 from analyzer.report.summary import figure_words, plan_cards, verdict_words
-from analyzer.report.summary.figure_words import VERDICT_WORDS, joules, per_second
+from analyzer.report.summary.figure_words import VERDICT_WORDS
 from analyzer.report.summary.plan_cards import PlanCard
-from analyzer.units import UNKNOWN, dollars, seconds
-
-# What a machine is that comes first, and by what.
-_FIRST = {
-    "latency": "is the fastest",
-    "throughput": "has the most throughput",
-    "cost": "is the cheapest",
-    "energy": "needs the least energy",
-}
-_AS_GOOD = {
-    "latency": "is as fast as any",
-    "throughput": "has as much throughput as any",
-    "cost": "is as cheap as any",
-    "energy": "needs as little energy as any",
-}
+from analyzer.text import first_few
+from analyzer.units import dollars, seconds
 
 # A list of more devices is not repeated in a sentence.
 _FEW = 3
 
 
+def of_run(analysis: Analysis) -> Answer | None:
+    """Return the answer of a run of the model; None where nothing runs, and where a service was asked for."""
+    return None if analysis.generation or analysis.capacity else analysis.answer
+
+
 def leads(analysis: Analysis) -> bool:
-    """Whether the ranking is the answer: several GPUs or batches were asked about."""
-    ranking = analysis.ranking
-    # Of a model that generates, and of capacity, one run stands below another answer.
-    if ranking is None or not ranking.sentence or analysis.generation or analysis.capacity:
-        return False
-    asked = [one for one in ranking.candidates if one.named and one.asked]
-    gpus = {one.device for one in asked if one.kind == "gpu"}
-    return len(gpus) > 1 or len({one.batch for one in asked}) > 1
+    """Tell whether the answer is over more than the CPU and one GPU at one batch."""
+    answer = of_run(analysis)
+    requested = [one for one in analysis.ranking if one.named and one.requested]
+    gpus = {one.device for one in requested if one.kind == "gpu"}
+    several = len(gpus) > 1 or len({one.batch for one in requested}) > 1
+    return answer is not None and (several or not answer.named)
 
 
 def sentence(analysis: Analysis) -> str:
-    """The answer: the ranking's where several devices or batches were asked about, else the verdict's."""
-    if analysis.ranking is not None and leads(analysis):
-        answer = analysis.ranking.sentence
-    else:
-        answer = analysis.verdict.sentence
-        if verdict_words.rented_cpu_is_better(analysis):
-            # The next sentence names it: this one is no recommendation over all machines.
-            answer = f"Between the two, {answer[:1].lower()}{answer[1:]}"
+    """Return the answer, behind what makes it doubtful."""
+    answer = of_run(analysis)
     doubts = (verdict_words.measure_again(analysis), verdict_words.rests_on_guesses(analysis))
-    return " ".join(filter(None, (*doubts, answer)))
-
-
-def word(analysis: Analysis) -> str:
-    """The answer in a word or two: ``GPU``, ``CPU``, ``Limit missed``."""
-    ranking = analysis.ranking
-    if ranking is None or not leads(analysis):
-        return VERDICT_WORDS[analysis.verdict.device]
-    if ranking.best is None:
-        return "Limit missed" if ranking.nearest is not None else "Nothing runs"
-    return VERDICT_WORDS[ranking.candidates[ranking.best].plan]
+    return " ".join(filter(None, (*doubts, answer.sentence if answer else analysis.verdict.sentence)))
 
 
 def side(analysis: Analysis) -> str:
-    """What the answer runs on, as the verdict's ``device``; ``either`` where there is none."""
-    ranking = analysis.ranking
-    if ranking is None or not leads(analysis):
+    """Return what the answer runs on, as the verdict's ``device``; ``either`` where there is none."""
+    answer = of_run(analysis)
+    if answer is None or not is_elsewhere(analysis):
         return analysis.verdict.device or "either"
-    return "either" if ranking.best is None else ranking.candidates[ranking.best].plan
+    return "either" if answer.meets is False else answer.plan
 
 
-def beside(analysis: Analysis) -> tuple[str, ...]:
-    """What belongs to the answer: dollars beside speed, rented CPUs, and the verdict on the first GPU."""
-    ranking = analysis.ranking
-    if ranking is None:
-        return ()
-    if leads(analysis):
-        said = [
-            " ".join(ranking.notes),
-            ranking.dollars,
-            f"{_first(analysis)}: {analysis.verdict.sentence}",
-        ]
-    else:
-        said = [_of_all_machines(ranking), ranking.dollars]
-    return tuple(text for text in said if text)
+def word(analysis: Analysis) -> str:
+    """Return the answer in a word or two: ``GPU``, ``CPU``, ``Limit missed``."""
+    answer = of_run(analysis)
+    if answer is not None and leads(analysis):
+        return "Limit missed" if answer.meets is False else VERDICT_WORDS[answer.plan]
+    return VERDICT_WORDS[analysis.verdict.device]
 
 
-def _first(analysis: Analysis) -> str:
-    """What the verdict and all details are about, where more was asked."""
+def beside(analysis: Analysis) -> Iterator[tuple[str, str]]:
+    """Yield what stands next to the answer: what is as good, the fastest, the cheapest, and the CPU."""
+    answer = of_run(analysis)
+    if answer is None:
+        return
+    usable = [one for one in analysis.ranking[1:] if one.requested and one.is_usable]
+    at_its_batch = [one for one in usable if one.batch == answer.batch]
+    as_good = [one for one in usable if one.named and one.why_not and one.why_not.reason == "as_good"]
+    if len(as_good) > 1:
+        yield "As good within the error", f"{first_few(dict.fromkeys(map(name, as_good)))}."
+    first = min(at_its_batch, key=lambda one: one.latency_s or 0.0, default=None)
+    if first is not None and (first.latency_s or 0.0) < (answer.latency_s or 0.0):
+        yield "Fastest", _line(first)
+    priced = [one for one in usable if one.usd_per_million is not None]
+    least = min(priced, key=lambda one: one.usd_per_million or 0.0, default=None)
+    if least is not None and (answer.usd_per_million or math.inf) > (least.usd_per_million or 0.0):
+        yield "Cheapest", _line(least)
+    cpu = next((one for one in analysis.ranking[1:] if one.named and one.requested and one.kind == "cpu"), None)
+    if cpu is not None and cpu not in (first, least) and cpu.batch == answer.batch:
+        yield "On the CPU", _line(cpu)
+
+
+def _line(way: RankedWay) -> str:
+    """Return a way with its latency, its dollars and why it is not the answer."""
+    latency = "" if way.latency is None else f"{seconds(way.latency_s)} ({way.latency.between(seconds)})"
+    usd = f"{dollars(way.usd_per_million)} per million" if way.usd_per_million is not None else ""
+    if usd and way.named:
+        usd += f" on {way.machine}"
+    return f"{name(way)}: {', '.join(filter(None, (latency, usd)))}; {way.remark}."
+
+
+def name(way: RankedWay) -> str:
+    """Return what people call the device; of a CPU that stands on the price list alone its machine too."""
+    return way.device_name if way.named else f"{way.machine} ({way.device_name})"
+
+
+def details(analysis: Analysis) -> str:
+    """Return whose plans, reasons and operators the record shows, where more was requested."""
+    if not leads(analysis):
+        return ""
     gpu, at = analysis.devices.gpu, at_batch(analysis)
-    if not is_elsewhere(analysis):
-        return f"{gpu.name if gpu is not None else 'The CPU'}{at} alone"
+    verdict = analysis.verdict.sentence
+    answer = of_run(analysis)
+    if answer is not None and not is_elsewhere(analysis):
+        name = gpu.name if gpu is not None else "The CPU"
+        return "" if answer.plan == analysis.verdict.device else f"{name}{at} alone: {verdict}"
     whose = f"the {gpu.name}" if gpu is not None else "this CPU"
-    options = _asked_first(analysis)
+    options = _requested_first(analysis)
     how = f"; {options} shows those of the answer" if options else ""
     with_it = "it and the CPU" if gpu is not None else "it"
     return (
         f"Plans, reasons and operators here are of {whose}{at}, which was asked about first{how}. "
-        f"With {with_it} alone"
+        f"With {with_it} alone: {verdict}"
     )
 
 
-def recommended(analysis: Analysis) -> RankedCandidate | None:
-    """The winner of the ranking where that is the headline; None where the verdict is, or nothing wins."""
-    ranking = analysis.ranking
-    if ranking is None or ranking.best is None or not leads(analysis):
-        return None
-    return ranking.candidates[ranking.best]
-
-
 def is_elsewhere(analysis: Analysis) -> bool:
-    """Whether the headline recommends another device or batch than plans, reasons and operators are of."""
-    best, gpu = recommended(analysis), analysis.devices.gpu
-    if best is None:
+    """Tell whether the answer is for another device or batch than plans, reasons and operators are of."""
+    answer, gpu = of_run(analysis), analysis.devices.gpu
+    if answer is None:
         return False
-    of_details = best.kind == "cpu" or (gpu is not None and best.device == gpu.slug)
-    return not (of_details and best.named and best.batch == analysis.model.batch)
+    of_details = answer.kind == "cpu" or (gpu is not None and answer.device == gpu.slug)
+    return not (of_details and answer.named and answer.batch == analysis.model.batch)
 
 
-def _asked_first(analysis: Analysis) -> str:
-    """The options that ask the same question about the recommended device and batch first."""
-    best, gpu, ranking = recommended(analysis), analysis.devices.gpu, analysis.ranking
+def _requested_first(analysis: Analysis) -> str:
+    """Return the options that ask the same question about the device and the batch of the answer first."""
+    answer, gpu = of_run(analysis), analysis.devices.gpu
     # Of a rented CPU the number of cores belongs to the question as well.
-    if best is None or ranking is None or not best.named:
+    if answer is None or not answer.named:
         return ""
     words = []
-    if best.kind == "gpu" and gpu is not None and best.device != gpu.slug:
+    if answer.kind == "gpu" and gpu is not None and answer.device != gpu.slug:
         words.append(
-            _led_by("gpu", best.device, (gpu.slug, *(one.device.slug for one in analysis.alternatives)))
+            _led_by("gpu", answer.device, (gpu.slug, *(one.device.slug for one in analysis.alternatives)))
         )
-    if best.batch is not None and best.batch != analysis.model.batch:
-        batches = {one.batch for one in ranking.candidates if one.named and one.asked and one.batch is not None}
-        words.append(_led_by("batch", str(best.batch), map(str, sorted(batches))))
+    if answer.batch is not None and answer.batch != analysis.model.batch:
+        batches = {
+            one.batch for one in analysis.ranking if one.named and one.requested and one.batch is not None
+        }
+        words.append(_led_by("batch", str(answer.batch), map(str, sorted(batches))))
     return " ".join(words)
 
 
@@ -143,28 +145,8 @@ def _led_by(option: str, first: str, every: Iterable[str]) -> str:
     return f"--{option} {','.join((first, *others) if len(others) <= _FEW else (first,))}"
 
 
-def _of_all_machines(ranking: RankingResult) -> str:
-    """A further fact beside the verdict: the rented CPU that is better than what the verdict compares."""
-    if ranking.best is None or ranking.candidates[ranking.best].named:
-        return ""
-    best, objective = ranking.candidates[ranking.best], ranking.objective
-    interval = best.latency.between(seconds) if best.latency else UNKNOWN
-    took = f"{seconds(best.latency_s)} ({best.origin}, {interval})"
-    figures = {
-        "latency": took,
-        "throughput": f"{per_second(best.throughput_per_s)} at {took}",
-        "cost": f"{dollars(best.usd_per_million)} per million at {took}",
-        "energy": f"{joules(best.energy_j)} each at {took}",
-    }
-    is_first = ranking.best_by.get(objective) == ranking.best
-    stands = _FIRST[objective] if is_first else f"{_AS_GOOD[objective]} within the intervals and costs less"
-    who = f"{best.provider} {best.instance}"
-    said = f"Of all machines with a price, {who} {stands}: {figures[objective]}."
-    return " ".join((said, *ranking.notes))
-
-
 def about_first(analysis: Analysis) -> str:
-    """What a heading says behind it where what follows is about the first GPU alone: ``, NVIDIA L4``."""
+    """Return what a heading says behind it where what follows is about the first GPU alone: ``, NVIDIA L4``."""
     gpu = analysis.devices.gpu
     return f", {gpu.name}" if leads(analysis) and gpu is not None else ""
 
@@ -174,9 +156,9 @@ def cards(analysis: Analysis) -> tuple[PlanCard, ...]:
     every = plan_cards.plan_cards(analysis)
     if not leads(analysis):
         return every
-    best = None if is_elsewhere(analysis) else recommended(analysis)
+    answer = None if is_elsewhere(analysis) else of_run(analysis)
     return tuple(
-        replace(card, chosen=best is not None and card.name == best.plan and card.fits) for card in every
+        replace(card, chosen=answer is not None and card.name == answer.plan and card.fits) for card in every
     )
 
 

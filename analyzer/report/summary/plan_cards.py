@@ -88,14 +88,13 @@ def _doubtful_hosts(analysis: Analysis) -> Iterator[str]:
 
 def _rented(analysis: Analysis, plan: PlanResult) -> str:
     """The instance whose dollars a plan has, and the time there where it is another: ``c1 (1.2 ms there)``."""
-    every = () if analysis.ranking is None else analysis.ranking.candidates
     batch = analysis.model.batch
     there = next(
         (
             one.latency_s
-            for one in every
+            for one in analysis.ranking
             # The best plan may be the CPU's own, whose instances have that plan.
-            if one.asked
+            if one.requested
             and one.batch == batch
             and one.plan == (twin(analysis, plan) or plan.name)
             and one.instance == plan.instance

@@ -35,15 +35,6 @@ def rests_on_guesses(analysis: Analysis) -> str:
     return "Some sizes are guessed." if open_sizes(analysis) else ""
 
 
-def rented_cpu_is_better(analysis: Analysis) -> bool:
-    """Whether a CPU that can be rented beats the GPU which the verdict is for: of two devices alone it is."""
-    ranking = analysis.ranking
-    if ranking is None or ranking.best is None or analysis.verdict.device not in ("gpu", "hybrid"):
-        return False
-    best = ranking.candidates[ranking.best]
-    return best.kind == "cpu" and not best.named
-
-
 def _timed(analysis: Analysis) -> Iterator[PlanResult]:
     """Plans that rest on a run of the CPU alone."""
     return (plan for plan in analysis.plans if plan.name == "cpu" and plan.origin == "measured")
@@ -162,7 +153,6 @@ def _hedged(text: str, analysis: Analysis) -> str:
     if {part.device for part in analysis.verdict.ranges} == {"either"}:
         return text
     hedges = (
-        ("of the two", rented_cpu_is_better(analysis)),
         ("with guessed sizes", rests_on_guesses(analysis)),
         ("by this rough measurement", measure_again(analysis)),
     )
