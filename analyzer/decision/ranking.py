@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from analyzer.decision.choice import Ratio
 from analyzer.decision.contenders import Contender
-from analyzer.decision.error_components import ratio
+from analyzer.decision.money import best_first
 from analyzer.decision.ranking_words import Ranked, beside_other_side, notes, sentence
 from analyzer.options import OBJECTIVES, Objective
 from analyzer.record.outcome import CostRow, RankedCandidate, RankingResult
@@ -36,7 +35,10 @@ def ranking(
         batch: At which latencies are compared: the report's. Where nothing runs in time there, at the first of
             the others at which something does.
     """
-    decides = _known_objective(contenders, objective)
+    # What nobody has a price or a power of cannot be ranked by it: then latency decides, and is what is told.
+    running = [one for one in contenders if _is_able(one)]
+    known = any(one.value(objective) is not None for one in running) or not running
+    decides: Objective = objective if known else "latency"
     kept = _each_instance_once(contenders, decides, batch)
     other_models = sorted(
         others, key=lambda one: (not one.runs, one.latency_s or 0.0, one.precision, one.device)
@@ -45,7 +47,7 @@ def ranking(
     at_batch = _compared(able, decides, batch)
     leader = _winner(at_batch, decides)
     first = None if leader is None else _worth_its_dollars(leader, at_batch, decides, limit_s)
-    late = [one for one in kept if _is_late(one)]
+    late = [one for one in kept if one.candidate.runs and not _is_able(one)]
     nearest = None if able else _winner(late, "latency")
     compared = {id(one) for one in at_batch}
     order = (
@@ -84,12 +86,6 @@ def ranking(
     )
 
 
-def _known_objective(contenders: Sequence[Contender], objective: Objective) -> Objective:
-    # What nobody has a price or a power of cannot be ranked by it: then latency decides, and is what is told.
-    able = [one for one in contenders if _is_able(one)]
-    return objective if any(one.value(objective) is not None for one in able) or not able else "latency"
-
-
 def _compared(able: Sequence[Contender], objective: Objective, batch: int | None) -> list[Contender]:
     """What the objective can compare: of latencies those at one batch."""
     if objective != "latency":
@@ -101,10 +97,6 @@ def _compared(able: Sequence[Contender], objective: Objective, batch: int | None
 
 def _is_able(one: Contender) -> bool:
     return one.candidate.runs and one.candidate.meets is not False
-
-
-def _is_late(one: Contender) -> bool:
-    return one.candidate.runs and one.candidate.meets is False
 
 
 def _order(one: Contender) -> tuple[bool, bool, str, str, int]:
@@ -153,14 +145,8 @@ def _winner(able: Iterable[Contender], objective: Objective) -> Contender | None
     return named if named is not None and _within_error(named, first, objective) else first
 
 
-def gain(better: Contender, worse: Contender, objective: Objective) -> Ratio | None:
-    """How much less of the objective's measure the better one takes, with its 90 % interval."""
-    ours, theirs = better.weighted(objective), worse.weighted(objective)
-    return None if ours is None or theirs is None else ratio(theirs[0], ours[0], theirs[1], ours[1])
-
-
 def _within_error(one: Contender, best: Contender, objective: Objective) -> bool:
-    more = gain(best, one, objective)
+    more = best.gain(one, objective)
     return more is not None and more[1] <= 1
 
 
@@ -181,7 +167,7 @@ def _worth_its_dollars(
     cheaper = [
         one
         for one in _as_good(leader, leader, able, objective)
-        if (saved := gain(one, leader, "cost")) is not None
+        if (saved := one.gain(leader, "cost")) is not None
         and saved[1] > 1
         and (_keeps(one, limit_s) or not _keeps(leader, limit_s))
     ]
@@ -195,23 +181,12 @@ def _keeps(one: Contender, limit_s: float | None) -> bool:
 
 def _instances(contenders: Sequence[Contender]) -> Iterator[CostRow]:
     """Every instance once, at the batch at which it costs least of those that keep the limit."""
-    rows = [(one, offer) for one in contenders for offer in one.offers if one.candidate.runs]
-    rows.sort(
-        key=lambda row: (
-            row[1].meets_slo is False,
-            row[1].usd_per_million,
-            row[1].usd_per_hour,
-            row[1].provider,
-            row[1].instance,
-        )
-    )
-    seen = set()
-    for one, offer in rows:
-        place = (offer.provider, offer.instance)
-        if place in seen:
-            continue
-        seen.add(place)
-        about = one.candidate
+    rows = [(one.candidate, offer) for one in contenders for offer in one.offers if one.candidate.runs]
+    rows.sort(key=lambda row: best_first(row[1]))
+    best: dict[tuple[str, str], tuple[RankedCandidate, CostRow]] = {}
+    for about, offer in rows:
+        best.setdefault((offer.provider, offer.instance), (about, offer))
+    for about, offer in best.values():
         yield replace(
             offer,
             device=about.device,

@@ -142,7 +142,7 @@ def _expensive_leader(ranked: Ranked) -> str:
     ours, theirs = best.candidate.usd_per_million, leader.candidate.usd_per_million
     return (
         f"{capital(ranked.at(leader))} has {_figure(leader, ranked.objective)}, a gain within the intervals, "
-        f"and is {_times(_dollar_ratio(best, leader), 'cheaper', 'more expensive')}: {dollars(theirs)} against "
+        f"and is {_times(leader.gain(best, 'cost'), 'cheaper', 'more expensive')}: {dollars(theirs)} against "
         f"{dollars(ours)} per million."
     )
 
@@ -285,7 +285,9 @@ def beside_other_side(ranked: Ranked) -> str:
     unpriced, first = first, _with_a_price(ranked, first)
     if other is None or row is None or not other.candidate.latency_s:
         return ""
-    theirs = f"the cheapest {_kind(other)} instance{_among(ranked, row)}, {_place(row)}{_card(other)}"
+    card = "" if other.candidate.kind == "cpu" else f" ({other.label.removeprefix('the ')})"
+    kind = other.candidate.kind.upper()
+    theirs = f"the cheapest {kind} instance{_among(ranked, row)}, {_place(row)}{card}"
     if row.meets_slo is False and first.candidate.meets:
         theirs += ", which misses the limit"
     if first.price is None:
@@ -316,7 +318,7 @@ def _beside(one: Contender, other: Contender, subject: str, theirs: str) -> str:
     """How fast and how expensive the one is on its instance beside the other on its own."""
     assert one.price is not None
     assert other.price is not None
-    faster, cheaper = ratio(other.there, one.there), _dollar_ratio(other, one)
+    faster, cheaper = ratio(other.there, one.there), one.gain(other, "cost")
     speed, money = _times(faster, "faster", "slower"), _times(cheaper, "cheaper", "more expensive")
     # Where an interval holds 1, that is all that is known: no ratio in its middle is told as if it decided.
     if _is_open(faster):
@@ -346,28 +348,15 @@ def _better_in_both(ranked: Ranked, first: Contender, other: Contender) -> tuple
         and one.candidate.runs
         and one.price is not None
         and not (one.price.meets_slo is False and gpu.price.meets_slo)
-        and _is_sure(ratio(gpu.there, one.there))
-        and _is_sure(_dollar_ratio(gpu, one))
+        and all(gain and gain[1] > 1 for gain in (ratio(gpu.there, one.there), one.gain(gpu, "cost")))
     ]
-    # The answer itself where it is one of them, else the cheapest.
-    least = min(rented, key=lambda one: (one is not first, *_key_of_price(one)), default=None)
+
+    def order(one: Contender) -> tuple[bool, float, str]:
+        """The answer itself where it is one of them, else the cheapest."""
+        return one is not first, one.price.usd_per_million if one.price is not None else 0.0, one.label
+
+    least = min(rented, key=order, default=None)
     return None if least is None else (least, gpu)
-
-
-def _key_of_price(one: Contender) -> tuple[float, str]:
-    return (one.price.usd_per_million if one.price is not None else 0.0, one.label)
-
-
-def _is_sure(found: tuple[float, float, float] | None) -> bool:
-    return found is not None and found[1] > 1
-
-
-def _kind(one: Contender) -> str:
-    return "CPU" if one.candidate.kind == "cpu" else "GPU"
-
-
-def _card(one: Contender) -> str:
-    return "" if one.candidate.kind == "cpu" else f" ({one.label.removeprefix('the ')})"
 
 
 def _place(row: CostRow) -> str:
@@ -378,18 +367,14 @@ def _among(ranked: Ranked, row: CostRow) -> str:
     """Of which instances one is the cheapest, where others are listed that cost less for another reason."""
     batch = next((one.candidate.batch for one in ranked.all_contenders if row in one.offers), None)
     at = f" at batch {batch}" if len(ranked.batches) > 1 and batch is not None else ""
-    keeps = " that keeps the limit" if row.meets_slo and _cheaper_and_late(ranked, row) else ""
-    return f"{at}{keeps}"
-
-
-def _cheaper_and_late(ranked: Ranked, row: CostRow) -> bool:
-    return any(
+    cheaper_and_late = any(
         offer.meets_slo is False
         and offer.usd_per_million < row.usd_per_million
         and (offer.gpu is None) == (row.gpu is None)
         for one in ranked.all_contenders
         for offer in one.offers
     )
+    return at + (" that keeps the limit" if row.meets_slo and cheaper_and_late else "")
 
 
 def _with_a_price(ranked: Ranked, first: Contender) -> Contender:
@@ -423,11 +408,6 @@ def _cheapest_of_side(
         ),
         default=(None, None),
     )
-
-
-def _dollar_ratio(over: Contender, under: Contender) -> tuple[float, float, float] | None:
-    ours, theirs = under.weighted("cost"), over.weighted("cost")
-    return None if ours is None or theirs is None else ratio(theirs[0], ours[0], theirs[1], ours[1])
 
 
 def _is_open(found: tuple[float, float, float] | None) -> bool:
