@@ -89,11 +89,9 @@ class Launch:
 
 
 def launch_of(gpu: Device, host: Device | None) -> Launch:
-    """The terms, measured ones first.
+    """The terms, measured ones first: the GPU's calibration was made with its own host.
 
-    Args:
-        gpu: Its calibration was made with its own host.
-        host: The CPU that launches; None where that is not known: a server's of the usual speed.
+    ``host`` is the CPU that launches; None where that is not known: a server's of the usual speed.
     """
     kernel = gpu.calibration.get("cuda.kernel")
     share = 1.0 if kernel is None else kernel / (FLOOR_S + GAP_S)
