@@ -55,8 +55,8 @@ def untranslated(batch: Floats, m: Floats, n: Floats, k: Floats, reach: float, u
     """How many 32-byte reads of products in fp32 find no translation of their address.
 
     Tiles are worked off along ``m``; those in flight read rows of the inner dimension, one after the other in
-    memory for both operands (``x W^T``). Of what these rows span, the part beyond the translation's ``reach`` (bytes)
-    misses.
+    memory for both operands (``x W^T``). Of what these rows span, the part beyond the translation's ``reach``,
+    in bytes, misses.
     """
     resident = _RESIDENT * units
     across = _SIDE * np.ceil(resident / np.ceil(m / _SIDE))
