@@ -74,21 +74,16 @@ class Contender:
             return self.components, dict.fromkeys(EVEN, 1 / (one.throughput_per_s * one.latency_s))
         return self.components, EVEN
 
-
-def gain(better: Contender, worse: Contender, objective: Objective) -> Ratio | None:
-    """Return how many times the objective's measure the worse one takes, with its 90 % interval."""
-    ours, theirs = better.weighted(objective), worse.weighted(objective)
-    return None if ours is None or theirs is None else ratio(theirs[0], ours[0], theirs[1], ours[1])
+    def gain(self, other: Contender, objective: Objective) -> Ratio | None:
+        """Return how many times as much of the objective's measure another takes, with its 90 % interval."""
+        ours, theirs = self.weighted(objective), other.weighted(objective)
+        return None if ours is None or theirs is None else ratio(theirs[0], ours[0], theirs[1], ours[1])
 
 
 def gpu_contender(question: DecisionInput, plans: Plans, precision: str, cpu: Contender) -> Contender:
-    """The question's GPU with the better of the plans that use it.
+    """Return the question's GPU with the better of the plans that use it.
 
-    Args:
-        question: At one batch.
-        plans: Its plans.
-        precision: That the record tells.
-        cpu: The CPU at the same batch, whose price counts where dollars decide.
+    ``precision`` is the record's; the price of ``cpu``, at the same batch, counts where dollars decide.
     """
     assert question.gpu is not None
     label = gpu_name(question)
@@ -123,7 +118,11 @@ def gpu_contender(question: DecisionInput, plans: Plans, precision: str, cpu: Co
         way=way if runs else _not_run(way, *_why_not(question, plan, choice)),
         label=label,
         split_with=cpu_name(question) if runs and plan.name == "hybrid" else "",
-        components=_of_device(question.gpu.slug, plan.components),
+        # With sources of this device: how far two GPUs' predictions err together is not known.
+        components=tuple(
+            part if part.source == "cpu" else replace(part, source=f"{question.gpu.slug} {part.source}")
+            for part in plan.components
+        ),
         power=watts(question.cpu, question.gpu),
         price=cheapest(rows),
         offers=rows,
@@ -131,13 +130,7 @@ def gpu_contender(question: DecisionInput, plans: Plans, precision: str, cpu: Co
 
 
 def cpu_contenders(question: DecisionInput, plans: Plans, precision: str) -> tuple[Contender, ...]:
-    """The question's CPU, then the instances of the price list that have another one.
-
-    Args:
-        question: At one batch.
-        plans: Its plans.
-        precision: The CPU's, which the record tells.
-    """
+    """Return the question's CPU, then the instances of the price list that have another one."""
     plan, cpu = plans.cpu, question.cpu
     # No price: which plans are eligible does not hang on it.
     choice = choose(question, plans, {})
@@ -263,13 +256,6 @@ def _is_own(question: DecisionInput, plan: Plan, row: CostRow, instance: Instanc
         row.latency is not None
         and row.latency.ends == plan.latency.ends
         and instance.cpu == model_of(question.cpu)
-    )
-
-
-def _of_device(slug: str, components: ErrorComponents) -> ErrorComponents:
-    """The parts with sources of this device: how far two GPUs' predictions err together is not known."""
-    return tuple(
-        part if part.source == "cpu" else replace(part, source=f"{slug} {part.source}") for part in components
     )
 
 

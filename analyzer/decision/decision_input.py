@@ -79,8 +79,8 @@ class DecisionInput:
         instances: What can be rented.
         utilisation: Share of the rented time in which inferences run, over 0 and up to 1.
         cpu_latency, cuda_latency: A whole run as measured, host to host; the groups' times are scaled to it.
-        cpu_shares, gpu_shares: Time of each operator (a group's time, split); None for a folded one. Left
-            empty, a group's time is split by the bytes its members move.
+        cpu_shares, gpu_shares: Time of each operator (a group's time, split); None for a folded one. Plans need
+            none of them, verdicts of operators do.
         peak_memory_bytes: Activations alive at once in the CUDA session, None where not known; without a GPU in
             the CPU's.
         cpu_peak_memory_bytes: Those of the CPU's session; None takes the same.

@@ -36,8 +36,8 @@ def rank(question: DecisionInput, rows: Iterable[CostRow]) -> tuple[CostRow, ...
     rows = tuple(rows)
     # A missed limit is not made good by a low price.
     if question.limit_s is not None and rows and not any(row.meets_slo for row in rows):
-        return tuple(sorted(rows, key=lambda row: (row.latency_s or 0.0, *_price_key(row))))
-    return tuple(sorted(rows, key=lambda row: (row.meets_slo is False, *_price_key(row))))
+        return tuple(sorted(rows, key=lambda row: (row.latency_s or 0.0, *best_first(row))))
+    return tuple(sorted(rows, key=best_first))
 
 
 def cheapest(rows: Iterable[CostRow]) -> CostRow | None:
@@ -45,12 +45,12 @@ def cheapest(rows: Iterable[CostRow]) -> CostRow | None:
 
     Of those that meet the SLO, where any does: a price at which the limit is missed buys nothing.
     """
-    # Names break ties, so that the answer does not hang on the order of the price list.
-    return min(rows, key=lambda row: (row.meets_slo is False, *_price_key(row)), default=None)
+    return min(rows, key=best_first, default=None)
 
 
-def _price_key(row: CostRow) -> tuple[float, float, str, str]:
-    return (row.usd_per_million, row.usd_per_hour, row.provider, row.instance)
+def best_first(row: CostRow) -> tuple[bool, float, float, str, str]:
+    """Order rows by the limit and the price; names break ties, whatever the order of the price list."""
+    return row.meets_slo is False, row.usd_per_million, row.usd_per_hour, row.provider, row.instance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from analyzer.costs.cost import Cost, Costs
-from analyzer.decision.decision_input import DecisionInput, Estimates, Side
+from analyzer.costs.cost import Cost
+from analyzer.decision.decision_input import DecisionInput, Side
 from analyzer.decision.error_components import ErrorComponent, ErrorComponents, Resource, ratio
 from analyzer.decision.phrases import capital, cpu_name, gpu_name, timed
 from analyzer.decision.pins import pins_by_operator
-from analyzer.decision.plans import CopyEnd, Plans, copy_time, cpu_scale, cuda_scale
+from analyzer.decision.plans import CopyEnd, Plans, copy_time
 from analyzer.decision.tensor_edges import HOST
-from analyzer.figures import total
-from analyzer.graph import Node, Tensor
-from analyzer.ort.execution import Direction, Group, NodePlacement
-from analyzer.prediction.estimate import Estimate, limited, share_of_group
+from analyzer.graph import Node
+from analyzer.ort.execution import Direction, NodePlacement
+from analyzer.prediction.estimate import Estimate
 from analyzer.record.analysis import OperatorDevice, OperatorVerdict
 from analyzer.units import byte_count, digits, flop_count, seconds
 
@@ -50,53 +49,15 @@ REASONS = (
 def operator_verdicts(
     question: DecisionInput, plans: Plans, sides: Sequence[Side]
 ) -> tuple[OperatorVerdict, ...]:
-    """One verdict per operator, in the graph's order.
-
-    Args:
-        question: What was asked.
-        plans: What could be done.
-        sides: Device of each operator in the best plan.
-    """
+    """One verdict per operator, in the graph's order; ``sides`` are their devices in the best plan."""
     if question.gpu is None:
         only = OperatorVerdict(
             device="cpu", speedup=None, reason="no-gpu", explanation="Only the CPU was looked at."
         )
         return (only,) * len(question.graph.nodes)
-    cpu = question.cpu_shares or shares(
-        question.table, question.cpu_groups, question.cpu_times, cpu_scale(question)
-    )
-    scale = cuda_scale(question, plans.problem) if plans.problem is not None else 1.0
-    gpu = question.gpu_shares or shares(question.table, question.cuda_groups, question.cuda_times, scale)
     judge = _Judge(question, plans, sides)
-    return tuple(
-        judge(node, cost, cpu_time, gpu_time)
-        for node, cost, cpu_time, gpu_time in zip(
-            question.graph.nodes, question.table.costs, cpu, _padded(gpu, len(cpu)), strict=True
-        )
-    )
-
-
-def shares(table: Costs, groups: Sequence[Group], times: Sequence[Estimate | None], scale: float) -> Estimates:
-    """Each operator's time: its groups' times, split by the bytes their members move (evenly where unknown)."""
-    split: list[list[Estimate]] = [[] for _ in table.costs]
-    for group, time in zip(groups, times, strict=True):
-        if time is None or not group.members:
-            continue
-        # By bytes, not by FLOPs: a Cast or Transpose in the group takes time and has none.
-        bytes_moved = [table.costs[member].bytes_moved or 0 for member in group.members]
-        group_bytes = sum(bytes_moved)
-        for member, member_bytes in zip(group.members, bytes_moved, strict=True):
-            share = member_bytes / group_bytes if group_bytes else 1 / len(group.members)
-            split[member].append(share_of_group(time, share).scaled(scale))
-    return tuple(_sum_or_none(parts) for parts in split)
-
-
-def _sum_or_none(parts: Sequence[Estimate]) -> Estimate | None:
-    return parts[0] if len(parts) == 1 else limited(total(parts), None) if parts else None
-
-
-def _padded(times: Estimates, size: int) -> Estimates:
-    return times or (None,) * size
+    columns = (question.graph.nodes, question.table.costs, question.cpu_shares, question.gpu_shares)
+    return tuple(judge(*row) for row in zip(*columns, strict=True))
 
 
 class _Judge:
@@ -204,13 +165,13 @@ class _Judge:
         read = {t.name: t for t in node.present_inputs if not t.constant}.values()
         there: Direction = "to_cpu" if side == "cpu" else "to_gpu"
         back: Direction = "to_gpu" if side == "cpu" else "to_cpu"
-        copies = (*((tensor, there) for tensor in read), *((tensor, back) for tensor in node.present_outputs))
-        return sum(self._copied(tensor, direction) for tensor, direction in copies)
-
-    def _copied(self, tensor: Tensor, direction: Direction) -> float:
-        leaves = direction == "to_cpu" and tensor.name in self._results
-        where: CopyEnd = "output" if leaves else "inside"
-        return copy_time(self._question, tensor.nbytes, direction, where).value
+        seconds_s = 0.0
+        for tensors, direction in ((read, there), (node.present_outputs, back)):
+            for tensor in tensors:
+                leaves = direction == "to_cpu" and tensor.name in self._results
+                where: CopyEnd = "output" if leaves else "inside"
+                seconds_s += copy_time(self._question, tensor.nbytes, direction, where).value
+        return seconds_s
 
     def _work_and_times_of(self, cost: Cost, cpu: Estimate, gpu: Estimate) -> str:
         """What it does and how long either takes: the sentence without its stop."""

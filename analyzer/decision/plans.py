@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from analyzer.arrays import Floats
 from analyzer.decision.decision_input import DecisionInput, Side
 from analyzer.decision.energy import watts
 from analyzer.decision.error_components import (
@@ -33,7 +34,6 @@ from analyzer.decision.plan_memory import (
     weight_bytes,
 )
 from analyzer.decision.tensor_edges import HOST, TensorEdge
-from analyzer.devices.device import Link
 from analyzer.errors import DeviceError
 from analyzer.figures import Figure
 from analyzer.graph import Graph
@@ -46,7 +46,6 @@ from analyzer.units import count, share
 
 Name = Literal["cpu", "gpu", "hybrid"]
 _EXACT = 1e-3  # a relative difference that no figure shows: reports print three digits
-_ALL_CPU: tuple[Side, ...] = ("cpu",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,55 +105,41 @@ class Plans:
 def plan_all(question: DecisionInput, similar: tuple[DecisionInput, Plans] | None = None) -> Plans:
     """All plans of a question.
 
-    Args:
-        question: What is known.
-        similar: Another question and its plans: the same units and edges are not worked out again.
+    ``similar`` are another question and its plans: the same units and edges are not worked out again.
     """
-    cpu = _cpu_plan(question)
-    if not _has_cuda_session(question):
-        return Plans(cpu=cpu)
-    problem = _problem(question, *similar) if similar else placement_problem(question)
-    gpu = _gpu_plan(question, problem)
-    if not question.pins and not _can_use_gpu(question):
+    plans = session_plans(question, similar)
+    cpu, gpu, problem = plans.cpu, plans.gpu, plans.problem
+    if gpu is None or problem is None:
+        return plans
+    # The GPU holds the activations, and ONNX Runtime's wheel has code for it.
+    usable = question.gpu is not None and question.gpu.runs_release_wheel and fits(question, 0, question.gpu)
+    if not question.pins and not usable:
         # Whatever the search found could not run: if anything can, it is the CPU's session.
-        return Plans(cpu=cpu, gpu=gpu, hybrid=replace(cpu, name="hybrid"), problem=problem)
+        return replace(plans, hybrid=replace(cpu, name="hybrid"))
     if question.graph.is_training_step and not question.pins:
         # No framework splits a step between the devices: one of them trains, unless a pin asks for a split.
         sessions = (gpu,) if question.cpu_refuses else (cpu, gpu)
         whole = min(sessions, key=lambda plan: (not plan.fits, objective_value(question, plan)))
-        return Plans(cpu=cpu, gpu=gpu, hybrid=replace(whole, name="hybrid"), problem=problem)
+        return replace(plans, hybrid=replace(whole, name="hybrid"))
     cut = partition(_placement_costs(question, problem), memory_bytes=room_for_weights(question))
-    hybrid = _hybrid_plan(question, problem, cut, cpu, gpu)
-    return Plans(cpu=cpu, gpu=gpu, hybrid=hybrid, problem=problem, cut=cut)
+    return replace(plans, hybrid=_hybrid_plan(question, problem, cut, cpu, gpu), cut=cut)
 
 
 def session_plans(question: DecisionInput, similar: tuple[DecisionInput, Plans] | None = None) -> Plans:
     """The CPU's session and the CUDA session alone, without the search for the best split."""
     cpu = _cpu_plan(question)
-    if not _has_cuda_session(question):
-        return Plans(cpu=cpu)
-    problem = _problem(question, *similar) if similar else placement_problem(question)
-    return Plans(cpu=cpu, gpu=_gpu_plan(question, problem), problem=problem)
-
-
-def _has_cuda_session(question: DecisionInput) -> bool:
     # The CPU's session executes something and no CUDA session is known: nothing says what the GPU would do.
     # Where both are empty every operator is folded away, and both plans take no time.
     no_session = bool(question.cpu_groups) and not question.cuda_groups
     # What no provider runs at all says nothing against either device.
     refused = question.placement is not None and bool(question.placement.fails) and not question.lacks
-    return question.gpu is not None and not no_session and not refused
-
-
-def _can_use_gpu(question: DecisionInput) -> bool:
-    """Whether any split can run: the GPU holds the activations, and ONNX Runtime's wheel has code for it."""
-    return question.gpu is not None and question.gpu.runs_release_wheel and fits(question, 0, question.gpu)
-
-
-def _problem(question: DecisionInput, other: DecisionInput, plans: Plans) -> PlacementProblem:
-    if plans.problem is not None and same_units(question, other):
-        return resized(plans.problem, question)
-    return placement_problem(question)
+    if question.gpu is None or no_session or refused:
+        return Plans(cpu=cpu)
+    if similar and similar[1].problem is not None and same_units(question, similar[0]):
+        problem = resized(similar[1].problem, question)
+    else:
+        problem = placement_problem(question)
+    return Plans(cpu=cpu, gpu=_gpu_plan(question, problem), problem=problem)
 
 
 CopyEnd = Literal["input", "output", "inside"]
@@ -169,17 +154,9 @@ def copy_time(
     of its own: slower (CUDA C++ Best Practices Guide, "Pinned Memory"). So does what an operator of the CPU
     wrote: 34 MB of it take 3.6 ms to an H200, at 9.4 GB/s. What comes to such an operator goes to pinned memory
     of the CUDA provider's.
-    """
-    pinned = direction == "to_cpu" and where == "inside"
-    # One byte stands for the fixed time: a copy of no bytes would cost nothing, and is never made.
-    return transfer(link_of(question), 1 if nbytes is None else nbytes, pinned=pinned)
-
-
-def link_of(question: DecisionInput) -> Link:
-    """The link of the question's GPU.
 
     Raises:
-        DeviceError: It has none.
+        DeviceError: The GPU has no link.
     """
     if question.gpu is None or question.gpu.link is None:
         name = question.gpu.name if question.gpu else "the GPU"
@@ -187,20 +164,18 @@ def link_of(question: DecisionInput) -> Link:
             f"The link between the host and {name} is not known.",
             hint="Give the device a link with a bandwidth.",
         )
-    return question.gpu.link
+    pinned = direction == "to_cpu" and where == "inside"
+    # One byte stands for the fixed time: a copy of no bytes would cost nothing, and is never made.
+    return transfer(question.gpu.link, 1 if nbytes is None else nbytes, pinned=pinned)
 
 
-def known(times: Iterable[Figure | None]) -> Iterator[Figure]:
-    """The times that are known."""
-    return (time for time in times if time is not None)
-
-
-def cpu_scale(question: DecisionInput) -> float:
+def _cpu_scale(question: DecisionInput) -> float:
     """What brings the CPU groups' times to the whole run as measured."""
-    return _measured_over_sum(question.cpu_latency, question.cpu_times)
+    whole, spent = question.cpu_latency, sum(time.value for time in question.cpu_times if time is not None)
+    return whole.value / spent if whole is not None and spent else 1.0
 
 
-def cuda_scale(question: DecisionInput, problem: PlacementProblem) -> float:
+def _cuda_scale(question: DecisionInput, problem: PlacementProblem) -> float:
     """What brings the CUDA session's groups' times and copies to the whole run as measured."""
     if question.cuda_latency is None:
         return 1.0
@@ -209,28 +184,24 @@ def cuda_scale(question: DecisionInput, problem: PlacementProblem) -> float:
     return question.cuda_latency.value / spent if spent else 1.0
 
 
-def _measured_over_sum(whole: Figure | None, times: Iterable[Figure | None]) -> float:
-    spent = sum(time.value for time in known(times))
-    return whole.value / spent if whole is not None and spent else 1.0
+def _sentences(*texts: str) -> str:
+    return " ".join(filter(None, texts))
 
 
 def _cpu_plan(question: DecisionInput) -> Plan:
-    components: ErrorComponents = (component("cpu", known(question.cpu_times)),)
+    part, cpu = component("cpu", (time for time in question.cpu_times if time is not None)), question.cpu
+    here: Side = "cpu"
     if question.cpu_latency is not None:
         # Timed without the profiler, which adds a microsecond or two to each node.
-        components = (ErrorComponent(resource="cpu", source="cpu", time=question.cpu_latency),)
+        part = ErrorComponent(resource="cpu", source="cpu", time=question.cpu_latency)
     return Plan(
         name="cpu",
-        components=components,
-        sides=_ALL_CPU * len(question.graph.nodes),
+        components=(part,),
+        sides=(here,) * len(question.graph.nodes),
         on_cpu=len({member for group in question.cpu_groups for member in group.members}),
-        memory_bytes=needed(question, cpu_weight_bytes(question), question.cpu),
-        fits=fits(question, cpu_weight_bytes(question), question.cpu),
-        why=" ".join(
-            filter(
-                None, (_missing_kernels(question), _runs_nowhere(question), _missing_times(question.cpu_times))
-            )
-        ),
+        memory_bytes=needed(question, cpu_weight_bytes(question), cpu),
+        fits=fits(question, cpu_weight_bytes(question), cpu),
+        why=_sentences(_missing_kernels(question), _runs_nowhere(question), _missing_times(question.cpu_times)),
     )
 
 
@@ -249,12 +220,7 @@ def _gpu_plan(question: DecisionInput, problem: PlacementProblem) -> Plan:
         on_cpu=_operators_on(problem, sides, "cpu"),
         memory_bytes=needed(question, weight_bytes(question), question.gpu),
         fits=all_fits_gpu(question),
-        why=" ".join(
-            filter(
-                None,
-                (_runs_nowhere(question), _missing_times(question.cuda_times), _missing_sizes(transfers)),
-            )
-        ),
+        why=_sentences(_runs_nowhere(question), _missing_times(question.cuda_times), _missing_sizes(transfers)),
     )
 
 
@@ -275,22 +241,13 @@ def _hybrid_plan(question: DecisionInput, problem: PlacementProblem, cut: Cut, c
 def plan_of_session(
     question: DecisionInput, problem: PlacementProblem, on_gpu: Sequence[bool], copies: Iterable[Copy]
 ) -> Plan:
-    """The plan of a session that was told where units go, with the copies that it really makes.
-
-    Args:
-        question: What is known.
-        problem: Its units.
-        on_gpu: For each unit, whether it runs on the GPU.
-        copies: Those that the session inserts inside the graph.
-    """
+    """The plan of a session with units where ``on_gpu`` has them, and the copies that it makes inside."""
     cut = Cut(on_gpu=tuple(on_gpu), cost=0.0, least=0.0)
     mixed = _mixed_plan(question, problem, cut, _sides(question.graph, problem, on_gpu))
-    outside = (transfer for transfer in mixed.transfers if transfer.item.where != "inside")
-    transfers = _with_inside(question, problem, outside, copies)
-    inside = [one.time for one in transfers]
+    transfers = _with_inside(question, problem, mixed.transfers, copies)
     components = tuple(each for each in mixed.components if each.resource != "link")
-    if inside:
-        components = (*components, component("link", inside))
+    if transfers:
+        components = (*components, component("link", [one.time for one in transfers]))
     return replace(mixed, components=components, transfers=transfers)
 
 
@@ -307,13 +264,13 @@ def busy_weights(question: DecisionInput, *, with_gpu: bool) -> Mapping[Resource
 
 
 def _mixed_plan(question: DecisionInput, problem: PlacementProblem, cut: Cut, sides: tuple[Side, ...]) -> Plan:
-    scale = cpu_scale(question)
+    scale = _cpu_scale(question)
     on_cpu = [
         time.scaled(scale)
         for unit, time in _times_by_unit(problem, question.cpu_groups, question.cpu_times)
         if not cut.on_gpu[unit]
     ]
-    scale = cuda_scale(question, problem)
+    scale = _cuda_scale(question, problem)
     session = [
         (group, time.scaled(scale))
         for group, time in zip(question.cuda_groups, question.cuda_times, strict=True)
@@ -332,7 +289,7 @@ def _mixed_plan(question: DecisionInput, problem: PlacementProblem, cut: Cut, si
         # Either device may have to hold all activations at its peak: which part of them is not worked out.
         fits=fits(question, gpu_weights, question.gpu)
         and fits(question, max(0, weights - gpu_weights), question.cpu),
-        why=" ".join(filter(None, (_runs_nowhere(question), _missing_sizes(transfers), _optimality_gap(cut)))),
+        why=_sentences(_runs_nowhere(question), _missing_sizes(transfers), _optimality_gap(cut)),
     )
 
 
@@ -378,15 +335,14 @@ def _session_components(question: DecisionInput, transfers: Iterable[Transfer]) 
 def _session_transfers(question: DecisionInput, problem: PlacementProblem) -> tuple[Transfer, ...]:
     """Inputs and outputs as the wiring has them, and inside the graph what the session really copies."""
     crossing = _crossing_transfers(question, problem, problem.gpu_capable_units())
-    outside = (transfer for transfer in crossing if transfer.item.where != "inside")
-    return _with_inside(question, problem, outside, question.placement.copies if question.placement else ())
+    return _with_inside(question, problem, crossing, question.placement.copies if question.placement else ())
 
 
 def _with_inside(
-    question: DecisionInput, problem: PlacementProblem, outside: Iterable[Transfer], copies: Iterable[Copy]
+    question: DecisionInput, problem: PlacementProblem, crossing: Iterable[Transfer], copies: Iterable[Copy]
 ) -> tuple[Transfer, ...]:
-    """Copies of inputs and outputs, and those that a session inserts inside the graph."""
-    transfers = {(transfer.item.tensor, transfer.item.direction): transfer for transfer in outside}
+    """The copies of inputs and outputs among those, and what a session inserts inside the graph."""
+    transfers = {(one.item.tensor, one.item.direction): one for one in crossing if one.item.where != "inside"}
     sizes = dict(zip([edge.tensor for edge in problem.edges], problem.nbytes, strict=True))
     for copy in copies:
         name = problem.roots.get(copy.tensor, copy.tensor) or copy.tensor
@@ -418,11 +374,7 @@ def _where(edge: TensorEdge, direction: Direction) -> CopyEnd:
 
 
 def _transfer(
-    question: DecisionInput,
-    tensor: str,
-    direction: Direction,
-    nbytes: int | None,
-    where: CopyEnd,
+    question: DecisionInput, tensor: str, direction: Direction, nbytes: int | None, where: CopyEnd
 ) -> Transfer:
     time = copy_time(question, nbytes, direction, where)
     item = TransferItem(tensor=tensor, direction=direction, bytes=nbytes or 0, time_s=time.value, where=where)
@@ -462,50 +414,42 @@ def _placement_costs(question: DecisionInput, problem: PlacementProblem) -> Plac
     weights = busy_weights(question, with_gpu=True)
     cpu, gpu = [0.0] * problem.units, [0.0] * problem.units
     # Groups lie inside one unit by construction, so that the first member tells the unit of all.
-    scale = cpu_scale(question)
+    scale = _cpu_scale(question)
     for unit, time in _times_by_unit(problem, question.cpu_groups, question.cpu_times):
         cpu[unit] += weights["cpu"] * time.value * scale
-    scale = cuda_scale(question, problem)
+    scale = _cuda_scale(question, problem)
     for group, spent in zip(question.cuda_groups, question.cuda_times, strict=True):
         if spent is not None and group.members:
             busy = weights[_resource(group, spent)]
             gpu[problem.unit[group.members[0]]] += busy * spent.value * scale
-    weight = weights[
-        "link"
-    ]  # a copy's price: seconds, or joules of the whole machine while it waits for the link
+    # A copy's price: seconds, or joules of the whole machine while it waits for the link.
+    weight = weights["link"]
 
     @cache  # layers that are alike have tensors of the same sizes
     def price(nbytes: int | None, direction: Direction, where: CopyEnd) -> float:
         return weight * copy_time(question, nbytes, direction, where).value
 
-    def prices(direction: Direction) -> list[float]:
-        return [
-            price(nbytes, direction, _where(edge, direction))
-            for edge, nbytes in zip(problem.edges, problem.nbytes, strict=True)
-        ]
+    def prices(direction: Direction) -> Floats:
+        edges = zip(problem.edges, problem.nbytes, strict=True)
+        return np.array([price(nbytes, direction, _where(edge, direction)) for edge, nbytes in edges], float)
 
     # Plans of a model that no session runs are as if one did, whatever the kernels.
     bound = bound_units(
         question.graph, question.pins, problem, frozenset() if question.fails else question.gpu_only
     )
     # An unknown time must not read as 0 seconds, or the cut would put the unit where nothing is known.
-    for unit, side in _units_timed_on_one_side(question, problem):
-        bound[unit] = side if bound[unit] is None else bound[unit]
+    unknown_cpu = _units_without_time(problem, question.cpu_groups, question.cpu_times)
+    unknown_gpu = _units_without_time(problem, question.cuda_groups, question.cuda_times)
+    for unit in unknown_cpu ^ unknown_gpu:
+        bound[unit] = unit in unknown_cpu if bound[unit] is None else bound[unit]
     return PlacementCosts(
         problem=problem,
         cpu=np.array(cpu, dtype=np.float64),
         gpu=np.array(gpu, dtype=np.float64),
-        to_gpu=np.array(prices("to_gpu"), dtype=np.float64),
-        to_cpu=np.array(prices("to_cpu"), dtype=np.float64),
+        to_gpu=prices("to_gpu"),
+        to_cpu=prices("to_cpu"),
         bound=tuple(bound),
     )
-
-
-def _units_timed_on_one_side(question: DecisionInput, problem: PlacementProblem) -> Iterator[tuple[int, bool]]:
-    unknown_cpu = _units_without_time(problem, question.cpu_groups, question.cpu_times)
-    unknown_gpu = _units_without_time(problem, question.cuda_groups, question.cuda_times)
-    yield from ((unit, True) for unit in unknown_cpu - unknown_gpu)
-    yield from ((unit, False) for unit in unknown_gpu - unknown_cpu)
 
 
 def _units_without_time(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from analyzer.decision.contenders import Contender, gain
+from analyzer.decision.contenders import Contender
+from analyzer.decision.money import best_first
 from analyzer.decision.ranking_words import Ranked, sentence, why_not
 from analyzer.figures import seen_as
 from analyzer.options import Objective
@@ -77,21 +78,11 @@ def rank_ways(
 def instances(contenders: Sequence[Contender]) -> Iterator[CostRow]:
     """Yield every instance once, by dollars, at the batch at which it costs least within the limit."""
     rows = [(one, offer) for one in contenders for offer in one.offers if one.way.runs]
-    rows.sort(
-        key=lambda row: (
-            row[1].meets_slo is False,
-            row[1].usd_per_million,
-            row[1].usd_per_hour,
-            row[1].provider,
-            row[1].instance,
-        )
-    )
-    seen = set()
+    rows.sort(key=lambda row: best_first(row[1]))
+    best: dict[tuple[str, str], tuple[Contender, CostRow]] = {}
     for one, offer in rows:
-        place = (offer.provider, offer.instance)
-        if place in seen:
-            continue
-        seen.add(place)
+        best.setdefault((offer.provider, offer.instance), (one, offer))
+    for one, offer in best.values():
         way = one.way
         yield replace(
             offer, device=way.device, device_name=way.device_name, plan=offer.plan or way.plan, batch=way.batch
@@ -159,9 +150,9 @@ def _worth_its_dollars(
     cheaper = [
         one
         for one in able
-        if (more := gain(leader, one, objective)) is not None
+        if (more := leader.gain(one, objective)) is not None
         and more[1] <= 1
-        and (saved := gain(one, leader, "cost")) is not None
+        and (saved := one.gain(leader, "cost")) is not None
         and saved[1] > 1
         and (_keeps(one, limit_s) or not _keeps(leader, limit_s))
     ]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from analyzer.decision.choice import Ratio
-from analyzer.decision.contenders import Contender, gain
+from analyzer.decision.contenders import Contender
 from analyzer.decision.error_components import Resource
 from analyzer.decision.phrases import capital, interval, short_name
 from analyzer.options import Objective
@@ -142,14 +142,14 @@ def why_not(ranked: Ranked, one: Contender) -> WhyNot | None:
         return WhyNot(reason="limit", sentence=f"{times} the limit of {seconds(ranked.limit_s)}")
     if ranked.objective == "latency" and way.batch != first.way.batch:
         return WhyNot(reason="batch", sentence=f"latencies are compared at batch {first.way.batch}")
-    more = gain(first, one, ranked.objective)
+    more = first.gain(one, ranked.objective)
     if more is None:
         return WhyNot(reason="unknown", sentence=f"no {_MISSING.get(ranked.objective, 'time')} is known")
     times = f"{interval(*more)} {_MEASURES[ranked.objective]}"
     if way.note:
         return WhyNot(reason="memory", sentence=f"as a split {times}")
     if more[1] <= 1 <= more[2]:
-        cost = gain(first, one, "cost") if ranked.objective != "cost" else None
+        cost = first.gain(one, "cost") if ranked.objective != "cost" else None
         dearer = f", {_dollars(cost)}" if cost is not None else ""
         return WhyNot(reason="as_good", sentence=f"as good within the error: {times}{dearer}")
     if more[2] < 1:

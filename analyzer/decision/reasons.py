@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from analyzer.decision.choice import Choice, device_used
 from analyzer.decision.decision_input import DecisionInput
@@ -42,8 +42,11 @@ def sentence(question: DecisionInput, plans: Plans, choice: Choice) -> str:
     if question.graph.empty_inputs:
         return f"Nothing is decided. {' '.join(question.graph.empty_inputs)}"
     if question.lacks and not question.load_fails:
-        answer = "" if question.fails else _as_if_it_ran(question) + _answer(question, plans, choice)
-        return f"{runs_nowhere(question)}{answer}"
+        if question.fails:
+            return runs_nowhere(question)
+        ran = f"{'it' if len(question.lacks) == 1 else 'they'} ran, at a time that is not known"
+        answer = _answer(question, plans, choice)
+        return f"{runs_nowhere(question)} What follows is predicted as if {ran}. {answer}"
     if question.fails:
         return f"ONNX Runtime cannot run this {_what(question)}: {question.fails}. {_remedy(question)}"
     return _answer(question, plans, choice)
@@ -60,11 +63,6 @@ def runs_nowhere(question: DecisionInput) -> str:
         else f"a session with the library that has {'it' if one else 'them'} can"
     )
     return f"ONNX Runtime cannot run this {_what(question)}: no provider has a kernel for {lacking}; {who}."
-
-
-def _as_if_it_ran(question: DecisionInput) -> str:
-    they = "it" if len(question.lacks) == 1 else "they"
-    return f" What follows is predicted as if {they} ran, at a time that is not known. "
 
 
 def _what(question: DecisionInput) -> str:
@@ -191,8 +189,13 @@ def cause(question: DecisionInput, plans: Plans, choice: Choice) -> str:
         if name == "gpu" and why == "kernels":
             types = {group.op_type for group in question.cuda_groups}
             return f"ONNX Runtime has no CUDA kernel for {listed(sorted(types))}."
-        if name == "gpu" and why in ("memory", "wheel"):
-            return _barred_cause(question, plans.gpu, why)
+        if name == "gpu" and why == "wheel":
+            return f"ONNX Runtime's release wheel has no machine code for {gpu_name(question)}."
+        if name == "gpu" and why == "memory":
+            room, need = byte_count(_memory_of(question)), byte_count(plans.gpu.memory_bytes)
+            needed = f"weights and activations need {need}"
+            needed += context_note(plans.gpu.memory_bytes, _memory_of(question))
+            return f"{capital(gpu_name(question))} has {room} of memory, {needed}."
     if question.cpu_refuses:
         return f"Only {gpu_name(question)} has kernels for all operators."
     if choice.device == "hybrid":
@@ -200,14 +203,6 @@ def cause(question: DecisionInput, plans: Plans, choice: Choice) -> str:
     if device_used(choice.plan) == "cpu" or choice.device == "either":
         return _against_gpu(question, plans, plans.gpu)
     return _for_gpu(question)
-
-
-def _barred_cause(question: DecisionInput, gpu: Plan, why: str) -> str:
-    if why == "wheel":
-        return f"ONNX Runtime's release wheel has no machine code for {gpu_name(question)}."
-    room, need = byte_count(_memory_of(question)), byte_count(gpu.memory_bytes)
-    context = context_note(gpu.memory_bytes, _memory_of(question))
-    return f"{capital(gpu_name(question))} has {room} of memory, weights and activations need {need}{context}."
 
 
 def _mixed_cause(question: DecisionInput, gpu: Plan, mixed: Plan) -> str:
@@ -347,16 +342,7 @@ def _copies(gpu: Plan) -> str:
 
 
 def _fallback(question: DecisionInput, gpu: Plan) -> str:
-    by_type = _times_without_kernel(question)
-    if not by_type:
-        return ""
-    named = first_few(sorted(by_type, key=lambda name: -by_type[name]))
-    spent = _busy_time(gpu, "cpu")
-    return f"ONNX Runtime runs {named} on the CPU for want of a CUDA kernel, {seconds(spent)} of the GPU plan."
-
-
-def _times_without_kernel(question: DecisionInput) -> Mapping[str, float]:
-    """What each type of operator takes that a CUDA session runs on the CPU because it has no kernel for it."""
+    """What a CUDA session runs on the CPU because it has no kernel for it, the longest first."""
     placed = question.placement.nodes if question.placement else ()
     by_type: dict[str, float] = {}
     for group, time in zip(question.cuda_groups, question.cuda_times, strict=True):
@@ -367,7 +353,11 @@ def _times_without_kernel(question: DecisionInput) -> Mapping[str, float]:
         ]
         if lacking:
             by_type[lacking[0]] = by_type.get(lacking[0], 0.0) + (time.value if time is not None else 0.0)
-    return by_type
+    if not by_type:
+        return ""
+    named = first_few(sorted(by_type, key=lambda name: -by_type[name]))
+    spent = _busy_time(gpu, "cpu")
+    return f"ONNX Runtime runs {named} on the CPU for want of a CUDA kernel, {seconds(spent)} of the GPU plan."
 
 
 def _margin(plans: Plans, choice: Choice) -> str:
@@ -387,8 +377,3 @@ def _margin(plans: Plans, choice: Choice) -> str:
     if choice.device == "hybrid":
         return f"The best split is {gain} as fast as {name} alone."
     return f"The best split is {gain} as fast as {name} alone: too little, or too uncertain, to recommend."
-
-
-def first_said(sentences: Iterable[str], number: int) -> tuple[str, ...]:
-    """The first few that say something."""
-    return tuple(text for text in sentences if text)[:number]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Literal
 
@@ -86,7 +86,9 @@ def sweep(
     if len(rows) == 1 and not any_question.has_batch:
         return Sweep(rows=rows)
     # The crossover and both ends of its interval are searched between the same batches.
-    between = cache(lambda batch: _see(batch, at(batch))) if at is not None else None
+    between = None if at is None else cache(lambda batch: _seen_as(at(batch), batch))
+    if has_room is None and at is not None:
+        has_room = partial(_has_room, at)
     fitting = [one for one in seen if one.fits]
     crossovers = _crossovers(fitting, between)
     crossover_batch = _crossover_batch(fitting, crossovers)
@@ -99,7 +101,7 @@ def sweep(
         crossover_batch=crossover_batch,
         crossovers=tuple(crossovers),
         saturation_batch=_saturation_batch(fitting),
-        largest_batch=_largest_batch(rows, largest, has_room or _room_at(at)),
+        largest_batch=_largest_batch(rows, largest, has_room),
         note=_note(rows, ranges, crossover_batch, any_question),
         ranges=ranges,
     )
@@ -117,28 +119,22 @@ def _seen(by_batch: Mapping[int, DecisionInput], planned: Mapping[int, Plans]) -
     for batch, question in by_batch.items():
         plans = planned.get(batch) or plan_all(question, similar)
         similar = similar or (question, plans)
-        yield _seen_as(batch, question, plans)
+        yield _seen_as(question, batch, plans)
 
 
-def _see(batch: int, question: DecisionInput) -> _BatchSeen:
-    return _seen_as(batch, question, plan_all(question))
-
-
-def _seen_as(batch: int, question: DecisionInput, found: Plans) -> _BatchSeen:
-    plans: dict[Name, SweepPlan] = {plan.name: _sweep_plan(question, plan) for plan in found}
+def _seen_as(question: DecisionInput, batch: int, found: Plans | None = None) -> _BatchSeen:
+    found = found or plan_all(question)
+    plans: dict[Name, SweepPlan] = {
+        plan.name: SweepPlan(
+            **plan.latency.keys("latency_s"), throughput_per_s=throughput(question, plan), fits=plan.fits
+        )
+        for plan in found
+    }
     return _BatchSeen(
         row=SweepRow(batch=batch, plans=plans),
         ratio=ratio(found.cpu.components, found.gpu.components) if found.gpu is not None else None,
         nothing_on_gpu=nothing_on_gpu(question),
         nothing_on_cpu=bool(question.cpu_refuses),
-    )
-
-
-def _sweep_plan(question: DecisionInput, plan: Plan) -> SweepPlan:
-    return SweepPlan(
-        **plan.latency.keys("latency_s"),
-        throughput_per_s=throughput(question, plan),
-        fits=plan.fits,
     )
 
 
@@ -186,27 +182,21 @@ def _changes(
 ) -> Iterator[tuple[int, Winner]]:
     """Each batch from which the winner is another, and the winner."""
     for before, after in itertools.pairwise(fitting):
-        if between is None:
-            yield from _changes_unseen(before, after)
-            continue
         here = before
-        while here.winner != after.winner:
+        while between and here.winner != after.winner:
             here = _first_change(here, after, between, lambda one: one.winner)
             yield here.batch, here.winner
+        if between or before.winner == after.winner:
+            continue
+        # No batch in between can be asked about: each of them may be either's.
+        if before.winner != "either" and (after.winner == "either" or after.batch - before.batch > 1):
+            yield before.batch + 1, "either"
+        if after.winner != "either":
+            yield after.batch, after.winner
 
 
-def _changes_unseen(before: _BatchSeen, after: _BatchSeen) -> Iterator[tuple[int, Winner]]:
-    """The same where no batch in between can be asked about: each of them may be either's."""
-    if before.winner == after.winner:
-        return
-    if before.winner != "either" and (after.winner == "either" or after.batch - before.batch > 1):
-        yield before.batch + 1, "either"
-    if after.winner != "either":
-        yield after.batch, after.winner
-
-
-def _room_at(at: Callable[[int], DecisionInput] | None) -> Callable[[int], bool] | None:
-    return None if at is None else lambda batch: all_fits_gpu(at(batch))
+def _has_room(at: Callable[[int], DecisionInput], batch: int) -> bool:
+    return all_fits_gpu(at(batch))
 
 
 def _largest_batch(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from analyzer.decision.choice import Choice, Prices, choose, device_used
 from analyzer.decision.decision_input import DecisionInput, Sweep
-from analyzer.decision.error_components import ErrorComponent, ErrorComponents, ratio
+from analyzer.decision.error_components import ratio
 from analyzer.decision.money import cheapest, offers
 from analyzer.decision.operator_verdicts import REASONS
 from analyzer.decision.phrases import capital, cpu_name, gpu_name
-from analyzer.decision.plans import Plan, Plans, plan_all
-from analyzer.decision.reasons import because, cause, first_said, sentence
+from analyzer.decision.plans import Plans, plan_all
+from analyzer.decision.reasons import because, cause, sentence
 from analyzer.record.analysis import BatchRange, VerdictResult
 from analyzer.record.batch_ranges import about, about_batch, without_islands
 from analyzer.record.outcome import WORTHWHILE
@@ -23,44 +24,32 @@ _SENTENCES = 3
 
 
 def verdict(question: DecisionInput, plans: Plans, choice: Choice, swept: Sweep | None) -> VerdictResult:
-    """The choice in words.
-
-    Args:
-        question: What was asked.
-        plans: What could be done.
-        choice: What was chosen.
-        swept: The same model over batches, None where only this batch was looked at.
-    """
+    """The choice in words; ``swept`` is None where only this batch was looked at."""
     middle, low, high = (None if question.fails else choice.speedup) or (None, None, None)
-    why = cause(question, plans, choice)
+    why, note = cause(question, plans, choice), swept.note if swept is not None else ""
     if question.fails:
         swept, note = None, ""
-    else:
-        note = swept.note if swept is not None else _single_batch_note(question)
+    elif swept is None and question.gpu is not None and question.has_batch:
+        batch = f"batch {question.batch}" if question.batch else "one batch"
+        note = f"The crossover batch is not known: only {batch} was looked at."
+    known = swept or Sweep()
     return VerdictResult(
         device=choice.device,
         objective=question.objective,
         speedup=middle,
         low=low,
         high=high,
-        crossover_batch=swept.crossover_batch if swept else None,
+        crossover_batch=known.crossover_batch,
         reason=f"{why} {note}".strip(),
         sentence=sentence(question, plans, choice),
-        because=first_said((why, *because(question, plans, choice)), _SENTENCES),
+        because=tuple(filter(None, (why, *because(question, plans, choice))))[:_SENTENCES],
         would_change=tuple(_would_change(question, plans, choice, swept)),
-        crossovers=swept.crossovers if swept else (),
-        ranges=swept.ranges if swept else (),
-        saturation_batch=swept.saturation_batch if swept else None,
-        largest_batch=swept.largest_batch if swept else None,
+        crossovers=known.crossovers,
+        ranges=known.ranges,
+        saturation_batch=known.saturation_batch,
+        largest_batch=known.largest_batch,
         slo_s=question.limit_s,
     )
-
-
-def _single_batch_note(question: DecisionInput) -> str:
-    if question.gpu is None or not question.has_batch:
-        return ""
-    batch = f"batch {question.batch}" if question.batch else "one batch"
-    return f"The crossover batch is not known: only {batch} was looked at."
 
 
 def _would_change(question: DecisionInput, plans: Plans, choice: Choice, swept: Sweep | None) -> Iterator[str]:
@@ -115,7 +104,16 @@ def _changes_that_turn_it(question: DecisionInput, plans: Plans, choice: Choice)
         if question.objective == "cost":
             prices = {plan.name: cheapest(offers(what_if.question, plan)) for plan in others}
         other = choose(what_if.question, others, prices)
-        if other.device is None or other.device == choice.device or _take_as_long(plans, others):
+        if other.device is None or other.device == choice.device:
+            continue
+        # Where every plan takes as long as before, it is the error that turns the verdict, not the change.
+        before = {plan.name: plan.latency.value for plan in plans}
+        if all(
+            plan.name in before
+            and before[plan.name] < WORTHWHILE * plan.latency.value
+            and plan.latency.value < WORTHWHILE * before[plan.name]
+            for plan in others
+        ):
             continue
         words = {
             "cpu": f"{cpu_name(question)} would be the choice",
@@ -127,46 +125,28 @@ def _changes_that_turn_it(question: DecisionInput, plans: Plans, choice: Choice)
         yield f"{capital(what_if.change)} {words[other.device]}{gain}."
 
 
-def _take_as_long(plans: Plans, others: Plans) -> bool:
-    """Whether every plan takes as long as before: what then turns the verdict is the error, not the change."""
-    before = {plan.name: plan.latency.value for plan in plans}
-    return all(
-        plan.name in before
-        and before[plan.name] < WORTHWHILE * plan.latency.value
-        and plan.latency.value < WORTHWHILE * before[plan.name]
-        for plan in others
-    )
-
-
 def _if_io_stays_on_gpu(question: DecisionInput, plans: Plans, choice: Choice) -> Iterator[str]:
     """Inputs and outputs that stay on the GPU, where a stage before or after runs there too."""
     if plans.gpu is None or choice.device not in ("cpu", "either") or choice.ineligible.get("gpu"):
         return
-    components = _without_io_copies(plans.gpu)
-    change = ratio(plans.cpu.components, components)
     if choice.speedup is not None and choice.speedup[1] > 1:
         return  # the GPU is faster with its copies already
+    link, inside = (
+        sum(one.time.value for one in plans.gpu.transfers if one.item.where in where)
+        for where in (("input", "output", "inside"), ("inside",))
+    )
+    # Copies are one component of one source, so that the share inside the graph scales its interval as well.
+    kept = inside / link if link else 0.0
+    components = tuple(
+        replace(part, time=part.time.scaled(kept)) if part.resource == "link" else part
+        for part in plans.gpu.components
+    )
+    change = ratio(plans.cpu.components, components)
     if change is not None and change[1] > 1:
         yield (
             f"Where inputs and outputs stay on the GPU, {gpu_name(question)} is {factor(change[0])} as fast as "
             f"{cpu_name(question)}."
         )
-
-
-def _without_io_copies(plan: Plan) -> ErrorComponents:
-    """The plan's parts less the copies of the model's inputs and outputs."""
-    link = sum(transfer.time.value for transfer in plan.transfers)
-    inside = sum(transfer.time.value for transfer in plan.transfers if transfer.item.where == "inside")
-    inside_share = inside / link if link else 0.0
-    # Copies are one component of one source, so that the share inside the graph scales its interval as well.
-    return tuple(
-        component
-        if component.resource != "link"
-        else ErrorComponent(
-            resource=component.resource, source=component.source, time=component.time.scaled(inside_share)
-        )
-        for component in plan.components
-    )
 
 
 def _opset(question: DecisionInput, choice: Choice) -> Iterator[str]:

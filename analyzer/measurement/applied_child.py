@@ -87,20 +87,16 @@ def _numbers(task: Mapping[str, Any]) -> dict[str, Any]:
         del session
     rows: dict[str, dict[str, Any]] = {}
     for expected, got in zip(*outputs, strict=True):
-        right = _last_rows(expected, task.get("last_rows") or {})
-        precision = task.get("precision")
+        # Of outputs that were cut to their last row that alone.
+        axes, precision = task.get("last_rows") or {}, task.get("precision")
+        right = {
+            name: one.take([-1], axis=axes[name]) if name in axes else one for name, one in expected.items()
+        }
         for output in agreement(right, got, precision=precision, in_noise=precision == "int8"):
             before = rows.get(output.name)
             if before is None or _distance(asdict(output)) > _distance(before):
                 rows[output.name] = asdict(output)
     return {"outputs": list(rows.values()), "sets": len(several)}
-
-
-def _last_rows(outputs: Mapping[str, Any], axes: Mapping[str, int]) -> dict[str, Any]:
-    """The outputs with the last row alone of those that were cut to it."""
-    return {
-        name: value.take([-1], axis=axes[name]) if name in axes else value for name, value in outputs.items()
-    }
 
 
 def _later_tokens(task: Mapping[str, Any]) -> dict[str, Any]:
@@ -202,9 +198,7 @@ def with_ranges(proto: onnx.ModelProto, tensors: Iterable[str]) -> onnx.ModelPro
     ONNX Runtime's CPU provider computes float16 in float32 and drops the rounding between two such operators:
     what would be infinite on a GPU is finite there, and shows how far it is above what float16 holds.
 
-    Args:
-        proto: It is changed; weights may lie beside it.
-        tensors: Floats that are not empty, of the main graph.
+    ``proto`` is changed, weights may lie beside it; ``tensors`` are not empty floats of the main graph.
     """
     from onnx import TensorProto, helper
 
@@ -223,13 +217,9 @@ def with_ranges(proto: onnx.ModelProto, tensors: Iterable[str]) -> onnx.ModelPro
 
 
 def beyond(outputs: Mapping[str, Any], limit: float) -> dict[str, float]:
-    """By tensor the magnitude that it reaches, where that is finite and above a limit.
+    """By tensor of a model ``with_ranges`` the magnitude that it reaches, where finite and above the limit.
 
     What is infinite is so on purpose, as a mask of an attention is: the model itself says it.
-
-    Args:
-        outputs: Of a model ``with_ranges``.
-        limit: The largest magnitude of the type.
     """
     reached: dict[str, float] = {}
     for name, value in outputs.items():

@@ -44,10 +44,20 @@ def recorded_nodes(side: SessionSide) -> dict[str, str]:
     Raises:
         MeasurementError: There is no such session.
     """
-    found = verify([{"kind": "placement", "applied": to_message(side)}])["placement"]
+    nodes = result_of({"kind": "placement", "applied": to_message(side)})["nodes"]
+    return {name: provider.removesuffix("ExecutionProvider") for name, provider in nodes.items()}
+
+
+def result_of(task: Mapping[str, Any], progress: Progress | None = None) -> Mapping[str, Any]:
+    """Return the results of one task.
+
+    Raises:
+        MeasurementError: It could not be done.
+    """
+    found: Mapping[str, Any] = verify([task], progress)[task["kind"]]
     if "trouble" in found:
         raise MeasurementError(found["trouble"])
-    return {name: provider.removesuffix("ExecutionProvider") for name, provider in found["nodes"].items()}
+    return found
 
 
 def verify(tasks: Sequence[Mapping[str, Any]], progress: Progress | None = None) -> dict[str, Any]:

@@ -27,13 +27,7 @@ _SPEED_CHANGED = 1.25
 def work_as_child(
     channel: Channel, work: Callable[[Mapping[str, Any], Path, Reporter], None], out_of_memory: str
 ) -> None:
-    """Do the task that the parent sends.
-
-    Args:
-        channel: To the parent.
-        work: Takes the task, its folder and the reporter.
-        out_of_memory: The hint where memory ends.
-    """
+    """Do the task that the parent sends; ``out_of_memory`` is the hint where memory ends."""
     folder, task = channel.receive()
     reporter = Reporter(channel, Path(folder))
     try:
@@ -45,12 +39,7 @@ def work_as_child(
 
 
 class Reporter:
-    """Collects results and sends each as soon as it is there; one per child process.
-
-    Args:
-        channel: To the parent.
-        folder: The child's own.
-    """
+    """Collects results and sends each as soon as it is there; one per child process."""
 
     def __init__(self, channel: Channel, folder: Path) -> None:
         self._channel = channel

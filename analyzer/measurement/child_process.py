@@ -43,10 +43,6 @@ _STDERR_BYTES = 4000
 def measure(request: MeasureRequest, *, progress: Progress | None = None) -> Measurement:
     """Latency and operator times of a model.
 
-    Args:
-        request: What to measure.
-        progress: Told the stage ("warming up") and how much is done, 0 to 1.
-
     Returns:
         At least the latency. Where the child died later on, what it had found by then, and a message.
 
@@ -86,15 +82,10 @@ def run_task(
     progress: Progress | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Have a child work on a task; it never outlives this call, whatever ends it.
+    """Have a child work on a task of plain values; it never outlives this call, whatever ends it.
 
-    Args:
-        module: The child runs it (``child_messages.work_as_child``).
-        task: Plain values.
-        folder: The child's own.
-        timeout_s: After this many seconds it is killed.
-        progress: Called with the child's progress.
-        environment: More variables of the child's.
+    It runs ``module`` (``child_messages.work_as_child``) in a ``folder`` of its own, with more variables in its
+    ``environment``, and is killed after ``timeout_s``.
 
     Returns:
         Its results; ``trouble`` is the error that ended it early, where there was one.

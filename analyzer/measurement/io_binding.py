@@ -118,14 +118,11 @@ def _on_the_host(ends: Sequence[Any], places: Sequence[Any]) -> frozenset[str]:
 def undisturbed_seconds(
     call: Callable[[], object], seconds: float, *, alone: bool = False, has_run: bool = False
 ) -> float:
-    """Lower quartile of as many calls as fit: what the machine does when nobody disturbs it.
+    """Lower quartile of as many calls as fit in about so many seconds: what an undisturbed machine does.
 
-    Args:
-        call: What to time.
-        seconds: About how long to go on.
-        has_run: Whether it was called twice before.
-        alone: Whether all its work is done by the thread that calls. Then the processor's time of that thread
-            counts where it is less: what others run on its core meanwhile is not in it.
+    ``alone`` says whether all work is done by the thread that calls. Then the processor's time of that thread
+    counts where it is less: what others run on its core meanwhile is not in it. ``has_run`` says whether it was
+    called twice before.
     """
     # ONNX Runtime takes memory anew in the first two runs.
     for _ in range(0 if has_run else 2):

@@ -19,17 +19,9 @@ _TIMEOUT_S = 3600.0
 def rewritten(
     tool: str, model: Path, folder: Path, progress: Progress | None = None, **arguments: Any
 ) -> Mapping[str, Any]:
-    """Writes what a tool makes of a model, with its weights beside it, under the model's own file name.
+    """Write what a tool makes of a model, with its weights beside it, into an empty folder; return its results.
 
-    Args:
-        tool: ``float16``, ``int8``, ``rules`` or ``transformers``; see ``model_tools_child``.
-        model: A file of our own, with its weights beside it.
-        folder: An empty one.
-        progress: Told what is happening.
-        **arguments: Plain values for the tool.
-
-    Returns:
-        What the tool tells.
+    The tool, one of ``model_tools_child``, takes plain values besides. The model's file has its own name there.
 
     Raises:
         MeasurementError: It makes nothing of the model.

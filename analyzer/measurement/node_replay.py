@@ -36,29 +36,9 @@ _DOMAINS = {"": "", "ai.onnx": "", MICROSOFT: MICROSOFT, BLOCKED: BLOCKED}
 # Operators whose integer inputs say how large the result is: made-up values would ask for something else.
 _SHAPED_BY_VALUES = frozenset(
     {
-        *(
-            "Reshape",
-            "Expand",
-            "Slice",
-            "Tile",
-            "Range",
-            "ConstantOfShape",
-            "Resize",
-            "Pad",
-            "TopK",
-            "Split",
-            "OneHot",
-        ),
-        *(
-            "Squeeze",
-            "Unsqueeze",
-            "Upsample",
-            "MaxUnpool",
-            "NonZero",
-            "Compress",
-            "Unique",
-            "NonMaxSuppression",
-        ),
+        *("Reshape", "Expand", "Slice", "Tile", "Range", "ConstantOfShape", "Resize", "Pad", "TopK", "Split"),
+        *("OneHot", "Squeeze", "Unsqueeze", "Upsample", "MaxUnpool", "NonZero", "Compress", "Unique"),
+        "NonMaxSuppression",
     }
 )
 # Smaller weights stay in the first cache whatever else runs; a larger set than this of copies would only take
@@ -77,12 +57,8 @@ def replay(
 ) -> dict[str, float]:
     """Time these nodes alone; nodes of the same type, shapes and attributes share one measurement.
 
-    Args:
-        optimized: The optimized graph with its weights beside it.
-        raw: The nodes as profiled, for their shapes.
-        settings: Threads and spinning as in the measured session.
-        seconds: Stop after so long.
-        tick: Told how much is done.
+    Weights lie beside ``optimized``; ``raw`` has the nodes' shapes. Threads and spinning are those of the
+    measured session. It stops after so many ``seconds``.
 
     Returns:
         Seconds by node name, of those that could be replayed.
@@ -122,7 +98,13 @@ class _Source:
         self._initializers = {tensor.name: tensor for tensor in model.graph.initializer}
         self._opset = next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), 20)
         self._folder = folder
-        self.cold = sum(_stored_bytes(tensor) for tensor in model.graph.initializer) > last_cache_bytes()
+        stored = sum(
+            next(
+                (int(entry.value) for entry in tensor.external_data if entry.key == "length"), tensor.ByteSize()
+            )
+            for tensor in model.graph.initializer
+        )
+        self.cold = stored > last_cache_bytes()
 
     def probe(self, node: Any, raw: RawTime) -> Probe | None:
         """The node with inputs of the right shapes; None where they cannot be made up."""
@@ -174,13 +156,6 @@ class _Source:
                     return None
                 arrays.append(tensor_files.random_tensor(kind, shape, generator))
         return arrays
-
-
-def _stored_bytes(tensor: Any) -> int:
-    for entry in tensor.external_data:
-        if entry.key == "length":
-            return int(entry.value)
-    return int(tensor.ByteSize())
 
 
 def _time(probe: Probe, raw: RawTime, settings: SessionSettings, *, cold: bool) -> float | None:

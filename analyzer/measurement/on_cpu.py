@@ -48,39 +48,73 @@ _PROFILED_TEXT = "ONNX Runtime's profile, bias taken off, scaled to the unprofil
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timed:
+class Job:
+    """A measurement in this process: what is asked, the inputs and settings, where results go."""
+
+    request: MeasureRequest
+    folder: Path
+    reporter: Reporter
+    settings: SessionSettings
+    feeds: Mapping[str, Any]
+
+    @classmethod
+    def loaded(cls, request: MeasureRequest, folder: Path, reporter: Reporter) -> tuple[Job, Any]:
+        """Make the session, and return it with all that is needed to run it."""
+        settings = settings_for(request, threads=request.threads or machine_load.default_threads())
+        reporter.progress("loading", 0.0)
+        start = time.perf_counter()
+        session = create(request.model_path, settings)
+        reporter.update(load_s=time.perf_counter() - start)
+        feeds = feeds_for(request, session, reporter)
+        return cls(request=request, folder=folder, reporter=reporter, settings=settings, feeds=feeds), session
+
+    def profiling_session(self) -> tuple[Any, int]:
+        """Make a session that profiles, report its optimized graph, and return it with its number of nodes."""
+        import onnx
+
+        optimized = self.folder / OPTIMIZED_FULL
+        # A session profiles all its life or not at all: profiled runs need one of their own.
+        settings = replace(self.settings, profile_prefix=self.folder / "profile", optimized_path=optimized)
+        session = create(self.request.model_path, settings)
+        self.reporter.optimized(optimized)
+        return session, len(onnx.load(optimized, load_external_data=False).graph.node) or 1
+
+    def report_arena(self, events: Sequence[profile.ProfileEvent]) -> None:
+        """Report the largest use of the provider's arena, where the profile has it."""
+        arena = profile.arena(events, self.settings.provider)
+        if arena is not None:
+            self.reporter.update(arena_peak_bytes=arena.peak_bytes, arena_held_bytes=arena.held_bytes)
+
+    def keep_outputs(self, session: Any) -> None:
+        """Save what the model returns, for a comparison."""
+        if self.request.outputs is not None:
+            tensor_files.save_tensors(self.request.outputs, outputs_of(session, self.feeds))
+            self.reporter.update(outputs=str(self.request.outputs))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Timed:
     """Unprofiled runs and what they needed; the call is None once its session was closed."""
 
     call: Callable[[], object] | None
     first: TurnResult
     warmup: list[float]
     distance: CoreDistance
+    before: machine_load.Snapshot
 
 
 def measure_cpu(request: MeasureRequest, folder: Path, reporter: Reporter) -> None:
     """Latency first, then operators; every result is handed on as soon as it is there."""
-    threads = request.threads or machine_load.default_threads()
-    settings = settings_for(request, threads=threads)
-    reporter.progress("loading", 0.0)
-    start, empty = time.perf_counter(), resident_bytes()
-    session = create(request.model_path, settings)
-    reporter.update(load_s=time.perf_counter() - start)
-    feeds = feeds_for(request, session, reporter)
-    # From here on: loading the model is work of our own, and no part of the latency.
-    before = machine_load.snapshot()
-    distance = core_distance(
-        settings,
-        known=None if request.sharing_s is None else Reading(*request.sharing_s),
-        patience_s=_PATIENCE * request.time_budget_s,
-    )
-    timed = _unprofiled(session, feeds, request, reporter, distance)
-    report_latency([timed.first], timed, before, threads, reporter)
-    keep_outputs(request, session, feeds, reporter)
+    empty = resident_bytes()
+    job, session = Job.loaded(request, folder, reporter)
+    timed = _unprofiled(job, session)
+    _report_latency(job, [timed.first], timed)
+    job.keep_outputs(session)
     if request.profile:
         if _is_tight(resident_bytes() - empty):
             del session
             timed = replace(timed, call=None)
-        _operators(request, settings, feeds, folder, reporter, before, timed)
+        _operators(job, timed)
 
 
 def _is_tight(held: int) -> bool:
@@ -135,13 +169,15 @@ def _can_be_bound(feeds: Mapping[str, Any]) -> bool:
     )
 
 
-def _unprofiled(
-    session: Any,
-    feeds: Mapping[str, Any],
-    request: MeasureRequest,
-    reporter: Reporter,
-    distance: CoreDistance,
-) -> Timed:
+def _unprofiled(job: Job, session: Any) -> _Timed:
+    request, reporter, feeds = job.request, job.reporter, job.feeds
+    # From here on: loading the model is work of our own, and no part of the latency.
+    before = machine_load.snapshot()
+    distance = core_distance(
+        job.settings,
+        known=None if request.sharing_s is None else Reading(*request.sharing_s),
+        patience_s=_PATIENCE * request.time_budget_s,
+    )
     reporter.progress("warming up", 0.05)
     try:
         call = (
@@ -160,7 +196,7 @@ def _unprofiled(
     except Exception as error:
         raise explained(error) from None
     first = TurnResult(samples=tuple(samples), readings=(reading, distance.read()))
-    return Timed(call=call, first=first, warmup=warmup, distance=distance)
+    return _Timed(call=call, first=first, warmup=warmup, distance=distance, before=before)
 
 
 def _budget(request: MeasureRequest) -> Budget:
@@ -176,15 +212,9 @@ def _runs_again(request: MeasureRequest) -> int:
     return request.runs // 2 if request.runs is not None and request.profile else 0
 
 
-def report_latency(
-    turns: Sequence[TurnResult],
-    timed: Timed,
-    before: machine_load.Snapshot,
-    threads: int,
-    reporter: Reporter,
-) -> Latency:
+def _report_latency(job: Job, turns: Sequence[TurnResult], timed: _Timed) -> Latency:
     """Hand on the latency: the quieter half of the turns, in an interval of all that knows how busy it was."""
-    load = machine_load.load_between(before, machine_load.snapshot())
+    threads, load = job.settings.threads, machine_load.load_between(timed.before, machine_load.snapshot())
     quiet = quiet_turns(turns, [turn.samples for turn in turns], timed.distance)
     # What a busy machine does to the readings is in its contention.
     least = min(ratios_of(turns, timed.distance))
@@ -197,7 +227,7 @@ def report_latency(
         threads=threads,
         sharing=least if least > APART_RATIO and not load.is_busy() else 1.0,
     )
-    reporter.latency(latency, load, threads)
+    job.reporter.latency(latency, load, threads)
     return latency
 
 
@@ -213,14 +243,6 @@ def quiet_turns(
     return quieter_half(lengths, close_turns(ratios_of(turns, distance))) or quieter_half(lengths)
 
 
-def keep_outputs(request: MeasureRequest, session: Any, feeds: Mapping[str, Any], reporter: Reporter) -> None:
-    """Save what the model returns, for a comparison."""
-    if request.outputs is None:
-        return
-    tensor_files.save_tensors(request.outputs, outputs_of(session, feeds))
-    reporter.update(outputs=str(request.outputs))
-
-
 def outputs_of(session: Any, feeds: Mapping[str, Any]) -> dict[str, Any]:
     """What one run returns as arrays by name, maps by their keys and values; an empty optional has none."""
     results = session.run(None, feeds) if _numpy_can_all(session, feeds) else caller(session, feeds)()
@@ -230,98 +252,54 @@ def outputs_of(session: Any, feeds: Mapping[str, Any]) -> dict[str, Any]:
     return arrays
 
 
-def _operators(
-    request: MeasureRequest,
-    settings: SessionSettings,
-    feeds: Mapping[str, Any],
-    folder: Path,
-    reporter: Reporter,
-    before: machine_load.Snapshot,
-    timed: Timed,
-) -> None:
+def _operators(job: Job, timed: _Timed) -> None:
+    reporter = job.reporter
     reporter.update(rss_peak_bytes=peak_resident_bytes())
     reporter.progress("profiling", 0.4)
-    bias = calibrate_bias(settings, folder)
-    events, taken = profiled_events(request, settings, feeds, folder, reporter, timed)
+    bias = calibrate_bias(job.settings, job.folder)
+    events, taken = _profiled_events(job, timed)
     turns = [timed.first, *(turn for turn in taken if turn.samples)]
-    latency = report_latency(turns, timed, before, settings.threads, reporter)
+    latency = _report_latency(job, turns, timed)
     reporter.turns([median(turn.samples) for turn in turns])
     reporter.cores_apart(ratios_of(turns, timed.distance))
-    arena = profile.arena(events, "cpu")
-    if arena is not None:
-        reporter.update(arena_peak_bytes=arena.peak_bytes, arena_held_bytes=arena.held_bytes)
-    profiled, unprofiled = quiet_runs(events, taken, timed.distance)
-    raw = profile.by_node(profiled)
-    alone = replayed(request, settings, folder, raw, bias, reporter) if request.replay else {}
-    nodes, factor, residual = scaled(
-        raw, bias, latency, alone, unprofiled_s=median(unprofiled) if unprofiled else None
-    )
+    job.report_arena(events)
+    runs = profile.runs(events)
+    by_turn = [[runs[number] for number in turn.profiled if number < len(runs)] for turn in taken]
+    quiet = quiet_turns(taken, [[profile.length_us(run) for run in part] for part in by_turn], timed.distance)
+    raw = profile.by_node([run for number in sorted(quiet) for run in by_turn[number]])
+    beside = [sample for number in sorted(quiet) for sample in taken[number].samples]
+    alone: Mapping[str, float] = {}
+    below = [node for node in raw if node.time.value < (bias.profiler_s + BELOW_CLOCK_S) * node.calls]
+    if job.request.replay and below:
+        alone = replay(
+            job.folder / OPTIMIZED_FULL,
+            below,
+            job.settings,
+            seconds=_REPLAYED * job.request.time_budget_s,
+            tick=lambda used: reporter.progress("timing small operators", 0.85 + 0.15 * used),
+        )
+    nodes, factor, residual = scaled(raw, bias, latency, alone, unprofiled_s=median(beside) if beside else None)
     reporter.update(factor=factor, residual_s=residual, bias_s=bias.profiler_s)
     reporter.environment(dispatch_s=bias.dispatch_s, call_s=bias.call_s)
     reporter.nodes(nodes)
-    reporter.update(output_shapes=profile.output_shapes(profile.runs(events)))
+    reporter.update(output_shapes=profile.output_shapes(runs))
 
 
-def quiet_runs(
-    events: Sequence[profile.ProfileEvent], turns: Sequence[TurnResult], distance: CoreDistance
-) -> tuple[tuple[profile.Run, ...], tuple[float, ...]]:
-    """The profiled runs of the quieter half of the turns, and seconds of the unprofiled ones beside them."""
-    runs = profile.runs(events)
-    by_turn = [[runs[number] for number in turn.profiled if number < len(runs)] for turn in turns]
-    quiet = quiet_turns(turns, [[profile.length_us(run) for run in part] for part in by_turn], distance)
-    return (
-        tuple(run for number in sorted(quiet) for run in by_turn[number]),
-        tuple(sample for number in sorted(quiet) for sample in turns[number].samples),
-    )
-
-
-def replayed(
-    request: MeasureRequest,
-    settings: SessionSettings,
-    folder: Path,
-    raw: Sequence[profile.RawTime],
-    bias: Bias,
-    reporter: Reporter,
-) -> Mapping[str, float]:
-    """Times of the nodes below the profiler's clock, each run alone; empty where there are none."""
-    below = [node for node in raw if node.time.value < (bias.profiler_s + BELOW_CLOCK_S) * node.calls]
-    if not below:
-        return {}
-    return replay(
-        folder / OPTIMIZED_FULL,
-        below,
-        settings,
-        seconds=_REPLAYED * request.time_budget_s,
-        tick=lambda used: reporter.progress("timing small operators", 0.85 + 0.15 * used),
-    )
-
-
-def profiled_events(
-    request: MeasureRequest,
-    settings: SessionSettings,
-    feeds: Mapping[str, Any],
-    folder: Path,
-    reporter: Reporter,
-    timed: Timed,
-) -> tuple[list[profile.ProfileEvent], tuple[TurnResult, ...]]:
-    """Profiled runs, in turns with unprofiled ones where their session is still there.
-
-    Saves the optimized graph on the way. The profile's file is removed.
-
-    Returns:
-        The events, and the turns.
-    """
-    optimized = folder / OPTIMIZED_FULL
-    # A session profiles all its life or not at all: profiled runs need one of their own.
-    session = create(
-        request.model_path, replace(settings, profile_prefix=folder / "profile", optimized_path=optimized)
-    )
-    reporter.optimized(optimized)
-    call = caller(session, feeds)
+def _profiled_events(job: Job, timed: _Timed) -> tuple[list[profile.ProfileEvent], tuple[TurnResult, ...]]:
+    """Profiled runs, in turns with unprofiled ones where their session is still there: events and turns."""
+    request = job.request
+    session, nodes = job.profiling_session()
+    call = caller(session, job.feeds)
     run_s = median(timed.first.samples)
     start = time.perf_counter()
     call()
-    count = _profiled_runs(request, run_s, max(run_s, time.perf_counter() - start), optimized)
+    first_s = max(run_s, time.perf_counter() - start)
+    # Profiling costs about 5 microseconds a node; the first run is slower still.
+    each = max(run_s + nodes * 5e-6, min(first_s, run_s * 2))
+    by_time = int(_PROFILED * request.time_budget_s / each)
+    # Runs longer than the whole budget differ by less than they cost.
+    least = 5 if each < request.time_budget_s else 2
+    count = max(least, min(by_time, _MOST_EVENTS // nodes, 4000))
     for _ in range(_SKIPPED_RUNS - 1):
         call()
     taken = alternate(
@@ -337,21 +315,9 @@ def profiled_events(
         run_s=run_s,
         already=_SKIPPED_RUNS,
         distance=timed.distance,
-        tick=lambda done: reporter.progress("profiling", 0.4 + 0.45 * done),
+        tick=lambda done: job.reporter.progress("profiling", 0.4 + 0.45 * done),
     )
     return profile.ended(session), taken
-
-
-def _profiled_runs(request: MeasureRequest, run_s: float, first_s: float, optimized: Path) -> int:
-    import onnx
-
-    nodes = len(onnx.load(optimized, load_external_data=False).graph.node) or 1
-    # Profiling costs about 5 microseconds a node; the first run is slower still.
-    each = max(run_s + nodes * 5e-6, min(first_s, run_s * 2))
-    by_time = int(_PROFILED * request.time_budget_s / each)
-    # Runs longer than the whole budget differ by less than they cost.
-    least = 5 if each < request.time_budget_s else 2
-    return max(least, min(by_time, _MOST_EVENTS // nodes, 4000))
 
 
 def scaled(

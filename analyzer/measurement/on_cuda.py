@@ -9,7 +9,6 @@ never leaves the GPU, ids of tokens go there and come back. Operators from the G
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,16 +16,16 @@ from typing import Any
 
 from analyzer.errors import AnalyzerError
 from analyzer.measurement import profile, tensor_files
-from analyzer.measurement.child_messages import OPTIMIZED_FULL, Reporter
+from analyzer.measurement.child_messages import Reporter
 from analyzer.measurement.gpu_memory import used_bytes
 from analyzer.measurement.gpu_trace import node_times
 from analyzer.measurement.gpu_trace.cupti import record
 from analyzer.measurement.io_binding import NOTHING, BoundSession, bind_session
 from analyzer.measurement.noise import machine_load
 from analyzer.measurement.noise.timing_loops import Budget, timed_runs, warm_up
-from analyzer.measurement.on_cpu import caller, feeds_for, keep_outputs
+from analyzer.measurement.on_cpu import Job, caller
 from analyzer.measurement.request import Latency, MeasureRequest
-from analyzer.measurement.session import SessionSettings, create, explained, settings_for
+from analyzer.measurement.session import create, explained
 from analyzer.measurement.statistics import summarize
 
 # Shares of the time budget.
@@ -47,13 +46,8 @@ _MOST_TRACED_NODES = 20_000
 
 def measure_cuda(request: MeasureRequest, folder: Path, reporter: Reporter) -> None:
     """Latency with copies first (but of a step), then without, then operators, then the CUDA graph."""
-    threads = request.threads or machine_load.default_threads()
-    settings = settings_for(request, threads=threads)
     used = used_bytes(request.device_id)
-    reporter.progress("loading", 0.0)
-    start = time.perf_counter()
-    session = create(request.model_path, settings)
-    reporter.update(load_s=time.perf_counter() - start)
+    job, session = Job.loaded(request, folder, reporter)
     # As the provider read them, defaults included (TF32, cudnn_conv_algo_search); the allocator's is an
     # address.
     options = session.get_provider_options().get("CUDAExecutionProvider", {})
@@ -62,36 +56,36 @@ def measure_cuda(request: MeasureRequest, folder: Path, reporter: Reporter) -> N
         cuda_options={key: str(value) for key, value in options.items() if key != "gpu_external_alloc"},
         providers=list(session.get_providers()),
     )
-    feeds = feeds_for(request, session, reporter)
-    resident: Latency | None
+    resident: Latency | None = None
     if request.in_place is None:
-        _timed(caller(session, feeds), "copies", _COPIES, request, threads, reporter, first=True)
+        _timed(job, caller(session, job.feeds), "copies", _COPIES, first=True)
         # Before inputs and outputs get memory of their own on the GPU.
-        _report_memory(request, used, reporter)
-        keep_outputs(request, session, feeds, reporter)
-        resident = _resident(session, feeds, request, threads, reporter)
+        _report_memory(job, used)
+        job.keep_outputs(session)
+        try:
+            resident = _timed(job, bound_call(session, job.feeds, request), "resident", _RESIDENT)
+        except AnalyzerError as error:
+            reporter.message(f"device-resident latency: none, {error.message}")
     else:
         # Its cache would never be copied: there is no latency without a binding.
-        call = bound_call(session, feeds, request)
-        resident = _timed(call, "resident", _COPIES + _RESIDENT, request, threads, reporter)
-        _report_memory(request, used, reporter)
+        call = bound_call(session, job.feeds, request)
+        resident = _timed(job, call, "resident", _COPIES + _RESIDENT)
+        _report_memory(job, used)
         del call
     # Its memory on the GPU goes with it; the sessions below bring their own.
     del session
     if request.profile:
-        _optional(
-            "operator times", reporter, lambda: _traced(request, settings, feeds, folder, reporter, resident)
-        )
+        _optional("operator times", reporter, lambda: _traced(job, resident))
     if request.cuda_graph and resident is not None:
-        _optional("CUDA graph", reporter, lambda: _graph(request, settings, feeds, threads, reporter))
+        _optional("CUDA graph", reporter, lambda: _graph(job))
 
 
-def _report_memory(request: MeasureRequest, before: int | None, reporter: Reporter) -> None:
+def _report_memory(job: Job, before: int | None) -> None:
     """Report the peaks so far: the CUDA provider's arena only grows, so what is in use now is its own."""
-    now = used_bytes(request.device_id)
+    now = used_bytes(job.request.device_id)
     # Another process may have ended meanwhile.
     growth = None if now is None or before is None else max(0, now - before)
-    reporter.update(device_peak_bytes=growth, rss_peak_bytes=machine_load.peak_resident_bytes())
+    job.reporter.update(device_peak_bytes=growth, rss_peak_bytes=machine_load.peak_resident_bytes())
 
 
 def _optional(what: str, reporter: Reporter, step: Callable[[], object]) -> None:
@@ -104,18 +98,9 @@ def _optional(what: str, reporter: Reporter, step: Callable[[], object]) -> None
         reporter.message(f"{what}: none, {explained(error).message}")
 
 
-def _timed(
-    call: Callable[[], object],
-    way: str,
-    share: float,
-    request: MeasureRequest,
-    threads: int,
-    reporter: Reporter,
-    *,
-    first: bool = False,
-) -> Latency:
+def _timed(job: Job, call: Callable[[], object], way: str, share: float, *, first: bool = False) -> Latency:
     """One way end to end; only the first pays for the cold start."""
-    before = machine_load.snapshot()
+    request, reporter, before = job.request, job.reporter, machine_load.snapshot()
     reporter.progress(f"measuring ({way})", _PROGRESS[way])
     try:
         warmup = warm_up(call, Budget(seconds=_WARM_UP * request.time_budget_s))
@@ -131,22 +116,11 @@ def _timed(
     # The host only launches: one core must be free, not as many as the CPU provider has threads.
     method = (_METHODS if request.in_place is None else _STEP_METHODS)[way]
     latency = summarize(samples, warmup_runs=len(warmup), method=method, contention=load.contention(1))
-    reporter.latency(latency, load, threads, way)
+    reporter.latency(latency, load, job.settings.threads, way)
     return latency
 
 
 _PROGRESS = {"copies": 0.1, "resident": 0.4, "graph": 0.85}
-
-
-def _resident(
-    session: Any, feeds: Mapping[str, Any], request: MeasureRequest, threads: int, reporter: Reporter
-) -> Latency | None:
-    try:
-        call = bound_call(session, feeds, request)
-        return _timed(call, "resident", _RESIDENT, request, threads, reporter)
-    except AnalyzerError as error:
-        reporter.message(f"device-resident latency: none, {error.message}")
-        return None
 
 
 def bound_call(session: Any, feeds: Mapping[str, Any], request: MeasureRequest) -> Callable[[], object]:
@@ -173,54 +147,32 @@ def _binding(session: Any, feeds: Mapping[str, Any], request: MeasureRequest) ->
     return bind_session(session, feeds, "cuda", request.device_id, in_place=request.in_place or NOTHING)
 
 
-def _graph(
-    request: MeasureRequest,
-    settings: SessionSettings,
-    feeds: Mapping[str, Any],
-    threads: int,
-    reporter: Reporter,
-) -> None:
+def _graph(job: Job) -> None:
     # An option of the provider, not of a run: a session of its own.
-    options = {**settings.cuda, "enable_cuda_graph": "1"}
-    session = create(request.model_path, replace(settings, cuda=options))
-    _timed(bound_call(session, feeds, request), "graph", _GRAPH, request, threads, reporter)
+    options = {**job.settings.cuda, "enable_cuda_graph": "1"}
+    session = create(job.request.model_path, replace(job.settings, cuda=options))
+    _timed(job, bound_call(session, job.feeds, job.request), "graph", _GRAPH)
 
 
-def _traced(
-    request: MeasureRequest,
-    settings: SessionSettings,
-    feeds: Mapping[str, Any],
-    folder: Path,
-    reporter: Reporter,
-    resident: Latency | None,
-) -> None:
+def _traced(job: Job, resident: Latency | None) -> None:
     """Operator times from the GPU's records; without them a message, and the parent tries another way."""
-    import onnx
-
+    request, reporter = job.request, job.reporter
     reporter.progress("recording the GPU", 0.65)
-    optimized = folder / OPTIMIZED_FULL
-    session = create(
-        request.model_path, replace(settings, profile_prefix=folder / "profile", optimized_path=optimized)
-    )
-    reporter.optimized(optimized)
+    session, nodes = job.profiling_session()
     if resident is None:
         return
-    bound = _binding(session, feeds, request)
-    nodes = len(onnx.load(optimized, load_external_data=False).graph.node) or 1
+    bound = _binding(session, job.feeds, request)
     # Recording costs some 15 microseconds a node on the host.
     by_time = int(_TRACED * request.time_budget_s / (resident.value + nodes * 15e-6))
     count = max(3, min(by_time, _MOST_TRACED_NODES // nodes, 200))
-    recorded, why = record(bound.call, count, folder, request.device_id)
+    recorded, why = record(bound.call, count, job.folder, request.device_id)
     events = profile.ended(session)
-    arena = profile.arena(events, "cuda")
-    if arena is not None:
-        reporter.update(arena_peak_bytes=arena.peak_bytes, arena_held_bytes=arena.held_bytes)
+    job.report_arena(events)
     if recorded is None:
         reporter.message(f"the GPU's activity could not be recorded: {why}")
         return
-    _report(
-        node_times.join(recorded, events, start_ns=session.get_profiling_start_time_ns()), resident, reporter
-    )
+    start_ns = session.get_profiling_start_time_ns()
+    _report(node_times.join(recorded, events, start_ns=start_ns), resident, reporter)
 
 
 def _report(traced: node_times.Traced | None, resident: Latency, reporter: Reporter) -> None:

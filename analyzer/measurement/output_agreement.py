@@ -133,12 +133,6 @@ def _arrays(name: str, expected: Array, got: Array, precision: str | None) -> Ou
     with np.errstate(invalid="ignore"):  # infinity less itself, which ``where`` leaves out
         difference = float(np.max(np.abs(a - b), where=finite & ~same, initial=0.0))
     scale = float(np.max(np.abs(a), where=np.isfinite(a), initial=0.0))
-    return _judged(name, dtype, difference, scale, tolerance, broken)
-
-
-def _judged(
-    name: str, dtype: str, difference: float, scale: float, tolerance: float, broken: int
-) -> OutputAgreement:
     relative = difference / scale if scale > 0 else None
     why = ""
     if broken:

@@ -10,6 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,18 +90,11 @@ def read(path: Path) -> list[ProfileEvent]:
     try:
         events = json.loads(text)
     except ValueError:
-        events = _salvaged(text)  # one event a line, as ONNX Runtime writes them
+        events = []
+        for line in text.splitlines():  # one event a line, as ONNX Runtime writes them
+            with suppress(ValueError):
+                events.append(json.loads(line.strip().rstrip(",")))
     return [event for event in events if isinstance(event, dict)]
-
-
-def _salvaged(text: str) -> list[ProfileEvent]:
-    events = []
-    for line in text.splitlines():
-        try:
-            events.append(json.loads(line.strip().rstrip(",")))
-        except ValueError:
-            continue
-    return events
 
 
 def runs(events: Sequence[ProfileEvent], *, skip: Collection[int] = ()) -> tuple[Run, ...]:
@@ -182,7 +176,9 @@ def by_node(calls: Sequence[Run]) -> tuple[RawTime, ...]:
     typical: dict[str, list[float]] = {}
     first: dict[str, Execution] = {}
     count: Counter[str] = Counter()
-    middle = _middle_half(calls)
+    # Runs that are neither among the fastest nor the slowest quarter; below four runs none is left out.
+    order = sorted(range(len(calls)), key=[length_us(call) for call in calls].__getitem__)
+    middle = frozenset(order[len(order) // 4 : len(order) - len(order) // 4])
     for number, call in enumerate(calls):
         per_run: dict[str, int] = {}
         for node in call.nodes:
@@ -194,35 +190,22 @@ def by_node(calls: Sequence[Run]) -> tuple[RawTime, ...]:
             if number in middle:
                 typical.setdefault(name, []).append(duration * _MICRO)
     return tuple(
-        _raw(first[name], typical.get(name, times), times, count[name] / len(calls))
+        RawTime(
+            name=name,
+            op_type=(node := first[name]).op_type,
+            provider=node.provider,
+            time=spread_around(math.fsum(usual := typical.get(name, times)) / len(usual), times),
+            calls=count[name] / len(calls),
+            inputs=node.inputs,
+            outputs=node.outputs,
+        )
         for name, times in samples.items()
     )
-
-
-def _middle_half(calls: Sequence[Run]) -> frozenset[int]:
-    """Numbers of the runs that are neither among the fastest nor the slowest quarter."""
-    lengths = [length_us(call) for call in calls]
-    order = sorted(range(len(calls)), key=lengths.__getitem__)
-    cut = len(order) // 4  # below four runs nothing is left out
-    return frozenset(order[cut : len(order) - cut])
 
 
 def length_us(call: Run) -> int:
     """Microseconds of a run's nodes together."""
     return sum(node.end_us - node.start_us for node in call.nodes)
-
-
-def _raw(node: Execution, typical: Sequence[float], times: Sequence[float], calls: float) -> RawTime:
-    mean = math.fsum(typical) / len(typical)
-    return RawTime(
-        name=node.name,
-        op_type=node.op_type,
-        provider=node.provider,
-        time=spread_around(mean, times),
-        calls=calls,
-        inputs=node.inputs,
-        outputs=node.outputs,
-    )
 
 
 def output_shapes(calls: Sequence[Run]) -> dict[str, tuple[tuple[int, ...], ...]]:

@@ -56,11 +56,7 @@ class SessionSide(SessionSettings):
 
 
 def create(model: Path | bytes, settings: SessionSettings) -> Any:
-    """A session that runs on the provider asked for.
-
-    Args:
-        model: The file, or a serialized model.
-        settings: See there.
+    """A session of a file or a serialized model that runs on the provider of the settings.
 
     Raises:
         MeasurementError: ONNX Runtime refuses the model, or the CUDA provider is not there; never a silent

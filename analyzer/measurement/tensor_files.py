@@ -40,12 +40,9 @@ _EXTENDED = {
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Value], *, types: Mapping[str, str] | None = None) -> None:
-    """Write tensors so that ``load_tensors`` gives them back with their types.
+    """Write tensors, lists of them for sequences, so that ``load_tensors`` gives them back with their types.
 
-    Args:
-        path: The file to write; ``.npz``.
-        tensors: Arrays by name (lists of arrays for sequences).
-        types: ONNX type names of arrays that hold raw bits (``{"x": "bfloat16"}`` for an array of uint16).
+    ``types`` are ONNX's of arrays that hold raw bits (``{"x": "bfloat16"}`` for an array of uint16).
     """
     import zipfile
 
@@ -88,15 +85,11 @@ def load_tensors(path: Path) -> dict[str, Value]:
         message = f"the tensors in {path} cannot be read: {error}"
         raise InputError(message, hint="write them again with numpy.savez") from None
     notes = json.loads(str(arrays.pop(_TYPES))) if _TYPES in arrays else {}
-    return _restore(arrays, notes)
-
-
-def _restore(arrays: Mapping[str, Array], notes: Mapping[str, Any]) -> dict[str, Value]:
-    typed = {name: _from_bits(array, notes.get(name)) for name, array in arrays.items()}
-    lengths = {name: length for name, length in notes.items() if isinstance(length, int)}
-    for name, length in lengths.items():
-        typed[name] = [typed.pop(f"{name}[{index}]") for index in range(length)]  # type: ignore[assignment]
-    return dict(typed)
+    typed: dict[str, Any] = {name: _from_bits(array, notes.get(name)) for name, array in arrays.items()}
+    for name, length in notes.items():
+        if isinstance(length, int):
+            typed[name] = [typed.pop(f"{name}[{index}]") for index in range(length)]
+    return typed
 
 
 def _to_bits(array: Array) -> tuple[Array, str | None]:
@@ -213,11 +206,7 @@ def is_plain(array: object) -> bool:
 
 
 def make_feeds(inputs: Sequence[Any], *, seed: int = 0) -> tuple[dict[str, Array], tuple[str, ...]]:
-    """Inputs for a session: normal floats, integers 0 and 1, open dimensions 1.
-
-    Args:
-        inputs: ``session.get_inputs()``.
-        seed: Of the generator; the same seed gives the same inputs.
+    """Inputs for ``session.get_inputs()``: normal floats, integers 0 and 1, open dimensions 1.
 
     Returns:
         The arrays by name, and what had to be assumed.

@@ -9,9 +9,7 @@ from typing import Any
 def varied(given: Mapping[str, Any], seed: int) -> dict[str, Any]:
     """Other inputs that are as good: floats drawn anew as wide as they were, all else in another order.
 
-    Args:
-        given: Arrays by name, lists of them for sequences.
-        seed: Each gives other inputs, the same in every run.
+    Each ``seed`` gives others, the same in every run.
     """
     import numpy as np
 
@@ -32,12 +30,7 @@ def varied(given: Mapping[str, Any], seed: int) -> dict[str, Any]:
 
 
 def later_changed(given: Mapping[str, Any], tokens: int) -> dict[str, Any]:
-    """Inputs that differ in the last of their tokens alone; empty where no input has tokens.
-
-    Args:
-        given: Arrays by name.
-        tokens: Length of the second axis of what is read token by token.
-    """
+    """Inputs that differ in the last of so many tokens (the second axis) alone; empty where none has them."""
     import numpy as np
 
     changed = dict(given)

@@ -21,8 +21,17 @@ def main(channel: Channel) -> None:
 
 
 def _measure(task: Mapping[str, Any], folder: Path, reporter: Reporter) -> None:
+    import onnxruntime
+
+    from analyzer.measurement.noise.machine_load import load_average
+
     request = from_message(task["request"], MeasureRequest)
-    _versions(reporter, request)
+    reporter.environment(
+        onnxruntime=onnxruntime.__version__,
+        spinning=request.spinning,
+        time_budget_s=request.time_budget_s,
+        load_before=load_average(),
+    )
     if task.get("blocking") is not None:
         from analyzer.measurement.gpu_trace.launch_blocking import measure_blocking
 
@@ -36,19 +45,6 @@ def _measure(task: Mapping[str, Any], folder: Path, reporter: Reporter) -> None:
 
         measure_cpu(request, folder, reporter)
     reporter.progress("done", 1.0)
-
-
-def _versions(reporter: Reporter, request: MeasureRequest) -> None:
-    import onnxruntime
-
-    from analyzer.measurement.noise import machine_load
-
-    reporter.environment(
-        onnxruntime=onnxruntime.__version__,
-        spinning=request.spinning,
-        time_budget_s=request.time_budget_s,
-        load_before=machine_load.load_average(),
-    )
 
 
 if __name__ == "__main__":

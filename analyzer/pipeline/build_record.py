@@ -160,6 +160,9 @@ def _plain_elements(elements: Any) -> Any:
     return list(map(_plain_elements, elements)) if isinstance(elements, list) else plain(elements)
 
 
+_OF_COST = ("flops", "macs", "bytes_read", "bytes_written", "intensity", "basis", "note")
+
+
 def operators(decision_input: DecisionInput, decision: Decision) -> tuple[OperatorResult, ...]:
     """Every operator with its cost, its times, its verdict and its place in the best plan."""
     graph, table = decision_input.graph, decision_input.table
@@ -185,13 +188,7 @@ def operators(decision_input: DecisionInput, decision: Decision) -> tuple[Operat
                 inputs=tuple(map(told, node.present_inputs)),
                 outputs=tuple(map(told, node.present_outputs)),
                 attributes=shown,
-                flops=cost.flops,
-                macs=cost.macs,
-                bytes_read=cost.bytes_read,
-                bytes_written=cost.bytes_written,
-                intensity=cost.intensity,
-                basis=cost.basis,
-                note=cost.note,
+                **{name: getattr(cost, name) for name in _OF_COST},
                 cpu=CpuTime(**_seconds(cpu), bound=cpu.bound if cpu else None),
                 gpu=placed
                 and GpuTime(

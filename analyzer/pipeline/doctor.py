@@ -20,11 +20,12 @@ from analyzer.devices.detection import local_gpu, this_cpu
 from analyzer.devices.nvml import DriverFacts, driver_facts
 from analyzer.errors import AnalyzerError
 from analyzer.loading.cache import cache_folder
+from analyzer.measurement.ceilings.probes import Probe, floats, model_of
 from analyzer.measurement.child_process import measure
 from analyzer.measurement.request import Measurement, MeasureRequest
 from analyzer.ort.execution import Provider
 from analyzer.ort.releases_data import releases
-from analyzer.pipeline.environment import installed_version
+from analyzer.pipeline.measure import installed_version
 from analyzer.progress import Progress
 from analyzer.run_folder import run_folder
 from analyzer.text import first_few
@@ -241,14 +242,7 @@ def _run(provider: Provider, model: Path) -> Measurement | AnalyzerError:
 
 def _written(path: Path) -> Path:
     """A product of a batch of rows with a constant."""
-    import numpy as np
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [_ROWS, _WIDTH])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [_ROWS, _WIDTH])
-    weight = numpy_helper.from_array(np.full((_WIDTH, _WIDTH), 0.01, np.float32), "w")
-    node = helper.make_node("MatMul", ["x", "w"], ["y"])
-    graph = helper.make_graph([node], "small", [x], [y], [weight])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    inputs, stored = (floats(_ROWS, _WIDTH), floats(_WIDTH, _WIDTH)), frozenset({1})
+    probe = Probe(key="", amount=1.0, per="time", op_type="MatMul", inputs=inputs, constants=stored, opset=17)
+    path.write_bytes(model_of(probe))
     return path

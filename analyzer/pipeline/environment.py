@@ -5,13 +5,12 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from importlib import metadata
 from typing import Any
 
 from analyzer import __version__
 from analyzer.devices.calibration import disturbance, taken_meanwhile
 from analyzer.devices.device import Device
-from analyzer.pipeline.measure import Measured
+from analyzer.pipeline.measure import Measured, installed_version
 from analyzer.record.analysis import Environment
 
 # The two distributions of ONNX Runtime carry one module; whichever is installed is named.
@@ -58,11 +57,3 @@ def versions() -> dict[str, str]:
     """Versions of what takes part, by package; absent ones are left out."""
     installed = {"analyzer": __version__, "python": platform.python_version()}
     return installed | {name: version for name in _PACKAGES if (version := installed_version(name)) is not None}
-
-
-def installed_version(package: str) -> str | None:
-    """The version of a distribution; None where it is not installed."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

@@ -140,12 +140,15 @@ def measure_batches(
 
 def installed_release() -> str:
     """Version of the ONNX Runtime that a session here runs on; not imported for it."""
-    for name in ("onnxruntime-gpu", "onnxruntime"):
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return "unknown"
+    return installed_version("onnxruntime-gpu") or installed_version("onnxruntime") or "unknown"
+
+
+def installed_version(package: str) -> str | None:
+    """The version of a distribution; None where it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def minor(version: str) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from types import MappingProxyType
+from typing import Any
 
 from analyzer.conversion import HALF, NoForm, convert, integer_form
 from analyzer.decision import DecisionInput
@@ -78,12 +79,12 @@ def precision_tables(
         made = convert(whole.graph, precision)
         return made if isinstance(made, NoForm) else prepare(made, release=whole.placement.release)
 
-    first = _Table(predictor, prepared, whole, form, gpus[0] if gpus else None, batch, measured)
-    further = (
-        _Table(predictor, prepared, whole, form, gpu, batch, on_cpu, sides=("gpu",))
-        for gpu in gpus[1:_MOST_TABLES]
+    of_first: tuple[Any, ...] = (gpus[0], measured, ("cpu", "gpu")) if gpus else (None, measured, ("cpu",))
+    further = ((gpu, on_cpu, ("gpu",)) for gpu in gpus[1:_MOST_TABLES])
+    return tuple(
+        tuple(_Table(predictor, prepared, whole, form, gpu, batch, ran, sides).rows())
+        for gpu, ran, sides in (of_first, *further)
     )
-    return tuple(tuple(table.rows()) for table in (first, *further))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,34 +99,23 @@ class _Form:
     loss: tuple[float, float] = (1.0, 1.0)  # ends of what is lost beside what is predicted, as factors of time
 
 
+@dataclass(eq=False)
 class _Table:
-    def __init__(
-        self,
-        predictor: Predictor,
-        prepared: PreparedGraph,
-        whole: PreparedGraph,
-        integer_form: Callable[[str], PreparedGraph | NoForm],
-        gpu: Device | None,
-        batch: int | None,
-        measured: Measured | None,
-        *,
-        sides: tuple[Side, ...] = ("cpu", "gpu"),
-    ) -> None:
-        self._predictor = predictor
-        self._prepared = prepared
-        self._whole = whole
-        self._integer_form = integer_form
-        self._sides = tuple(side for side in sides if side == "cpu" or gpu is not None)
-        self._gpu = gpu
-        self._batch = batch
-        self._measured = measured
-        as_it_is = predictor.options.replace(precision=None)
-        self._own = model_precision(prepared.graph)
-        self._own_on: Mapping[Side, str] = {
-            "cpu": self._own,
-            "gpu": decision_precision(as_it_is, prepared.graph, gpu),
-        }
-        self._decided = decision_precision(predictor.options, prepared.graph, gpu)
+    _predictor: Predictor
+    _prepared: PreparedGraph
+    _whole: PreparedGraph
+    _integer_form: Callable[[str], PreparedGraph | NoForm]
+    _gpu: Device | None
+    _batch: int | None
+    _measured: Measured | None
+    _sides: tuple[Side, ...]
+
+    def __post_init__(self) -> None:
+        options, graph = self._predictor.options, self._prepared.graph
+        self._own = model_precision(graph)
+        as_it_is = decision_precision(options.replace(precision=None), graph, self._gpu)
+        self._own_on: Mapping[Side, str] = {"cpu": self._own, "gpu": as_it_is}
+        self._decided = decision_precision(options, graph, self._gpu)
         self._planned: dict[tuple[PreparedGraph, str, bool], tuple[DecisionInput, Plans]] = {}
 
     def rows(self) -> Iterator[PrecisionResult]:

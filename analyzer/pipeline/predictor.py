@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -34,14 +34,8 @@ from analyzer.prediction.gpu.launch import UNKNOWN_HOST_WIDTH
 # Operators. Of larger graphs the CPU's session is taken to hold what the CUDA session does.
 _PLANNED_TWICE = 20_000
 GroupEstimates = tuple[Estimate | None, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionTimes:
-    """The time of every group that the CPU session and the [CUDA, CPU] session execute."""
-
-    cpu: GroupEstimates
-    cuda: GroupEstimates
+# Of every group that the CPU session and the [CUDA, CPU] session execute.
+SessionTimes = tuple[GroupEstimates, GroupEstimates]
 
 
 class Predictor:
@@ -105,18 +99,23 @@ class Predictor:
         precision = decision_precision(self.options, prepared.graph, gpu)
         if measured is not None:
             prepared = self._as_measured(prepared, measured, with_gpu=gpu is not None)
-        times = self._session_times(prepared, gpu, precision, measured)
+        cpu_times = self._cpu_times(prepared, measured)
+        cuda_times = self._cuda_times(prepared, gpu, precision, measured, cpu_times) if gpu else ()
+        times = cpu_times, cuda_times
         by_group = self._input_by_group(prepared, gpu, batch, precision, times, measured)
         if not per_operator:
             return by_group
-        told = tuple(forms.sentences(prepared, gpu=gpu is not None))
-        return self._with_shares(replace(by_group, about_form=told), prepared)
+        return replace(
+            by_group,
+            about_form=tuple(forms.sentences(prepared, gpu=gpu is not None)),
+            cpu_shares=self._cpu_shares(prepared, cpu_times),
+            gpu_shares=prepared.shares("cuda", cuda_times, gpu, precision) if gpu else (),
+        )
 
     def gpu_has_room(self, prepared: PreparedGraph, gpu: Device, batch: int) -> bool:
         """Whether a GPU holds the whole model at a batch, for which nothing need be timed."""
         precision = decision_precision(self.options, prepared.graph, gpu)
-        no_times = SessionTimes(cpu=(), cuda=())
-        return all_fits_gpu(self._input_by_group(prepared, gpu, batch, precision, no_times, None))
+        return all_fits_gpu(self._input_by_group(prepared, gpu, batch, precision, ((), ()), None))
 
     def _as_measured(self, prepared: PreparedGraph, measured: Measured, *, with_gpu: bool) -> PreparedGraph:
         """The graph with the groups that were measured in place of the predicted ones."""
@@ -138,18 +137,17 @@ class Predictor:
         times: SessionTimes,
         measured: Measured | None,
     ) -> DecisionInput:
-        options = self.options
-        session = prepared.on_cpu
-        on_cpu = model_precision(session.graph)
+        options, session, (cpu_times, cuda_times) = self.options, prepared.on_cpu, times
+        cpu_groups, cuda_groups, seen = prepared.groups_on_cpu, prepared.cuda_groups, measured or Measured()
         return DecisionInput(
             graph=prepared.graph,
             table=prepared.table,
             cpu=self.cpu,
-            cpu_groups=prepared.groups_on_cpu,
-            cpu_times=times.cpu,
+            cpu_groups=cpu_groups,
+            cpu_times=cpu_times,
             gpu=gpu,
-            cuda_groups=prepared.cuda_groups if gpu else (),
-            cuda_times=times.cuda,
+            cuda_groups=cuda_groups if gpu else (),
+            cuda_times=cuda_times,
             placement=prepared.placement if gpu else None,
             batch=batch,
             precision=precision,
@@ -158,19 +156,15 @@ class Predictor:
             pins=self.pins,
             instances=self.instances,
             utilisation=options.utilisation,
-            cpu_latency=_at_any_length(
-                measured.cpu_latency if measured else None, session.graph, prepared.groups_on_cpu, times.cpu
-            ),
-            cuda_latency=_at_any_length(
-                measured.cuda_latency if measured else None, prepared.graph, prepared.cuda_groups, times.cuda
-            ),
+            cpu_latency=_at_any_length(seen.cpu_latency, session.graph, cpu_groups, cpu_times),
+            cuda_latency=_at_any_length(seen.cuda_latency, prepared.graph, cuda_groups, cuda_times),
             peak_memory_bytes=prepared.cuda_peak if gpu else prepared.cpu_peak,
             # The two sessions differ where integers run on the CPU alone. To plan a second one's buffers takes
             # 4 s for 100,000 operators.
             cpu_peak_memory_bytes=session.cpu_peak if len(session.graph.nodes) <= _PLANNED_TWICE else None,
             cpu_weight_bytes=prepared.cpu_form.weight_bytes if prepared.cpu_form else None,
             cpu_lacks=prepared.cpu_form.lacks if prepared.cpu_form else (),
-            run_fails=measured.fails if measured else "",
+            run_fails=seen.fails,
             load_fails=prepared.load_fails,
             cpu_fails="" if prepared.cpu_form else prepared.placement.cpu_fails,
             lacks=prepared.placement.lacks,
@@ -179,24 +173,14 @@ class Predictor:
             if prepared.cpu_form or prepared.placement.lacks
             else prepared.placement.gpu_only,
             cpu_is_this_machine=options.cpu is None and not options.fixed,
-            cpu_on=self._latency_on_instance(prepared, on_cpu, measured),
+            cpu_on=self._latency_on_instance(prepared, model_precision(session.graph), measured),
             gpu_on=None
             if gpu is None
             else HostedRuns(
                 partial(self._question_on_host, prepared, gpu, batch, times, measured),
-                falls_back=any(group.provider == "cpu" for group in prepared.cuda_groups),
+                falls_back=any(group.provider == "cpu" for group in cuda_groups),
             ),
         )
-
-    def _session_times(
-        self, prepared: PreparedGraph, gpu: Device | None, precision: str, measured: Measured | None
-    ) -> SessionTimes:
-        cpu = self._cpu_times(prepared, measured)
-        own = model_precision(prepared.graph)
-        cuda = self._cuda_times(prepared, gpu, precision, own, measured, cpu) if gpu else ()
-        if gpu is not None and measured is not None and measured.cuda_times:
-            cuda = _bound_as(measured.cuda_times, cuda)
-        return SessionTimes(cpu=cpu, cuda=cuda)
 
     def _cpu_times(self, prepared: PreparedGraph, measured: Measured | None) -> GroupEstimates:
         """Times in a CPU session, which add up to its latency where that was measured."""
@@ -218,24 +202,21 @@ class Predictor:
         prepared: PreparedGraph,
         gpu: Device,
         precision: str,
-        on_cpu: str,
         measured: Measured | None,
         cpu: GroupEstimates,
     ) -> GroupEstimates:
         """Times in a [CUDA, CPU] session: groups that fall back take the CPU's time."""
-        gpu_times = self._on_gpu(prepared, gpu, precision)
+        times = self._on_gpu(prepared, gpu, precision)
         fallen = np.array([group.provider == "cpu" for group in prepared.cuda_groups], dtype=np.bool_)
-        if not fallen.any():
-            return gpu_times
-        beside_gpu, _ = self._on_own_cpu(prepared.cuda_work, on_cpu)
-        fallen_back: Iterable[Estimate | None] = beside_gpu.only(fallen).estimates()
-        if measured is not None and measured.cpu_latency is not None:
-            groups = [group for group in prepared.cuda_groups if group.provider == "cpu"]
-            fallen_back = self._as_in_the_cpu_session(prepared, cpu, groups, tuple(fallen_back))
-        times = iter(fallen_back)
-        return tuple(
-            next(times) if falls else time for falls, time in zip(fallen.tolist(), gpu_times, strict=True)
-        )
+        if fallen.any():
+            beside_gpu, _ = self._on_own_cpu(prepared.cuda_work, model_precision(prepared.graph))
+            fallen_back: Iterable[Estimate | None] = beside_gpu.only(fallen).estimates()
+            if measured is not None and measured.cpu_latency is not None:
+                groups = [group for group in prepared.cuda_groups if group.provider == "cpu"]
+                fallen_back = self._as_in_the_cpu_session(prepared, cpu, groups, tuple(fallen_back))
+            left = iter(fallen_back)
+            times = tuple(next(left) if falls else time for falls, time in zip(fallen, times, strict=True))
+        return _bound_as(measured.cuda_times, times) if measured is not None and measured.cuda_times else times
 
     def _as_in_the_cpu_session(
         self,
@@ -302,38 +283,12 @@ class Predictor:
     def _uncorrected(self, work: prediction.Workload, precision: str) -> prediction.GroupTimes:
         return prediction.predict_session(work, self.cpu, precision=precision, threads=self.options.threads)
 
-    def _with_shares(self, by_group: DecisionInput, prepared: PreparedGraph) -> DecisionInput:
-        """Splits the time of each group over its operators."""
-        cpu = self._cpu_shares(prepared, by_group.cpu_times)
-        if by_group.gpu is None:
-            return replace(by_group, cpu_shares=cpu)
-        gpu = prediction.operator_shares(
-            prepared.graph,
-            prepared.table,
-            prepared.cuda_groups,
-            prepared.cuda_work,
-            by_group.cuda_times,
-            by_group.gpu,
-            by_group.precision,
-            operators=prepared.operators,
-        )
-        return replace(by_group, cpu_shares=cpu, gpu_shares=gpu)
-
     def _cpu_shares(self, prepared: PreparedGraph, times: GroupEstimates) -> GroupEstimates:
         """Times of a CPU session's groups, split over the graph's operators."""
-        session = prepared.on_cpu
-        shares = prediction.operator_shares(
-            session.graph,
-            session.table,
-            session.cpu_groups,
-            session.cpu_work,
-            times,
-            self.cpu,
-            model_precision(session.graph),
-            threads=self.options.threads,
-            operators=session.operators,
+        session, threads = prepared.on_cpu, self.options.threads
+        return prepared.from_cpu(
+            session.shares("cpu", times, self.cpu, model_precision(session.graph), threads)
         )
-        return prepared.from_cpu(shares)
 
     def _latency_on_instance(
         self, prepared: PreparedGraph, precision: str, measured: Measured | None
@@ -406,7 +361,7 @@ class Predictor:
         on_cpu = model_precision(prepared.on_cpu.graph)
         if ran:
             here = self._uncorrected(prepared.on_cpu.cpu_work, on_cpu).estimates()
-            seen, run = _undisturbed(here, times.cpu, measured)
+            seen, run = _undisturbed(here, times[0], measured)
             corrected = _corrected(question.cpu_times, here, seen, run)
             before, after = _sum_of(question.cpu_times), _sum_of(corrected)
             beside = after / before if before else 1.0
@@ -419,14 +374,14 @@ class Predictor:
                     for falls, time in zip(fallen, question.cuda_times, strict=True)
                 ),
             )
-        return self._with_measured_gpu(question, prepared, gpu, times, measured)
+        return self._with_measured_gpu(question, prepared, gpu, times[1], measured)
 
     def _with_measured_gpu(
         self,
         question: DecisionInput,
         prepared: PreparedGraph,
         gpu: Device,
-        times: SessionTimes,
+        seen: GroupEstimates,
         measured: Measured,
     ) -> DecisionInput:
         """With what the GPU in this machine showed of its kernels: launches included, which ran beside them."""
@@ -435,10 +390,9 @@ class Predictor:
         here = self._on_gpu(prepared, gpu, question.precision)
         on_gpu = [group.provider != "cpu" for group in question.cuda_groups]
         own = tuple(time if ours else None for time, ours in zip(here, on_gpu, strict=True))
-        seen = times.cuda
         if measured.cuda_latency is not None:
             # Of the whole run, host to host, with its copies.
-            session = session_plans(replace(question, cuda_times=times.cuda)).gpu
+            session = session_plans(replace(question, cuda_times=seen)).gpu
             spent = session.latency.value if session is not None else 0.0
             scale = measured.cuda_latency.value / spent if spent else 1.0
             seen = tuple(None if time is None else time.scaled(scale) for time in seen)

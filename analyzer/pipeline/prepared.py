@@ -18,7 +18,7 @@ from analyzer.figures import Figure, total
 from analyzer.graph import DEFAULT_DOMAIN, DTYPES, Graph, Node, Tensor
 from analyzer.loading.onnx_graph.data_dependent_sizes import with_known_sizes
 from analyzer.memory.session_plan import SessionPlan
-from analyzer.ort.execution import Group, Placement, Provider
+from analyzer.ort.execution import Group, Placement, Provider, Session
 from analyzer.ort.fusion import predicted_groups
 from analyzer.ort.kernels import registry
 from analyzer.ort.placement import best_opset, place
@@ -207,6 +207,23 @@ class PreparedGraph:
     def cuda_work(self) -> prediction.Workload:
         """The CUDA session's groups as numbers."""
         return prediction.workload(self.graph, self.table, self.cuda_groups, operators=self.operators)
+
+    def shares(
+        self,
+        session: Session,
+        times: tuple[Estimate | None, ...],
+        device: Device,
+        precision: str,
+        threads: int | None = None,
+    ) -> tuple[Estimate | None, ...]:
+        """Times of a session's groups, split over the operators; see ``prediction.operator_shares``."""
+        groups, work = self.cpu_groups, self.cpu_work
+        if session == "cuda":
+            groups, work = self.cuda_groups, self.cuda_work
+        graph, table, own = self.graph, self.table, self.operators
+        return prediction.operator_shares(
+            graph, table, groups, work, times, device, precision, threads=threads, operators=own
+        )
 
     @cached_property
     def cpu_layout_copies(self) -> prediction.LayoutCopies:

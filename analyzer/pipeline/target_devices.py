@@ -151,10 +151,7 @@ _OWN_PRECISIONS: WeakKeyDictionary[Graph, str] = WeakKeyDictionary()
 
 
 def _is_quantised(tensor: Tensor) -> bool:
-    return tensor.dtype.is_packed and tensor.dtype.bits is not None and 1 < tensor.dtype.bits <= _BYTE
-
-
-_BYTE = 8
+    return tensor.dtype.is_packed and tensor.dtype.bits is not None and 1 < tensor.dtype.bits <= 8
 
 
 def _dequantised(graph: Graph) -> Iterator[Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -40,10 +41,7 @@ class AttentionShape:
 def attention_piece(node: Node, base: Piece, macs: float) -> Piece | None:
     """The kernel of an attention without its projections; None for what is none, or whose sizes are open.
 
-    Args:
-        node: The operator.
-        base: Its piece by count alone.
-        macs: Its multiply-accumulates, projections among them.
+    ``base`` is its piece by count alone, ``macs`` are multiply-accumulates, projections among them.
     """
     shape = attention_shape(node)
     if shape is None:
@@ -73,16 +71,10 @@ def attention_piece(node: Node, base: Piece, macs: float) -> Piece | None:
 def attention_shape(node: Node) -> AttentionShape | None:
     """The sizes, as far as flash attention covers the operator."""
     rule = _RULES.get((node.domain, node.op_type))
-    try:
+    # Sizes that are none of its operator's have none.
+    with suppress(KeyError, IndexError, TypeError, ZeroDivisionError, ValueError):
         return rule(node) if rule else None
-    except (
-        KeyError,
-        IndexError,
-        TypeError,
-        ZeroDivisionError,
-        ValueError,
-    ):  # sizes that are none of its operator's
-        return None
+    return None
 
 
 def _shape(tensor: Tensor | None) -> tuple[int, ...]:
@@ -113,14 +105,10 @@ def _onnx(node: Node) -> AttentionShape:
         heads, key_heads = int(node.attributes["q_num_heads"]), int(node.attributes["kv_num_heads"])
         batch, queries, size = query[0], query[1], query[2] // heads
         keys = key[1]
+    causal = bool(node.attributes.get("is_causal", 0))
+    before = max(0, past + keys - queries)
     return AttentionShape(
-        batch=batch,
-        queries=queries,
-        before=max(0, past + keys - queries),
-        heads=heads,
-        key_heads=key_heads,
-        size=size,
-        causal=bool(node.attributes.get("is_causal", 0)),
+        batch=batch, queries=queries, before=before, heads=heads, key_heads=key_heads, size=size, causal=causal
     )
 
 
@@ -147,11 +135,8 @@ def _grouped(node: Node) -> AttentionShape:
         window=max(0, int(node.attributes.get("local_window_size", -1))),
         causal=bool(node.attributes.get("causal", 1)),
         # Two elements of 4 bits stand in one of the buffer's.
-        cache_bytes=_bytes(past) * int(node.attributes.get("kv_cache_bit_width", 0) or _BYTE) / _BYTE,
+        cache_bytes=_bytes(past) * int(node.attributes.get("kv_cache_bit_width", 0) or 8) / 8,
     )
-
-
-_BYTE = 8
 
 
 def _multi_head(node: Node) -> AttentionShape:
@@ -165,14 +150,10 @@ def _multi_head(node: Node) -> AttentionShape:
         keys = _shape(key)[2] if len(_shape(key)) == 4 else _shape(key)[1]
     if value is not None:
         size = (size + (_shape(value)[-1] if len(_shape(value)) == 4 else _shape(value)[-1] // heads)) / 2
+    causal = bool(node.attributes.get("unidirectional", 0))
+    before = max(0, keys + _length(node.input(6)) - queries)
     return AttentionShape(
-        batch=batch,
-        queries=queries,
-        before=max(0, keys + _length(node.input(6)) - queries),
-        heads=heads,
-        key_heads=heads,
-        size=size,
-        causal=bool(node.attributes.get("unidirectional", 0)),
+        batch=batch, queries=queries, before=before, heads=heads, key_heads=heads, size=size, causal=causal
     )
 
 
@@ -244,12 +225,7 @@ _CACHES = {
 
 
 def cached_pieces(node: Node, base: Piece) -> list[Piece] | None:
-    """The kernels of an attention with a cache of floats; None for what has none, or whose sizes are open.
-
-    Args:
-        node: The operator.
-        base: Its piece by count alone.
-    """
+    """The kernels of an attention with a cache of floats; None for what has none, or whose sizes are open."""
     places = _CACHES.get(node.op_type, ())
     caches = [(node.input(past), node.output(present)) for past, present in places]
     shape = attention_shape(node) if any(past is not None for past, _ in caches) else None
@@ -268,20 +244,11 @@ def _appended(
     in_place = present is None or present.shape is None or present.shape == past.shape
     read = float(past.elements) * FLOAT_BYTES
     written = 0.0 if in_place or present is None else float(present.elements or 0) * FLOAT_BYTES
-    yield replace(
-        base,
-        kind=Kind.MOVE,
-        op="Concat",
-        flops=0.0,
-        read=read,
-        written=written,
-        kept=read + written,
-        fixed=0.0,
-        weights=0.0,
-        elements=written / FLOAT_BYTES,
-        rows=shape.batch * shape.key_heads,
-        row=shape.before * shape.size,
+    moved = replace(
+        base, kind=Kind.MOVE, op="Concat", flops=0.0, read=read, written=written, kept=read + written
     )
+    rows, row = shape.batch * shape.key_heads, shape.before * shape.size
+    yield replace(moved, fixed=0.0, weights=0.0, elements=written / FLOAT_BYTES, rows=rows, row=row)
 
 
 def _products(base: Piece, shape: AttentionShape, copied: float) -> Iterator[Piece]:
@@ -292,14 +259,12 @@ def _products(base: Piece, shape: AttentionShape, copied: float) -> Iterator[Pie
     # heads share them, a part of the products each time.
     again = shape.heads / shape.key_heads if shape.queries <= 1 else 1.0
     once = heads / again * keys * shape.size
+    alone = replace(base, read=0.0, written=0.0, fixed=0.0, weights=0.0)
     each = replace(
-        base,
+        alone,
         kind=Kind.MATMUL,
         flops=2.0 * heads / again * shape.queries * keys * shape.size,
         read=once * FLOAT_BYTES,
-        written=0.0,
-        fixed=0.0,
-        weights=0.0,
         batch=heads / again,
         m=shape.queries,
         repeats=again,
@@ -313,16 +278,5 @@ def _products(base: Piece, shape: AttentionShape, copied: float) -> Iterator[Pie
     yield replace(
         each, n=shape.size, k=keys, written=max(0.0, base.written - copied) / again, fixed=base.fixed / again
     )
-    yield replace(
-        base,
-        kind=Kind.SOFTMAX,
-        op="Softmax",
-        flops=0.0,
-        read=0.0,
-        written=0.0,
-        fixed=0.0,
-        weights=0.0,
-        elements=heads * shape.queries * keys,
-        rows=heads * shape.queries,
-        row=keys,
-    )
+    rows = heads * shape.queries
+    yield replace(alone, kind=Kind.SOFTMAX, op="Softmax", flops=0.0, elements=rows * keys, rows=rows, row=keys)

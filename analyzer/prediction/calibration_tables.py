@@ -25,7 +25,6 @@ class Tables:
     def __init__(self, values: Mapping[str, float]) -> None:
         self._values = values
         self._found: dict[tuple[str, int], Points] = {}
-        self._curves: dict[tuple[str, int], tuple[Floats, Floats] | None] = {}
         self.elements: dict[tuple[str, int], float] = {}
         self.guesses: dict[str, bool] = {}
         self.pace = pace(values)
@@ -47,27 +46,24 @@ class Tables:
 
     def copies(self, threads: int) -> tuple[Floats, Floats]:
         """Logarithms of bytes and of bytes per second, of what is read and written."""
-        return self._curve("copy", threads) or (np.zeros(1), np.log(np.full(1, 1e10)))
+        return self._falling("copy", threads) or (np.zeros(1), np.log(np.full(1, 1e10)))
 
     def reads(self, threads: int) -> tuple[Floats, Floats] | None:
         """The same of weights, which are only read; None where that was not measured."""
-        return self._curve("read", threads)
-
-    def _curve(self, family: str, threads: int) -> tuple[Floats, Floats] | None:
-        if (family, threads) not in self._curves:
-            self._curves[family, threads] = self._falling(family, threads)
-        return self._curves[family, threads]
+        return self._falling("read", threads)
 
     def _falling(self, family: str, threads: int) -> tuple[Floats, Floats] | None:
-        pattern = re.compile(rf"{family}\.t{threads}\.(\d+)$")
-        points = self._sorted((family, threads), pattern, None)
-        if points is None:
-            return None
-        sizes, rates = np.log(np.exp2(points[0][:, 0])), points[1]
-        order = np.argsort(sizes)
-        # Memory never gets faster when more outgrows a cache: what says so is noise.
-        later = np.maximum.accumulate(rates[order][::-1])[::-1]
-        return sizes[order], np.where(np.exp(sizes[order]) > 2**20, later, rates[order])
+        key = (f"falling {family}", threads)
+        if key not in self._found:
+            points = self._sorted((family, threads), re.compile(rf"{family}\.t{threads}\.(\d+)$"), None)
+            if points is not None:
+                sizes, rates = np.log(np.exp2(points[0][:, 0])), points[1]
+                order = np.argsort(sizes)
+                # Memory never gets faster when more outgrows a cache: what says so is noise.
+                later = np.maximum.accumulate(rates[order][::-1])[::-1]
+                points = sizes[order], np.where(np.exp(sizes[order]) > 2**20, later, rates[order])
+            self._found[key] = points
+        return self._found[key]
 
     def _sorted(self, key: tuple[str, int], pattern: re.Pattern[str], gates: int | None) -> Points:
         if key not in self._found:
@@ -76,15 +72,12 @@ class Tables:
                 for name, value in self._values.items()
                 if (match := pattern.match(name))
             ]
-            if not rows:
-                self._found[key] = None
-            else:
+            self._found[key] = None
+            if rows:
                 table = np.array(rows)
-                rates = (
-                    table[:, -1]
-                    if gates is None
-                    else 4.0 * table[:, 1] * gates * table[:, 0] ** 2 / table[:, -1]
-                )
+                rates = table[:, -1]
+                if gates is not None:
+                    rates = 4.0 * table[:, 1] * gates * table[:, 0] ** 2 / rates
                 self._found[key] = (np.log2(table[:, :-1]), np.log(rates))
         return self._found[key]
 

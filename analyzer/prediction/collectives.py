@@ -65,14 +65,10 @@ _UNMEASURED = 3.5
 def collective_time(
     kind: Collective, nbytes: float, gpus: int, peer: Peer, *, in_graph: bool = False
 ) -> Figure:
-    """A collective among the GPUs of one machine.
+    """A collective among so many GPUs of one machine.
 
-    Args:
-        kind: What is done.
-        nbytes: Of the whole buffer: of an all-gather the output, of a reduce-scatter the input.
-        gpus: How many take part.
-        peer: Their link.
-        in_graph: Whether an engine's own kernel sums inside a CUDA graph; of other kinds NCCL's time is told.
+    ``nbytes`` are those of the whole buffer: of an all-gather the output, of a reduce-scatter the input.
+    ``in_graph`` says whether an engine's own kernel sums inside a CUDA graph; other kinds take NCCL's time.
     """
     if gpus < 2:
         return Figure(value=0.0, low=0.0, high=0.0, origin="predicted")
@@ -127,13 +123,10 @@ _PAGEABLE_WIDTH = 1.6
 
 
 def transfer(link: Link, nbytes: float, *, pinned: bool = True) -> Figure:
-    """Return the seconds of one copy over a link.
+    """Return the seconds of one copy over a link; 0 bytes are no copy.
 
-    Args:
-        link: The way between the memories.
-        nbytes: Size of the tensor; 0 is no copy.
-        pinned: Whether the host's memory is page-locked, as that is to which ONNX Runtime copies inside a
-            graph; an input given as an ordinary array is not, nor is what an operator of the CPU wrote.
+    ``pinned`` says whether the host's memory is page-locked, as that is to which ONNX Runtime copies inside a
+    graph; an input given as an ordinary array is not, nor is what an operator of the CPU wrote.
     """
     if nbytes <= 0:
         return Figure(value=0.0, low=0.0, high=0.0)
@@ -204,13 +197,9 @@ def ring_time(nbytes: int, gpus: int, peer: Peer) -> float:
 
 
 def scaled(step: Figure, backward_s: float, nbytes: int, peer: Peer) -> tuple[Scaled, ...]:
-    """The step on 1 to 64 GPUs.
+    """The step of one GPU on 1 to 64 GPUs, which exchange ``nbytes`` of gradients.
 
-    Args:
-        step: On one GPU.
-        backward_s: Its backward pass, behind which communication can hide.
-        nbytes: Bytes of all gradients.
-        peer: The link between GPUs of one machine.
+    Communication can hide behind the backward pass; ``peer`` is the link between GPUs of one machine.
     """
     rows = []
     for gpus in GPUS:

@@ -15,18 +15,13 @@ _WEIGHTS = {"MoE": (2, 4, 6), "QMoE": (2, 5, 8)}
 def experts_piece(node: Node, base: Piece, macs: float) -> Piece | None:
     """The piece of a mixture; None where its sizes are open.
 
-    Args:
-        node: The operator.
-        base: Its piece by count alone.
-        macs: Its multiply-accumulates: tokens x choices x weights of an expert.
+    ``macs`` are tokens x choices x weights of an expert; ``base`` is its piece by count alone.
     """
     source, routed = node.input(0), node.input(1)
     if source is None or routed is None or source.shape is None or routed.shape is None:
         return None
-    width, (tokens, experts) = (
-        source.shape[-1],
-        (prod(size or 0 for size in routed.shape[:-1]), routed.shape[-1]),
-    )
+    width, experts = source.shape[-1], routed.shape[-1]
+    tokens = prod(size or 0 for size in routed.shape[:-1])
     chosen = float(node.attributes.get("k", 1))
     if not width or not tokens or not experts or not macs:
         return None

@@ -18,6 +18,7 @@ from analyzer.prediction.loop_variants import (
     KEPT_RUNS,
     SIGNED_FIRST,
     kept_run,
+    named_axes,
     reduced_order,
     transposing,
     variant,
@@ -159,6 +160,9 @@ def base_piece(node: Node, cost: Cost) -> Piece:
     out_share, out_scale = float_share(outputs)
     stored = [tensor for tensor in inputs if tensor.constant and not tensor.dtype.is_packed]
     weights = sum([(tensor.elements or 0) * FLOAT_BYTES for tensor in stored])
+    integers = 0
+    if in_share < 1:
+        integers = sum([tensor.nbytes or 0 for tensor in inputs if tensor.constant and tensor.dtype.is_packed])
     floats = read * in_share * in_scale
     loop = variant(node)
     return Piece(
@@ -170,14 +174,9 @@ def base_piece(node: Node, cost: Cost) -> Piece:
         written=written * out_share * out_scale,
         fixed=read * (1 - in_share) + written * (1 - out_share),
         weights=min(float(weights), floats),
-        fixed_weights=_stored_integers(inputs, read * (1 - in_share)) if in_share < 1 else 0.0,
+        fixed_weights=min(float(integers), read * (1 - in_share)),
         elements=float(max([tensor.elements or 0 for tensor in outputs], default=0)),
     )
-
-
-def _stored_integers(inputs: list[Tensor], fixed: float) -> float:
-    stored = sum([tensor.nbytes or 0 for tensor in inputs if tensor.constant and tensor.dtype.is_packed])
-    return min(float(stored), fixed)
 
 
 def _or_sum(known: int | None, tensors: list[Tensor]) -> float:
@@ -197,40 +196,27 @@ def _vector(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
         # Of many operands one after the other is joined to what there is.
         pairs = float(max(1, len(list(node.present_inputs)) - 1)) if node.op_type in _VARIADIC else 1.0
         return [replace(base, rows=_short_rows(node), elements=base.elements * pairs, batch=pairs)]
-    if node.op_type.startswith("Reduce") or node.op_type in (
-        "ArgMax",
-        "ArgMin",
-        "GlobalAveragePool",
-        "GlobalLpPool",
-        "GlobalMaxPool",
-        "QLinearGlobalAveragePool",
-        "QLinearReduceMean",
-    ):
-        source = node.input(0)
-        inner = float(source.elements or 0) if source is not None else 0.0
-        rows = max(base.elements, 1.0)
+    if node.op_type.startswith("Reduce") or node.op_type in _ALSO_REDUCING:
+        inner, rows = elements_of(node.input(0)), max(base.elements, 1.0)
         order = reduced_order(node) if node.op_type.startswith("Reduce") else ""
-        wide = order in ("KRK", "RKR")
         added = []
         if order == "RK" and base.op.startswith(("ReduceSum", "ReduceMean", "ReduceMax")):
             # Row after row is added to the sums, however short it is.
             added = [Piece(kind=Kind.VECTOR, op="ReducedRow", elements=inner / rows)]
-        return [
-            *added,
-            replace(
-                base,
-                spread=max(base.spread, _SPREAD_OF_MIDDLES) if wide else base.spread,
-                kind=Kind.REDUCE,
-                elements=inner,
-                rows=rows,
-                row=inner / rows,
-                batch=_slices(node),
-                stride=_apart(node),
-            ),
-        ]
+        summed = replace(base, kind=Kind.REDUCE, elements=inner, rows=rows, row=inner / rows)
+        summed.batch, summed.stride = _slices(node), _apart(node)
+        if order in ("KRK", "RKR"):
+            summed.spread = max(base.spread, _SPREAD_OF_MIDDLES)
+        return [*added, summed]
     return [base]
 
 
+_ALSO_REDUCING = frozenset(
+    {
+        *("ArgMax", "ArgMin", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool"),
+        *("QLinearGlobalAveragePool", "QLinearReduceMean"),
+    }
+)
 # The loop of an axis in the middle depends on the sizes of all three.
 _SPREAD_OF_MIDDLES = 3.4
 
@@ -248,13 +234,6 @@ def _copied_run(node: Node, sizes: tuple[int, ...]) -> int:
     if node.op_type == "Tile":
         changed = [amount != 1 for amount in amounts]
     return math.prod(sizes[max((place for place, yes in enumerate(changed) if yes), default=0) :])
-
-
-def _summed_along(node: Node) -> float:
-    """Elements along the axis of a cumulative sum; of one that is not known all."""
-    sizes = _dims(node.input(0)) or (1,)
-    place = value_of(node.input(1), len(sizes))
-    return float(sizes[place] if -len(sizes) <= place < len(sizes) else math.prod(sizes))
 
 
 def _of_many(node: Node, base: Piece) -> Piece:
@@ -275,7 +254,11 @@ def _moving(node: Node, base: Piece) -> list[Piece]:
         return [_of_many(node, base)]
     table, axis = _dims(node.input(0)), int(node.attributes.get("axis", 0))
     if node.op_type == "CumSum":
-        return [replace(base, kind=Kind.MOVE, row=_summed_along(node))]
+        # Elements along its axis; of one that is not known all.
+        sizes = table or (1,)
+        place = value_of(node.input(1), len(sizes))
+        along = sizes[place] if -len(sizes) <= place < len(sizes) else math.prod(sizes)
+        return [replace(base, kind=Kind.MOVE, row=float(along))]
     if node.op_type in _SEARCHES:  # all is looked at, however little is found
         run = _copied_run(node, table) if node.op_type == "Compress" and table else 0
         whole = elements_of(node.input(0))
@@ -289,7 +272,12 @@ def _moving(node: Node, base: Piece) -> list[Piece]:
         if base.width > 1:
             base = replace(base, spread=max(base.spread, _SPREAD_OF_WIDE))
     if node.op_type == "Slice" and base.op == "Slice":
-        run = _sliced_run(table, _dims(node.output(0)))
+        # All from the last axis on that is cut.
+        run = 1
+        for size, result in zip(reversed(table or ()), reversed(_dims(node.output(0)) or ()), strict=False):
+            run *= result
+            if size != result:
+                break
     if node.op_type in ("Tile", "Pad") and table:
         run = _copied_run(node, table)
     return [replace(base, kind=Kind.MOVE, rows=max(1.0, base.elements / run) if run else 1.0)]
@@ -297,16 +285,6 @@ def _moving(node: Node, base: Piece) -> list[Piece]:
 
 # A probe's runs are of 64 elements; elements of 64 bits fill a set of the first cache at other sizes.
 _SHORT_RUN, _SPREAD_OF_WIDE = 32, 3.6
-
-
-def _sliced_run(sizes: tuple[int, ...] | None, results: tuple[int, ...] | None) -> int:
-    """Elements that a Slice copies at once: all from the last axis on that is cut."""
-    run = 1
-    for size, result in zip(reversed(sizes or ()), reversed(results or ()), strict=False):
-        run *= result
-        if size != result:
-            break
-    return run
 
 
 _SEARCHES = frozenset({"NonZero", "Unique", "Compress"})
@@ -342,11 +320,7 @@ def _short_rows(node: Node) -> float:
 
 def _reduced_axes(node: Node) -> tuple[int, int] | None:
     """The first and the last axis that is reduced; None where no axis is named, which is all of them."""
-    rank = len(_dims(node.input(0)) or ())
-    axes = node.attributes.get("axes")
-    given = node.input(1)
-    if axes is None and given is not None and given.value is not None:
-        axes = given.value.reshape(-1).tolist()
+    rank, axes = len(_dims(node.input(0)) or ()), named_axes(node)
     if not rank or not axes:
         return None
     places = [int(axis) % rank for axis in axes]
@@ -428,9 +402,8 @@ def _packed_product(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
 
 def _narrow_product(node: Node, cost: Cost, base: Piece) -> list[Piece]:
     """GemmFloat8: at the rate of 8-bit floats where both operands are such."""
-    pieces = _matmul(node, cost, base)
     narrow = all(tensor is not None and tensor.dtype.is_packed for tensor in (node.input(0), node.input(1)))
-    return [replace(piece, narrow=float(narrow)) for piece in pieces]
+    return [replace(piece, narrow=float(narrow)) for piece in _matmul(node, cost, base)]
 
 
 def _quantize(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
@@ -769,15 +742,13 @@ def _attention_shape(node: Node) -> tuple[float, float, float, float] | None:
 
 def _tree(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     source = _dims(node.input(0))
-    rows = source[0] if source else 1
-    sums = TreeSums.of(node.attributes)
+    rows, sums = float(source[0] if source else 1), TreeSums.of(node.attributes)
     if sums is not None:
-        return [
-            replace(base, kind=Kind.TREE, rows=float(rows), m=float(rows), n=sums.nodes / max(sums.trees, 1))
-        ]
-    nodes = len(node.attributes.get("nodes_featureids", ()))
-    trees = len(node.attributes.get("tree_roots", ())) or len(set(node.attributes.get("nodes_treeids", ())))
-    return [replace(base, kind=Kind.TREE, rows=float(rows), m=float(rows), n=nodes / max(trees, 1))]
+        nodes, trees = sums.nodes, sums.trees
+    else:
+        nodes = len(node.attributes.get("nodes_featureids", ()))
+        trees = len(node.attributes.get("tree_roots", ())) or len(set(node.attributes.get("nodes_treeids", ())))
+    return [replace(base, kind=Kind.TREE, rows=rows, m=rows, n=nodes / max(trees, 1))]
 
 
 def _top(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
@@ -829,8 +800,7 @@ def _support_vectors(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
 
 def _read_elements(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     """Encoders look each element up that they read, however many they write."""
-    source = node.input(0)
-    return [replace(base, kind=Kind.VECTOR, elements=float((source.elements if source else 0) or 0))]
+    return [replace(base, kind=Kind.VECTOR, elements=elements_of(node.input(0)))]
 
 
 def _text_bytes(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
@@ -889,14 +859,7 @@ UNKNOWN_TRIPS, UNKNOWN_TRIPS_SPREAD = 100.0, 100.0
 
 def _normalizer(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     # Rows of zeros, as texts without a known word give, are copied: 64 rows of 930 take 55 us instead of 186.
-    return [replace(base, least=_ROWS_OF_ZEROS)] if node.attributes.get("norm") == "L2" else [base]
-
-
-_ROWS_OF_ZEROS = 0.3
-
-
-def _body_pieces(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
-    return body_pieces(node, base, pieces_of)
+    return [replace(base, least=0.3)] if node.attributes.get("norm") == "L2" else [base]
 
 
 def body_pieces(node: Node, base: Piece, of: Callable[[Node, Cost], list[Piece]]) -> list[Piece]:
@@ -983,7 +946,7 @@ _RULES: dict[str, _Rule] = {
     **dict.fromkeys(("Attention", "MultiHeadAttention", "GroupQueryAttention"), _attention),
     **dict.fromkeys(("MoE", "QMoE"), _experts),
     "TopK": _top,
-    **dict.fromkeys(WITH_BODIES, _body_pieces),
+    **dict.fromkeys(WITH_BODIES, lambda node, _cost, base: body_pieces(node, base, pieces_of)),
     "Normalizer": _normalizer,
     **dict.fromkeys((*ON_TEXTS, "TfIdfVectorizer"), _text_bytes),
     **dict.fromkeys(("SVMRegressor", "SVMClassifier"), _support_vectors),

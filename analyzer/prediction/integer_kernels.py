@@ -39,13 +39,7 @@ def family_of(op_type: str, node: Node) -> str:
 
 
 def family_of_group(op_type: str, nodes: Sequence[Node], stored: Sequence[Tensor]) -> str:
-    """The family of an integer product that a session made of several operators.
-
-    Args:
-        op_type: What is executed.
-        nodes: Those operators.
-        stored: The constants that they read.
-    """
+    """The family of an integer product that a session made of several operators, which read these constants."""
     if op_type == "MatMulNBits":
         # One that took up a bias is what it was: its weights are bytes, whatever they hold.
         own = next((node for node in nodes if node.op_type == op_type), None)
@@ -114,13 +108,9 @@ class IntegerShapes:
         self._tap_s = {name: self._gathered_s(name) for name in ("stem3x3s2", "3x3few")}
 
     def factors(self, names: npt.NDArray[np.str_], filters: Floats, products: Floats, taps: Floats) -> Floats:
-        """Time of an operation over what it is at the probe of its class.
+        """Time of an operation over what it is at the probe of its class; 1 for those that are grouped.
 
-        Args:
-            names: Class of each convolution; 1 for those that are grouped.
-            filters: Results at a position.
-            products: Products of a result.
-            taps: Positions of the window.
+        ``filters`` are results at a position, ``products`` those of a result, ``taps`` the window's positions.
         """
         factors = np.ones(len(names))
         if not self._product_s:

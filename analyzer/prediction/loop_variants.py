@@ -215,12 +215,18 @@ def _reduction(node: Node, source: Tensor) -> str:
     return op if order in ("", "R", "K", "KR", "RK", "KRK", "RKR") else "ReduceApart"
 
 
-def reduced_order(node: Node) -> str:
-    """Return the axes of a reduction, neighbours of one sort as one: ``KRK`` of the middle one of three."""
-    shape = (source.shape if (source := node.input(0)) is not None else None) or ()
+def named_axes(node: Node) -> Sequence[int] | None:
+    """Return the axes that a reduction names, in an attribute or an input; None where it names none."""
     axes, given = node.attributes.get("axes"), node.input(1)
     if axes is None and given is not None and given.value is not None:
         axes = given.value.reshape(-1).tolist()
+    return axes
+
+
+def reduced_order(node: Node) -> str:
+    """Return the axes of a reduction, neighbours of one sort as one: ``KRK`` of the middle one of three."""
+    shape = (source.shape if (source := node.input(0)) is not None else None) or ()
+    axes, given = named_axes(node), node.input(1)
     if given is not None and given.value is None:
         return ""
     places = {int(axis) % len(shape) for axis in axes} if shape and axes else set(range(len(shape)))
@@ -284,20 +290,13 @@ def _pool(node: Node, source: Tensor) -> str:
     blocked = source.rank == _IMAGE and not ((source.shape or (1, 1))[1] or 1) % BLOCK
     if node.op_type == "MaxPool" and source.dtype.bits == _BYTE:
         return BYTE_POOL
-    if node.op_type == "MaxPool" and (source.dtype.bits == _WIDE or (_has_gaps(node) and not blocked)):
+    has_gaps = any(gap != 1 for gap in node.attributes.get("dilations", ()))
+    if node.op_type == "MaxPool" and (source.dtype.bits == _WIDE or (has_gaps and not blocked)):
         return "MaxPoolOfTaps"
-    if (
-        node.op_type == "AveragePool"
-        and source.rank == _IMAGE
-        and not blocked
-        and node.version >= _AVERAGES_WITH_GAPS
-    ):
+    looked_up = node.op_type == "AveragePool" and node.version >= _AVERAGES_WITH_GAPS
+    if looked_up and source.rank == _IMAGE and not blocked:
         return "AveragePoolOfTaps"
     return node.op_type + {_SEQUENCE: "1d", _VOLUME: "3d"}.get(source.rank or 0, "")
-
-
-def _has_gaps(node: Node) -> bool:
-    return any(gap != 1 for gap in node.attributes.get("dilations", ()))
 
 
 _SEQUENCE, _IMAGE, _VOLUME = 3, 4, 5

@@ -17,11 +17,7 @@ from analyzer.prediction.workload import Workload, joined
 
 
 def stacked(models: Sequence[tuple[Workload, Sequence[int]]]) -> Workload:
-    """One workload of several models.
-
-    Args:
-        models: Each with how many groups of the model each of its groups stands for.
-    """
+    """One workload of several models, each with how many groups of the model each of its groups stands for."""
     works = [work for work, _ in models]
     return replace(
         joined(works),
@@ -55,13 +51,7 @@ def model_times(
     On a GPU the longer of the host's launches and the kernels with their gaps, and one call; where one CUDA
     graph is replayed, kernels and gaps and one replay; on a CPU the sum of its operators and one call.
 
-    Args:
-        work: From ``stacked``.
-        device: A CPU or a GPU.
-        precision: ``fp32``, ``tf32``, ``fp16`` or ``bf16``.
-        threads: Intra-op threads of a CPU; None is one per core.
-        host: The CPU that launches on a GPU; None for one of the usual speed.
-        replayed: Whether CUDA graphs are replayed, not node by node launched.
+    Arguments are those of ``predict_arrays``.
     """
     assert work.copies is not None
     assert work.model is not None
@@ -72,11 +62,8 @@ def model_times(
         return np.asarray(np.bincount(model, weights=each * copies), dtype=np.float64)
 
     time, low, high = summed(times.value), summed(times.low), summed(times.high)
-    if device.kind == "cpu":
-        once, width = CPU_CALL_S, HOST_WIDTH
-        launched = np.zeros(len(time))
-    elif replayed:
-        once, width = REPLAY_S, HOST_WIDTH
+    if device.kind == "cpu" or replayed:
+        once, width = CPU_CALL_S if device.kind == "cpu" else REPLAY_S, HOST_WIDTH
         launched = np.zeros(len(time))
     else:
         once, width = CALL_S, launch_of(device, host).width

@@ -177,15 +177,8 @@ def predict_session(
     """What each group adds to its session, as arrays.
 
     On a GPU its kernels, the gaps between them and, where the host cannot launch as fast as the GPU computes,
-    its share of the host's surplus (see ``_dispatched``); on a CPU its operators and their dispatch.
-
-    Args:
-        work: The groups' numbers.
-        device: A CPU or a GPU.
-        precision: ``fp32``, ``tf32``, ``fp16``, ``bf16`` or ``int8``.
-        threads: Intra-op threads of a CPU; None is one per core.
-        host: The CPU that launches on a GPU; None for one of the usual speed.
-        replayed: Whether one CUDA graph is replayed, not node by node launched.
+    its share of the host's surplus (see ``_dispatched``); on a CPU its operators and their dispatch. Arguments
+    are those of ``predict_arrays``.
     """
     alone = predict_arrays(work, device, precision=precision, threads=threads, host=host, replayed=replayed)
     if replayed:
@@ -217,9 +210,7 @@ def session_overhead(work: Workload, device: Device, host: Device | None = None)
     else:
         time = float(host_times(work, device, host).sum())
     width = _host_width(device, host)
-    return Estimate(
-        value=time, low=time / width, high=time * width, origin="predicted", bound="overhead",
-    )  # fmt: skip
+    return Estimate(value=time, low=time / width, high=time * width, origin="predicted", bound="overhead")
 
 
 def _host_width(device: Device, host: Device | None) -> float:
@@ -324,18 +315,8 @@ def operator_shares(
 ) -> tuple[Estimate | None, ...]:
     """Each operator's time: its share of its group's, split by what the members would take alone.
 
-    A BatchNormalization that a session folds into a product's weights takes nothing.
-
-    Args:
-        graph: The model.
-        table: One cost per operator.
-        groups: What a session executes.
-        work: Their numbers.
-        estimates: One per group, measured or predicted; None where not known.
-        device: Where the groups run.
-        precision: Their precision.
-        threads: Of a CPU.
-        operators: What the operators are by themselves, where that is known already.
+    A BatchNormalization that a session folds into a product's weights takes nothing. ``estimates`` of groups
+    are measured or predicted, None where not known; ``operators`` are by themselves, where known already.
 
     Returns:
         One per node; None for operators in no group (folded before the model runs) or in one without estimate.

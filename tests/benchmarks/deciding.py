@@ -98,6 +98,8 @@ def draw(shape: Shape, size: int, rng: random.Random) -> DecisionInput:
         gpu=GPU,
         cuda_groups=_groups("cuda", able),
         cuda_times=tuple(map(exactly, gpu)),
+        cpu_shares=tuple(map(exactly, cpu)),
+        gpu_shares=tuple(map(exactly, gpu)),
         placement=_placement(graph, able),
         batch=1,
         peak_memory_bytes=0,

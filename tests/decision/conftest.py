@@ -185,6 +185,8 @@ def _make(
         "cuda_times": tuple(of(ops[group[0]].gpu, "gpu", ops[group[0]].gpu_bound) for group in on_cuda),
         "placement": placement_of(graph, ops),
         "batch": 1,
+        "cpu_shares": tuple(of(one.cpu, "cpu", one.cpu_bound) for one in ops),
+        "gpu_shares": tuple(of(one.gpu, "gpu", one.gpu_bound) for one in ops),
     }
     return DecisionInput(**(question | given))
 

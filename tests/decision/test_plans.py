@@ -237,14 +237,17 @@ def shape_question(build: Callable[..., Any], op: type[Any], *, copied: bool) ->
     def time(seconds: Any) -> Any:
         return Estimate(value=seconds, low=seconds, high=seconds, origin="predicted")
 
+    on_cpu, on_gpu = (tuple(map(time, each)) for each in ((1e-1, 1e-6, 1e-6, 1e-6), (1e-3, 0.0, 1e-6, 0.0)))
     return replace(
         base,
         graph=graph,
         table=replace(base.table, costs=base.table.costs * 4),
         cpu_groups=groups("cpu"),
         cuda_groups=groups("cuda"),
-        cpu_times=tuple(map(time, (1e-1, 1e-6, 1e-6, 1e-6))),
-        cuda_times=tuple(map(time, (1e-3, 0.0, 1e-6, 0.0))),
+        cpu_times=on_cpu,
+        cuda_times=on_gpu,
+        cpu_shares=on_cpu,
+        gpu_shares=on_gpu,
         placement=Placement(nodes=(cuda, cuda, kept, cuda), copies=copies),
     )
 
@@ -265,7 +268,8 @@ def test_a_shape_that_the_session_does_copy_is_counted(build: Callable[..., Any]
 def test_a_graph_without_operators_takes_no_time_and_is_a_tie(build: Callable[..., Any], op: type[Any]) -> None:
     base = build(op(reads=("in",)))
     empty = Graph(name="empty", nodes=(), inputs=base.graph.inputs, outputs=base.graph.inputs)
-    nothing = {"cpu_groups": (), "cpu_times": (), "cuda_groups": (), "cuda_times": ()}
+    parts = ("cpu_groups", "cpu_times", "cpu_shares", "cuda_groups", "cuda_times", "gpu_shares")
+    nothing: dict[str, Any] = dict.fromkeys(parts, ())
     decision = decide(
         replace(
             base, graph=empty, table=replace(base.table, costs=()), placement=Placement(nodes=()), **nothing

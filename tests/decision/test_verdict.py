@@ -383,19 +383,6 @@ class TestOperators:
         decision = decide(question)
         assert [verdict.reason for verdict in decision.operators] == ["no-cuda-kernel", "fused"]
 
-    def test_the_shares_of_a_fused_group_follow_the_bytes_and_add_up(
-        self, build: Callable[..., Any], op: type[Any]
-    ) -> None:
-        """One group of 4 ms over 1 MB and 3 MB: 1 ms and 3 ms."""
-        ops = [
-            op(reads=("in",), cpu=4e-3, gpu=8e-4, elements=250_000),
-            op(reads=(0,), cpu=None, gpu=None, elements=750_000),
-        ]
-        question = build(*ops, cpu_groups=[(0, 1)], cuda_groups=[(0, 1)])
-        texts = [verdict.explanation for verdict in decide(question).operators]
-        assert "the L4 takes 200 µs (predicted), this CPU 1.00 ms" in texts[0]
-        assert "the L4 takes 600 µs (predicted), this CPU 3.00 ms" in texts[1]
-
 
 def test_a_limit_that_nothing_keeps_does_not_make_a_hair_s_breadth_a_split(
     build: Callable[..., Any], op: type[Any]

@@ -101,7 +101,11 @@ def _attention(
 
 
 def _windows(
-    values: Values, windowed: Callable[[int], bool], *, key: str = "sliding_window", default: int = 0
+    values: Values,
+    windowed: Callable[[int], bool] = lambda _layer: True,
+    *,
+    key: str = "sliding_window",
+    default: int = 0,
 ) -> list[int]:
     """Each layer's window: as the configuration lists them, else by the family's rule."""
     window = values.count_or_none(key, default)
@@ -135,14 +139,6 @@ def _decoder(values: Values, layers: list[Layer], *, tied: bool = False, **more:
     )
 
 
-def _everywhere(_layer: int) -> bool:
-    return True
-
-
-def _every_other(layer: int) -> bool:
-    return layer % 2 == 0
-
-
 def _layers(
     values: Values,
     windows: list[int] | None = None,
@@ -173,28 +169,12 @@ def _llama(values: Values) -> Architecture:
     return _decoder(values, _layers(values, mlps=[mlp] * values["layers"], biased=False))
 
 
-def _mistral(values: Values) -> Architecture:
-    return _decoder(values, _layers(values, _windows(values, _everywhere, default=4096)))
-
-
-def _phi3(values: Values) -> Architecture:
-    return _decoder(values, _layers(values, _windows(values, _everywhere)))
-
-
 def _qwen_windows(values: Values, *, upper: bool = True) -> list[int]:
     # The size of a window stands in files that use none.
     if not values.flag("use_sliding_window", False):
         return [0] * values["layers"]
     first = values.count_or_none("max_window_layers", 28) if upper else 0
     return _windows(values, lambda layer: layer >= first, default=4096)
-
-
-def _qwen2(values: Values) -> Architecture:
-    return _decoder(values, _layers(values, _qwen_windows(values), bias=True))
-
-
-def _qwen3(values: Values) -> Architecture:
-    return _decoder(values, _layers(values, _qwen_windows(values), biased=False, head_norms=True))
 
 
 def _qwen3_moe(values: Values) -> Architecture:
@@ -227,10 +207,6 @@ def _later_gemma(values: Values, windows: list[int], *, softcap: bool, head_norm
     return _decoder(values, layers, tied=True, head_softcap=head)
 
 
-def _gemma2(values: Values) -> Architecture:
-    return _later_gemma(values, _windows(values, _every_other), softcap=True, head_norms=False)
-
-
 def _gemma3(values: Values) -> Architecture:
     # One layer of so many sees everything; written with the line below it when a configuration is saved again.
     pattern = values.count("sliding_window_pattern", values.count("_sliding_window_pattern", 6))
@@ -248,7 +224,7 @@ def _gpt2(values: Values) -> Architecture:
 
 def _mixtral(values: Values) -> Architecture:
     experts = Experts(count=values["experts"], chosen=values["chosen"], expert=_mlp(values))
-    return _decoder(values, _layers(values, _windows(values, _everywhere), [experts] * values["layers"]))
+    return _decoder(values, _layers(values, _windows(values), [experts] * values["layers"]))
 
 
 def _latent(values: Values, *, chosen: int = 0, indexer: Indexer | None = None) -> LatentAttention:
@@ -285,14 +261,17 @@ def _deepseek_mlps(
     return [experts if one else _mlp(values, bias=bias) for one in sparse]
 
 
-def _deepseek_v2(values: Values) -> Architecture:
-    mlps = _deepseek_mlps(values, dense=0, shared=2, corrected=False, bias=values.flag("mlp_bias", False))
+def _deepseek(values: Values, mlps: list[Mlp | Experts]) -> Architecture:
     return _decoder(values, [Layer(mixer=_latent(values), mlp=mlp) for mlp in mlps])
+
+
+def _deepseek_v2(values: Values) -> Architecture:
+    bias = values.flag("mlp_bias", False)
+    return _deepseek(values, _deepseek_mlps(values, dense=0, shared=2, corrected=False, bias=bias))
 
 
 def _deepseek_v3(values: Values) -> Architecture:
-    mlps = _deepseek_mlps(values, dense=3, shared=1, corrected=True)
-    return _decoder(values, [Layer(mixer=_latent(values), mlp=mlp) for mlp in mlps])
+    return _deepseek(values, _deepseek_mlps(values, dense=3, shared=1, corrected=True))
 
 
 def _sparse_deepseek(values: Values) -> Architecture:
@@ -320,7 +299,7 @@ def _gpt_oss(values: Values) -> Architecture:
     experts = Experts(
         count=values["experts"], chosen=values["chosen"], expert=_mlp(values, bias=True), router_bias=True
     )
-    windows = _windows(values, _every_other)
+    windows = _windows(values, lambda layer: layer % 2 == 0)
     return _decoder(values, _layers(values, windows, [experts] * len(windows), biased=True, sinks=True))
 
 
@@ -420,7 +399,9 @@ _BUILDERS: Mapping[str, Callable[[Values], Architecture]] = {
     "deepseek_v3": _deepseek_v3,
     "deepseek_v32": _sparse_deepseek,
     "gemma": _gemma,
-    "gemma2": _gemma2,
+    "gemma2": lambda values: _later_gemma(
+        values, _windows(values, lambda layer: layer % 2 == 0), softcap=True, head_norms=False
+    ),
     "gemma3_text": _gemma3,
     "glm_moe_dsa": _sparse_deepseek,
     "gpt2": _gpt2,
@@ -429,11 +410,13 @@ _BUILDERS: Mapping[str, Callable[[Values], Architecture]] = {
     "llama": _llama,
     "llama4_text": _llama4,
     "mamba": _mamba,
-    "mistral": _mistral,
+    "mistral": lambda values: _decoder(values, _layers(values, _windows(values, default=4096))),
     "mixtral": _mixtral,
-    "phi3": _phi3,
-    "qwen2": _qwen2,
-    "qwen3": _qwen3,
+    "phi3": lambda values: _decoder(values, _layers(values, _windows(values))),
+    "qwen2": lambda values: _decoder(values, _layers(values, _qwen_windows(values), bias=True)),
+    "qwen3": lambda values: _decoder(
+        values, _layers(values, _qwen_windows(values), biased=False, head_norms=True)
+    ),
     "qwen3_moe": _qwen3_moe,
     "t5": _t5,
     "whisper": _whisper,

@@ -140,6 +140,10 @@ def _sorted(patterns: tuple[str, ...]) -> tuple[frozenset[str], tuple[re.Pattern
 # Storage by words.
 
 _PER_TENSOR, _NVFP4, _MXFP4, _MXFP8 = (_STORAGE[name] for name in ("fp8", "nvfp4", "mxfp4", "mxfp8"))
+_BITNET = Storage(bits=2, block=0, block_rows=0)
+
+
+_LARGEST_BLOCK, _MOST_BITS = 2**20, 8
 
 
 def _block_of(value: object, default: int) -> int:
@@ -151,20 +155,15 @@ def _block_of(value: object, default: int) -> int:
     return max(0, value)
 
 
-_LARGEST_BLOCK = 2**20
-
-
 def _mapping(value: object) -> Config:
     return value if isinstance(value, Mapping) else {}
 
 
-def _bits(value: object, key: str = "bits") -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not _LEAST_BITS <= value <= _MOST_BITS:
+def _between(value: object, key: str, least: int = 1, most: int = _MOST_BITS) -> int:
+    """Return a whole number of a section, where it lies between these two."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise _wrong(key, value)
     return value
-
-
-_LEAST_BITS, _MOST_BITS = 1, 8
 
 
 def _packed(section: Config, *, group: int, zero: int | None = None) -> Storage:
@@ -172,7 +171,7 @@ def _packed(section: Config, *, group: int, zero: int | None = None) -> Storage:
 
     ``group`` is the size where none is said, ``zero`` the bits of a zero point: None for those of an element.
     """
-    bits = _bits(section.get("bits"))
+    bits = _between(section.get("bits"), "bits")
     block = _block_of(section.get("group_size"), group)
     return Storage(bits=bits, block=block, zero_bits=bits if zero is None else zero)
 
@@ -181,18 +180,18 @@ def _of_arguments(weights: Config, packing: str = "") -> Storage | None:
     """Storage by compressed-tensors' ``QuantizationArgs``, which ModelOpt's groups are like."""
     if not weights:
         return None
-    bits = _bits(weights.get("num_bits"), "num_bits")
+    bits = _between(weights.get("num_bits"), "num_bits")
     kind, strategy = weights.get("type", "int"), weights.get("strategy")
     if kind not in ("int", "float"):
         raise _wrong("type", kind)
     group = weights.get("group_size")
     symmetric = weights.get("symmetric", True) is not False
     zero = 0 if symmetric else (bits if "pack" in packing else 8)
-    if kind == "float" and bits == _FOUR:
+    if kind == "float" and bits == 4:
         scale = str(weights.get("scale_dtype", ""))
         narrow = _MXFP4 if group == _MXFP4.block or "e8m0" in scale or "mxfp4" in packing else _NVFP4
         return replace(narrow, block=_block_of(group, narrow.block))
-    made = Storage(bits=bits, is_float=kind == "float" and bits == _EIGHT, zero_bits=zero)
+    made = Storage(bits=bits, is_float=kind == "float" and bits == 8, zero_bits=zero)
     if strategy == "block" or weights.get("block_structure") is not None:
         rows, columns = _sides(weights.get("block_structure"))
         return replace(made, block=columns, block_rows=rows)
@@ -204,9 +203,6 @@ def _of_arguments(weights: Config, packing: str = "") -> Storage | None:
     if strategy not in (None, "channel", "token"):
         raise _wrong("strategy", strategy)
     return replace(made, block=0)
-
-
-_FOUR, _EIGHT = 4, 8
 
 
 def _sides(value: object) -> tuple[int, int]:
@@ -307,7 +303,7 @@ _FLOAT_BITS = (16, 32)
 def _auto_round(section: Config) -> Quantisation:
     kind = str(section.get("data_type", "int"))
     if kind.startswith("mx"):
-        narrow = _MXFP4 if _bits(section.get("bits", 4)) == _FOUR else _MXFP8
+        narrow = _MXFP4 if _between(section.get("bits", 4), "bits") == 4 else _MXFP8
         return Quantisation(default=narrow, rules=_but(section))
     if kind.startswith("nv"):
         return Quantisation(default=_NVFP4, rules=_but(section))
@@ -393,7 +389,7 @@ def _modelopt(section: Config) -> Quantisation:
                 hint=f"known are {', '.join(_DATA['modelopt'])}",
             )
         found, size = _STORAGE.get(_DATA["modelopt"][name]), values.get("group_size")
-        return replace(found, block=_block_of(size, 0)) if found and found.bits == _FOUR and size else found
+        return replace(found, block=_block_of(size, 0)) if found and found.bits == 4 and size else found
 
     layers = _named(section, "quantized_layers", read)
     if str(section.get("quant_algo", "")).upper() == "MIXED_PRECISION":
@@ -404,16 +400,13 @@ def _modelopt(section: Config) -> Quantisation:
 
 
 def _awq(section: Config) -> Quantisation:
-    bits = _either(section, "bits", "w_bit", 4)
-    group = _either(section, "group_size", "q_group_size", 128)
-    return Quantisation(default=_packed({"bits": bits, "group_size": group}, group=128), rules=_but(section))
-
-
-def _either(section: Config, key: str, other: str, default: object) -> object:
-    """Return what stands under one of two keys; what stands under both has to be the same."""
-    if key in section and other in section and section[key] != section[other]:
-        raise _contrary(key, other)
-    return section.get(key, section.get(other, default))
+    # What stands under both keys of one thing has to be the same.
+    said: dict[str, Any] = {}
+    for key, other, usual in (("bits", "w_bit", 4), ("group_size", "q_group_size", 128)):
+        if key in section and other in section and section[key] != section[other]:
+            raise _contrary(key, other)
+        said[key] = section.get(key, section.get(other, usual))
+    return Quantisation(default=_packed(said, group=128), rules=_but(section))
 
 
 def _hqq(section: Config) -> Quantisation:
@@ -534,12 +527,6 @@ def _aqlm(section: Config) -> Quantisation:
     return Quantisation(default=made, rules=_but(section, "linear_weights_not_to_quantize", *_SKIPPED))
 
 
-def _between(value: object, key: str, least: int, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise _wrong(key, value)
-    return value
-
-
 def _vptq(section: Config) -> Quantisation:
     """Read vectors of two codebooks, the second of what the first leaves (vptq/layers/vqlinear.py)."""
 
@@ -576,50 +563,44 @@ def _exllama(section: Config) -> Quantisation:
     return Quantisation(default=read("bits"), rules=rules)
 
 
-def _bitnet(section: Config) -> Quantisation:
-    # Four values a byte and one scale (transformers/integrations/bitnet.py), or floats until they are read.
-    packed = Storage(bits=2, block=0, block_rows=0)
-    online = section.get("quantization_mode") == "online"
-    return Quantisation(default=None if online else packed, rules=_but(section))
-
-
-def _higgs(section: Config) -> Quantisation:
+def _higgs(section: Config) -> Storage:
     made = _packed({"bits": 4, **section}, group=256, zero=0)
     width = int(made.bits) * _between(section.get("p", 2), "p", 1, 2)
-    return Quantisation(default=replace(made, table=2**width * 2), rules=_but(section))
+    return replace(made, table=2**width * 2)
 
 
-def _metal(section: Config) -> Quantisation:
-    return Quantisation(default=_packed({"bits": 4, **section}, group=64, zero=16), rules=_but(section))
+def _quanto(section: Config) -> Storage:
+    word = str(section.get("weights", "int8"))
+    if word not in _DATA["quanto"]:
+        raise _wrong("weights", word)
+    return Storage(**_DATA["quanto"][word])
 
 
-def _fp_quant(section: Config) -> Quantisation:
-    narrow = _MXFP4 if str(section.get("forward_dtype", "nvfp4")).startswith("mx") else _NVFP4
-    return Quantisation(default=narrow, rules=_but(section))
-
-
+# Methods that store all products alike, but for those that the file leaves out: the storage, None for floats.
+_ALIKE: Mapping[str, Callable[[Config], Storage | None]] = {
+    # Four values a byte and one scale (transformers/integrations/bitnet.py), or floats until they are read.
+    "bitnet": lambda section: _BITNET if section.get("quantization_mode") != "online" else None,
+    "fp_quant": lambda section: _MXFP4 if str(section.get("forward_dtype")).startswith("mx") else _NVFP4,
+    "higgs": _higgs,
+    "metal": lambda section: _packed({"bits": 4, **section}, group=64, zero=16),
+    "quanto": _quanto,
+    **{
+        name: lambda _, storage=storage: _STORAGE[storage]  # type: ignore[misc]
+        for name, storage in (_DATA["alike"] | _DATA["experts"]).items()
+    },
+}
 _METHODS: Mapping[str, Callable[[Config], Quantisation]] = {
     "aqlm": _aqlm,
-    "auto-round": _auto_round,
-    "intel/auto-round": _auto_round,
-    "awq": _awq,
-    "awq_marlin": _awq,
-    "bitnet": _bitnet,
+    **dict.fromkeys(("auto-round", "intel/auto-round"), _auto_round),
+    **dict.fromkeys(("awq", "awq_marlin"), _awq),
     "bitsandbytes": _bitsandbytes,
     "compressed-tensors": _compressed,
-    "exl2": _exllama,
-    "exl3": _exllama,
+    **dict.fromkeys(("exl2", "exl3"), _exllama),
     "fp8": _fp8,
-    "fp_quant": _fp_quant,
-    "gptq": _gptq,
-    "gptq_marlin": _gptq,
-    "gptqmodel": _gptq,
-    "higgs": _higgs,
+    **dict.fromkeys(("gptq", "gptq_marlin", "gptqmodel"), _gptq),
     "hqq": _hqq,
-    "metal": _metal,
     "mlx": _mlx,
-    "modelopt": _modelopt,
-    "modelopt_fp4": _modelopt,
+    **dict.fromkeys(("modelopt", "modelopt_fp4"), _modelopt),
     "quark": _quark,
     "torchao": _torchao,
     "vptq": _vptq,
@@ -646,15 +627,9 @@ def quantisation_of(config: Config) -> Quantisation | None:
         method = "bitsandbytes"
     elif not method and "bits" in section:
         method = "mlx"
-    alike = _DATA["alike"] | _DATA["experts"]
-    if method == "quanto":
-        word = str(section.get("weights", "int8"))
-        if word not in _DATA["quanto"]:
-            raise _wrong("weights", word)
-        found = Quantisation(default=Storage(**_DATA["quanto"][word]), rules=_but(section))
-    elif method in alike:
-        experts_only = method in _DATA["experts"]
-        found = Quantisation(default=_STORAGE[alike[method]], rules=_but(section), experts_only=experts_only)
+    if method in _ALIKE:
+        default, experts_only = _ALIKE[method](section), method in _DATA["experts"]
+        found = Quantisation(default=default, rules=_but(section), experts_only=experts_only)
     elif method in _METHODS:
         found = _METHODS[method](section)
     else:
@@ -685,7 +660,7 @@ def _unknown_way(section: object) -> Exception:
     method = section.get("quant_method") if isinstance(section, Mapping) else section
     return refusal(
         f"the weights are stored in a way that is not known: {printable(str(method))[:40]}",
-        hint=f"known are {', '.join(sorted({*_METHODS, *_DATA['alike'], *_DATA['experts'], 'quanto'}))}",
+        hint=f"known are {', '.join(sorted({*_METHODS, *_ALIKE}))}",
     )
 
 

@@ -85,7 +85,11 @@ def measure_ceilings(
     load = machine_load.load_between(begin, machine_load.snapshot())
     if load.is_busy():
         ceilings["busy"] = load.others_cores
-        _no_worse_than_alone(ceilings, visits.probes.values(), most)
+        # Who shares a core delays all that waits for its thread; one thread is timed without what others take.
+        for probe in visits.probes.values():
+            alone, together = probe.key.format(T=1), probe.key.format(T=most)
+            if alone in ceilings and together in ceilings:
+                ceilings[together] = best_of(probe, (ceilings[together], ceilings[alone]))
     return ceilings
 
 
@@ -189,7 +193,7 @@ class _Visits:
         if self.probes.setdefault(slot.key, slot.probe) is not slot.probe:
             return
         begin = time.perf_counter()
-        overhead = self._overheads[_nearest(slot.threads, self._counts)]
+        overhead = self._overheads[min(self._counts, key=lambda known: abs(known - slot.threads))]
         value = measure_probe(slot.probe, slot.threads, seconds, overhead)
         if value is None:
             del self.probes[slot.key]
@@ -202,17 +206,6 @@ class _Visits:
             return False
         best, *others = sorted(self._values[slot.key], reverse=slot.probe.per == "rate")
         return not others or max(best, others[0]) > _AGREED * min(best, others[0])
-
-
-def _no_worse_than_alone(ceilings: dict[str, float], measured: Iterable[Probe], threads: int) -> None:
-    """Gives several threads what one reached, where they came out slower.
-
-    Who shares a core delays all that waits for its thread; one thread is timed without what others take.
-    """
-    for probe in measured:
-        alone, together = probe.key.format(T=1), probe.key.format(T=threads)
-        if alone in ceilings and together in ceilings:
-            ceilings[together] = best_of(probe, (ceilings[together], ceilings[alone]))
 
 
 class Pace:
@@ -244,10 +237,7 @@ def wander(visits: Iterable[Sequence[float]]) -> float:
     """How many times as long a probe took in the worse of its first two visits: the median of all, at least 1.
 
     Neighbours on the host take memory, caches and the other half of a core for seconds or hours, which no load
-    of this machine tells; the same kernel at another moment does.
-
-    Args:
-        visits: Of each probe what its visits gave, as rates or as times.
+    of this machine tells; the same kernel at another moment does. Visits are rates or times.
     """
     ratios = [max(values[:2]) / min(values[:2]) for values in visits if len(values) > 1]
     return median(ratios) if ratios else 1.0
@@ -261,10 +251,6 @@ def _thread_counts(probe: Probe, counts: Sequence[int]) -> Sequence[int]:
     return sorted(
         {*counts, *(1 << power for power in range(1, counts[-1].bit_length()) if 1 << power < counts[-1])}
     )
-
-
-def _nearest(count: int, counts: Sequence[int]) -> int:
-    return min(counts, key=lambda known: abs(known - count))
 
 
 def measure_probe(probe: Probe, threads: int, seconds: float, overhead: CallCost) -> float | None:
@@ -333,13 +319,9 @@ def _settings(threads: int) -> SessionSettings:
 def measure_all(
     progress: Progress | None = None, *, seconds: float = 25.0, threads: int | None = None, gpu: bool = True
 ) -> dict[str, float]:
-    """The ceilings of the CPU, and of the GPU where ONNX Runtime can use one.
+    """The ceilings of the CPU, and with ``gpu`` of the GPU where ONNX Runtime can use one.
 
-    Args:
-        progress: Told the family being measured and how much is done.
-        seconds: About how long it may take.
-        threads: The default number of threads; None is ONNX Runtime's own choice.
-        gpu: Whether to look for a GPU at all.
+    Other arguments are those of ``measure_ceilings``.
     """
     from analyzer.measurement.ceilings.on_cuda import has_cuda, measure_cuda_ceilings
 

@@ -70,7 +70,11 @@ def model_of(probe: Probe) -> bytes:
     nodes: list[Any] = []
     results: list[str] = []
     for copy in range(probe.copies):
-        names = [_name(probe, position, copy) for position in range(len(probe.inputs))]
+        own = probe.constants if probe.fresh_constants else frozenset[int]()
+        names = [
+            "" if array is None else f"i{position}_{copy}" if position in own else f"i{position}"
+            for position, array in enumerate(probe.inputs)
+        ]
         outputs = [f"o{copy}_{number}" for number in range(probe.outputs)]
         # Only the last is a result: the others' memory comes from the arena, as inside a graph.
         results = outputs
@@ -95,12 +99,6 @@ def model_of(probe: Probe) -> bytes:
     # LabelEncoder names its keys and values since version 2 of ai.onnx.ml, which 3 keeps.
     opsets += [helper.make_opsetid(probe.domain, 3 if probe.domain == CLASSICAL else 1)] if probe.domain else []
     return bytes(helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString())
-
-
-def _name(probe: Probe, position: int, copy: int) -> str:
-    if probe.inputs[position] is None:
-        return ""
-    return f"i{position}_{copy}" if probe.fresh_constants and position in probe.constants else f"i{position}"
 
 
 def feeds_of(probe: Probe) -> dict[str, Array]:

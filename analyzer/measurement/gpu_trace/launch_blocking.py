@@ -74,7 +74,8 @@ def scaled(raw: Sequence[profile.RawTime], bias: Bias, latency: Latency) -> tupl
 
     A node that shows less than the bias launches nothing (a view): it keeps a tenth of what it shows.
     """
-    true = [_true(node, bias) for node in raw]
+    shown = [(node.time.value, bias.profiler_s * node.calls) for node in raw]
+    true = [max(time_s * 0.1, 1e-9) if time_s < bias_s else time_s - bias_s for time_s, bias_s in shown]
     factor = latency.value / sum(true)
     nodes = tuple(
         node.timed(
@@ -88,8 +89,3 @@ def scaled(raw: Sequence[profile.RawTime], bias: Bias, latency: Latency) -> tupl
         for node, time_s in zip(raw, true, strict=True)
     )
     return nodes, factor
-
-
-def _true(node: profile.RawTime, bias: Bias) -> float:
-    shown_s, bias_s = node.time.value, bias.profiler_s * node.calls
-    return max(shown_s * 0.1, 1e-9) if shown_s < bias_s else shown_s - bias_s

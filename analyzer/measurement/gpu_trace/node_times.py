@@ -109,20 +109,20 @@ def join(
     if not seen:
         return None
     total = sum(result.records for result in seen)
+    events = trace.get("traceEvents", ())
+    whole = sum(float(event.get("dur", 0.0)) for event in events if event.get("cat") in _DEVICE)
     return Traced(
-        nodes=_medians(seen),
+        # In the order of the first run that has the node: branches may differ between runs.
+        nodes=tuple(
+            _median_of([result.parts[name] for result in seen if name in result.parts])
+            for name in dict.fromkeys(name for result in seen for name in result.parts)
+        ),
         runs=len(seen),
         tail_s=median([result.tail_us for result in seen]) * 1e-6,
         matched=sum(result.matched for result in seen) / total if total else 0.0,
-        lost=_lost(trace, activities),
+        lost=max(0.0, 1 - sum(activity.duration_us for activity in activities) / whole) if whole else 0.0,
         shift_us=shift,
     )
-
-
-def _lost(trace: Mapping[str, Any], joined: Sequence[Activity]) -> float:
-    events = trace.get("traceEvents", ())
-    everything = sum(float(event.get("dur", 0.0)) for event in events if event.get("cat") in _DEVICE)
-    return max(0.0, 1 - sum(activity.duration_us for activity in joined) / everything) if everything else 0.0
 
 
 def device_activities(trace: Mapping[str, Any], start_ns: int) -> list[Activity]:
@@ -241,14 +241,6 @@ def _gaps(
         for node in waiting:
             parts[node.name].gap_us += share * (node.end_us - node.start_us)
         parts[ordered[owner].name].gap_us += gap - share * spent
-
-
-def _medians(results: Sequence[_Result]) -> tuple[TracedNode, ...]:
-    # In the order of the first run that has the node: branches may differ between runs.
-    order = list(dict.fromkeys(name for result in results for name in result.parts))
-    return tuple(
-        _median_of([result.parts[name] for result in results if name in result.parts]) for name in order
-    )
 
 
 def _median_of(parts: Sequence[_Part]) -> TracedNode:

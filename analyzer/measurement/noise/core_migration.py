@@ -43,13 +43,10 @@ class CoreDistance:
     def __init__(
         self, shared: TimedCall, alone: TimedCall, *, known: Reading | None = None, patience_s: float = 0.0
     ) -> None:
-        """Readings by timing runs of the chain.
+        """Take readings by timing runs of the chain, ``shared`` by all threads and ``alone``.
 
-        Args:
-            shared: One run by all threads.
-            alone: One run by a single thread.
-            known: The best of an earlier measurement, with as many threads.
-            patience_s: How long ``awaited`` may wait, all calls together.
+        ``known`` is the best of an earlier measurement with as many threads; ``awaited`` may wait for
+        ``patience_s``, all calls together.
         """
         self._shared, self._alone, self._patience_s = shared, alone, patience_s
         self.best = known or Reading(float("inf"), float("inf"))
@@ -63,11 +60,7 @@ class CoreDistance:
         return reading
 
     def awaited(self, reading: Reading | None = None) -> Reading:
-        """The first reading with the cores close, or the last one before patience ends.
-
-        Args:
-            reading: The latest, if that is still true.
-        """
+        """The first reading from the latest on with the cores close, or the last one before patience ends."""
         now = self.read() if reading is None else reading
         # Cores come together by themselves within seconds (2 to 40 seen): waiting costs less than a wrong
         # figure.

@@ -43,14 +43,9 @@ class TurnResult:
 def turns_for(
     run_s: float, profiled_runs: int, seconds: float, *, runs: int | None, most: int
 ) -> tuple[Turn, ...]:
-    """Turns that share the work evenly.
+    """Turns that share the work evenly, ``most`` of them; ``profiled_runs`` and ``seconds`` are of all.
 
-    Args:
-        run_s: Seconds of one run.
-        profiled_runs: Of all turns together.
-        seconds: For the unprofiled runs of all turns together.
-        runs: Exactly so many unprofiled runs; None adapts to the seconds.
-        most: Turns at most; fewer where a turn would hold less than a run of each kind.
+    ``runs`` is an exact number of unprofiled runs; None adapts to the seconds.
     """
     # A turn holds a run of each kind at least, or the kinds would not describe the same moments.
     plain = runs if runs is not None else int(seconds / max(run_s, 1e-9))
@@ -85,14 +80,8 @@ def alternate(
 ) -> tuple[TurnResult, ...]:
     """Run both in turns, until the latency is known well or the turns are over.
 
-    Args:
-        plain: A call without the profiler; None runs the profiled ones alone.
-        profiled: A call with it.
-        turns: What to run.
-        run_s: About how long a run takes.
-        already: Profiled calls made before.
-        tick: Told after each turn how much is done.
-        distance: Between the cores, read before and after each turn.
+    Without a ``plain`` call the profiled ones run alone; ``already`` were made before. The cores' distance is
+    read before and after each turn.
     """
     taken: list[TurnResult] = []
     count = already
@@ -126,11 +115,8 @@ def _is_known(taken: Sequence[TurnResult], distance: CoreDistance) -> bool:
 def quieter_half(turns: Sequence[Sequence[float]], among: Collection[int] | None = None) -> frozenset[int]:
     """Numbers of the turns whose medians are the lower half (of an odd number the middle one is in it).
 
-    What disturbs a machine makes runs slower, never faster, and lasts longer than a run.
-
-    Args:
-        turns: Seconds of the runs of each.
-        among: Only these count; None counts all.
+    What disturbs a machine makes runs slower, never faster, and lasts longer than a run. Only turns ``among``
+    those count, None counts all.
     """
     order = sorted(
         (median(one), number) for number, one in enumerate(turns) if one and (among is None or number in among)

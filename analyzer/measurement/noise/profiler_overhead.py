@@ -53,13 +53,7 @@ def chain(length: int, elements: int = 1) -> bytes:
 
 
 def calibrate_bias(settings: SessionSettings, folder: Path, *, seconds: float = 0.25) -> Bias:
-    """Measure the bias with the same threads as the model will have.
-
-    Args:
-        settings: Threads and spinning are taken from here.
-        folder: For the profile, which is removed.
-        seconds: About how long it may take.
-    """
+    """Measure the bias with the threads and spinning that the model will have; the profile is removed."""
     times = {length: _unprofiled(length, settings, seconds / 3) for length in (_SHORT, _LONG)}
     dispatch = max(1e-9, (times[_LONG] - times[_SHORT]) / (_LONG - _SHORT))
     shown = _profiled(settings, folder, seconds / 3)

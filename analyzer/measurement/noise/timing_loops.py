@@ -102,14 +102,7 @@ def timed_runs(
     clock: Clock = time.perf_counter,
     tick: Callable[[float], None] | None = None,
 ) -> list[float]:
-    """Seconds by call, garbage collection held off.
-
-    Args:
-        call: What to time.
-        budget: When to stop.
-        clock: Seconds; an argument so that tests need not wait.
-        tick: Told about ten times a second how much of the budget is used.
-    """
+    """Seconds by call, garbage collection held off; ``tick`` hears ten times a second how much is used."""
     # Python's collector stops the caller for milliseconds, at moments that have nothing to do with the model.
     samples: list[float] = []
     with _no_garbage_collection():

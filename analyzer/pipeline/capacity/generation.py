@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from analyzer.pipeline.predictor import Predictor
 from analyzer.record.capacity import CapacityOption, ServicePoint
 from analyzer.serving.continuous import GenerationServer
 from analyzer.serving.queue import Server, Sizing
-from analyzer.serving.search import GeneratingServer, GenerationDemand, sizings
+from analyzer.serving.search import GeneratingServer, GenerationDemand
 from analyzer.units import seconds
 
 # Sequences at once: engines' usual limit, far beyond which a step has nothing to gain.
@@ -184,10 +184,6 @@ class GenerationService:
     def least_s(self, copies: Copies) -> float:
         """Return the time to the first token of the shortest prompt."""
         return _first_token_s(copies, self._demand.conversations.prompts.min())
-
-    def sizings(self, servers: Sequence[Server[Any]]) -> Mapping[Server[Any], Sizing]:
-        """Search for the number of sequences of every server."""
-        return sizings(servers, self._demand)
 
     def why(self, load: QueueLoad, count: int) -> str:
         """Return both times."""

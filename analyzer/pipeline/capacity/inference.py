@@ -29,7 +29,7 @@ from analyzer.precision import INTEGER_FORMS
 from analyzer.record.capacity import CapacityOption, ServicePoint
 from analyzer.record.outcome import WORTHWHILE
 from analyzer.serving.queue import Server, ServiceCurve, Sizing
-from analyzer.serving.search import Demand, sizings
+from analyzer.serving.search import Demand
 from analyzer.units import seconds, share
 
 Times = Mapping[int, Figure]
@@ -81,10 +81,6 @@ class InferenceService:
     def least_s(self, copies: Copies) -> float:
         """Return the time of the quickest batch."""
         return min(point.time_s for point in copies.points)
-
-    def sizings(self, servers: Sequence[Server[Any]]) -> Mapping[Server[Any], Sizing]:
-        """Search for the batching of every server."""
-        return sizings(servers, self._demand)
 
     def why(self, load: QueueLoad, count: int) -> str:
         """Return the latency with so many, and that they are idle where the limit asks for it."""

@@ -26,6 +26,7 @@ from analyzer.record.capacity import (
     TrafficPoint,
 )
 from analyzer.serving.queue import Need, Server, Sizing, needed
+from analyzer.serving.search import sizings
 from analyzer.text import first_few
 from analyzer.units import HOURS_PER_MONTH, SECONDS_PER_HOUR, seconds
 
@@ -112,7 +113,7 @@ def with_capacity(
         )
     progress("searching for the highest rates", None)
     offers = tuple(replace(offer, copies=tuple(_promising(offer.copies, need.limit_s))) for offer in offers)
-    sized = service.sizings([copies.server for offer in offers for copies in offer.copies])
+    sized = sizings([copies.server for offer in offers for copies in offer.copies], need)
     chosen: list[Chosen] = []
     for offer in offers:
         ways = [(copies, sized[copies.server]) for copies in offer.copies]

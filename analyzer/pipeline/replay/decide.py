@@ -60,10 +60,9 @@ def decide_again(analysis: Analysis, given: Mapping[str, Any]) -> Analysis:
             "A record of capacity cannot be decided anew: its instances are those of the devices it has.",
             hint=f"`analyze capacity {model}` with these options plans anew.",
         )
-    options, given = _checked_options(analysis, given)
-    own, cpu, gpus = _devices(analysis, given, options)
+    asked = _asked(analysis, given)
     with _contradictions():
-        decided = _decided(analysis, options, own, cpu, gpus)
+        decided = _decided(analysis, *asked)
         # What is written can be read: figures of a foreign record may be sound alone and yet sum up to none.
         from_json(to_json(decided), name=_DECIDED)
     return decided
@@ -74,13 +73,13 @@ def basis_of(analysis: Analysis, given: Mapping[str, Any]) -> AnalysisBasis:
 
     Arguments and errors are those of ``decide_again``.
     """
-    options, given = _checked_options(analysis, given)
-    own, cpu, gpus = _devices(analysis, given, options)
+    asked = _asked(analysis, given)
     with _contradictions():
-        return _basis(analysis, prepared_of(analysis), options, own, cpu, gpus)
+        return _basis(analysis, prepared_of(analysis), *asked)
 
 
-def _checked_options(analysis: Analysis, given: Mapping[str, Any]) -> tuple[Options, Mapping[str, Any]]:
+def _asked(analysis: Analysis, given: Mapping[str, Any]) -> tuple[Options, Device, tuple[Device, ...]]:
+    """Return the checked options, the CPU and the GPUs that a record is decided for."""
     given = {name: value for name, value in given.items() if value is not None and value != ()}
     if analysis.model.training:
         raise RecordError(
@@ -92,19 +91,13 @@ def _checked_options(analysis: Analysis, given: Mapping[str, Any]) -> tuple[Opti
             "A record of generation cannot be decided anew.",
             hint="`analyze generate MODEL` with these options takes seconds.",
         )
-    return _options(analysis, given), given
-
-
-def _devices(
-    analysis: Analysis, given: Mapping[str, Any], options: Options
-) -> tuple[Device, Device, tuple[Device, ...]]:
-    """Return the record's own CPU, the requested one, and the GPUs."""
-    own = analysis.devices.cpu
-    cpu = own if options.cpu is None or "cpu" not in given else catalogue.device_of_kind(options.cpu, "cpu")
+    options, cpu = _options(analysis, given), analysis.devices.cpu
+    if options.cpu is not None and "cpu" in given:
+        cpu = catalogue.device_of_kind(options.cpu, "cpu")
     if "gpu" in given:
-        return own, cpu, named_gpus(options.gpus or (), fixed=options.fixed)
+        return options, cpu, named_gpus(options.gpus or (), fixed=options.fixed)
     gpus = [analysis.devices.gpu, *(alternative.device for alternative in analysis.alternatives)]
-    return own, cpu, tuple(gpu for gpu in gpus if gpu is not None)
+    return options, cpu, tuple(gpu for gpu in gpus if gpu is not None)
 
 
 @contextmanager
@@ -120,12 +113,7 @@ def _contradictions() -> Iterator[None]:
 
 
 def _basis(
-    analysis: Analysis,
-    recorded: PreparedGraph,
-    options: Options,
-    own: Device,
-    cpu: Device,
-    gpus: tuple[Device, ...],
+    analysis: Analysis, recorded: PreparedGraph, options: Options, cpu: Device, gpus: tuple[Device, ...]
 ) -> AnalysisBasis:
     form = in_form(recorded.graph, options)
     converts = form is not recorded.graph
@@ -146,7 +134,7 @@ def _basis(
     gpu = gpus[0] if gpus else None
     measured: dict[int, Measured] = {}
     if prepared is recorded:  # what was run is the model as it is
-        measured = _measured(analysis, gpu, options, same_cpu=cpu == own)
+        measured = _measured(analysis, gpu, options, same_cpu=cpu == analysis.devices.cpu)
     here, elsewhere = corrections_of(options, cpu, prepared, measured.get(analysis.model.batch or 0))
     # The catalogue's instances, with a price list that is given now, else with the record's own.
     offers = offers_of(options, own=() if options.prices is not None else replay_data_of(analysis).instances)
@@ -154,12 +142,9 @@ def _basis(
     return AnalysisBasis(predictor=predictor, prepared=prepared, models=models, gpu=gpu, measured=measured)
 
 
-def _decided(
-    analysis: Analysis, options: Options, own: Device, cpu: Device, gpus: tuple[Device, ...]
-) -> Analysis:
-    recorded = prepared_of(analysis)
-    batch = analysis.model.batch
-    basis = _basis(analysis, recorded, options, own, cpu, gpus)
+def _decided(analysis: Analysis, options: Options, cpu: Device, gpus: tuple[Device, ...]) -> Analysis:
+    recorded, batch = prepared_of(analysis), analysis.model.batch
+    basis = _basis(analysis, recorded, options, cpu, gpus)
     predictor, prepared, models, measured = basis.predictor, basis.prepared, basis.models, basis.measured
     converted = prepared is not recorded
     decisions = decide_on(predictor, prepared, models, gpus, batch, measured)

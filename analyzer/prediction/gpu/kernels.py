@@ -87,7 +87,10 @@ def kernel_times(work: Workload, at: GpuCeilings, constants: GpuConstants = FITT
         if chosen.size:
             seconds[chosen], computing[chosen], *slower = rule(Rows(work, chosen, at), at, constants)
             at_most[chosen] = slower[0] if slower else seconds[chosen]
-    turning, repeats = _turning(work, at, constants), work["repeats"]
+    turning, repeats = np.zeros(len(work.kind)), work["repeats"]
+    chosen = np.flatnonzero(work.kind == Kind.CONV)
+    if at.precision.tensor and chosen.size:
+        turning[chosen] = _turned(Rows(work, chosen, at), at, constants)
     return KernelTimes(
         seconds=(seconds + turning) * repeats,
         computing=computing,
@@ -110,14 +113,10 @@ def chosen_by_library(work: Workload) -> Bools:
 
 
 def widths(work: Workload, times: Floats, at: GpuCeilings, *, in_session: bool) -> Floats:
-    """Half-width of each piece's 90 % interval, as a factor.
+    """Half-width of each piece's 90 % interval, as a factor, from its seconds inside a CUDA graph.
 
-    Args:
-        work: The pieces.
-        times: Seconds that each is predicted to take inside a CUDA graph.
-        at: Where.
-        in_session: Whether others run beside it: then that holds, too, what another runtime's kernels and
-            scheduling change.
+    ``in_session`` says whether others run beside it: then that holds, too, what another runtime's kernels and
+    scheduling change.
     """
     factors: Floats = _KIND_WIDTH[work.kind]
     product = work.kind == Kind.MATMUL
@@ -274,17 +273,9 @@ def _conv(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
     direct, moved = _implicit(rows, at, constants, rate)
     if at.precision.tensor:
         return direct, direct > 2 * moved
-    best = np.where(_winograd_fits(rows), np.minimum(direct, _winograd(rows, at, constants, rate)), direct)
+    fits = (rows.taps == 9.0) & (rows.stride <= 1.0) & (rows.batch == 1.0) & (rows.spatial > 0)
+    best = np.where(fits, np.minimum(direct, _winograd(rows, at, constants, rate)), direct)
     return best, best > 2 * moved
-
-
-def _turning(work: Workload, at: GpuCeilings, constants: GpuConstants) -> Floats:
-    """Seconds of each piece in which its tensors are turned around; 0 of what is no convolution."""
-    seconds = np.zeros(len(work.kind))
-    chosen = np.flatnonzero(work.kind == Kind.CONV)
-    if at.precision.tensor and chosen.size:
-        seconds[chosen] = _turned(Rows(work, chosen, at), at, constants)
-    return seconds
 
 
 def _turned(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> Floats:
@@ -318,11 +309,6 @@ def _implicit(rows: Rows, at: GpuCeilings, constants: GpuConstants, rate: float)
     computing = tiled(rows.batch, rows.m, rows.n, depth, out, rate, at.units, tiles)
     # However well traffic hides behind arithmetic, it is there.
     return np.maximum(computing + constants.conv_bandwidth * moved, _streamed(rows.bytes, rows, at)), moved
-
-
-def _winograd_fits(rows: Rows) -> Bools:
-    fits: Bools = (rows.taps == 9.0) & (rows.stride <= 1.0) & (rows.batch == 1.0) & (rows.spatial > 0)
-    return fits
 
 
 def _winograd(rows: Rows, at: GpuCeilings, constants: GpuConstants, rate: float) -> Floats:

@@ -44,6 +44,10 @@ VIEW_S = 0.45e-6
 # A step of a recurrence: cuDNN launches its kernels, two for an LSTM, one after the other. Two LSTMs of 50
 # steps took the slower of the two hosts 17.7 us a step.
 STEP_S = 14e-6
+_OF_THE_HOST = {
+    "node_s": NODE_S, "product_s": PRODUCT_S, "convolution_s": CONVOLUTION_S, "attention_s": ATTENTION_S,
+    "experts_s": EXPERTS_S, "view_s": VIEW_S, "step_s": STEP_S,
+}  # fmt: skip
 # ONNX Runtime lets the condition that a Loop's body gives end up in the host's memory, where it is read before
 # the next trip (the first of ``fetch_locations``, onnxruntime/core/providers/cpu/controlflow/loop.cc), and the
 # CUDA provider's If takes its condition from there: a copy of one byte, for which the host waits. Assumed, as
@@ -89,32 +93,23 @@ class Launch:
 
 
 def launch_of(gpu: Device, host: Device | None) -> Launch:
-    """The terms, measured ones first.
+    """The terms, measured ones first: the GPU's calibration was made with its own host.
 
-    Args:
-        gpu: Its calibration was made with its own host.
-        host: The CPU that launches; None where that is not known: a server's of the usual speed.
+    ``host`` is the CPU that launches; None where that is not known: a server's of the usual speed.
     """
     kernel = gpu.calibration.get("cuda.kernel")
     share = 1.0 if kernel is None else kernel / (FLOOR_S + GAP_S)
     node = gpu.calibration.get("cuda.node")
     slower = node / NODE_S if node is not None else 1.0 / (single_core_speed(host) if host else 1.0)
+    # A rented machine may have the nearest CPU of the catalogue instead of the one that launches.
+    known = node is not None or (host is not None and "model" not in host.assumed)
     return Launch(
         floor_s=FLOOR_S * share,
         gap_s=GAP_S * share,
         stream_s=STREAM_S,
-        node_s=NODE_S * slower,
-        product_s=PRODUCT_S * slower,
-        convolution_s=CONVOLUTION_S * slower,
-        attention_s=ATTENTION_S * slower,
-        experts_s=EXPERTS_S * slower,
-        view_s=VIEW_S * slower,
-        step_s=STEP_S * slower,
         wait_s=WAIT_S,
-        # A rented machine may have the nearest CPU of the catalogue instead of the one that launches.
-        width=HOST_WIDTH
-        if node is not None or (host is not None and "model" not in host.assumed)
-        else UNKNOWN_HOST_WIDTH,
+        width=HOST_WIDTH if known else UNKNOWN_HOST_WIDTH,
+        **{name: seconds * slower for name, seconds in _OF_THE_HOST.items()},
     )
 
 

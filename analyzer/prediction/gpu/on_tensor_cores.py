@@ -27,16 +27,8 @@ def products(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> tuple[Floa
     found, which = np.unique(columns, axis=1, return_inverse=True)
     which = which.reshape(-1)
     batch, m, n, k, stored, passing, unpacking, narrow, kept = found
-    made = Products(
-        batch=batch,
-        m=m,
-        n=n,
-        k=k,
-        stored=stored,
-        passing=passing,
-        packed=unpacking > 0,
-        kept=kept,
-    )
+    packed = unpacking > 0
+    made = Products(batch=batch, m=m, n=n, k=k, stored=stored, passing=passing, packed=packed, kept=kept)
     times, computing = product_times(made, at, constants.products)
     if narrow.any():
         fast, fast_computing = product_times(made, _narrow_cores(at, constants), constants.products)

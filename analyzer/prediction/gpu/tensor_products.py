@@ -102,13 +102,7 @@ _STEP_BYTES = 64.0
 
 
 def product_times(products: Products, at: TensorCores, constants: TensorConstants) -> tuple[Floats, Bools]:
-    """Seconds of each product in its kernel, and whether it computes rather than reads.
-
-    Args:
-        products: What is multiplied.
-        at: Where.
-        constants: The library's.
-    """
+    """Seconds of each product in its kernel, and whether it computes rather than reads."""
     p = constants.sharpness
     looping = _looping(products, at, constants)
     # A few rows by packed weights go to matrix-vector kernels on ordinary cores.
@@ -217,14 +211,7 @@ class QuantisingConstants:
 
 
 def quantising_times(rows: Floats, elements: Floats, at: TensorCores, constants: QuantisingConstants) -> Floats:
-    """Seconds of each, without a launch.
-
-    Args:
-        rows: Of activations, each with a scale of its own.
-        elements: Of all rows together.
-        at: Where.
-        constants: How.
-    """
+    """Seconds of each, without a launch; a row has a scale of its own, elements are those of all rows."""
     c = constants
     working = (elements * c.element_s + rows * c.row_s) / at.units
     seconds: Floats = c.start_s + c.passes * elements / at.bandwidth + working

@@ -24,17 +24,10 @@ def tiled(
     units: float,
     tiles: Tiles,
 ) -> Floats:
-    """Time of products by their best tile shape.
+    """Time of products, ``batch`` of [m, k] by [k, n], by their best tile shape.
 
-    Args:
-        batch: Products of the same shape.
-        m: Rows of each.
-        n: Columns of each.
-        k: Inner dimension of each.
-        out_s: Time to move the output once, which a split of ``k`` costs twice a part.
-        rate: Sustained operations per second.
-        units: Multiprocessors.
-        tiles: The library's tiles.
+    ``out_s`` is the time to move the output once, which a split of ``k`` costs twice a part; ``rate`` are
+    sustained operations per second, ``units`` multiprocessors.
     """
     rows, columns, quality, split = _grid(tiles)
     count = batch * np.ceil(m / rows) * np.ceil(n / columns) * split
@@ -62,15 +55,8 @@ def untranslated(batch: Floats, m: Floats, n: Floats, k: Floats, reach: float, u
     """How many 32-byte reads of products in fp32 find no translation of their address.
 
     Tiles are worked off along ``m``; those in flight read rows of the inner dimension, one after the other in
-    memory for both operands (``x W^T``). Of what these rows span, the part beyond the reach misses.
-
-    Args:
-        batch: Products of the same shape.
-        m: Rows of each.
-        n: Columns of each.
-        k: Inner dimension of each.
-        reach: Bytes that the translation covers.
-        units: Multiprocessors.
+    memory for both operands (``x W^T``). Of what these rows span, the part beyond the translation's ``reach``,
+    in bytes, misses.
     """
     resident = _RESIDENT * units
     across = _SIDE * np.ceil(resident / np.ceil(m / _SIDE))

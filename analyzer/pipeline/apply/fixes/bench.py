@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from analyzer.conversion.node_origins import keep_origins
 from analyzer.decision.plans import plan_all
-from analyzer.errors import MeasurementError
 from analyzer.figures import Figure
 from analyzer.graph import Graph
 from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference
-from analyzer.measurement.applied_session import verify
+from analyzer.measurement.applied_session import result_of
 from analyzer.measurement.model_tools import rewritten
 from analyzer.measurement.request import to_message
 from analyzer.measurement.session import SessionSide
@@ -40,11 +39,6 @@ class OutputTerms:
 
     precision: str | None = None
     last_rows: Mapping[str, int] = field(default_factory=dict)
-
-    def as_json(self) -> dict[str, Any]:
-        """What the comparison is told beside the models; nothing where outputs are as the original's."""
-        rows = {"last_rows": dict(self.last_rows)} if self.last_rows else {}
-        return rows if self.precision is None else {**rows, "precision": self.precision}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,13 +98,9 @@ class Bench:
         counted = [plan for plan in found if plan.name in self.plans]
         plan = min(counted or found, key=lambda each: each.latency.value)
         groups = prepared.groups_on_cpu if plan.name == "cpu" else prepared.cuda_groups
+        latency = plan.latency
         return Stage(
-            path=path,
-            loaded=loaded,
-            prepared=prepared,
-            latency=plan.latency,
-            groups=len(groups),
-            terms=terms,
+            path=path, loaded=loaded, prepared=prepared, latency=latency, groups=len(groups), terms=terms
         )
 
     def new_folder(self) -> Path:
@@ -140,10 +130,7 @@ class Bench:
             MeasurementError: They cannot be had.
         """
         task = numbers_task(SessionSide(model=self.original), SessionSide(model=path), self.feeds, terms)
-        found = verify([task], self.progress)["numbers"]
-        if "trouble" in found:
-            raise MeasurementError(found["trouble"])
-        agrees, why, outputs = compared(found)
+        agrees, why, outputs = compared(result_of(task, self.progress))
         return {"agrees": agrees, "why": why, "outputs": outputs}
 
     def overflow(self, path: Path, graph: Graph) -> Mapping[str, float]:
@@ -168,10 +155,7 @@ class Bench:
             "tensors": tensors,
             "limit": LARGEST_FLOAT16,
         }
-        found = verify([task], self.progress)["overflow"]
-        if "trouble" in found:
-            raise MeasurementError(found["trouble"])
-        reached: Mapping[str, float] = found["reached"]
+        reached: Mapping[str, float] = result_of(task, self.progress)["reached"]
         return reached
 
 
@@ -179,14 +163,10 @@ def numbers_task(
     reference: SessionSide, applied: SessionSide, feeds: Path, terms: OutputTerms
 ) -> dict[str, Any]:
     """Return what is asked of two sessions whose outputs are compared."""
-    return {
-        "kind": "numbers",
-        "reference": to_message(reference),
-        "applied": to_message(applied),
-        "feeds": str(feeds),
-        "sets": _INPUT_SETS,
-        **terms.as_json(),
-    }
+    task = {"kind": "numbers", "reference": to_message(reference), "applied": to_message(applied)}
+    # Of the terms those that are not as the original's.
+    own = {name: value for name, value in asdict(terms).items() if value}
+    return {**task, "feeds": str(feeds), "sets": _INPUT_SETS, **own}
 
 
 def compared(found: Mapping[str, Any]) -> tuple[bool, str, tuple[Mapping[str, Any], ...]]:
