@@ -45,8 +45,9 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def document(analysis: Analysis) -> Document:
-    """Return the document of a record; a section that has nothing to say is left out."""
-    sections = (
+    """Return the document of a record."""
+    return Document.of(
+        analysis.model.name,
         Section(name="capacity", blocks=tuple(_capacity(analysis))),
         Section(name="generation", blocks=tuple(_generation(analysis))),
         Section(name="answer", blocks=tuple(_run(analysis))),
@@ -58,10 +59,6 @@ def document(analysis: Analysis) -> Document:
         Section(name="facts", blocks=tuple(items("The model", model_facts.facts(analysis)))),
         Section(name="findings", blocks=tuple(_findings(analysis))),
         Section(name="rests", blocks=tuple(_rests(analysis))),
-    )
-    return Document(
-        title=analysis.model.name,
-        sections=tuple(section for section in sections if section.blocks),
     )
 
 
@@ -75,24 +72,16 @@ def render_markdown(analysis: Analysis) -> str:
     return markdown.markdown(document(analysis))
 
 
-def answer(analysis: Analysis) -> Headline:
-    """Return the answer that the record was made for: of a service, of a request, or of a run of the model."""
-    capacity, generation, name = analysis.capacity, analysis.generation, analysis.model.name
-    if capacity is not None:
-        subject, sentence = capacity_words.subject(capacity), capacity_words.sentence(capacity)
-    elif generation is not None:
-        subject = generation_words.subject(generation)
-        sentence = generation_words.sentence(analysis, generation)
-    else:
-        subject, sentence = verdict_words.subject(analysis), ranking_words.sentence(analysis)
-    return Headline(name=name, subject=subject, sentence=sentence, detail=ANSWER)
-
-
 def _capacity(analysis: Analysis) -> Iterator[Block]:
     capacity = analysis.capacity
     if capacity is None:
         return
-    yield answer(analysis)
+    yield Headline(
+        name=analysis.model.name,
+        subject=capacity_words.subject(capacity),
+        sentence=capacity_words.sentence(capacity),
+        detail=ANSWER,
+    )
     yield from texts(*capacity_words.details(capacity), detail=ANSWER)
     yield Figures(figures=tuple(capacity_words.figures(capacity)), detail=ANSWER)
     if capacity.options:
@@ -104,16 +93,16 @@ def _generation(analysis: Analysis) -> Iterator[Block]:
     generation = analysis.generation
     if generation is None:
         return
-    if analysis.capacity is None:
-        yield answer(analysis)
-    else:
-        subject = generation_words.subject(generation)
-        sentence = generation_words.sentence(analysis, generation)
-        yield Headline(name="One request", subject=subject, sentence=sentence, level=3)
-    yield Figures(
-        figures=tuple(generation_words.figures(generation)),
-        detail=ANSWER if analysis.capacity is None else WHOLE,
+    first = analysis.capacity is None
+    detail = ANSWER if first else WHOLE
+    yield Headline(
+        name=analysis.model.name if first else "One request",
+        subject=generation_words.subject(generation),
+        sentence=generation_words.sentence(analysis, generation),
+        level=2 if first else 3,
+        detail=detail,
     )
+    yield Figures(figures=tuple(generation_words.figures(generation)), detail=detail)
     yield from generation_tables(analysis)
 
 
@@ -128,11 +117,13 @@ def _run(analysis: Analysis) -> Iterator[Block]:
     """The answer for one run of the model: how sure, why, what would change it, the command that acts on it."""
     part_of = run_name(analysis)
     first = WHOLE if part_of else ANSWER
-    if part_of:
-        subject, sentence = verdict_words.subject(analysis), analysis.verdict.sentence
-        yield Headline(name=part_of, subject=subject, sentence=sentence, level=3, detail=SCREEN)
-    else:
-        yield answer(analysis)
+    yield Headline(
+        name=part_of or analysis.model.name,
+        subject=verdict_words.subject(analysis),
+        sentence=analysis.verdict.sentence if part_of else ranking_words.sentence(analysis),
+        level=3 if part_of else 2,
+        detail=SCREEN if part_of else ANSWER,
+    )
     yield from texts(verdict_words.errors(analysis), style="error", detail=ANSWER)
     sure = (verdict_words.confidence(analysis), verdict_words.crossover(analysis))
     yield from texts(" ".join(filter(None, sure)), *model_facts.guesses(analysis), detail=first)

@@ -145,12 +145,8 @@ def top_title(top: Sequence[TopOperator], analysis: Analysis) -> str:
     """``What takes the best plan's time``, and that its rows are of types where they are."""
     if not top or top[0].share is None:
         return "The operators that compute most"
-    return f"What takes {whose_time(analysis)}{by_type_words(top)}"
-
-
-def by_type_words(top: Sequence[TopOperator]) -> str:
-    """What a heading says behind it where its rows are of types."""
-    return ", by type of operator" if any(row.count > 1 for row in top) else ""
+    by_type = ", by type of operator" if any(row.count > 1 for row in top) else ""
+    return f"What takes {whose_time(analysis)}{by_type}"
 
 
 def _top_types(ranked: Sequence[OperatorResult], total_s: float) -> tuple[TopOperator, ...]:
