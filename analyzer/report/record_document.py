@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from analyzer.checks.phrases import source_location
 from analyzer.record.analysis import Analysis
 from analyzer.report import (
     capacity_words,
@@ -36,7 +37,7 @@ from analyzer.report.generation_tables import tables as generation_tables
 from analyzer.report.ranking import table as ranking_table
 from analyzer.report.ranking import words as ranking_words
 from analyzer.report.summary import figure_words, leading_operators, model_facts, plan_cards, verdict_words
-from analyzer.report.summary.figure_words import marked, sign
+from analyzer.report.summary.figure_words import marked
 from analyzer.units import factor
 
 # Cells of a share's bar. Eight eighths each (U+2588 to U+258F) make 48 steps, so that 2 % is still a stroke.
@@ -199,28 +200,29 @@ def _operators(analysis: Analysis) -> Iterator[Block]:
     operators = leading_operators.top_operators(analysis)
     if not operators:
         return
+    verdicts = [one.verdict for one in operators]
     yield Table(
         name="top-operators",
         title=leading_operators.top_title(operators, analysis),
         head=("Operator", "Module", "Source", "", "Share", "CPU", "GPU", "CPU/GPU", "Verdict"),
         rows=tuple(
             (
-                one.label,
-                one.place if one.count > 1 else one.module or one.code,
-                one.where,
+                f"{one.op_type} #{one.index}" if one.alone else one.op_type,
+                one.place if one.place != source_location(one.alone) else "",
+                source_location(one.alone),
                 bar(one.share),
                 one.share_text,
-                f"{one.cpu} {sign(one.cpu_origin)}".strip(),
-                f"{one.gpu} {sign(one.gpu_origin)}".strip(),
+                marked(*one.cpu),
+                marked(*one.gpu),
                 one.speedup,
-                one.verdict,
+                f"{word} ({aside})" if aside else word,
             )
-            for one in operators
+            for one, (_, word, aside) in zip(operators, verdicts, strict=True)
         ),
         figures=(4, 5, 6, 7),
         drop=(0, 1, 4, 3, 0, 0, 0, 2, 0),
         paths=(1,),
-        tones=tuple(one.device for one in operators),
+        tones=tuple(device for device, _, _ in verdicts),
         most=0,
         detail=WHOLE if analysis.capacity or analysis.generation else SCREEN,
     )
