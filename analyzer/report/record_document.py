@@ -37,8 +37,8 @@ from analyzer.report.generation_tables import tables as generation_tables
 from analyzer.report.ranking import table as ranking_table
 from analyzer.report.ranking import words as ranking_words
 from analyzer.report.summary import figure_words, leading_operators, model_facts, plan_cards, verdict_words
-from analyzer.report.summary.figure_words import marked
-from analyzer.units import factor
+from analyzer.report.summary.figure_words import joules, marked, per_second
+from analyzer.units import byte_count, dollars, factor, seconds
 
 # Cells of a share's bar. Eight eighths each (U+2588 to U+258F) make 48 steps, so that 2 % is still a stroke.
 _BAR = 6
@@ -173,14 +173,15 @@ def _plans(analysis: Analysis) -> Iterator[Block]:
         rows=tuple(
             (
                 card.title,
-                marked(card.latency, card.origin),
-                card.interval,
-                card.throughput,
-                card.memory if card.fits else f"{card.memory} (does not fit)",
-                marked(card.dollars, card.dollars_origin),
-                marked(card.energy, card.energy_origin),
+                marked(seconds(plan.latency_s), plan.origin),
+                plan.latency.between(seconds),
+                per_second(plan.throughput_per_s),
+                byte_count(plan.memory_bytes) + ("" if plan.fits else " (does not fit)"),
+                marked(dollars(plan.usd_per_million), card.dollars_origin),
+                marked(joules(plan.energy_j), card.energy_origin),
             )
             for card in cards
+            for plan in (card.plan,)
         ),
         figures=(1, 2, 3, 4, 5, 6),
         drop=(0, 0, 1, 3, 2, 0, 4),

@@ -406,7 +406,7 @@ def priced(**changes: Any) -> Analysis:
 
 def test_dollars_and_joules_have_an_interval_and_an_origin_of_their_own() -> None:
     card = plan_cards.plan_cards(priced())[0]
-    assert card.origin == "measured"
+    assert card.plan.origin == "measured"
     assert (card.dollars_interval, card.dollars_origin) == ("$0.250 to $4.00", "predicted")
     assert (card.energy_interval, card.energy_origin) == ("400 to 700 mJ", "mixed")
     unknown = ("usd_low_per_million", "usd_high_per_million", "energy_low_j", "energy_high_j")
