@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from analyzer.record.fleet import Fleet, FleetModel
     from analyzer.record.invocation import Invocation
     from analyzer.record.output_files import Target
-    from analyzer.report.fleet.check import CheckedModel
+    from analyzer.report.findings_text import Check, CheckedModel
 
 DEFAULT_BASELINE = "analyzer-baseline.json"
 
@@ -40,7 +40,7 @@ def check(ctx: click.Context, /, **_: Any) -> None:
     from analyzer.checks.evaluation import require_codes
     from analyzer.cli.reports import chosen_formats, model_settings, report_targets
     from analyzer.record.encoding import holds_fleet, load_fleet
-    from analyzer.report.ci.github import summary
+    from analyzer.report import findings_text
 
     params, model = ctx.params, ctx.params["model"]
     stem, settings = model_settings(ctx, check=True)
@@ -66,8 +66,19 @@ def check(ctx: click.Context, /, **_: Any) -> None:
     judgement = judge(analysis, gate, baseline=baseline)
     analysis = replace(analysis, findings=judgement.findings, ignored=judgement.ignored)
     # The report comes out whether the gate fails or not: CI shows it beside the status.
-    texts = {target: render(analysis, target.format.name, gate.fail_on) for target in targets}
-    publish(texts, lambda: summary(analysis, fail_on=gate.fail_on), force=force)
+    checked = findings_text.check_of(analysis, gate.fail_on)
+    # Formats that are about the whole analysis come from the registry.
+    writers = _writers()
+    publish(
+        {
+            target: writers[target.format.name](checked)
+            if target.format.name in writers
+            else target.format.write(analysis)
+            for target in targets
+        },
+        checked,
+        force=force,
+    )
     if new_baseline is not None:
         save_baseline(analysis, new_baseline, force=force)
         if not params["quiet"]:
@@ -193,14 +204,14 @@ def judge_fleet(
         UsageError: A format or a baseline is of one model.
         RecordError: A model's record is missing or cannot be read.
     """
-    from analyzer.report.fleet.check import FORMATS, CheckedFleet, fleet_markdown, render_fleet
+    from analyzer.report.findings_text import Check
 
-    path = Path(params["model"])
+    path, writers = Path(params["model"]), _writers()
     for target in targets:
-        if target.format.name not in FORMATS:
+        if target.format.name not in writers:
             raise UsageError(
                 f"--format {target.format.name} is about one model, and {path} is a fleet",
-                hint=f"use {', '.join(FORMATS)}, or check the record of one of its models",
+                hint=f"use {', '.join(writers)}, or check the record of one of its models",
             )
     if params["update_baseline"] or settings.baseline is not None:
         raise UsageError(
@@ -208,14 +219,17 @@ def judge_fleet(
             hint="`analyze fleet --compare OLD` says what changed",
         )
     records = {model.name: _record_of(model, path.parent) for model in fleet.models if model.failure is None}
-    checked = CheckedFleet(
+    checked = Check(
         name=path.name,
         tool=fleet.tool,
-        models=[_checked(model, records.get(model.name), settings, fleet) for model in fleet.models],
+        models=tuple(_checked(model, records.get(model.name), settings) for model in fleet.models),
+        properties={"models": [model.name for model in fleet.models]},
+        is_fleet=True,
         left=fleet.left,
     )
-    texts = {target: render_fleet(checked, target.format.name) for target in targets}
-    publish(texts, lambda: fleet_markdown(checked), force=params["force"])
+    publish(
+        {target: writers[target.format.name](checked) for target in targets}, checked, force=params["force"]
+    )
     return bool(checked.failing)
 
 
@@ -233,10 +247,10 @@ def _record_of(model: FleetModel, folder: Path) -> Path:
     return file
 
 
-def _checked(model: FleetModel, record: Path | None, settings: CheckSettings, fleet: Fleet) -> CheckedModel:
+def _checked(model: FleetModel, record: Path | None, settings: CheckSettings) -> CheckedModel:
     from analyzer.checks import judge, judge_failure
     from analyzer.record import load_report
-    from analyzer.report.fleet.check import checked, checked_failure
+    from analyzer.report.findings_text import checked, not_analysed
 
     if record is None:
         assert model.failure is not None
@@ -245,54 +259,48 @@ def _checked(model: FleetModel, record: Path | None, settings: CheckSettings, fl
             model.failure.hint.rstrip(".") or "see its log, and try again with `analyze fleet --retry-failed`",
             settings,
         )
-        return checked_failure(model, judgement, fail_on=settings.fail_on, tool=fleet.tool)
+        return not_analysed(model, judgement, fail_on=settings.fail_on)
     analysis = load_report(record)
     judgement = judge(analysis, settings)
     analysis = replace(analysis, findings=judgement.findings, ignored=judgement.ignored)
-    return checked(model.name, analysis, fail_on=settings.fail_on)
+    return checked(analysis, fail_on=settings.fail_on, name=model.name)
 
 
-def publish(texts: Mapping[Target, str], summary: Callable[[], str], *, force: bool) -> None:
+def _writers() -> dict[str, Callable[[Check], str]]:
+    """Return what writes findings, of one model or of a fleet, by format."""
+    from analyzer.report import findings_text
+    from analyzer.report.ci import github, junit, sarif
+
+    return {
+        "text": findings_text.render_text,
+        "markdown": findings_text.render_markdown,
+        "sarif": sarif.render,
+        "junit": junit.render,
+        "github": github.render,
+    }
+
+
+def publish(texts: Mapping[Target, str], checked: Check, *, force: bool) -> None:
     """Write all reports whole, then print what goes to standard output.
 
     Workflow commands are printed even where they go to a file as well: GitHub reads them from the log alone.
-    ``summary`` gives a job's summary page, in Markdown, where one is wanted.
+    A job's summary page is added where GitHub Actions names one.
     """
     from analyzer.record.output_files import write_all
+    from analyzer.report.findings_text import render_markdown
 
     write_all(texts, force=force)
     for target, text in texts.items():
         if target.path is None or target.format.name == "github":
             click.echo(text, nl=False)
-        if target.format.name == "github":
-            append_summary(summary)
-
-
-def render(analysis: Analysis, name: str, fail_on: str) -> str:
-    """Return the findings in this format; formats that are about the whole analysis come from the registry."""
-    from analyzer import report
-    from analyzer.report import findings_text
-    from analyzer.report.ci import junit
-
-    if name == "text":
-        return findings_text.render_text(analysis, fail_on=fail_on)
-    if name == "markdown":
-        return findings_text.render_markdown(analysis, fail_on=fail_on)
-    if name == "junit":
-        return junit.render(analysis, fail_on=fail_on)
-    return report.render(analysis, name)
-
-
-def append_summary(summary: Callable[[], str]) -> None:
-    """Add the job summary where GitHub Actions asks for one."""
-    path = os.environ.get("GITHUB_STEP_SUMMARY")
-    if not path:
-        return
-    try:
-        # Appended: GitHub gives one file to a job's step, which other tools of it write to as well.
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(summary())
-    except OSError as error:
-        raise OutputError(
-            f"the job summary cannot be written: {error}", hint="unset GITHUB_STEP_SUMMARY"
-        ) from error
+        path = os.environ.get("GITHUB_STEP_SUMMARY")
+        if target.format.name != "github" or not path:
+            continue
+        try:
+            # Appended: GitHub gives one file to a job's step, which other tools of it write to as well.
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(render_markdown(checked))
+        except OSError as error:
+            raise OutputError(
+                f"the job summary cannot be written: {error}", hint="unset GITHUB_STEP_SUMMARY"
+            ) from error

@@ -13,7 +13,6 @@ from analyzer.option_kinds import ABOVE_ZERO, NUMBER, PATH, WHOLE, Command, Opti
 from analyzer.options import given_keywords, taken_by
 
 CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])
-Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 def files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001

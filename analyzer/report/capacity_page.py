@@ -1,4 +1,4 @@
-"""Reporting: what the page shows first of a capacity plan, its charts, and what its what-if computes from."""
+"""Reporting: what the page shows first of a capacity plan, and what its what-if computes from."""
 
 from __future__ import annotations
 
@@ -7,24 +7,7 @@ from typing import Any
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import CapacityOption, CapacityResult, InstanceLoads
 from analyzer.report import capacity_words
-from analyzer.report.charts import capacity
-from analyzer.report.charts.chart import Chart
 from analyzer.units import HOURS_PER_MONTH, SECONDS_PER_HOUR, seconds
-
-# These stand beside the answer's sentence; the others are tiles.
-_BESIDE = ("cheapest CPU", "cheapest GPU")
-# Links to sections of the page by what they hold. The load's, behind the traffic's, has none for want of room.
-_SECTIONS = (
-    ("traffic", "Traffic", {"capacity-traffic"}),
-    ("instances", "Instances", {"instances"}),
-    ("what-if", "What if", {"what-if"}),
-)
-
-
-def charts(analysis: Analysis) -> tuple[Chart | None, ...]:
-    """The charts of a capacity plan; none for another record."""
-    told = analysis.capacity
-    return () if told is None else (capacity.traffic(told), *capacity.charts(told))
 
 
 def view(analysis: Analysis) -> dict[str, Any] | None:
@@ -33,21 +16,12 @@ def view(analysis: Analysis) -> dict[str, Any] | None:
     if told is None:
         return None
     best = told.best_option
-    figures = capacity_words.figures(told)
-    known = {chart.name for chart in charts(analysis) if chart is not None}
-    known |= {"instances"} if told.options else set()
-    # The form needs the page's scripts, which a page without operators does not carry.
-    asks = bool(told.instances and analysis.operators)
-    known |= {"what-if"} if asks else set()
+    missed = f"No instance keeps the {capacity_words.limits(told)}"
     return {
         "device": best.kind if best else "either",
-        "chip": f"{best.kind.upper()} instances"
-        if best
-        else f"No instance keeps the {capacity_words.limits(told)}",
-        "tiles": tuple(figure for figure in figures if figure.name not in _BESIDE),
-        "beside": tuple(figure for figure in figures if figure.name in _BESIDE),
-        "links": tuple((name, link) for name, link, parts in _SECTIONS if known & parts),
-        "form": _form(told) if asks else None,
+        "chip": f"{best.kind.upper()} instances" if best else missed,
+        # The form needs the page's scripts, which a page without operators does not carry.
+        "form": _form(told) if told.instances and analysis.operators else None,
     }
 
 

@@ -162,6 +162,11 @@ class Document:
     title: str
     sections: tuple[Section, ...]
 
+    @classmethod
+    def of(cls, title: str, *sections: Section) -> Document:
+        """Return the document of those sections that have anything to say."""
+        return cls(title=title, sections=tuple(section for section in sections if section.blocks))
+
     def at(self, detail: int) -> Iterator[tuple[Section, tuple[Block, ...]]]:
         """Yield the sections that have blocks at a detail, each with these blocks."""
         for section in self.sections:

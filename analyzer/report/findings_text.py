@@ -1,16 +1,22 @@
-"""Findings for human eyes: plain text for a terminal or a log, Markdown for a pull request."""
+"""Findings for human eyes: plain text for a terminal or a log, Markdown for a pull request.
+
+A ``Check`` is the one list that these formats and those of CI servers (``ci``) render: the findings of a model,
+or of all models of a fleet, each with its place.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
-from analyzer.checks import fails, rules
-from analyzer.checks.settings import SEVERITIES, CheckSettings
-from analyzer.record.analysis import Analysis, Finding, OperatorResult
+from analyzer.checks import Judgement, fails, rules
+from analyzer.checks.settings import SEVERITIES, CheckSettings, Severity
+from analyzer.record.analysis import Analysis, Finding, OperatorResult, Tool
 from analyzer.record.batch_axis import batch_of, has_batch
+from analyzer.record.fleet import FleetModel
 from analyzer.report import device_rows, terminal
-from analyzer.report.document import Document, Headline, Section, Table, items
+from analyzer.report.document import Block, Document, Headline, Section, Table, items
 from analyzer.report.escaping import printable
 from analyzer.report.markdown import markdown
 from analyzer.report.summary.model_facts import in_precision
@@ -19,16 +25,165 @@ from analyzer.units import byte_count, seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FindingPlace:
-    """Where a finding is: a file and a line, and the line's text; the model's own file where it has no line."""
+class PlacedFinding:
+    """A finding with its place in the user's source, or else in the model's own file.
 
+    Attributes:
+        finding: What was found.
+        operator: The operator that it is about, None for the model.
+        file, line, code: The line of source and its text; None and empty where the file alone is known.
+    """
+
+    finding: Finding
+    operator: OperatorResult | None = None
     file: str
-    line: int | None
+    line: int | None = None
     code: str = ""
 
-    def __str__(self) -> str:
+    @property
+    def severity(self) -> Severity:
+        """The finding's."""
+        return self.finding.severity
+
+    @property
+    def place(self) -> str:
         """``file:line``, as editors and terminals make it a link."""
         return f"{self.file}:{self.line}" if self.line is not None else self.file
+
+    @property
+    def lines(self) -> list[str]:
+        """The finding as a compiler writes it, the line of source, the cost where it is known, and the fix."""
+        finding, cost = self.finding, cost_of(self.finding)
+        return [
+            # ``file:line: severity``: the form of compilers, which editors and terminals turn into links.
+            f"{self.place}: {finding.severity} {finding.code} {finding.message}",
+            *([self.code] if self.code else []),
+            *([f"cost: {cost} per inference"] if cost else []),
+            f"fix: {finding.fix}",
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedModel:
+    """A model as it was judged; its analysis is not held, of which a fleet may have thousands.
+
+    Attributes:
+        name: In its fleet, else its own.
+        model: Its own name.
+        subject: The model, its batch and its devices in one line.
+        findings, ignored: What was found, and what of it the settings set aside.
+        fail_on: The severity from which the check fails.
+        devices: The table of its devices; None where its plans are no answer.
+        analysed: Whether there is a record, so that a rule without a finding is one that passed.
+    """
+
+    name: str
+    model: str
+    subject: str
+    findings: tuple[PlacedFinding, ...]
+    ignored: tuple[PlacedFinding, ...]
+    fail_on: str
+    devices: Table | None = None
+    analysed: bool = True
+
+    def fails_by(self, *found: PlacedFinding) -> bool:
+        """Return whether the check fails by any of these findings."""
+        return bool(fails((one.finding for one in found), CheckSettings(fail_on=self.fail_on)))
+
+    @property
+    def outcome(self) -> str:
+        """``passed`` or ``failed``."""
+        return "failed" if self.fails_by(*self.findings) else "passed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """What was checked: a model, or the models of a fleet.
+
+    Attributes:
+        name: The model's, or that of the fleet's file.
+        tool: That judged.
+        models: In the fleet's order.
+        properties: What SARIF says of the run.
+        is_fleet: Whether messages that stand in one list say whose they are.
+        left: Models of the fleet that are not done yet.
+    """
+
+    name: str
+    tool: Tool
+    models: tuple[CheckedModel, ...]
+    properties: Mapping[str, Any] = field(default_factory=dict)
+    is_fleet: bool = False
+    left: int = 0
+
+    @property
+    def failing(self) -> tuple[CheckedModel, ...]:
+        """The models by which the check fails."""
+        return tuple(model for model in self.models if model.outcome == "failed")
+
+    @property
+    def subject(self) -> str:
+        """What was checked, in one line."""
+        if not self.is_fleet:
+            return self.models[0].subject
+        left = f"; {plural(self.left, 'model')} not done yet" if self.left else ""
+        return f"{self.name}, {plural(len(self.models), 'model')}{left}"
+
+    @property
+    def outcome(self) -> str:
+        """``passed``; of a fleet in how many models it failed."""
+        where = f" in {plural(len(self.failing), 'model')}" if self.is_fleet else ""
+        return f"failed{where}" if self.failing else "passed"
+
+    @property
+    def findings(self) -> tuple[PlacedFinding, ...]:
+        """All findings of all models."""
+        return tuple(one for model in self.models for one in model.findings)
+
+    def message(self, model: CheckedModel, finding: Finding) -> str:
+        """Return a finding's message, behind the model's name where many models stand in one list."""
+        return f"{model.name}: {finding.message}" if self.is_fleet else finding.message
+
+
+def checked(analysis: Analysis, *, fail_on: str = "error", name: str = "") -> CheckedModel:
+    """Return a model with the findings that its analysis holds; ``name`` is that in its fleet."""
+    return CheckedModel(
+        name=name or analysis.model.name,
+        model=analysis.model.name,
+        subject=subject_line(analysis),
+        findings=tuple(_placed(one, analysis) for one in analysis.findings),
+        ignored=tuple(_placed(one, analysis) for one in analysis.ignored),
+        fail_on=fail_on,
+        # Of generation the plans are a step's, and no answer.
+        devices=device_rows.table(analysis) if analysis.generation is None else None,
+    )
+
+
+def not_analysed(model: FleetModel, judgement: Judgement, *, fail_on: str) -> CheckedModel:
+    """Return a model of a fleet that has no record, with the finding that says so."""
+    file = _file_of(model.reference)
+    return CheckedModel(
+        name=model.name,
+        model=model.name,
+        subject=f"{model.name}, which could not be analysed",
+        findings=tuple(PlacedFinding(finding=one, file=file) for one in judgement.findings),
+        ignored=tuple(PlacedFinding(finding=one, file=file) for one in judgement.ignored),
+        fail_on=fail_on,
+        analysed=False,
+    )
+
+
+def check_of(subject: Analysis | Check, fail_on: str = "error") -> Check:
+    """Return the check of one analysis; a check as it is."""
+    if isinstance(subject, Check):
+        return subject
+    model = subject.model
+    return Check(
+        name=model.name,
+        tool=subject.tool,
+        models=(checked(subject, fail_on=fail_on),),
+        properties={"model": model.name, "digest": model.digest, "opset": model.opset},
+    )
 
 
 def operator_of(finding: Finding, analysis: Analysis) -> OperatorResult | None:
@@ -39,24 +194,27 @@ def operator_of(finding: Finding, analysis: Analysis) -> OperatorResult | None:
     return analysis.operators[finding.operator]
 
 
-def place_of(finding: Finding, analysis: Analysis) -> FindingPlace:
-    """Return the user's source line of a finding, or else the model's file."""
+def _placed(finding: Finding, analysis: Analysis) -> PlacedFinding:
     operator = operator_of(finding, analysis)
-    if operator is not None and operator.source is not None:
-        return FindingPlace(
-            file=operator.source.file, line=operator.source.line, code=operator.source.code.strip()
-        )
-    return FindingPlace(file=file_of(analysis.model.source), line=None)
+    if operator is None or operator.source is None:
+        return PlacedFinding(finding=finding, operator=operator, file=_file_of(analysis.model.source))
+    source = operator.source
+    return PlacedFinding(
+        finding=finding, operator=operator, file=source.file, line=source.line, code=source.code.strip()
+    )
 
 
-def file_of(source: str) -> str:
+def _file_of(source: str) -> str:
     """Return the file that a reference names, without the name after the colon."""
     # The colon of a Windows drive has a path after it, which no model's name is.
     head, colon, tail = source.rpartition(":")
     return head if colon and head and not any(char in tail for char in "/\\.") else source
 
 
-def by_severity(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+_Grave = TypeVar("_Grave", Finding, PlacedFinding)
+
+
+def by_severity(findings: Iterable[_Grave]) -> tuple[_Grave, ...]:
     """Return the gravest first, otherwise as they came."""
     # Python's sort is stable: within a severity the rules' own order stays.
     return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
@@ -76,11 +234,11 @@ def rule_label(code: str) -> str:
     return f"{code} {name}".strip()
 
 
-def tally(findings: Iterable[Finding]) -> str:
+def tally(findings: Iterable[PlacedFinding]) -> str:
     """Return ``2 errors, 1 warning, 3 notes``; ``no findings``."""
     counts = dict.fromkeys(SEVERITIES, 0)
-    for finding in findings:
-        counts[finding.severity] += 1
+    for one in findings:
+        counts[one.severity] += 1
     parts = [plural(count, name) for name, count in counts.items() if count]
     return ", ".join(parts) or "no findings"
 
@@ -101,69 +259,74 @@ def subject_line(analysis: Analysis) -> str:
     return f"{said}, for {target}"
 
 
-def lines_of(finding: Finding, place: FindingPlace) -> list[str]:
-    """Return a finding as a compiler writes it, the line of source, the cost where it is known, and the fix."""
-    cost = cost_of(finding)
-    return [
-        # ``file:line: severity``: the form of compilers, which editors and terminals turn into links.
-        f"{place}: {finding.severity} {finding.code} {finding.message}",
-        *([place.code] if place.code else []),
-        *([f"cost: {cost} per inference"] if cost else []),
-        f"fix: {finding.fix}",
-    ]
-
-
-def passed(analysis: Analysis, fail_on: str = "error") -> bool:
-    """Return whether nothing of this severity was found."""
-    return not fails(analysis.findings, CheckSettings(fail_on=fail_on))
-
-
-def render_text(analysis: Analysis, *, fail_on: str = "error") -> str:
+def render_text(subject: Analysis | Check, *, fail_on: str = "error") -> str:
     """Return the findings as a compiler writes them, the gravest first, and a last line that says it all."""
-    lines: list[str] = []
-    for finding in by_severity(analysis.findings):
-        head, *more = lines_of(finding, place_of(finding, analysis))
-        lines += [head, *(f"    {line}" for line in more), ""]
-    for ignored in analysis.ignored:
-        operator = operator_of(ignored, analysis)
-        name = f" {operator.module or operator.name}" if operator is not None else ""
-        lines.append(f"ignored: {ignored.code}{name}{': ' + ignored.reason if ignored.reason else ''}")
-    if analysis.generation is None:  # of generation the plans are a step's, and no answer
-        devices = Section(name="devices", blocks=(device_rows.table(analysis),))
-        lines += terminal.text(Document(title="", sections=(devices,))).splitlines()
-    result = "passed" if passed(analysis, fail_on) else "failed"
-    lines.append(f"{result}: {tally(analysis.findings)} ({subject_line(analysis)})")
-    return loggable("\n".join(printable(line) for line in lines)) + "\n"
+    check = check_of(subject, fail_on)
+    parts = ["\n".join(map(printable, _lines(model))) for model in check.models]
+    if check.is_fleet:
+        parts.append(printable(f"{check.outcome}: {tally(check.findings)} ({check.subject})"))
+    return "\n".join(f"{loggable(part)}\n" for part in parts)
 
 
-def render_markdown(analysis: Analysis, *, fail_on: str = "error") -> str:
-    """Return the findings as a table for a job summary or a pull request's comment."""
-    result = "passed" if passed(analysis, fail_on) else "failed"
-    subject = f"{tally(analysis.findings)} in {subject_line(analysis)}"
-    name = f"Analyzer check of {analysis.model.name}"
-    blocks = (
-        Headline(name=name, subject=subject, sentence=result),
-        *([device_rows.table(analysis)] if analysis.generation is None else []),
-        *([_findings(analysis)] if analysis.findings else []),
-        *items("Ignored", tuple((one.code, f"{one.message} {one.reason}".strip()) for one in analysis.ignored)),
+def _lines(model: CheckedModel) -> Iterator[str]:
+    for one in by_severity(model.findings):
+        head, *more = one.lines
+        yield from (head, *(f"    {line}" for line in more), "")
+    for one in model.ignored:
+        name = f" {one.operator.module or one.operator.name}" if one.operator is not None else ""
+        reason = f": {one.finding.reason}" if one.finding.reason else ""
+        yield f"ignored: {one.finding.code}{name}{reason}"
+    if model.devices is not None:
+        devices = Section(name="devices", blocks=(model.devices,))
+        yield from terminal.text(Document(title="", sections=(devices,))).splitlines()
+    yield f"{model.outcome}: {tally(model.findings)} ({model.subject})"
+
+
+def render_markdown(subject: Analysis | Check, *, fail_on: str = "error") -> str:
+    """Return the findings as a table for a job summary or a pull request's comment.
+
+    Of a fleet it is a table of all models, and under it what each of those says by which the check fails.
+    """
+    check = check_of(subject, fail_on)
+    if not check.is_fleet:
+        return _markdown(*_model_blocks(check.models[0]))
+    models = Table(
+        title="Models",
+        head=("Model", "Check", "Findings"),
+        rows=tuple((model.name, model.outcome, tally(model.findings)) for model in check.models),
     )
-    return markdown(Document(title=name, sections=(Section(name="check", blocks=blocks),)))
+    name = "Analyzer check of a fleet"
+    headline = Headline(name=name, subject=check.subject, sentence=check.outcome, level=1)
+    return "\n".join((_markdown(headline, models), *(_markdown(*_model_blocks(one)) for one in check.failing)))
 
 
-def _findings(analysis: Analysis) -> Table:
-    found = by_severity(analysis.findings)
-    return Table(
-        title="Findings",
-        head=("", "Rule", "Where", "What", "Cost per inference", "Fix"),
-        rows=tuple(
-            (
-                one.severity,
-                rule_label(one.code),
-                str(place_of(one, analysis)),
-                one.message,
-                cost_of(one),
-                one.fix,
-            )
-            for one in found
-        ),
+def _markdown(*blocks: Block) -> str:
+    return markdown(Document(title="", sections=(Section(name="check", blocks=blocks),)))
+
+
+def _model_blocks(model: CheckedModel) -> Iterator[Block]:
+    yield Headline(
+        name=f"Analyzer check of {model.model}",
+        subject=f"{tally(model.findings)} in {model.subject}",
+        sentence=model.outcome,
     )
+    if model.devices is not None:
+        yield model.devices
+    if model.findings:
+        yield Table(
+            title="Findings",
+            head=("", "Rule", "Where", "What", "Cost per inference", "Fix"),
+            rows=tuple(
+                (
+                    one.severity,
+                    rule_label(one.finding.code),
+                    one.place,
+                    one.finding.message,
+                    cost_of(one.finding),
+                    one.finding.fix,
+                )
+                for one in by_severity(model.findings)
+            ),
+        )
+    ignored = (one.finding for one in model.ignored)
+    yield from items("Ignored", tuple((one.code, f"{one.message} {one.reason}".strip()) for one in ignored))

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from analyzer.record.analysis import Analysis
 from analyzer.report import page, record_document
 from analyzer.report.document import SCREEN, WHOLE, Block
-from analyzer.report.summary.figure_words import MARKS
+from analyzer.report.summary.figure_words import MARKS, joules, per_second
 from analyzer.text import json_escaped, loggable
+from analyzer.units import byte_count, dollars, seconds
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -73,12 +74,13 @@ def environment() -> Environment:
     )
     # Jinja2's ``tojson`` also writes <, >, & and ' as escapes, so that no name ends the script it stands in.
     env.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False, "ensure_ascii": False}
-    env.globals |= {"asset": asset, "packed": packed, "digest": digest, "notices": notices}
+    env.globals |= {"asset": asset, "packed": packed, "digest": digest, "notices": notices, "seconds": seconds}
     env.filters |= {
         "unbroken": unbroken,
         "pack": lambda data: pack(json_escaped(data)),
         "kind": lambda block: type(block).__name__,
         "of_kind": _of_kind,
+        **{written.__name__: written for written in (seconds, byte_count, dollars, per_second, joules)},
     }
     return env
 

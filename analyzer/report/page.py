@@ -9,7 +9,6 @@ from analyzer.record.analysis import Analysis, Finding
 from analyzer.report import (
     capacity_page,
     capacity_words,
-    generation_page,
     generation_words,
     graph_boxes,
     method,
@@ -17,8 +16,18 @@ from analyzer.report import (
     record_document,
     terminal,
 )
-from analyzer.report.charts import batches, caption, instances, roofline, time_share, timeline
+from analyzer.report.charts import (
+    batches,
+    capacity,
+    caption,
+    generation,
+    instances,
+    roofline,
+    time_share,
+    timeline,
+)
 from analyzer.report.charts.chart import Chart, coded, compact, steps, vega_config
+from analyzer.report.document import Section, Table
 from analyzer.report.findings_text import by_severity, operator_of
 from analyzer.report.module_tree import Module, tree
 from analyzer.report.ranking import table as ranking_table
@@ -31,11 +40,13 @@ def build(analysis: Analysis) -> dict[str, Any]:
     modules, module_of_operator = tree(analysis)
     charts = _charts(analysis, modules)
     document = record_document.document(analysis)
+    sections = {section.name: section for section in document.sections}
+    top = leading_operators.top_operators(analysis)
     return {
         "title": analysis.model.name,
         "tool": analysis.tool,
         "model": analysis.model,
-        "sections": {section.name: section for section in document.sections},
+        "sections": sections,
         "subject": verdict_words.subject(analysis),
         "run": record_document.run_name(analysis),
         "side": ranking_words.side(analysis),
@@ -45,13 +56,12 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "best_by": ranking_table.best_by(analysis),
         "batches": verdict_words.batches(analysis),
         "plans": ranking_words.distinct_cards(analysis),
-        "top": leading_operators.top_operators(analysis),
-        "top_title": leading_operators.top_title(leading_operators.top_operators(analysis), analysis)
-        + ranking_words.about_first(analysis),
+        "top": top,
+        "top_title": leading_operators.top_title(top, analysis) + ranking_words.about_first(analysis),
         "marks": tuple(figure_words.MARKS.values()),
         "charts": {chart.name: chart for chart in charts},
         "findings": tuple(_finding(finding, analysis) for finding in by_severity(analysis.findings)),
-        "generation": generation_page.view(analysis),
+        "generation": _generation(analysis, sections.get("generation")),
         "capacity": capacity_page.view(analysis),
         "has_operators": bool(analysis.operators),
         "groups_known": bool(analysis.groups),
@@ -77,6 +87,20 @@ def _chip(analysis: Analysis) -> str:
     return ranking_words.word(analysis) if analysis.operators else ""
 
 
+def _generation(analysis: Analysis, section: Section | None) -> dict[str, Any] | None:
+    """Return the answer for a model that generates as the template prints it; None for another."""
+    told = analysis.generation
+    if told is None or section is None:
+        return None
+    chips = {None: "GPU" if told.gpus else "CPU", True: "Limits kept", False: "Limits missed"}
+    return {
+        "side": ("gpu" if told.gpus else "cpu") if told.memory.fits else "either",
+        "chip": chips[told.meets_limits] if told.memory.fits else "Does not fit",
+        "bar": generation_words.bar(told),
+        "tables": {block.name: block for block in section.blocks if isinstance(block, Table)},
+    }
+
+
 def charts_of(analysis: Analysis) -> tuple[Chart, ...]:
     """The page's charts, in their order."""
     return _charts(analysis, tree(analysis)[0])
@@ -84,16 +108,20 @@ def charts_of(analysis: Analysis) -> tuple[Chart, ...]:
 
 def _charts(analysis: Analysis, modules: tuple[Module, ...]) -> tuple[Chart, ...]:
     best = plan_cards.best_plan(analysis)
-    charts = (
+    request, service = analysis.generation, analysis.capacity
+    charts: list[Chart | None] = [
         time_share.by_type(analysis),
         time_share.by_module(modules, best.origin if best else ""),
         roofline.chart(analysis),
         *batches.charts(analysis),
         timeline.chart(analysis),
         instances.chart(analysis),
-        *generation_page.charts(analysis),
-        *capacity_page.charts(analysis),
-    )
+    ]
+    if request is not None:
+        charts += (timeline.request(analysis, request), time_share.by_phase(request))
+        charts += (*generation.charts(request), generation.frontier(request), instances.devices(request))
+    if service is not None:
+        charts += (capacity.traffic(service), *capacity.charts(service))
     # One that has nothing to show is not there, and neither are its section and its link.
     return tuple(chart for chart in charts if chart is not None)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from analyzer.checks.phrases import source_location
 from analyzer.record.analysis import Analysis
 from analyzer.report import (
     capacity_words,
@@ -36,8 +37,8 @@ from analyzer.report.generation_tables import tables as generation_tables
 from analyzer.report.ranking import table as ranking_table
 from analyzer.report.ranking import words as ranking_words
 from analyzer.report.summary import figure_words, leading_operators, model_facts, plan_cards, verdict_words
-from analyzer.report.summary.figure_words import marked, sign
-from analyzer.units import factor
+from analyzer.report.summary.figure_words import joules, marked, per_second
+from analyzer.units import byte_count, dollars, factor, seconds
 
 # Cells of a share's bar. Eight eighths each (U+2588 to U+258F) make 48 steps, so that 2 % is still a stroke.
 _BAR = 6
@@ -45,8 +46,9 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def document(analysis: Analysis) -> Document:
-    """Return the document of a record; a section that has nothing to say is left out."""
-    sections = (
+    """Return the document of a record."""
+    return Document.of(
+        analysis.model.name,
         Section(name="capacity", blocks=tuple(_capacity(analysis))),
         Section(name="generation", blocks=tuple(_generation(analysis))),
         Section(name="answer", blocks=tuple(_run(analysis))),
@@ -58,10 +60,6 @@ def document(analysis: Analysis) -> Document:
         Section(name="facts", blocks=tuple(items("The model", model_facts.facts(analysis)))),
         Section(name="findings", blocks=tuple(_findings(analysis))),
         Section(name="rests", blocks=tuple(_rests(analysis))),
-    )
-    return Document(
-        title=analysis.model.name,
-        sections=tuple(section for section in sections if section.blocks),
     )
 
 
@@ -75,24 +73,16 @@ def render_markdown(analysis: Analysis) -> str:
     return markdown.markdown(document(analysis))
 
 
-def answer(analysis: Analysis) -> Headline:
-    """Return the answer that the record was made for: of a service, of a request, or of a run of the model."""
-    capacity, generation, name = analysis.capacity, analysis.generation, analysis.model.name
-    if capacity is not None:
-        subject, sentence = capacity_words.subject(capacity), capacity_words.sentence(capacity)
-    elif generation is not None:
-        subject = generation_words.subject(generation)
-        sentence = generation_words.sentence(analysis, generation)
-    else:
-        subject, sentence = verdict_words.subject(analysis), ranking_words.sentence(analysis)
-    return Headline(name=name, subject=subject, sentence=sentence, detail=ANSWER)
-
-
 def _capacity(analysis: Analysis) -> Iterator[Block]:
     capacity = analysis.capacity
     if capacity is None:
         return
-    yield answer(analysis)
+    yield Headline(
+        name=analysis.model.name,
+        subject=capacity_words.subject(capacity),
+        sentence=capacity_words.sentence(capacity),
+        detail=ANSWER,
+    )
     yield from texts(*capacity_words.details(capacity), detail=ANSWER)
     yield Figures(figures=tuple(capacity_words.figures(capacity)), detail=ANSWER)
     if capacity.options:
@@ -104,16 +94,16 @@ def _generation(analysis: Analysis) -> Iterator[Block]:
     generation = analysis.generation
     if generation is None:
         return
-    if analysis.capacity is None:
-        yield answer(analysis)
-    else:
-        subject = generation_words.subject(generation)
-        sentence = generation_words.sentence(analysis, generation)
-        yield Headline(name="One request", subject=subject, sentence=sentence, level=3)
-    yield Figures(
-        figures=tuple(generation_words.figures(generation)),
-        detail=ANSWER if analysis.capacity is None else WHOLE,
+    first = analysis.capacity is None
+    detail = ANSWER if first else WHOLE
+    yield Headline(
+        name=analysis.model.name if first else "One request",
+        subject=generation_words.subject(generation),
+        sentence=generation_words.sentence(analysis, generation),
+        level=2 if first else 3,
+        detail=detail,
     )
+    yield Figures(figures=tuple(generation_words.figures(generation)), detail=detail)
     yield from generation_tables(analysis)
 
 
@@ -128,11 +118,13 @@ def _run(analysis: Analysis) -> Iterator[Block]:
     """The answer for one run of the model: how sure, why, what would change it, the command that acts on it."""
     part_of = run_name(analysis)
     first = WHOLE if part_of else ANSWER
-    if part_of:
-        subject, sentence = verdict_words.subject(analysis), analysis.verdict.sentence
-        yield Headline(name=part_of, subject=subject, sentence=sentence, level=3, detail=SCREEN)
-    else:
-        yield answer(analysis)
+    yield Headline(
+        name=part_of or analysis.model.name,
+        subject=verdict_words.subject(analysis),
+        sentence=analysis.verdict.sentence if part_of else ranking_words.sentence(analysis),
+        level=3 if part_of else 2,
+        detail=SCREEN if part_of else ANSWER,
+    )
     yield from texts(verdict_words.errors(analysis), style="error", detail=ANSWER)
     found = (verdict_words.confidence(analysis), verdict_words.crossover(analysis))
     sure, elsewhere = " ".join(filter(None, found)), not part_of and ranking_words.is_elsewhere(analysis)
@@ -183,14 +175,15 @@ def _plans(analysis: Analysis) -> Iterator[Block]:
         rows=tuple(
             (
                 card.title,
-                marked(card.latency, card.origin),
-                card.interval,
-                card.throughput,
-                card.memory if card.fits else f"{card.memory} (does not fit)",
-                marked(card.dollars, card.dollars_origin),
-                marked(card.energy, card.energy_origin),
+                marked(seconds(plan.latency_s), plan.origin),
+                plan.latency.between(seconds),
+                per_second(plan.throughput_per_s),
+                byte_count(plan.memory_bytes) + ("" if plan.fits else " (does not fit)"),
+                marked(dollars(plan.usd_per_million), card.dollars_origin),
+                marked(joules(plan.energy_j), card.energy_origin),
             )
             for card in cards
+            for plan in (card.plan,)
         ),
         figures=(1, 2, 3, 4, 5, 6),
         drop=(0, 0, 1, 3, 2, 0, 4),
@@ -210,28 +203,29 @@ def _operators(analysis: Analysis) -> Iterator[Block]:
     operators = leading_operators.top_operators(analysis)
     if not operators:
         return
+    verdicts = [one.verdict for one in operators]
     yield Table(
         name="top-operators",
         title=leading_operators.top_title(operators, analysis),
         head=("Operator", "Module", "Source", "", "Share", "CPU", "GPU", "CPU/GPU", "Verdict"),
         rows=tuple(
             (
-                one.label,
-                one.place if one.count > 1 else one.module or one.code,
-                one.where,
+                f"{one.op_type} #{one.index}" if one.alone else one.op_type,
+                one.place if one.place != source_location(one.alone) else "",
+                source_location(one.alone),
                 bar(one.share),
                 one.share_text,
-                f"{one.cpu} {sign(one.cpu_origin)}".strip(),
-                f"{one.gpu} {sign(one.gpu_origin)}".strip(),
+                marked(*one.cpu),
+                marked(*one.gpu),
                 one.speedup,
-                one.verdict,
+                f"{word} ({aside})" if aside else word,
             )
-            for one in operators
+            for one, (_, word, aside) in zip(operators, verdicts, strict=True)
         ),
         figures=(4, 5, 6, 7),
         drop=(0, 1, 4, 3, 0, 0, 0, 2, 0),
         paths=(1,),
-        tones=tuple(one.device for one in operators),
+        tones=tuple(device for device, _, _ in verdicts),
         most=0,
         detail=WHOLE if analysis.capacity or analysis.generation else SCREEN,
     )

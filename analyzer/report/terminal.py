@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from analyzer.report.document import (
@@ -88,7 +89,7 @@ def _print_block(console: Console, block: Block, detail: int) -> None:
         case Items():
             _print_line(console, block.title, "bold")
             for item in block.items:
-                _print_line(console, item if isinstance(item, str) else ": ".join(item), first="  - ")
+                _print_line(console, _item(item), first="  - ")
         case Figures():
             for line in _figure_lines(block):
                 _print_line(console, line, rest=" " * _NAMES)
@@ -98,6 +99,10 @@ def _print_block(console: Console, block: Block, detail: int) -> None:
             console.print(line, markup=False, highlight=False, soft_wrap=True)
         case Table():
             _print_table(console, block, detail)
+
+
+def _item(item: str | tuple[str, str]) -> str:
+    return item if isinstance(item, str) else ": ".join(item)
 
 
 def _clean(text: str) -> str:
@@ -163,8 +168,6 @@ def _print_table(console: Console, sheet: Table, detail: int) -> None:
 
 def _fitted(sheet: Table, width: int) -> Table:
     """Return a table whose rows have at most ``width`` letters."""
-    from dataclasses import replace
-
     rows = [list(map(_clean, row)) for row in sheet.rows]
     if sheet.beside:
         beside = [
@@ -174,8 +177,8 @@ def _fitted(sheet: Table, width: int) -> Table:
         whole = _needed(sheet, beside, range(len(sheet.head)))
         rows = beside if whole <= width else rows
     left = list(range(len(sheet.head)))
-    for at in sorted(left, key=lambda at: -(sheet.drop[at] if sheet.drop else 0)):
-        if _needed(sheet, rows, left) <= width or not (sheet.drop and sheet.drop[at]):
+    for at in sorted((at for at, when in enumerate(sheet.drop) if when), key=lambda at: -sheet.drop[at]):
+        if _needed(sheet, rows, left) <= width:
             break
         left.remove(at)
     # Names give way before figures, which are none where they are cut.
@@ -194,9 +197,7 @@ def _fitted(sheet: Table, width: int) -> Table:
     return without_columns(replace(sheet, rows=tuple(map(tuple, rows)), beside=()), dropped)
 
 
-def _needed(
-    sheet: Table, rows: list[list[str]], columns: Iterator[int] | range | list[int], *, least: bool = True
-) -> int:
+def _needed(sheet: Table, rows: list[list[str]], columns: Iterable[int], *, least: bool = True) -> int:
     """Return the letters of a row of these columns, names and paths at their least unless all are wanted."""
     total = -_GAP
     for at in columns:
@@ -218,7 +219,7 @@ def _mailed(block: Block) -> Iterator[str]:
             yield block.text
         case Items():
             yield f"{block.title}:"
-            yield from (f"- {item if isinstance(item, str) else ': '.join(item)}" for item in block.items)
+            yield from (f"- {_item(item)}" for item in block.items)
         case Figures():
             for one in block.figures:
                 interval = f" ({one.interval})" if one.interval else ""

@@ -16,7 +16,6 @@ from analyzer.record import from_json, to_json
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import CapacityOption
 from analyzer.report import (
-    capacity_page,
     capacity_tables,
     capacity_words,
     csv_table,
@@ -36,7 +35,7 @@ EVERY: dict[str, dict[str, Any]] = {
 
 
 def drawn(analysis: Analysis) -> dict[str, Chart]:
-    return {chart.name: chart for chart in capacity_page.charts(analysis) if chart is not None}
+    return {chart.name: chart for chart in page.charts_of(analysis)}
 
 
 def figures(**changes: Any) -> dict[str, Any]:

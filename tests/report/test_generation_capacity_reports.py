@@ -15,7 +15,6 @@ from analyzer.record import from_json, to_json
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import CapacityResult
 from analyzer.report import (
-    capacity_page,
     capacity_tables,
     capacity_words,
     csv_table,
@@ -44,7 +43,7 @@ def without_answer() -> Analysis:
 
 
 def drawn(analysis: Analysis) -> dict[str, Chart]:
-    return {chart.name: chart for chart in capacity_page.charts(analysis) if chart is not None}
+    return {chart.name: chart for chart in page.charts_of(analysis)}
 
 
 def figures(told: CapacityResult) -> dict[str, Any]:

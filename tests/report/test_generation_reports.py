@@ -12,7 +12,6 @@ import report_factory as factory
 from analyzer.record.analysis import Analysis
 from analyzer.record.generation import SplitRequest
 from analyzer.report import (
-    generation_page,
     generation_tables,
     generation_words,
     html,
@@ -68,7 +67,7 @@ def figures(**changes: Any) -> dict[str, Any]:
 
 
 def drawn(analysis: Analysis) -> dict[str, Chart]:
-    return {chart.name: chart for chart in generation_page.charts(analysis) if chart is not None}
+    return {chart.name: chart for chart in page.charts_of(analysis)}
 
 
 def dicts(chart: Chart) -> list[dict[str, Any]]:

@@ -163,11 +163,11 @@ def test_where_another_batch_wins_the_options_that_show_it_are_of_batches() -> N
 
 def test_a_plan_is_marked_only_where_the_headline_recommends_it() -> None:
     assert factory.analysis().verdict.device == "gpu"
-    assert [card.name for card in words.cards(analysis()) if card.chosen] == []
-    assert [card.name for card in words.cards(won_by_the_first()) if card.chosen] == ["gpu"]
-    assert [card.name for card in words.cards(alone()) if card.chosen] == ["gpu"]
+    assert [card.plan.name for card in words.cards(analysis()) if card.chosen] == []
+    assert [card.plan.name for card in words.cards(won_by_the_first()) if card.chosen] == ["gpu"]
+    assert [card.plan.name for card in words.cards(alone()) if card.chosen] == ["gpu"]
     nothing = analysis(meets=False, sentence="None of 3 GPUs keeps 1.00 ms.")
-    assert [card.name for card in words.cards(nothing) if card.chosen] == []
+    assert [card.plan.name for card in words.cards(nothing) if card.chosen] == []
     assert 'class="chosen-mark"' not in html.render(analysis())
     assert 'class="chosen-mark">The answer<' in html.render(won_by_the_first())
 
@@ -193,13 +193,13 @@ def test_a_best_plan_that_is_the_gpus_has_no_card_of_its_own_and_keeps_its_row()
     base = factory.analysis()
     same = replace(base, plans=(*base.plans[:2], replace(base.plans[1], name="hybrid")))
     cards = words.distinct_cards(same)
-    assert [card.name for card in cards] == ["cpu", "gpu"]
+    assert [card.plan.name for card in cards] == ["cpu", "gpu"]
     assert cards[1].why == "This is the best plan: no split of the operators gains anything over it."
     assert html.render(same).count('<article class="plan') == 2
-    assert [card.name for card in words.table_cards(same)] == ["cpu", "gpu", "hybrid"]
+    assert [card.plan.name for card in words.table_cards(same)] == ["cpu", "gpu", "hybrid"]
     assert "Best plan" in rendering.text(same)
     # A split that is another plan keeps its card.
-    assert [card.name for card in words.distinct_cards(base)] == ["cpu", "gpu", "hybrid"]
+    assert [card.plan.name for card in words.distinct_cards(base)] == ["cpu", "gpu", "hybrid"]
 
 
 def test_a_split_that_is_not_the_verdict_says_why_on_its_card() -> None:

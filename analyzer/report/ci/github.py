@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from analyzer.record.analysis import Analysis, Finding
+from analyzer.record.analysis import Analysis
 from analyzer.report.findings_text import (
-    FindingPlace,
+    Check,
+    PlacedFinding,
     by_severity,
+    check_of,
     cost_of,
-    place_of,
-    render_markdown,
     rule_label,
-    subject_line,
     tally,
 )
 from analyzer.text import without_controls
@@ -23,41 +20,31 @@ _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 SHOWN = 10
 
 
-def render(analysis: Analysis) -> str:
+def render(subject: Analysis | Check) -> str:
     """Return one workflow command for each finding, the gravest first, and a last line in plain text."""
-    placed = [(finding, place_of(finding, analysis)) for finding in analysis.findings]
-    return commands_of(placed, subject_line(analysis))
-
-
-def commands_of(placed: Sequence[tuple[Finding, FindingPlace]], subject: str) -> str:
-    """Return the commands of findings with their places, and a last line that says what was checked."""
-    place = {id(finding): where for finding, where in placed}
-    findings = by_severity(finding for finding, _ in placed)
-    lines = [_command(finding, place[id(finding)]) for finding in findings]
+    check = check_of(subject)
+    messages = {id(one): check.message(model, one.finding) for model in check.models for one in model.findings}
+    findings = by_severity(check.findings)
+    lines = [_command(one, messages[id(one)]) for one in findings]
     for severity in _COMMANDS:
-        hidden = sum(finding.severity == severity for finding in findings) - SHOWN
+        hidden = sum(one.severity == severity for one in findings) - SHOWN
         if hidden > 0:
             lines.append(
                 f"{hidden} more of severity {severity} are in the log; GitHub annotates {SHOWN} of a kind"
             )
-    lines.append(f"{tally(findings)} ({_data(subject)})")
+    lines.append(f"{tally(findings)} ({_data(check.subject)})")
     return "\n".join(lines) + "\n"
 
 
-def summary(analysis: Analysis, *, fail_on: str = "error") -> str:
-    """Return the job's summary page, in Markdown (for the file that ``$GITHUB_STEP_SUMMARY`` names)."""
-    return render_markdown(analysis, fail_on=fail_on)
-
-
-def _command(finding: Finding, place: FindingPlace) -> str:
-    properties = {"file": place.file}
-    if place.line is not None:
-        properties["line"] = str(place.line)
+def _command(one: PlacedFinding, message: str) -> str:
+    finding, properties = one.finding, {"file": one.file}
+    if one.line is not None:
+        properties["line"] = str(one.line)
     properties["title"] = rule_label(finding.code)
     written = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
     # An annotation is plain text, shown with its line breaks: what, what it costs, what to do.
     cost = f"\nCost: {cost_of(finding)} per inference." if cost_of(finding) else ""
-    text = f"{finding.message}.{cost}\nFix: {finding.fix}."
+    text = f"{message}.{cost}\nFix: {finding.fix}."
     return f"::{_COMMANDS[finding.severity]} {written}::{_data(text)}"
 
 

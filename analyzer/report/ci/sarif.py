@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from hashlib import sha256
 from importlib import metadata
 from pathlib import PurePosixPath, PureWindowsPath
@@ -10,57 +9,40 @@ from typing import Any
 from urllib.parse import quote
 
 from analyzer.checks import FAMILIES, CheckRule, rules
-from analyzer.record.analysis import Analysis, Finding, Tool
+from analyzer.record.analysis import Analysis, Tool
 from analyzer.report.escaping import ascii_json
-from analyzer.report.findings_text import operator_of, place_of
+from analyzer.report.findings_text import Check, CheckedModel, PlacedFinding, check_of
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 # The name that CodeQL and most other tools give the repository's root; the standard leaves it free.
 _ROOT = "%SRCROOT%"
 
 
-def render(analysis: Analysis) -> str:
+def render(subject: Analysis | Check) -> str:
     """Return the findings as one SARIF log with one run; what the settings set aside is in it, suppressed.
 
     Paths are relative to the repository (``%SRCROOT%``). A finding without a line of its own stands at line 1
     of the model's file, since code scanning drops results without a place.
     """
-    properties = {
-        "model": analysis.model.name,
-        "digest": analysis.model.digest,
-        "opset": analysis.model.opset,
+    check = check_of(subject)
+    results: list[dict[str, Any]] = []
+    for model in check.models:
+        results += (_result(one, model, check) for one in model.findings)
+        results += (_result(one, model, check) | _suppressed(one.finding.reason) for one in model.ignored)
+    run = {
+        "tool": {"driver": _driver(check.tool)},
+        "automationDetails": {"id": f"{check.tool.name}/{check.name}"},
+        "invocations": [{"executionSuccessful": True}],
+        "results": results,
+        "properties": check.properties,
     }
-    return log_of(analysis.tool, analysis.model.name, results_of(analysis), properties)
+    return ascii_json({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
 
 
-def results_of(analysis: Analysis) -> list[dict[str, Any]]:
-    """Return a result for each finding, and for each that the settings set aside."""
-    every = [
-        *((one, {}) for one in analysis.findings),
-        *((one, suppressed(one.reason)) for one in analysis.ignored),
-    ]
-    return [
-        result_of(finding, _location(finding, analysis), _fingerprint(finding, analysis)) | more
-        for finding, more in every
-    ]
-
-
-def suppressed(reason: str) -> dict[str, Any]:
+def _suppressed(reason: str) -> dict[str, Any]:
     """Return the keys of a result that is set aside."""
     # "external": set aside in a file of settings; "inSource" would be a comment beside the line.
     return {"suppressions": [{"kind": "external", "status": "accepted", "justification": reason or "ignored"}]}
-
-
-def log_of(tool: Tool, name: str, results: list[dict[str, Any]], properties: dict[str, Any]) -> str:
-    """Return a log with one run of these results; ``name`` is what was checked."""
-    run = {
-        "tool": {"driver": _driver(tool)},
-        "automationDetails": {"id": f"{tool.name}/{name}"},
-        "invocations": [{"executionSuccessful": True}],
-        "results": results,
-        "properties": properties,
-    }
-    return ascii_json({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
 
 
 def _driver(tool: Tool) -> dict[str, Any]:
@@ -96,43 +78,40 @@ def _descriptor(rule: CheckRule) -> dict[str, Any]:
     }
 
 
-def result_of(finding: Finding, location: dict[str, Any], fingerprint: str) -> dict[str, Any]:
+def _result(one: PlacedFinding, model: CheckedModel, check: Check) -> dict[str, Any]:
     """Return a finding as a result."""
+    finding = one.finding
     # An index into the driver's rules, in their order there; of a rule that this version does not know none.
     codes = [rule.code for rule in rules()]
     index = {"ruleIndex": codes.index(finding.code)} if finding.code in codes else {}
-    properties = {"fix": finding.fix, "certain": finding.certain}
+    properties: dict[str, Any] = {"fix": finding.fix, "certain": finding.certain}
     figures = {"secondsPerInference": finding.seconds, "bytesPerInference": finding.bytes}
+    properties |= {key: value for key, value in figures.items() if value is not None}
+    properties |= {"model": model.name} if check.is_fleet else {}
     return {
         "ruleId": finding.code,
         **index,
         "level": finding.severity,
-        "message": {"text": f"{finding.message}. Fix: {finding.fix}."},
-        "locations": [location],
-        "partialFingerprints": {"operator/v1": fingerprint},
-        "properties": properties | {key: value for key, value in figures.items() if value is not None},
+        "message": {"text": f"{check.message(model, finding)}. Fix: {finding.fix}."},
+        "locations": [_location(one)],
+        "partialFingerprints": {"operator/v1": _fingerprint(one, model, check)},
+        "properties": properties,
     }
 
 
-def _location(finding: Finding, analysis: Analysis) -> dict[str, Any]:
-    place = place_of(finding, analysis)
+def _location(one: PlacedFinding) -> dict[str, Any]:
     # Lines count from 1; a record of somebody else's may say 0.
-    region: dict[str, Any] = {"startLine": max(place.line or 1, 1)}
-    if place.code:
-        region["snippet"] = {"text": place.code}
-    location = location_of(place.file, region)
-    operator = operator_of(finding, analysis)
+    region: dict[str, Any] = {"startLine": max(one.line or 1, 1)}
+    if one.code:
+        region["snippet"] = {"text": one.code}
+    location: dict[str, Any] = {"physicalLocation": {"artifactLocation": _artifact(one.file), "region": region}}
+    operator = one.operator
     if operator is not None:
         qualified = f"{operator.module}.{operator.name}" if operator.module else operator.name
         location["logicalLocations"] = [
             {"name": operator.name, "fullyQualifiedName": qualified, "kind": "member"}
         ]
     return location
-
-
-def location_of(file: str, region: dict[str, Any]) -> dict[str, Any]:
-    """Return a place in a file."""
-    return {"physicalLocation": {"artifactLocation": _artifact(file), "region": region}}
 
 
 def _artifact(file: str) -> dict[str, str]:
@@ -155,17 +134,16 @@ def _bytes(path: str) -> bytes:
         return path.encode("utf-8", "replace")
 
 
-def _fingerprint(finding: Finding, analysis: Analysis) -> str:
+def _fingerprint(one: PlacedFinding, model: CheckedModel, check: Check) -> str:
     """Return what stays when lines move and operators are renumbered: rule, module, type, the line's text."""
-    operator = operator_of(finding, analysis)
-    parts = [finding.code, analysis.model.name, *filter(None, [finding.device])]
-    if operator is not None:
+    parts = [one.finding.code, model.model, *filter(None, [one.finding.device])]
+    if one.operator is not None:
         # Neither index nor line: an edit above would make every finding below it a new one.
-        parts += [operator.module, operator.op_type, place_of(finding, analysis).code]
-    return fingerprint_of(parts)
+        parts += [one.operator.module, one.operator.op_type, one.code]
+    # The same file, twice in a fleet, has results that are not each other's.
+    return _hash(model.name, _hash(*parts)) if check.is_fleet else _hash(*parts)
 
 
-def fingerprint_of(parts: Iterable[str]) -> str:
-    """Return a hash that tells a result from all others, by words that stay as they are."""
+def _hash(*parts: str) -> str:
     # A path of bytes that are no UTF-8 reaches here as surrogates; a strict encoding would stop at them.
     return sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]

@@ -46,7 +46,8 @@ def render_markdown(comparison: Comparison) -> str:
 
 def document(comparison: Comparison) -> Document:
     """Return the document of a comparison; ``difference-N`` is the section of the base and the N-th other."""
-    sections = (
+    return Document.of(
+        title(comparison.labels),
         Section(name="answer", blocks=tuple(_answer(comparison))),
         Section(name="facts", blocks=tuple(_facts(comparison.facts, comparison.labels, "the question"))),
         Section(name="figures", title="Side by side", blocks=tuple(_figures(comparison))),
@@ -62,9 +63,6 @@ def document(comparison: Comparison) -> Document:
             name="environment",
             blocks=tuple(_facts(comparison.environment, comparison.labels, "the environment")),
         ),
-    )
-    return Document(
-        title=title(comparison.labels), sections=tuple(section for section in sections if section.blocks)
     )
 
 

@@ -38,7 +38,8 @@ def render_markdown(fleet: Fleet) -> str:
 
 def document(fleet: Fleet) -> Document:
     """Return the document of a fleet."""
-    sections = (
+    return Document.of(
+        words.title(fleet),
         Section(name="answer", blocks=tuple(_answer(fleet))),
         Section(name="changes", blocks=tuple(items("What changed", fleet.changes, detail=SCREEN))),
         Section(name="moves", blocks=tuple(_moves(fleet))),
@@ -48,7 +49,6 @@ def document(fleet: Fleet) -> Document:
         Section(name="biases", blocks=tuple(_biases(fleet))),
         Section(name="rests", blocks=tuple(_rests(fleet))),
     )
-    return Document(title=words.title(fleet), sections=tuple(section for section in sections if section.blocks))
 
 
 def _answer(fleet: Fleet) -> Iterator[Block]:

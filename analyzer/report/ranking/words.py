@@ -158,7 +158,8 @@ def cards(analysis: Analysis) -> tuple[PlanCard, ...]:
         return every
     answer = None if is_elsewhere(analysis) else of_run(analysis)
     return tuple(
-        replace(card, chosen=answer is not None and card.name == answer.plan and card.fits) for card in every
+        replace(card, chosen=answer is not None and card.plan.name == answer.plan and card.plan.fits)
+        for card in every
     )
 
 
@@ -170,17 +171,17 @@ def table_cards(analysis: Analysis) -> tuple[PlanCard, ...]:
 
 
 def _with_device(card: PlanCard) -> str:
-    return card.title if card.name == "hybrid" else f"{card.title}: {card.device.removeprefix('NVIDIA ')}"
+    return card.title if card.plan.name == "hybrid" else f"{card.title}: {card.device.removeprefix('NVIDIA ')}"
 
 
 def distinct_cards(analysis: Analysis) -> tuple[PlanCard, ...]:
     """The same without a best plan that is one of the others: that one says so."""
     every, plan = cards(analysis), analysis.plan("hybrid")
     same = plan_cards.twin(analysis, plan) if plan is not None else ""
-    best = next((card for card in every if card.name == "hybrid"), None)
+    best = next((card for card in every if card.plan.name == "hybrid"), None)
     if best is None or not same:
         return every
-    return tuple(_joined(card, best) if card.name == same else card for card in every if card is not best)
+    return tuple(_joined(card, best) if card.plan.name == same else card for card in every if card is not best)
 
 
 def _joined(card: PlanCard, best: PlanCard) -> PlanCard:

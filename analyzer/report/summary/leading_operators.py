@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Literal
 
 from analyzer.checks.phrases import source_location
 from analyzer.record.analysis import Analysis, OperatorResult, OperatorVerdict
 from analyzer.report.summary.figure_words import Time
 from analyzer.report.summary.plan_cards import whose_time
 from analyzer.text import middle_cut, module_cut
-from analyzer.units import UNKNOWN, factor, seconds, share
+from analyzer.units import factor, seconds, share
 
 _DEVICES = {"cpu": "CPU", "gpu": "GPU", "either": "either"}
 # Why an operator's verdict is another than its two times say, by ``decision.operator_verdicts.REASONS``.
@@ -36,59 +37,107 @@ _ROOM_OF_NAMES, _LEAST_ROOM = 26, 14
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopOperator:
-    """One of the operators that matter, or all of a type; ``share`` is of all operators' time in the best plan.
+    """One of the operators that matter, or all of a type; ``total_s`` is the best plan's time of all."""
 
-    ``count`` says how many they are; ``index`` is the first of them, ``share`` between 0 and 1.
-    """
-
-    count: int = 1
-    index: int
-    name: str
-    op_type: str
-    module: str
-    where: str
-    code: str
-    cpu: str
-    cpu_origin: str
-    gpu: str
-    gpu_origin: str
-    share: float | None
-    share_text: str
-    bound: str
-    placement: str
-    device: str
-    verdict_parts: tuple[str, str]
-    speedup: str
-    explanation: str
+    operators: tuple[OperatorResult, ...]
+    total_s: float
 
     @property
-    def label(self) -> str:
-        """``Gemm #7``, or ``Gemm`` of all of a type."""
-        return self.op_type if self.count > 1 else f"{self.op_type} #{self.index}"
+    def count(self) -> int:
+        """How many operators it is."""
+        return len(self.operators)
+
+    @property
+    def index(self) -> int:
+        """The first of them."""
+        return min(one.index for one in self.operators)
+
+    @property
+    def op_type(self) -> str:
+        """Their type."""
+        return self.operators[0].op_type
+
+    @property
+    def alone(self) -> OperatorResult | None:
+        """The operator; None of all of a type."""
+        return self.operators[0] if self.count == 1 else None
 
     @property
     def place(self) -> str:
         """Where it is in the model; of all of a type how many they are."""
-        return f"{self.count:,} operators" if self.count > 1 else self.module or self.code or self.where
+        one = self.alone
+        if one is None:
+            return f"{self.count:,} operators"
+        return one.module or (one.source.code if one.source else "") or source_location(one)
 
     @property
     def short_place(self) -> str:
         """The same in the room that the page has for it: layers have their beginnings in common."""
-        if self.count > 1:
-            return self.place_in(_ROOM_OF_NAMES - len(self.op_type))
-        return self.place_in(max(_ROOM_OF_NAMES - len(self.op_type), _LEAST_ROOM))
-
-    def place_in(self, room: int) -> str:
-        """The same in so many letters; a number of operators is never cut: ``× 53``."""
-        if self.count > 1:
+        room = _ROOM_OF_NAMES - len(self.op_type)
+        if self.alone is None:  # a number of operators is never cut
             return self.place if len(self.place) <= room else f"× {self.count:,}"
-        return module_cut(self.place, room) if self.module else middle_cut(self.place, room)
+        cut = module_cut if self.alone.module else middle_cut
+        return cut(self.place, max(room, _LEAST_ROOM))
 
     @property
-    def verdict(self) -> str:
-        """``GPU``, ``CPU (no room)``, ``folded``: the verdict in one piece; its row cannot contradict it."""
-        word, aside = self.verdict_parts
-        return f"{word} ({aside})" if aside else word
+    def share(self) -> float | None:
+        """The share of the best plan's time, between 0 and 1; None where no time is known."""
+        times = [time for one in self.operators if (time := time_in_plan(one)) is not None]
+        return sum(times) / self.total_s if self.total_s and times else None
+
+    @property
+    def share_text(self) -> str:
+        """The same as text."""
+        return share(self.share)
+
+    @property
+    def cpu(self) -> tuple[str, str]:
+        """The time on the CPU as text, and its origin; empty where it is not known."""
+        time_s, origin = self._time("cpu")
+        return seconds(time_s), origin
+
+    @property
+    def gpu(self) -> tuple[str, str]:
+        """The same on the GPU."""
+        time_s, origin = self._time("gpu")
+        return seconds(time_s), origin
+
+    def _time(self, side: Literal["cpu", "gpu"]) -> tuple[float | None, str]:
+        sides: list[Time | None] = [one.cpu if side == "cpu" else one.gpu for one in self.operators]
+        known = [time for time in sides if time is not None and time.time_s is not None]
+        if not known:
+            return None, ""
+        origins = {time.origin for time in known}
+        return sum(time.time_s or 0.0 for time in known), origins.pop() if len(origins) == 1 else "mixed"
+
+    @property
+    def speedup(self) -> str:
+        """How many times as fast as on the CPU it is on the GPU."""
+        if self.alone:
+            return factor(self.alone.verdict.speedup)
+        (cpu_s, _), (gpu_s, _) = self._time("cpu"), self._time("gpu")
+        return factor(cpu_s / gpu_s if cpu_s is not None and gpu_s else None)
+
+    @property
+    def verdict(self) -> tuple[str, str, str]:
+        """Device, word and aside of the verdict that most of the time has; how much of it where not all."""
+        spent: dict[tuple[str, str], float] = {}
+        for one in self.operators:
+            words = operator_words(one.verdict)
+            spent[words] = spent.get(words, 0.0) + (time_in_plan(one) or 0.0)
+        words, most = max(spent.items(), key=lambda pair: pair[1])
+        device = next(one.verdict.device for one in self.operators if operator_words(one.verdict) == words)
+        whole = sum(spent.values())
+        part = "" if not whole or most >= whole * (1 - 1e-9) else f"{share(most / whole)} of its time"
+        return device, words[0], part or words[1]
+
+    @property
+    def explanation(self) -> str:
+        """Why one operator's verdict is what it is; of all of a type how many they are."""
+        one = self.alone
+        if one is None:
+            return f"{self.count:,} operators of this type"
+        return one.verdict.explanation or one.verdict.reason
 
 
 def bound_of(operator: OperatorResult, time: Time | None) -> str:
@@ -125,9 +174,14 @@ def top_operators(analysis: Analysis, count: int = 10) -> tuple[TopOperator, ...
     else:
         total = 0.0
         ranked = sorted(analysis.operators, key=lambda operator: (-(operator.flops or 0), operator.index))
-    if total and _hides_much([(time_in_plan(operator) or 0.0) / total for operator in ranked[:count]]):
-        return _top_types(ranked, total)[:count]
-    return tuple(_top_operator(operator, total) for operator in ranked[:count])
+    rows = [TopOperator(operators=(operator,), total_s=total) for operator in ranked]
+    if total and _hides_much([row.share or 0.0 for row in rows[:count]]):
+        by_type: dict[tuple[str, str], list[OperatorResult]] = {}
+        for operator in ranked:
+            by_type.setdefault((operator.domain, operator.op_type), []).append(operator)
+        rows = [TopOperator(operators=tuple(every), total_s=total) for every in by_type.values()]
+        rows.sort(key=lambda row: (-(row.share or 0.0), row.index))
+    return tuple(rows[:count])
 
 
 def _hides_much(shares: Sequence[float]) -> bool:
@@ -145,90 +199,5 @@ def top_title(top: Sequence[TopOperator], analysis: Analysis) -> str:
     """``What takes the best plan's time``, and that its rows are of types where they are."""
     if not top or top[0].share is None:
         return "The operators that compute most"
-    return f"What takes {whose_time(analysis)}{by_type_words(top)}"
-
-
-def by_type_words(top: Sequence[TopOperator]) -> str:
-    """What a heading says behind it where its rows are of types."""
-    return ", by type of operator" if any(row.count > 1 for row in top) else ""
-
-
-def _top_types(ranked: Sequence[OperatorResult], total_s: float) -> tuple[TopOperator, ...]:
-    by_type: dict[tuple[str, str], list[OperatorResult]] = {}
-    for operator in ranked:
-        by_type.setdefault((operator.domain, operator.op_type), []).append(operator)
-    rows = [_top_type(operators, total_s) for operators in by_type.values()]
-    return tuple(sorted(rows, key=lambda row: (-(row.share or 0.0), row.index)))
-
-
-def _top_type(operators: Sequence[OperatorResult], total_s: float) -> TopOperator:
-    """All operators of a type as one row; a type of one operator is that operator."""
-    first = _top_operator(operators[0], total_s)
-    if len(operators) == 1:
-        return first
-    on_cpu = [each.cpu for each in operators if each.cpu.time_s is not None]
-    on_gpu = [each.gpu for each in operators if each.gpu is not None and each.gpu.time_s is not None]
-    cpu_s = sum(time.time_s or 0.0 for time in on_cpu) if on_cpu else None
-    gpu_s = sum(time.time_s or 0.0 for time in on_gpu) if on_gpu else None
-    of_total = sum(time_in_plan(each) or 0.0 for each in operators) / total_s
-    # The verdict that most of the time has; how much of it where that is not all.
-    by_verdict: dict[tuple[str, str], float] = {}
-    for each in operators:
-        words = operator_words(each.verdict)
-        by_verdict[words] = by_verdict.get(words, 0.0) + (time_in_plan(each) or 0.0)
-    words, spent = max(by_verdict.items(), key=lambda pair: pair[1])
-    device = next(each.verdict.device for each in operators if operator_words(each.verdict) == words)
-    of_type = of_total * total_s
-    aside = "" if not of_type or spent >= of_type * (1 - 1e-9) else f"{share(spent / of_type)} of its time"
-    return replace(
-        first,
-        count=len(operators),
-        index=min(each.index for each in operators),
-        name="",
-        module="",
-        where="",
-        code="",
-        cpu=seconds(cpu_s),
-        cpu_origin=_origin_of(on_cpu),
-        gpu=seconds(gpu_s),
-        gpu_origin=_origin_of(on_gpu),
-        share=of_total,
-        share_text=share(of_total),
-        bound="",
-        device=device,
-        verdict_parts=(words[0], aside or words[1]),
-        speedup=factor(cpu_s / gpu_s if cpu_s is not None and gpu_s else None),
-        explanation=f"{len(operators):,} operators of this type",
-    )
-
-
-def _origin_of(times: Sequence[Time]) -> str:
-    origins = {time.origin for time in times}
-    return next(iter(origins), "") if len(origins) < 2 else "mixed"
-
-
-def _top_operator(operator: OperatorResult, total_s: float) -> TopOperator:
-    time_s = time_in_plan(operator)
-    of_total = None if time_s is None or not total_s else time_s / total_s
-    time = operator.cpu if operator.placement == "cpu" or operator.gpu is None else operator.gpu
-    return TopOperator(
-        index=operator.index,
-        name=operator.name,
-        op_type=operator.op_type,
-        module=operator.module,
-        where=source_location(operator),
-        code=operator.source.code if operator.source else "",
-        cpu=seconds(operator.cpu.time_s),
-        # A figure that is not known comes from nowhere.
-        cpu_origin=operator.cpu.origin if operator.cpu.time_s is not None else "",
-        gpu=seconds(operator.gpu.time_s) if operator.gpu else UNKNOWN,
-        gpu_origin=operator.gpu.origin if operator.gpu and operator.gpu.time_s is not None else "",
-        share=of_total,
-        share_text=share(of_total),
-        bound=bound_of(operator, time),
-        placement=operator.placement,
-        device=operator.verdict.device,
-        verdict_parts=operator_words(operator.verdict),
-        speedup=factor(operator.verdict.speedup),
-        explanation=operator.verdict.explanation or operator.verdict.reason,
-    )
+    by_type = ", by type of operator" if any(row.count > 1 for row in top) else ""
+    return f"What takes {whose_time(analysis)}{by_type}"

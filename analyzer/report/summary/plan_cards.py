@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from analyzer.record.analysis import Analysis, PlanResult
 from analyzer.record.outcome import WORTHWHILE, better_session, split_gain
-from analyzer.report.summary.figure_words import PLAN_TITLES, SPLIT, joules, per_second
+from analyzer.report.summary.figure_words import PLAN_TITLES, SPLIT, joules
 from analyzer.text import listed, plural
 from analyzer.units import byte_count, dollars, seconds, share, span
 
@@ -16,27 +16,17 @@ _NO_MACHINE_CODE = "It cannot run: ONNX Runtime's release wheel has no machine c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanCard:
-    """A plan as people read it; every figure is text, ``–`` where it is not known."""
+    """A plan and what is said of it in words."""
 
-    name: str
+    plan: PlanResult
     title: str
     device: str
     chosen: bool
-    latency: str
-    interval: str
-    throughput: str
-    memory: str
-    fits: bool
-    dollars: str
     dollars_interval: str
     dollars_origin: str
-    instance: str
     rented: str
-    energy: str
     energy_interval: str
-    energy_of: str
     energy_origin: str
-    origin: str
     copies: str
     operators: str
     why: str
@@ -123,26 +113,16 @@ def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
         amount = plural(transfers.count, "copy")
         copies = f"{amount}, {byte_count(transfers.bytes)}, {seconds(transfers.time_s)}"
     return PlanCard(
-        name=plan.name,
+        plan=plan,
         title=_title(analysis, plan),
         device=_runs_on(analysis, plan),
         # With no plan that fits, the verdict still names the better one: no card is marked then.
         chosen=analysis.verdict.device == plan.name and plan.fits,
-        latency=seconds(plan.latency_s),
-        interval=plan.latency.between(seconds),
-        throughput=per_second(plan.throughput_per_s),
-        memory=byte_count(plan.memory_bytes),
-        fits=plan.fits,
-        dollars=dollars(plan.usd_per_million),
         dollars_interval=dollars_range[0],
         dollars_origin=dollars_range[1],
-        instance=plan.instance,
         rented=_rented(analysis, plan),
-        energy=joules(plan.energy_j),
         energy_interval=joules_range[0],
-        energy_of=plan.energy_of,
         energy_origin=joules_range[1],
-        origin=plan.origin,
         copies=copies,
         operators=_split(plan),
         why=_NO_MACHINE_CODE
