@@ -68,8 +68,7 @@ def _from_onnx(
     import onnx
 
     from analyzer.loading.from_onnx import from_proto
-    from analyzer.loading.onnx_graph.onnx_file import KEEP_BYTES, check_versions
-    from analyzer.loading.onnx_graph.protobuf_scan import without_weights
+    from analyzer.loading.onnx_graph.onnx_file import KEEP_BYTES, check_versions, without_weights
 
     if not isinstance(model, onnx.ModelProto):
         import onnx_ir

@@ -11,10 +11,9 @@ from analyzer.graph import DTYPES_BY_NUMBER, UNDEFINED
 from analyzer.loading import reader
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import Reference
-from analyzer.loading.onnx_graph.dimension_expressions import evaluate, symbols
+from analyzer.loading.onnx_graph.fitting_sizes import evaluate, symbols
 from analyzer.loading.onnx_graph.node_validity import file_problems
-from analyzer.loading.python.graph_inputs import is_one_graph
-from analyzer.loading.python.input_spec import InputSpec, values_problem
+from analyzer.loading.python.input_spec import InputSpec, is_one_graph, values_problem
 from analyzer.loading.python.layer_inputs import IMAGE_SIDE
 from analyzer.loading.python.source_lines import shown_path
 from analyzer.loading.shape_inference.protobuf_values import size_name

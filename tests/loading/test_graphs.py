@@ -12,7 +12,7 @@ from analyzer.errors import GraphError, ModelError, UsageError
 from analyzer.graph import DEFAULT_DOMAIN
 from analyzer.loading.from_onnx import bound_proto, name_nodes
 from analyzer.loading.onnx_graph.build import prune, to_graph
-from analyzer.loading.onnx_graph.dimension_expressions import evaluate
+from analyzer.loading.onnx_graph.fitting_sizes import evaluate
 
 node = helper.make_node
 

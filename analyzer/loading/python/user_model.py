@@ -26,27 +26,23 @@ from analyzer.loading.python.construction import (
     values_of,
 )
 from analyzer.loading.python.first_forward import FirstForward, ScriptRun, no_training, one_run
-from analyzer.loading.python.hugging_face import configured
-from analyzer.loading.python.input_spec import InputSpec
+from analyzer.loading.python.hugging_face import configured, inputs_of_library
+from analyzer.loading.python.input_spec import InputSpec, parameter_of
 from analyzer.loading.python.model_choice import ChosenModel, choose, unwrapped
-from analyzer.loading.python.model_libraries import inputs_of_library
 from analyzer.loading.python.model_weights import ValuedWeights, built_with
-from analyzer.loading.python.nested_inputs import parameter_of
-from analyzer.loading.python.reused_executions import (
-    CachedExecution,
-    are_cached,
-    cached_execution,
-    execution_of,
-    store,
-)
 from analyzer.loading.python.source_lines import construction_lines
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, unscripted
 from analyzer.loading.python.user_module import (
+    CachedExecution,
     Modes,
+    are_cached,
+    cached_execution,
     execute,
     execute_as_script,
+    execution_of,
     home_folder,
     importable,
+    store,
     why_no_forward,
 )
 from analyzer.loading.python.user_module import (

@@ -27,10 +27,13 @@ from analyzer.loading.torch_export.decomposed import (
     translations,
     without_whole_slices,
 )
-from analyzer.loading.torch_export.failures import check_types, explain_failure
-from analyzer.loading.torch_export.silence import quiet_exporter
-from analyzer.loading.torch_export.tracing import trace
-from analyzer.loading.torch_export.untranslatable import OPAQUE_DOMAIN, without_untranslatable
+from analyzer.loading.torch_export.failures import (
+    OPAQUE_DOMAIN,
+    check_types,
+    explain_failure,
+    without_untranslatable,
+)
+from analyzer.loading.torch_export.tracing import quiet_exporter, trace
 from analyzer.loading.torch_private import (
     fake_tensor_mode,
     recurrences_by_one_step,
