@@ -23,7 +23,7 @@ from analyzer.loading.cache import cache_folder
 from analyzer.measurement.child_process import measure
 from analyzer.measurement.request import Measurement, MeasureRequest
 from analyzer.ort.execution import Provider
-from analyzer.ort.releases_data import releases
+from analyzer.ort.kernels import releases
 from analyzer.pipeline.environment import installed_version
 from analyzer.progress import Progress
 from analyzer.run_folder import run_folder
