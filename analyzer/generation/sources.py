@@ -21,7 +21,6 @@ from analyzer.loading.decoder_export import (
     decoder_recording,
     has_step_inputs,
     keep_decoder,
-    live_model,
     load_decoder,
     python_model,
 )
@@ -35,7 +34,7 @@ from analyzer.loading.model_reference import (
     parse_reference,
     read_config,
 )
-from analyzer.loading.python.user_model import UserModel
+from analyzer.loading.python.user_model import UserModel, live_model
 from analyzer.options import Weights
 from analyzer.progress import StageProgress
 from analyzer.reading import DEFAULT_LIMITS, Limits

@@ -29,33 +29,46 @@ DEFAULT_OPSET = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFacts:
+class ExportFacts:
+    """What an export says of its graph.
+
+    Attributes:
+        static_batch: The batch that the graph is fixed to, None where it is symbolic.
+        batch_range: Smallest and largest batch (None: no limit) for which the graph is right.
+        exporter: ``torch.export``, ``torchscript``, ``pt2`` or ``onnx``.
+        notes: What the report should say.
+        parameters, parameter_bytes: Of the module, tied ones once; None where only a graph is known.
+    """
+
+    static_batch: Count | None = None
+    batch_range: tuple[Count, Count | None] = (1, None)
+    exporter: str = "onnx"
+    notes: tuple[str, ...] = ()
+    parameters: Count | None = None
+    parameter_bytes: Count | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """Return these facts by name."""
+        return {each.name: getattr(self, each.name) for each in fields(ExportFacts)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts(ExportFacts):
     """What is known of a model beside its graph, and stored with it in the cache.
 
     Attributes:
         name: A short name for reports.
         source: The file's path as shown, or a description.
         symbol: Name of the batch's dimension, empty where nothing is symbolic.
-        static_batch: The batch that the graph is fixed to, None where it is symbolic.
-        batch_range: Smallest and largest batch the graph is right for.
         inputs_origin: ``given``, ``file``, ``script``, ``inferred`` or ``model``.
         guessed: The inputs that were inferred, as ``--input`` takes them.
-        exporter: ``torch.export``, ``torchscript``, ``pt2`` or ``onnx``.
-        notes: What the report should say.
-        parameters, parameter_bytes: Of the module, tied ones once; None where only a graph is known.
     """
 
     name: str
     source: str
     symbol: str
-    static_batch: Count | None = None
-    batch_range: tuple[Count, Count | None] = (1, None)
     inputs_origin: str = "model"
     guessed: tuple[str, ...] = ()
-    exporter: str = "onnx"
-    notes: tuple[str, ...] = ()
-    parameters: Count | None = None
-    parameter_bytes: Count | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,7 +66,6 @@ class ExampleInputs:
         origin: Who chose them.
         axis_names: By position, the names of axes that vary; empty where all of ``batch_axes`` are the batch.
         guessed: What was inferred; empty where somebody said what the inputs are.
-        notes: What the report should say of where they come from.
     """
 
     arguments: tuple[Any, ...]
@@ -76,7 +75,6 @@ class ExampleInputs:
     origin: InputsOrigin
     axis_names: Mapping[int, Mapping[int, str]] = field(default_factory=dict)
     guessed: tuple[InputSpec, ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 def resolve_inputs(user: UserModel, specs: Sequence[InputSpec], batch: int | None) -> ExampleInputs:

@@ -48,6 +48,7 @@ from analyzer.loading.python.user_module import (
 from analyzer.loading.python.user_module import (
     user_failure as user_failure,  # also for callers of a UserModel
 )
+from analyzer.loading.torch_private import tree_map
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -393,6 +394,20 @@ def call_example_inputs(user: UserModel, batch: int | None, weights: ValuedWeigh
             raise
         except Exception as error:
             raise user_failure(error, "example_inputs raises", InputError) from error
+
+
+def live_model(model: Module, inputs: Tree) -> UserModel:
+    """Return a module in memory, with its inputs or a function that gives them, or None."""
+    import torch
+
+    module, is_meta = ModuleType("live"), any(parameter.is_meta for parameter in model.parameters())
+    if is_meta and not callable(inputs):  # a model without weights reads no data
+        inputs = tree_map(lambda leaf: leaf.to("meta") if isinstance(leaf, torch.Tensor) else leaf, inputs)
+    if inputs is not None:
+        module.example_inputs = inputs  # type: ignore[attr-defined]  # what a user's file would define
+    return UserModel(
+        model=model, name=type(model).__name__, module=module, weights="meta" if is_meta else "real"
+    )
 
 
 def path_of(user: UserModel) -> Path | None:

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analyzer.errors import AnalyzerError, MeasurementError
 from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, names_read
 from analyzer.loading.loaded import Step
-from analyzer.loading.model_reference import Reference
 from analyzer.loading.onnx_graph.construction import PREFIX
-from analyzer.loading.python.example_inputs import ExampleInputs, flatten, resolve_inputs
-from analyzer.loading.python.input_spec import InputSpec
-from analyzer.loading.python.model_weights import WEIGHTLESS, parameter_sizes
-from analyzer.loading.python.user_model import UserModel, load_user_model, set_training
+from analyzer.loading.python.example_inputs import ExampleInputs, flatten
+from analyzer.loading.python.model_weights import parameter_sizes
+from analyzer.loading.python.user_model import UserModel, set_training
 from analyzer.loading.torch_export.export import Exported
 from analyzer.loading.torch_private import tree_leaves, tree_map
 from analyzer.loading.training.gradient_failures import untranslated
 from analyzer.loading.training.joint_graph import trace_step, with_loss
 from analyzer.loading.training.recipe import Recipe, find_recipe
 from analyzer.loading.training.step_model import to_step
-from analyzer.progress import StageProgress
 from analyzer.record.analysis import UNROLLED
 from analyzer.text import listed
 from analyzer.training_operators import DOMAIN, OPSET, definition, is_defined
@@ -37,40 +34,6 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
     Array = NDArray[np.generic]  # floats of either precision; losses and gradients
-
-
-def export_step(
-    reference: Reference,
-    batch: int | None,
-    specs: Sequence[InputSpec],
-    opset: int,
-    progress: StageProgress,
-    memory_bytes: int,
-) -> tuple[UserModel, ExampleInputs, Exported]:
-    """Builds the model on the meta device, else with its weights, and exports its step.
-
-    Raises:
-        AnalyzerError: A child of it, by what the user must do.
-    """
-    # Without weights first: a model of any size is traced in little memory, and most are built so.
-    for weights in (*WEIGHTLESS, "real"):
-        try:
-            user = load_user_model(
-                reference, weights=weights, specs=specs, memory_bytes=memory_bytes, training=True
-            )
-            inputs = resolve_inputs(user, specs, batch)
-            progress("tracing the training step")
-            exported = step_of_user(user, inputs, opset)
-        except Exception:
-            # What fails on real tensors is the user's to mend; a failure without values may be ours alone.
-            if weights == "real":
-                raise
-        else:
-            # A large constant that the model does not store has its values only where it was made with them.
-            if exported.needs_values and weights != "real":
-                continue
-            return user, inputs, exported
-    raise AssertionError("the last attempt returns or raises")
 
 
 def step_of_user(user: UserModel, inputs: ExampleInputs, opset: int, *, modules: bool = True) -> Exported:
