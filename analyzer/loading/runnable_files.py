@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import MeasurementError
 from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor
-from analyzer.loading.from_onnx import bound_proto, convert, default_opset, name_nodes
+from analyzer.loading.from_onnx import bound_proto, convert, default_opset
+from analyzer.loading.onnx_graph.normalize import name_nodes
 from analyzer.run_folder import is_about_writing
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def write_bound(
     own = default_opset(proto)
     if opset and own and own != opset:
         proto = convert(proto, opset)
-    name_nodes(proto)
+    name_nodes(proto.graph)
     bound = bound_proto(proto, sizes)
     if home is not None:
         link_external_data(bound, home, folder)
