@@ -15,7 +15,7 @@ from analyzer.errors import UsageError
 from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference, with_arguments
-from analyzer.loading.python.reused_executions import executions_cached
+from analyzer.loading.python.user_module import executions_cached
 from analyzer.loading.reading_process import HANDLERS
 from analyzer.options import Options, takes_options
 from analyzer.pipeline import build_record, environment

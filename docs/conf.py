@@ -43,7 +43,7 @@ nitpick_ignore = [
         "analyzer.costs.cost.Cost",
         "analyzer.graph.Node",
         "analyzer.graph.Tensor",
-        "analyzer.ort.releases.ReleasePlacement",
+        "analyzer.ort.placement.ReleasePlacement",
         "analyzer.pipeline.apply.opsets.OpsetCost",
         "analyzer.record.fleet.Fleet",
         "analyzer.record.outcome.PlanResult",

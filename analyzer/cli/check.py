@@ -14,7 +14,7 @@ import click
 from analyzer.cli import EXIT_FAILED, EXIT_UNUSABLE, say
 from analyzer.cli.options import model_command
 from analyzer.errors import OutputError, RecordError, UsageError
-from analyzer.loading.configuration_file import is_record
+from analyzer.loading.model_reference import is_record
 from analyzer.options import taken_by
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from analyzer.cli import say
 from analyzer.cli.options import keywords
 from analyzer.errors import UsageError
-from analyzer.loading.configuration_file import CONFIG_NAME, GENAI_NAME, is_record
+from analyzer.loading.model_reference import CONFIG_NAME, GENAI_NAME, is_record
 from analyzer.option_kinds import Command
 from analyzer.text import did_you_mean, printable
 

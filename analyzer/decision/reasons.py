@@ -9,7 +9,7 @@ from analyzer.decision.decision_input import DecisionInput
 from analyzer.decision.error_components import Resource
 from analyzer.decision.phrases import capital, cpu_name, gpu_name, interval, timed
 from analyzer.decision.plans import Plan, Plans
-from analyzer.loading.torch_export.untranslatable import OPAQUE_DOMAIN
+from analyzer.loading.torch_export.failures import OPAQUE_DOMAIN
 from analyzer.memory.fit import context_note
 from analyzer.ort.execution import Group
 from analyzer.prediction.estimate import Estimate

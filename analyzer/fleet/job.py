@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from analyzer.devices.detection import Machine
-from analyzer.loading.configuration_file import CONFIG_NAME
 from analyzer.loading.dependencies import Dependencies
+from analyzer.loading.model_reference import CONFIG_NAME
 from analyzer.record.fleet import FleetFailure, FleetModel, FleetQuestion
 
 

@@ -14,8 +14,7 @@ from analyzer.errors import ModelError, UsageError
 from analyzer.fleet.entry import Entry
 from analyzer.fleet.manifest import read_manifest
 from analyzer.generation.sources import is_configuration, is_generating
-from analyzer.loading.configuration_file import is_genai
-from analyzer.loading.model_reference import parse_reference, split_path
+from analyzer.loading.model_reference import is_genai, parse_reference, split_path
 from analyzer.text import first_few
 
 _SUFFIXES = (".onnx", ".pt2", ".py")

@@ -15,20 +15,26 @@ from analyzer.generation.configured_model import ConfiguredModel
 from analyzer.generation.graphs.graph_model import GraphModel, exported_model, graph_model
 from analyzer.generation.memory import known_by_size
 from analyzer.generation.times import GeneratingModel
-from analyzer.loading.configuration_file import CONFIG_NAME, GENAI_NAME, is_genai, read_config
 from analyzer.loading.decoder_export import (
     cached_decoder,
     configuration_of,
     decoder_recording,
     has_step_inputs,
     keep_decoder,
-    live_model,
     load_decoder,
     python_model,
 )
 from analyzer.loading.load import load
-from analyzer.loading.model_reference import Reference, names_python, parse_reference
-from analyzer.loading.python.user_model import UserModel
+from analyzer.loading.model_reference import (
+    CONFIG_NAME,
+    GENAI_NAME,
+    Reference,
+    is_genai,
+    names_python,
+    parse_reference,
+    read_config,
+)
+from analyzer.loading.python.user_model import UserModel, live_model
 from analyzer.options import Weights
 from analyzer.progress import StageProgress
 from analyzer.reading import DEFAULT_LIMITS, Limits

@@ -6,7 +6,6 @@ import inspect
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from types import ModuleType
 from typing import Any
 
 from analyzer.errors import InputError, ModelError
@@ -103,15 +102,6 @@ def keep_decoder(reference: Reference, loaded: Loaded, dependencies: Dependencie
     keep_export(_key(reference), loaded, dependencies)
 
 
-def live_model(model: Any, inputs: Any) -> UserModel:
-    """A module in memory, with a function that gives the inputs of a step, or None."""
-    module = ModuleType("live")
-    if inputs is not None:
-        module.example_inputs = inputs  # type: ignore[attr-defined]  # what a user's file would define
-    meta = any(parameter.is_meta for parameter in model.parameters())
-    return UserModel(model=model, name=type(model).__name__, module=module, weights="meta" if meta else "real")
-
-
 def has_step_inputs(user: UserModel) -> bool:
     """Whether there is a function of batch, tokens and past."""
     offered = getattr(user.module, "example_inputs", None)
@@ -147,18 +137,14 @@ def load_decoder(
     path = path_of(user)
     kind = type(user.model)
     return Loaded(
+        **exported.facts(),
         reference=reference,
         name=name,
         source=shown_path(path) if path and reference else f"{kind.__module__}.{kind.__qualname__}",
         proto=exported.proto,
         symbol="",
         batch=None,
-        static_batch=None,
         inputs_origin="file",
-        exporter=exported.exporter,
-        notes=exported.notes,
-        parameters=exported.parameters,
-        parameter_bytes=exported.parameter_bytes,
         live=user,
     )
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import ExportError, ModelError, UsageError
 from analyzer.loading import reader
-from analyzer.loading.load import export_any_batch
+from analyzer.loading.load import export_any_batch, loaded_of
 from analyzer.loading.loaded import DEFAULT_OPSET, Loaded, check_opset
 from analyzer.loading.python.example_inputs import ExampleInputs, resolve_inputs
 from analyzer.loading.python.input_spec import InputSpec
-from analyzer.loading.torch_private import tree_map
 from analyzer.progress import StageProgress
 from analyzer.reading import DEFAULT_LIMITS, Limits
 
@@ -68,8 +66,7 @@ def _from_onnx(
     import onnx
 
     from analyzer.loading.from_onnx import from_proto
-    from analyzer.loading.onnx_graph.onnx_file import KEEP_BYTES, check_versions
-    from analyzer.loading.onnx_graph.protobuf_scan import without_weights
+    from analyzer.loading.onnx_graph.onnx_file import KEEP_BYTES, check_versions, without_weights
 
     if not isinstance(model, onnx.ModelProto):
         import onnx_ir
@@ -94,13 +91,6 @@ def _from_onnx(
     return replace(loaded, live=model)
 
 
-def _on_meta(inputs: Any) -> Any:
-    """Inputs without data, for a model without weights."""
-    import torch
-
-    return tree_map(lambda leaf: leaf.to("meta") if isinstance(leaf, torch.Tensor) else leaf, inputs)
-
-
 def _exported(user: UserModel, specs: Sequence[InputSpec], inputs: ExampleInputs, opset: int) -> Exported:
     """The export as it is traced, else as Dynamo reads it; the first error is the one to tell."""
     try:
@@ -120,16 +110,10 @@ def _from_module(
     progress: StageProgress,
     train: bool,
 ) -> Loaded:
-    from analyzer.loading.python.user_model import UserModel
+    from analyzer.loading.python.user_model import live_model
 
     check_opset(opset)
-    module = ModuleType("live")
-    if inputs is not None:
-        module.example_inputs = inputs  # type: ignore[attr-defined]  # what a user's file would define
-    meta = any(parameter.is_meta for parameter in model.parameters())
-    if meta and inputs is not None and not callable(inputs):
-        module.example_inputs = _on_meta(inputs)  # type: ignore[attr-defined]  # as above
-    user = UserModel(model=model, name=type(model).__name__, module=module, weights="meta" if meta else "real")
+    user = live_model(model, inputs)
     return _of_user(user, batch, specs, opset, progress, train)
 
 
@@ -150,11 +134,9 @@ def _of_user(
     progress: StageProgress,
     train: bool,
 ) -> Loaded:
-    from analyzer.loading.python.left_out_inputs import left_out
     from analyzer.loading.python.user_model import in_mode
 
-    model = user.model
-    with in_mode(model, training=False):  # the caller's model stays as it was
+    with in_mode(user.model, training=False):  # the caller's model stays as it was
         example = resolve_inputs(user, specs, batch)
         progress("exporting to ONNX")
         if train:
@@ -163,21 +145,4 @@ def _of_user(
             exported = step_of_user(user, example, opset)
         else:
             exported = _exported(user, specs, example, opset)
-    return Loaded(
-        reference=None,
-        name=type(model).__name__,
-        source=f"{type(model).__module__}.{type(model).__qualname__}",
-        proto=exported.proto,
-        symbol="" if exported.static_batch is not None else "batch",
-        batch=example.batch,
-        static_batch=exported.static_batch,
-        batch_range=exported.batch_range,
-        inputs_origin=example.origin,
-        guessed=tuple(spec.text for spec in example.guessed),
-        exporter=exported.exporter,
-        notes=(*exported.notes, *left_out(user, example)),
-        specs=tuple(specs),
-        live=user,
-        parameters=exported.parameters,
-        parameter_bytes=exported.parameter_bytes,
-    )
+    return loaded_of(user, example, exported, specs, None)

@@ -11,10 +11,10 @@ from analyzer.graph import DTYPES_BY_NUMBER, UNDEFINED
 from analyzer.loading import reader
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import Reference
-from analyzer.loading.onnx_graph.dimension_expressions import evaluate, symbols
+from analyzer.loading.onnx_graph.fitting_sizes import evaluate, symbols
 from analyzer.loading.onnx_graph.node_validity import file_problems
-from analyzer.loading.python.graph_inputs import is_one_graph
-from analyzer.loading.python.input_spec import InputSpec, values_problem
+from analyzer.loading.onnx_graph.normalize import name_nodes
+from analyzer.loading.python.input_spec import InputSpec, is_one_graph, values_problem
 from analyzer.loading.python.layer_inputs import IMAGE_SIDE
 from analyzer.loading.python.source_lines import shown_path
 from analyzer.loading.shape_inference.protobuf_values import size_name
@@ -73,7 +73,7 @@ def from_proto(
         opset = default_opset(proto)
         notes = (f"Converted from the file's opset to opset {opset} with onnx's version converter.",)
     problems = file_problems(proto)
-    name_nodes(proto)
+    name_nodes(proto.graph)
     open_negative_sizes(proto)  # before names are asked for: -1 would be a size
     opened, empty_inputs = _open_empty_sizes(proto, specs, batch)
     notes += opened
@@ -265,19 +265,6 @@ def convert(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
             f"--opset {opset}: onnx cannot convert the model: {lines[-1] if lines else type(error).__name__}",
             hint="Leave --opset out, or export the model anew at that opset.",
         ) from error
-
-
-def name_nodes(proto: onnx.ModelProto) -> None:
-    """Gives every node a unique name, so that what ONNX Runtime reports can be joined to it."""
-    seen: set[str] = set()
-    # A node without a name shows up in ONNX Runtime's profile under a number of its own making.
-    for index, node in enumerate(proto.graph.node):
-        name = node.name or f"{node.op_type}_{index}"
-        while name in seen:
-            name = f"{name}_{index}"
-        if name != node.name:
-            node.name = name
-        seen.add(name)
 
 
 def open_negative_sizes(proto: onnx.ModelProto) -> None:

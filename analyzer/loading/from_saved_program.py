@@ -11,7 +11,7 @@ from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.input_spec import InputSpec
 from analyzer.loading.python.model_weights import parameter_sizes
 from analyzer.loading.python.source_lines import shown_path
-from analyzer.loading.torch_export.silence import quiet_exporter
+from analyzer.loading.torch_export.tracing import quiet_exporter
 from analyzer.loading.torch_private import example_size
 from analyzer.reading import Limits
 

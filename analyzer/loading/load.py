@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from analyzer.loading.loaded import DEFAULT_OPSET, Loaded, cached_export, check_
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.example_inputs import ExampleInputs, resolve_inputs
 from analyzer.loading.python.input_spec import InputSpec
-from analyzer.loading.python.model_weights import parameter_sizes
+from analyzer.loading.python.model_weights import ValuedWeights, parameter_sizes
 from analyzer.progress import StageProgress
 from analyzer.reading import DEFAULT_LIMITS, Limits
 
@@ -73,134 +73,150 @@ def load(
 
         progress("reading the exported program")
         return load_pt2(reference, batch=batch, specs=specs, opset=opset or DEFAULT_OPSET, limits=limits)
-    arguments = (reference, batch, tuple(specs), opset or DEFAULT_OPSET)
-    return _load_python(*arguments, use_cache, progress, training, limits)
-
-
-def _load_python(
-    reference: Reference,
-    batch: int | None,
-    specs: tuple[InputSpec, ...],
-    opset: int,
-    use_cache: bool,
-    progress: StageProgress,
-    training: bool = False,
-    limits: Limits = DEFAULT_LIMITS,
-) -> Loaded:
+    request = _Request(
+        reference, batch, tuple(specs), opset or DEFAULT_OPSET, progress, training=training, limits=limits
+    )
     source = str(reference.path.resolve()) if reference.path else reference.module or ""
     texts = [*(spec.text for spec in specs), *["--training"] * training, *reference.script_arguments]
 
     def key(fixed: int | None) -> str:
-        return export_cache.key(source=source, name=reference.called, opset=opset, specs=texts, batch=fixed)
+        return export_cache.key(
+            source=source, name=reference.called, opset=request.opset, specs=texts, batch=fixed
+        )
 
     if use_cache:
         # First the export for any batch, then the one for this batch alone; 0 stands for the inputs' own.
         for fixed in (None, batch or 0):
-            cached = cached_export(key(fixed), reference, limits, specs, batch)
+            cached = cached_export(key(fixed), reference, limits, request.specs, batch)
             # What was exported at a requested batch alone does not say the inputs' own.
             if cached and cached.batch is not None and cached.supports(cached.batch):
                 return cached
-    loaded, dependencies = _export_python(reference, batch, specs, opset, progress, training, limits)
+    loaded, dependencies = _export_python(request)
     if use_cache:
         fixed = None if loaded.symbol else (batch or 0)
         keep_export(key(fixed), loaded, dependencies, loaded.batch if batch is None else None)
     return loaded
 
 
-def _export_python(
-    reference: Reference,
-    batch: int | None,
-    specs: tuple[InputSpec, ...],
-    opset: int,
-    progress: StageProgress,
-    training: bool,
-    limits: Limits,
-) -> tuple[Loaded, Dependencies]:
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A model of Python to export, as ``load`` is given it."""
+
+    reference: Reference
+    batch: int | None
+    specs: tuple[InputSpec, ...]
+    opset: int
+    progress: StageProgress
+    training: bool
+    limits: Limits
+
+    def built(self, weights: ValuedWeights) -> tuple[UserModel, ExampleInputs]:
+        """Build the model and its inputs with these values."""
+        from analyzer.loading.python.user_model import load_user_model
+
+        user = load_user_model(
+            self.reference,
+            weights=weights,
+            specs=self.specs,
+            memory_bytes=self.limits.memory,
+            training=self.training,
+        )
+        return user, resolve_inputs(user, self.specs, self.batch)
+
+    def exported(self, user: UserModel, inputs: ExampleInputs, *, strict: bool) -> Exported:
+        """Export the model, or one training step of it."""
+        if self.training:
+            from analyzer.loading.training.load_step import step_of_user
+
+            self.progress("tracing the training step")
+            return step_of_user(user, inputs, self.opset)
+        self.progress("exporting to ONNX")
+        return export_any_batch(user, self.specs, inputs, self.opset, strict=strict)
+
+
+def _export_python(request: _Request) -> tuple[Loaded, Dependencies]:
     from analyzer.loading.dependencies import recording
-    from analyzer.loading.python.left_out_inputs import left_out
-    from analyzer.loading.python.source_lines import shown_path
-    from analyzer.loading.python.user_model import path_of
     from analyzer.loading.python.user_module import home_folder
 
-    progress("importing torch")
+    request.progress("importing torch")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its C++ parts warn on standard error
     import torch  # noqa: F401  # before recording: torch's own reading is no dependency of the model
 
-    with recording(home_folder(reference)) as recorded:
-        progress("building the model")
-        if training:
-            from analyzer.loading.training.load_step import export_step
+    with recording(home_folder(request.reference)) as recorded:
+        request.progress("building the model")
+        user, inputs, exported = _export_first_that_works(request)
+    return loaded_of(user, inputs, exported, request.specs, request.reference), recorded[0]
 
-            user, inputs, exported = export_step(reference, batch, specs, opset, progress, limits.memory)
-            batch = inputs.batch
-        else:
-            user, inputs, exported, batch = _export_first_that_works(
-                reference, batch, specs, opset, progress, limits.memory
-            )
-    path = path_of(user)
-    loaded = Loaded(
+
+def loaded_of(
+    user: UserModel,
+    inputs: ExampleInputs,
+    exported: Exported,
+    specs: Sequence[InputSpec],
+    reference: Reference | None,
+) -> Loaded:
+    """Return what an export of a module makes; without a reference of one that the Python interface gave."""
+    from analyzer.loading.python.left_out_inputs import left_out
+    from analyzer.loading.python.source_lines import shown_path
+    from analyzer.loading.python.user_model import path_of
+
+    kind, path = type(user.model), path_of(user)
+    source = f"{kind.__module__}.{kind.__qualname__}"
+    if reference is not None:
+        source = shown_path(path) if path else reference.text
+    notes = (*user.notes, *exported.notes, *left_out(user, inputs))
+    return Loaded(
+        **{**exported.facts(), "notes": notes},
         reference=reference,
-        name=reference.stem,
-        source=shown_path(path) if path else reference.text,
+        name=kind.__name__ if reference is None else reference.stem,
+        source=source,
         proto=exported.proto,
         symbol="" if exported.static_batch is not None else "batch",
-        batch=batch,
-        static_batch=exported.static_batch,
-        batch_range=exported.batch_range,
+        batch=inputs.batch,
         inputs_origin=inputs.origin,
         guessed=tuple(spec.text for spec in inputs.guessed),
-        exporter=exported.exporter,
-        notes=(*user.notes, *inputs.notes, *exported.notes, *left_out(user, inputs)),
-        specs=specs,
-        parameters=exported.parameters,
-        parameter_bytes=exported.parameter_bytes,
+        specs=tuple(specs),
+        live=user if reference is None else None,
     )
-    return loaded, recorded[0]
 
 
-def _export_first_that_works(
-    reference: Reference,
-    batch: int | None,
-    specs: tuple[InputSpec, ...],
-    opset: int,
-    progress: StageProgress,
-    memory_bytes: int,
-) -> tuple[UserModel, ExampleInputs, Exported, int]:
-    """Builds without weights, then a real one, all again for Dynamo, then TorchScript.
+def _export_first_that_works(request: _Request) -> tuple[UserModel, ExampleInputs, Exported]:
+    """Build without weights, then a real one, all again for Dynamo, then TorchScript; a step without these two.
 
     The first error of a real model is the one to tell. torch.onnx.export tries Dynamo (``strict``) too
     (torch/onnx/_internal/exporter/_capture_strategies.py).
     """
     from analyzer.loading.python.model_weights import WEIGHTLESS
-    from analyzer.loading.python.user_model import load_user_model
 
     first: AnalyzerError | None = None
     weightless: Exception | None = None
-    for strict, weights in product((False, True), (*WEIGHTLESS, "real")):
+    attempts = product((False,) if request.training else (False, True), (*WEIGHTLESS, "real"))
+    for strict, weights in attempts:
         try:
-            user = load_user_model(reference, weights=weights, specs=specs, memory_bytes=memory_bytes)
-            inputs = resolve_inputs(user, specs, batch)
-            progress("exporting to ONNX")
-            exported = export_any_batch(user, specs, inputs, opset, strict=strict)
+            user, inputs = request.built(weights)
+            exported = request.exported(user, inputs, strict=strict)
         except MemoryForeseenError as error:
-            raise _too_large(reference, error, weightless) from error
+            raise _too_large(request.reference, error, weightless) from error
         except Exception as error:
             if weights != "real":
                 weightless = weightless if strict else error
             if weights != "real" or strict:
                 continue  # a failure without values, or of Dynamo, may be ours alone
             # What fails on real tensors is the user's to mend.
-            if not isinstance(error, ExportError):
+            if request.training or not isinstance(error, ExportError):
                 raise
             first = error
         else:
-            incomplete = exported.needs_values or (exported.needs_real and user.meta)
-            if weights != "real" and incomplete:
-                continue
-            return user, inputs, exported, inputs.batch
+            # A large constant that the model does not store has its values only where it was made with them.
+            if weights == "real" or not (exported.needs_values or (exported.needs_real and user.meta)):
+                return user, inputs, exported
     assert first is not None
+    from analyzer.loading.torch_export.torchscript import export_torchscript
+
     try:
-        return (*_torchscript(reference, batch, specs, opset, first, progress, memory_bytes),)
+        request.progress("exporting to ONNX with TorchScript")
+        user, inputs = request.built("real")
+        return user, inputs, export_torchscript(user, inputs, request.opset, first)
     except MemoryForeseenError:
         raise first from None
 
@@ -241,22 +257,3 @@ def export_any_batch(
         if probe is inputs and not inputs.batch_axes:
             raise
     return export_model(user, replace(inputs, batch_axes={}), opset, strict=strict)
-
-
-def _torchscript(
-    reference: Reference,
-    batch: int | None,
-    specs: tuple[InputSpec, ...],
-    opset: int,
-    first: AnalyzerError,
-    progress: StageProgress,
-    memory_bytes: int,
-) -> tuple[UserModel, ExampleInputs, Exported, int]:
-    from analyzer.loading.python.user_model import load_user_model
-    from analyzer.loading.torch_export.torchscript import export_torchscript
-
-    progress("exporting to ONNX with TorchScript")
-    user = load_user_model(reference, weights="real", specs=specs, memory_bytes=memory_bytes)
-    inputs = resolve_inputs(user, specs, batch)
-    exported = export_torchscript(user, inputs, opset, first)
-    return user, inputs, exported, inputs.batch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -16,7 +17,6 @@ from analyzer.loading.input_values import with_given_sizes, with_steps
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.input_spec import InputSpec, parse_input
 from analyzer.loading.state_pairs import corrected
-from analyzer.loading.step_interface import Step, step_of
 from analyzer.quantities import Count
 from analyzer.reading import DEFAULT_LIMITS, Limits
 
@@ -29,33 +29,46 @@ DEFAULT_OPSET = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFacts:
+class ExportFacts:
+    """What an export says of its graph.
+
+    Attributes:
+        static_batch: The batch that the graph is fixed to, None where it is symbolic.
+        batch_range: Smallest and largest batch (None: no limit) for which the graph is right.
+        exporter: ``torch.export``, ``torchscript``, ``pt2`` or ``onnx``.
+        notes: What the report should say.
+        parameters, parameter_bytes: Of the module, tied ones once; None where only a graph is known.
+    """
+
+    static_batch: Count | None = None
+    batch_range: tuple[Count, Count | None] = (1, None)
+    exporter: str = "onnx"
+    notes: tuple[str, ...] = ()
+    parameters: Count | None = None
+    parameter_bytes: Count | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """Return these facts by name."""
+        return {each.name: getattr(self, each.name) for each in fields(ExportFacts)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts(ExportFacts):
     """What is known of a model beside its graph, and stored with it in the cache.
 
     Attributes:
         name: A short name for reports.
         source: The file's path as shown, or a description.
         symbol: Name of the batch's dimension, empty where nothing is symbolic.
-        static_batch: The batch that the graph is fixed to, None where it is symbolic.
-        batch_range: Smallest and largest batch the graph is right for.
         inputs_origin: ``given``, ``file``, ``script``, ``inferred`` or ``model``.
         guessed: The inputs that were inferred, as ``--input`` takes them.
-        exporter: ``torch.export``, ``torchscript``, ``pt2`` or ``onnx``.
-        notes: What the report should say.
-        parameters, parameter_bytes: Of the module, tied ones once; None where only a graph is known.
     """
 
     name: str
     source: str
     symbol: str
-    static_batch: Count | None = None
-    batch_range: tuple[Count, Count | None] = (1, None)
     inputs_origin: str = "model"
     guessed: tuple[str, ...] = ()
-    exporter: str = "onnx"
-    notes: tuple[str, ...] = ()
-    parameters: Count | None = None
-    parameter_bytes: Count | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,3 +281,49 @@ def check_opset(opset: int) -> None:
             f"--opset {opset}: PyTorch exports opsets 18 to {newest} with the installed onnx.",
             hint="20 is the default; 21 suits convolutional networks on CUDA, 23 transformers.",
         )
+
+
+# In the model's own properties, so that it lives as long as the model: in the cache of exports too.
+STEP_KEY = "analyzer.step"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What the inputs and outputs of a step are.
+
+    Attributes:
+        carried: By input that lives from step to step, the output that is its next value; a frozen parameter
+            is its own.
+        weights: Inputs that are parameters or buffers.
+        states: Inputs that are the optimizer's.
+        gradients: By trained parameter, its gradient's tensor.
+        fed: What each step is given anew, inputs then targets.
+        random: Whether the step draws random numbers.
+        optimizer: Its name.
+    """
+
+    carried: Mapping[str, str]
+    weights: tuple[str, ...]
+    states: tuple[str, ...]
+    gradients: Mapping[str, str]
+    fed: tuple[str, ...]
+    random: bool
+    optimizer: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def step_of(proto: onnx.ModelProto) -> Step | None:
+    """What a model of a training step says of itself; None for any other model.
+
+    Raises:
+        ValueError: It says what is no step, as a forged entry of the cache may.
+    """
+    import msgspec
+
+    text = next((entry.value for entry in proto.metadata_props if entry.key == STEP_KEY), None)
+    if text is None:
+        return None
+    try:
+        return msgspec.convert(json.loads(text), Step)
+    except RecursionError as error:
+        raise ValueError("the step is nested too deeply") from error

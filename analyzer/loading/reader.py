@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from analyzer.errors import GraphError
 from analyzer.graph import Graph
-from analyzer.loading.onnx_graph.graph_message import from_message
+from analyzer.loading.onnx_graph.construction import from_message
 from analyzer.reading import READING, Limits, NotRunningError, sendable
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ def reading_process() -> Iterator[None]:
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped, unused-ignore]  # noqa: F401
     from onnx import defs, helper, inliner, numpy_helper, shape_inference  # noqa: F401
 
-    from analyzer.loading.onnx_graph import budget, build, graph_message, onnx_file  # noqa: F401
+    from analyzer.loading.onnx_graph import budget, build, construction, onnx_file  # noqa: F401
 
     READING.fork(HANDLERS)
     try:
@@ -57,7 +57,7 @@ def _parse_bytes(
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped, unused-ignore]
 
-    from analyzer.loading.onnx_graph.protobuf_scan import WireError, without_weights
+    from analyzer.loading.onnx_graph.onnx_file import WireError, without_weights
 
     now_at("parsing")
     model = onnx.ModelProto()
@@ -115,7 +115,7 @@ def _graph(
     limits: Mapping[str, Any],
 ) -> bytes | None:
     from analyzer.loading.onnx_graph.build import prune, to_graph
-    from analyzer.loading.onnx_graph.graph_message import to_message
+    from analyzer.loading.onnx_graph.construction import to_message
 
     model = _kept.get(number)
     if model is None:

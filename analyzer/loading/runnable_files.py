@@ -1,4 +1,7 @@
-"""A model and its weights as files that ONNX Runtime can run, in a folder and under names of our own."""
+"""A model and its weights as files that ONNX Runtime can run, in a folder and under names of our own.
+
+A Graph gets random weights: enough to time it, whatever it came from.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,25 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import MeasurementError
-from analyzer.loading.from_onnx import bound_proto, convert, default_opset, name_nodes
+from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor
+from analyzer.loading.from_onnx import bound_proto, convert, default_opset
+from analyzer.loading.onnx_graph.normalize import name_nodes
 from analyzer.run_folder import is_about_writing
 
 if TYPE_CHECKING:
     import numpy as np
     import onnx
-    from torch import Tensor
+    import torch
 
     Array = np.ndarray[Any, Any]
 
 MODEL_FILE = "model.onnx"
-_WEIGHTS_FILE = "weights.bin"
+WEIGHTS = "weights.bin"
 _ALIGNMENT = 4096  # a page, so that the file can be mapped
 
 
@@ -53,7 +59,7 @@ def write_bound(
     own = default_opset(proto)
     if opset and own and own != opset:
         proto = convert(proto, opset)
-    name_nodes(proto)
+    name_nodes(proto.graph)
     bound = bound_proto(proto, sizes)
     if home is not None:
         link_external_data(bound, home, folder)
@@ -143,7 +149,7 @@ def _of_node(node: onnx.NodeProto) -> Iterator[onnx.TensorProto]:
 
 
 def write_model(
-    proto: onnx.ModelProto, sizes: Mapping[str, int], state: Mapping[str, Tensor], folder: Path
+    proto: onnx.ModelProto, sizes: Mapping[str, int], state: Mapping[str, torch.Tensor], folder: Path
 ) -> Path:
     """Writes a weight-free model, bound to these sizes, with the weights that ``state`` holds by name.
 
@@ -158,7 +164,7 @@ def write_model(
             f"The values of {missing[0]} are not among the model's parameters and buffers.",
             hint="A tensor made while the model is traced should be a buffer (register_buffer).",
         )
-    with open(folder / _WEIGHTS_FILE, "wb") as file:
+    with open(folder / WEIGHTS, "wb") as file:
         for item in without_data:
             tensor = state[item.name]
             array, _ = numpy_array(tensor)
@@ -167,14 +173,14 @@ def write_model(
             # As it lies in memory: a copy of a large weight may be what does not fit.
             file.write(array.reshape(-1).view("u1").data)
             del item.external_data[:]
-            for key, value in (("location", _WEIGHTS_FILE), ("offset", offset), ("length", array.nbytes)):
+            for key, value in (("location", WEIGHTS), ("offset", offset), ("length", array.nbytes)):
                 item.external_data.add(key=key, value=str(value))
     path = folder / MODEL_FILE
     path.write_bytes(proto.SerializeToString())
     return path
 
 
-def numpy_array(tensor: Tensor) -> tuple[Array, str]:
+def numpy_array(tensor: torch.Tensor) -> tuple[Array, str]:
     """A torch tensor as a NumPy array, and its ONNX type's name where NumPy lacks it (then raw bits)."""
     import torch
 
@@ -184,3 +190,190 @@ def numpy_array(tensor: Tensor) -> tuple[Array, str]:
     if tensor.dtype is torch.bfloat16:
         return tensor.view(torch.uint16).numpy(), "bfloat16"
     return tensor.numpy(), ""
+
+
+# Elements that are drawn; larger weights repeat them, and each begins a step further on: ONNX Runtime packs
+# and keeps equal ones once, and a layer would find in the cache what the layer before it read. A deviation as
+# trained weights have it: with 1 states would grow beyond all floats.
+_DRAWN, _STEP, _DEVIATION = 2**20, 4099, 0.02
+_EXTERNAL_BYTES = 1024
+
+
+@dataclass(kw_only=True)
+class RandomWeights:
+    """The weights of graphs of one model, each stored once, by name and size.
+
+    Attributes:
+        folder: Where the file is, and every model that reads it.
+    """
+
+    folder: Path
+    _places: dict[tuple[str, str, tuple[int, ...]], tuple[int, int]] = field(default_factory=dict)
+    _drawn: dict[str, Any] = field(default_factory=dict)
+    _end: int = 0
+
+    def write(self, graph: Graph, name: str) -> Path:
+        """Writes a graph under this file name.
+
+        Raises:
+            MeasurementError: It has bodies, open sizes, or a type that no value can be made for.
+        """
+        import onnx
+        from onnx import helper
+
+        if any(node.graphs for node in graph.nodes):
+            raise MeasurementError("A graph with loops or branches is not run with random weights.")
+        proto = helper.make_model(
+            helper.make_graph(
+                [_node(node) for node in graph.nodes],
+                graph.name or "model",
+                [_value(tensor) for tensor in graph.inputs],
+                [_value(tensor) for tensor in graph.outputs],
+                [self._stored(tensor) for tensor in graph.initializers],
+            ),
+            opset_imports=[
+                helper.make_opsetid("" if domain == DEFAULT_DOMAIN else domain, version)
+                for domain, version in graph.opsets.items()
+            ],
+            ir_version=graph.ir_version,
+        )
+        path = self.folder / name
+        onnx.save(proto, path)
+        return path
+
+    def _stored(self, tensor: Tensor) -> onnx.TensorProto:
+        import onnx
+        from onnx import numpy_helper
+
+        shape = _sizes(tensor)
+        if tensor.value is not None:
+            made: onnx.TensorProto = numpy_helper.from_array(
+                tensor.value.reshape(shape).astype(_numpy_type(tensor)), tensor.name
+            )
+            return made
+        key = (tensor.name, tensor.dtype.name, shape)
+        if key not in self._places:
+            self._places[key] = self._appended(tensor)
+        offset, length = self._places[key]
+        if length <= _EXTERNAL_BYTES:
+            return onnx.TensorProto(
+                name=tensor.name, data_type=tensor.dtype.onnx, dims=shape, raw_data=self._bytes(tensor)
+            )
+        stored = onnx.TensorProto(
+            name=tensor.name, data_type=tensor.dtype.onnx, dims=shape, data_location=onnx.TensorProto.EXTERNAL
+        )
+        for entry, value in (("location", WEIGHTS), ("offset", offset), ("length", length)):
+            stored.external_data.add(key=entry, value=str(value))
+        return stored
+
+    def _appended(self, tensor: Tensor) -> tuple[int, int]:
+        data = self._bytes(tensor)
+        offset = -self._end % _ALIGNMENT + self._end  # rounded up
+        with (self.folder / WEIGHTS).open("r+b" if self._end else "wb") as file:
+            file.seek(offset)
+            file.write(data)
+        self._end = offset + len(data)
+        return offset, len(data)
+
+    def _bytes(self, tensor: Tensor) -> bytes:
+        if tensor.nbytes is None:
+            raise MeasurementError(f"No values can be made for {tensor.name} ({tensor.dtype.name}).")
+        return random_bytes(tensor, self._drawn, len(self._places))
+
+
+def random_bytes(tensor: Tensor, drawn: dict[str, Any], number: int) -> bytes:
+    """Values as they lie in memory: small floats, random bits of what is packed, zeros of indices, true.
+
+    Args:
+        tensor: Its type and size.
+        drawn: What was drawn so far, by type.
+        number: Of the tensor: others of its size get other values.
+    """
+    import ml_dtypes
+    import numpy as np
+
+    name, count = tensor.dtype.name, tensor.nbytes or 0
+    if name not in drawn:
+        generator = np.random.default_rng(0)
+        floats = {"bfloat16": ml_dtypes.bfloat16, "float8e4m3fn": ml_dtypes.float8_e4m3fn}
+        if name in ("uint8", "int8", "uint4", "int4"):
+            values = generator.integers(0, 256, _DRAWN, dtype=np.uint8)
+        elif name == "bool":
+            values = np.ones(_DRAWN, dtype=np.uint8)
+        elif tensor.dtype.is_float:
+            normal = generator.standard_normal(_DRAWN, dtype=np.float32) * np.float32(_DEVIATION)
+            values = normal.astype(floats.get(name) or name)
+        else:
+            values = np.zeros(_DRAWN, dtype=name)
+        drawn[name] = values.tobytes()
+    block: bytes = drawn[name]
+    start = number * _STEP % _DRAWN * (len(block) // _DRAWN)
+    return (block * ((start + count) // len(block) + 1))[start : start + count]
+
+
+def _sizes(tensor: Tensor) -> tuple[int, ...]:
+    if tensor.shape is None or None in tensor.shape:
+        raise MeasurementError(f"The size of {tensor.name} is not known.")
+    return tuple(int(size or 0) for size in tensor.shape)
+
+
+def _numpy_type(tensor: Tensor) -> Any:
+    from onnx import helper
+
+    return helper.tensor_dtype_to_np_dtype(tensor.dtype.onnx)
+
+
+def _value(tensor: Tensor) -> onnx.ValueInfoProto:
+    from onnx import helper
+
+    return helper.make_tensor_value_info(tensor.name, tensor.dtype.onnx, _sizes(tensor))
+
+
+def _node(node: Node) -> onnx.NodeProto:
+    from onnx import helper
+
+    domain = "" if node.domain == DEFAULT_DOMAIN else node.domain
+    inputs, outputs = (
+        ["" if tensor is None else tensor.name for tensor in side] for side in (node.inputs, node.outputs)
+    )
+    made = helper.make_node(node.op_type, inputs, outputs, name=node.name, domain=domain)
+    for key, value in node.attributes.items():
+        # An empty list has no type of its own; an operator takes it for left out.
+        if not isinstance(value, tuple | list) or value:
+            made.attribute.append(helper.make_attribute(key, _attribute(value)))
+    return made
+
+
+def _attribute(value: Any) -> Any:
+    import numpy as np
+    from onnx import numpy_helper
+
+    return numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
+
+
+# Smaller ones stay in the model's file: shapes, axes, scalars.
+_STORED_APART_BYTES = 1024
+
+
+def restore(model: Path, folder: Path) -> Mapping[str, int]:
+    """Write a model, with the one operator of ONNX Runtime in place of each of its patterns, into a folder.
+
+    onnxscript's rules know the graphs of PyTorch's exporter (attention from ``scaled_dot_product_attention``,
+    rotary embeddings, RMS norms), which ONNX Runtime's own optimiser does not fuse. Weights stay in their file:
+    they are mapped, and written one after the other.
+
+    Args:
+        model: A file of our own, with its weights beside it.
+        folder: An empty one.
+
+    Returns:
+        How often each rule was applied; those that were not are left out.
+    """
+    import onnx_ir
+    from onnxscript.rewriter.ort_fusions import optimize_for_ort
+
+    rewritten, counts = optimize_for_ort(onnx_ir.load(model))
+    onnx_ir.save(
+        rewritten, folder / model.name, external_data=WEIGHTS, size_threshold_bytes=_STORED_APART_BYTES
+    )
+    return {rule: count for rule, count in counts.items() if count}

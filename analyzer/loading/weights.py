@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     import torch
 
     from analyzer.graph import Graph
+    from analyzer.loading.loaded import Step
     from analyzer.loading.python.example_inputs import ExampleInputs
     from analyzer.loading.python.user_model import UserModel
-    from analyzer.loading.step_interface import Step
 
     Array = np.ndarray[Any, Any]
 
@@ -139,7 +139,7 @@ def _from_python(loaded: Loaded, batch: int | None, folder: Path, *, as_if_train
 def _training_step(
     loaded: Loaded, step: Step, user: UserModel, inputs: ExampleInputs, folder: Path
 ) -> Runnable:
-    from analyzer.loading.training.runnable_step import eager_gradients, feeds_of, runnable_proto, write_step
+    from analyzer.loading.training.load_step import eager_gradients, feeds_of, runnable_proto, write_step
 
     graph = loaded.graph()
     tensors = feeds_of(user, inputs, step, graph)

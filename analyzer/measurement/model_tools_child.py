@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import AnalyzerError, MeasurementError
-from analyzer.loading.known_fusions import WEIGHTS, restore
+from analyzer.loading.runnable_files import WEIGHTS, restore
 from analyzer.measurement import tensor_files
 from analyzer.measurement.child_messages import Reporter, work_as_child
 from analyzer.measurement.varied_inputs import varied

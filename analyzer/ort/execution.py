@@ -1,11 +1,22 @@
-"""What ONNX Runtime executes: groups of operators, where each is placed, and the copies between."""
+"""What ONNX Runtime executes: groups of operators, where each is placed, and the copies between.
+
+Annotations tell a session where nodes go: in the model a word on each, in the session its meaning. By ONNX
+Runtime's ``layering_annotations.cc`` the metadata property ``layer_ann`` of a node is looked up in the entry
+``session.layer_assignment_settings``; a node whose word belongs to one provider is hidden from the others. An
+equals sign asks for the whole word.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from analyzer.operators import SHAPE_READERS, VIEWS
+
 if TYPE_CHECKING:
+    import onnx
+
     from analyzer.graph import Graph
 
 # Of a node: one word each for CPUExecutionProvider and CUDAExecutionProvider.
@@ -120,3 +131,57 @@ class Group:
     provider: Provider
     kernels: int = 1
     parts: tuple[str, ...] = ()
+
+
+KEY = "layer_ann"
+ON_CPU = "to_cpu"
+ENTRY = "session.layer_assignment_settings"
+SETTINGS = {ENTRY: f"cpu(={ON_CPU})"}
+
+
+def annotate(proto: onnx.ModelProto, names: Collection[str]) -> int:
+    """Marks nodes of a model for the CPU, in place; returns how many it found.
+
+    An annotation that a node has already is replaced: the model may come from an earlier plan.
+    """
+    found = 0
+    for node in proto.graph.node:
+        kept = [entry for entry in node.metadata_props if entry.key != KEY]
+        if len(kept) < len(node.metadata_props):
+            del node.metadata_props[:]
+            node.metadata_props.extend(kept)
+        if node.name in names:
+            node.metadata_props.add(key=KEY, value=ON_CPU)
+            found += 1
+    return found
+
+
+# Counted on the CUDA provider of ONNX Runtime 1.31 with stand-ins for the CUDA libraries, which count what is
+# handed to the device (`tests/judge`): what is not named launches one. Copies on the device are not counted.
+_LAUNCHES = {
+    **dict.fromkeys(VIEWS | SHAPE_READERS, 0),
+    "Dropout": 0,  # a copy
+    "Loop": 0,
+    "If": 0,
+    "Scan": 0,
+    "ReduceMean": 2,
+    "ReduceSumSquare": 2,
+    "Resize": 2,
+    "GatherND": 2,
+    "Attention": 3,
+}
+# With a third input, a bias, one kernel more.
+BIASED = frozenset({"Gemm", "Conv", "ConvTranspose"})
+
+
+def launches(op_type: str, *, inputs: int = 0) -> int:
+    """Kernels that one execution launches; ``inputs`` counts the present ones.
+
+    A ``Gemm`` with a bias first writes the bias into its result; a ``Conv`` with a bias adds it afterwards. A
+    ``Dropout`` that is told whether it trains is taken for one that does.
+    """
+    if op_type == "Dropout" and inputs >= 3:
+        return 1
+    if op_type in BIASED and inputs >= 3:
+        return 2
+    return _LAUNCHES.get(op_type, 1)

@@ -10,13 +10,12 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from analyzer.graph import Graph, Node
-from analyzer.ort.execution import Group, Placement, Provider, Session
+from analyzer.ort.execution import Group, Placement, Provider, Session, launches
 from analyzer.ort.fusion_mapping import Region, regions
 from analyzer.ort.fusion_rules import RULES
 from analyzer.ort.fusion_view import Fused, View, in_execution_order
-from analyzer.ort.launches import launches
 from analyzer.ort.placement import place
-from analyzer.ort.quantization_parameters import QUANTIZERS
+from analyzer.ort.rewriting import QUANTIZERS
 from analyzer.ort.simplify import Simplified, passed_input, simplify
 from analyzer.training_operators import definition
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from analyzer.graph import Graph, Node, names_read
 from analyzer.ort.fusion_view import HELPERS
-from analyzer.ort.quantization_parameters import QUANTIZE, QUANTIZERS
+from analyzer.ort.rewriting import QUANTIZE, QUANTIZERS
 from analyzer.ort.simplify import simplify
 
 if TYPE_CHECKING:

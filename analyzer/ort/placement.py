@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from analyzer.graph import Graph, Node, Tensor
 from analyzer.ort.capability import failing, unsupported
 from analyzer.ort.execution import Copy, Direction, NodePlacement, PlacedBody, Placement, Provider
 from analyzer.ort.function_inlining import Expanded, expand, parts_on_cpu
-from analyzer.ort.kernels import Registry, refusal, registry, type_name
-from analyzer.ort.quantized_copies import quantized_copies
+from analyzer.ort.kernels import Registry, refusal, registry, releases, type_name
+from analyzer.ort.quantized_groups import quantized_copies
 from analyzer.ort.simplify import Simplified, passed_input, simplify
 
 # kSmallInitializerThreshold of onnxruntime/core/framework/fallback_cpu_capability.cc: the largest constant that
@@ -356,3 +357,63 @@ def _failures_on_cpu(expanded: Expanded, verdicts: Verdicts, known: Registry) ->
             nearest = known.nearest("cpu", node)
             takes = f"; its nearest takes {nearest}" if nearest else ""
             yield owner, f"the CPU provider has no kernel for {node.op_type} with {kinds} ({node.name}){takes}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleasePlacement:
+    """How a release places a model at one opset.
+
+    Attributes:
+        release: Version of ONNX Runtime.
+        opset: Of the default domain.
+        without_kernel: Operators without a CUDA kernel, those in subgraphs among them; what does not run
+            (folded, removed) is not counted.
+        copies: Copies between the devices inside the graph, one pass through each subgraph among them.
+        fails: Why there is no session, else empty.
+    """
+
+    release: str
+    opset: int
+    without_kernel: int
+    copies: int
+    fails: str = ""
+
+
+def placements_by_release(graphs: Mapping[int, Graph]) -> tuple[ReleasePlacement, ...]:
+    """How each known release places a model, the oldest first, at each opset in rising order.
+
+    Args:
+        graphs: The model by the opset that it is written in.
+    """
+    return tuple(
+        _placement(opset, graphs[opset], registry(release))
+        for release in releases()
+        for opset in sorted(graphs)
+    )
+
+
+def _placement(opset: int, graph: Graph, release: Registry) -> ReleasePlacement:
+    simplified = simplify(graph, release)
+    placement = place(graph, simplified)
+    without, copies = _counted(graph, placement, simplified.removed)
+    return ReleasePlacement(
+        release=release.version,
+        opset=opset,
+        without_kernel=without,
+        copies=copies,
+        fails=release.refuses_opset(opset) or placement.fails,
+    )
+
+
+def _counted(graph: Graph, placement: Placement, removed: frozenset[int]) -> tuple[int, int]:
+    """Operators that run and have no CUDA kernel, and copies."""
+    without = sum(
+        not placed.supported and placed.why != "folded" and node.index not in removed
+        for node, placed in zip(graph.nodes, placement.nodes, strict=True)
+    )
+    copies = len(placement.copies)
+    for body in placement.bodies:
+        taken_out = simplify(body.graph, registry(placement.release)).removed
+        inner_without, inner_copies = _counted(body.graph, body.placement, taken_out)
+        without, copies = without + inner_without, copies + inner_copies
+    return without, copies

@@ -2,15 +2,20 @@
 
 ``DequantizeLinear -> Conv -> QuantizeLinear`` is one QLinearConv there, and the like. On CUDA only products
 with packed weights become a kernel (``MatMulNBits``); all else computes in floats between the two.
+
+They change copies of a CUDA session too: a MaxPool without a CUDA kernel takes the Q and DQ nodes around it to
+the CPU, so that integers are copied; a bias that ONNX Runtime quantises beside quantised data is dequantised on
+the CPU, where alone there is a kernel for int32, and copied in each run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from analyzer.graph import Graph
-from analyzer.ort.fusion_view import HELPERS, View
-from analyzer.ort.quantization_parameters import DEQUANTIZE, QUANTIZE, QUANTIZERS
+from analyzer.ort.execution import Copy, NodePlacement
+from analyzer.ort.fusion_view import HELPERS, Fused, View
 from analyzer.ort.quantized_passes import (
     one_dequantize_for_each_reader,
     propagate_backward,
@@ -22,7 +27,8 @@ from analyzer.ort.quantized_passes import (
     transpose_weights,
 )
 from analyzer.ort.quantized_selectors import select
-from analyzer.ort.rewriting import ExecutedNode, Rewriting, rewriting
+from analyzer.ort.rewriting import DEQUANTIZE, QUANTIZE, QUANTIZERS, ExecutedNode, Rewriting, rewriting
+from analyzer.ort.simplify import Simplified
 
 
 def quantized_groups(view: View) -> None:
@@ -116,3 +122,52 @@ def _inserted_before(graph: Rewriting, executed: ExecutedNode) -> Iterator[Execu
         if before is not None and before.operator is None:
             yield before
             yield from _inserted_before(graph, before)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantizedCopies:
+    """What is copied otherwise.
+
+    Attributes:
+        taken: Indices of operators that became part of a kernel on the other device.
+        biases: Copies of what is dequantised on the CPU for the GPU.
+    """
+
+    taken: frozenset[int] = frozenset()
+    biases: tuple[Copy, ...] = ()
+
+
+def quantized_copies(
+    graph: Graph, simplified: Simplified, placed: Mapping[int, NodePlacement]
+) -> QuantizedCopies:
+    """The changes, from where each operator is placed by itself."""
+    if not has_quantization(graph):
+        return QuantizedCopies()
+    groups = {
+        node.index: Fused(op_type=node.op_type, members=[node.index], provider=placed[node.index].provider)
+        for node in graph.nodes
+        if node.index in placed
+    }
+    executed = rewritten(View(graph=graph, simplified=simplified, group=groups))
+    taken = {
+        member
+        for each in executed.alive()
+        if each.provider == "cpu"
+        for member in each.members
+        if placed[member].provider == "cuda"
+    }
+    biases = []
+    for each in executed.alive(DEQUANTIZE):
+        reader = next((reader for reader, _ in executed.edges(each)), None)
+        if each.operator is None and each.stands_for and reader is not None and reader.provider == "cuda":
+            bias = executed.tensors[each.stands_for]
+            biases.append(
+                Copy(
+                    tensor=bias.name,
+                    direction="to_gpu",
+                    nbytes=bias.nbytes,
+                    producer=None,
+                    consumers=tuple(sorted(reader.members)[:1]),
+                )
+            )
+    return QuantizedCopies(taken=frozenset(taken), biases=tuple(biases))

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from analyzer.ort.quantization_parameters import (
+from analyzer.ort.rewriting import (
     DEQUANTIZE,
     QUANTIZE,
     SMALL,
+    ExecutedNode,
+    Rewriting,
     equal_values,
     has_scalars,
     input_of,
     quantize_alike,
     scalar,
 )
-from analyzer.ort.rewriting import ExecutedNode, Rewriting
 
 
 # double_qdq_pairs_remover.cc

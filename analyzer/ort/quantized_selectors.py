@@ -12,17 +12,18 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from analyzer.ort.quantization_parameters import (
+from analyzer.ort.rewriting import (
     DEQUANTIZE,
     QUANTIZE,
     SMALL,
     WIDE,
+    ExecutedNode,
+    Rewriting,
     has_scalars,
     input_of,
     quantize_alike,
     scalar,
 )
-from analyzer.ort.rewriting import ExecutedNode, Rewriting
 
 _PACKED = frozenset({"int4", "uint4"})
 _N_BITS = frozenset({"int2", "uint2", *_PACKED, *SMALL})

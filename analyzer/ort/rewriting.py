@@ -2,13 +2,16 @@
 
 ``View`` knows operators of the exported graph alone. Around quantised operators ONNX Runtime inserts, doubles
 and removes nodes first, and then decides by what stands beside each other: here that is done as it does it,
-and what is left is told to the view.
+and what is left is told to the view. Scales and zero points are compared as
+``onnxruntime/core/optimizer/qdq_transformer/qdq_util.cc`` does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from analyzer.graph import Node, Tensor
 from analyzer.ort.execution import Provider
@@ -205,3 +208,48 @@ def rewriting(view: View) -> Rewriting:
         inner=inner,
         types={name: tensor.dtype.name for name, tensor in tensors.items()},
     )
+
+
+QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+QUANTIZERS = frozenset((QUANTIZE, DEQUANTIZE))
+SMALL = frozenset({"int8", "uint8"})
+WIDE = frozenset({"int16", "uint16"})
+
+
+def scalar(graph: Rewriting, name: str | None) -> Tensor | None:
+    """The constant of one element that has this name."""
+    tensor = None if name is None or not graph.is_constant(name) else graph.tensors[name]
+    return tensor if tensor is not None and tensor.elements == 1 and (tensor.rank or 0) <= 1 else None
+
+
+def input_of(executed: ExecutedNode, position: int) -> str | None:
+    """Name of what a node reads at a position; None where there is none."""
+    return executed.reads[position] if position < len(executed.reads) else None
+
+
+def has_scalars(graph: Rewriting, executed: ExecutedNode) -> bool:
+    """Whether scale and zero point, if there is one, are constants of one element."""
+    zero_point = input_of(executed, 2)
+    return scalar(graph, input_of(executed, 1)) is not None and (
+        zero_point is None or scalar(graph, zero_point) is not None
+    )
+
+
+# ``IsQDQPairSupported`` of qdq_util.cc
+def quantize_alike(graph: Rewriting, one: ExecutedNode, other: ExecutedNode) -> bool:
+    """Whether two nodes quantise alike: constant scales and zero points of one element, which are equal."""
+    for position in (1, 2):
+        tensors = [scalar(graph, input_of(executed, position)) for executed in (one, other)]
+        first, second = tensors
+        if first is None or second is None or first.dtype != second.dtype:
+            return False
+        if first is not second and not equal_values(first, second):
+            return False
+    return True
+
+
+def equal_values(one: Tensor, other: Tensor) -> bool:
+    """Whether two constants are known and hold the same elements."""
+    if one.value is None or other.value is None:
+        return False
+    return bool(np.array_equal(one.value.reshape(-1), other.value.reshape(-1)))

@@ -24,7 +24,7 @@ from analyzer.measurement.ceilings.probes import Probe, floats, model_of
 from analyzer.measurement.child_process import measure
 from analyzer.measurement.request import Measurement, MeasureRequest
 from analyzer.ort.execution import Provider
-from analyzer.ort.releases_data import releases
+from analyzer.ort.kernels import releases
 from analyzer.pipeline.measure import installed_version
 from analyzer.progress import Progress
 from analyzer.run_folder import run_folder

@@ -11,7 +11,7 @@ from analyzer.graph import Graph
 from analyzer.operators import INTEGER_PRODUCTS
 from analyzer.options import Options
 from analyzer.ort.execution import Group
-from analyzer.ort.quantization_parameters import QUANTIZERS
+from analyzer.ort.rewriting import QUANTIZERS
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.pipeline.target_devices import model_precision
 from analyzer.precision import INTEGER_FORMS, own_precision

@@ -30,8 +30,7 @@ from analyzer.generation.sources import (
 from analyzer.generation.sources import is_generating as names_generating
 from analyzer.generation.times import GeneratingModel, Runner, timed
 from analyzer.graph import Graph
-from analyzer.loading.configuration_file import is_genai
-from analyzer.loading.model_reference import parse_reference, split_path, with_arguments
+from analyzer.loading.model_reference import is_genai, parse_reference, split_path, with_arguments
 from analyzer.options import ALL, GenerationOptions, Options, keywords_of
 from analyzer.ort.execution import Session
 from analyzer.pipeline import build_record, environment

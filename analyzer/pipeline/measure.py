@@ -432,7 +432,7 @@ def _gradients_compared(
     measured: Measured, reference: Callable[[], Mapping[str, Any]], outputs: Mapping[str, Any]
 ) -> Measured:
     """Adds how far loss and gradients are from PyTorch's in float64: the loss, then the worst gradient."""
-    from analyzer.loading.training.runnable_step import relative_errors
+    from analyzer.loading.training.load_step import relative_errors
 
     try:
         expected = reference()

@@ -6,8 +6,8 @@ from analyzer.errors import GraphError
 from analyzer.graph import Graph
 from analyzer.loading.loaded import Loaded
 from analyzer.memory import fit
+from analyzer.memory.liveness import step_bytes
 from analyzer.memory.session_plan import SessionPlan
-from analyzer.memory.training_step import step_bytes
 from analyzer.ort.execution import Session
 from analyzer.ort.fusion import predicted_groups
 from analyzer.record.training_step import StepMemory

@@ -15,8 +15,7 @@ from analyzer.costs.cost import ZERO, Cost, Costs
 from analyzer.costs.dimensions import OpenSizeError
 from analyzer.graph import Graph, Node, Tensor
 from analyzer.operators import INTEGER_PRODUCTS, ON_TEXTS, does_no_work
-from analyzer.ort.execution import Group
-from analyzer.ort.launches import BIASED
+from analyzer.ort.execution import BIASED, Group
 from analyzer.prediction import integer_kernels
 from analyzer.prediction.cuda_pieces import cuda_pieces_of
 from analyzer.prediction.features import MANY, chosen_body, form_of, passes, pieces_of, runs_bodies

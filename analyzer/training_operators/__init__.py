@@ -4,9 +4,14 @@ A backward or an optimizer step is one operator in the graph, so that it can be 
 no runtime has kernels for it. What runs, and what is placed and timed, is its definition.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from analyzer.graph import Node
+from analyzer.training_operators import gradients, optimizer_steps, spatial
 from analyzer.training_operators.definition import DOMAIN, OPSET, Definition, DefinitionBuilder
-from analyzer.training_operators.registry import definition, is_defined
-from analyzer.training_operators.update_calls import (
+from analyzer.training_operators.optimizer_steps import (
     IMPLEMENTATION,
     Implementation,
     Pass,
@@ -19,3 +24,47 @@ __all__ = [
     "DOMAIN", "IMPLEMENTATION", "OPSET", "Definition", "DefinitionBuilder", "Implementation", "Pass",
     "definition", "implementation_of", "is_defined", "is_update", "passes_of",
 ]  # fmt: skip
+
+_DEFINITIONS: Mapping[str, Callable[[DefinitionBuilder, Node], None]] = {
+    "BatchNorm": gradients.batch_norm,
+    "NllLoss": gradients.nll_loss,
+    "ConvGrad": gradients.conv_grad,
+    "BatchNormGrad": gradients.batch_norm_grad,
+    "FrozenBatchNormGrad": gradients.frozen_batch_norm_grad,
+    "LayerNormGrad": gradients.layer_norm_grad,
+    "SoftmaxGrad": gradients.softmax_grad,
+    "LogSoftmaxGrad": gradients.log_softmax_grad,
+    "ReluGrad": gradients.relu_grad,
+    "SigmoidGrad": gradients.sigmoid_grad,
+    "TanhGrad": gradients.tanh_grad,
+    "SiluGrad": gradients.silu_grad,
+    "GeluGrad": gradients.gelu_grad,
+    "MaxPoolGrad": gradients.max_pool_grad,
+    "EmbeddingGrad": gradients.embedding_grad,
+    "NllLossGrad": gradients.nll_loss_grad,
+    "HardtanhGrad": gradients.hardtanh_grad,
+    "SliceGrad": gradients.slice_grad,
+    "Sgd": optimizer_steps.sgd,
+    "Adam": optimizer_steps.adam,
+    "AdamW": optimizer_steps.adam,
+    "Rmsprop": optimizer_steps.rmsprop,
+    "Adagrad": optimizer_steps.adagrad,
+    "Adamax": optimizer_steps.adamax,
+    "Adadelta": optimizer_steps.adadelta,
+    "AveragePoolGrad": spatial.average_pool_grad,
+    "ResizeGrad": spatial.through_matrices,
+}
+
+
+def is_defined(node: Node) -> bool:
+    """Whether a node is a compact operator with a definition."""
+    return node.domain == DOMAIN and node.op_type in _DEFINITIONS
+
+
+def definition(node: Node, opset: int = OPSET) -> Definition | None:
+    """What a compact operator means; None for any other operator."""
+    if not is_defined(node):
+        return None
+    body = DefinitionBuilder(node=node, opset=opset)
+    _DEFINITIONS[node.op_type](body, node)
+    return Definition(nodes=tuple(body.nodes), literals=tuple(body.literals))

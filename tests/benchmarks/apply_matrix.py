@@ -36,7 +36,7 @@ from analyzer.errors import AnalyzerError, UsageError
 from analyzer.graph import Graph
 from analyzer.loading.loaded import Loaded
 from analyzer.measurement.applied_session import level_one
-from analyzer.ort.annotations import SETTINGS, annotate
+from analyzer.ort.execution import SETTINGS, annotate
 from analyzer.ort.session_nodes import LevelOne
 from analyzer.pipeline.apply.expressible import ToldSession, hybrid_session
 from analyzer.pipeline.options import make_options

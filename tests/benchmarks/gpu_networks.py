@@ -30,7 +30,7 @@ from gpu_family_networks import Case, Fed
 
 if TYPE_CHECKING:
     from analyzer.graph import Graph, Tensor
-    from analyzer.loading.random_weights import RandomWeights
+    from analyzer.loading.runnable_files import RandomWeights
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "samples"
@@ -57,7 +57,7 @@ def main() -> int:
     parser.add_argument("--provider", choices=("cuda", "cpu"), default="cuda")
     asked = parser.parse_args()
     sys.path.insert(0, str(ROOT))
-    from analyzer.loading.random_weights import RandomWeights
+    from analyzer.loading.runnable_files import RandomWeights
 
     record = Record(asked.output, asked.minutes)
     record.put("rows", {"network": []})
@@ -131,7 +131,7 @@ def options() -> Iterator[Case]:
 
 
 def _cases(family: str, batches_of: Mapping[str, tuple[int, ...]]) -> Iterator[Case]:
-    from analyzer.loading.random_weights import RandomWeights
+    from analyzer.loading.runnable_files import RandomWeights
 
     for name, batches in batches_of.items():
         loaded = load(name)

@@ -98,7 +98,7 @@ def model_of(name: str) -> Any:
 
 @cache
 def _files(name: str, weights: str) -> Any:
-    from analyzer.loading.random_weights import RandomWeights
+    from analyzer.loading.runnable_files import RandomWeights
 
     folder = tempfile.TemporaryDirectory(prefix="gpu-steps-")
     _folders.append(folder)  # removed with the process

@@ -50,7 +50,7 @@ def gradients() -> None:
     from analyzer.errors import AnalyzerError
     from analyzer.loading.load import load
     from analyzer.loading.model_reference import parse_reference
-    from analyzer.loading.training.runnable_step import relative_errors
+    from analyzer.loading.training.load_step import relative_errors
     from analyzer.loading.weights import materialise
 
     for name, batch in COMPARED:

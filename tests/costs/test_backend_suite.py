@@ -10,7 +10,7 @@ from analyzer.costs import count, find
 from analyzer.costs.table import CostTable
 from analyzer.loading.onnx_graph.build import to_graph
 from analyzer.loading.onnx_graph.onnx_file import read_model
-from analyzer.ort.releases_data import listing, releases
+from analyzer.ort.kernels import listing, releases
 
 # GFLOP of all products, 2 for a multiply-accumulate, worked out apart from this project from the shapes that
 # ONNX's own inference gives.

@@ -54,7 +54,7 @@ from analyzer.generation.configurations.hugging_face import architecture_of
 from analyzer.generation.configurations.quantisation import quantisation_of
 from analyzer.generation.memory import known_by_size, layer_parameters, parameters
 from analyzer.generation.sources import from_values
-from analyzer.loading.configuration_file import LARGEST_BYTES, PIP_LINE, read_config
+from analyzer.loading.model_reference import LARGEST_BYTES, PIP_LINE, read_config
 
 DEEPSEEK = {
     "q_lora_rank": 1536,

@@ -18,7 +18,7 @@ from analyzer.generation.configured_model import ConfiguredModel
 from analyzer.generation.request import StepSizes, StepTypes
 from analyzer.generation.sources import from_graph
 from analyzer.graph import Graph
-from analyzer.loading.random_weights import RandomWeights
+from analyzer.loading.runnable_files import RandomWeights
 from analyzer.options import Weights
 from analyzer.pipeline.generation_measure import in_place, step_inputs
 

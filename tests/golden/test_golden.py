@@ -22,7 +22,7 @@ from golden_snapshot import of_file, of_page, scrubbed
 
 from analyzer import load_report
 from analyzer.cli import run_command_line
-from analyzer.loading.configuration_file import is_record
+from analyzer.loading.model_reference import is_record
 from analyzer.record.analysis import Analysis
 
 ROOT = Path(__file__).parents[2]

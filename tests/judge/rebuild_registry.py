@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import court
 import standins
 
-from analyzer.ort.releases_data import OLDER, listing, releases
+from analyzer.ort.kernels import OLDER, listing, releases
 
 READER = Path(__file__).with_name("registry_reader.py")
 DATA = Path(__file__).parents[2] / "analyzer" / "ort" / "data"

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from analyzer.ort.releases_data import REGISTRY_VERSION, listing, releases
+from analyzer.ort.kernels import REGISTRY_VERSION, listing, releases
 
 
 @pytest.mark.parametrize("release", releases())

@@ -10,7 +10,7 @@ import pytest
 import standins
 import wheels
 
-from analyzer.ort.releases_data import REGISTRY_VERSION, releases
+from analyzer.ort.kernels import REGISTRY_VERSION, releases
 
 # Loaded cases of the node backend of onnx 1.23.2; agreement.py lists the copies that differ.
 LEAST_CASES = 1450

@@ -14,7 +14,7 @@ from torch import nn
 
 from analyzer.loading.from_object import load_live
 from analyzer.loading.loaded import Loaded
-from analyzer.loading.random_weights import RandomWeights
+from analyzer.loading.runnable_files import RandomWeights
 from analyzer.loading.weights import materialise, told_apart
 from analyzer.measurement.ceilings import probes
 

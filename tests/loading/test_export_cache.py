@@ -15,9 +15,8 @@ from analyzer.loading import cache
 from analyzer.loading import load as load_module
 from analyzer.loading.dependencies import NO_DIGEST, recording
 from analyzer.loading.load import load
-from analyzer.loading.loaded import Loaded
+from analyzer.loading.loaded import STEP_KEY, Loaded
 from analyzer.loading.model_reference import parse_reference
-from analyzer.loading.step_interface import STEP_KEY
 
 MODEL = """
     import os, pathlib, json

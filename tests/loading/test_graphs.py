@@ -10,9 +10,10 @@ from onnx import TensorProto, helper
 
 from analyzer.errors import GraphError, ModelError, UsageError
 from analyzer.graph import DEFAULT_DOMAIN
-from analyzer.loading.from_onnx import bound_proto, name_nodes
+from analyzer.loading.from_onnx import bound_proto
 from analyzer.loading.onnx_graph.build import prune, to_graph
-from analyzer.loading.onnx_graph.dimension_expressions import evaluate
+from analyzer.loading.onnx_graph.fitting_sizes import evaluate
+from analyzer.loading.onnx_graph.normalize import name_nodes
 
 node = helper.make_node
 
@@ -244,7 +245,7 @@ def test_names_are_unique_and_those_of_the_file_that_is_run(make_onnx: Callable[
     names = [found.name for found in to_graph(model).nodes]
     assert len(set(names)) == 3
     assert [found.name for found in model.graph.node] == ["same", "same", ""]
-    name_nodes(model)
+    name_nodes(model.graph)
     assert [found.name for found in model.graph.node] == names
 
 

@@ -10,8 +10,7 @@ import pytest
 from analyzer.errors import InputError
 from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.python.example_inputs import resolve_inputs
-from analyzer.loading.python.graph_inputs import is_one_graph
-from analyzer.loading.python.input_spec import parse_input
+from analyzer.loading.python.input_spec import is_one_graph, parse_input
 from analyzer.loading.python.user_model import load_user_model
 
 # Read in a loop over layers and norms; `edge_attr` by a layer that is there with `edge_dim` alone.

@@ -12,8 +12,7 @@ from analyzer.errors import InputError
 from analyzer.loading.load import load as load_model
 from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.python.example_inputs import resolve_inputs
-from analyzer.loading.python.input_spec import parse_input
-from analyzer.loading.python.nested_inputs import nested
+from analyzer.loading.python.input_spec import nested, parse_input
 from analyzer.loading.python.user_model import load_user_model
 
 

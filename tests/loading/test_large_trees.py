@@ -12,8 +12,7 @@ from analyzer.costs import count
 from analyzer.costs.parameters import parameter_bytes, parameters
 from analyzer.graph import Graph
 from analyzer.loading.onnx_graph.build import to_graph
-from analyzer.loading.onnx_graph.onnx_file import read_model
-from analyzer.loading.onnx_graph.protobuf_scan import LARGE_NODE, without_weights
+from analyzer.loading.onnx_graph.onnx_file import LARGE_NODE, read_model, without_weights
 from analyzer.operators import TREES
 
 FEATURES, ROWS = 6, 4

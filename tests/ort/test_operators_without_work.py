@@ -16,8 +16,8 @@ from analyzer.costs import count
 from analyzer.graph import Graph
 from analyzer.loading.onnx_graph.build import to_graph
 from analyzer.operators import RANDOM, VIEWS, is_view
+from analyzer.ort.execution import launches
 from analyzer.ort.fusion import predicted_groups
-from analyzer.ort.launches import launches
 from analyzer.prediction.workload import workload
 
 node = helper.make_node

@@ -8,10 +8,8 @@ import pytest
 from analyzer.errors import UsageError
 from analyzer.graph import DTYPES, Graph, Node, Tensor
 from analyzer.loading.onnx_graph.build import to_graph
-from analyzer.ort.kernels import find_release, registry
-from analyzer.ort.placement import place
-from analyzer.ort.releases import placements_by_release
-from analyzer.ort.releases_data import REGISTRY_VERSION, releases
+from analyzer.ort.kernels import REGISTRY_VERSION, find_release, registry, releases
+from analyzer.ort.placement import place, placements_by_release
 from analyzer.ort.simplify import simplify
 
 # Of microsoft/onnxruntime: operator and opset of a CUDA kernel that every known release has, and its source.

@@ -11,7 +11,7 @@ from analyzer import analyze, load_report
 from analyzer.api import analyze_record
 from analyzer.cli import run_command_line
 from analyzer.errors import UsageError
-from analyzer.ort.releases_data import REGISTRY_VERSION
+from analyzer.ort.kernels import REGISTRY_VERSION
 from analyzer.pipeline import measure
 from analyzer.record.analysis import Analysis
 

@@ -32,7 +32,7 @@ from analyzer.loading.runnable_files import write_file
 from analyzer.measurement.applied_session import verify
 from analyzer.measurement.request import to_message
 from analyzer.measurement.session import SessionSide
-from analyzer.ort.annotations import KEY, ON_CPU, annotate
+from analyzer.ort.execution import KEY, ON_CPU, annotate
 from analyzer.pipeline.apply import verification
 from analyzer.pipeline.apply.opsets import OpsetCost, fastest
 from analyzer.pipeline.apply.result import Applied, folder_to_be, summary

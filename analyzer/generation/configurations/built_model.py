@@ -29,7 +29,7 @@ from analyzer.generation.architecture import (
 )
 from analyzer.generation.configurations.values import check_sizes, refusal
 from analyzer.generation.memory import layer_parameters, parameters
-from analyzer.loading.configuration_file import PIP_LINE, transformers_silent
+from analyzer.loading.model_reference import PIP_LINE, transformers_silent
 from analyzer.loading.python.model_weights import built_with
 from analyzer.text import did_you_mean, printable
 

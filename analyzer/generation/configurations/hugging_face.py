@@ -15,7 +15,7 @@ from analyzer.generation.configurations.built_model import (
 )
 from analyzer.generation.configurations.families import FAMILIES, TEXT_PARTS, Family
 from analyzer.generation.configurations.values import Values, refusal
-from analyzer.loading.configuration_file import (
+from analyzer.loading.model_reference import (
     CONFIG_NAME,
     PIP_LINE,
     class_of,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, NamedTuple
 
 from analyzer.errors import ModelError
@@ -110,8 +111,14 @@ class _Counter:
 def _expanded(whole: _Body, bodies: Mapping[FunctionKey, _Body], subject: str) -> _Body:
     """The model with its functions put in; each function is added up once, after those that it calls."""
     done: dict[FunctionKey, _Body] = {}
-    for key in _callees_first(whole, bodies, subject):
-        done[key] = _sum(bodies[key], done)
+    try:
+        for key in TopologicalSorter({key: body.calls for key, body in bodies.items()}).static_order():
+            done[key] = _sum(bodies[key], done)
+    except CycleError as error:
+        raise ModelError(
+            f"{subject} has a function that calls itself: '{error.args[1][0][1]}'.",
+            hint="The model's own functions must not be recursive.",
+        ) from error
     return _sum(whole, done)
 
 
@@ -123,25 +130,3 @@ def _sum(body: _Body, done: Mapping[FunctionKey, _Body]) -> _Body:
         size += times * called.bytes
         depth = max(depth, body.depth + called.depth + 1)
     return _Body(nodes, size, depth)
-
-
-def _callees_first(whole: _Body, bodies: Mapping[FunctionKey, _Body], subject: str) -> Iterable[FunctionKey]:
-    finished: dict[FunctionKey, None] = {}
-    open_calls: dict[FunctionKey, None] = {}
-    for start in whole.calls:
-        stack = [(start, False)]
-        while stack:  # no recursion of ours: a chain of functions may be long
-            key, leaving = stack.pop()
-            if leaving:
-                del open_calls[key]
-                finished[key] = None
-            elif key not in finished:
-                if key in open_calls:
-                    raise ModelError(
-                        f"{subject} has a function that calls itself: '{key[1]}'.",
-                        hint="The model's own functions must not be recursive.",
-                    )
-                open_calls[key] = None
-                stack.append((key, True))
-                stack += [(called, False) for called in bodies[key].calls if called not in finished]
-    return finished

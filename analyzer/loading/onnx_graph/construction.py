@@ -1,9 +1,13 @@
-"""Loading: Tensors and Nodes made without the frozen dataclasses' own ``__init__``.
+"""Loading: Tensors and Nodes made without the frozen dataclasses' own ``__init__``, and a Graph as bytes.
 
 That one sets each field through ``object.__setattr__``, which takes longer than all else about a node. Here a
 draft with the same slots is filled and then becomes the real class; the result is the same in every way, which
 tests/loading/test_made_values.py holds. No other module changes an object's class at run time but
 costs/traffic.py, for costs; tests/benchmarks/counting.py measures what both are for.
+
+A Graph is handed from the process that reads a file to the one that analyses it. MessagePack and no pickle:
+what comes out of a process that has met a stranger's file is data, whatever became of that process. A tensor is
+written once, so that it is one object again for its producer and all consumers.
 """
 
 from __future__ import annotations
@@ -13,7 +17,10 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from analyzer.graph import Node, Source, Tensor
+import msgspec
+
+from analyzer.errors import GraphError
+from analyzer.graph import DTYPES_BY_NUMBER, NO_ATTRIBUTES, DType, Graph, Node, Source, Tensor, Trips
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +29,10 @@ if TYPE_CHECKING:
     import onnx
 
     from analyzer.graph import DType, Graph, Shape, Trips
+
+    Array = np.ndarray[Any, Any]
+    Plain = Any
+    """What MessagePack has: numbers, texts, bytes, None, lists and maps of them."""
 
 
 # CPython lets an object change its class where both have the same slots in the same order and no __dict__: a
@@ -159,3 +170,171 @@ def _from_name(name: str) -> NodeOrigin:
         else:
             path.append(part)
     return ".".join(path), "", None, None
+
+
+_FACTS = ("name", "ir_version", "notes", "problems")
+_MAPS = ("opsets", "open_dimensions", "expected_shapes", "carried")
+_ARRAY, _STRINGS = 1, 2  # codes of our own extension types
+_TOO_LARGE = "a number of the graph is too large"
+
+
+def to_message(graph: Graph) -> bytes:
+    """The graph as bytes.
+
+    Raises:
+        GraphError: A number of it has over 64 bits.
+    """
+    table = _TensorTable()
+    described = table.describe(graph)
+    try:
+        return msgspec.msgpack.Encoder(enc_hook=_encode_array).encode([table.rows, described])
+    except OverflowError as error:
+        raise GraphError(_TOO_LARGE, hint="check the sizes that the file declares and the batch") from error
+
+
+def from_message(message: bytes) -> Graph:
+    """The graph that ``to_message`` wrote.
+
+    Raises:
+        ValueError: The bytes hold none.
+    """
+    try:
+        rows, described = msgspec.msgpack.Decoder(ext_hook=_decode_array).decode(message)
+        tensors = [_tensor(row) for row in rows]
+        tensors.append(None)  # index -1: an input or output that is absent
+        return _graph(described, tensors)
+    except (msgspec.DecodeError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ValueError(f"no graph: {error}") from error
+
+
+class _TensorTable:
+    """The tensors of a graph and its bodies, each with its number."""
+
+    def __init__(self) -> None:
+        self.rows: list[Plain] = []
+        self._numbers: dict[int, int] = {}
+
+    def describe(self, graph: Graph) -> list[Plain]:
+        inputs, initializers = self._all(graph.inputs), self._all(graph.initializers)
+        nodes = [self._node(node) for node in graph.nodes]
+        facts = {name: getattr(graph, name) for name in _FACTS}
+        maps = {name: dict(getattr(graph, name)) for name in _MAPS}
+        return [inputs, initializers, nodes, self._all(graph.outputs), facts, maps]
+
+    def _node(self, node: Node) -> list[Plain]:
+        source = node.source
+        written = None if source is None else (source.file, source.line, source.code)
+        return [
+            node.name,
+            (node.op_type, node.domain, node.version),
+            self._all(node.inputs),
+            self._all(node.outputs),
+            dict(node.attributes) if node.attributes else None,
+            {name: self.describe(graph) for name, graph in node.graphs.items()} if node.graphs else None,
+            (node.module, node.module_class, written, node.phase),
+            None if node.trips is None else (node.trips.count, node.trips.exact),
+        ]
+
+    def _all(self, tensors: Sequence[Tensor | None]) -> list[int]:
+        numbers, add = self._numbers, self._add
+        return [-1 if tensor is None else numbers.get(id(tensor)) or add(tensor) for tensor in tensors]
+
+    def _add(self, tensor: Tensor) -> int:
+        number = self._numbers.get(id(tensor))  # asked again: number 0 reads as none above
+        if number is None:
+            number = self._numbers[id(tensor)] = len(self.rows)
+            dtype = tensor.dtype
+            known = DTYPES_BY_NUMBER.get(dtype.onnx) is dtype
+            self.rows.append(
+                [
+                    tensor.name,
+                    tensor.shape,
+                    dtype.onnx if known else [dtype.name, dtype.bits, dtype.onnx],
+                    tensor.constant,
+                    tensor.initializer,
+                    tensor.value,
+                ]
+            )
+        return number
+
+
+def _tensor(row: Sequence[Plain]) -> Tensor | None:
+    name, shape, kind, constant, initializer, value = row
+    dtype = DTYPES_BY_NUMBER[kind] if isinstance(kind, int) else DType(name=kind[0], bits=kind[1], onnx=kind[2])
+    return make_tensor(name, None if shape is None else tuple(shape), dtype, constant, initializer, value)
+
+
+def _graph(described: Sequence[Plain], tensors: Sequence[Tensor | None]) -> Graph:
+    inputs, initializers, nodes, outputs, facts, maps = described
+    # MessagePack has one kind of list; those of a graph and of its nodes are tuples.
+    maps["expected_shapes"] = {key: tuple(shape) for key, shape in maps["expected_shapes"].items()}
+    maps["carried"] = maps["carried"] or NO_ATTRIBUTES
+    facts = {name: tuple(fact) if isinstance(fact, list) else fact for name, fact in facts.items()}
+    plain: dict[str, Any] = {**facts, **maps}
+    return Graph(
+        nodes=tuple([_node(index, node, tensors) for index, node in enumerate(nodes)]),
+        inputs=_present(inputs, tensors),
+        outputs=_present(outputs, tensors),
+        initializers=_present(initializers, tensors),
+        **plain,
+    )
+
+
+def _present(numbers: Sequence[int], tensors: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+    return tuple([tensor for tensor in [tensors[number] for number in numbers] if tensor is not None])
+
+
+def _node(index: int, described: Sequence[Plain], tensors: Sequence[Tensor | None]) -> Node:
+    name, operator, reads, writes, attributes, graphs, (module, module_class, source, phase), trips = described
+    op_type, domain, version = operator
+    return make_node(
+        index,
+        name,
+        (op_type, domain, version),
+        tuple([tensors[number] for number in reads]),
+        tuple([tensors[number] for number in writes]),
+        {name: tuple(value) if isinstance(value, list) else value for name, value in attributes.items()}
+        if attributes
+        else NO_ATTRIBUTES,
+        {key: _graph(graph, tensors) for key, graph in graphs.items()} if graphs else NO_ATTRIBUTES,
+        (module, module_class, source and Source(file=source[0], line=source[1], code=source[2]), phase),
+        None if trips is None else Trips(count=trips[0], exact=trips[1]),
+    )
+
+
+def _encode_array(value: object) -> Plain:
+    import numpy as np
+
+    if not isinstance(value, np.ndarray):
+        raise NotImplementedError(f"a {type(value).__name__} in a graph")
+    if value.dtype == object:  # texts
+        texts = [text if isinstance(text, (str, bytes)) else str(text) for text in value.ravel().tolist()]
+        return msgspec.msgpack.Ext(_STRINGS, msgspec.msgpack.encode([value.shape, texts]))
+    if value.dtype.kind in "US":
+        return _encode_array(value.astype(object))
+    packed = [value.dtype.name, value.shape, np.ascontiguousarray(value).tobytes()]
+    return msgspec.msgpack.Ext(_ARRAY, msgspec.msgpack.encode(packed))
+
+
+def _decode_array(code: int, data: memoryview) -> Array:
+    import numpy as np
+
+    if code == _STRINGS:
+        shape, texts = msgspec.msgpack.decode(data)
+        array = np.empty(len(texts), object)
+        array[:] = texts
+        return array.reshape(shape)
+    name, shape, elements = msgspec.msgpack.decode(data)
+    return np.frombuffer(elements, _numpy_type(name)).reshape(shape)
+
+
+def _numpy_type(name: str) -> np.dtype[Any]:
+    import numpy as np
+
+    try:
+        return np.dtype(name)
+    except TypeError:  # one that ml_dtypes adds: bfloat16, float8 and types of less than a byte
+        import ml_dtypes
+
+        known: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return known

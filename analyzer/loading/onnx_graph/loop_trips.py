@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor, Trips
 from analyzer.loading.onnx_graph.evaluation import Evaluation, taken_branch
-from analyzer.loading.shape_inference.subgraphs import condition_stays_true
+from analyzer.loading.shape_inference.onnx_inference import condition_stays_true
 
 if TYPE_CHECKING:
     import numpy as np

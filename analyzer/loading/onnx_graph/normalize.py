@@ -1,7 +1,7 @@
 """Loading, second step: any ModelProto -> one that names every node, calls no function and leaves no size open.
 
-A node without a name of its own gets the one that ``from_onnx.name_nodes`` gives it in the file that is run, by
-which what ONNX Runtime measures is joined to the graph.
+A node without a name of its own gets the one that ``name_nodes`` gives it in the file that is run too, by which
+what ONNX Runtime measures is joined to the graph.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from analyzer.errors import GraphError, ModelError, UsageError
 from analyzer.graph import DEFAULT_DOMAIN, DTYPES_BY_NUMBER, NO_ATTRIBUTES, Shape, Tensor, packed_bytes
 from analyzer.loading.onnx_graph.budget import check_budget
 from analyzer.loading.onnx_graph.construction import NOWHERE, NodeOrigin, origin
-from analyzer.loading.onnx_graph.dimension_expressions import evaluate, is_symbol, symbols
+from analyzer.loading.onnx_graph.fitting_sizes import evaluate, is_symbol, symbols
 from analyzer.loading.onnx_graph.node_validity import check_nodes
 from analyzer.loading.onnx_graph.onnx_file import KEEP_BYTES, check_versions
 from analyzer.loading.shape_inference.onnx_inference import graph_types, merged, without_sizes
@@ -215,7 +215,8 @@ def normalized(
     result = Normalized(
         model=copy, initializers=copy.graph.initializer or model.graph.initializer, limits=limits
     )
-    result.rows = named_rows(result.model.graph)
+    name_nodes(result.model.graph)
+    result.rows = rows_of(result.model.graph)
     check_nodes(
         result.model.graph, {entry.domain or DEFAULT_DOMAIN: entry.version for entry in copy.opset_import}
     )
@@ -305,31 +306,17 @@ def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
         ) from error
 
 
-def named_rows(graph: onnx.GraphProto) -> list[Row]:
-    """A graph's nodes, read, each with a name of its own, which is written to the graph too."""
-    rows = rows_of(graph)
-    names = {row[1] for row in rows}
-    if len(names) < len(rows) or "" in names:
-        _name_uniquely(rows)
-    return rows
-
-
-def _name_uniquely(rows: list[Row]) -> None:
-    taken: set[str] = set()
-    unnamed = []
-    for index, (_, name, *_) in enumerate(rows):
-        if not name or name in taken:
-            unnamed.append(index)
-        else:
-            taken.add(name)
-    for index in unnamed:
-        node, name, op_type, domain, reads, writes = rows[index]
-        name = f"{name or op_type}_{index}"
-        while name in taken:
-            name += "_"
-        taken.add(name)
-        node.name = name
-        rows[index] = (node, name, op_type, domain, reads, writes)
+def name_nodes(graph: onnx.GraphProto) -> None:
+    """Give every node a unique name, so that what ONNX Runtime reports can be joined to it."""
+    seen: set[str] = set()
+    # A node without a name shows up in ONNX Runtime's profile under a number of its own making.
+    for index, node in enumerate(graph.node):
+        name = node.name or f"{node.op_type}_{index}"
+        while name in seen:
+            name = f"{name}_{index}"
+        if name != node.name:
+            node.name = name
+        seen.add(name)
 
 
 def _order(result: Normalized, stored: set[str]) -> None:
@@ -372,36 +359,35 @@ def _raise_written_twice(graph: onnx.GraphProto, stored: set[str]) -> None:
 
 def _sort(graph: onnx.GraphProto, known: set[str]) -> None:
     """Orders nodes by what they read, otherwise as they are; raises on a cycle or a dangling input."""
-    import heapq
+    from graphlib import CycleError, TopologicalSorter
+    from heapq import heappop, heappush
 
     nodes = list(graph.node)
     writer = {name: index for index, node in enumerate(nodes) for name in node.output if name}
-    readers: list[list[int]] = [[] for _ in nodes]
-    waiting = [0] * len(nodes)
+    before: dict[int, set[int]] = {}
     for index, node in enumerate(nodes):
-        for name in set(_names_read(node)):
-            if name in writer:
-                readers[writer[name]].append(index)
-                waiting[index] += 1
-            elif name not in known and name in node.input:
-                raise dangling(node, name)
-    # A heap: of all nodes that could come next the file's first does, so that the order is the same in every
-    # run.
-    ready = [index for index, count in enumerate(waiting) if not count]
-    order: list[int] = []
-    while ready:
-        index = heapq.heappop(ready)
-        order.append(index)
-        for reader in readers[index]:
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                heapq.heappush(ready, reader)
-    if len(order) < len(nodes):
-        stuck = nodes[min(set(range(len(nodes))).difference(order))]
+        read = set(_names_read(node))
+        before[index] = {writer[name] for name in read if name in writer}
+        lacking = next((name for name in node.input if name and name not in writer and name not in known), "")
+        if lacking:
+            raise dangling(node, lacking)
+    sorter = TopologicalSorter(before)
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        stuck = nodes[min(error.args[1])]
         raise GraphError(
             f"the graph has a cycle through node '{stuck.name}' ({stuck.op_type})",
             hint="export the model again",
-        )
+        ) from error
+    # A heap: of all nodes that could come next the file's first does, so that the order is the same in every
+    # run.
+    ready, order = sorted(sorter.get_ready()), list[int]()
+    while ready:
+        order.append(heappop(ready))
+        sorter.done(order[-1])
+        for index in sorter.get_ready():
+            heappush(ready, index)
     # Copied before the list is emptied: a node belongs to its list.
     copies = [deepcopy(nodes[index]) for index in order]
     del graph.node[:]

@@ -17,12 +17,12 @@ from analyzer.graph import (
     Tensor,
 )
 from analyzer.loading.onnx_graph import sequences
-from analyzer.loading.onnx_graph.constant_folding import dtype_of
 from analyzer.loading.onnx_graph.construction import NOWHERE, NodeOrigin, make_node, make_tensor, origin
 from analyzer.loading.onnx_graph.evaluation import (
     SHAPE_OPERATORS,
     Evaluation,
     all_constant,
+    dtype_of,
     has_graphs,
     is_constant,
     is_large,
@@ -36,6 +36,7 @@ from analyzer.loading.onnx_graph.node_validity import check_strings
 from analyzer.loading.onnx_graph.normalize import dangling, rows_of
 from analyzer.loading.shape_inference import onnx_inference
 from analyzer.loading.shape_inference.contrib_operators import infer_contrib
+from analyzer.loading.shape_inference.onnx_inference import body_inputs, control_flow_types
 from analyzer.loading.shape_inference.protobuf_values import (
     GRAPH_KINDS,
     LONGEST,
@@ -47,7 +48,6 @@ from analyzer.loading.shape_inference.protobuf_values import (
     declared_type,
     tensor_value,
 )
-from analyzer.loading.shape_inference.subgraphs import body_inputs, control_flow_types
 from analyzer.operators import CLASSICAL_DOMAIN, NEVER_FOLDED
 from analyzer.process import now_at
 from analyzer.reading import DEFAULT_LIMITS, Limits

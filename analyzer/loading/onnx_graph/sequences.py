@@ -10,8 +10,8 @@ from collections.abc import Mapping, MutableMapping
 from typing import Any, NamedTuple
 
 from analyzer.graph import Node, Tensor
+from analyzer.loading.shape_inference.onnx_inference import common_shape
 from analyzer.loading.shape_inference.protobuf_values import UNKNOWN_TYPE, Type
-from analyzer.loading.shape_inference.subgraphs import common_shape
 
 Names = list[str]
 

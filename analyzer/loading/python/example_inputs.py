@@ -14,7 +14,6 @@ from itertools import islice, product
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 from analyzer.errors import AnalyzerError, InputError, ModelError, UsageError
-from analyzer.loading.python.graph_inputs import GRAPH_EDGES, is_one_graph
 from analyzer.loading.python.inferred_inputs import (
     InferredInput,
     infer_inputs,
@@ -22,10 +21,17 @@ from analyzer.loading.python.inferred_inputs import (
     options_to_give,
 )
 from analyzer.loading.python.input_containers import register_containers
-from analyzer.loading.python.input_spec import InputSpec, drawn_values
+from analyzer.loading.python.input_spec import (
+    GRAPH_EDGES,
+    InputSpec,
+    drawn_values,
+    is_one_graph,
+    names_in_order,
+    nested,
+    parameter_of,
+)
 from analyzer.loading.python.layer_inputs import MASKS, OpenLength, OpenSide, OpenWidth
 from analyzer.loading.python.model_weights import ValuedWeights, built_with
-from analyzer.loading.python.nested_inputs import names_in_order, nested, parameter_of
 from analyzer.loading.python.plain_call import call, first_rows, given_width, misfit
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import DEFAULT_BATCH, UserModel, call_example_inputs
@@ -60,7 +66,6 @@ class ExampleInputs:
         origin: Who chose them.
         axis_names: By position, the names of axes that vary; empty where all of ``batch_axes`` are the batch.
         guessed: What was inferred; empty where somebody said what the inputs are.
-        notes: What the report should say of where they come from.
     """
 
     arguments: tuple[Any, ...]
@@ -70,7 +75,6 @@ class ExampleInputs:
     origin: InputsOrigin
     axis_names: Mapping[int, Mapping[int, str]] = field(default_factory=dict)
     guessed: tuple[InputSpec, ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 def resolve_inputs(user: UserModel, specs: Sequence[InputSpec], batch: int | None) -> ExampleInputs:

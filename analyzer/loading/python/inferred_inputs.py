@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from analyzer.loading.python.graph_inputs import GRAPH_EDGES
-from analyzer.loading.python.input_spec import InputSpec
+from analyzer.loading.python.input_spec import GRAPH_EDGES, InputSpec
 from analyzer.loading.python.layer_inputs import (
     IMAGE_SIDE,
     NAMED,

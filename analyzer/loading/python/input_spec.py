@@ -1,13 +1,14 @@
-"""One ``--input``: the name, shape, type and values of an input."""
+"""One ``--input``: the name, shape, type and values of an input, also of one inside dicts and lists."""
 
 from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analyzer.errors import UsageError
+from analyzer.errors import InputError, UsageError
 from analyzer.graph import DTYPES
 from analyzer.text import did_you_mean
 
@@ -178,3 +179,92 @@ def drawn_values(spec: InputSpec, shape: tuple[int, ...], *, whole: bool) -> NDA
         return np.asarray(generator.integers(low, high, shape, dtype=kind, endpoint=True))
     part = generator.random(shape)
     return np.asarray(low * (1 - part) + high * part, dtype=np.float64)
+
+
+_STEP = re.compile(r"[^.\[\]'\"]+")
+
+
+def steps_of(name: str) -> tuple[str, ...]:
+    """The parameter, and the keys or positions behind it: of ``batch.tags`` and ``batch['tags']`` the same."""
+    return tuple(_STEP.findall(name)) or (name,)
+
+
+def parameter_of(name: str) -> str:
+    """The parameter of ``forward`` to which an input belongs."""
+    return steps_of(name)[0]
+
+
+def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """By parameter, what is given for it; dicts of what stands behind dots, lists where those are 0, 1 and on.
+
+    Raises:
+        InputError: Something is given as a tensor and by its parts.
+    """
+    tree: dict[str, Any] = {}
+    for name, value in values.items():
+        *way, last = steps_of(name)
+        place = tree
+        for step in way:
+            place = place.setdefault(step, _Parts())
+            if not isinstance(place, _Parts):
+                raise _twice(name, step)
+        if last in place:
+            raise _twice(name, last)
+        place[last] = value
+    return {name: _built(item) for name, item in tree.items()}
+
+
+class _Parts(dict[str, Any]):
+    """A dict of ours, told from one that is a value."""
+
+
+def _built(item: Any) -> Any:
+    if not isinstance(item, _Parts):
+        return item
+    if set(item) == {str(position) for position in range(len(item))}:
+        return [_built(item[str(position)]) for position in range(len(item))]
+    return {key: _built(value) for key, value in item.items()}
+
+
+def _twice(name: str, part: str) -> InputError:
+    return InputError(
+        f"--input {name}=...: {part} is given twice, whole or by its parts.",
+        hint="Give a tensor (--input x=...) or what a dict holds (--input x.key=...), not both.",
+    )
+
+
+def names_in_order(names: Iterable[str]) -> list[str]:
+    """These names in the order in which their values are found in what ``nested`` makes of them."""
+
+    def leaves(item: Any) -> list[str]:
+        parts = item.values() if isinstance(item, dict) else item
+        return [item] if isinstance(item, str) else [leaf for part in parts for leaf in leaves(part)]
+
+    return leaves(nested({name: name for name in names}))
+
+
+# PyTorch Geometric's name of the pairs of nodes that are joined.
+GRAPH_EDGES = "edge_index"
+_ENDS = 2
+# Types that number nodes: PyTorch indexes with them.
+_POSITIONS = ("int32", "int64")
+
+
+def is_one_graph(inputs: Iterable[tuple[str, Sequence[int | None], str]]) -> bool:
+    """Return whether inputs are the nodes and the edges of one graph: rows of floats, and two rows of numbers.
+
+    Nodes are no batch: twice as many are another graph, not two (PyTorch Geometric's ``edge_index``).
+
+    Args:
+        inputs: Name, shape (None is an open size) and ONNX's name of the type of each.
+    """
+    every = tuple(inputs)
+    edges = [
+        (name, dtype)
+        for name, shape, dtype in every
+        if len(shape) == _ENDS
+        and shape[0] == _ENDS != shape[1]
+        and (name == GRAPH_EDGES or dtype in _POSITIONS)
+    ]
+    nodes = any("float" in dtype and len(shape) > 0 and shape[0] != _ENDS for _, shape, dtype in every)
+    return bool(edges) and (nodes or any(name == GRAPH_EDGES for name, _ in edges))

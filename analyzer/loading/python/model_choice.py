@@ -12,7 +12,7 @@ from analyzer.errors import ModelError
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.construction import fits
 from analyzer.loading.python.first_forward import ScriptRun
-from analyzer.loading.python.model_libraries import library_builder
+from analyzer.loading.python.hugging_face import library_builder
 from analyzer.loading.torch_private import compiled_from
 from analyzer.text import listed
 

@@ -26,32 +26,29 @@ from analyzer.loading.python.construction import (
     values_of,
 )
 from analyzer.loading.python.first_forward import FirstForward, ScriptRun, no_training, one_run
-from analyzer.loading.python.hugging_face import configured
-from analyzer.loading.python.input_spec import InputSpec
+from analyzer.loading.python.hugging_face import configured, inputs_of_library
+from analyzer.loading.python.input_spec import InputSpec, parameter_of
 from analyzer.loading.python.model_choice import ChosenModel, choose, unwrapped
-from analyzer.loading.python.model_libraries import inputs_of_library
 from analyzer.loading.python.model_weights import ValuedWeights, built_with
-from analyzer.loading.python.nested_inputs import parameter_of
-from analyzer.loading.python.reused_executions import (
-    CachedExecution,
-    are_cached,
-    cached_execution,
-    execution_of,
-    store,
-)
 from analyzer.loading.python.source_lines import construction_lines
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, unscripted
 from analyzer.loading.python.user_module import (
+    CachedExecution,
     Modes,
+    are_cached,
+    cached_execution,
     execute,
     execute_as_script,
+    execution_of,
     home_folder,
     importable,
+    store,
     why_no_forward,
 )
 from analyzer.loading.python.user_module import (
     user_failure as user_failure,  # also for callers of a UserModel
 )
+from analyzer.loading.torch_private import tree_map
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -397,6 +394,20 @@ def call_example_inputs(user: UserModel, batch: int | None, weights: ValuedWeigh
             raise
         except Exception as error:
             raise user_failure(error, "example_inputs raises", InputError) from error
+
+
+def live_model(model: Module, inputs: Tree) -> UserModel:
+    """Return a module in memory, with its inputs or a function that gives them, or None."""
+    import torch
+
+    module, is_meta = ModuleType("live"), any(parameter.is_meta for parameter in model.parameters())
+    if is_meta and not callable(inputs):  # a model without weights reads no data
+        inputs = tree_map(lambda leaf: leaf.to("meta") if isinstance(leaf, torch.Tensor) else leaf, inputs)
+    if inputs is not None:
+        module.example_inputs = inputs  # type: ignore[attr-defined]  # what a user's file would define
+    return UserModel(
+        model=model, name=type(model).__name__, module=module, weights="meta" if is_meta else "real"
+    )
 
 
 def path_of(user: UserModel) -> Path | None:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from analyzer.graph import DTYPES, Dim, DType, Tensor
+from analyzer.loading.shape_inference.onnx_inference import AttributeMap, InputTensors
 from analyzer.loading.shape_inference.protobuf_values import Type
-from analyzer.loading.shape_inference.subgraphs import AttributeMap, InputTensors
 
 _FLOAT, _INTEGER, _STRING = DTYPES["float32"], DTYPES["int64"], DTYPES["string"]
 

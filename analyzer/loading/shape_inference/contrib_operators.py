@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from analyzer.graph import DTYPES, DTYPES_BY_NUMBER, DType, Shape, Tensor, broadcast
 from analyzer.loading.shape_inference import classical_operators
+from analyzer.loading.shape_inference.onnx_inference import AttributeMap, InputTensors
 from analyzer.loading.shape_inference.protobuf_values import Type
-from analyzer.loading.shape_inference.subgraphs import AttributeMap, InputTensors
 from analyzer.operators import CLASSICAL_DOMAIN, CONTRIB_DOMAIN, NCHWC_DOMAIN, NHWC_DOMAIN
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from analyzer.loading.torch_private import PythonKernel
-    from analyzer.loading.training.translation_values import Symbol
+    from analyzer.loading.training.translations import Symbol
 
 _LAST = 2**63 - 1  # the end of ``x[:]`` where the size is a symbol
 

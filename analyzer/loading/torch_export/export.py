@@ -15,6 +15,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import ExportError, LibraryError
+from analyzer.loading.loaded import ExportFacts
 from analyzer.loading.onnx_graph.construction import CLASSES, SCOPES
 from analyzer.loading.python.example_inputs import ExampleInputs, flatten
 from analyzer.loading.python.model_weights import fake_like, parameter_sizes, without_data
@@ -27,10 +28,13 @@ from analyzer.loading.torch_export.decomposed import (
     translations,
     without_whole_slices,
 )
-from analyzer.loading.torch_export.failures import check_types, explain_failure
-from analyzer.loading.torch_export.silence import quiet_exporter
-from analyzer.loading.torch_export.tracing import trace
-from analyzer.loading.torch_export.untranslatable import OPAQUE_DOMAIN, without_untranslatable
+from analyzer.loading.torch_export.failures import (
+    OPAQUE_DOMAIN,
+    check_types,
+    explain_failure,
+    without_untranslatable,
+)
+from analyzer.loading.torch_export.tracing import quiet_exporter, trace
 from analyzer.loading.torch_private import (
     fake_tensor_mode,
     recurrences_by_one_step,
@@ -62,29 +66,19 @@ _TRACE = "pkg.torch.onnx.stack_trace"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exported:
+class Exported(ExportFacts):
     """A graph without weights.
 
     Attributes:
         proto: The model; initializers over 64 elements have no data, the batch is the dimension ``batch``.
-        static_batch: The batch that the graph is fixed to; None where it is symbolic.
-        batch_range: Smallest and largest batch (None: no limit) for which the symbolic graph is right.
-        exporter: ``torch.export`` or ``torchscript``.
-        notes: What the report should say about the export.
         needs_values: Names of large constants that are no parameter or buffer of the model.
         needs_real: Whether the export is right only for a model that is not on the meta device.
-        parameters, parameter_bytes: Of the module, tied ones once; None where there is no module.
     """
 
     proto: onnx.ModelProto
-    static_batch: int | None
-    batch_range: tuple[int, int | None] = (1, None)
     exporter: str = "torch.export"
-    notes: tuple[str, ...] = ()
     needs_values: tuple[str, ...] = ()
     needs_real: bool = False
-    parameters: int | None = None
-    parameter_bytes: int | None = None
 
 
 def export_model(user: UserModel, inputs: ExampleInputs, opset: int, *, strict: bool = False) -> Exported:
@@ -181,7 +175,7 @@ def finish(model: ir.Model, held_back: Constants, stored: set[str], keep: Callab
             name = f"{name}_{number}"
         node.name = name
         seen.add(name)
-    return Exported(proto=onnx_ir.to_proto(model), static_batch=None, needs_values=needs_values)
+    return Exported(proto=onnx_ir.to_proto(model), needs_values=needs_values)
 
 
 def to_onnx_ir(program: ExportedProgram, opset: int, notes: list[str]) -> ir.Model:

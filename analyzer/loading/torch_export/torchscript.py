@@ -22,7 +22,7 @@ from analyzer.loading.python.source_lines import built_at
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, plain_transformers
 from analyzer.loading.python.user_model import UserModel
 from analyzer.loading.torch_export.export import Exported, origin_properties
-from analyzer.loading.torch_export.silence import nothing_on_standard_output, quiet_exporter
+from analyzer.loading.torch_export.tracing import nothing_on_standard_output, quiet_exporter
 from analyzer.loading.torch_private import tree_flatten, tree_unflatten
 from analyzer.run_folder import run_folder
 

@@ -1,11 +1,16 @@
-"""A module called with inputs -> a program of torch.export."""
+"""A module called with inputs -> a program of torch.export, with nothing printed."""
 
 from __future__ import annotations
 
+import ctypes
 import inspect
+import logging
+import os
 import re
+import sys
+import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -18,12 +23,11 @@ from analyzer.loading.python.input_containers import (
 )
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, plain_transformers
 from analyzer.loading.python.user_module import NO_CUDA
-from analyzer.loading.torch_private import recurrences_by_one_step, tree_flatten
+from analyzer.loading.torch_private import recurrences_by_one_step, silent_tracer, tree_flatten
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.nn import Module
-
 
 # The tracer may go on with tensors that claim to be on a GPU, until they meet others.
 _FOR_CUDA = re.compile(rf"{NO_CUDA.pattern}|different from other tensors|at least two devices, .*cuda")
@@ -110,3 +114,43 @@ def _named_keywords(model: Module, keywords: Mapping[str, Any]) -> Iterator[None
     vars(called)["__signature__"] = inspect.Signature([*named, *added])
     with patch.object(model, "forward", called):
         yield
+
+
+@contextmanager
+def quiet_exporter() -> Iterator[None]:
+    """Silences what the exporter logs and warns about; errors still arrive as exceptions."""
+    # For all loggers at once: torch, onnx_ir and onnxscript log under a name for each module.
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with silent_tracer(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+@contextmanager
+def nothing_on_standard_output() -> Iterator[None]:
+    """Inside the block the process's standard output leads nowhere, for C++ too: a report may go there.
+
+    PyTorch's TorchScript exporter prints a whole graph where it fails (``_jit_onnx_log`` of
+    torch/onnx/_internal/torchscript_exporter/utils.py).
+    """
+    with ExitStack() as stack:
+        with suppress(OSError, ValueError):  # there may be none
+            sys.stdout.flush()
+            kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+            stack.callback(os.close, kept)
+            stack.callback(os.dup2, kept, 1)
+            stack.callback(_flush_libraries)
+            os.dup2(nowhere, 1)
+            os.close(nowhere)
+        yield
+
+
+def _flush_libraries() -> None:
+    """Writes what C and C++ keep back for a file or a pipe, where there is such a function to ask."""
+    if os.name == "posix":
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).fflush(None)

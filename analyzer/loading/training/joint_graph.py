@@ -12,7 +12,7 @@ from analyzer.loading.python.example_inputs import ExampleInputs, flatten
 from analyzer.loading.python.model_weights import fake_like, without_data
 from analyzer.loading.python.user_model import UserModel, in_mode
 from analyzer.loading.torch_export.failures import explain_failure
-from analyzer.loading.torch_export.silence import quiet_exporter
+from analyzer.loading.torch_export.tracing import quiet_exporter
 from analyzer.loading.torch_private import Slot, fake_tensor_mode, tree_leaves, tree_map
 from analyzer.loading.training import torch_interfaces
 from analyzer.loading.training.gradient_failures import needs_values, tracing_failure, without_gradient

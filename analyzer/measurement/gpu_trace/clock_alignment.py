@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from analyzer.measurement.profile import Execution, Run
 from analyzer.measurement.statistics import median
-from analyzer.ort.launches import launches as usual_launches
+from analyzer.ort.execution import launches as usual_launches
 
 # The profile's times are whole microseconds, rounded down.
 TICK_US = 1.0

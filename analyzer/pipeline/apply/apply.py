@@ -19,10 +19,9 @@ from analyzer.measurement.applied_session import level_one, recorded_nodes
 from analyzer.measurement.session import SessionSide
 from analyzer.measurement.tensor_files import save_tensors
 from analyzer.options import PlanName, keywords_of
-from analyzer.ort.annotations import SETTINGS, annotate
-from analyzer.ort.execution import Placement, Provider
+from analyzer.ort.execution import SETTINGS, Placement, Provider, annotate
 from analyzer.ort.kernels import registry
-from analyzer.ort.releases import ReleasePlacement, placements_by_release
+from analyzer.ort.placement import ReleasePlacement, placements_by_release
 from analyzer.ort.session_nodes import LevelOne
 from analyzer.pipeline.apply.expressible import ToldSession, hybrid_session, release_of
 from analyzer.pipeline.apply.fixes.chain import FixedModel, fixed_model, with_form_of_record

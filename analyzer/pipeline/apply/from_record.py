@@ -9,9 +9,9 @@ from typing import Any
 
 from analyzer.errors import ModelError, RecordError, UsageError
 from analyzer.generation.sources import is_configuration
-from analyzer.loading.configuration_file import is_record as is_saved_report
 from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
+from analyzer.loading.model_reference import is_record as is_saved_report
 from analyzer.loading.model_reference import parse_reference, with_arguments
 from analyzer.options import keywords_of
 from analyzer.pipeline.batches import AnalysisBasis

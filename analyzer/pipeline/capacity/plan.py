@@ -10,7 +10,7 @@ from typing import Any
 from analyzer.checks import run as find_findings
 from analyzer.devices import catalogue
 from analyzer.errors import RecordError, UsageError
-from analyzer.loading.configuration_file import is_record
+from analyzer.loading.model_reference import is_record
 from analyzer.option_kinds import Command, parts
 from analyzer.options import ALL, keywords_of
 from analyzer.pipeline.batches import Analyse
