@@ -224,6 +224,21 @@ class Way(Run, Price):
 
 
 @dataclass(frozen=True, kw_only=True)
+class OnDevice:
+    """What a model runs on, and in which precision.
+
+    Attributes:
+        device, device_name, kind: The device: its slug, its name, and on which side it is.
+        precision: Of its floats, or of the integer form; of a model that generates, of its weights.
+    """
+
+    device: str
+    device_name: str = ""
+    kind: Literal["cpu", "gpu"]
+    precision: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class LoadedQueue:
     """A queue's requests at one rate; None where it grows without end.
 

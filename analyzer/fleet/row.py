@@ -10,7 +10,6 @@ from analyzer.fleet.job import Job
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import CapacityOption, CapacityResult
 from analyzer.record.fleet import FleetModel
-from analyzer.record.generation import GenerationOption, GenerationResult
 from analyzer.record.outcome import RankedWay, WhyNot
 from analyzer.report import capacity_words, generation_words
 from analyzer.text import latency_limit
@@ -84,8 +83,6 @@ def _cells(analysis: Analysis) -> tuple[tuple[RankedWay, ...], int | None]:
     chosen = invocation is not None and "gpu" in invocation.options
     if analysis.capacity is not None:
         return _served(analysis.capacity, chosen)
-    if analysis.generation is not None:
-        return _generated(analysis.generation, chosen)
     answered = analysis.answer is not None and analysis.answer.meets is not False
     return _one_a_device(analysis.ranking), 0 if answered else None
 
@@ -140,40 +137,4 @@ def _served_by(option: CapacityOption, told: CapacityResult, chosen: bool) -> Ra
         usd_per_hour=option.usd_per_hour,
         region=option.region,
         why_not=WhyNot(reason="limit", sentence=option.reason),
-    )
-
-
-def _generated(told: GenerationResult, chosen: bool) -> tuple[tuple[RankedWay, ...], int | None]:
-    """Each device at the batch that was asked for; ``chosen``: whether somebody named the GPUs."""
-    cells = tuple(
-        _generated_by(option, told.batch, chosen or option.device == told.device) for option in told.devices
-    )
-    return cells, told.cheapest
-
-
-def _generated_by(option: GenerationOption, batch: int, named: bool) -> RankedWay:
-    dollars, request = option.usd_per_million_tokens, option.request
-    return RankedWay(
-        device=option.device,
-        device_name=option.name,
-        kind=option.kind,
-        plan=option.kind,
-        batch=batch,
-        gpus=option.gpus,
-        precision=option.weights,
-        named=named or option.kind == "cpu",
-        fits=option.fits,
-        meets=option.meets_limits,
-        **request.keys("latency_s"),
-        ttft_s=option.ttft_s,
-        tpot_s=option.tpot_s,
-        throughput_per_s=option.tokens_per_s,
-        memory_bytes=option.memory_bytes,
-        usd_per_million=dollars,
-        # Tokens a second follow from the request's time, dollars from them.
-        usd_low_per_million=None if dollars is None else dollars * (request.low / request.value),
-        usd_high_per_million=None if dollars is None else dollars * (request.high / request.value),
-        instance=option.machine,
-        usd_per_hour=option.usd_per_hour,
-        region=option.region,
     )

@@ -15,6 +15,7 @@ from analyzer.devices.device import Device
 from analyzer.errors import UsageError
 from analyzer.generation.answer import BATCHES, ComparedDevices, answer, corrected, request_of, setting_of
 from analyzer.generation.options import Market
+from analyzer.generation.ranking import rank_requests
 from analyzer.generation.request import Request, StepSizes, StepTypes, TimeLimits
 from analyzer.generation.sources import (
     OpenedModel,
@@ -256,8 +257,13 @@ def generation_analysis(
         notes=(*source.notes, *model.notes),
         state=build_record.state_info(graph),
     )
-    # Its answer is a decode step's.
-    analysis = replace(analysis_of(info, decode, decided, targets.cpu), answer=None, ranking=())
+    # In place of the answer and the ranking of a decode step alone.
+    result = answer(model, question, devices, market)
+    about = first if result.gpus else targets.cpu
+    best, ranking = rank_requests(result, about.name, {gpu.slug for gpu in gpus} or {targets.cpu.slug})
+    analysis = replace(
+        analysis_of(info, decode, decided, targets.cpu), answer=best, ranking=ranking, generation=result
+    )
     first_tokens = Predictor(options, targets.cpu, on_cpu.first, predictor.offers)
     prompt, seen = steps.prefill(), measured.seen(request.batch, "prompt")
     read = decide_on(first_tokens, prompt, BatchModels(), gpus[:1], request.batch, seen)
@@ -267,9 +273,7 @@ def generation_analysis(
         plans=read.decision.plans,
         verdict=read.decision.verdict,
     )
-    return replace(
-        analysis, generation=answer(model, question, devices, market), phases=Phases(prefill=prefill)
-    )
+    return replace(analysis, phases=Phases(prefill=prefill))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,20 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from analyzer.figures import LimitPoint, LoadedQueue, Origin, Price, QueueLoad
+from analyzer.figures import LimitPoint, LoadedQueue, OnDevice, Origin, Price, QueueLoad
 from analyzer.quantities import Amount, Count, Positive
 
 
 @dataclass(frozen=True, kw_only=True)
-class CapacityOption(Price, LoadedQueue):
+class CapacityOption(OnDevice, Price, LoadedQueue):
     """One instance type as the answer; without a figure where it cannot keep the limit at any count.
 
     Its load is that of each with all ``count`` instances up, at the rate with growth.
 
     Attributes:
-        device, device_name, kind: What the model runs on there: its slug, what people call it, and on which
-            side that is.
-        precision: That the times are for.
         replicas: Copies of the model on one instance, behind one queue: one a GPU, or a part of the cores.
         count: Instances for the rate with growth, headroom and spare; ``low_count`` where the service times
             are as quick as their interval allows, ``high_count`` as slow; None where that end keeps no limit.
@@ -37,13 +34,9 @@ class CapacityOption(Price, LoadedQueue):
         origin: Of the service times.
     """
 
-    device: str
-    kind: Literal["cpu", "gpu"]
-    precision: str
     feasible: bool
     reason: str
     origin: Origin = "predicted"
-    device_name: str = ""
     replicas: Count | None = None
     count: Count | None = None
     low_count: Count | None = None

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from analyzer.figures import KnownLatency, Run, Way
+from analyzer.figures import KnownLatency, OnDevice, Run, Way
 from analyzer.quantities import Amount, Count, Positive
 
 
@@ -184,14 +184,12 @@ class WhyNot:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankedWay(Way):
+class RankedWay(OnDevice, Way):
     """A way to answer what was asked: a device with its best plan, at one batch, in one precision.
 
     Attributes:
-        device, device_name, kind: The device: its slug, its name, and on which side it is. Of a rented CPU,
-            that of ``instance``.
+        device, device_name, kind: Of a rented CPU, that of ``instance``.
         plan: ``cpu``, ``gpu`` or ``hybrid``, the better of those that use the device.
-        precision: Of its floats, or of the integer form; of a model that generates, of its weights.
         batch: Inferences per run; None for a model without a batch.
         gpus: GPUs that one copy of the model uses; 0 on a CPU.
         requested: Whether the precision is the one that was requested; another one is another model, whose
@@ -210,11 +208,7 @@ class RankedWay(Way):
         why_not: None of the answer.
     """
 
-    device: str
-    device_name: str = ""
-    kind: Literal["cpu", "gpu"]
     plan: Literal["cpu", "gpu", "hybrid"]
-    precision: str = ""
     batch: Count | None = None
     gpus: Count = 0
     requested: bool = True

@@ -50,6 +50,12 @@ def device(analysis: Analysis, told: GenerationResult) -> str:
     return on(gpu.name, told.gpus) if gpu is not None and told.gpus else analysis.devices.cpu.name
 
 
+def answered_on(analysis: Analysis, told: GenerationResult) -> str:
+    """Return the device of the answer, and how many of it."""
+    answer = analysis.answer
+    return device(analysis, told) if answer is None else on(answer.device_name, answer.gpus)
+
+
 def types(told: GenerationResult) -> str:
     """``fp16 weights, int8 cache``."""
     return f"{told.weights} weights, {told.kv} cache"
@@ -66,8 +72,10 @@ def step(told: GenerationResult) -> str:
     return "One decode step" + (", the whole model on one device" if told.gpus > 1 else "")
 
 
-def sentence(analysis: Analysis, told: GenerationResult) -> str:
-    """The answer as a sentence."""
+def sentence(analysis: Analysis, told: GenerationResult, *, alone: bool = False) -> str:
+    """Return the answer as a sentence; ``alone``: of the record's own device, whatever the answer is."""
+    if analysis.answer is not None and not alone:
+        return analysis.answer.sentence
     times = f"the first token comes after {seconds(told.ttft_s)}, each further one after {seconds(told.tpot_s)}"
     if told.memory.fits:
         return f"{device(analysis, told)}, {types(told)}: {times}."
@@ -77,6 +85,22 @@ def sentence(analysis: Analysis, told: GenerationResult) -> str:
         f"{byte_count(told.memory.device_bytes)}{each} and {byte_count(told.memory.available_bytes)} are left. "
         f"As if it did: {times}."
     )
+
+
+def is_elsewhere(analysis: Analysis, told: GenerationResult) -> bool:
+    """Tell whether the answer is another device than the figures are of, or another number of them."""
+    answer = analysis.answer
+    return answer is not None and (answer.device, answer.gpus) != (told.device, told.gpus)
+
+
+def details(analysis: Analysis, told: GenerationResult) -> str:
+    """Return whose figures the record has, and how those of the answer are had; empty where it is the same."""
+    answer = analysis.answer
+    if answer is None or not is_elsewhere(analysis, told):
+        return ""
+    options = f"--gpu {answer.device}" + (f" --gpus {answer.gpus}" if answer.gpus > 1 else "")
+    how = f"; {options} shows those of the answer" if answer.gpus else ""
+    return f"Figures here are of {device(analysis, told)}{how}. {sentence(analysis, told, alone=True)}"
 
 
 def rate(value: float | None) -> str:

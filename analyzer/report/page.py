@@ -75,7 +75,7 @@ def _word(analysis: Analysis) -> str:
     if analysis.capacity is not None:
         return capacity_words.word(analysis.capacity)
     if analysis.generation is not None:
-        return generation_words.device(analysis, analysis.generation)
+        return generation_words.answered_on(analysis, analysis.generation)
     return ranking_words.word(analysis) if analysis.operators else "Nothing to decide"
 
 
@@ -92,10 +92,14 @@ def _generation(analysis: Analysis, section: Section | None) -> dict[str, Any] |
     told = analysis.generation
     if told is None or section is None:
         return None
-    chips = {None: "GPU" if told.gpus else "CPU", True: "Limits kept", False: "Limits missed"}
+    answer = analysis.answer
+    # Of capacity, the page has a request of its own device alone.
+    side = answer.kind if answer is not None else "gpu" if told.gpus else "cpu"
+    meets, fits = (told.meets_limits, told.memory.fits) if answer is None else (answer.meets, answer.fits)
+    chips = {None: side.upper(), True: "Limits kept", False: "Limits missed"}
     return {
-        "side": ("gpu" if told.gpus else "cpu") if told.memory.fits else "either",
-        "chip": chips[told.meets_limits] if told.memory.fits else "Does not fit",
+        "side": side if fits else "either",
+        "chip": chips[meets] if fits else "Does not fit",
         "bar": generation_words.bar(told),
         "tables": {block.name: block for block in section.blocks if isinstance(block, Table)},
     }

@@ -99,10 +99,12 @@ def _generation(analysis: Analysis) -> Iterator[Block]:
     yield Headline(
         name=analysis.model.name if first else "One request",
         subject=generation_words.subject(generation),
-        sentence=generation_words.sentence(analysis, generation),
+        sentence=generation_words.sentence(analysis, generation, alone=not first),
         level=2 if first else 3,
         detail=detail,
     )
+    if first:
+        yield from texts(generation_words.details(analysis, generation), detail=detail)
     yield Figures(figures=tuple(generation_words.figures(generation)), detail=detail)
     yield from generation_tables(analysis)
 

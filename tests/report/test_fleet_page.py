@@ -258,7 +258,7 @@ def test_markdown_has_the_answer_the_moves_and_every_model() -> None:
     shown = document.render_markdown(factory.fleet())
     assert shown.startswith("## Fleet: 1 of 5 models pays for a GPU")
     assert "| resnet50 | GPU | L4, batch 64 | 60.0 ms | \\$0.200 /M inferences |" in shown
-    assert "- **broken** timed out: It took longer than 60 s. Raise --timeout." in shown
+    assert "- **broken:** timed out: It took longer than 60 s. Raise --timeout." in shown
 
 
 def test_a_thousand_models_fit_a_comment_of_a_pull_request() -> None:

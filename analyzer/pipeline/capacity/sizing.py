@@ -139,6 +139,9 @@ def with_capacity(
     best = 0 if options[0].feasible else None
     return replace(
         analysis,
+        # Those of one run or request.
+        answer=None,
+        ranking=(),
         capacity=seen_as(
             CapacityResult,
             need,

@@ -1,0 +1,149 @@
+"""Ways to run a request, ranked: the answer first, each other one with why it is not the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from analyzer.decision.error_components import RESOURCES, ErrorComponent, ratio
+from analyzer.decision.phrases import interval, short_name
+from analyzer.figures import seen_as
+from analyzer.record.generation import GenerationOption, GenerationResult
+from analyzer.record.outcome import Answer, RankedWay, WhyNot
+from analyzer.text import listed
+from analyzer.units import byte_count, factor, seconds
+
+
+def rank_requests(
+    result: GenerationResult, device_name: str, named: Collection[str]
+) -> tuple[Answer | None, tuple[RankedWay, ...]]:
+    """Return the answer and all ways to run the request, the answer's first; None where the model fits nowhere.
+
+    The least dollars of an output token come first. Another device is the answer where none that was named fits
+    and keeps the limits; where nothing keeps them, it is what comes nearest.
+
+    Args:
+        result: Of the device that the record is about; ``devices`` has the others.
+        device_name: Of that device.
+        named: Slugs of the devices that the answer is wanted of: the GPUs, else the CPU.
+    """
+    own = seen_as(
+        GenerationOption,
+        result,
+        name=device_name,
+        kind="gpu" if result.gpus else "cpu",
+        fits=result.memory.fits,
+        memory_bytes=result.memory.total_bytes,
+    )
+    others = [one for one in result.devices if _setting(one) != _setting(own)]
+    ways = [(_way(one, result, named=one.device in named), one) for one in (own, *others)]
+
+    def order(pair: tuple[RankedWay, GenerationOption]) -> tuple[bool, bool, bool, bool, float, float, str]:
+        way, _ = pair
+        dollars = way.usd_per_million
+        excess = max(_excess(result, way).values(), default=1.0)
+        late = way.fits and not way.is_usable
+        known = excess if late else dollars or 0.0
+        return (
+            not way.is_usable,
+            not way.fits,
+            way.device not in named,
+            dollars is None and not late,
+            known,
+            way.latency_s or 0.0,
+            way.device,
+        )
+
+    ways.sort(key=order)
+    first, option = ways[0]
+    if not first.fits:
+        return None, tuple(_explained(way, None, result) for way, _ in ways)
+    answer = seen_as(Answer, first, objective="cost", sentence=_sentence(first, option))
+    return answer, (first, *(_explained(way, first, result) for way, _ in ways[1:]))
+
+
+def _setting(one: GenerationOption) -> tuple[str, int, str, str]:
+    return one.device, one.gpus, one.weights, one.kv
+
+
+def _way(one: GenerationOption, result: GenerationResult, *, named: bool) -> RankedWay:
+    dollars, request = one.usd_per_million_tokens, one.request
+    limited = result.limited and dollars is not None
+    return seen_as(
+        RankedWay,
+        one,
+        device_name=one.name,
+        plan=one.kind,
+        precision=one.weights,
+        batch=result.batch,
+        named=named or one.kind == "cpu",
+        meets=one.meets_limits,
+        **request.keys("latency_s"),
+        throughput_per_s=one.tokens_per_s,
+        usd_per_million=dollars,
+        # Tokens a second follow from the request's time, dollars from them.
+        usd_low_per_million=None if dollars is None else dollars * (request.low / request.value),
+        usd_high_per_million=None if dollars is None else dollars * (request.high / request.value),
+        usd_origin="" if dollars is None else one.origin,
+        note=f"dollars at batch {one.largest_batch}, the largest that keeps the limits" if limited else "",
+    )
+
+
+def _excess(result: GenerationResult, way: RankedWay) -> dict[str, float]:
+    """Return how many times its limit each time takes, by the time's name; of those that have a limit."""
+    pairs = {"TTFT": (way.ttft_s, result.ttft_limit_s), "TPOT": (way.tpot_s, result.tpot_limit_s)}
+    return {name: time / limit for name, (time, limit) in pairs.items() if time is not None and limit}
+
+
+def _sentence(way: RankedWay, option: GenerationOption) -> str:
+    device = f"{way.gpus} x {short_name(way.device_name)}" if way.gpus else way.device_name
+    who = f"{device}, {option.weights} weights, {option.kv} cache"
+    times = f"the first token comes after {seconds(way.ttft_s)}, each further one after {seconds(way.tpot_s)}"
+    if way.meets is None:
+        return f"{who}: {times}."
+    if way.meets:
+        return f"{who}, keeps the limits: {times}."
+    return f"Nothing keeps the limits; nearest comes {who}: {times}."
+
+
+def _explained(way: RankedWay, answer: RankedWay | None, result: GenerationResult) -> RankedWay:
+    """Return a way with why it is not the answer."""
+    reason, sentence = _why_not(way, answer, result)
+    return seen_as(RankedWay, way, why_not=WhyNot(reason=reason, sentence=sentence))
+
+
+def _why_not(way: RankedWay, answer: RankedWay | None, result: GenerationResult) -> tuple[str, str]:
+    if not way.fits or answer is None:
+        each = (way.memory_bytes or 0) / max(1, way.gpus)
+        return "memory", f"it does not fit: it needs {byte_count(each)}{' each' if way.gpus > 1 else ''}"
+    if way.meets is False:
+        late = ((name, times) for name, times in _excess(result, way).items() if times > 1)
+        return "limit", listed(f"{name} is {factor(times)} its limit" for name, times in late)
+    priced = way.usd_per_million is not None and answer.usd_per_million is not None
+    if way.usd_per_million is None and answer.usd_per_million is not None:
+        return "unknown", "no price is known"
+    more = _ratio(way, answer, priced=priced)
+    measure = "the dollars" if priced else "the time"
+    if more is None:
+        return "unknown", "its time is not known"
+    times = f"{interval(*more)} {measure}"
+    if more[1] <= 1 <= more[2]:
+        return "as_good", f"as good within the error: {times}"
+    if more[2] < 1:
+        return "not_requested", f"{times}, on a device that was not requested"
+    return ("expensive" if priced else "slower"), times
+
+
+def _ratio(way: RankedWay, answer: RankedWay, *, priced: bool) -> tuple[float, float, float] | None:
+    """Return the dollars of a token on a way over the answer's, with the interval; the times without prices.
+
+    How far predictions of two devices err together is not known.
+    """
+    sides = []
+    for one in (way, answer):
+        if not one.latency:
+            return None
+        part = ErrorComponent(resource="gpu", source=f"{one.gpus} x {one.device}", time=one.latency)
+        weight = (one.usd_per_million or 0.0) / one.latency.value if priced else 1.0
+        sides.append(((part,), dict.fromkeys(RESOURCES, weight)))
+    (over, over_weights), (under, under_weights) = sides
+    return ratio(over, under, over_weights, under_weights)
