@@ -151,7 +151,7 @@ def analyze_fleet(
     store = Store(Path(output), force=force)
     store.check([one.decide.task for one in asked])
     check_fleet_files(store.folder, force=force)
-    with _executor(on, jobs, timeout, say, measures=measures) as executor:
+    with _executor(on, jobs, timeout, say) as executor:
         devices = executor.devices if measures else ()
         measured = [job for one in asked for job in _measurements(one, devices)]
         progress = _Progress(watch=watch, total=len(asked) + len(measured))
@@ -192,9 +192,7 @@ def _run(
 
 
 @contextmanager
-def _executor(
-    on: str, jobs: int | None, timeout_s: float, say: StageProgress, *, measures: bool
-) -> Iterator[Executor]:
+def _executor(on: str, jobs: int | None, timeout_s: float, say: StageProgress) -> Iterator[Executor]:
     if jobs is not None and jobs < 1:
         raise UsageError(f"--jobs {jobs}: must be at least 1.")
     if not 0 < timeout_s < 1e7:
@@ -205,7 +203,7 @@ def _executor(
         # Here: Ray is an extra.
         from analyzer.fleet.cluster import RayCluster
 
-        executor = RayCluster(on, jobs=jobs, timeout_s=timeout_s, say=say, measures=measures)
+        executor = RayCluster(on, jobs=jobs, timeout_s=timeout_s, say=say)
     try:
         yield executor
     finally:

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
 from analyzer.devices.detection import Machine
 from analyzer.loading.configuration_file import CONFIG_NAME
 from analyzer.loading.dependencies import Dependencies
@@ -53,7 +51,6 @@ class Outcome:
         dependencies: What it was made from.
         seconds: How long it took.
         log: The end of what the model's code printed where it failed.
-        exports: Keys of the entries of the cache of exports that it made or used.
     """
 
     model: FleetModel
@@ -62,27 +59,6 @@ class Outcome:
     dependencies: Dependencies = field(default_factory=Dependencies)
     seconds: float = 0.0
     log: str = ""
-    exports: tuple[str, ...] = ()
-
-
-def job_to_bytes(job: Job) -> bytes:
-    """A job as bytes."""
-    return msgspec.msgpack.encode(job)
-
-
-def job_from_bytes(content: bytes) -> Job:
-    """The job of bytes."""
-    return msgspec.msgpack.decode(content, type=Job)
-
-
-def outcome_to_bytes(outcome: Outcome) -> bytes:
-    """An outcome as bytes."""
-    return msgspec.msgpack.encode(outcome)
-
-
-def outcome_from_bytes(content: bytes) -> Outcome:
-    """The outcome of bytes."""
-    return msgspec.msgpack.decode(content, type=Outcome)
 
 
 def failed(job: Job, failure: FleetFailure, *, seconds: float = 0.0, log: str = "") -> Outcome:

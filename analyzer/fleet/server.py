@@ -12,7 +12,9 @@ import os
 import sys
 from contextlib import suppress
 
-from analyzer.fleet.job import job_from_bytes, outcome_to_bytes
+import msgspec
+
+from analyzer.fleet.job import Job
 from analyzer.fleet.work import work
 from analyzer.process import SELDOM, Channel, Child, ChildEndedError, limit_memory, run_as_child
 
@@ -74,7 +76,7 @@ def _answer_apart(job: bytes, memory: int) -> list[object]:
 
 
 def _outcome(content: bytes) -> bytes:
-    return outcome_to_bytes(work(job_from_bytes(content)))
+    return msgspec.msgpack.encode(work(msgspec.msgpack.decode(content, type=Job)))
 
 
 if __name__ == "__main__":

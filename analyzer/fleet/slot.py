@@ -8,7 +8,9 @@ import threading
 import time
 from dataclasses import replace
 
-from analyzer.fleet.job import Job, Outcome, failed, job_to_bytes, outcome_from_bytes
+import msgspec
+
+from analyzer.fleet.job import Job, Outcome, failed
 from analyzer.process import Child, ChildEndedError, fault_of
 from analyzer.record.fleet import FleetFailure
 from analyzer.text import without_controls
@@ -88,7 +90,7 @@ class WorkSlot:
                 server.receive()  # importing is no model's time
             server.log.seek(0)
             server.log.truncate()
-            server.send(job_to_bytes(job))
+            server.send(msgspec.msgpack.encode(job))
             status, answer = server.receive(timeout_s)
             failure = None if answer else _ended(status)
         except ChildEndedError as ended:  # the server itself is gone
@@ -101,7 +103,7 @@ class WorkSlot:
             self._end()
         if failure is not None:
             return failed(job, failure, seconds=seconds, log=log)
-        outcome = outcome_from_bytes(answer)
+        outcome = msgspec.msgpack.decode(answer, type=Outcome)
         return outcome if outcome.model.failure is None else replace(outcome, log=log)
 
     def _end(self) -> None:
