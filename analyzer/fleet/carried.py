@@ -77,7 +77,7 @@ def require_inside(jobs: Iterable[Job], folder: str) -> None:
     Raises:
         UsageError: Some do.
     """
-    outside = sorted({path for job in jobs for path in files_of(job) if not _is_inside(path, folder)})
+    outside = sorted({path for job in jobs for path in files_of(job) if not Path(path).is_relative_to(folder)})
     if outside:
         raise UsageError(
             f"The cluster does not have the files of this machine, and these lie outside of the working folder "
@@ -114,10 +114,6 @@ def _texts(keywords: Mapping[str, Any]) -> Iterator[str]:
         for one in value if isinstance(value, list) else (value,):
             if isinstance(one, str):
                 yield from one.split(",")
-
-
-def _is_inside(path: str, folder: str) -> bool:
-    return Path(os.path.normpath(path)).is_relative_to(folder)
 
 
 def sight(paths: Iterable[str], *, neighbours: bool = False) -> str:

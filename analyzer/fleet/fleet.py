@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from analyzer.devices import catalogue
 from analyzer.devices.detection import Machine, this_machine
 from analyzer.devices.instances import Instance
 from analyzer.errors import UsageError
 from analyzer.fleet.build import fleet_of
-from analyzer.fleet.job import Job, Outcome
+from analyzer.fleet.job import Job
 from analyzer.fleet.local import LocalPool
 from analyzer.fleet.model_list import models_of
 from analyzer.fleet.planning import AskedModel, jobs_of
@@ -29,6 +30,9 @@ from analyzer.pipeline.target_devices import offers_of
 from analyzer.progress import StageProgress
 from analyzer.record.fleet import Fleet, FleetEnvironment, FleetModel
 from analyzer.report.fleet.changes import changes
+
+if TYPE_CHECKING:
+    from analyzer.fleet.cluster import RayCluster
 
 DEFAULT_TIMEOUT_S = 900.0
 
@@ -55,31 +59,8 @@ class Finished:
 
 
 Watch = Callable[[Finished], None]
-
-
-class Executor(Protocol):
-    """Where jobs are worked on: the processes of this machine, or a cluster's.
-
-    Attributes:
-        where: For the record.
-        devices: Slugs of processors that can be measured there.
-    """
-
-    where: str
-
-    @property
-    def devices(self) -> Sequence[str]:
-        """Slugs of processors that can be measured there."""
-
-    @property
-    def facts(self) -> Mapping[str, Any]:
-        """What the record's environment says of it."""
-
-    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome]]:
-        """Works on jobs and yields each as it is finished."""
-
-    def close(self) -> None:
-        """Ends what runs."""
+if TYPE_CHECKING:
+    Executor = LocalPool | RayCluster
 
 
 @dataclass(slots=True)
@@ -215,20 +196,15 @@ def _measurements(asked: AskedModel, devices: Sequence[str]) -> Iterator[Job]:
     job = asked.decide
     targets = job.keywords.get("gpu")
     names = targets.split(",") if isinstance(targets, str) else targets
+    gpus = {gpu.slug for gpu in catalogue.gpus()}
     for device in devices:
         keywords = {name: value for name, value in job.keywords.items() if name != "run"}
-        if names is not None and _is_gpu(device):
+        if names is not None and device in gpus:
             if device not in map(str.lower, names):
                 continue
             # Only the first is measured: what was measured on it does not hold beside another one.
             keywords["gpu"] = ",".join([device, *(name for name in names if name.lower() != device)])
         yield replace(job, keywords=keywords, machine=None, device=device)
-
-
-def _is_gpu(slug: str) -> bool:
-    from analyzer.devices import catalogue
-
-    return any(gpu.slug == slug for gpu in catalogue.gpus())
 
 
 def _by_option(keywords: Mapping[str, Any]) -> dict[str, Any]:

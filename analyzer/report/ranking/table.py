@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from analyzer.figures import Figure
 from analyzer.record.analysis import Analysis
 from analyzer.record.batch_axis import has_batch
 from analyzer.record.outcome import RankedCandidate, RankingResult
@@ -146,12 +147,12 @@ def _columns(ranking: RankingResult) -> tuple[Column, ...]:
         _text("Precision", lambda one: one.precision, drop=4),
         *([_figure("Batch", "batch", lambda one: count(one.batch))] if batches else []),
         _figure("Latency", "latency_s", lambda one: marked(seconds(one.latency_s), one.origin)),
-        _figure("90 % interval", "low_s", _interval),
+        _figure("90 % interval", "low_s", lambda one: _between(one.latency, seconds)),
         _figure("Per second", "throughput_per_s", lambda one: per_second(one.throughput_per_s), drop=2),
         _figure(
             "$/million", "usd_per_million", lambda one: marked(dollars(one.usd_per_million), one.usd_origin)
         ),
-        _figure("$ interval", "usd_low_per_million", _dollar_interval, drop=6),
+        _figure("$ interval", "usd_low_per_million", lambda one: _between(one.dollars, dollars), drop=6),
         # Of a rented CPU it is the device.
         _text("On", lambda one: _instance(one) if one.named else "", drop=1),
         _figure("Memory", "memory_bytes", lambda one: byte_count(one.memory_bytes), drop=7),
@@ -187,9 +188,5 @@ def _instance(one: RankedCandidate) -> str:
     return f"{one.provider} {one.instance}".strip()
 
 
-def _interval(one: RankedCandidate) -> str:
-    return UNKNOWN if one.latency is None else one.latency.between(seconds)
-
-
-def _dollar_interval(one: RankedCandidate) -> str:
-    return UNKNOWN if one.dollars is None else one.dollars.between(dollars)
+def _between(figure: Figure | None, written: Callable[[float | None], str]) -> str:
+    return UNKNOWN if figure is None else figure.between(written)
