@@ -62,13 +62,7 @@ class Dataflow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Operators of a base and a new analysis, paired.
-
-    Attributes:
-        pairs: The same operator in both, in the new one's order.
-        gone: Only in the base, in its order.
-        new: Only in the new one, in its order.
-    """
+    """Operators of a base and a new analysis: pairs in the new one's order, the others each in its own."""
 
     pairs: tuple[tuple[OperatorResult, OperatorResult], ...]
     gone: tuple[OperatorResult, ...]

@@ -46,12 +46,7 @@ class Carried:
 
 
 def carried(folder: str, *, notes: str) -> Carried:
-    """What nodes must know of a folder.
-
-    Args:
-        folder: The working folder.
-        notes: Name of the folder by which a fleet's output is known.
-    """
+    """Return what nodes must know of the working folder; in the folder called ``notes`` a fleet keeps notes."""
     repositories, left_out = [], []
     for path, names, files in os.walk(folder):
         relative = os.path.relpath(path, folder)
@@ -117,11 +112,9 @@ def _texts(keywords: Mapping[str, Any]) -> Iterator[str]:
 
 
 def sight(paths: Iterable[str], *, neighbours: bool = False) -> str:
-    """A hash of these paths' sizes and times: what rsync takes for the sign of the same file.
+    """Return a hash of the sizes and times of whole paths: what rsync takes for the sign of the same file.
 
-    Args:
-        paths: Whole ones.
-        neighbours: Whether what models import and read from the same folder is looked at too.
+    With ``neighbours`` what models import and read from the same folder is looked at too.
     """
     digest = hashlib.sha256()
     for path in sorted(_with_neighbours(paths) if neighbours else set(paths)):
@@ -147,15 +140,7 @@ def _with_neighbours(paths: Iterable[str]) -> set[str]:
 
 
 def lay_out(copy: str, told: Carried) -> str:
-    """The copy at its place below a folder that stands for its repository; made once, by links.
-
-    Args:
-        copy: Where the carried files are on this node.
-        told: What they are a copy of.
-
-    Returns:
-        The folder to work in.
-    """
+    """Lay the carried files out as in their repository, once, by links; return the folder to work in."""
     # The same files may have been carried from elsewhere.
     place_of_it = "\0".join((told.below, *told.repositories)).encode("utf-8", "surrogateescape")
     top = f"{copy.rstrip(os.sep)}-{hashlib.sha256(place_of_it).hexdigest()[:12]}"

@@ -83,14 +83,9 @@ class _Sent(NamedTuple):
 
 
 class RayCluster:
-    """The machines of a cluster.
+    """The machines of a cluster: ``jobs`` models at once, or as many as fit, each ``timeout_s`` at most.
 
-    Args:
-        on: ``ray``, ``HOST:PORT`` or ``ray://HOST:PORT``.
-        jobs: How many models at once; None for as many as it has cores and memory for.
-        timeout_s: Seconds for each model.
-        say: Told where its dashboard is.
-        work: What a machine does with a model.
+    ``say`` is called with the dashboard's address; ``work`` is what a machine does with a model.
 
     Raises:
         UsageError: It is not there, or its machines would answer otherwise than this one.
@@ -177,11 +172,9 @@ class RayCluster:
     def _alone(
         self, jobs: Sequence[Job], devices_of: Callable[[Sequence[_Node]], Mapping[str, str]]
     ) -> Iterator[tuple[Job, Outcome]]:
-        """Works on jobs that each have a machine for themselves, one with the job's device.
+        """Work on jobs that each have a machine for themselves, one with the job's device.
 
-        Args:
-            jobs: They.
-            devices_of: The device by machine, of machines that may be taken.
+        ``devices_of`` says the device of each machine that may be taken.
         """
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

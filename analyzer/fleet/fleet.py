@@ -39,14 +39,9 @@ DEFAULT_TIMEOUT_S = 900.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """A task that is done, told while others go on.
+    """A task that is done: its row and how long it took, while others go on; ``kept`` where it was done before.
 
-    Attributes:
-        task: Its name.
-        model: The row.
-        seconds: How long it took.
-        done, failed, total: Tasks so far, this one among them, and all.
-        kept: Whether it was done before.
+    ``done``, ``failed`` and ``total`` count tasks, this one among them.
     """
 
     task: str

@@ -19,9 +19,7 @@ class Job:
 
     Attributes:
         name: The model's own name in the fleet.
-        reference: MODEL as ``analyze`` takes it.
-        question: Which command answers.
-        keywords: Of ``analyze()`` or its sister of that command.
+        question: Which command answers, by the keywords of its Python function.
         folder: The working folder, in which paths start.
         machine: Whose processors "this machine" means; None where the one that works is meant (a measurement).
         device: Of a measurement, the slug of the device that it is about; empty where nothing is run.

@@ -26,21 +26,12 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 class OtherNodeError(Exception):
-    """A machine whose answers would not be this one's: it has another program, or other files.
-
-    Args:
-        message: What is different there.
-    """
+    """A machine whose answers would not be this one's: it has another program, or other files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """What a machine is.
-
-    Attributes:
-        program: ``program_facts()`` there.
-        gpu, cpu: Slugs of its first GPU (empty for none) and its CPU.
-    """
+    """What a machine is: its program, and the slugs of its first GPU (empty for none) and its CPU."""
 
     program: Mapping[str, str]
     gpu: str

@@ -25,10 +25,8 @@ READY = "ready"
 def serve(channel: Channel, memory: int, *, python: bool) -> None:
     """Answer jobs until the other side goes away.
 
-    Args:
-        channel: To the driver.
-        memory: Bytes of its own that a model's process may have; 0 for no limit.
-        python: Whether models are Python, whose export needs PyTorch.
+    A model's process may have ``memory`` bytes of its own; 0 is no limit. ``python``: models are Python, whose
+    export needs PyTorch.
     """
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its C++ parts warn on standard error
     # What cannot be imported fails where it is needed, with the message of that place.

@@ -26,9 +26,7 @@ _LOG_BYTES = 8192
 class WorkSlot:
     """A server of processes (``fleet.server``), begun at the first job and again after each end of it.
 
-    Args:
-        python: Whether models are Python, for which it imports PyTorch before the first.
-        memory: Bytes that a model's process may have; 0 for no limit.
+    ``python``: it imports PyTorch before the first. A model's process may have ``memory`` bytes; 0 is no limit.
     """
 
     def __init__(self, *, python: bool, memory: int = 0) -> None:
@@ -38,12 +36,7 @@ class WorkSlot:
         self._lock = threading.Lock()
 
     def run(self, job: Job, *, timeout_s: float) -> Outcome:
-        """Works on a model; whatever becomes of it is an outcome.
-
-        Args:
-            job: The model and its question.
-            timeout_s: Seconds after which its process is ended.
-        """
+        """Work on a model for ``timeout_s`` at most; whatever becomes of it is an outcome."""
         attempts = servers = 0
         while True:
             outcome = self._once(job, timeout_s)

@@ -55,12 +55,7 @@ class Note:
 
 
 class Store:
-    """The folder that ``--output`` names.
-
-    Args:
-        folder: It.
-        force: Whether files there that are not ours may be replaced.
-    """
+    """The folder that ``--output`` names; with ``force`` files there that are not ours may be replaced."""
 
     def __init__(self, folder: Path, *, force: bool = False) -> None:
         self.folder = folder
