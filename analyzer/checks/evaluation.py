@@ -31,15 +31,9 @@ def run(
 def judge(
     analysis: Analysis, settings: CheckSettings | None = None, *, baseline: Analysis | None = None
 ) -> Judgement:
-    """Run every rule.
+    """Run every rule; findings come by code, then by operator.
 
-    Args:
-        analysis: What to judge.
-        settings: Budgets and selection; none by default.
-        baseline: The record that figures may not rise above.
-
-    Returns:
-        Findings by code, then by operator.
+    Figures may not rise above those of ``baseline``.
 
     Raises:
         UsageError: The settings name a rule that does not exist, or the baseline is of another model.

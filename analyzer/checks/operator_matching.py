@@ -62,13 +62,7 @@ class Dataflow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Operators of a base and a new analysis, paired.
-
-    Attributes:
-        pairs: The same operator in both, in the new one's order.
-        gone: Only in the base, in its order.
-        new: Only in the new one, in its order.
-    """
+    """Operators of a base and a new analysis: pairs in the new one's order, the others each in its own."""
 
     pairs: tuple[tuple[OperatorResult, OperatorResult], ...]
     gone: tuple[OperatorResult, ...]
@@ -84,8 +78,7 @@ def match(base: Analysis, new: Analysis) -> Match:
     """
     left, right = list(base.operators), list(new.operators)
     pairs: list[tuple[OperatorResult, OperatorResult]] = []
-    # Strongest first: a rename must not take the partner of an operator that kept its name.
-    for key in (_by_name_and_shapes, _by_name, _by_source_line, _by_shapes, _by_order):
+    for key in _KEYS:
         pairs_by_key = _pair(left, right, key)
         taken_left = {old.index for old, _ in pairs_by_key}
         taken_right = {now.index for _, now in pairs_by_key}
@@ -122,24 +115,15 @@ def _shapes(operator: OperatorResult) -> tuple[Hashable, ...]:
     return tuple(tensor.shape for tensor in operator.outputs)
 
 
-def _by_name_and_shapes(operator: OperatorResult) -> Hashable:
-    return (*_place(operator), operator.name, _shapes(operator))
-
-
-# An exporter numbers names anew at each change (add_17, add_18): with a module path the name alone is no key.
-def _by_name(operator: OperatorResult) -> Hashable:
-    return None if operator.module else (*_place(operator), operator.name)
-
-
-def _by_source_line(operator: OperatorResult) -> Hashable:
+# Strongest first: a rename must not take the partner of an operator that kept its name.
+_KEYS: tuple[Key, ...] = (
+    lambda op: (*_place(op), op.name, _shapes(op)),
+    # An exporter numbers names anew at each change (add_17, add_18): alongside a module path a name is no key.
+    lambda op: None if op.module else (*_place(op), op.name),
     # The line's text, not its number: a comment above it moves every line below.
-    code = operator.source.code if operator.source is not None else ""
-    return (*_place(operator), code, _shapes(operator)) if operator.module and code else None
-
-
-def _by_shapes(operator: OperatorResult) -> Hashable:
-    return (*_place(operator), _shapes(operator))
-
-
-def _by_order(operator: OperatorResult) -> Hashable:
-    return _place(operator) if operator.module else None
+    lambda op: (
+        (*_place(op), op.source.code, _shapes(op)) if op.module and op.source and op.source.code else None
+    ),
+    lambda op: (*_place(op), _shapes(op)),
+    lambda op: _place(op) if op.module else None,
+)

@@ -161,7 +161,8 @@ def run_command_line(arguments: Sequence[str]) -> int:
         print_error(error.message, error.hint)
         return EXIT_UNUSABLE
     except click.UsageError as error:
-        print_error(error.format_message(), _usage_hint(error))
+        path = error.ctx.command_path if error.ctx else "analyze"
+        print_error(error.format_message(), f"`{path} --help` lists what there is.")
         return EXIT_UNUSABLE
     except click.ClickException as error:
         print_error(error.format_message(), None)
@@ -233,8 +234,3 @@ def show_what_can_be_shown() -> None:
         # A stream that somebody else put in their place may have nothing of the kind.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-
-
-def _usage_hint(error: click.UsageError) -> str:
-    path = error.ctx.command_path if error.ctx else "analyze"
-    return f"`{path} --help` lists what there is."

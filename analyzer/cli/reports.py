@@ -106,9 +106,7 @@ def analyse_and_report(ctx: click.Context, command: Command, suffix: str = "") -
 def chosen_formats(params: Mapping[str, Any], known: Mapping[str, Format] | None = None) -> list[Format]:
     """Return the formats that ``--format`` names, or the ending of a file that was typed without it.
 
-    Args:
-        params: Of the command.
-        known: The command's formats; those of a record where none are given.
+    They are among ``known``, by default the formats of a record.
 
     Raises:
         UsageError: No format has such a name.
@@ -141,13 +139,8 @@ def report_targets(
 ) -> tuple[Target, ...]:
     """Return which report goes where; what cannot be written is refused, before anything is measured.
 
-    Args:
-        params: Of the command.
-        stem: Of the files' names.
-        default: The folder where none is given.
-        known: The command's formats, those of a record by default.
-        charts: The command's charts, likewise.
-        printed: Whether one format alone goes to standard output by default.
+    Files are called after ``stem``, in the folder ``default`` where none is given. ``known`` and ``charts`` are
+    the command's, those of a record by default. ``printed``: one format alone goes to standard output.
 
     Raises:
         UsageError: No format or chart has such a name, or charts are named and no picture is written.

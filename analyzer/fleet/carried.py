@@ -46,12 +46,7 @@ class Carried:
 
 
 def carried(folder: str, *, notes: str) -> Carried:
-    """What nodes must know of a folder.
-
-    Args:
-        folder: The working folder.
-        notes: Name of the folder by which a fleet's output is known.
-    """
+    """Return what nodes must know of the working folder; in the folder called ``notes`` a fleet keeps notes."""
     repositories, left_out = [], []
     for path, names, files in os.walk(folder):
         relative = os.path.relpath(path, folder)
@@ -77,7 +72,7 @@ def require_inside(jobs: Iterable[Job], folder: str) -> None:
     Raises:
         UsageError: Some do.
     """
-    outside = sorted({path for job in jobs for path in files_of(job) if not _is_inside(path, folder)})
+    outside = sorted({path for job in jobs for path in files_of(job) if not Path(path).is_relative_to(folder)})
     if outside:
         raise UsageError(
             f"The cluster does not have the files of this machine, and these lie outside of the working folder "
@@ -116,16 +111,10 @@ def _texts(keywords: Mapping[str, Any]) -> Iterator[str]:
                 yield from one.split(",")
 
 
-def _is_inside(path: str, folder: str) -> bool:
-    return Path(os.path.normpath(path)).is_relative_to(folder)
-
-
 def sight(paths: Iterable[str], *, neighbours: bool = False) -> str:
-    """A hash of these paths' sizes and times: what rsync takes for the sign of the same file.
+    """Return a hash of the sizes and times of whole paths: what rsync takes for the sign of the same file.
 
-    Args:
-        paths: Whole ones.
-        neighbours: Whether what models import and read from the same folder is looked at too.
+    With ``neighbours`` what models import and read from the same folder is looked at too.
     """
     digest = hashlib.sha256()
     for path in sorted(_with_neighbours(paths) if neighbours else set(paths)):
@@ -151,15 +140,7 @@ def _with_neighbours(paths: Iterable[str]) -> set[str]:
 
 
 def lay_out(copy: str, told: Carried) -> str:
-    """The copy at its place below a folder that stands for its repository; made once, by links.
-
-    Args:
-        copy: Where the carried files are on this node.
-        told: What they are a copy of.
-
-    Returns:
-        The folder to work in.
-    """
+    """Lay the carried files out as in their repository, once, by links; return the folder to work in."""
     # The same files may have been carried from elsewhere.
     place_of_it = "\0".join((told.below, *told.repositories)).encode("utf-8", "surrogateescape")
     top = f"{copy.rstrip(os.sep)}-{hashlib.sha256(place_of_it).hexdigest()[:12]}"

@@ -13,15 +13,17 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
 
 from analyzer import __version__
 from analyzer.errors import UsageError
 from analyzer.fleet.carried import Carried, carried, files_of, model_path, require_inside, sight
 from analyzer.fleet.connection import LEAVE_OUT_HINT, Connection
-from analyzer.fleet.job import Job, Outcome, failed, job_to_bytes, outcome_from_bytes, without_lack_of_memory
+from analyzer.fleet.job import Job, Outcome, failed, without_lack_of_memory
 from analyzer.fleet.local import foreseen_bytes, need_python
 from analyzer.fleet.node import (
     Errand,
@@ -39,7 +41,7 @@ from analyzer.progress import StageProgress
 from analyzer.record.fleet import FleetFailure
 from analyzer.text import first_few
 
-Work = Callable[[Errand, Order], tuple[bytes, Mapping[str, bytes]]]
+Work = Callable[[Errand, Order], bytes]
 
 # Tasks that Ray has for each core: enough that none waits, few enough that the driver holds little.
 _AHEAD, _FEWEST_AHEAD = 4, 16
@@ -61,14 +63,8 @@ _LOST = FleetFailure(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Node:
-    """A machine of the cluster.
-
-    Attributes:
-        id, name: Ray's, and its own.
-        cpus, gpus, memory: What it gives to tasks; bytes.
-    """
+class _Node(NamedTuple):
+    """A machine of the cluster, by Ray's name and its own, and what it gives to tasks; memory in bytes."""
 
     id: str
     name: str
@@ -77,35 +73,19 @@ class _Node:
     memory: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sent:
-    """A task that Ray has.
-
-    Attributes:
-        job: Of which model.
-        node: The machine that it has for itself; empty where it shares one.
-        exports: A reference to what it will have exported; None where nobody needs that.
-        errand: What it was sent with.
-        options: Of Ray.
-    """
+class _Sent(NamedTuple):
+    """A task that Ray has; ``node`` is the machine that it has for itself, empty where it shares one."""
 
     job: Job
-    node: str = ""
-    exports: Any = None
+    node: str
     errand: Errand
     options: Mapping[str, Any]
 
 
 class RayCluster:
-    """The machines of a cluster.
+    """The machines of a cluster: ``jobs`` models at once, or as many as fit, each ``timeout_s`` at most.
 
-    Args:
-        on: ``ray``, ``HOST:PORT`` or ``ray://HOST:PORT``.
-        jobs: How many models at once; None for as many as it has cores and memory for.
-        timeout_s: Seconds for each model.
-        say: Told where its dashboard is.
-        measures: Whether devices are measured after all models were looked at.
-        work: What a machine does with a model.
+    ``say`` is called with the dashboard's address; ``work`` is what a machine does with a model.
 
     Raises:
         UsageError: It is not there, or its machines would answer otherwise than this one.
@@ -121,15 +101,12 @@ class RayCluster:
         jobs: int | None = None,
         timeout_s: float,
         say: StageProgress = lambda _: None,
-        measures: bool = False,
         work: Work = work_on_node,
     ) -> None:
         self._jobs = jobs
         self._timeout_s = timeout_s
-        self._measures = measures
         self._work = work
         self._sent: dict[Any, _Sent] = {}
-        self._exports: dict[str, Any] = {}
         self._shares: Mapping[str, tuple[int, int]] = {}
         self._order = Order(python=False, timeout_s=timeout_s)
         self._ahead, self._looked = 1, -_LOOK_AGAIN_S
@@ -177,7 +154,6 @@ class RayCluster:
             for reference in self._sent:
                 self._ray.cancel(reference, force=True)
         self._sent.clear()
-        self._exports.clear()
         self._connection.close()
 
     def _together(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome]]:
@@ -196,11 +172,9 @@ class RayCluster:
     def _alone(
         self, jobs: Sequence[Job], devices_of: Callable[[Sequence[_Node]], Mapping[str, str]]
     ) -> Iterator[tuple[Job, Outcome]]:
-        """Works on jobs that each have a machine for themselves, one with the job's device.
+        """Work on jobs that each have a machine for themselves, one with the job's device.
 
-        Args:
-            jobs: They.
-            devices_of: The device by machine, of machines that may be taken.
+        ``devices_of`` says the device of each machine that may be taken.
         """
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -248,23 +222,12 @@ class RayCluster:
         return self._ahead
 
     def _send(self, job: Job, *, node: str = "", **options: Any) -> None:
-        started = self._connection.started
         path = model_path(job) or ""
-        # Machines that share a cache have the export already.
-        wanted = self._measures and not job.device and not started
-        errand = Errand(
-            job=job_to_bytes(job),
-            path=path,
-            sight=sight((path,)) if path and not started and self._order.carried is None else "",
-            returns_exports=wanted,
-        )
+        seen_there = path and not self._connection.started and self._order.carried is None
+        errand = Errand(job=msgspec.msgpack.encode(job), path=path, sight=sight((path,)) if seen_there else "")
         shares = {node: (1, self._shares.get(node, (1, 0))[1])} if node else self._shares
-        exports = self._exports.get(job.name) if job.device else None
-        # In a list it is no argument that must be there: an export that was lost is made again.
-        arguments = (errand, self._order, shares, [] if exports is None else [exports])
-        sent = self._task.options(num_returns=2 if wanted else 1, **options).remote(*arguments)
-        outcome, made = sent if wanted else (sent, None)
-        self._sent[outcome] = _Sent(job=job, node=node, exports=made, errand=errand, options=options)
+        reference = self._task.options(**options).remote(errand, self._order, shares)
+        self._sent[reference] = _Sent(job, node, errand, options)
 
     def _next(self) -> tuple[Job, Outcome | None]:
         """The next job that is finished; without an outcome where it was lost.
@@ -277,7 +240,7 @@ class RayCluster:
         try:
             (reference,), _ = self._ray.wait(list(self._sent), num_returns=1)
             sent = self._sent.pop(reference)
-            outcome = outcome_from_bytes(self._ray.get(reference))
+            return sent.job, msgspec.msgpack.decode(self._ray.get(reference), type=Outcome)
         except exceptions.RayTaskError as error:
             errand = sent.errand
             if errand.sight and sight((errand.path,)) != errand.sight:
@@ -297,9 +260,6 @@ class RayCluster:
             raise UsageError(
                 f"The connection to Ray at {self._connection.told} is lost.", hint=_AGAIN_HINT
             ) from error
-        if sent.exports is not None and outcome.exports:
-            self._exports[sent.job.name] = sent.exports
-        return sent.job, outcome
 
     def _prepared(self, jobs: Sequence[Job]) -> Order:
         """What all jobs are worked on with; where machines do not see their files, these are carried first."""
@@ -405,15 +365,9 @@ class RayCluster:
         for node in self._ray.nodes():
             resources = node["Resources"]
             if node["Alive"] and resources.get("CPU", 0) >= 1:
-                nodes.append(
-                    _Node(
-                        id=node["NodeID"],
-                        name=node["NodeManagerHostname"],
-                        cpus=resources["CPU"],
-                        gpus=resources.get("GPU", 0),
-                        memory=int(resources.get("memory", 0)),
-                    )
-                )
+                gpus, memory = resources.get("GPU", 0), int(resources.get("memory", 0))
+                name = node["NodeManagerHostname"]
+                nodes.append(_Node(node["NodeID"], name, resources["CPU"], gpus, memory))
         return nodes
 
     def _facts(self) -> Mapping[str, Any]:
@@ -431,20 +385,13 @@ class RayCluster:
 def _task(work: Work) -> Callable[..., Any]:
     """The function of a task, made anew wherever it is used: it travels by value."""
 
-    def task(
-        errand: Errand, order: Order, shares: Mapping[str, tuple[int, int]], exports: Sequence[Any]
-    ) -> Any:
+    def task(errand: Errand, order: Order, shares: Mapping[str, tuple[int, int]]) -> bytes:
         import ray
 
         # A machine that joined later is not among them.
         node = ray.get_runtime_context().get_node_id()
         at_once, memory = shares.get(node, (os.cpu_count() or 1, 0))
-        errand = replace(errand, at_once=at_once, memory=memory)
-        if exports:
-            with contextlib.suppress(ray.exceptions.RayError):
-                errand = replace(errand, exports=ray.get(exports[0]))
-        outcome, made = work(errand, order)
-        return (outcome, made) if errand.returns_exports else outcome
+        return work(replace(errand, at_once=at_once, memory=memory), order)
 
     return task
 

@@ -67,7 +67,8 @@ class Connection:
             return
         self._options: dict[str, Any] = {}
         if self._address is None:
-            self._address = _named_by_variable()
+            named = os.environ.get("RAY_ADDRESS", "")
+            self._address = None if named in ("", "auto", "local") else address_of(named, "RAY_ADDRESS")
         if self._address is not None:
             self._options = {"address": self._address.text}
         else:
@@ -168,12 +169,6 @@ def _imported(on: str) -> Any:
             f"--on {on} needs {error.name}, which is not installed.", hint=_INSTALL_HINT
         ) from error
     return ray
-
-
-def _named_by_variable() -> Address | None:
-    """The cluster that RAY_ADDRESS names; None for none."""
-    named = os.environ.get("RAY_ADDRESS", "")
-    return None if named in ("", "auto", "local") else address_of(named, "RAY_ADDRESS")
 
 
 def _started_before() -> Address | None:

@@ -13,11 +13,9 @@ from analyzer.units import HOURS_PER_MONTH, share
 
 
 def consolidation_of(models: Sequence[FleetModel], offers: Sequence[Instance]) -> Consolidation | None:
-    """The fewest dollars of machines on which all models with traffic keep their limits; None without traffic.
+    """Return the fewest dollars of machines on which all models with traffic keep their limits.
 
-    Args:
-        models: Of the fleet; those without traffic are no part of it.
-        offers: What can be rented, in the way of paying that all dollars are by.
+    None where no model has traffic. ``offers`` can be rented in the way of paying that all dollars are by.
 
     Raises:
         UsageError: Where a model runs today is not on the price list.

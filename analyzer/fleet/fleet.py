@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from analyzer.devices import catalogue
 from analyzer.devices.detection import Machine, this_machine
 from analyzer.devices.instances import Instance
 from analyzer.errors import UsageError
 from analyzer.fleet.build import fleet_of
-from analyzer.fleet.job import Job, Outcome
+from analyzer.fleet.job import Job
 from analyzer.fleet.local import LocalPool
 from analyzer.fleet.model_list import models_of
 from analyzer.fleet.planning import AskedModel, jobs_of
@@ -30,19 +31,17 @@ from analyzer.progress import StageProgress
 from analyzer.record.fleet import Fleet, FleetEnvironment, FleetModel
 from analyzer.report.fleet.changes import changes
 
+if TYPE_CHECKING:
+    from analyzer.fleet.cluster import RayCluster
+
 DEFAULT_TIMEOUT_S = 900.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """A task that is done, told while others go on.
+    """A task that is done: its row and how long it took, while others go on; ``kept`` where it was done before.
 
-    Attributes:
-        task: Its name.
-        model: The row.
-        seconds: How long it took.
-        done, failed, total: Tasks so far, this one among them, and all.
-        kept: Whether it was done before.
+    ``done``, ``failed`` and ``total`` count tasks, this one among them.
     """
 
     task: str
@@ -55,31 +54,8 @@ class Finished:
 
 
 Watch = Callable[[Finished], None]
-
-
-class Executor(Protocol):
-    """Where jobs are worked on: the processes of this machine, or a cluster's.
-
-    Attributes:
-        where: For the record.
-        devices: Slugs of processors that can be measured there.
-    """
-
-    where: str
-
-    @property
-    def devices(self) -> Sequence[str]:
-        """Slugs of processors that can be measured there."""
-
-    @property
-    def facts(self) -> Mapping[str, Any]:
-        """What the record's environment says of it."""
-
-    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome]]:
-        """Works on jobs and yields each as it is finished."""
-
-    def close(self) -> None:
-        """Ends what runs."""
+if TYPE_CHECKING:
+    Executor = LocalPool | RayCluster
 
 
 @dataclass(slots=True)
@@ -151,7 +127,7 @@ def analyze_fleet(
     store = Store(Path(output), force=force)
     store.check([one.decide.task for one in asked])
     check_fleet_files(store.folder, force=force)
-    with _executor(on, jobs, timeout, say, measures=measures) as executor:
+    with _executor(on, jobs, timeout, say) as executor:
         devices = executor.devices if measures else ()
         measured = [job for one in asked for job in _measurements(one, devices)]
         progress = _Progress(watch=watch, total=len(asked) + len(measured))
@@ -192,9 +168,7 @@ def _run(
 
 
 @contextmanager
-def _executor(
-    on: str, jobs: int | None, timeout_s: float, say: StageProgress, *, measures: bool
-) -> Iterator[Executor]:
+def _executor(on: str, jobs: int | None, timeout_s: float, say: StageProgress) -> Iterator[Executor]:
     if jobs is not None and jobs < 1:
         raise UsageError(f"--jobs {jobs}: must be at least 1.")
     if not 0 < timeout_s < 1e7:
@@ -205,7 +179,7 @@ def _executor(
         # Here: Ray is an extra.
         from analyzer.fleet.cluster import RayCluster
 
-        executor = RayCluster(on, jobs=jobs, timeout_s=timeout_s, say=say, measures=measures)
+        executor = RayCluster(on, jobs=jobs, timeout_s=timeout_s, say=say)
     try:
         yield executor
     finally:
@@ -217,20 +191,15 @@ def _measurements(asked: AskedModel, devices: Sequence[str]) -> Iterator[Job]:
     job = asked.decide
     targets = job.keywords.get("gpu")
     names = targets.split(",") if isinstance(targets, str) else targets
+    gpus = {gpu.slug for gpu in catalogue.gpus()}
     for device in devices:
         keywords = {name: value for name, value in job.keywords.items() if name != "run"}
-        if names is not None and _is_gpu(device):
+        if names is not None and device in gpus:
             if device not in map(str.lower, names):
                 continue
             # Only the first is measured: what was measured on it does not hold beside another one.
             keywords["gpu"] = ",".join([device, *(name for name in names if name.lower() != device)])
         yield replace(job, keywords=keywords, machine=None, device=device)
-
-
-def _is_gpu(slug: str) -> bool:
-    from analyzer.devices import catalogue
-
-    return any(gpu.slug == slug for gpu in catalogue.gpus())
 
 
 def _by_option(keywords: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
 from analyzer.devices.detection import Machine
 from analyzer.loading.dependencies import Dependencies
 from analyzer.loading.model_reference import CONFIG_NAME
@@ -21,9 +19,7 @@ class Job:
 
     Attributes:
         name: The model's own name in the fleet.
-        reference: MODEL as ``analyze`` takes it.
-        question: Which command answers.
-        keywords: Of ``analyze()`` or its sister of that command.
+        question: Which command answers, by the keywords of its Python function.
         folder: The working folder, in which paths start.
         machine: Whose processors "this machine" means; None where the one that works is meant (a measurement).
         device: Of a measurement, the slug of the device that it is about; empty where nothing is run.
@@ -53,7 +49,6 @@ class Outcome:
         dependencies: What it was made from.
         seconds: How long it took.
         log: The end of what the model's code printed where it failed.
-        exports: Keys of the entries of the cache of exports that it made or used.
     """
 
     model: FleetModel
@@ -62,27 +57,6 @@ class Outcome:
     dependencies: Dependencies = field(default_factory=Dependencies)
     seconds: float = 0.0
     log: str = ""
-    exports: tuple[str, ...] = ()
-
-
-def job_to_bytes(job: Job) -> bytes:
-    """A job as bytes."""
-    return msgspec.msgpack.encode(job)
-
-
-def job_from_bytes(content: bytes) -> Job:
-    """The job of bytes."""
-    return msgspec.msgpack.decode(content, type=Job)
-
-
-def outcome_to_bytes(outcome: Outcome) -> bytes:
-    """An outcome as bytes."""
-    return msgspec.msgpack.encode(outcome)
-
-
-def outcome_from_bytes(content: bytes) -> Outcome:
-    """The outcome of bytes."""
-    return msgspec.msgpack.decode(content, type=Outcome)
 
 
 def failed(job: Job, failure: FleetFailure, *, seconds: float = 0.0, log: str = "") -> Outcome:

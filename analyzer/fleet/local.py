@@ -18,12 +18,7 @@ _BYTES_PER_GRAPH = 0.5 * 2**30
 
 
 class LocalPool:
-    """Processes of this machine.
-
-    Args:
-        jobs: How many at once; None for as many as cores and memory allow.
-        timeout_s: Seconds for each model.
-    """
+    """Processes of this machine: ``jobs`` at once, or as many as cores and memory allow."""
 
     where = "local"
     facts: Mapping[str, Any]

@@ -13,34 +13,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+import msgspec
+
 from analyzer import __version__
 from analyzer.fleet.carried import Carried, lay_out, moved, moved_back, sight
-from analyzer.fleet.job import job_from_bytes, outcome_to_bytes
+from analyzer.fleet.job import Job
 from analyzer.fleet.local import available_bytes
 from analyzer.fleet.slot import WorkSlot
-from analyzer.loading.cache import package_versions, packed_entry, unpack_entry
+from analyzer.loading.cache import package_versions
 
-# An export of more is made again rather than sent.
-_LARGEST_SENT = 64 * 2**20
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 class OtherNodeError(Exception):
-    """A machine whose answers would not be this one's: it has another program, or other files.
-
-    Args:
-        message: What is different there.
-    """
+    """A machine whose answers would not be this one's: it has another program, or other files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """What a machine is.
-
-    Attributes:
-        program: ``program_facts()`` there.
-        gpu, cpu: Slugs of its first GPU (empty for none) and its CPU.
-    """
+    """What a machine is: its program, and the slugs of its first GPU (empty for none) and its CPU."""
 
     program: Mapping[str, str]
     gpu: str
@@ -135,8 +126,6 @@ class Errand:
         sight: Of that file where who asks looked at it; empty where that need not be compared.
         at_once: How many models share the machine at most.
         memory: Bytes that they may have together; 0 for what the machine has left.
-        exports: Entries of the cache of exports that others made of the model, by key.
-        returns_exports: Whether those that it makes or uses are wanted.
     """
 
     job: bytes
@@ -144,36 +133,27 @@ class Errand:
     sight: str = ""
     at_once: int = 1
     memory: int = 0
-    exports: Mapping[str, bytes] = field(default_factory=dict)
-    returns_exports: bool = False
 
 
-def work_on_node(errand: Errand, order: Order) -> tuple[bytes, Mapping[str, bytes]]:
-    """Works on a model in a process of its own.
-
-    Returns:
-        The outcome as bytes, and entries of the cache of exports by key.
+def work_on_node(errand: Errand, order: Order) -> bytes:
+    """Works on a model in a process of its own; returns the outcome as bytes.
 
     Raises:
         OtherNodeError: This machine's answer would be another one.
     """
     _require_like(errand, order)
-    job = job_from_bytes(errand.job)
+    job = msgspec.msgpack.decode(errand.job, type=Job)
     here = ""
     if order.carried is not None:
         here = _working_copy(order.carried)
         job = moved(job, order.carried, here)
-    for key, content in errand.exports.items():
-        unpack_entry(key, content)
     # A measurement foresees its own need.
     at_once = 0 if job.device else errand.at_once
     slot = _slot(at_once, errand.memory, python=order.python, carried=order.carried is not None)
     outcome = slot.run(job, timeout_s=order.timeout_s)
-    entries = {key: packed_entry(key) for key in outcome.exports} if errand.returns_exports else {}
     if order.carried is not None:
         outcome = moved_back(outcome, order.carried, here)
-    sent = {key: content for key, content in entries.items() if 0 < len(content) <= _LARGEST_SENT}
-    return outcome_to_bytes(outcome), sent
+    return msgspec.msgpack.encode(outcome)
 
 
 def _require_like(errand: Errand, order: Order) -> None:

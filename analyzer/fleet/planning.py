@@ -20,12 +20,7 @@ from analyzer.record.fleet import FleetQuestion
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedModel:
-    """A model with its jobs.
-
-    Attributes:
-        entry: What was named.
-        decide: What is asked without running anything.
-    """
+    """A model that was named, and the job that answers for it without running anything."""
 
     entry: Entry
     decide: Job

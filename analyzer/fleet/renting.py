@@ -64,13 +64,9 @@ def rentable(cells: Iterable[RankedWay], offers: Sequence[Instance]) -> Rentable
 def demand_of(
     model: FleetModel, traffic: Traffic, cells: Iterable[int], *, slow: bool = False
 ) -> tuple[ServiceDemand, tuple[int, ...]]:
-    """A model's traffic and the ways to serve it, with the index of each way's cell.
+    """Return a model's traffic and the ways to serve it by these cells, with the index of each way's cell.
 
-    Args:
-        model: It.
-        traffic: What it is asked for.
-        cells: Indices of the cells that may serve it.
-        slow: Whether times are the slow ends of their intervals.
+    ``slow``: times are the slow ends of their intervals.
     """
     modes, of_cell = [], []
     for index in cells:

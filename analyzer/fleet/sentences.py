@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 
 from analyzer.decision.phrases import short_name
 from analyzer.record.fleet import Consolidation, DeviceBias, FleetDevice, FleetModel, Move
-from analyzer.record.outcome import RankedWay
 from analyzer.text import listed, plural
 from analyzer.units import dollars, factor
 
@@ -128,7 +127,7 @@ def _biased(devices: Sequence[FleetDevice], biases: Sequence[DeviceBias]) -> Ite
 
 
 def _without_answer(models: Sequence[FleetModel], left: int) -> Iterator[str]:
-    nowhere = sum(bool(model.cells) and not any(map(_able, model.cells)) for model in models)
+    nowhere = sum(bool(model.cells) and not any(cell.is_usable for cell in model.cells) for model in models)
     if nowhere:
         verb = "runs, fits or keeps its limit" if nowhere == 1 else "run, fit or keep their limits"
         yield f"{nowhere:,} {verb} on no device."
@@ -137,7 +136,3 @@ def _without_answer(models: Sequence[FleetModel], left: int) -> Iterator[str]:
         yield f"{failed:,} failed."
     if left:
         yield f"{plural(left, 'model')} {'is' if left == 1 else 'are'} not done yet."
-
-
-def _able(cell: RankedWay) -> bool:
-    return cell.is_usable

@@ -12,7 +12,9 @@ import os
 import sys
 from contextlib import suppress
 
-from analyzer.fleet.job import job_from_bytes, outcome_to_bytes
+import msgspec
+
+from analyzer.fleet.job import Job
 from analyzer.fleet.work import work
 from analyzer.process import SELDOM, Channel, Child, ChildEndedError, limit_memory, run_as_child
 
@@ -23,10 +25,8 @@ READY = "ready"
 def serve(channel: Channel, memory: int, *, python: bool) -> None:
     """Answer jobs until the other side goes away.
 
-    Args:
-        channel: To the driver.
-        memory: Bytes of its own that a model's process may have; 0 for no limit.
-        python: Whether models are Python, whose export needs PyTorch.
+    A model's process may have ``memory`` bytes of its own; 0 is no limit. ``python``: models are Python, whose
+    export needs PyTorch.
     """
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its C++ parts warn on standard error
     # What cannot be imported fails where it is needed, with the message of that place.
@@ -74,7 +74,7 @@ def _answer_apart(job: bytes, memory: int) -> list[object]:
 
 
 def _outcome(content: bytes) -> bytes:
-    return outcome_to_bytes(work(job_from_bytes(content)))
+    return msgspec.msgpack.encode(work(msgspec.msgpack.decode(content, type=Job)))
 
 
 if __name__ == "__main__":

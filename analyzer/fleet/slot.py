@@ -8,7 +8,9 @@ import threading
 import time
 from dataclasses import replace
 
-from analyzer.fleet.job import Job, Outcome, failed, job_to_bytes, outcome_from_bytes
+import msgspec
+
+from analyzer.fleet.job import Job, Outcome, failed
 from analyzer.process import Child, ChildEndedError, fault_of
 from analyzer.record.fleet import FleetFailure
 from analyzer.text import without_controls
@@ -24,9 +26,7 @@ _LOG_BYTES = 8192
 class WorkSlot:
     """A server of processes (``fleet.server``), begun at the first job and again after each end of it.
 
-    Args:
-        python: Whether models are Python, for which it imports PyTorch before the first.
-        memory: Bytes that a model's process may have; 0 for no limit.
+    ``python``: it imports PyTorch before the first. A model's process may have ``memory`` bytes; 0 is no limit.
     """
 
     def __init__(self, *, python: bool, memory: int = 0) -> None:
@@ -36,12 +36,7 @@ class WorkSlot:
         self._lock = threading.Lock()
 
     def run(self, job: Job, *, timeout_s: float) -> Outcome:
-        """Works on a model; whatever becomes of it is an outcome.
-
-        Args:
-            job: The model and its question.
-            timeout_s: Seconds after which its process is ended.
-        """
+        """Work on a model for ``timeout_s`` at most; whatever becomes of it is an outcome."""
         attempts = servers = 0
         while True:
             outcome = self._once(job, timeout_s)
@@ -88,7 +83,7 @@ class WorkSlot:
                 server.receive()  # importing is no model's time
             server.log.seek(0)
             server.log.truncate()
-            server.send(job_to_bytes(job))
+            server.send(msgspec.msgpack.encode(job))
             status, answer = server.receive(timeout_s)
             failure = None if answer else _ended(status)
         except ChildEndedError as ended:  # the server itself is gone
@@ -101,7 +96,7 @@ class WorkSlot:
             self._end()
         if failure is not None:
             return failed(job, failure, seconds=seconds, log=log)
-        outcome = outcome_from_bytes(answer)
+        outcome = msgspec.msgpack.decode(answer, type=Outcome)
         return outcome if outcome.model.failure is None else replace(outcome, log=log)
 
     def _end(self) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from analyzer.errors import OutputError
-from analyzer.fleet.job import Job, Outcome, job_to_bytes
+from analyzer.fleet.job import Job, Outcome
 from analyzer.loading.cache import package_versions
 from analyzer.loading.dependencies import Dependencies
 from analyzer.record.fleet import FleetModel
@@ -55,12 +55,7 @@ class Note:
 
 
 class Store:
-    """The folder that ``--output`` names.
-
-    Args:
-        folder: It.
-        force: Whether files there that are not ours may be replaced.
-    """
+    """The folder that ``--output`` names; with ``force`` files there that are not ours may be replaced."""
 
     def __init__(self, folder: Path, *, force: bool = False) -> None:
         self.folder = folder
@@ -169,7 +164,7 @@ class Store:
 def key_of(job: Job) -> str:
     """The hash of what is asked and of the program that answers; the model stands in the dependencies."""
     digest = hashlib.sha256(program_digest().encode())
-    digest.update(job_to_bytes(job))
+    digest.update(msgspec.msgpack.encode(job))
     digest.update(json.dumps([package_versions(), _files_named(job.keywords)]).encode())
     return digest.hexdigest()
 

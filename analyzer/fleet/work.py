@@ -58,7 +58,6 @@ def work(job: Job) -> Outcome:
             page=analysis.render("html"),
             dependencies=_read(job, recorded),
             seconds=time.perf_counter() - start,
-            exports=_exports(),
         )
     gc.collect()  # what filled the memory is gone before anything more is asked for
     return Outcome(
@@ -107,12 +106,6 @@ def _analysis(job: Job) -> Analysis:
     }
     analysis: Analysis = answers[job.question](job.reference, **job.keywords)
     return analysis
-
-
-def _exports() -> tuple[str, ...]:
-    from analyzer.loading.cache import entries_used
-
-    return entries_used()
 
 
 def _read(job: Job, recorded: list[Dependencies]) -> Dependencies:

@@ -24,8 +24,6 @@ from analyzer.run_folder import file_aside
 _LIMIT_BYTES = 512 * 2**20
 # The last three build models by their names or configurations.
 _PACKAGES = ("torch", "onnx", "onnxscript", "onnx-ir", "timm", "torchvision", "transformers")
-# By this process, in their order.
-_USED: list[str] = []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +107,6 @@ def find(entry_key: str) -> CacheEntry | None:
         entry = _unchanged(path)
         if entry is not None:
             _mark_used(path)
-            _USED.append(path.name)
             count_as_read(entry.dependencies)
             return entry
     return None
@@ -148,33 +145,7 @@ def keep(entry_key: str, entry: CacheEntry) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         with file_aside(folder, header.encode() + b"\n" + entry.proto) as whole:
             os.replace(whole, folder / name)
-        _USED.append(name)
         _make_room(folder)
-
-
-def entries_used() -> tuple[str, ...]:
-    """Names of the entries that this process has found or kept."""
-    return tuple(dict.fromkeys(_USED))
-
-
-def packed_entry(entry_key: str) -> bytes:
-    """An entry as it may travel to the cache of another machine; empty where it is gone."""
-    try:
-        with open_file(cache_folder() / entry_key, largest=_LIMIT_BYTES) as file:
-            return file.read()
-    except OSError:
-        return b""
-
-
-def unpack_entry(entry_key: str, content: bytes) -> None:
-    """Keeps an entry that another machine made, where there is none; ``find`` trusts it no more than others."""
-    folder = cache_folder()
-    if os.path.basename(entry_key) != entry_key or not content or (folder / entry_key).exists():
-        return
-    with contextlib.suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-        with file_aside(folder, content) as whole:
-            os.replace(whole, folder / entry_key)
 
 
 def _digest(facts: Mapping[str, Any], dependencies: Mapping[str, Any], proto: bytes) -> str:

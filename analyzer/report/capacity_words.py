@@ -205,7 +205,9 @@ def sentence(told: CapacityResult) -> str:
         return "No instance was looked at."
     if option is None:
         other = f" and of {seconds(told.tpot_limit_s)} for each further one" if told.tpot_limit_s else ""
-        return f"{_none(told)} keeps a {limited_latency(told)} of {seconds(told.limit_s)}{other}."
+        number = len(_types(told))
+        none = f"None of {number} instance types" if number > 1 else f"{name(told.options[0])} never"
+        return f"{none} keeps a {limited_latency(told)} of {seconds(told.limit_s)}{other}."
     taken = option.latency_s(told.percentile)
     kept = f", {limited_name(told)} {seconds(taken)} of the {seconds(told.limit_s)} allowed" if taken else ""
     kept += _further(told, option)
@@ -218,11 +220,6 @@ def _further(told: CapacityResult, option: CapacityOption) -> str:
         return ""
     of = f" of {seconds(limit)}" if limit is not None else ""
     return f", {further(told)} of each further token {seconds(taken)}{of}"
-
-
-def _none(told: CapacityResult) -> str:
-    number = len(_types(told))
-    return f"None of {number} instance types" if number > 1 else f"{name(told.options[0])} never"
 
 
 def _types(told: CapacityResult) -> dict[tuple[str, ...], bool]:
@@ -324,13 +321,21 @@ def _figures(told: CapacityResult, option: CapacityOption) -> tuple[AnswerFigure
     counts = ends(count(option.low_count), count(option.high_count))
     months = ends(dollars(option.low_usd_per_month), dollars(option.high_usd_per_month))
     rates = ends(rate(option.low_rate_per_s), rate(option.high_rate_per_s))
-    a_million = f"{dollars(option.usd_per_million)} per million requests{_per_token(option)}; {dated}"
+    tokens = option.usd_per_million_tokens
+    per_token = f", {dollars(tokens)} per million output tokens" if tokens is not None else ""
+    a_million = f"{dollars(option.usd_per_million)} per million requests{per_token}; {dated}"
+    within = f"within {seconds(told.limit_s)}"
+    if generates(told):
+        within += " to the first token"
+        within += (
+            f", {seconds(told.tpot_limit_s)} for each further one" if told.tpot_limit_s is not None else ""
+        )
     return (
         of("instances", "Instances", count(option.count), spares, counts),
         of("$/month", "Dollars a month", dollars(option.usd_per_month), a_million, months),
         _first(told, option),
         *_tokens_figures(told, option),
-        of("highest rate", "Highest rate of one", requests(option.highest_rate_per_s), _within(told), rates),
+        of("highest rate", "Highest rate of one", requests(option.highest_rate_per_s), within, rates),
         of("utilisation", "Utilisation", share(option.utilisation), _formed(told, option)),
         of("room", "Room for more traffic", share(option.room), above),
     )
@@ -379,18 +384,6 @@ def _tokens_figures(told: CapacityResult, option: CapacityOption) -> tuple[Answe
             )
         )
     return tuple(found)
-
-
-def _per_token(option: CapacityOption) -> str:
-    usd = option.usd_per_million_tokens
-    return f", {dollars(usd)} per million output tokens" if usd is not None else ""
-
-
-def _within(told: CapacityResult) -> str:
-    if not generates(told):
-        return f"within {seconds(told.limit_s)}"
-    other = f", {seconds(told.tpot_limit_s)} for each further one" if told.tpot_limit_s is not None else ""
-    return f"within {seconds(told.limit_s)} to the first token{other}"
 
 
 def _formed(told: CapacityResult, option: CapacityOption) -> str:

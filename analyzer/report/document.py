@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, Literal
 
 # How much a format shows: the answer alone (for a mail), one screen of a terminal, or all.
@@ -144,6 +145,12 @@ class Column:
     beside: Callable[[Any], str] | None = None
     drop: int = 0
     figure: bool = True
+
+
+def amount(head: str, key: str, words: Callable[[Any], str], **more: Any) -> Column:
+    """Return a column of an attribute of each row, as ``words`` write it; ``more`` as in ``Column``."""
+    value = attrgetter(key)
+    return Column(head, lambda row: words(value(row)), value, **more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from analyzer.options import PRICINGS
 from analyzer.record.analysis import Analysis
 from analyzer.record.generation import GenerationOption, GenerationResult, PhaseVerdict
 from analyzer.report import price_words
-from analyzer.report.document import SCREEN, Column, Table, table
+from analyzer.report.document import SCREEN, Column, Table, amount, table
 from analyzer.report.generation_words import on, rate
 from analyzer.report.summary.figure_words import PLAN_TITLES, VERDICT_WORDS, marked, sign
 from analyzer.units import UNKNOWN, byte_count, count, dollars, factor, seconds, span
@@ -71,36 +71,30 @@ def _options(told: GenerationResult, first: tuple[Column, ...], *, beside: bool)
         *first,
         Column("TTFT", lambda row: marked(seconds(row.ttft_s), row.origin), lambda row: row.ttft_s),
         Column("TPOT", lambda row: marked(seconds(row.tpot_s), row.origin), lambda row: row.tpot_s),
-        Column("Tokens/s", lambda row: rate(row.tokens_per_s), lambda row: row.tokens_per_s),
-        Column("Memory", _memory, lambda row: row.memory_bytes, drop=3),
-        Column("Max batch", _batch, lambda row: row.largest_batch),
+        amount("Tokens/s", "tokens_per_s", rate),
         Column(
-            "$/M tokens",
-            lambda row: dollars(row.usd_per_million_tokens),
-            lambda row: row.usd_per_million_tokens,
+            "Memory",
+            lambda row: byte_count(row.memory_bytes) + ("" if row.fits else " (does not fit)"),
+            lambda row: row.memory_bytes,
+            drop=3,
         ),
-        *([Column(f"Batch {told.batch}", _kept, figure=False)] if told.limited else []),
+        Column(
+            "Max batch",
+            lambda row: count(row.largest_batch) if row.largest_batch else "none",
+            lambda row: row.largest_batch,
+        ),
+        amount("$/M tokens", "usd_per_million_tokens", dollars),
+        *([_text(f"Batch {told.batch}", lambda row: _KEPT[row.meets_limits])] if told.limited else []),
         *(_SPEED_UPS if beside else ()),
     )
 
 
 _Columns = tuple[Column, ...]
+_KEPT = {None: UNKNOWN, True: "kept", False: "missed"}
 _SPEED_UPS = (
-    Column("Prefill", lambda row: factor(row.prefill_speedup), lambda row: row.prefill_speedup, drop=2),
-    Column("Decode", lambda row: factor(row.decode_speedup), lambda row: row.decode_speedup, drop=2),
+    amount("Prefill", "prefill_speedup", factor, drop=2),
+    amount("Decode", "decode_speedup", factor, drop=2),
 )
-
-
-def _memory(row: GenerationOption) -> str:
-    return byte_count(row.memory_bytes) + ("" if row.fits else " (does not fit)")
-
-
-def _batch(row: GenerationOption) -> str:
-    return count(row.largest_batch) if row.largest_batch else "none"
-
-
-def _kept(row: GenerationOption) -> str:
-    return {None: UNKNOWN, True: "kept", False: "missed"}[row.meets_limits]
 
 
 def _sheet(

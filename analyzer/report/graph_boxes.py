@@ -39,12 +39,7 @@ def boxes(
     """The boxes, parents before their children, and for each operator the number of the innermost around it.
 
     The exporter's metadata names the module of an operator, not which call of it nor who calls: both follow
-    from the order of the operators and from what they read.
-
-    Args:
-        operators: In the order of execution.
-        modules: Parents before their children.
-        module_of_operator: For each operator the number of its module.
+    from the order of execution, in which the operators are, and from what they read.
     """
     found = _Finder(operators, modules, module_of_operator)
     found.bring_to_callers(modules)
@@ -144,13 +139,7 @@ class _Finder:
         )
 
     def look_inside(self, box: int, members: tuple[int, ...], depth: int) -> None:
-        """The boxes in a box.
-
-        Args:
-            box: Its number.
-            members: The operators in it, in their order.
-            depth: How many modules are around what is directly in it.
-        """
+        """Find the boxes in a box of these operators; ``depth`` modules are around what is directly in it."""
         held: dict[int, list[int]] = defaultdict(list)
         inside: list[tuple[int, ...]] = []
         for index in members:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
@@ -48,12 +48,13 @@ Fact = tuple[str, str]
 
 def sections(analysis: Analysis) -> tuple[tuple[str, tuple[Fact, ...]], ...]:
     """Title and facts of each section that has any."""
+    devices = (analysis.devices.cpu, analysis.devices.gpu, *(one.device for one in analysis.alternatives))
     titled = (
         ("Repeat it", _repeat(analysis)),
         ("Model", _model(analysis)),
         ("How times come about", _times(analysis)),
         ("Conventions of counting", _flatten(analysis.conventions)),
-        ("Devices", [fact for device in _devices(analysis) for fact in _device(device)]),
+        ("Devices", [fact for device in devices if device is not None for fact in _device(device)]),
         ("Dollars and joules", _money(analysis)),
         ("Coverage", _coverage(analysis)),
         ("Measurement", _measurement(analysis)),
@@ -143,11 +144,6 @@ def _times(analysis: Analysis) -> list[Fact]:
     if not origins:
         return []
     return [(name, text) for name, text in _TIMES.items() if name in {*origins, "interval"}]
-
-
-def _devices(analysis: Analysis) -> list[Device]:
-    devices = [analysis.devices.cpu, *([analysis.devices.gpu] if analysis.devices.gpu else [])]
-    return devices + [item.device for item in analysis.alternatives]
 
 
 def _device(device: Device) -> list[Fact]:
@@ -260,7 +256,7 @@ def _written(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
-        return _listed(value)
+        return ", ".join(_plain(one) if isinstance(one, float) else str(one) for one in value)
     if isinstance(value, int | float) and value < 0:
         return UNKNOWN  # no fact of a run is: sizes, times and counts
     if isinstance(value, int | float) and name.endswith("_s"):
@@ -268,7 +264,3 @@ def _written(name: str, value: Any) -> str:
     if isinstance(value, int | float) and name.endswith("_bytes"):
         return byte_count(value)
     return digits(value) if isinstance(value, float) else str(value)
-
-
-def _listed(values: Iterable[Any]) -> str:
-    return ", ".join(_plain(value) if isinstance(value, float) else str(value) for value in values)

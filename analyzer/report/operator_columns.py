@@ -17,12 +17,7 @@ _ATTRIBUTE_LIMIT = 160
 
 
 def columns(analysis: Analysis, module_of_operator: Sequence[int]) -> dict[str, Any]:
-    """Columns by name: plain lists for figures; for text a list of distinct values and the index of each.
-
-    Args:
-        analysis: Whose operators.
-        module_of_operator: For each operator the number of its module.
-    """
+    """Columns by name: plain lists for figures; for text a list of distinct values and the index of each."""
     operators = analysis.operators
     best = [time_in_plan(operator) for operator in operators]
     total_s = sum(time_s or 0.0 for time_s in best)

@@ -140,7 +140,12 @@ def _data(
     return {
         "name": analysis.model.name,
         "style": vega_config(),
-        "captions": {chart.name: _picture_words(analysis, chart) for chart in charts},
+        "captions": {
+            # What is written on a saved picture, alongside title and words that the page has.
+            chart.name: {"subject": words.subject, "footer": words.footer}
+            for chart in charts
+            for words in (caption.caption(analysis, chart),)
+        },
         "charts": {chart.name: chart.payload() for chart in charts},
         "operators": operator_columns.columns(analysis, module_of_operator),
         "groups": operator_columns.groups(analysis),
@@ -184,12 +189,6 @@ def _boxes(
             "call": coded(box.call for box in boxes),
         },
     }
-
-
-def _picture_words(analysis: Analysis, chart: Chart) -> dict[str, str]:
-    """What is written on a saved picture, beside title and words that the page has."""
-    words = caption.caption(analysis, chart)
-    return {"subject": words.subject, "footer": words.footer}
 
 
 def _finding(finding: Finding, analysis: Analysis) -> dict[str, Any]:

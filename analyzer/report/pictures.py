@@ -88,13 +88,7 @@ _LETTER = 0.56
 
 
 def sheet(name: str, drawing: str, caption: Caption) -> str:
-    """Return a drawing as a document that can be forwarded alone.
-
-    Args:
-        name: Of the chart; ids of the document begin with it.
-        drawing: An SVG document.
-        caption: What is written above and below.
-    """
+    """Return a drawing, an SVG document, with its words as a document that can be forwarded alone."""
     size = ElementTree.fromstring(drawing).attrib
     width = float(size["width"]) + 2 * _MARGIN
     small: dict[str, Any] = {"size": _SMALL_SIZE, "weight": 400, "colour": "var(--muted)"}
@@ -142,11 +136,7 @@ _BEFORE_TEXTS = 8 + 13 + 12
 
 
 def svg(subject: Analysis | Comparison, names: Sequence[str] = ()) -> dict[str, bytes]:
-    """Return a document for each chart, by its name; the same record or comparison gives the same bytes.
-
-    Args:
-        subject: What the charts are of.
-        names: The charts that are wanted; all that there are where none is named.
+    """Return a document for each chart of these names, or of all; the same subject gives the same bytes.
 
     Raises:
         UsageError: There is no such chart, or none at all.

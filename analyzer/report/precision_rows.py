@@ -31,7 +31,12 @@ def tables(analysis: Analysis) -> tuple[Table, ...]:
             drop=(0, 0, 1, 0, 2, 3, 4),
             chosen=next(decided, None),
             mark="decided",
-            below=tuple(f"{_name(one)}: {one.reason}." for one in results if one.reason and _is_worse(one)),
+            # Why it does not run, or gains nothing.
+            below=tuple(
+                f"{_name(one)}: {one.reason}."
+                for one in results
+                if one.reason and (one.latency is None or (one.speedup is not None and one.speedup < 1))
+            ),
             most=0,
         ),
     )
@@ -39,10 +44,6 @@ def tables(analysis: Analysis) -> tuple[Table, ...]:
 
 def _name(result: PrecisionResult) -> str:
     return f"{result.precision} on the {result.device.upper()}"
-
-
-def _is_worse(result: PrecisionResult) -> bool:
-    return result.latency is None or (result.speedup is not None and result.speedup < 1)
 
 
 def _row(result: PrecisionResult) -> tuple[str, ...]:

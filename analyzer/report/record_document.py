@@ -54,7 +54,7 @@ def document(analysis: Analysis) -> Document:
         Section(name="answer", blocks=tuple(_run(analysis))),
         Section(name="ranking", blocks=tuple(_ranking(analysis))),
         Section(name="plans", blocks=tuple(_plans(analysis))),
-        Section(name="training", title="The training step", blocks=tuple(_training(analysis))),
+        Section(name="training", title="The training step", blocks=tuple(training_tables.blocks(analysis))),
         Section(name="precisions", blocks=tuple(precision_rows.tables(analysis))),
         Section(name="operators", blocks=tuple(_operators(analysis))),
         Section(name="facts", blocks=tuple(items("The model", model_facts.facts(analysis)))),
@@ -194,11 +194,6 @@ def _plans(analysis: Analysis) -> Iterator[Block]:
     )
     yield from texts(plan_cards.priced_on(analysis), style="small", detail=detail)
     yield from texts(plan_cards.energy_of(analysis), style="small")
-
-
-def _training(analysis: Analysis) -> Iterator[Block]:
-    yield from training_tables.tables(analysis)
-    yield from texts(*training_tables.statements(analysis))
 
 
 def _operators(analysis: Analysis) -> Iterator[Block]:

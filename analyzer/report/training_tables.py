@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from analyzer.record.analysis import Analysis, PlanResult
-from analyzer.record.training_step import PhaseTotals, StepCost, TrainingResult
-from analyzer.report.document import SCREEN, WHOLE, Table
+from analyzer.record.training_step import TrainingResult
+from analyzer.report.document import SCREEN, WHOLE, Block, Table, texts
 from analyzer.report.summary.figure_words import PLAN_TITLES, marked, sign
 from analyzer.report.summary.plan_cards import priced_on
 from analyzer.units import byte_count, count, digits, dollars, factor, flop_count, seconds, share
 
 
-def tables(analysis: Analysis) -> tuple[Table, ...]:
-    """The tables of a training step; none for a model of inference."""
+def blocks(analysis: Analysis) -> Iterator[Block]:
+    """Yield the tables of a training step, then what was assumed; nothing for a model of inference.
+
+    The statements say how far gradients are from PyTorch's, and what the optimizer's time is of.
+    """
     step = analysis.training
     if step is None:
-        return ()
+        return
     every = (
         _phases(step),
         _against_inference(analysis, step),
@@ -25,21 +28,11 @@ def tables(analysis: Analysis) -> tuple[Table, ...]:
         _precisions(step),
         _scaling(step),
     )
-    return tuple(sheet for sheet in every if sheet.rows)
-
-
-def statements(analysis: Analysis) -> tuple[str, ...]:
-    """What was assumed, how far gradients are from PyTorch's, and what the optimizer's time is of."""
-    step = analysis.training
-    if step is None:
-        return ()
-    error: tuple[str, ...] = ()
+    yield from (sheet for sheet in every if sheet.rows)
+    error = step.gradient_note
     if step.gradient_error is not None:
-        error = (f"Gradients: relative error {step.gradient_error:.1e} ({step.gradient_note}).",)
-    elif step.gradient_note:
-        error = (step.gradient_note,)
-    notes = tuple(note for note in (step.optimizer_note, step.inference_note) if note)
-    return (*step.assumed, *error, *notes)
+        error = f"Gradients: relative error {step.gradient_error:.1e} ({step.gradient_note})."
+    yield from texts(*step.assumed, error, step.optimizer_note, step.inference_note)
 
 
 def _phases(step: TrainingResult) -> Table:
@@ -51,17 +44,14 @@ def _phases(step: TrainingResult) -> Table:
             flop_count(phase.flops),
             share(phase.flops / whole if whole else None),
             byte_count(phase.bytes_read + phase.bytes_written),
-            *_times(phase),
+            marked(seconds(phase.cpu_s), phase.cpu_origin),
+            marked(seconds(phase.gpu_s), phase.gpu_origin),
         )
         for phase in step.phases
     ]
     head = ("Phase", "Operators", "Work", "Share", "Bytes moved", "CPU", "GPU")
     # The phases alone: a terminal shows one screen.
     return _table("Phases of the step", head, rows, detail=SCREEN)
-
-
-def _times(phase: PhaseTotals) -> tuple[str, str]:
-    return marked(seconds(phase.cpu_s), phase.cpu_origin), marked(seconds(phase.gpu_s), phase.gpu_origin)
 
 
 def _against_inference(analysis: Analysis, step: TrainingResult) -> Table:
@@ -122,7 +112,11 @@ def _costs(analysis: Analysis, step: TrainingResult) -> Table:
             marked(seconds(cost.step_s), cost.origin),
             marked(seconds(cost.thousand_steps_s), cost.origin),
             marked(dollars(cost.usd_per_thousand_steps), cost.usd_origin),
-            *(_epoch(cost) if epoch else ()),
+            *(
+                (marked(_long(cost.epoch_s), cost.origin), marked(dollars(cost.usd_per_epoch), cost.usd_origin))
+                if epoch
+                else ()
+            ),
         )
         for cost in step.costs
     ]
@@ -130,10 +124,6 @@ def _costs(analysis: Analysis, step: TrainingResult) -> Table:
     # The CPU's dollars may be of another machine than its times.
     lead = " ".join(filter(None, (told, priced_on(analysis))))
     return _table("What steps cost", head, rows, lead)
-
-
-def _epoch(cost: StepCost) -> tuple[str, str]:
-    return marked(_long(cost.epoch_s), cost.origin), marked(dollars(cost.usd_per_epoch), cost.usd_origin)
 
 
 def _long(value: float | None) -> str:

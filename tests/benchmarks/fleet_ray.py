@@ -24,7 +24,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +34,17 @@ TASK_S, ANSWER_BYTES = 0.02, 100_000
 SMALL = ("mlp", "lstm", "lstm_1", "lstm_2", "recommender", "recommender_1", "recommender_2", "mobilenet_v2")
 
 
-def stand_in(errand: Any, order: Any) -> tuple[bytes, Mapping[str, bytes]]:
+def stand_in(errand: Any, order: Any) -> bytes:
     """A model that takes a moment."""
-    from analyzer.fleet.job import Outcome, job_from_bytes, outcome_to_bytes
+    import msgspec
+
+    from analyzer.fleet.job import Job, Outcome
     from analyzer.record.fleet import FleetModel
 
-    job = job_from_bytes(errand.job)
+    job = msgspec.msgpack.decode(errand.job, type=Job)
     time.sleep(TASK_S)
     model = FleetModel(name=job.name, reference=job.reference)
-    return outcome_to_bytes(Outcome(model=model, record="x" * ANSWER_BYTES)), {}
+    return msgspec.msgpack.encode(Outcome(model=model, record="x" * ANSWER_BYTES))
 
 
 def drive(address: str, tasks: int) -> None:

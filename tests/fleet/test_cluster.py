@@ -14,11 +14,12 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 from fleet_models import GOOD, KILLED, RAISES, write_onnx
@@ -31,10 +32,9 @@ from analyzer.fleet.address import address_of, answers
 from analyzer.fleet.carried import sight
 from analyzer.fleet.cluster import RayCluster
 from analyzer.fleet.fleet import Finished
-from analyzer.fleet.job import Job, Outcome, job_from_bytes, outcome_to_bytes
+from analyzer.fleet.job import Job, Outcome
 from analyzer.fleet.node import Errand, NodeFacts, Order, OtherNodeError, program_facts, require_same_program
 from analyzer.fleet.slot import _ended, _timed_out
-from analyzer.loading import cache
 from analyzer.record.encoding import load_fleet
 from analyzer.record.fleet import Fleet, FleetFailure, FleetModel
 
@@ -186,38 +186,42 @@ def jobs(count: int, device: str = "") -> list[Job]:
 def stand_in(seconds: float) -> Any:
     """A task that tells where it ran and what it was given."""
 
-    def work(errand: Errand, order: Order) -> tuple[bytes, Mapping[str, bytes]]:
+    def work(errand: Errand, order: Order) -> bytes:
         import os
         import time
 
         import ray
 
-        job = job_from_bytes(errand.job)
+        job = msgspec.msgpack.decode(errand.job, type=Job)
         time.sleep(seconds)
         there = ray.get_runtime_context()
         cores, gpu = there.get_assigned_resources()["CPU"], os.environ.get("CUDA_VISIBLE_DEVICES")
         log = f"{there.get_node_id()} {cores} {gpu}"
-        return outcome_to_bytes(Outcome(model=FleetModel(name=job.name, reference=job.reference), log=log)), {}
+        return msgspec.msgpack.encode(
+            Outcome(model=FleetModel(name=job.name, reference=job.reference), log=log)
+        )
 
     return work
 
 
 def test_a_worker_that_is_killed_loses_nothing(joined: Any, zoo: Path, tmp_path: Path) -> None:
-    def work(errand: Errand, order: Order) -> tuple[bytes, Mapping[str, bytes]]:
+    def work(errand: Errand, order: Order) -> bytes:
         import os
         import signal
 
-        from analyzer.fleet.job import job_from_bytes, outcome_to_bytes
+        import msgspec
+
+        from analyzer.fleet.job import Job, Outcome
         from analyzer.record.fleet import FleetModel
 
-        job = job_from_bytes(errand.job)
+        job = msgspec.msgpack.decode(errand.job, type=Job)
         if job.name == "m1":
             # Twice in the middle of it, as the system does where memory ends.
             for marker in (tmp_path / "once", tmp_path / "twice"):
                 if not marker.exists():
                     marker.touch()
                     os.kill(os.getpid(), signal.SIGKILL)
-        return outcome_to_bytes(Outcome(model=FleetModel(name=job.name, reference=job.reference))), {}
+        return msgspec.msgpack.encode(Outcome(model=FleetModel(name=job.name, reference=job.reference)))
 
     executor = RayCluster(joined.address, timeout_s=60.0, work=work)
     try:
@@ -269,16 +273,16 @@ def test_a_measurement_has_a_machine_with_its_device_for_itself(joined: Any, zoo
 def test_a_node_with_other_files_stops_all_but_not_where_they_were_changed_meanwhile(
     joined: Any, zoo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def work(errand: Errand, order: Order) -> tuple[bytes, Mapping[str, bytes]]:
+    def work(errand: Errand, order: Order) -> bytes:
         from analyzer.fleet.carried import sight
-        from analyzer.fleet.job import Outcome, job_from_bytes, outcome_to_bytes
+        from analyzer.fleet.job import Job, Outcome
         from analyzer.fleet.node import OtherNodeError
         from analyzer.record.fleet import FleetModel
 
         if sight((errand.path,)) != errand.sight:
             raise OtherNodeError("node7 does not have it as it is here.")
-        job = job_from_bytes(errand.job)
-        return outcome_to_bytes(Outcome(model=FleetModel(name=job.name, reference=job.reference))), {}
+        job = msgspec.msgpack.decode(errand.job, type=Job)
+        return msgspec.msgpack.encode(Outcome(model=FleetModel(name=job.name, reference=job.reference)))
 
     def finished(sights: Iterator[str]) -> list[Job]:
         """What is finished where this machine sees these first, and then what is there."""
@@ -300,13 +304,13 @@ def test_a_node_with_other_files_stops_all_but_not_where_they_were_changed_meanw
 
 
 def test_what_ran_out_of_memory_is_tried_once_more_alone(joined: Any, zoo: Path) -> None:
-    def work(errand: Errand, order: Order) -> tuple[bytes, Mapping[str, bytes]]:
+    def work(errand: Errand, order: Order) -> bytes:
         from analyzer.fleet.job import failed
         from analyzer.fleet.work import OUT_OF_MEMORY
 
-        job = job_from_bytes(errand.job)
+        job = msgspec.msgpack.decode(errand.job, type=Job)
         fine = Outcome(model=FleetModel(name=job.name, reference=job.reference))
-        return outcome_to_bytes(failed(job, OUT_OF_MEMORY) if errand.at_once > 1 else fine), {}
+        return msgspec.msgpack.encode(failed(job, OUT_OF_MEMORY) if errand.at_once > 1 else fine)
 
     executor = RayCluster(joined.address, timeout_s=60.0, work=work)
     try:
@@ -422,26 +426,6 @@ def test_a_head_that_loses_the_server_of_its_client_is_asked_again(
     else:
         fleet_connection.Connection(place, None).close()
         assert next(calls) == lost + 1
-
-
-def test_an_export_that_another_node_made_is_not_made_again(
-    zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from analyzer.loading.torch_export import export
-
-    before = set(cache.entries_used())
-    monkeypatch.setenv("ANALYZER_CACHE_DIR", str(tmp_path / "first"))
-    first = analyze("zoo/net.py", run=False, gpu="t4").render("json")
-    made = {key: cache.packed_entry(key) for key in cache.entries_used() if key not in before}
-    assert len(made) == 1
-    monkeypatch.setenv("ANALYZER_CACHE_DIR", str(tmp_path / "second"))
-    monkeypatch.setattr(export, "export_model", lambda *_: pytest.fail("exported anew"))
-    for key, content in made.items():
-        cache.unpack_entry(key, content)
-    second = analyze("zoo/net.py", run=False, gpu="t4").render("json")
-    assert without_environment(second) == without_environment(first)
-    cache.unpack_entry("../outside", b"an entry")
-    assert not (tmp_path / "second" / "outside").exists()
 
 
 @pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://127.0.0.1:{}"])

@@ -35,7 +35,7 @@ EVERY: dict[str, dict[str, Any]] = {
 
 
 def drawn(analysis: Analysis) -> dict[str, Chart]:
-    return {chart.name: chart for chart in page.charts_of(analysis)}
+    return {chart.name: chart for chart in page.charts_of(analysis) if chart.name.startswith("capacity")}
 
 
 def figures(**changes: Any) -> dict[str, Any]:

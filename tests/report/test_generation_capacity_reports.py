@@ -43,7 +43,7 @@ def without_answer() -> Analysis:
 
 
 def drawn(analysis: Analysis) -> dict[str, Chart]:
-    return {chart.name: chart for chart in page.charts_of(analysis)}
+    return {chart.name: chart for chart in page.charts_of(analysis) if chart.name.startswith("capacity")}
 
 
 def figures(told: CapacityResult) -> dict[str, Any]:

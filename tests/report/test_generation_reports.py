@@ -67,7 +67,7 @@ def figures(**changes: Any) -> dict[str, Any]:
 
 
 def drawn(analysis: Analysis) -> dict[str, Chart]:
-    return {chart.name: chart for chart in page.charts_of(analysis)}
+    return {chart.name: chart for chart in page.charts_of(analysis) if chart.name.startswith("generation")}
 
 
 def dicts(chart: Chart) -> list[dict[str, Any]]:

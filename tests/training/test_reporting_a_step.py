@@ -19,6 +19,7 @@ from analyzer.prediction.collectives import collective_time, dominates_from, rin
 from analyzer.prediction.estimate import Estimate
 from analyzer.record import load_report
 from analyzer.report import html, training_tables
+from analyzer.report.document import Table
 from analyzer.report.summary import model_facts
 
 
@@ -152,8 +153,8 @@ def test_what_steps_cost_names_the_rented_machine_whose_dollars_stand_there(
     plan = record("--no-run", "--batch", "8", "--dataset-size", "100")["plans"][0]
     costs = next(
         table
-        for table in training_tables.tables(load_report(tmp_path / "out.json"))
-        if table.title == "What steps cost"
+        for table in training_tables.blocks(load_report(tmp_path / "out.json"))
+        if isinstance(table, Table) and table.title == "What steps cost"
     )
     assert costs.lead.startswith("An epoch is 100 examples. Dollars are of rented machines: ")
     assert plan["instance"] in costs.lead

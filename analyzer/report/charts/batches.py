@@ -64,12 +64,7 @@ class _Point(NamedTuple):
 
 
 def charts(*records: Analysis, labels: Sequence[str] = ("",)) -> tuple[Chart, ...]:
-    """Return latency and throughput over the batch; nothing where fewer than two batches can run.
-
-    Args:
-        records: One, or several that are compared.
-        labels: Their names.
-    """
+    """Return latency and throughput over the batch; nothing where fewer than two batches can run."""
     points = [point for label, one in zip(labels, records, strict=True) for point in _points(label, one)]
     if len(records) > 1:
         # The best plan is one of the two or near it: a third curve a record would hide the others.

@@ -94,18 +94,8 @@ def _times(
 ) -> Chart:
     """Return percentiles of a time over the load, with the planned rate of an instance and its highest.
 
-    Args:
-        result: The answer.
-        option: What it is of.
-        points: Its loads.
-        percentiles: One line each.
-        prefix: Of the keys of the time.
-        thick: The percentile whose line is thick where it is limited.
-        what: That percentile in words.
-        time: The time's name.
-        limit_s: Of the time; None for none.
-        reached: Up to which rate the limit is kept, in words.
-        named: Name, title and lead.
+    The line of the percentile ``thick``, in words ``what``, is thick where it is limited; ``prefix`` begins the
+    keys of the time, and ``reached`` says up to which rate the limit is kept.
     """
     times = [getattr(point, f"{prefix}{thick}_s", None) or 0.0 for point in points]
     low, high = (f"{seconds(times[at])} at {words.requests(points[at].rate_per_s)}" for at in (0, -1))

@@ -208,11 +208,7 @@ PAGE_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Ari
 
 
 def vega_config(font: str = PAGE_FONT) -> dict[str, Any]:
-    """Return Vega's configuration; colours are variables of the page's style sheet.
-
-    Args:
-        font: The families that all text is written in, as CSS names them.
-    """
+    """Return Vega's configuration; colours are variables of the page's style sheet."""
     written = {"labelFont": font, "titleFont": font, "titleFontWeight": 500, "titleFontSize": 12}
     return {
         "background": "transparent",

@@ -142,16 +142,9 @@ class RoofPoint:
 
 
 def chart(*records: Analysis, labels: Sequence[str] = ("",)) -> Chart | None:
-    """Return the chart of one record, or of several that are compared.
+    """Return the chart of one record, or of several; None where no operator has FLOPs, bytes and a time.
 
     Of one each operator has a point on either device; of several, where its record's best plan runs it.
-
-    Args:
-        records: One or several.
-        labels: Their names.
-
-    Returns:
-        None where no operator has FLOPs, bytes and a time.
     """
     several = len(records) > 1
     roofs = _roofs(records, labels)

@@ -24,12 +24,7 @@ Timed = tuple[str, str, float, str]
 def by_type(*records: Analysis, labels: Sequence[str] = ("",)) -> Chart | None:
     """Return the time by operator type: of one record on either device, of several in their best plans.
 
-    Args:
-        records: One or several.
-        labels: Their names.
-
-    Returns:
-        None where no operator has a time.
+    None where no operator has a time.
     """
     several = len(records) > 1
     one_batch = len({analysis.model.batch for analysis in records}) < 2
@@ -101,14 +96,8 @@ def _parts(
 ) -> Chart | None:
     """Return bars by part, one for each series; None where nothing takes time.
 
-    Args:
-        timed: What takes time.
-        series: In their order.
-        of: The column of the series.
-        part: That of the parts.
-        by: What the bars are as long as: ``share`` or ``time``.
-        counted: Whether the number of what is timed says anything: it is one for each operator.
-        named: Name, title and lead.
+    ``of`` is the column of the series, ``part`` that of the parts, ``by`` what a bar is as long as: ``share``,
+    ``time``. ``counted``: what is timed is one for each operator, so that its number says something.
     """
     times: dict[str, dict[str, list[float]]] = {one: defaultdict(list) for one in series}
     origins: dict[str, set[str]] = defaultdict(set)
@@ -235,9 +224,7 @@ _MODULES = (
 def by_module(modules: tuple[Module, ...], origin: str = "") -> Chart | None:
     """Return an icicle of the modules; None where there is no structure or nothing to add up.
 
-    Args:
-        modules: The tree.
-        origin: Of the times in the best plan.
+    ``origin`` is that of the times in the best plan.
     """
     # The first is the model itself.
     if len(modules) < 2 or not any(modules[0].total[name] for name in _MEASURES):

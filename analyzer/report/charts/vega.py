@@ -60,15 +60,10 @@ def layer(
     select: Sequence[str] = (),
     **mark: Any,
 ) -> Spec:
-    """Return one layer.
+    """Return one layer, of the data set ``table`` unless another is named.
 
-    Args:
-        kind: Of the mark.
-        encoding: Its channels.
-        data: The data set, if it is not ``table``.
-        only: A condition that rows must meet to be drawn.
-        select: Fields whose legends select; a selection has the name of its field.
-        mark: Properties of the mark.
+    Rows that meet the condition ``only`` are drawn. The legends of the fields ``select`` select; a selection has
+    the name of its field.
     """
     clicks = [
         {"name": name, "select": {"type": "point", "fields": [name]}, "bind": "legend"} for name in select
@@ -94,14 +89,8 @@ def amount(
 ) -> Spec:
     """Return a channel of figures; the labels of its axis carry their unit.
 
-    Args:
-        field: The column.
-        kind: How figures are shown.
-        title: Of the axis.
-        ticks: The figures that have labels, or about how many.
-        grid: Whether lines cross the chart at them.
-        orient: The axis' side, if not the usual one.
-        scale: Properties of the scale.
+    ``ticks`` are the figures that have labels, or about how many; ``orient`` is the axis' side, if not the
+    usual one.
     """
     axis = {"title": title, "labelExpr": tick(kind), "grid": grid}
     axis |= {"tickCount": ticks} if isinstance(ticks, int) else {"values": ticks}
@@ -250,10 +239,7 @@ def mark_rows(marks: Iterable[tuple[float, str]], late: float = math.inf) -> tup
 def limit_rows(limit_s: float | None, *, below: bool = False, late: bool = False) -> tuple[dict[str, Any], ...]:
     """Return the data of ``rules`` for a limit of time; nothing for none.
 
-    Args:
-        limit_s: The limit.
-        below: Whether its words stand below the line, or beside it if that is upright.
-        late: Whether they stand to the left.
+    Its words stand ``below`` the line, or right of an upright one; ``late``: left of it.
     """
     if limit_s is None:
         return ()
@@ -264,14 +250,7 @@ def limit_rows(limit_s: float | None, *, below: bool = False, late: bool = False
 def rules(
     data: str, channel: Mapping[str, Any], *, across: str = "x", colour: str = "var(--muted)"
 ) -> list[Spec]:
-    """Return dashed lines at the rows of a data set, each with its ``label``.
-
-    Args:
-        data: The data set.
-        channel: The axis.
-        across: Which it is: at a figure on ``x`` the line is upright.
-        colour: Of the lines.
-    """
+    """Return dashed lines at the rows of a data set, each with its ``label``; at figures on ``x`` upright ones."""
     place = {across: on(channel, "at")}
     text: Spec = {"y": {"value": 0}}
     look: Spec = {"color": "var(--text)", **aside(6)}

@@ -58,7 +58,9 @@ def align(base: Analysis, new: Analysis) -> Alignment:
     )
     found = match(replace(base, operators=translated), new)
     pairs = [(base.operators[old.index], now) for old, now in found.pairs]
-    partners = _between_neighbours(base, new, base_paths, new_paths, dict(_indices(pairs)))
+    partners = _between_neighbours(
+        base, new, base_paths, new_paths, {old.index: now.index for old, now in pairs}
+    )
     pairs += [(base.operators[old], new.operators[now]) for old, now in partners]
     gone, added = _left(base, pairs, 0), _left(new, pairs, 1)
     moves = _moves(gone, added, base_paths, new_paths)
@@ -78,10 +80,6 @@ def align(base: Analysis, new: Analysis) -> Alignment:
             if module.class_name
         },
     )
-
-
-def _indices(pairs: Sequence[tuple[OperatorResult, OperatorResult]]) -> Iterator[tuple[int, int]]:
-    return ((old.index, now.index) for old, now in pairs)
 
 
 def _left(

@@ -24,10 +24,7 @@ from analyzer.text import did_you_mean
 
 
 def compare(records: Sequence[tuple[str, Analysis]]) -> Comparison:
-    """Put records side by side; the first is the base.
-
-    Args:
-        records: Label and analysis of each, at least two.
+    """Put records, each with its label, side by side; the first is the base.
 
     Raises:
         UsageError: There are fewer than two.
@@ -99,12 +96,9 @@ CONDITIONS = (*_RISES, "flipped", "findings", "verdict", "any")
 
 
 def failures(comparison: Comparison, conditions: Sequence[str], *, tolerance: float = 0.0) -> tuple[str, ...]:
-    """Why ``--fail-on`` fails, one sentence for each reason; empty where it does not.
+    """Return why ``--fail-on`` fails, a sentence for each reason; ``any`` is all of ``CONDITIONS``.
 
-    Args:
-        comparison: What to judge.
-        conditions: Of ``CONDITIONS``; ``any`` is all of them.
-        tolerance: Share by which a figure may rise above the base's.
+    A figure may rise above the base's by the share ``tolerance``.
 
     Raises:
         UsageError: A condition that does not exist.

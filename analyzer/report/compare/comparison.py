@@ -279,16 +279,9 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """All records side by side; ``differences`` holds one entry for each record after the base.
+    """All records side by side, the base first; ``differences`` holds one entry for each record after it.
 
-    Attributes:
-        labels: A short name for each record, the base first.
-        facts: What was asked and answered.
-        figures: Plans, verdict and work.
-        differences: The base and each other record.
-        notes: What a reader must know to read the rest.
-        environment: Versions, threads and machines.
-        analyses: What was compared; not part of the JSON.
+    ``analyses`` is what was compared; it is not part of the JSON.
     """
 
     labels: tuple[str, ...]

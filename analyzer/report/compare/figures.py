@@ -154,10 +154,6 @@ def same_service(analyses: Sequence[Analysis]) -> bool:
     return len(asked) < 2
 
 
-def _same_machines(analyses: Sequence[Analysis]) -> bool:
-    return same_service(analyses) and _one_kind(analyses)
-
-
 def _same_limit(analyses: Sequence[Analysis]) -> bool:
     limits = {(one.percentile, one.limit_s) for one in _known(one.capacity for one in analyses)}
     return len(limits) < 2 and _one_kind(analyses)
@@ -259,7 +255,12 @@ def _service(waiting: str) -> Iterator[_Row]:
     month: dict[str, Any] = {"ends": "{}_usd_per_month", "like": "usd_per_month"}
     yield _Row("capacity.usd_per_million", f"{million} requests", "$", **month, **less)
     yield _Row("capacity.usd_per_million_tokens", f"{million} output tokens", "$", **less)
-    yield _Row("capacity.count", "instances", ends="{}_count", **less | {"among": _same_machines})
+    yield _Row(
+        "capacity.count",
+        "instances",
+        ends="{}_count",
+        **less | {"among": lambda all_: same_service(all_) and _one_kind(all_)},
+    )
     yield _Row(
         *("capacity.highest_rate_per_s", "highest rate of one instance", "/s", "more", _same_limit),
         ends="{}_rate_per_s",

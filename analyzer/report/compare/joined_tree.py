@@ -26,13 +26,7 @@ MOST = 10
 
 
 def join(base: ComparedSide, new: ComparedSide, aligned: Alignment) -> JoinedTree:
-    """Join both sides' operators by module path.
-
-    Args:
-        base: The first record.
-        new: The other.
-        aligned: Which operators of theirs are the same.
-    """
+    """Join both sides' operators by module path."""
     pairs = _in_order(base.analysis, new.analysis, aligned)
     operators = tuple(_operator(pair, base, new) for pair in pairs)
     paths = [aligned.base_paths[old or 0] if now is None else aligned.new_paths[now] for old, now in pairs]

@@ -74,12 +74,7 @@ def _parts(
 ) -> Iterator[str]:
     """Yield what changed of a model that both fleets have.
 
-    Args:
-        old: Its row before.
-        new: Its row now.
-        names: Of devices, by slug.
-        exact: Whether one version of the program predicted both.
-        priced: Whether dollars can be compared.
+    ``exact``: one version of the program predicted both; ``priced``: dollars can be compared.
     """
     if old.digest != new.digest:
         yield "the model is another"

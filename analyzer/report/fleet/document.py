@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from analyzer.record.fleet import Fleet, FleetModel, Move, PackedInstance, PackedModel
+from analyzer.record.fleet import Fleet, FleetModel, Move, PackedModel
 from analyzer.report import markdown
 from analyzer.report.document import (
     ANSWER,
@@ -16,6 +16,7 @@ from analyzer.report.document import (
     Section,
     Table,
     Text,
+    amount,
     items,
     table,
     texts,
@@ -47,7 +48,17 @@ def document(fleet: Fleet) -> Document:
         Section(name="failures", blocks=tuple(_failures(fleet))),
         Section(name="shared", title="Shared machines", blocks=tuple(_shared(fleet))),
         Section(name="biases", blocks=tuple(_biases(fleet))),
-        Section(name="rests", blocks=tuple(_rests(fleet))),
+        Section(
+            name="rests",
+            blocks=tuple(
+                texts(
+                    words.pricing(fleet),
+                    f"{fleet.tool.name} {fleet.tool.version}",
+                    style="small",
+                    detail=SCREEN,
+                )
+            ),
+        ),
     )
 
 
@@ -78,7 +89,7 @@ def _moves(fleet: Fleet) -> Iterator[Block]:
                 lambda move: move.today_instance,
                 figure=False,
             ),
-            Column("$ a month today", lambda move: dollars(move.today_usd_per_month), _today, drop=2),
+            amount("$ a month today", "today_usd_per_month", dollars, drop=2),
             Column(
                 "Should run on",
                 lambda move: words.instances(move.count, move.instance),
@@ -86,8 +97,8 @@ def _moves(fleet: Fleet) -> Iterator[Block]:
                 way,
                 figure=False,
             ),
-            Column("$ a month there", lambda move: dollars(move.usd_per_month), _there, drop=3),
-            Column("Saved a month", lambda move: dollars(move.saved_usd_per_month), _saved),
+            amount("$ a month there", "usd_per_month", dollars, drop=3),
+            amount("Saved a month", "saved_usd_per_month", dollars),
             Column(
                 "Certain",
                 lambda move: "yes" if move.certain else "no: within the 90 % interval",
@@ -106,18 +117,6 @@ def _moves(fleet: Fleet) -> Iterator[Block]:
         most=_MOST_ROWS,
         detail=SCREEN,
     )
-
-
-def _today(move: Move) -> float:
-    return move.today_usd_per_month
-
-
-def _there(move: Move) -> float:
-    return move.usd_per_month
-
-
-def _saved(move: Move) -> float:
-    return move.saved_usd_per_month
 
 
 def _models(fleet: Fleet) -> Iterator[Block]:
@@ -194,7 +193,10 @@ def _shared(fleet: Fleet) -> Iterator[Block]:
                 Column("Model", lambda row: row[1].model, figure=False),
                 Column(
                     "Machine",
-                    lambda row: _machine(row[0]),
+                    lambda row: (
+                        words.instances(row[0].count, row[0].instance)
+                        + (f" ({row[0].provider})" if row[0].provider else "")
+                    ),
                     None,
                     lambda row: names.get(row[0].device, row[0].device),
                     figure=False,
@@ -212,11 +214,6 @@ def _shared(fleet: Fleet) -> Iterator[Block]:
         )
     yield from items("How they are packed", packed.notes)
     yield from items("Left out", tuple(packed.left_out.items()))
-
-
-def _machine(machine: PackedInstance) -> str:
-    provider = f" ({machine.provider})" if machine.provider else ""
-    return f"{words.instances(machine.count, machine.instance)}{provider}"
 
 
 def _within(model: FleetModel, one: PackedModel) -> str:
@@ -250,9 +247,3 @@ def _biases(fleet: Fleet) -> Iterator[Block]:
                 "predicted: above 1 they took longer."
             ),
         )
-
-
-def _rests(fleet: Fleet) -> Iterator[Block]:
-    yield from texts(
-        words.pricing(fleet), f"{fleet.tool.name} {fleet.tool.version}", style="small", detail=SCREEN
-    )

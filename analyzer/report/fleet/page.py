@@ -29,6 +29,7 @@ def render(fleet: Fleet) -> str:
 def build(fleet: Fleet) -> dict[str, Any]:
     """What the template is given; strings are plain text, to be escaped there."""
     first, *more = words.answer(fleet)
+    asked = {model.question for model in fleet.models}
     failures = words.failed(fleet)
     return {
         "title": words.title(fleet),
@@ -44,9 +45,11 @@ def build(fleet: Fleet) -> dict[str, Any]:
         "more_failures": failures[MOST_FAILURES:],
         "failure_words": words.FAILURES,
         "method": _rests(fleet),
-        "questions": {key: word for key, word in words.QUESTIONS.items() if _asked(fleet, key)},
+        "questions": {key: word for key, word in words.QUESTIONS.items() if key in asked},
         "marks": tuple(
-            replace(mark, meaning=mark.meaning.replace("under Method", "in its page")) for mark in _marks()
+            replace(mark, meaning=mark.meaning.replace("under Method", "in its page"))
+            for mark in MARKS.values()
+            if mark.name != "modelled"
         ),
         "page_of": words.page_of,
         # No chart: nothing is compiled on this page.
@@ -55,55 +58,28 @@ def build(fleet: Fleet) -> dict[str, Any]:
     }
 
 
-def _marks() -> tuple[Any, ...]:
-    return tuple(mark for mark in MARKS.values() if mark.name != "modelled")
-
-
-def _asked(fleet: Fleet, question: str) -> bool:
-    return any(model.question == question for model in fleet.models)
-
-
 def _tiles(fleet: Fleet) -> tuple[AnswerFigure, ...]:
     failures = len(words.failed(fleet))
     asked = words.asked(fleet)
     gpus = sum(device.kind == "gpu" for device in asked)
     others = len(fleet.devices) - len(asked)
     listed = f", and {plural(others, 'CPU')} of the price list" if others else ""
+
+    def tile(name: str, title: str, figure: str, note: str, *, bad: bool = False) -> AnswerFigure:
+        return AnswerFigure(name=name, title=title, figure=figure, note=note, bad=bad)
+
+    answered = f"{len(fleet.models) - failures:,} answered, {failures:,} failed"
+    there = f"{plural(gpus, 'GPU')}, {plural(len(asked) - gpus, 'CPU')}{listed}"
     tiles = [
-        AnswerFigure(
-            name="models",
-            title="Models",
-            figure=f"{len(fleet.models):,}",
-            note=f"{len(fleet.models) - failures:,} answered, {failures:,} failed",
-            bad=bool(failures),
-        ),
-        AnswerFigure(
-            name="devices",
-            title="Devices",
-            figure=f"{len(asked):,}",
-            note=f"{plural(gpus, 'GPU')}, {plural(len(asked) - gpus, 'CPU')}{listed}",
-        ),
+        tile("models", "Models", f"{len(fleet.models):,}", answered, bad=bool(failures)),
+        tile("devices", "Devices", f"{len(asked):,}", there),
     ]
     if fleet.moves or any(model.today for model in fleet.models):
         certain = sum(move.certain for move in fleet.moves)
-        tiles.append(
-            AnswerFigure(
-                name="moves",
-                title="Should move",
-                figure=f"{len(fleet.moves):,}",
-                note=f"{certain:,} of them certain",
-            )
-        )
-    if fleet.consolidation is not None:
-        told = fleet.consolidation
-        tiles.append(
-            AnswerFigure(
-                name="sharing",
-                title="Sharing machines",
-                figure=f"{dollars(told.usd_per_month)} a month",
-                note=f"{dollars(told.apart_usd_per_month)} with instances of its own for each",
-            )
-        )
+        tiles.append(tile("moves", "Should move", f"{len(fleet.moves):,}", f"{certain:,} of them certain"))
+    if (packed := fleet.consolidation) is not None:
+        apart = f"{dollars(packed.apart_usd_per_month)} with instances of its own for each"
+        tiles.append(tile("sharing", "Sharing machines", f"{dollars(packed.usd_per_month)} a month", apart))
     return tuple(tiles)
 
 
@@ -187,21 +163,18 @@ def _models(fleet: Fleet) -> dict[str, Any]:
         "saved": _column(compact(saved.get(model.name)) for model in models),
         "percentile": coded(words.percentile(model) for model in models),
         "traffic": coded(words.traffic(model) for model in models),
-        "today": coded(_today(model) for model in models),
-        "options": coded(_options(model) for model in models),
+        "today": coded(
+            words.instances(model.today.count, model.today.instance) if model.today else "" for model in models
+        ),
+        "options": coded(
+            " ".join(f"--{name} {value}" for name, values in model.options.items() for value in values)
+            for model in models
+        ),
         "notes": coded("; ".join(model.notes) for model in models),
         "failure": coded(failure.kind if failure else "" for failure in failures),
         "message": coded(failure.message if failure else "" for failure in failures),
         "hint": coded(failure.hint if failure else "" for failure in failures),
     }
-
-
-def _today(model: FleetModel) -> str:
-    return words.instances(model.today.count, model.today.instance) if model.today else ""
-
-
-def _options(model: FleetModel) -> str:
-    return " ".join(f"--{name} {value}" for name, values in model.options.items() for value in values)
 
 
 def _cells(models: Sequence[FleetModel], slugs: Sequence[str]) -> dict[str, Any]:

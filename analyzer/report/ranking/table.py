@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from analyzer.figures import Figure
 from analyzer.options import Objective
 from analyzer.record.analysis import Analysis
 from analyzer.record.batch_axis import has_batch
@@ -120,12 +121,12 @@ def _columns(ranking: Sequence[RankedWay]) -> tuple[Column, ...]:
         _text("Precision", lambda one: one.precision, drop=5),
         *([_figure("Batch", "batch", lambda one: count(one.batch))] if batches else []),
         _figure("Latency", "latency_s", lambda one: marked(seconds(one.latency_s), one.origin)),
-        _figure("90 % interval", "low_s", _interval, drop=1),
+        _figure("90 % interval", "low_s", lambda one: _between(one.latency, seconds), drop=1),
         _figure("Per second", "throughput_per_s", lambda one: per_second(one.throughput_per_s), drop=4),
         _figure(
             "$/million", "usd_per_million", lambda one: marked(dollars(one.usd_per_million), one.usd_origin)
         ),
-        _figure("$ interval", "usd_low_per_million", _dollar_interval, drop=7),
+        _figure("$ interval", "usd_low_per_million", lambda one: _between(one.dollars, dollars), drop=7),
         # Of a rented CPU it is the device.
         _text("On", lambda one: one.machine if one.named else "", drop=3),
         _figure("Memory", "memory_bytes", lambda one: byte_count(one.memory_bytes), drop=8),
@@ -152,9 +153,5 @@ def _energy_origin(one: RankedWay) -> str:
     return "mixed" if one.origin == "measured" else one.origin
 
 
-def _interval(one: RankedWay) -> str:
-    return UNKNOWN if one.latency is None else one.latency.between(seconds)
-
-
-def _dollar_interval(one: RankedWay) -> str:
-    return UNKNOWN if one.dollars is None else one.dollars.between(dollars)
+def _between(figure: Figure | None, written: Callable[[float | None], str]) -> str:
+    return UNKNOWN if figure is None else figure.between(written)

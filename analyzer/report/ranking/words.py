@@ -167,11 +167,12 @@ def table_cards(analysis: Analysis) -> tuple[PlanCard, ...]:
     """The same for a table: where several devices were asked about, the name of a plan has its device."""
     if not leads(analysis):
         return cards(analysis)
-    return tuple(replace(card, title=_with_device(card)) for card in cards(analysis))
-
-
-def _with_device(card: PlanCard) -> str:
-    return card.title if card.plan.name == "hybrid" else f"{card.title}: {card.device.removeprefix('NVIDIA ')}"
+    return tuple(
+        card
+        if card.plan.name == "hybrid"
+        else replace(card, title=f"{card.title}: {card.device.removeprefix('NVIDIA ')}")
+        for card in cards(analysis)
+    )
 
 
 def distinct_cards(analysis: Analysis) -> tuple[PlanCard, ...]:

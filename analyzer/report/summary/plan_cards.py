@@ -108,6 +108,7 @@ def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
     rejected = "" if same else _why_no_split(analysis, plan)
     dollars_range = _interval(plan.usd_low_per_million, plan.usd_high_per_million, plan.usd_origin, dollars)
     joules_range = _interval(plan.energy_low_j, plan.energy_high_j, plan.energy_origin, joules)
+    sides = (("GPU", plan.operators_on_gpu), ("CPU", plan.operators_on_cpu))
     copies = "no copies"
     if transfers.count:
         amount = plural(transfers.count, "copy")
@@ -124,7 +125,7 @@ def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
         energy_interval=joules_range[0],
         energy_origin=joules_range[1],
         copies=copies,
-        operators=_split(plan),
+        operators=", ".join(f"{number} {side}" for side, number in sides if number),
         why=_NO_MACHINE_CODE
         if _lacks_machine_code(analysis, plan)
         else " ".join(
@@ -184,8 +185,3 @@ def twin(analysis: Analysis, plan: PlanResult) -> str:
         if other and (plan.latency_s, plan.operators_on_gpu) == (other.latency_s, other.operators_on_gpu):
             return name
     return ""
-
-
-def _split(plan: PlanResult) -> str:
-    sides = (("GPU", plan.operators_on_gpu), ("CPU", plan.operators_on_cpu))
-    return ", ".join(f"{number} {side}" for side, number in sides if number)

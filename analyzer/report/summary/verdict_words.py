@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from analyzer.record.analysis import Analysis, PlanResult, VerdictResult
+from analyzer.record.analysis import Analysis, VerdictResult
 from analyzer.record.batch_axis import batch_of, has_batch, sizes_that_grow
 from analyzer.record.batch_ranges import about, interval_words, who_wins
 from analyzer.report.summary.figure_words import per_second
@@ -22,7 +22,11 @@ def measure_again(analysis: Analysis) -> str:
     if not busy or not low or not high:
         return ""
     # Which device it is may be clear all the same; a time that may be a third of what is said is not.
-    if any(0 < plan.latency.low * _STILL_A_TIME < plan.latency.high for plan in _timed(analysis)):
+    if any(
+        0 < plan.latency.low * _STILL_A_TIME < plan.latency.high
+        for plan in analysis.plans
+        if plan.name == "cpu" and plan.origin == "measured"
+    ):
         return _MEASURE_AGAIN
     # What is clear in spite of them is.
     if low > 1 or high < 1:
@@ -33,11 +37,6 @@ def measure_again(analysis: Analysis) -> str:
 def rests_on_guesses(analysis: Analysis) -> str:
     """What goes before an answer for sizes that nobody knows; empty where all are known."""
     return "Some sizes are guessed." if open_sizes(analysis) else ""
-
-
-def _timed(analysis: Analysis) -> Iterator[PlanResult]:
-    """Plans that rest on a run of the CPU alone."""
-    return (plan for plan in analysis.plans if plan.name == "cpu" and plan.origin == "measured")
 
 
 _STILL_A_TIME = 2.5  # times, from one end of a measured time's interval to the other
@@ -114,7 +113,9 @@ def crossover(analysis: Analysis) -> str:
     if len(analysis.sweep) > 1 and verdict.ranges:
         return _hedged(who_wins(verdict.ranges, verdict.crossover_batch), analysis)
     if not has_batch(analysis):
-        return f"Its inputs have no batch, so no crossover batch is told.{_grows_with(analysis)}"
+        names = sizes_that_grow(analysis)
+        grows = f" What there is to compute grows with the size of {names} (--input)." if names else ""
+        return f"Its inputs have no batch, so no crossover batch is told.{grows}"
     if len({row.batch for row in analysis.sweep}) < 2:
         unknown = "The batch from which the GPU wins is not known: only one batch was analysed"
         return f"{unknown}{_to_analyse_several(analysis)}."
@@ -126,12 +127,6 @@ def crossover(analysis: Analysis) -> str:
     if not any(plan.fits for plan in on_gpu):
         return f"At no batch up to {largest} does the model fit into the GPU's memory."
     return f"The GPU wins at no batch up to {largest}."
-
-
-def _grows_with(analysis: Analysis) -> str:
-    """What stands for a batch where there is none; empty where that is not known."""
-    names = sizes_that_grow(analysis)
-    return f" What there is to compute grows with the size of {names} (--input)." if names else ""
 
 
 def _to_analyse_several(analysis: Analysis) -> str:
