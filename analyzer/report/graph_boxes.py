@@ -20,11 +20,8 @@ CROWDED, PART = 150, 50
 class GraphBox:
     """One call of a module, or a part of one that holds too much to be drawn at once.
 
-    Attributes:
-        parent: The number of the box around it, None for the model's.
-        module: The number of its module.
-        name: The part's name, else empty: then it has its module's.
-        call: Which of its module's calls it is, in words; empty where there is no other.
+    A part has a name, else it is its module's. ``call`` says which of its module's calls it is, empty where
+    there is no other; the model's box has no parent.
     """
 
     parent: int | None
