@@ -41,28 +41,16 @@ def best_by(analysis: Analysis) -> tuple[AnswerFigure, ...]:
 
 
 def _best_by(name: str, one: RankedCandidate, *, batched: bool) -> AnswerFigure:
-    titles = {
-        "latency": "Best for latency",
-        "throughput": "Best for throughput",
-        "cost": "Best for dollars",
-        "energy": "Best for energy",
-    }
-    figures = {
-        "latency": seconds(one.latency_s),
-        "throughput": per_second(one.throughput_per_s),
-        "cost": dollars(one.usd_per_million),
-        "energy": joules(one.energy_j),
-    }
-    origins = {"cost": one.usd_origin, "energy": _energy_origin(one)}
+    what, figure, origin = {
+        "latency": ("latency", seconds(one.latency_s), one.origin),
+        "throughput": ("throughput", per_second(one.throughput_per_s), one.origin),
+        "cost": ("dollars", dollars(one.usd_per_million), one.usd_origin),
+        "energy": ("energy", joules(one.energy_j), _energy_origin(one)),
+    }[name]
     rented = _instance(one) if name == "cost" and one.named else ""
     at = f"batch {one.batch}" if one.batch is not None and batched else ""
-    return AnswerFigure(
-        title=titles[name],
-        name=_who(one),
-        figure=figures[name],
-        origin=origins.get(name, one.origin),
-        note=", ".join(filter(None, (at, rented))),
-    )
+    note = ", ".join(filter(None, (at, rented)))
+    return AnswerFigure(title=f"Best for {what}", name=_who(one), figure=figure, origin=origin, note=note)
 
 
 def sheet(analysis: Analysis) -> Table | None:
