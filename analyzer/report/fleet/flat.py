@@ -19,7 +19,7 @@ FlatKind = Literal["text", "whole", "real", "truth"]
 
 _CELL = tuple(item.name for item in fields(FleetCell))
 _WHOLE = ("batch", "memory_bytes", "count", "parameters", "errors", "warnings", "today_count")
-_TRUTH = ("named", "runs", "fits", "meets", "best", "cheapest", "move", "move_certain")
+_TRUTH = ("named", "asked", "runs", "fits", "meets", "best", "cheapest", "move", "move_certain")
 # By the unit that ends its name.
 _REAL = re.compile(r"rate|percentile|\w+_(s|j|per_million|per_month|per_hour)")
 # Names first, then the cell, then what is the model's.
