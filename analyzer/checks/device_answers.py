@@ -14,12 +14,10 @@ Keeps = Literal["yes", "likely", "unlikely", "no"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceAnswer:
-    """The plans beside one GPU, and the verdict between them.
+    """The plans beside one GPU, and the verdict between them, as in the record.
 
-    Attributes:
-        gpu: None where only the CPU was looked at.
-        plans, verdict, costs: As in the record.
-        first: Whether it is the record's own GPU, which its operators and its sweep are about.
+    The GPU is None where only the CPU was looked at. ``first`` says that it is the record's own GPU, which its
+    operators and its sweep are about.
     """
 
     gpu: Device | None

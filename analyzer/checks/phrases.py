@@ -99,18 +99,18 @@ def time_in_plan(operator: OperatorResult, plan: str) -> float | None:
 
 def more_work(analysis: Analysis) -> str:
     """Return the advice that gives one run more to do; empty where nothing is known to."""
-    if has_batch(analysis):
-        return "raise the batch"
-    names = sizes_that_grow(analysis)
-    return f"give one call more work (a larger size of {names})" if names else ""
+    return "raise the batch" if has_batch(analysis) else _sized(analysis, "more", "larger")
 
 
 def less_work(analysis: Analysis) -> str:
     """Return the advice that makes one run hold less, with a comma behind; empty where nothing is known to."""
-    if has_batch(analysis):
-        return "use a smaller batch, "
+    advice = "use a smaller batch" if has_batch(analysis) else _sized(analysis, "less", "smaller")
+    return advice and f"{advice}, "
+
+
+def _sized(analysis: Analysis, work: str, size: str) -> str:
     names = sizes_that_grow(analysis)
-    return f"give one call less work (a smaller size of {names}), " if names else ""
+    return f"give one call {work} work (a {size} size of {names})" if names else ""
 
 
 def runs_nowhere(analysis: Analysis) -> bool:

@@ -158,7 +158,9 @@ def copies_inside_graph(subject: Subject) -> Iterator[Diagnostic]:
             operator=operator,
             message=f"{plural(len(items), 'copy')} between CPU and GPU{around}, "
             f"{byte_count(nbytes)} in {seconds(time)}: {each_copy}",
-            fix=_copy_fix(operator),
+            fix=f"bring {operator.op_type} to the GPU (A101), or move it to the model's start or end"
+            if operator is not None and forced_to_cpu(operator)
+            else "keep what makes and what reads this tensor on one device",
             seconds=time,
             bytes=nbytes,
             severity="note" if cause in slight else None,
@@ -289,6 +291,7 @@ def body_on_the_cpu(subject: Subject) -> Iterator[Diagnostic]:
         return
     for body in analysis.bodies:
         forced = [operator for operator in body.on_cpu if operator.why != _ON_PURPOSE]
+        sizes = [copy.bytes for copy in body.copies]
         # The operator that holds the body may well have a CUDA kernel: it is the body that waits.
         if forced:
             yield Diagnostic(
@@ -296,7 +299,8 @@ def body_on_the_cpu(subject: Subject) -> Iterator[Diagnostic]:
                 message=_body_message(analysis, body, forced),
                 fix="use operators with a CUDA kernel there, or take "
                 f"{'it' if len(forced) == 1 else 'them'} out of the body",
-                bytes=_body_bytes(body),
+                # Of one inference; not known where a size or the passes are not.
+                bytes=None if body.passes is None or None in sizes else body.passes * sum(filter(None, sizes)),
             )
 
 
@@ -320,12 +324,6 @@ def _body_message(analysis: Analysis, body: BodyResult, forced: list[BodyOperato
     )
 
 
-def _body_bytes(body: BodyResult) -> int | None:
-    """Return the bytes of the copies inside in one inference; None where a size or the passes are not known."""
-    sizes = [copy.bytes for copy in body.copies]
-    return None if body.passes is None or None in sizes else body.passes * sum(size or 0 for size in sizes)
-
-
 def _is_loaded(analysis: Analysis) -> bool:
     model = analysis.model
     return not registry(analysis.onnxruntime).refuses_model(
@@ -342,12 +340,6 @@ def copies_inside(analysis: Analysis) -> tuple[TransferItem, ...]:
     if plan is None:
         return ()
     return tuple(transfer for transfer in plan.transfers.items if transfer.where == "inside")
-
-
-def _copy_fix(operator: OperatorResult | None) -> str:
-    if operator is None or not forced_to_cpu(operator):
-        return "keep what makes and what reads this tensor on one device"
-    return f"bring {operator.op_type} to the GPU (A101), or move it to the model's start or end"
 
 
 def _by_cause(analysis: Analysis, *, shapes: bool) -> Mapping[int | None, list[TransferItem]]:

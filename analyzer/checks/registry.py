@@ -59,15 +59,10 @@ Check = Callable[[Subject], Iterator[Diagnostic]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRule:
-    """A rule of the gate.
+    """A rule of the gate: its documentation in parts, and its function.
 
-    Attributes:
-        code: ``A101``; the first digit is its family.
-        name: A few words with hyphens (``no-cuda-kernel``).
-        severity: Unless a finding says otherwise.
-        title: One sentence.
-        what, why, fix, example: The documentation.
-        check: The function.
+    The first digit of a code (``A101``) is its family; a name is a few words with hyphens (``no-cuda-kernel``).
+    The severity holds unless a finding says otherwise.
     """
 
     code: str

@@ -77,12 +77,7 @@ class CheckSettings(GateOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All of ``[tool.analyzer]``.
-
-    Attributes:
-        options: Run options by long option (``time-budget``), as they are written on the command line.
-        check: The gate's settings.
-    """
+    """All of ``[tool.analyzer]``: run options by long option, as they are typed, and the gate's own."""
 
     options: Mapping[str, Any] = field(default_factory=dict)
     check: CheckSettings = field(default_factory=CheckSettings)
@@ -196,12 +191,8 @@ def read_options(
 ) -> Mapping[str, Any]:
     """Return the options of a TOML table, by long option, as they are written on the command line.
 
-    Args:
-        table: The table.
-        path: Its file: paths in it start and stay in that file's folder.
-        location: The table, as messages name it.
-        extra: Further keys that it may have.
-        without: Options that it may not have; the caller says why where one is there.
+    Paths start and stay in the folder of the file ``path``; ``location`` names the table in messages. It may
+    have the keys ``extra`` too, and no option of ``without``, which the caller explains.
 
     Raises:
         UsageError: An unknown key, or a value that cannot be right.
@@ -305,9 +296,7 @@ def _check(table: Mapping[str, Any], path: Path) -> CheckSettings:
 def gate_fields(given: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return attributes of ``CheckSettings`` from values by long option, of TOML or of the command line.
 
-    Args:
-        given: None, nothing or false is an option left out.
-        where: What stands before an option's name in an error.
+    None, nothing or false is an option left out. In an error ``where`` stands before an option's name.
 
     Raises:
         UsageError: A value that cannot be right.

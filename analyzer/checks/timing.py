@@ -68,7 +68,13 @@ def slower_on_gpu(subject: Subject) -> Iterator[Diagnostic]:
         lost = 0.0 if gpu_s is None or cpu_s is None else gpu_s - cpu_s
         if lost < MOVE_SHARE * plan.latency_s:
             continue
-        certain = recommended and all(_intervals_apart(op) for op in group)
+        certain = recommended and all(
+            op.gpu is not None
+            and op.gpu.low_s is not None
+            and op.cpu.high_s is not None
+            and op.gpu.low_s > op.cpu.high_s
+            for op in group
+        )
         verb, them = ("takes", "it") if len(group) == 1 else ("take", "them")
         yield Diagnostic(
             operator=group[0],
@@ -328,14 +334,6 @@ def _moves_to_cpu(operator: OperatorResult) -> bool:
     gpu_s, cpu_s = _gpu_s(operator), operator.cpu.time_s
     known = gpu_s is not None and cpu_s is not None and gpu_s > cpu_s
     return known and _on_gpu(operator) and operator.placement == "cpu"
-
-
-def _intervals_apart(operator: OperatorResult) -> bool:
-    """Return whether the two intervals do not overlap."""
-    gpu = operator.gpu
-    if gpu is None or gpu.low_s is None or operator.cpu.high_s is None:
-        return False
-    return gpu.low_s > operator.cpu.high_s
 
 
 def _group_label(group: Sequence[OperatorResult]) -> str:

@@ -17,13 +17,7 @@ _HEADER, _TYPE, _SETTINGS = 9, 3, 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """A cluster's head.
-
-    Attributes:
-        text: As Ray takes it.
-        host, port: Of what listens there.
-        named_by: Who says so, for messages.
-    """
+    """A cluster's head as Ray takes it, and what listens there; ``named_by`` says in messages who named it."""
 
     text: str
     host: str

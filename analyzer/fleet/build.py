@@ -32,17 +32,11 @@ def fleet_of(
     machine: Machine,
     environment: FleetEnvironment,
 ) -> Fleet:
-    """The fleet of all rows.
+    """Return the fleet of the finished models, ``rows``, and of their ``measured`` ones, by name.
 
-    Args:
-        rows: Finished models and what the manifest says of them.
-        measured: By model's name, its rows with one device measured each; with a failure where that was not
-            possible.
-        left: How many models are not done yet.
-        pricing: The way of paying that all dollars are by.
-        offers: What can be rented, in that way.
-        machine: Whose CPU "this machine's" is.
-        environment: Where and when.
+    Each of the latter has one device measured, or the failure that prevented it. ``left`` models are not done.
+    All dollars are by ``pricing``, in which ``offers`` can be rented; ``machine`` has the CPU called this
+    one's.
 
     Raises:
         UsageError: Where a model runs today is not among the offers.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,10 @@ def files_of(job: Job) -> Iterator[str]:
     path = model_path(job)
     if path is not None:
         yield path
-    for text in _texts(job.keywords):
+    values = (
+        one for value in job.keywords.values() for one in (value if isinstance(value, list) else (value,))
+    )
+    for text in (text for one in values if isinstance(one, str) for text in one.split(",")):
         whole = os.path.join(job.folder, split_entry(text)[0])
         if os.path.isfile(whole):
             yield os.path.normpath(whole)
@@ -102,13 +105,6 @@ def model_path(job: Job) -> str | None:
     except ModelError:  # it was there before: its row will say so
         return None
     return None if path is None else os.path.normpath(os.path.join(job.folder, path))
-
-
-def _texts(keywords: Mapping[str, Any]) -> Iterator[str]:
-    for value in keywords.values():
-        for one in value if isinstance(value, list) else (value,):
-            if isinstance(one, str):
-                yield from one.split(",")
 
 
 def sight(paths: Iterable[str], *, neighbours: bool = False) -> str:

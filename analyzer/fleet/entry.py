@@ -11,15 +11,13 @@ from analyzer.record.fleet import FleetQuestion, Today, Traffic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """What is known of a model before anything is read.
+    """What is known of a model before anything is read; ``reference`` is MODEL as ``analyze`` takes it.
 
     Attributes:
-        reference: MODEL as ``analyze`` takes it.
         name: Its own in the fleet; empty for the one that its reports have.
         question: Which command answers; None for what its files say.
         options: By long option, as they are written on the command line, from the manifest.
         defaults: The same, for those models whose question takes them.
-        owner, tags, traffic, today: From the manifest.
         where: What named it, for messages.
     """
 

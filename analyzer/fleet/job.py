@@ -41,14 +41,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a job.
+    """What became of a job: its row, whose ``failure`` says why there is no record, and the files' texts.
 
-    Attributes:
-        model: The row of the table; its ``failure`` says why there is no record.
-        record, page: The files' texts; empty where it failed.
-        dependencies: What it was made from.
-        seconds: How long it took.
-        log: The end of what the model's code printed where it failed.
+    ``dependencies`` are what it was made from, ``log`` the end of what the model's code printed where it
+    failed.
     """
 
     model: FleetModel

@@ -115,6 +115,7 @@ class _Reader:
             if model.inputs:
                 inputs = {"input": model.inputs}
                 own = {**own, **self._checked(inputs, start, _Model.__struct_fields__, key="inputs")}
+            given = _Today(instance=model.today) if isinstance(model.today, str) else model.today
             yield Entry(
                 reference=self._reference(model.reference),
                 name=model.name,
@@ -124,7 +125,7 @@ class _Reader:
                 owner=model.owner or defaults.owner or "",
                 tags=(defaults.tags or ()) if model.tags is None else model.tags,
                 traffic=self._traffic(model.traffic, start) if model.traffic else None,
-                today=self._today(model.today),
+                today=Today(instance=given.instance, count=given.count) if given else None,
                 where=f"{self._path}:{start + 1}",
             )
 
@@ -168,11 +169,6 @@ class _Reader:
                 percentile=0 if name == "mean" else int(name.removeprefix("p")),
             )
         return Traffic(rate=given.rate)
-
-    def _today(self, given: _Today | str | None) -> Today | None:
-        if isinstance(given, _Today):
-            return Today(instance=given.instance, count=given.count)
-        return None if given is None else Today(instance=given)
 
     def _place(self, start: int) -> Callable[[str], str]:
         """Return what names the file and the line of a key in the table that begins at a line."""

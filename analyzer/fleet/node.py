@@ -40,13 +40,10 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What all models of a run are worked on with.
+    """What all models of a run are worked on with; ``python``: some of them are Python.
 
-    Attributes:
-        python: Whether some of them are Python.
-        timeout_s: Seconds for each.
-        program: ``program_facts()`` of who asks; empty where it is the same machine.
-        carried: Of which folder a node has a copy; None where it has the folder itself.
+    ``program`` is ``program_facts()`` of who asks, empty where it is the same machine; ``carried`` the folder
+    of which a node has a copy, None where it has the folder itself.
     """
 
     python: bool
@@ -141,7 +138,11 @@ def work_on_node(errand: Errand, order: Order) -> bytes:
     Raises:
         OtherNodeError: This machine's answer would be another one.
     """
-    _require_like(errand, order)
+    # Machines that join while others work were not asked before.
+    if order.program:
+        require_same_program(order.program, program_facts(), platform.node())
+    if errand.sight and sight((errand.path,)) != errand.sight:
+        raise OtherNodeError(f"{platform.node()} does not have {errand.path} as it is here.")
     job = msgspec.msgpack.decode(errand.job, type=Job)
     here = ""
     if order.carried is not None:
@@ -156,14 +157,6 @@ def work_on_node(errand: Errand, order: Order) -> bytes:
     return msgspec.msgpack.encode(outcome)
 
 
-def _require_like(errand: Errand, order: Order) -> None:
-    """Machines that join while others work were not asked before."""
-    if order.program:
-        require_same_program(order.program, program_facts(), platform.node())
-    if errand.sight and sight((errand.path,)) != errand.sight:
-        raise OtherNodeError(f"{platform.node()} does not have {errand.path} as it is here.")
-
-
 class _Kept:
     """The slot of this process, which outlives a model."""
 
@@ -172,13 +165,10 @@ class _Kept:
 
 
 def _slot(at_once: int, memory: int, *, python: bool, carried: bool) -> WorkSlot:
-    """The slot of this process, another one where it was begun for another use.
+    """Return the slot of this process, another one where it was begun for another use.
 
-    Args:
-        at_once: How many share the memory; 0 for no limit.
-        memory: What they may have together; 0 for what is left.
-        python: Whether models are Python.
-        carried: Whether the working folder of this process is a copy of another one.
+    So many share ``memory`` bytes, 0 for what is left; 0 of them for no limit. ``carried``: the working folder
+    is a copy of another one.
     """
     # An engine gives each task its GPUs by a variable, which the slot's processes have from their beginning.
     key = (python, at_once, os.environ.get(_VISIBLE))

@@ -29,13 +29,10 @@ class AskedModel:
 def jobs_of(
     entries: Sequence[Entry], options: Mapping[str, Any], *, machine: Machine | None = None
 ) -> tuple[AskedModel, ...]:
-    """A job for each model.
+    """Return a job for each model.
 
-    Args:
-        entries: The models.
-        options: By long option, as the command line has them: for all models, before what a manifest or the
-            settings of pyproject.toml say.
-        machine: Whose processors "this machine" means; None for this one's.
+    Options are by long option, as the command line has them: for all models, before what a manifest or the
+    settings of pyproject.toml say. "This machine" means the processors of ``machine``, else those of this one.
 
     Raises:
         UsageError: An option that no model of the fleet takes, or a value that cannot be right.

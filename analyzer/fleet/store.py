@@ -37,14 +37,9 @@ _LARGEST_NOTE = 2**26
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What is kept of a finished task.
+    """What is kept of a finished task; ``key`` is what was asked, and of which version of the program.
 
-    Attributes:
-        key: What was asked, and of which version of the program.
-        model: The row.
-        dependencies: What it was made from.
-        seconds: How long it took.
-        sizes: Bytes of its files by name, so that one that was cut or taken away is seen.
+    ``sizes`` are the bytes of its files by name, so that one that was cut or taken away is seen.
     """
 
     key: str

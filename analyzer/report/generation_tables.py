@@ -121,17 +121,14 @@ def _sheet(
     )
 
 
-def _priced(told: GenerationResult) -> str:
-    if told.limited:
-        return "The largest batch is the one that fits and keeps the limits; the price is at that batch."
-    return f"The largest batch is the one that fits; the price is at batch {told.batch}, as asked."
-
-
 def _devices(told: GenerationResult) -> Table:
     columns = _options(told, (_text("Device", lambda row: on(row.name, row.gpus)),), beside=False)
     if any(row.instance for row in told.devices):
         columns += (Column("Instance", _instance, lambda row: row.machine or None, drop=4, figure=False),)
-    lead = f"As many of each as hold the model, the cheapest first, then those without a price. {_priced(told)}"
+    priced = f"The largest batch is the one that fits; the price is at batch {told.batch}, as asked."
+    if told.limited:
+        priced = "The largest batch is the one that fits and keeps the limits; the price is at that batch."
+    lead = f"As many of each as hold the model, the cheapest first, then those without a price. {priced}"
     return _sheet(told, told.devices, columns, "devices", "Devices", lead)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from analyzer.record.analysis import OperatorResult
@@ -20,11 +20,8 @@ CROWDED, PART = 150, 50
 class GraphBox:
     """One call of a module, or a part of one that holds too much to be drawn at once.
 
-    Attributes:
-        parent: The number of the box around it, None for the model's.
-        module: The number of its module.
-        name: The part's name, else empty: then it has its module's.
-        call: Which of its module's calls it is, in words; empty where there is no other.
+    A part has a name, else it is its module's. ``call`` says which of its module's calls it is, empty where
+    there is no other; the model's box has no parent.
     """
 
     parent: int | None
@@ -263,14 +260,12 @@ class _Finder:
                 numbers[number] = len(numbers)
         ordered = sorted(numbers, key=lambda number: numbers[number])
         return (
-            tuple(self._renumbered(self._found[number], numbers) for number in ordered),
+            tuple(
+                replace(box, parent=None if box.parent is None else numbers[box.parent])
+                for box in (self._found[number] for number in ordered)
+            ),
             tuple(numbers[inner] for inner in self._inner),
         )
-
-    @staticmethod
-    def _renumbered(box: GraphBox, numbers: Mapping[int, int]) -> GraphBox:
-        parent = None if box.parent is None else numbers[box.parent]
-        return GraphBox(parent=parent, module=box.module, name=box.name, call=box.call)
 
 
 def _ways(modules: Sequence[Module]) -> list[tuple[int, ...]]:

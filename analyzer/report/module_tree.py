@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 
 from analyzer.record.analysis import Analysis, OperatorResult
@@ -29,9 +29,9 @@ class Module:
     parent: int | None
     path: str
     name: str
-    class_name: str
-    own: dict[str, float | None]
-    total: dict[str, float | None]
+    class_name: str = ""
+    own: dict[str, float | None] = field(default_factory=lambda: dict.fromkeys(MEASURES))
+    total: dict[str, float | None] = field(default_factory=lambda: dict.fromkeys(MEASURES))
     operators: int = 0
     timed: int = 0
     on_gpu: int = 0
@@ -52,7 +52,7 @@ def measures(operator: OperatorResult) -> dict[str, float | None]:
 
 def tree(analysis: Analysis) -> tuple[tuple[Module, ...], tuple[int, ...]]:
     """The modules, parents before their children, and for each operator the number of its module."""
-    modules = [_module(0, None, "", analysis.model.name, "")]
+    modules = [Module(number=0, parent=None, path="", name=analysis.model.name)]
     numbers = {"": 0}
     paths = _module_paths(analysis.operators)
     module_of_operator = tuple(
@@ -62,19 +62,6 @@ def tree(analysis: Analysis) -> tuple[tuple[Module, ...], tuple[int, ...]]:
     for operator, number in zip(analysis.operators, module_of_operator, strict=True):
         _count(operator, number, modules)
     return tuple(modules), module_of_operator
-
-
-def _module(number: int, parent: int | None, path: str, name: str, class_name: str) -> Module:
-    empty: dict[str, float | None] = dict.fromkeys(MEASURES)
-    return Module(
-        number=number,
-        parent=parent,
-        path=path,
-        name=name,
-        class_name=class_name,
-        own=dict(empty),
-        total=dict(empty),
-    )
 
 
 def _module_paths(operators: Sequence[OperatorResult]) -> list[str]:
@@ -107,7 +94,7 @@ def _place(operator: OperatorResult, module_path: str, modules: list[Module], nu
         path = f"{path}.{part}" if path else part
         if path not in numbers:
             numbers[path] = len(modules)
-            modules.append(_module(len(modules), number, path, part, ""))
+            modules.append(Module(number=len(modules), parent=number, path=path, name=part))
         number = numbers[path]
     # Of an operator that is here for its neighbours' sake the class is not that of this module.
     if operator.module and operator.module_class and not modules[number].class_name:

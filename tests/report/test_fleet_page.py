@@ -218,6 +218,14 @@ def test_parquet_holds_the_rows_of_the_csv_with_their_types(tmp_path: Path) -> N
     assert chosen["usd_per_month"] is None
 
 
+def test_every_column_of_the_table_holds_what_its_kind_says() -> None:
+    types = {"text": str, "whole": int, "real": float, "truth": bool}
+    for row in (row for fleet in (factory.fleet(), factory.large(20, 5)) for row in flat.rows(fleet)):
+        for name, value in row.items():
+            kind = flat.kind(name)
+            assert value is None or isinstance(value, (int, float) if kind == "real" else types[kind]), name
+
+
 def test_parquet_takes_any_text(tmp_path: Path) -> None:
     reader = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
     assert flat.write(factory.hostile("half \udcff"), tmp_path / "fleet.parquet")

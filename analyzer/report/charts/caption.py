@@ -22,11 +22,7 @@ _LONGEST = 60
 class Caption:
     """The words of a picture, so that one that is forwarded alone is not taken for more than it is.
 
-    Attributes:
-        title: What the chart shows.
-        description: The chart in words, for who cannot see it.
-        subject: Of which model, asked how, on which devices.
-        footer: Whence its figures are, and what made it.
+    ``description`` is the chart in words, for who cannot see it; ``footer`` says whence its figures are.
     """
 
     title: str

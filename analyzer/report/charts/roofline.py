@@ -71,11 +71,8 @@ class Roof:
     Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for multicore
     architectures", Communications of the ACM 52(4), 2009.
 
-    Attributes:
-        side: ``CPU`` or ``GPU``.
-        device: Whose ceiling it is.
-        dtype: The type of that ceiling, which may stand in for one that the device lacks.
-        peak_flops_per_s: The ceiling, dense; infinite where none is known.
+    ``dtype`` is the type of the ceiling, which may stand in for one that the device lacks; the ceiling is
+    dense, and infinite where none is known.
     """
 
     side: str
@@ -103,17 +100,9 @@ class RoofPoint:
     """What a session executes as one: an operator, or several that are fused.
 
     A share of a fused kernel's time says how the time was split, not how fast anything was: a product whose
-    activation is given a part of its time would seem faster than the kernel.
-
-    Attributes:
-        record: The label of its record.
-        roof: What it lies under.
-        operator: That which computes most.
-        flops: Of all its products; where it has none, of all its operators.
-        time_s: Of the whole.
-        bound: What limits it.
-        origin: Of the time.
-        kind: Its operator's type, or that it is another than those which take most of the time.
+    activation is given a part of its time would seem faster than the kernel. So ``operator`` is that which
+    computes most, ``flops`` are those of all its products, else of all operators, and ``time_s`` is that of the
+    whole. ``kind`` is its type, or that it is another than those which take most of the time.
     """
 
     record: str

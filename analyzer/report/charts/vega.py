@@ -62,7 +62,7 @@ def layer(
 ) -> Spec:
     """Return one layer, of the data set ``table`` unless another is named.
 
-    Rows that meet the condition ``only`` are drawn. The legends of the fields ``select`` select; a selection has
+    Rows that meet the condition ``only`` are drawn. Legends of the fields ``select`` select; a selection has
     the name of its field.
     """
     clicks = [
@@ -250,7 +250,7 @@ def limit_rows(limit_s: float | None, *, below: bool = False, late: bool = False
 def rules(
     data: str, channel: Mapping[str, Any], *, across: str = "x", colour: str = "var(--muted)"
 ) -> list[Spec]:
-    """Return dashed lines at the rows of a data set, each with its ``label``; at figures on ``x`` upright ones."""
+    """Return dashed lines at the rows of a data set, each with its ``label``; on ``x`` they are upright."""
     place = {across: on(channel, "at")}
     text: Spec = {"y": {"value": 0}}
     look: Spec = {"color": "var(--text)", **aside(6)}

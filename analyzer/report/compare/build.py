@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
@@ -13,10 +14,7 @@ from analyzer.errors import UsageError
 from analyzer.record.analysis import Analysis, Finding
 from analyzer.report.compare import figures
 from analyzer.report.compare.alignment import align
-from analyzer.report.compare.comparison import (
-    Comparison,
-    Difference,
-)
+from analyzer.report.compare.comparison import Comparison, Difference, OperatorChange, OperatorKind
 from analyzer.report.compare.joined_tree import join
 from analyzer.report.compare.sides import ComparedSide
 from analyzer.report.escaping import ascii_json
@@ -50,9 +48,20 @@ def _difference(label: str, base: Analysis, new: Analysis) -> Difference:
     aligned = align(base, new)
     before, after = ComparedSide.pair(base, new)
     findings_new, findings_gone = _finding_changes(base, new, aligned.match)
+    tree = join(before, after, aligned)
+    in_order = sorted(tree.operators, key=lambda one: one.index)
+    both = tuple(one for one in in_order if one.in_both)
+    by_kind: dict[OperatorKind, list[OperatorChange]] = defaultdict(list)
+    for one in in_order:
+        by_kind[one.kind].append(one)
+    for kind in ("slower", "faster"):
+        by_kind[kind].sort(key=lambda one: -abs(one.rise_s))
     return Difference(
         label=label,
-        tree=join(before, after, aligned),
+        tree=tree,
+        both=both,
+        flipped=tuple(sorted((one for one in both if one.flipped), key=lambda one: -abs(one.rise_s))),
+        by_kind={kind: tuple(found) for kind, found in by_kind.items()},
         findings_new=findings_new,
         findings_gone=findings_gone,
         per_inference=before.per != 1 or after.per != 1,

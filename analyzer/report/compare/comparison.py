@@ -251,30 +251,22 @@ class Difference:
     """The base and one other record, operator by operator; the largest change first.
 
     ``per_inference`` says that the batches differ and all its times are therefore those of one inference.
-    ``findings_new`` and ``findings_gone`` are on one side alone.
+    ``findings_new`` and ``findings_gone`` are on one side alone. ``both`` are the operators that both records
+    have, as the new one orders them, ``flipped`` those that another device runs.
     """
 
     label: str
     tree: JoinedTree
+    both: tuple[OperatorChange, ...]
+    flipped: tuple[OperatorChange, ...]
+    by_kind: Mapping[OperatorKind, tuple[OperatorChange, ...]]
     findings_new: tuple[Finding, ...]
     findings_gone: tuple[Finding, ...]
     per_inference: bool = False
 
-    @property
-    def both(self) -> tuple[OperatorChange, ...]:
-        """The operators that both records have, as the new one orders them."""
-        return tuple(sorted((one for one in self.tree.operators if one.in_both), key=lambda one: one.new or 0))
-
-    @property
-    def flipped(self) -> tuple[OperatorChange, ...]:
-        """Those that another device runs."""
-        return tuple(sorted((one for one in self.both if one.flipped), key=lambda one: -abs(one.rise_s)))
-
     def of_kind(self, kind: OperatorKind) -> tuple[OperatorChange, ...]:
         """Return those of a kind, the largest change first; what is new or gone in its graph's order."""
-        found = [one for one in self.tree.operators if one.kind == kind]
-        in_order = sorted(found, key=lambda one: one.index)
-        return tuple(sorted(in_order, key=lambda one: -abs(one.rise_s) if one.in_both else 0.0))
+        return self.by_kind.get(kind, ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from analyzer.report.charts import batches, caption, roofline, time_share
@@ -32,7 +31,7 @@ def build(comparison: Comparison) -> dict[str, Any]:
             (tree_page.missing(comparison, at), tree_page.lead(comparison, at))
             for at in range(1, len(comparison.labels))
         ),
-        "marks": _marks(),
+        "marks": figure_words.origins_told("under Environment"),
         "charts": {chart.name: chart for chart in charts},
         "data": {
             "name": "comparison",
@@ -55,15 +54,6 @@ def build(comparison: Comparison) -> dict[str, Any]:
         "joined": any(joined),
         "kinds": tree_page.KINDS,
     }
-
-
-def _marks() -> tuple[figure_words.Mark, ...]:
-    """The origins that a comparison shows; what a report has under Method stands under Environment here."""
-    return tuple(
-        replace(mark, meaning=mark.meaning.replace("under Method", "under Environment"))
-        for mark in figure_words.MARKS.values()
-        if mark.name != "modelled"
-    )
 
 
 def charts_of(comparison: Comparison) -> tuple[Chart, ...]:

@@ -46,11 +46,8 @@ def _ranked(
 ) -> tuple[str, str]:
     """Return which record is first by a figure, which last, and how sure that is; empty where none can be said.
 
-    Args:
-        comparison: Of which records.
-        figure: None where no record knows it.
-        phrases: What the first record does; what the last of more than two is; what all do where none is ahead.
-        words: By record the figure in words.
+    ``phrases`` say what the first record does, what the last of more than two is, and what all do where none is
+    ahead; ``words`` write a record's figure.
     """
     labels = comparison.labels
     if figure is None or len(order := figure.order) < 2:

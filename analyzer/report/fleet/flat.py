@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -19,32 +20,10 @@ FlatKind = Literal["text", "whole", "real", "truth"]
 
 # Of why a cell is not the answer its remark has the sentence.
 _CELL = (*(item.name for item in fields(RankedWay) if item.name not in ("note", "why_not")), "remark")
-_KINDS: Mapping[str, FlatKind] = {
-    **dict.fromkeys(
-        ("batch", "gpus", "memory_bytes", "count", "parameters", "errors", "warnings", "today_count"), "whole"
-    ),
-    **dict.fromkeys(
-        ("named", "requested", "runs", "fits", "meets", "best", "cheapest", "move", "move_certain"), "truth"
-    ),
-    **dict.fromkeys(
-        (
-            "rate",
-            "limit_s",
-            "percentile",
-            "saved_usd_per_month",
-            "usd_per_million",
-            "usd_per_month",
-            "usd_per_hour",
-        ),
-        "real",
-    ),
-    **dict.fromkeys(
-        ("latency_s", "low_s", "high_s", "ttft_s", "tpot_s", "throughput_per_s", "energy_j"), "real"
-    ),
-    **dict.fromkeys(
-        ("usd_low_per_million", "usd_high_per_million", "usd_low_per_month", "usd_high_per_month"), "real"
-    ),
-}
+_WHOLE = ("batch", "gpus", "memory_bytes", "count", "parameters", "errors", "warnings", "today_count")
+_TRUTH = ("named", "requested", "runs", "fits", "meets", "best", "cheapest", "move", "move_certain")
+# By the unit that ends its name.
+_REAL = re.compile(r"rate|percentile|\w+_(s|j|per_million|per_month|per_hour)")
 # Names first, then the cell, then what is the model's.
 COLUMNS = (
     *("model", "owner", "tags", "question", "device", "device_name"),
@@ -58,7 +37,9 @@ _OF = {False: "inferences", True: "output tokens"}
 
 def kind(column: str) -> FlatKind:
     """What a column holds."""
-    return _KINDS.get(column, "text")
+    if column in _WHOLE:
+        return "whole"
+    return "truth" if column in _TRUTH else "real" if _REAL.fullmatch(column) else "text"
 
 
 def rows(fleet: Fleet) -> Iterator[Mapping[str, Any]]:

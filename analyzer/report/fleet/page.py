@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from analyzer.record.fleet import Fleet, FleetModel
@@ -13,7 +12,7 @@ from analyzer.report.document import AnswerFigure
 from analyzer.report.fleet import document, words
 from analyzer.report.html import environment
 from analyzer.report.method import Fact
-from analyzer.report.summary.figure_words import MARKS
+from analyzer.report.summary.figure_words import MARKS, origins_told
 from analyzer.text import first_few, plural
 from analyzer.units import dollars
 
@@ -46,11 +45,7 @@ def build(fleet: Fleet) -> dict[str, Any]:
         "failure_words": words.FAILURES,
         "method": _rests(fleet),
         "questions": {key: word for key, word in words.QUESTIONS.items() if key in asked},
-        "marks": tuple(
-            replace(mark, meaning=mark.meaning.replace("under Method", "in its page"))
-            for mark in MARKS.values()
-            if mark.name != "modelled"
-        ),
+        "marks": origins_told("in its page"),
         "page_of": words.page_of,
         # No chart: nothing is compiled on this page.
         "compiles": False,

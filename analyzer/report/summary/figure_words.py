@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from analyzer.record.analysis import CpuTime, GpuTime
@@ -50,6 +50,15 @@ SPLIT = "Split"
 VERDICT_WORDS: Mapping[str | None, str] = MappingProxyType(
     {"cpu": "CPU", "gpu": "GPU", "hybrid": "CPU and GPU", "either": "Either", None: "No answer"}
 )
+
+
+def origins_told(place: str) -> tuple[Mark, ...]:
+    """Return the marks of figures' origins where the machine is named in another place than under Method."""
+    return tuple(
+        replace(mark, meaning=mark.meaning.replace("under Method", place))
+        for mark in MARKS.values()
+        if mark.name != "modelled"
+    )
 
 
 def sign(origin: str) -> str:

@@ -246,6 +246,8 @@ def facts(analysis: Analysis) -> tuple[tuple[str, str], ...]:
     model, totals = analysis.model, analysis.totals
     bound = at_least(analysis)
     traffic = totals.bytes_read + totals.bytes_written
+    # The CPU's session keeps other tensors: its plan's memory has its own peak.
+    where = " on the GPU" if analysis.devices.gpu is not None else ""
     fused, once = fused_bytes(analysis), folded(analysis)
     pair = (totals.intensity, totals.fused_intensity)
     # What is the same with and without is said once.
@@ -258,7 +260,7 @@ def facts(analysis: Analysis) -> tuple[tuple[str, str], ...]:
         ("Memory traffic", f"{bound}{byte_count(traffic)}" + (f", {fused} fused" if fused else "")),
         ("FLOPs per byte", " unfused, ".join(intensity) + (" fused" if len(intensity) > 1 else "")),
         (  # A training step's peak holds weights, gradients and state as well.
-            "Peak memory" if model.training else _peak_name(analysis),
+            "Peak memory" if model.training else f"Peak activations{where}",
             byte_count(totals.peak_memory_bytes),
         ),
     )
@@ -270,8 +272,3 @@ def _operators(analysis: Analysis) -> str:
     run = 0 if plan is None else plan.operators_on_cpu + plan.operators_on_gpu
     every = analysis.totals.operators
     return f"{count(every)}, {count(run)} of them run" if 0 < run < every else count(every)
-
-
-def _peak_name(analysis: Analysis) -> str:
-    # The CPU's session keeps other tensors: its plan's memory has its own peak.
-    return "Peak activations" + (" on the GPU" if analysis.devices.gpu is not None else "")
