@@ -145,30 +145,36 @@ def why_not(ranked: Ranked, one: Contender) -> WhyNot | None:
     more = first.gain(one, ranked.objective)
     if more is None:
         return WhyNot(reason="unknown", sentence=f"no {_MISSING.get(ranked.objective, 'time')} is known")
-    times = f"{interval(*more)} {_MEASURES[ranked.objective]}"
+    measure = _MEASURES[ranked.objective]
     if way.note:
-        return WhyNot(reason="memory", sentence=f"as a split {times}")
+        return WhyNot(reason="memory", sentence=f"as a split {interval(*more)} {measure}")
+    cost = first.gain(one, "cost") if ranked.objective != "cost" else None
+    found = by_ratio(more, measure, _SLUGS.get(ranked.objective, "slower"), aside=_dollars(cost))
+    return _cause(one, found) if found.reason == "slower" and way.kind == "gpu" else found
+
+
+def by_ratio(more: Ratio, measure: str, reason: str, *, aside: str = "") -> WhyNot:
+    """Return why a way that takes so many times as much is not the answer; ``aside`` is said where it ties."""
+    times = f"{interval(*more)} {measure}"
     if more[1] <= 1 <= more[2]:
-        cost = first.gain(one, "cost") if ranked.objective != "cost" else None
-        dearer = f", {_dollars(cost)}" if cost is not None else ""
-        return WhyNot(reason="as_good", sentence=f"as good within the error: {times}{dearer}")
+        return WhyNot(reason="as_good", sentence=f"as good within the error: {times}{aside}")
     if more[2] < 1:
-        return WhyNot(reason="not_requested", sentence=f"{times}, on a machine that was not requested")
-    return _cause(one, times, ranked.objective)
+        return WhyNot(reason="not_requested", sentence=f"{times}, on a device that was not requested")
+    return WhyNot(reason=reason, sentence=times)
 
 
-def _dollars(times: Ratio) -> str:
-    """Return how many times the dollars; a ratio below 1 is turned over."""
+def _dollars(times: Ratio | None) -> str:
+    """Return how many times the dollars; a ratio below 1 is turned over; empty where they are not known."""
+    if times is None:
+        return ""
     middle, low, high = times
     if middle < 1:
-        return f"{interval(1 / middle, 1 / high, 1 / low)} cheaper"
-    return f"{interval(middle, low, high)} more expensive"
+        return f", {interval(1 / middle, 1 / high, 1 / low)} cheaper"
+    return f", {interval(middle, low, high)} more expensive"
 
 
-def _cause(one: Contender, times: str, objective: Objective) -> WhyNot:
-    """Return the largest burden of a plan with a GPU; else that it is slower, or more expensive."""
-    if objective in _SLUGS or one.way.kind == "cpu":
-        return WhyNot(reason=_SLUGS.get(objective, "slower"), sentence=times)
+def _cause(one: Contender, found: WhyNot) -> WhyNot:
+    """Return the largest burden of a plan with a GPU that is slower, where it is large."""
     spent = {
         reason: sum(part.time.value for part in one.components if part.resource == resource)
         for reason, (resource, _) in _BURDENS.items()
@@ -176,6 +182,6 @@ def _cause(one: Contender, times: str, objective: Objective) -> WhyNot:
     whole = sum(part.time.value for part in one.components)
     reason = max(spent, key=spent.__getitem__)
     if not whole or spent[reason] < _LARGE * whole:
-        return WhyNot(reason="slower", sentence=times)
+        return found
     part = f"{seconds(spent[reason])}, {share(spent[reason] / whole)} of it"
-    return WhyNot(reason=reason, sentence=f"{times}: {_BURDENS[reason][1]} {part}")
+    return WhyNot(reason=reason, sentence=f"{found.sentence}: {_BURDENS[reason][1]} {part}")

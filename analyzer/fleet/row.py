@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 from analyzer.fleet.job import Job
 from analyzer.record.analysis import Analysis
-from analyzer.record.capacity import CapacityOption, CapacityResult
 from analyzer.record.fleet import FleetModel
-from analyzer.record.outcome import RankedWay, WhyNot
+from analyzer.record.outcome import RankedWay
 from analyzer.report import capacity_words, generation_words
 from analyzer.text import latency_limit
 
@@ -70,6 +68,9 @@ def judged_anew(model: FleetModel, cell: RankedWay) -> RankedWay:
 
 
 def _sentence(analysis: Analysis) -> str:
+    """Return the answer, or why there is none."""
+    if analysis.answer is not None:
+        return analysis.answer.sentence
     if analysis.capacity is not None:
         return capacity_words.sentence(analysis.capacity)
     if analysis.generation is not None:
@@ -78,63 +79,24 @@ def _sentence(analysis: Analysis) -> str:
 
 
 def _cells(analysis: Analysis) -> tuple[tuple[RankedWay, ...], int | None]:
-    """Return all cells, and the index of the record's answer."""
-    invocation = analysis.invocation
-    chosen = invocation is not None and "gpu" in invocation.options
-    if analysis.capacity is not None:
-        return _served(analysis.capacity, chosen)
-    answered = analysis.answer is not None and analysis.answer.meets is not False
-    return _one_a_device(analysis.ranking), 0 if answered else None
+    """Return a way for each device and batch, of a service for each device, and the index of the answer.
 
-
-def _one_a_device(ranking: Sequence[RankedWay]) -> tuple[RankedWay, ...]:
-    """Return the ways in their order, of several instances with one CPU the cheapest; the first in any case."""
+    Of several instances with one CPU it is the cheapest; the answer's in any case.
+    """
+    ranking = analysis.ranking
     index_of: dict[tuple[str, int | None], int] = {}
     for index, one in enumerate(ranking):
         if not one.requested:  # another precision is another model, whose accuracy must be checked
             continue
-        other = index_of.setdefault((one.device, one.batch), index)
+        place = (one.device, one.batch if analysis.capacity is None else None)
+        other = index_of.setdefault(place, index)
         if other not in (index, 0) and _dearer(ranking[other], one):
-            index_of[one.device, one.batch] = index
-    return tuple(ranking[index] for index in sorted(index_of.values()))
+            index_of[place] = index
+    answered = analysis.answer is not None and analysis.answer.meets is not False
+    return tuple(ranking[index] for index in sorted(index_of.values())), 0 if answered else None
 
 
 def _dearer(one: RankedWay, other: RankedWay) -> bool:
     if (one.runs and one.fits) != (other.runs and other.fits):
         return other.runs and other.fits
     return (one.usd_per_million or math.inf) > (other.usd_per_million or math.inf)
-
-
-def _served(told: CapacityResult, chosen: bool) -> tuple[tuple[RankedWay, ...], int | None]:
-    """The cheapest instances of each device; ``chosen``: whether somebody named the GPUs."""
-    first: dict[str, CapacityOption] = {}
-    for option in told.options:  # by dollars, those that keep the limit first
-        first.setdefault(option.device, option)
-    best = next((index for index, option in enumerate(first.values()) if option.feasible), None)
-    return tuple(_served_by(option, told, chosen) for option in first.values()), best
-
-
-def _served_by(option: CapacityOption, told: CapacityResult, chosen: bool) -> RankedWay:
-    return RankedWay(
-        device=option.device,
-        device_name=option.device_name,
-        kind=option.kind,
-        plan=option.kind,
-        batch=option.max_batch,
-        gpus=option.width if option.kind == "gpu" else 0,
-        precision=option.precision,
-        named=chosen and option.kind == "gpu",
-        meets=option.feasible,
-        latency_s=option.latency_s(told.percentile),
-        origin=option.origin,
-        usd_per_million=option.usd_per_million_tokens or option.usd_per_million,
-        usd_per_month=option.usd_per_month,
-        usd_low_per_month=option.low_usd_per_month,
-        usd_high_per_month=option.high_usd_per_month,
-        count=option.count,
-        provider=option.provider,
-        instance=option.instance,
-        usd_per_hour=option.usd_per_hour,
-        region=option.region,
-        why_not=WhyNot(reason="limit", sentence=option.reason),
-    )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from analyzer.decision.error_components import RESOURCES, ErrorComponent, ratio
-from analyzer.decision.phrases import interval, short_name
+from analyzer.decision.phrases import short_name
+from analyzer.decision.ranking_words import by_ratio
 from analyzer.figures import seen_as
 from analyzer.record.generation import GenerationOption, GenerationResult
 from analyzer.record.outcome import Answer, RankedWay, WhyNot
@@ -107,30 +109,24 @@ def _sentence(way: RankedWay, option: GenerationOption) -> str:
 
 def _explained(way: RankedWay, answer: RankedWay | None, result: GenerationResult) -> RankedWay:
     """Return a way with why it is not the answer."""
-    reason, sentence = _why_not(way, answer, result)
-    return seen_as(RankedWay, way, why_not=WhyNot(reason=reason, sentence=sentence))
+    return replace(way, why_not=_why_not(way, answer, result))
 
 
-def _why_not(way: RankedWay, answer: RankedWay | None, result: GenerationResult) -> tuple[str, str]:
+def _why_not(way: RankedWay, answer: RankedWay | None, result: GenerationResult) -> WhyNot:
     if not way.fits or answer is None:
-        each = (way.memory_bytes or 0) / max(1, way.gpus)
-        return "memory", f"it does not fit: it needs {byte_count(each)}{' each' if way.gpus > 1 else ''}"
+        each = f"{byte_count((way.memory_bytes or 0) / max(1, way.gpus))}{' each' if way.gpus > 1 else ''}"
+        return WhyNot(reason="memory", sentence=f"it does not fit: it needs {each}")
     if way.meets is False:
         late = ((name, times) for name, times in _excess(result, way).items() if times > 1)
-        return "limit", listed(f"{name} is {factor(times)} its limit" for name, times in late)
-    priced = way.usd_per_million is not None and answer.usd_per_million is not None
+        sentence = listed(f"{name} is {factor(times)} its limit" for name, times in late)
+        return WhyNot(reason="limit", sentence=sentence)
     if way.usd_per_million is None and answer.usd_per_million is not None:
-        return "unknown", "no price is known"
+        return WhyNot(reason="unknown", sentence="no price is known")
+    priced = way.usd_per_million is not None and answer.usd_per_million is not None
     more = _ratio(way, answer, priced=priced)
-    measure = "the dollars" if priced else "the time"
     if more is None:
-        return "unknown", "its time is not known"
-    times = f"{interval(*more)} {measure}"
-    if more[1] <= 1 <= more[2]:
-        return "as_good", f"as good within the error: {times}"
-    if more[2] < 1:
-        return "not_requested", f"{times}, on a device that was not requested"
-    return ("expensive" if priced else "slower"), times
+        return WhyNot(reason="unknown", sentence="its time is not known")
+    return by_ratio(more, "the dollars", "expensive") if priced else by_ratio(more, "the time", "slower")
 
 
 def _ratio(way: RankedWay, answer: RankedWay, *, priced: bool) -> tuple[float, float, float] | None:

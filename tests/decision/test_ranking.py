@@ -298,7 +298,7 @@ def test_a_rented_cpu_that_nobody_named_is_the_answer_where_dollars_decide_alone
     assert "0.90x (" in sentence
     if spread == 1:
         assert reason == "not_requested"
-        assert sentence.endswith(") the time, on a machine that was not requested")
+        assert sentence.endswith(") the time, on a device that was not requested")
     else:
         # 2.00 over 0.90 dollars.
         assert reason == "as_good"

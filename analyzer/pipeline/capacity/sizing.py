@@ -16,6 +16,7 @@ from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
 from analyzer.errors import UsageError
 from analyzer.figures import LoadedQueue, Origin, Price, seen_as
+from analyzer.pipeline.capacity.ranking import rank_services
 from analyzer.progress import Progress
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import (
@@ -137,30 +138,27 @@ def with_capacity(
     rows = sorted(((_option(service, *one), one) for one in chosen), key=by_dollars)
     options = tuple(option for option, _ in rows)
     best = 0 if options[0].feasible else None
-    return replace(
-        analysis,
-        # Those of one run or request.
-        answer=None,
-        ranking=(),
-        capacity=seen_as(
-            CapacityResult,
-            need,
-            rate_per_s=question.rate_per_s,
-            arrivals=question.arrivals,
-            growth=question.growth,
-            pricing=service.pricing,
-            options=options,
-            best=best,
-            instances=tuple(_instances(rows)),
-            traffic=() if best is None else tuple(_traffic_steps(options[best], need)),
-            notes=(
-                *service.notes(options),
-                *_without_price(options),
-                "Disks, networks and load balancers are not in the dollars.",
-            ),
-            **service.keys,
+    result = seen_as(
+        CapacityResult,
+        need,
+        rate_per_s=question.rate_per_s,
+        arrivals=question.arrivals,
+        growth=question.growth,
+        pricing=service.pricing,
+        options=options,
+        best=best,
+        instances=tuple(_instances(rows)),
+        traffic=() if best is None else tuple(_traffic_steps(options[best], need)),
+        notes=(
+            *service.notes(options),
+            *_without_price(options),
+            "Disks, networks and load balancers are not in the dollars.",
         ),
+        **service.keys,
     )
+    # In place of those of one run or request.
+    answer, ranking = rank_services(result, named=gpus is not None)
+    return replace(analysis, answer=answer, ranking=ranking, capacity=result)
 
 
 Chosen = tuple[InstanceOffer, Copies | None, Sizing | None]

@@ -1,0 +1,61 @@
+"""Ways to serve the traffic, ranked: the answer first, each other one with why it is not the answer."""
+
+from __future__ import annotations
+
+from analyzer.decision.error_components import ErrorComponent, ratio
+from analyzer.decision.ranking_words import by_ratio
+from analyzer.figures import Figure, seen_as
+from analyzer.record.capacity import CapacityOption, CapacityResult
+from analyzer.record.outcome import Answer, RankedWay, WhyNot
+from analyzer.report.capacity_words import sentence
+
+
+def rank_services(result: CapacityResult, *, named: bool) -> tuple[Answer | None, tuple[RankedWay, ...]]:
+    """Return the answer, None where nothing keeps the limit at any count, and all options, the answer's first.
+
+    ``named``: whether the user chose the GPUs.
+    """
+    best = result.best_option
+    ways = tuple(_way(option, result, named=named) for option in result.options)
+    if best is None:
+        return None, ways
+    return seen_as(Answer, ways[0], objective="cost", sentence=sentence(result)), ways
+
+
+def _way(option: CapacityOption, result: CapacityResult, *, named: bool) -> RankedWay:
+    return seen_as(
+        RankedWay,
+        option,
+        plan=option.kind,
+        batch=option.max_batch,
+        gpus=option.width if option.kind == "gpu" else 0,
+        named=named and option.kind == "gpu",
+        meets=option.feasible,
+        latency_s=option.latency_s(result.percentile),
+        throughput_per_s=result.rate_per_s * result.growth if option.feasible else None,
+        usd_per_million=option.usd_per_million_tokens or option.usd_per_million,
+        usd_low_per_month=option.low_usd_per_month,
+        usd_high_per_month=option.high_usd_per_month,
+        why_not=None if option is result.best_option else _why_not(option, result.best_option),
+    )
+
+
+def _why_not(option: CapacityOption, best: CapacityOption | None) -> WhyNot:
+    if not option.feasible or best is None:
+        return WhyNot(reason="limit", sentence=option.reason)
+    ours, theirs = _dollars(best), _dollars(option)
+    if ours is None or theirs is None:
+        return WhyNot(reason="unknown", sentence="no price is known")
+    more = ratio((theirs,), (ours,))
+    assert more is not None
+    return by_ratio(more, "the dollars", "expensive")
+
+
+def _dollars(option: CapacityOption) -> ErrorComponent | None:
+    """Return the dollars a month; how far the predictions for two machines err together is not known."""
+    usd = option.usd_per_month
+    if usd is None:
+        return None
+    low, high = (usd if end is None else end for end in (option.low_usd_per_month, option.high_usd_per_month))
+    source = f"{option.provider} {option.instance} {option.width}"
+    return ErrorComponent(resource="cpu", source=source, time=Figure.about(usd, low, high))
