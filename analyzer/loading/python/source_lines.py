@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 from analyzer.loading.dependencies import is_library
 
@@ -40,7 +41,6 @@ def construction_lines() -> Iterator[None]:
     """Remembers, for each ``nn.Module`` built inside the block, the user's line that built it."""
     import torch
 
-    # A patch and no subclass: PyTorch has no hook for construction, and models build PyTorch's own classes.
     original = torch.nn.Module.__init__
     torch_folder = os.path.dirname(torch.__file__)
 
@@ -64,11 +64,9 @@ def construction_lines() -> Iterator[None]:
         if code is not None and not is_library(code.co_filename):
             object.__setattr__(module, _ATTRIBUTE, (code.co_filename, code.co_firstlineno))
 
-    torch.nn.Module.__init__ = init_and_note_line  # type: ignore[method-assign,assignment]  # undone below
-    try:
+    # A patch and no subclass: PyTorch has no hook for construction, and models build PyTorch's own classes.
+    with patch.object(torch.nn.Module, "__init__", init_and_note_line):
         yield
-    finally:
-        torch.nn.Module.__init__ = original  # type: ignore[method-assign]
 
 
 def built_at(model: Module) -> dict[str, tuple[str, int]]:

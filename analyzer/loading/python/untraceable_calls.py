@@ -8,20 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from analyzer.loading.torch_private import causal_masks_by_word, scripting_disabled
+from analyzer.loading.torch_private import causal_masks_by_word
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.overrides import TorchFunctionMode
 
 _CUDA = re.compile(r"cuda(:\d+)?")
-
-
-@contextmanager
-def unscripted() -> Iterator[None]:
-    """Inside the block ``torch.jit.script`` and ``torch.jit.trace`` give back what they are given."""
-    with scripting_disabled():
-        yield
 
 
 @contextmanager
@@ -38,14 +31,10 @@ def plain_transformers() -> Iterator[None]:
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with causal_masks_by_word(_causal_only_if_said):
+        with causal_masks_by_word(lambda _mask, is_causal=None, _size=None: is_causal is True):
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
-
-
-def _causal_only_if_said(_mask: object, is_causal: bool | None = None, _size: int | None = None) -> bool:
-    return is_causal is True
 
 
 @contextmanager

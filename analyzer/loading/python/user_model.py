@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 from analyzer.errors import AnalyzerError, InputError, ModelError
 from analyzer.loading.dependencies import Dependencies, recording
@@ -31,7 +32,7 @@ from analyzer.loading.python.input_spec import InputSpec, parameter_of
 from analyzer.loading.python.model_choice import ChosenModel, choose, unwrapped
 from analyzer.loading.python.model_weights import ValuedWeights, built_with
 from analyzer.loading.python.source_lines import construction_lines
-from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, unscripted
+from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_module import (
     CachedExecution,
     Modes,
@@ -48,7 +49,7 @@ from analyzer.loading.python.user_module import (
 from analyzer.loading.python.user_module import (
     user_failure as user_failure,  # also for callers of a UserModel
 )
-from analyzer.loading.torch_private import tree_map
+from analyzer.loading.torch_private import scripting_disabled, tree_map
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -164,8 +165,9 @@ def _loaded(
         importable(home_folder(reference), reused.modules if reused is not None else {}),
         construction_lines(),
         redirect_stdout(sys.stderr),
-        _command_line(reference),
-        unscripted(),
+        # A script that parses its command line sees its own arguments, not those of this program.
+        patch.object(sys, "argv", [str(reference.path or reference.module), *reference.script_arguments]),
+        scripting_disabled(),
         modes(),
     ):
         if weights != "meta":
@@ -269,17 +271,6 @@ def _needs_arguments(candidate: object) -> bool:
 
 def _called(forward: FirstForward) -> ChosenModel:
     return ChosenModel(name=forward.name, candidate=forward.module, notes=(forward.message,))
-
-
-@contextmanager
-def _command_line(reference: Reference) -> Iterator[None]:
-    """Let a script that parses its command line see its own arguments, not those of this program."""
-    before = sys.argv
-    sys.argv = [str(reference.path or reference.module), *reference.script_arguments]
-    try:
-        yield
-    finally:
-        sys.argv = before
 
 
 def _build(reference: Reference, choice: ChosenModel, module: ModuleType) -> tuple[Module, bool]:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from analyzer.loading.torch_private import attention_products, emit, qualified_name, registered_decompositions
+from analyzer.loading.torch_private import (
+    attention_products,
+    emit_several,
+    qualified_name,
+    registered_decompositions,
+)
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -120,7 +125,7 @@ def _grouped(rows: Symbol, matrices: Symbol, ends: ir.Value, *_rest: object, **_
         axis=0,
     )
     # Without the number of parts as an attribute, which ONNX forbids beside their sizes.
-    parts = emit("", "Split", [rows, op.Sub(ends, starts)], {"axis": 0}, experts)
+    parts = emit_several("", "Split", [rows, op.Sub(ends, starts)], {"axis": 0}, experts)
     products = []
     for expert in range(experts):
         matrix = op.Gather(matrices, op.Constant(value_int=expert), axis=0)

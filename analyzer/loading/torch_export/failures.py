@@ -22,7 +22,7 @@ from analyzer.loading.python.user_model import UserModel
 from analyzer.loading.python.user_module import user_failure
 from analyzer.loading.torch_export.decomposed import has_autocast
 from analyzer.loading.torch_private import (
-    emit,
+    emit_several,
     is_operator,
     number_of_results,
     operator_name,
@@ -316,7 +316,8 @@ def opaque_node(name: str, outputs: int, *arguments: object) -> Result:
     for argument in arguments:
         parts = argument if isinstance(argument, (tuple, list)) else (argument,)
         values += [value for value in parts if isinstance(value, onnx_ir.Value)]
-    return emit(OPAQUE_DOMAIN, name, values, {}, outputs)
+    results = emit_several(OPAQUE_DOMAIN, name, values, {}, outputs)
+    return results[0] if outputs == 1 else results
 
 
 def opaque(target: OpOverload, *values: object) -> PythonKernel:
