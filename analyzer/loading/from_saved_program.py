@@ -10,7 +10,7 @@ from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.input_spec import InputSpec
 from analyzer.loading.python.model_weights import parameter_sizes
-from analyzer.loading.python.source_lines import shown_path
+from analyzer.loading.python.source_lines import first_line, shown_path
 from analyzer.loading.torch_export.tracing import quiet_exporter
 from analyzer.loading.torch_private import example_size
 from analyzer.reading import Limits
@@ -109,10 +109,9 @@ def _read_program(reference: Reference) -> ExportedProgram:
     except MemoryError:
         raise
     except Exception as error:  # PyTorch raises whatever its parts raise
-        lines = str(error.__cause__ or error).strip().splitlines()
         raise ModelError(
             f"{reference.text} is no exported program that torch {torch.__version__} can read: "
-            f"{lines[0][:300] if lines else type(error).__name__}",
+            f"{first_line(error.__cause__ or error)[:300]}",
             hint="Save it with torch.export.save, with the same or an older torch.",
         ) from error
 

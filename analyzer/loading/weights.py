@@ -144,11 +144,7 @@ def _training_step(
     graph = loaded.graph()
     tensors = feeds_of(user, inputs, step, graph)
     path = write_step(runnable_proto(loaded.proto, graph, step), folder)
-    feeds, types = {}, {}
-    for name, tensor in tensors.items():
-        feeds[name], kind = numpy_array(tensor)
-        if kind:
-            types[name] = kind
+    feeds, types = _feeds_and_types(tensors, list(tensors.values()))
     gradients = eager_gradients(user, inputs, step, graph) if loaded.compared else None
     return Runnable(model_path=path, feeds=feeds, feed_types=types, gradients=gradients)
 

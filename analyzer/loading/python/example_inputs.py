@@ -33,6 +33,7 @@ from analyzer.loading.python.input_spec import (
 from analyzer.loading.python.layer_inputs import MASKS, OpenLength, OpenSide, OpenWidth
 from analyzer.loading.python.model_weights import ValuedWeights, built_with
 from analyzer.loading.python.plain_call import call, first_rows, given_width, misfit
+from analyzer.loading.python.source_lines import first_line
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import DEFAULT_BATCH, UserModel, call_example_inputs
 from analyzer.loading.torch_private import leaves_with_steps, tree_leaves, tree_map
@@ -243,17 +244,15 @@ def _from_file(user: UserModel, offered: Tree, batch: int | None) -> ExampleInpu
             return one
     if callable(user.module.example_inputs):
         called = batch or _default_batch(user.module.example_inputs) or leading
-        axes = _batch_axes(user, leaves, called)
-        if (
-            batch not in (None, leading)
-            and not axes
-            and not _follows_the_batch(user, leaves, called, if_unknown=True)
-        ):
+        grown = _leaves_of_one_more(user, called)
+        axes = _batch_axes(leaves, grown, called) if _takes_batch(user.module.example_inputs) else {}
+        other = grown is not None and _shapes(grown) != _shapes(leaves)
+        if batch not in (None, leading) and not axes and not (other or grown is None):
             raise InputError(
                 f"--batch {batch}: example_inputs gives the same inputs at every batch, {leading} rows.",
                 hint="Write example_inputs(batch) and give as many rows, or leave --batch out.",
             )
-        batch = batch or (called if axes or _follows_the_batch(user, leaves, called) else leading)
+        batch = batch or (called if axes or other else leading)
         return ExampleInputs(
             arguments=arguments, keywords=keywords, batch=batch, batch_axes=axes, origin="file"
         )
@@ -323,16 +322,19 @@ def _takes_batch(offered: object) -> bool:
     return callable(offered) and bool(inspect.signature(offered).parameters)
 
 
-def _follows_the_batch(user: UserModel, leaves: list[Any], batch: int, *, if_unknown: bool = False) -> bool:
-    """Whether the file gives other inputs for one row more: five rows for each, say.
+def _leaves_of_one_more(user: UserModel, batch: int) -> list[Any] | None:
+    """What the file gives for one row more, without allocating anything.
 
-    Not known where the function is not safe on the meta device.
+    None where the function is not safe on the meta device.
     """
     try:
-        other = flatten(*arguments_and_keywords(user, call_example_inputs(user, batch + 1, "meta")))
+        return flatten(*arguments_and_keywords(user, call_example_inputs(user, batch + 1, "meta")))
     except InputError:
-        return if_unknown
-    return [getattr(leaf, "shape", leaf) for leaf in leaves] != [getattr(leaf, "shape", leaf) for leaf in other]
+        return None
+
+
+def _shapes(leaves: Sequence[Any]) -> list[Any]:
+    return [getattr(leaf, "shape", leaf) for leaf in leaves]
 
 
 def _default_batch(function: Callable[..., object]) -> int | None:
@@ -347,19 +349,15 @@ def _positive_int(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
-def _batch_axes(user: UserModel, leaves: list[Any], batch: int) -> dict[int, tuple[int, ...]]:
-    """Axes whose size is the batch: found by asking the file for one more row, without allocating anything.
+def _batch_axes(
+    leaves: list[Any], leaves_of_one_more: list[Any] | None, batch: int
+) -> dict[int, tuple[int, ...]]:
+    """Axes whose size is the batch: those that are one more with one more row.
 
     Empty where something follows the batch in another way (five rows for each, a tensor for each, a number):
     such inputs are right for this batch alone.
     """
-    if not inspect.signature(user.module.example_inputs).parameters:
-        return {}
-    try:
-        leaves_of_one_more = flatten(
-            *arguments_and_keywords(user, call_example_inputs(user, batch + 1, "meta"))
-        )
-    except InputError:  # the function is not safe on the meta device: the leading axis has to do
+    if leaves_of_one_more is None:  # the leading axis has to do
         return {
             i: (0,)
             for i, leaf in enumerate(leaves)
@@ -564,7 +562,7 @@ def _inferred(user: UserModel, batch: int) -> ExampleInputs:
         inputs = _called_with(user, solved, batch, "inferred")
         if _call_failure(user, inputs) is None:
             return inputs
-    cause = found.text if found is not None else _first_line(problems[0])
+    cause = found.text if found is not None else first_line(problems[0])
     raise InputError(
         f"Inputs inferred from the first layers of {user.name} do not fit: {cause.removesuffix('.')}.",
         # Not the very sizes that failed.
@@ -631,7 +629,3 @@ def _call_failure(user: UserModel, inputs: ExampleInputs) -> Exception | None:
     except Exception as error:
         return error
     return None
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

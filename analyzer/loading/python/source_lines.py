@@ -107,6 +107,16 @@ def line_text(file: str, line: int) -> str:
     return linecache.getline(file, line).strip()
 
 
+def at_line(place: tuple[str, int] | None) -> str:
+    """A line of the user's as the end of a clause, `` (model.py:12: return x @ y)``; empty without one."""
+    return f" ({shown_path(place[0])}:{place[1]}: {line_text(*place)})" if place else ""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, its class where it has none."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 def statement(file: str, line: int) -> str:
     """The text of a line that computes something; empty of one that only begins a definition."""
     text = line_text(file, line)

@@ -16,7 +16,7 @@ from analyzer.loading.dependencies import is_library
 from analyzer.loading.python.example_inputs import ExampleInputs, flatten, tensor_names
 from analyzer.loading.python.input_spec import GRAPH_EDGES
 from analyzer.loading.python.plain_call import call, misfit
-from analyzer.loading.python.source_lines import line_text, shown_path, source_line
+from analyzer.loading.python.source_lines import at_line, source_line
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import UserModel
 from analyzer.loading.python.user_module import user_failure
@@ -149,8 +149,7 @@ def check_types(user: UserModel, program: ExportedProgram, inputs: ExampleInputs
             if of_one_type
             else whole and not any(isinstance(leaf, torch.dtype) for leaf in leaves)
         ):
-            place = source_line(node.meta.get("stack_trace") or "", "", {})
-            where = f" ({shown_path(place[0])}:{place[1]}: {line_text(*place)})" if place else ""
+            where = at_line(source_line(node.meta.get("stack_trace") or "", "", {}))
             names = " and ".join(str(item).removeprefix("torch.") for item in types)
             raise InputError(
                 f"{user.name} cannot be called with inputs of {call_shapes(inputs)}{where}: {name} does "
@@ -280,8 +279,8 @@ def _gist(message: str) -> str:
     reason = _REASON.sub(r"\1: ", reasons[0]) if reasons else message.strip().splitlines()[0]
     reason = without_asides(reason)[:300]
     lines = [(file, int(number)) for file, number in _LINE.findall(message) if not is_library(file)]
-    where = f" ({shown_path(lines[-1][0])}:{lines[-1][1]}: {line_text(*lines[-1])})" if lines else ""
-    return reason + (f" (at {node['node']})" if node and node["node"] not in reason else "") + where
+    at = f" (at {node['node']})" if node and node["node"] not in reason else ""
+    return f"{reason}{at}{at_line(lines[-1] if lines else None)}"
 
 
 def _ancestor(program: ExportedProgram, target: OpOverload, name: str) -> OpOverload | None:
