@@ -107,12 +107,7 @@ def _open_sizes(
 
 
 def _graph(
-    number: int,
-    sizes: Mapping[str, int],
-    assumed: Mapping[str, int],
-    executable: bool,
-    pruned: bool,
-    limits: Mapping[str, Any],
+    number: int, sizes: Mapping[str, int], pruned: bool, limits: Mapping[str, Any], **options: Any
 ) -> bytes | None:
     from analyzer.loading.onnx_graph.build import prune, to_graph
     from analyzer.loading.onnx_graph.construction import to_message
@@ -121,7 +116,7 @@ def _graph(
     if model is None:
         return None
     _kept.move_to_end(number)
-    graph = to_graph(model, bindings=sizes, assumed=assumed, limits=Limits(**limits), executable=executable)
+    graph = to_graph(model, bindings=sizes, limits=Limits(**limits), **options)
     return to_message(prune(graph) if pruned else graph)
 
 
