@@ -34,7 +34,7 @@ def reading_process() -> Iterator[None]:
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped, unused-ignore]  # noqa: F401
     from onnx import defs, helper, inliner, numpy_helper, shape_inference  # noqa: F401
 
-    from analyzer.loading.onnx_graph import budget, build, construction, onnx_file  # noqa: F401
+    from analyzer.loading.onnx_graph import build, construction, node_validity, onnx_file  # noqa: F401
 
     READING.fork(HANDLERS)
     try:
@@ -75,8 +75,7 @@ def _checked(
     model: onnx.ModelProto, subject: str, opset: int | None, limits: Mapping[str, Any]
 ) -> tuple[bytes, bool]:
     from analyzer.loading.from_onnx import convert, default_opset
-    from analyzer.loading.onnx_graph.budget import check_budget
-    from analyzer.loading.onnx_graph.node_validity import check_texts
+    from analyzer.loading.onnx_graph.node_validity import check_budget, check_texts
 
     check_budget(model, Limits(**limits), subject)
     check_texts(model, subject)

@@ -14,12 +14,12 @@ from analyzer.errors import InputError, MeasurementError
 from analyzer.loading import reader
 from analyzer.loading.drawn_inputs import random_feeds
 from analyzer.loading.from_onnx import default_opset, fed_inputs
-from analyzer.loading.from_saved_program import stored_tensors
+from analyzer.loading.load import stored_tensors
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.python.example_inputs import flatten, resolve_inputs, tensor_names
 from analyzer.loading.python.input_containers import tensors_in_containers
 from analyzer.loading.python.input_spec import InputSpec
-from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, plain_transformers
+from analyzer.loading.python.model_weights import cuda_is_elsewhere, plain_transformers
 from analyzer.loading.runnable_files import MODEL_FILE, numpy_array, write_bound, write_model
 
 if TYPE_CHECKING:

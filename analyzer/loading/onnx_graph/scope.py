@@ -16,7 +16,6 @@ from analyzer.graph import (
     Node,
     Tensor,
 )
-from analyzer.loading.onnx_graph import sequences
 from analyzer.loading.onnx_graph.construction import NOWHERE, NodeOrigin, make_node, make_tensor, origin
 from analyzer.loading.onnx_graph.evaluation import (
     SHAPE_OPERATORS,
@@ -31,7 +30,7 @@ from analyzer.loading.onnx_graph.evaluation import (
     taken_branch,
 )
 from analyzer.loading.onnx_graph.fitting_sizes import known_sizes
-from analyzer.loading.onnx_graph.loop_trips import with_trips
+from analyzer.loading.onnx_graph.loop_trips import TensorSequence, followed, with_trips
 from analyzer.loading.onnx_graph.node_validity import check_strings
 from analyzer.loading.onnx_graph.normalize import dangling, rows_of
 from analyzer.loading.shape_inference import onnx_inference
@@ -121,7 +120,7 @@ class Scope:
         self._makers: dict[str, Node] = {}
         self._nodes_noted = 0
         self.forbidden: list[tuple[int, str, str, str]] = []
-        self.sequences: dict[str, sequences.Sequence] = {}
+        self.sequences: dict[str, TensorSequence] = {}
         self.budget: _ValueBudget = _ValueBudget(limits.folded) if outer is None else outer.budget
 
     def model_graph(self, ready: Normalized, inferred: onnx.GraphProto) -> Graph:
@@ -358,7 +357,7 @@ class Scope:
                     self._infer_types(proto, call)
                     break
         if call.domain == DEFAULT_DOMAIN:
-            for name, kind in sequences.followed(call, names, self.sequences).items():
+            for name, kind in followed(call, names, self.sequences).items():
                 types[name] = onnx_inference.merged(types.get(name), kind)
         outputs: list[Tensor | None] = []
         for position, name in enumerate(names):

@@ -14,6 +14,7 @@ from itertools import islice, product
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 from analyzer.errors import AnalyzerError, InputError, ModelError, UsageError
+from analyzer.loading.dependencies import is_library
 from analyzer.loading.python.inferred_inputs import (
     InferredInput,
     infer_inputs,
@@ -31,12 +32,13 @@ from analyzer.loading.python.input_spec import (
     parameter_of,
 )
 from analyzer.loading.python.layer_inputs import MASKS, OpenLength, OpenSide, OpenWidth
-from analyzer.loading.python.model_weights import ValuedWeights, built_with
+from analyzer.loading.python.model_weights import ValuedWeights, built_with, cuda_is_elsewhere
 from analyzer.loading.python.plain_call import call, first_rows, given_width, misfit
 from analyzer.loading.python.source_lines import first_line
-from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import DEFAULT_BATCH, UserModel, call_example_inputs
 from analyzer.loading.torch_private import leaves_with_steps, tree_leaves, tree_map
+from analyzer.record.analysis import LEFT_OUT
+from analyzer.text import listed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -629,3 +631,26 @@ def _call_failure(user: UserModel, inputs: ExampleInputs) -> Exception | None:
     except Exception as error:
         return error
     return None
+
+
+def left_out(user: UserModel, inputs: ExampleInputs) -> tuple[str, ...]:
+    """Return a note on the arguments of the user's own ``forward`` that stay None and could be tensors.
+
+    A library's models have a dozen of them, most of which are of no use together.
+    """
+    code = getattr(user.model.forward, "__code__", None)
+    if code is None or is_library(code.co_filename):
+        return ()
+    names = [
+        item.name
+        for item in forward_parameters(user)[len(inputs.arguments) :]
+        if item.default is None
+        and item.name not in inputs.keywords
+        and (item.annotation is item.empty or "Tensor" in str(item.annotation))
+    ]
+    if not names:
+        return ()
+    # Of a tuple each tensor; a shape that no call bears out would mislead.
+    given = " ".join(f"--input {item.name}=..." for item in infer_inputs(user.model, names))
+    verb, it = ("was", "gives it") if len(names) == 1 else ("were", "gives them")
+    return (f"{listed(names)} {verb} {LEFT_OUT}; {given} {it}.",)

@@ -30,9 +30,8 @@ from analyzer.loading.python.first_forward import FirstForward, ScriptRun, no_tr
 from analyzer.loading.python.hugging_face import configured, inputs_of_library
 from analyzer.loading.python.input_spec import InputSpec, parameter_of
 from analyzer.loading.python.model_choice import ChosenModel, choose, unwrapped
-from analyzer.loading.python.model_weights import ValuedWeights, built_with
+from analyzer.loading.python.model_weights import ValuedWeights, built_with, cuda_is_elsewhere
 from analyzer.loading.python.source_lines import construction_lines
-from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_module import (
     CachedExecution,
     Modes,

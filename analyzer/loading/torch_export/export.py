@@ -18,23 +18,23 @@ from analyzer.errors import ExportError, LibraryError
 from analyzer.loading.loaded import ExportFacts
 from analyzer.loading.onnx_graph.construction import CLASSES, SCOPES
 from analyzer.loading.python.example_inputs import ExampleInputs, flatten
-from analyzer.loading.python.model_weights import fake_like, parameter_sizes, without_data
+from analyzer.loading.python.model_weights import cuda_is_elsewhere, fake_like, parameter_sizes, without_data
 from analyzer.loading.python.source_lines import built_at, shown_path, source_line, statement
-from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import UserModel
-from analyzer.loading.torch_export.decomposed import (
-    decomposed,
-    has_autocast,
-    translations,
-    without_whole_slices,
-)
 from analyzer.loading.torch_export.failures import (
     OPAQUE_DOMAIN,
     check_types,
     explain_failure,
     without_untranslatable,
 )
-from analyzer.loading.torch_export.tracing import quiet_exporter, trace
+from analyzer.loading.torch_export.tracing import (
+    decomposed,
+    has_autocast,
+    quiet_exporter,
+    trace,
+    translations,
+    without_whole_slices,
+)
 from analyzer.loading.torch_private import (
     fake_tensor_mode,
     recurrences_by_one_step,

@@ -15,12 +15,12 @@ from analyzer.errors import AnalyzerError, ExportError, InputError, LibraryError
 from analyzer.loading.dependencies import is_library
 from analyzer.loading.python.example_inputs import ExampleInputs, flatten, tensor_names
 from analyzer.loading.python.input_spec import GRAPH_EDGES
+from analyzer.loading.python.model_weights import cuda_is_elsewhere
 from analyzer.loading.python.plain_call import call, misfit
 from analyzer.loading.python.source_lines import at_line, source_line
-from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import UserModel
 from analyzer.loading.python.user_module import user_failure
-from analyzer.loading.torch_export.decomposed import has_autocast
+from analyzer.loading.torch_export.tracing import has_autocast
 from analyzer.loading.torch_private import (
     emit_several,
     is_operator,

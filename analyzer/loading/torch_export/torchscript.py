@@ -17,9 +17,8 @@ from analyzer.errors import AnalyzerError, ExportError, LibraryError
 from analyzer.loading.from_onnx import fed_inputs
 from analyzer.loading.python.example_inputs import ExampleInputs, flatten, tensor_names
 from analyzer.loading.python.input_containers import tensors_in_containers
-from analyzer.loading.python.model_weights import parameter_sizes
+from analyzer.loading.python.model_weights import cuda_is_elsewhere, parameter_sizes, plain_transformers
 from analyzer.loading.python.source_lines import built_at
-from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, plain_transformers
 from analyzer.loading.python.user_model import UserModel
 from analyzer.loading.torch_export.export import Exported, origin_properties
 from analyzer.loading.torch_export.tracing import nothing_on_standard_output, quiet_exporter
