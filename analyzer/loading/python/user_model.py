@@ -359,31 +359,42 @@ def function_module(function: Callable[..., object]) -> Module:
 
 
 def call_example_inputs(user: UserModel, batch: int | None, weights: ValuedWeights | None = None) -> Tree:
-    """What the file offers as inputs: ``example_inputs(batch)`` called, or the variable; None where neither is.
+    """What the file offers as inputs; as ``call_offered``."""
+    return call_offered(user, "example_inputs", batch, weights=weights)
 
-    ``weights`` says which of them have values, in place of what the model says.
+
+def call_offered(
+    user: UserModel, name: str, batch: int | None, *, weights: ValuedWeights | None = None, seed: int = 1
+) -> Tree:
+    """What the file offers under a name: ``example_inputs(batch)`` called, or the variable; None without either.
+
+    Args:
+        user: The model and its file.
+        name: Of the function or the variable.
+        batch: What a function with parameters is called with; None for its own.
+        weights: Which tensors have values, in place of what the model says.
+        seed: Of random ones: the same in every run, and others than the weights.
 
     Raises:
         InputError: The function raises.
     """
     import torch
 
-    offered = getattr(user.module, "example_inputs", None)
+    offered = getattr(user.module, name, None)
     if offered is None or not callable(offered):
         return offered
     weights = weights or user.weights
     with built_with(weights, user.memory_bytes):
         if weights != "meta":
-            torch.manual_seed(1)  # random inputs are the same in every run, and others than the weights
+            torch.manual_seed(seed)
         try:
-            required = required_by(offered)
             if batch is None:
-                return offered(DEFAULT_BATCH) if required else offered()
+                return offered(DEFAULT_BATCH) if required_by(offered) else offered()
             return offered(batch) if inspect.signature(offered).parameters else offered()
         except AnalyzerError:  # of those that are made here
             raise
         except Exception as error:
-            raise user_failure(error, "example_inputs raises", InputError) from error
+            raise user_failure(error, f"{name} raises", InputError) from error
 
 
 def live_model(model: Module, inputs: Tree) -> UserModel:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from analyzer.errors import ExportError, LibraryError
 from analyzer.loading.loaded import ExportFacts
 from analyzer.loading.onnx_graph.construction import CLASSES, SCOPES
+from analyzer.loading.onnx_graph.normalize import name_nodes
 from analyzer.loading.python.example_inputs import ExampleInputs, flatten
 from analyzer.loading.python.model_weights import cuda_is_elsewhere, fake_like, parameter_sizes, without_data
 from analyzer.loading.python.source_lines import built_at, shown_path, source_line, statement
@@ -167,15 +168,9 @@ def finish(model: ir.Model, held_back: Constants, stored: set[str], keep: Callab
 
     needs_values = strip_weights(model, held_back, keep=keep, stored=stored)
     _drop_symbolic_shapes(model)
-    # A name for each node: placement, costs and measured times are told by it.
-    seen: set[str] = set()
-    for number, node in enumerate(model.graph):
-        name = node.name or f"{node.op_type}_{number}"
-        while name in seen:
-            name = f"{name}_{number}"
-        node.name = name
-        seen.add(name)
-    return Exported(proto=onnx_ir.to_proto(model), needs_values=needs_values)
+    proto = onnx_ir.to_proto(model)
+    name_nodes(proto.graph)  # placement, costs and measured times are told by names
+    return Exported(proto=proto, needs_values=needs_values)
 
 
 def to_onnx_ir(program: ExportedProgram, opset: int, notes: list[str]) -> ir.Model:
