@@ -49,7 +49,11 @@ def load_live(
             raise UsageError("training= needs an nn.Module: an ONNX model holds no loss and no gradients.")
         return _from_onnx(model, batch, specs, opset, limits)
     if any(base.__module__.startswith("torch.nn") and base.__name__ == "Module" for base in kind.__mro__):
-        return _from_module(model, inputs, batch, specs, opset or DEFAULT_OPSET, progress, training)
+        from analyzer.loading.python.user_model import live_model
+
+        check_opset(opset or DEFAULT_OPSET)
+        user = live_model(model, inputs)
+        return _of_user(user, batch, specs, opset or DEFAULT_OPSET, progress, train=training)
     if isinstance(model, type):
         raise ModelError(
             f"{model.__name__} is a class, not a model.", hint=f"Give an instance: {model.__name__}(...)."
@@ -99,22 +103,6 @@ def _exported(user: UserModel, specs: Sequence[InputSpec], inputs: ExampleInputs
         with suppress(Exception):  # a failure of Dynamo may be ours alone
             return export_any_batch(user, specs, inputs, opset, strict=True)
         raise
-
-
-def _from_module(
-    model: Any,
-    inputs: Any,
-    batch: int | None,
-    specs: Sequence[InputSpec],
-    opset: int,
-    progress: StageProgress,
-    train: bool,
-) -> Loaded:
-    from analyzer.loading.python.user_model import live_model
-
-    check_opset(opset)
-    user = live_model(model, inputs)
-    return _of_user(user, batch, specs, opset, progress, train)
 
 
 def live_at(loaded: Loaded, batch: int, opset: int) -> Loaded:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -462,9 +462,9 @@ def check_budget(model: onnx.ModelProto, limits: Limits, subject: str) -> None:
             subject, f"defines {plural(len(model.functions), 'function')}", "functions", limits.functions
         )
     functions = {(item.domain, item.name, item.overload): item for item in model.functions}
-    counted = _Counter(set(functions), limits, subject)
-    whole = counted.body(model.graph.node, model.graph.ByteSize() if functions else 0)
-    bodies = {key: counted.body(item.node, item.ByteSize()) for key, item in functions.items()}
+    rest = (functions, limits.attributes, subject)
+    whole = _body(model.graph.node, model.graph.ByteSize() if functions else 0, *rest)
+    bodies = {key: _body(item.node, item.ByteSize(), *rest) for key, item in functions.items()}
     total = _expanded(whole, bodies, subject)
     if total.nodes > limits.nodes:
         raise _over(subject, f"has {plural(total.nodes, 'operator')}{_with(functions)}", "nodes", limits.nodes)
@@ -486,34 +486,29 @@ def _over(subject: str, what: str, name: str, limit: int) -> ModelError:
     )
 
 
-class _Counter:
-    def __init__(self, functions: set[FunctionKey], limits: Limits, subject: str) -> None:
-        self._functions = functions
-        self._limits = limits
-        self._subject = subject
-
-    def body(self, nodes: Iterable[onnx.NodeProto], size: int) -> _Body:
-        count = depth = 0
-        calls: Counter[FunctionKey] = Counter()
-        waiting = [(nodes, 0)]
-        most, functions = self._limits.attributes, self._functions
-        while waiting:
-            graph, level = waiting.pop()
-            depth = max(depth, level)
-            for node in graph:
-                count += 1
-                attributes = node.attribute
-                if len(attributes) > most:
-                    name = f"node '{node.name}' ({node.op_type}) with {len(attributes):,} attributes"
-                    raise _over(self._subject, f"has a {name}", "attributes", most)
-                for attribute in attributes:
-                    if attribute.type in GRAPH_KINDS:
-                        waiting += [(inner.node, level + 1) for inner in (attribute.g, *attribute.graphs)]
-                if functions:
-                    key = (node.domain, node.op_type, node.overload)
-                    if key in functions:
-                        calls[key] += 1
-        return _Body(count, size, depth, calls)
+def _body(
+    nodes: Iterable[onnx.NodeProto], size: int, functions: Container[FunctionKey], most: int, subject: str
+) -> _Body:
+    count = depth = 0
+    calls: Counter[FunctionKey] = Counter()
+    waiting = [(nodes, 0)]
+    while waiting:
+        graph, level = waiting.pop()
+        depth = max(depth, level)
+        for node in graph:
+            count += 1
+            attributes = node.attribute
+            if len(attributes) > most:
+                name = f"node '{node.name}' ({node.op_type}) with {len(attributes):,} attributes"
+                raise _over(subject, f"has a {name}", "attributes", most)
+            for attribute in attributes:
+                if attribute.type in GRAPH_KINDS:
+                    waiting += [(inner.node, level + 1) for inner in (attribute.g, *attribute.graphs)]
+            if functions:
+                key = (node.domain, node.op_type, node.overload)
+                if key in functions:
+                    calls[key] += 1
+    return _Body(count, size, depth, calls)
 
 
 def _expanded(whole: _Body, bodies: Mapping[FunctionKey, _Body], subject: str) -> _Body:

@@ -125,35 +125,41 @@ class Scope:
 
     def model_graph(self, ready: Normalized, inferred: onnx.GraphProto) -> Graph:
         """Makes the Graph of a model; ``inferred`` is its graph with the types that C++ found."""
-        proto = ready.model.graph
-        inputs = self._graph_inputs(proto, ready.initializers)
-        self.types = onnx_inference.graph_types(inferred)
-        nodes = tuple(self._nodes(ready.rows, ready.origins, inferred))
-        self.compare_stated(inputs, nodes)
-        return Graph(
-            name=proto.name,
-            nodes=nodes,
-            inputs=inputs,
-            outputs=self._graph_outputs(proto),
-            initializers=tuple(self.initializers),
+        graph = self._graph(
+            ready.model.graph,
+            ready.initializers,
+            (ready.rows, ready.origins, inferred),
             opsets=self.opsets,
             ir_version=self.ir_version,
             open_dimensions=ready.open_dimensions,
             notes=tuple(ready.notes),
         )
+        self.compare_stated(graph.inputs, graph.nodes)
+        return graph
 
     def subgraph(self, proto: onnx.GraphProto, inferred: onnx.GraphProto, fed_types: Sequence[Type]) -> Graph:
-        """Makes the Graph of a body from the types of what is fed to it; ``inferred`` as for ``whole``."""
-        inputs = self._graph_inputs(proto, proto.initializer, fed_types)
-        self.types = onnx_inference.graph_types(inferred, lenient=True)
+        """Makes the Graph of a body from the types of what is fed to it; ``inferred`` as for the model's."""
         rows = rows_of(proto)
         origins = [origin(row[1], row[0].metadata_props) for row in rows]
+        return self._graph(proto, proto.initializer, (rows, origins, inferred), fed_types)
+
+    def _graph(
+        self,
+        proto: onnx.GraphProto,
+        initializers: Sequence[onnx.TensorProto],
+        nodes: tuple[Sequence[Row], Sequence[NodeOrigin], onnx.GraphProto],
+        fed_types: Sequence[Type] | None = None,
+        **facts: Any,
+    ) -> Graph:
+        inputs = self._graph_inputs(proto, initializers, fed_types)
+        self.types = onnx_inference.graph_types(nodes[-1], lenient=fed_types is not None)
         return Graph(
             name=proto.name,
-            nodes=tuple(self._nodes(rows, origins, inferred)),
+            nodes=tuple(self._nodes(*nodes)),
             inputs=inputs,
             outputs=self._graph_outputs(proto),
             initializers=tuple(self.initializers),
+            **facts,
         )
 
     def compare_stated(self, inputs: Sequence[Tensor], nodes: Sequence[Node]) -> None:

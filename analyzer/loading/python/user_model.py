@@ -366,7 +366,7 @@ def call_example_inputs(user: UserModel, batch: int | None, weights: ValuedWeigh
 def call_offered(
     user: UserModel, name: str, batch: int | None, *, weights: ValuedWeights | None = None, seed: int = 1
 ) -> Tree:
-    """What the file offers under a name: ``example_inputs(batch)`` called, or the variable; None without either.
+    """What the file offers under a name: ``example_inputs(batch)`` called, or a variable; None without.
 
     Args:
         user: The model and its file.
