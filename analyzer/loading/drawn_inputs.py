@@ -83,7 +83,9 @@ def deciding_values(loaded: Loaded, graph: Graph) -> tuple[str, ...]:
             continue
         if any(tensor.name in origin.inputs for origin in graph.size_origins.values()):  # a note says so
             continue
-        low, high = guessed.get(tensor.name) or _range_made(loaded, graph, tensor.name)
+        is_drawn_here = loaded.exporter in ("onnx", "pt2")  # see whole_values
+        filled = range_filled(graph, tensor.name) if is_drawn_here else (0, 1)
+        low, high = guessed.get(tensor.name) or filled
         joint = "or" if high - low == 1 else "to"
         values = f"{low}" if low == high else f"{low} {joint} {high}"
         written = (
@@ -94,12 +96,6 @@ def deciding_values(loaded: Loaded, graph: Graph) -> tuple[str, ...]:
             f"(--input {written}:{tensor.dtype.name}=LOW..HIGH says others)."
         )
     return tuple(notes)
-
-
-def _range_made(loaded: Loaded, graph: Graph, name: str) -> tuple[int, int]:
-    """The whole numbers that an input is filled with of which nothing says what it holds."""
-    is_drawn_here = loaded.exporter in ("onnx", "pt2")  # see whole_values
-    return range_filled(graph, name) if is_drawn_here else (0, 1)
 
 
 # Text for inputs of strings: what the graph itself compares it with, else a few short words.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING
@@ -138,16 +139,23 @@ class _Request:
         return export_any_batch(user, self.specs, inputs, self.opset, strict=strict)
 
 
-def _export_python(request: _Request) -> tuple[Loaded, Dependencies]:
+@contextmanager
+def building(reference: Reference, progress: StageProgress) -> Iterator[list[Dependencies]]:
+    """Note what a model is built from inside the block; afterwards the list holds it."""
     from analyzer.loading.dependencies import recording
     from analyzer.loading.python.user_module import home_folder
 
-    request.progress("importing torch")
+    progress("importing torch")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its C++ parts warn on standard error
     import torch  # noqa: F401  # before recording: torch's own reading is no dependency of the model
 
-    with recording(home_folder(request.reference)) as recorded:
-        request.progress("building the model")
+    with recording(home_folder(reference)) as recorded:
+        progress("building the model")
+        yield recorded
+
+
+def _export_python(request: _Request) -> tuple[Loaded, Dependencies]:
+    with building(request.reference, request.progress) as recorded:
         user, inputs, exported = _export_first_that_works(request)
     return loaded_of(user, inputs, exported, request.specs, request.reference), recorded[0]
 

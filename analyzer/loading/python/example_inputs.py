@@ -32,7 +32,7 @@ from analyzer.loading.python.input_spec import (
     parameter_of,
 )
 from analyzer.loading.python.layer_inputs import MASKS, OpenLength, OpenSide, OpenWidth
-from analyzer.loading.python.model_weights import ValuedWeights, built_with, cuda_is_elsewhere
+from analyzer.loading.python.model_weights import ValuedWeights, built_with, cuda_is_elsewhere, on_meta
 from analyzer.loading.python.plain_call import call, first_rows, given_width, misfit
 from analyzer.loading.python.source_lines import first_line
 from analyzer.loading.python.user_model import DEFAULT_BATCH, UserModel, call_example_inputs
@@ -117,7 +117,7 @@ def _first_source(user: UserModel, specs: Sequence[InputSpec], batch: int | None
         # A script gives the layers their data; without weights these have no values either.
         arguments, keywords = user.forward.arguments, user.forward.keywords
         if user.meta:
-            arguments, keywords = tree_map(_on_meta, (arguments, keywords))
+            arguments, keywords = on_meta((arguments, keywords))
         inputs = _with_values(arguments, keywords, batch)
         if _is_sequence_first(user, inputs):
             inputs = _with_values(arguments, keywords, batch, axis=1)
@@ -134,10 +134,6 @@ def _first_source(user: UserModel, specs: Sequence[InputSpec], batch: int | None
         raise
     finally:
         logging.disable(before)
-
-
-def _on_meta(leaf: Any) -> Any:
-    return leaf.to("meta") if _is_tensor(leaf) else leaf
 
 
 def _assumed(user: UserModel, inputs: ExampleInputs) -> tuple[InputSpec, ...]:
@@ -344,11 +340,10 @@ def _default_batch(function: Callable[..., object]) -> int | None:
     first = next(iter(inspect.signature(function).parameters.values()), None)
     if first is None or first.kind in _VARIADIC:
         return None
-    return DEFAULT_BATCH if first.default is first.empty else _positive_int(first.default)
-
-
-def _positive_int(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+    if first.default is first.empty:
+        return DEFAULT_BATCH
+    is_size = isinstance(first.default, int) and not isinstance(first.default, bool) and first.default > 0
+    return first.default if is_size else None
 
 
 def _batch_axes(

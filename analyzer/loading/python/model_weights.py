@@ -184,6 +184,13 @@ def _tables(module: Module) -> tuple[dict[str, Any], ...]:
     return (*held_tensors(module), vars(module))
 
 
+def on_meta(tree: Tree) -> Tree:
+    """Return a tree with its tensors without values."""
+    import torch
+
+    return tree_map(lambda leaf: leaf.to("meta") if isinstance(leaf, torch.Tensor) else leaf, tree)
+
+
 def fake_like(value: Tree, mode: FakeTensorMode) -> Tree:
     """Return a tensor's twin without data, on the CPU; anything else as it is."""
     import torch

@@ -30,7 +30,7 @@ from analyzer.loading.python.first_forward import FirstForward, ScriptRun, no_tr
 from analyzer.loading.python.hugging_face import configured, inputs_of_library
 from analyzer.loading.python.input_spec import InputSpec, parameter_of
 from analyzer.loading.python.model_choice import ChosenModel, choose, unwrapped
-from analyzer.loading.python.model_weights import ValuedWeights, built_with, cuda_is_elsewhere
+from analyzer.loading.python.model_weights import ValuedWeights, built_with, cuda_is_elsewhere, on_meta
 from analyzer.loading.python.source_lines import construction_lines
 from analyzer.loading.python.user_module import (
     CachedExecution,
@@ -48,7 +48,7 @@ from analyzer.loading.python.user_module import (
 from analyzer.loading.python.user_module import (
     user_failure as user_failure,  # also for callers of a UserModel
 )
-from analyzer.loading.torch_private import scripting_disabled, tree_map
+from analyzer.loading.torch_private import scripting_disabled
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -245,7 +245,11 @@ def _executed(
         if (
             choice is None
             or fault is not None
-            or (reference.name is None and _needs_arguments(choice.candidate))
+            or (
+                reference.name is None
+                and inspect.isfunction(choice.candidate)
+                and required_by(choice.candidate)
+            )
         ):
             return _called(script.forward), script
         expected = choice.candidate if inspect.isclass(choice.candidate) else type(choice.candidate)
@@ -262,10 +266,6 @@ def _executed(
     if script is not None:
         run.error = script.error
     return choice, run
-
-
-def _needs_arguments(candidate: object) -> bool:
-    return inspect.isfunction(candidate) and bool(required_by(candidate))
 
 
 def _called(forward: FirstForward) -> ChosenModel:
@@ -399,11 +399,9 @@ def call_offered(
 
 def live_model(model: Module, inputs: Tree) -> UserModel:
     """Return a module in memory, with its inputs or a function that gives them, or None."""
-    import torch
-
     module, is_meta = ModuleType("live"), any(parameter.is_meta for parameter in model.parameters())
     if is_meta and not callable(inputs):  # a model without weights reads no data
-        inputs = tree_map(lambda leaf: leaf.to("meta") if isinstance(leaf, torch.Tensor) else leaf, inputs)
+        inputs = on_meta(inputs)
     if inputs is not None:
         module.example_inputs = inputs  # type: ignore[attr-defined]  # what a user's file would define
     return UserModel(

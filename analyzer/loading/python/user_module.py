@@ -436,9 +436,9 @@ def execution_of(run: ScriptRun, choice: ChosenModel, random_state: Tensor) -> C
 
     candidate: Any = choice.candidate
     if isinstance(candidate, torch.nn.Module):
-        if "." in choice.name or (
-            _on_memory(candidate) and parameter_sizes(candidate.parameters())[1] > _LARGEST_CACHED_BYTES
-        ):
+        in_memory = any(not parameter.is_meta for parameter in candidate.parameters())
+        large = in_memory and parameter_sizes(candidate.parameters())[1] > _LARGEST_CACHED_BYTES
+        if "." in choice.name or large:
             return None
         copied = None
         # Some tensors and some users' objects cannot be copied; PyTorch warns of its own trees.
@@ -458,7 +458,3 @@ def execution_of(run: ScriptRun, choice: ChosenModel, random_state: Tensor) -> C
         modules=own,
         random_state=random_state,
     )
-
-
-def _on_memory(model: Any) -> bool:
-    return any(not parameter.is_meta for parameter in model.parameters())
