@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -205,12 +205,9 @@ def to_onnx_ir(program: ExportedProgram, opset: int, notes: list[str]) -> ir.Mod
 
 def _name_batch(model: ir.Model, inputs: ExampleInputs) -> bool:
     """Names the batch's symbol on the graph's inputs; True where some batch axis came out fixed or derived."""
-    leaves = flatten(inputs.arguments, inputs.keywords)
-    tensors = [i for i, leaf in enumerate(leaves) if hasattr(leaf, "shape")]
     axes = [
-        (value.shape, axis, leaves[position].shape[axis])
-        for position, value in zip(tensors, model.graph.inputs, strict=False)
-        if value.shape is not None
+        (shape, axis, leaf.shape[axis])
+        for position, leaf, shape in _tensors(model, inputs)
         for axis in inputs.batch_axes.get(position, ())
     ]
     symbols = [getattr(shape[axis], "value", None) for shape, axis, _ in axes]
@@ -221,26 +218,31 @@ def _name_batch(model: ir.Model, inputs: ExampleInputs) -> bool:
     return fixed
 
 
+def _tensors(model: ir.Model, inputs: ExampleInputs) -> Iterator[tuple[int, Any, ir.Shape]]:
+    """The tensors among the inputs: their position, the tensor, and its shape in the graph where it has one."""
+    leaves = enumerate(flatten(inputs.arguments, inputs.keywords))
+    tensors = ((position, leaf) for position, leaf in leaves if hasattr(leaf, "shape"))
+    for (position, leaf), value in zip(tensors, model.graph.inputs, strict=False):
+        if value.shape is not None:
+            yield position, leaf, value.shape
+
+
 def _name_axes(model: ir.Model, inputs: ExampleInputs) -> bool:
     """Names axes that follow several sizes; never fixed to one.
 
     Raises:
         ExportError: The model's code fixes one of them.
     """
-    leaves = flatten(inputs.arguments, inputs.keywords)
-    tensors = [i for i, leaf in enumerate(leaves) if hasattr(leaf, "shape")]
-    for position, value in zip(tensors, model.graph.inputs, strict=False):
+    for position, leaf, shape in _tensors(model, inputs):
         for axis, name in inputs.axis_names.get(position, {}).items():
-            if value.shape is None:
-                continue
             # A fixed size can come as a symbol too: one that is called "4".
-            if not re.search("[A-Za-z]", str(getattr(value.shape[axis], "value", value.shape[axis]))):
+            if not re.search("[A-Za-z]", str(getattr(shape[axis], "value", shape[axis]))):
                 raise ExportError(
-                    f"The model's code fixes {name} to {leaves[position].shape[axis]}: steps of other sizes "
+                    f"The model's code fixes {name} to {leaf.shape[axis]}: steps of other sizes "
                     "cannot be told from it.",
                     hint="Compute with x.shape where the size is meant, and branch on no size.",
                 )
-            value.shape[axis] = name
+            shape[axis] = name
     return False
 
 
