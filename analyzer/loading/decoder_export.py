@@ -12,12 +12,13 @@ from analyzer.loading import cache as export_cache
 from analyzer.loading.dependencies import Dependencies
 from analyzer.loading.loaded import DEFAULT_OPSET, Loaded, cached_export, keep_export
 from analyzer.loading.model_reference import Reference
-from analyzer.loading.python.example_inputs import ExampleInputs, arguments_and_keywords, flatten
+from analyzer.loading.python.example_inputs import ExampleInputs, arguments_and_keywords
 from analyzer.loading.python.input_containers import register_containers
 from analyzer.loading.python.model_weights import WEIGHTLESS, ValuedWeights, built_with, cuda_is_elsewhere
 from analyzer.loading.python.source_lines import shown_path
 from analyzer.loading.python.user_model import UserModel, in_mode, load_user_model, path_of, user_failure
 from analyzer.loading.torch_export.export import export_model
+from analyzer.loading.torch_private import tree_leaves
 from analyzer.progress import StageProgress
 from analyzer.reading import Limits
 
@@ -182,7 +183,8 @@ def _called(
 
 
 def _shapes(arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[tuple[int, ...] | None]:
-    return [tuple(leaf.shape) if hasattr(leaf, "shape") else None for leaf in flatten(arguments, keywords)]
+    leaves = tree_leaves((arguments, dict(keywords)))
+    return [tuple(leaf.shape) if hasattr(leaf, "shape") else None for leaf in leaves]
 
 
 _NAMES: Mapping[tuple[int, ...], str] = {

@@ -19,11 +19,12 @@ from analyzer.loading.from_onnx import default_opset, fed_inputs, sizes_as_writt
 from analyzer.loading.input_values import deciding_inputs, range_filled, whole_values
 from analyzer.loading.load import stored_tensors
 from analyzer.loading.loaded import Loaded
-from analyzer.loading.python.example_inputs import flatten, resolve_inputs, tensor_names
+from analyzer.loading.python.example_inputs import resolve_inputs, tensor_names
 from analyzer.loading.python.input_containers import tensors_in_containers
 from analyzer.loading.python.input_spec import InputSpec, drawn_values, parse_input
 from analyzer.loading.python.model_weights import cuda_is_elsewhere, plain_transformers
 from analyzer.loading.runnable_files import MODEL_FILE, numpy_array, write_bound, write_model
+from analyzer.loading.torch_private import tree_leaves
 from analyzer.text import first_few
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def _from_python(loaded: Loaded, batch: int | None, folder: Path, *, as_if_train
         inputs = resolve_inputs(user, loaded.specs, batch)
     if loaded.step is not None:
         return _training_step(loaded, loaded.step, user, inputs, folder)
-    tensors = [leaf for leaf in flatten(inputs.arguments, inputs.keywords) if hasattr(leaf, "detach")]
+    tensors = [leaf for leaf in inputs.leaves if hasattr(leaf, "detach")]
     state = dict(user.model.named_parameters(remove_duplicate=False))
     scripted = isinstance(user.model, torch.jit.ScriptModule)  # which takes no other weights for a call
     apart = told_apart(state) if as_if_trained and not scripted else {}
@@ -133,7 +134,7 @@ def _from_python(loaded: Loaded, batch: int | None, folder: Path, *, as_if_train
             )
         return [
             numpy_array(leaf)[0]
-            for leaf in flatten(tensors_in_containers(outputs), {})
+            for leaf in tree_leaves(tensors_in_containers(outputs))
             if hasattr(leaf, "detach")
         ]
 

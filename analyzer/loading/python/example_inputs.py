@@ -79,6 +79,16 @@ class ExampleInputs:
     axis_names: Mapping[int, Mapping[int, str]] = field(default_factory=dict)
     guessed: tuple[InputSpec, ...] = ()
 
+    @property
+    def tree(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments and keywords as one tree."""
+        return self.arguments, dict(self.keywords)
+
+    @property
+    def leaves(self) -> list[Any]:
+        """All leaves in the order in which the exported graph takes them."""
+        return tree_leaves(self.tree)
+
 
 def resolve_inputs(user: UserModel, specs: Sequence[InputSpec], batch: int | None) -> ExampleInputs:
     """The example inputs of a Python model, in the contract's order: ``--input``, the file, inferred.
@@ -186,18 +196,13 @@ def _complete_lazy_layers(user: UserModel, inputs: ExampleInputs) -> None:
             user.model(*arguments, **keywords)
 
 
-def flatten(arguments: Tree, keywords: Tree) -> list[Any]:
-    """All leaves of the inputs in the order in which the exported graph takes them."""
-    return list(tree_leaves((arguments, dict(keywords))))
-
-
 def tensor_names(user: UserModel, inputs: ExampleInputs) -> list[str]:
     """A name for each tensor of the inputs, in the order of ``flatten``: its parameter and the way into it."""
     parameters = [item.name for item in forward_parameters(user) if item.kind not in _VARIADIC]
     positional = [*parameters, *(f"input_{i}" for i in range(len(parameters), len(inputs.arguments)))]
     # A leaf's way begins with 0 for arguments or 1 for keywords, then the argument's position or name.
     names: list[str] = []
-    for steps, leaf in leaves_with_steps((inputs.arguments, dict(inputs.keywords))):
+    for steps, leaf in leaves_with_steps(inputs.tree):
         if not _is_tensor(leaf):
             continue
         first = steps[1] if steps[0] else positional[steps[1]]
@@ -229,7 +234,7 @@ def arguments_and_keywords(user: UserModel, offered: Tree) -> tuple[tuple[Any, .
 def _from_file(user: UserModel, offered: Tree, batch: int | None) -> ExampleInputs:
     arguments, keywords = arguments_and_keywords(user, offered)
     register_containers(arguments, keywords)
-    leaves = flatten(arguments, keywords)
+    leaves = tree_leaves((arguments, dict(keywords)))
     leading = _rows(leaves)
     # The batch of a graph is told to be 1, and asked for as that where the model is run.
     asked = batch if _takes_batch(user.module.example_inputs) else None if batch == 1 else batch
@@ -263,7 +268,7 @@ def _is_sequence_first(user: UserModel, inputs: ExampleInputs) -> bool:
 
     layers = (layer for layer in user.model.modules() if getattr(layer, "batch_first", True) is False)
     layer = next(layers, None)
-    leaves = flatten(inputs.arguments, inputs.keywords)
+    leaves = inputs.leaves
     tensor = next((leaf for leaf in leaves if _is_tensor(leaf) and leaf.dim() > 1), None)
     if layer is None or tensor is None or tensor.shape[0] == tensor.shape[1]:
         return False
@@ -286,7 +291,7 @@ def _with_values(
         InputError: No tensor has rows.
     """
     register_containers(arguments, keywords)
-    leaves = flatten(arguments, keywords)
+    leaves = tree_leaves((arguments, dict(keywords)))
     leading = _rows(leaves, axis)
     axes = {
         position: (axis,)
@@ -326,7 +331,7 @@ def _leaves_of_one_more(user: UserModel, batch: int) -> list[Any] | None:
     None where the function is not safe on the meta device.
     """
     try:
-        return flatten(*arguments_and_keywords(user, call_example_inputs(user, batch + 1, "meta")))
+        return tree_leaves(arguments_and_keywords(user, call_example_inputs(user, batch + 1, "meta")))
     except InputError:
         return None
 

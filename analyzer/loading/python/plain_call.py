@@ -15,7 +15,6 @@ from analyzer.loading.torch_private import (
     fake_tensor_mode,
     gradients_by,
     recurrences_by_one_step,
-    tree_leaves,
     tree_map,
 )
 
@@ -103,23 +102,21 @@ def _refuse_gradient(*_: object, **__: object) -> None:
 
 def _call_without_values(model: Module, inputs: ExampleInputs) -> None:
     mode = fake_tensor_mode()
-    arguments, keywords = tree_map(
-        lambda leaf: fake_like(leaf, mode), (inputs.arguments, dict(inputs.keywords))
-    )
+    arguments, keywords = tree_map(lambda leaf: fake_like(leaf, mode), inputs.tree)
     with without_data(model, mode), mode:
         model(*arguments, **keywords)
 
 
 def first_rows(inputs: ExampleInputs) -> tuple[Sequence[Any], Mapping[str, Any]]:
     """Return the inputs at a batch of at most two, where their axes that follow the batch are known."""
-    places = iter(range(len(tree_leaves((inputs.arguments, dict(inputs.keywords))))))
+    places = iter(range(len(inputs.leaves)))
 
     def cut(leaf: Any) -> Any:
         for axis in inputs.batch_axes.get(next(places), ()):
             leaf = leaf.narrow(axis, 0, min(2, leaf.shape[axis]))
         return leaf
 
-    arguments, keywords = tree_map(cut, (inputs.arguments, dict(inputs.keywords)))
+    arguments, keywords = tree_map(cut, inputs.tree)
     return arguments, keywords
 
 

@@ -18,7 +18,7 @@ from analyzer.errors import ExportError, LibraryError
 from analyzer.loading.loaded import ExportFacts
 from analyzer.loading.onnx_graph.construction import CLASSES, SCOPES
 from analyzer.loading.onnx_graph.normalize import name_nodes
-from analyzer.loading.python.example_inputs import ExampleInputs, flatten
+from analyzer.loading.python.example_inputs import ExampleInputs
 from analyzer.loading.python.model_weights import cuda_is_elsewhere, fake_like, parameter_sizes, without_data
 from analyzer.loading.python.source_lines import built_at, shown_path, source_line, statement
 from analyzer.loading.python.user_model import UserModel
@@ -113,9 +113,7 @@ def _traced(user: UserModel, inputs: ExampleInputs, *, strict: bool) -> Exported
             return on_meta
     # Beside fake tensors on the CPU, unlike those on the meta device, a literal (`x[:, [-1]]`) has values.
     mode = fake_tensor_mode()
-    arguments, keywords = tree_map(
-        lambda leaf: fake_like(leaf, mode), (inputs.arguments, dict(inputs.keywords))
-    )
+    arguments, keywords = tree_map(lambda leaf: fake_like(leaf, mode), inputs.tree)
     fakes = replace(inputs, arguments=arguments, keywords=keywords)
     # Fake tensors would go to a GPU that is not there.
     with without_data(user.model, mode, only_meta=True), cuda_is_elsewhere("cpu"):
@@ -220,7 +218,7 @@ def _name_batch(model: ir.Model, inputs: ExampleInputs) -> bool:
 
 def _tensors(model: ir.Model, inputs: ExampleInputs) -> Iterator[tuple[int, Any, ir.Shape]]:
     """The tensors among the inputs: their position, the tensor, and its shape in the graph where it has one."""
-    leaves = enumerate(flatten(inputs.arguments, inputs.keywords))
+    leaves = enumerate(inputs.leaves)
     tensors = ((position, leaf) for position, leaf in leaves if hasattr(leaf, "shape"))
     for (position, leaf), value in zip(tensors, model.graph.inputs, strict=False):
         if value.shape is not None:

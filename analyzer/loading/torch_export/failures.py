@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from analyzer.errors import AnalyzerError, ExportError, InputError, LibraryError
 from analyzer.loading.dependencies import is_library
-from analyzer.loading.python.example_inputs import ExampleInputs, flatten, tensor_names
+from analyzer.loading.python.example_inputs import ExampleInputs, tensor_names
 from analyzer.loading.python.input_spec import GRAPH_EDGES
 from analyzer.loading.python.model_weights import cuda_is_elsewhere
 from analyzer.loading.python.plain_call import call, misfit
@@ -70,7 +70,7 @@ def call_shapes(inputs: ExampleInputs) -> str:
     """The shapes of the inputs, for messages: ``[4, 3, 224, 224] float32``."""
     parts = [
         f"{list(leaf.shape)} {str(leaf.dtype).removeprefix('torch.')}"
-        for leaf in flatten(inputs.arguments, inputs.keywords)
+        for leaf in inputs.leaves
         if hasattr(leaf, "shape")
     ]
     return ", ".join(parts) or "nothing"
@@ -171,7 +171,7 @@ def without_asides(message: str) -> str:
 def _other_shapes(user: UserModel, inputs: ExampleInputs) -> str:
     """How to give other inputs, which were tried in which shapes, and what those of a graph must be."""
     hint = "Give inputs that fit with example_inputs(batch) in the file, or --input NAME=SHAPE[:DTYPE]"
-    tensors = [leaf for leaf in flatten(inputs.arguments, inputs.keywords) if hasattr(leaf, "shape")]
+    tensors = [leaf for leaf in inputs.leaves if hasattr(leaf, "shape")]
     tried = {
         name: ",".join(map(str, tensor.shape))
         for name, tensor in zip(tensor_names(user, inputs), tensors, strict=False)

@@ -66,7 +66,7 @@ def trace(
 
     marked: Any = None
     if symbolic:  # AUTO, not a named Dim: where the code fixes the size it is fixed, and no error
-        leaves, spec = tree_flatten((inputs.arguments, dict(inputs.keywords)))
+        leaves, spec = tree_flatten(inputs.tree)
         axes = [
             dict.fromkeys(inputs.batch_axes.get(i, ()), torch.export.Dim.AUTO)
             if isinstance(leaf, torch.Tensor)

@@ -13,7 +13,7 @@ from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, names_read
 from analyzer.loading.loaded import Step
 from analyzer.loading.onnx_graph.construction import PREFIX
 from analyzer.loading.onnx_graph.evaluation import node_proto
-from analyzer.loading.python.example_inputs import ExampleInputs, flatten
+from analyzer.loading.python.example_inputs import ExampleInputs
 from analyzer.loading.python.model_weights import parameter_sizes
 from analyzer.loading.python.user_model import UserModel, set_training
 from analyzer.loading.torch_export.export import Exported
@@ -155,7 +155,7 @@ def feeds_of(user: UserModel, inputs: ExampleInputs, step: Step, graph: Graph) -
 
     state: dict[str, Tensor] = dict(user.model.named_parameters(remove_duplicate=False))
     state |= dict(user.model.named_buffers(remove_duplicate=False))
-    tensors = [leaf for leaf in flatten(inputs.arguments, inputs.keywords) if hasattr(leaf, "shape")]
+    tensors = [leaf for leaf in inputs.leaves if hasattr(leaf, "shape")]
     tensors += [leaf for leaf in tree_leaves(_recipe(user, inputs).targets) if hasattr(leaf, "shape")]
     by_input = dict(zip(step.fed, tensors, strict=False))
     states = set(step.states)

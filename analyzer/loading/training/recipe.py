@@ -131,7 +131,7 @@ def _tokens(user: UserModel, inputs: ExampleInputs, output: Tensor) -> Tensor | 
     """The token numbers that a language model read; None where no table is as long as outputs are wide."""
     import torch
 
-    leaves = tree_leaves((inputs.arguments, dict(inputs.keywords)))
+    leaves = inputs.leaves
     modules = user.model.modules()
     tables = {module.num_embeddings for module in modules if isinstance(module, torch.nn.Embedding)}
     # Scores as wide as a table of embeddings is long are scores of its tokens.
