@@ -410,7 +410,7 @@ def attach_origins(model: ir.Model, built: Mapping[str, tuple[str, int]]) -> Non
 
 
 def origin_properties(module: str, kind: str, line: tuple[str, int] | None) -> dict[str, str]:
-    """The metadata that ``loading/onnx_graph/node_metadata.py`` reads."""
+    """The metadata that ``loading/onnx_graph/construction.py`` reads."""
     properties = {"analyzer.module": module, "analyzer.class": kind}
     if line is not None:
         file, number = line
