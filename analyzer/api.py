@@ -312,7 +312,7 @@ def _load(model: Model, inputs: Any, options: Options, progress: Progress) -> Lo
     if options.arguments:
         raise UsageError("arg= says how a model is built, and this one is built already.")
     # No cache: an object in memory has no file whose content could be the key.
-    from analyzer.loading.from_object import load_live
+    from analyzer.loading.load import load_live
 
     return load_live(
         model,

@@ -18,13 +18,12 @@ from analyzer.generation.times import GeneratingModel
 from analyzer.loading.decoder_export import (
     cached_decoder,
     configuration_of,
-    decoder_recording,
     has_step_inputs,
     keep_decoder,
     load_decoder,
     python_model,
 )
-from analyzer.loading.load import load
+from analyzer.loading.load import building, load
 from analyzer.loading.model_reference import (
     CONFIG_NAME,
     GENAI_NAME,
@@ -171,7 +170,7 @@ def from_python(
     known = cached_decoder(reference, limits) if use_cache else None
     if known is not None:
         return OpenedModel(model=exported_model(known, name=name), name=name, cached=True)
-    with decoder_recording(reference, progress) as recorded:
+    with building(reference, progress) as recorded:
         opened = _of_user(python_model(reference), reference, progress)
     if use_cache and isinstance(opened.model, GraphModel):
         keep_decoder(reference, opened.model.loaded, recorded[0])

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import inspect
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from analyzer.errors import InputError, ModelError
 from analyzer.loading import cache as export_cache
-from analyzer.loading.dependencies import Dependencies, recording
+from analyzer.loading.dependencies import Dependencies
 from analyzer.loading.loaded import DEFAULT_OPSET, Loaded, cached_export, keep_export
 from analyzer.loading.model_reference import Reference
-from analyzer.loading.python.example_inputs import ExampleInputs, arguments_and_keywords, flatten
+from analyzer.loading.python.example_inputs import ExampleInputs, arguments_and_keywords
 from analyzer.loading.python.input_containers import register_containers
-from analyzer.loading.python.model_weights import WEIGHTLESS, ValuedWeights, built_with
+from analyzer.loading.python.model_weights import WEIGHTLESS, ValuedWeights, built_with, cuda_is_elsewhere
 from analyzer.loading.python.source_lines import shown_path
-from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import UserModel, in_mode, load_user_model, path_of, user_failure
-from analyzer.loading.python.user_module import home_folder
 from analyzer.loading.torch_export.export import export_model
+from analyzer.loading.torch_private import tree_leaves
 from analyzer.progress import StageProgress
 from analyzer.reading import Limits
 
@@ -77,18 +75,6 @@ def cached_decoder(reference: Reference, limits: Limits) -> Loaded | None:
         limits: What reading it may take.
     """
     return cached_export(_key(reference), reference, limits)
-
-
-@contextmanager
-def decoder_recording(reference: Reference, progress: StageProgress) -> Iterator[list[Dependencies]]:
-    """Notes what a decoder is built from; afterwards the list holds it."""
-    progress("importing torch")
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its C++ parts warn on standard error
-    import torch  # noqa: F401  # before recording: torch's own reading is no dependency of the model
-
-    with recording(home_folder(reference)) as recorded:
-        progress("building the model")
-        yield recorded
 
 
 def keep_decoder(reference: Reference, loaded: Loaded, dependencies: Dependencies) -> None:
@@ -197,7 +183,8 @@ def _called(
 
 
 def _shapes(arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[tuple[int, ...] | None]:
-    return [tuple(leaf.shape) if hasattr(leaf, "shape") else None for leaf in flatten(arguments, keywords)]
+    leaves = tree_leaves((arguments, dict(keywords)))
+    return [tuple(leaf.shape) if hasattr(leaf, "shape") else None for leaf in leaves]
 
 
 _NAMES: Mapping[tuple[int, ...], str] = {

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from analyzer.graph import Graph, Node, Tensor
-from analyzer.loading.onnx_graph.data_dependent_sizes import open_tensors, with_known_sizes
+from analyzer.loading.onnx_graph.build import open_tensors, with_known_sizes
 from analyzer.loading.onnx_graph.evaluation import Evaluation
 from analyzer.loading.python.input_spec import InputSpec, drawn_values, steps_of
 from analyzer.record.notes import WHOLE_SEQUENCES

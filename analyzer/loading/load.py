@@ -1,24 +1,36 @@
-"""MODEL -> Loaded: the one entry of this folder. Imports torch only where a Python model is exported afresh."""
+"""MODEL, or an object of the Python interface, -> Loaded: the one entry of this folder.
+
+Imports torch only where a Python model is exported afresh or a .pt2 file is read, which is code as a Python
+file is. An object is never cached: nothing says what it depends on.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import AnalyzerError, ExportError, InputError, MemoryForeseenError, ModelError, UsageError
 from analyzer.loading import cache as export_cache
+from analyzer.loading import reader
 from analyzer.loading.loaded import DEFAULT_OPSET, Loaded, cached_export, check_opset, keep_export
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.example_inputs import ExampleInputs, resolve_inputs
 from analyzer.loading.python.input_spec import InputSpec
 from analyzer.loading.python.model_weights import ValuedWeights, parameter_sizes
+from analyzer.loading.python.source_lines import first_line, shown_path
+from analyzer.loading.torch_export.tracing import quiet_exporter
+from analyzer.loading.torch_private import example_size
 from analyzer.progress import StageProgress
 from analyzer.reading import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.export import ExportedProgram
+
     from analyzer.loading.dependencies import Dependencies
     from analyzer.loading.python.user_model import UserModel
     from analyzer.loading.torch_export.export import Exported
@@ -69,8 +81,6 @@ def load(
         )
     check_opset(opset or DEFAULT_OPSET)
     if reference.kind == "pt2":
-        from analyzer.loading.from_saved_program import load_pt2
-
         progress("reading the exported program")
         return load_pt2(reference, batch=batch, specs=specs, opset=opset or DEFAULT_OPSET, limits=limits)
     request = _Request(
@@ -134,16 +144,23 @@ class _Request:
         return export_any_batch(user, self.specs, inputs, self.opset, strict=strict)
 
 
-def _export_python(request: _Request) -> tuple[Loaded, Dependencies]:
+@contextmanager
+def building(reference: Reference, progress: StageProgress) -> Iterator[list[Dependencies]]:
+    """Note what a model is built from inside the block; afterwards the list holds it."""
     from analyzer.loading.dependencies import recording
     from analyzer.loading.python.user_module import home_folder
 
-    request.progress("importing torch")
+    progress("importing torch")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its C++ parts warn on standard error
     import torch  # noqa: F401  # before recording: torch's own reading is no dependency of the model
 
-    with recording(home_folder(request.reference)) as recorded:
-        request.progress("building the model")
+    with recording(home_folder(reference)) as recorded:
+        progress("building the model")
+        yield recorded
+
+
+def _export_python(request: _Request) -> tuple[Loaded, Dependencies]:
+    with building(request.reference, request.progress) as recorded:
         user, inputs, exported = _export_first_that_works(request)
     return loaded_of(user, inputs, exported, request.specs, request.reference), recorded[0]
 
@@ -156,7 +173,7 @@ def loaded_of(
     reference: Reference | None,
 ) -> Loaded:
     """Return what an export of a module makes; without a reference of one that the Python interface gave."""
-    from analyzer.loading.python.left_out_inputs import left_out
+    from analyzer.loading.python.example_inputs import left_out
     from analyzer.loading.python.source_lines import shown_path
     from analyzer.loading.python.user_model import path_of
 
@@ -257,3 +274,227 @@ def export_any_batch(
         if probe is inputs and not inputs.batch_axes:
             raise
     return export_model(user, replace(inputs, batch_axes={}), opset, strict=strict)
+
+
+_LARGEST_BATCH = 2**31 - 1
+
+
+def load_pt2(
+    reference: Reference, *, batch: int | None, specs: Sequence[InputSpec], opset: int, limits: Limits
+) -> Loaded:
+    """Load a .pt2 file; the first symbolic leading dimension is the batch.
+
+    Raises:
+        ModelError: The file cannot be read.
+        InputError: ``--input`` does not fit the program, or its batch is fixed to another size.
+    """
+    from analyzer.loading.from_onnx import batch_dimension, given_sizes, require_one_size, takes_one_graph
+    from analyzer.loading.torch_export import export
+
+    program = _read_program(reference)
+    notes: list[str] = []
+    with quiet_exporter():
+        model = export.to_onnx_ir(program, opset, notes)
+        held_back = export.lighten(model)
+        export.attach_origins(model, {})
+        proto = export.finish(model, held_back, stored=set(program.state_dict), keep=lambda _: False).proto
+    symbol, fixed = batch_dimension(proto)
+    if batch is not None and not symbol and batch != fixed:
+        raise InputError(
+            f"{reference.text} is fixed to batch {fixed}, not {batch}.",
+            hint='Export it with dynamic_shapes={"x": {0: torch.export.Dim("batch")}}, or leave --batch out.',
+        )
+    low, high = export.batch_bounds(program)
+    bindings = given_sizes(proto, specs)
+    given = bindings.get(symbol)
+    require_one_size(symbol, batch, bindings)
+    size = batch or given if symbol else fixed
+    if symbol and size is not None and not low <= size <= (high or _LARGEST_BATCH):
+        span = f"from {low} to {high}" if high else f"from {low} on"
+        raise InputError(
+            f"{reference.text} was exported for batches {span}, not {size}.",
+            hint="Write B for the batch, and give --batch in that range."
+            if batch is None
+            else "Give a --batch in that range, or export it with a wider torch.export.Dim.",
+        )
+    if symbol and size is None:
+        size = _example_batch(program, low, high)
+    if batch is None and symbol and size and takes_one_graph(proto):
+        bindings.setdefault(symbol, size)
+        low, high, symbol, size, fixed = 1, 1, "", 1, 1
+    # Tied ones are loaded as two parameters with one memory.
+    untied = {item.data_ptr(): item for item in program.parameters()}
+    parameters, parameter_bytes = parameter_sizes(untied.values())
+    assert reference.path is not None  # a file
+    return Loaded(
+        reference=reference,
+        name=reference.stem,
+        source=shown_path(str(reference.path)),
+        proto=proto,
+        symbol=symbol,
+        batch=size,
+        static_batch=None if symbol else fixed,
+        batch_range=(low, high),
+        inputs_origin="given" if specs else "file",
+        exporter="pt2",
+        notes=tuple(notes),
+        specs=tuple(specs),
+        bindings=bindings,
+        limits=limits,
+        parameters=parameters,
+        parameter_bytes=parameter_bytes,
+    )
+
+
+def stored_tensors(reference: Reference) -> Mapping[str, Tensor]:
+    """Return the parameters, buffers and constants of a .pt2 file by name.
+
+    Raises:
+        ModelError: The file cannot be read.
+    """
+    program = _read_program(reference)
+    return {**program.state_dict, **program.constants}
+
+
+def _read_program(reference: Reference) -> ExportedProgram:
+    import torch
+
+    assert reference.path is not None  # a file
+    try:
+        with quiet_exporter():
+            return torch.export.load(reference.path)  # noqa: TID251  # code that the user trusts, as a .py is
+    except MemoryError:
+        raise
+    except Exception as error:  # PyTorch raises whatever its parts raise
+        raise ModelError(
+            f"{reference.text} is no exported program that torch {torch.__version__} can read: "
+            f"{first_line(error.__cause__ or error)[:300]}",
+            hint="Save it with torch.export.save, with the same or an older torch.",
+        ) from error
+
+
+def _example_batch(program: ExportedProgram, low: int, high: int | None) -> int:
+    """Return the batch of the example inputs, noted at its symbol; without a note the smallest."""
+    taken = set(program.graph_signature.user_inputs)
+    for node in program.graph.nodes:
+        shape = getattr(node.meta.get("val"), "shape", ())
+        if node.name not in taken or not shape or isinstance(shape[0], int):
+            continue
+        size = example_size(shape[0]) or low
+        return size if low <= size <= (high or _LARGEST_BATCH) else low
+    return low
+
+
+def load_live(
+    model: Any,
+    *,
+    inputs: Any,
+    batch: int | None,
+    specs: Sequence[InputSpec],
+    opset: int | None,
+    progress: StageProgress,
+    training: bool = False,
+    limits: Limits = DEFAULT_LIMITS,
+) -> Loaded:
+    """Loads an ``nn.Module``, an ``onnx.ModelProto`` or an ``onnx_ir.Model``.
+
+    Raises:
+        ModelError: It is none of these.
+        UsageError: ``inputs`` does not go with an ONNX model.
+        AnalyzerError: As ``load``.
+    """
+    # By the class's module: torch, onnx and onnx_ir need not be imported to say that a model is none of theirs.
+    kind = type(model)
+    package = kind.__module__.partition(".")[0]
+    if package in ("onnx", "onnx_ir"):
+        if inputs is not None:
+            raise UsageError("inputs= goes with a module; an ONNX model declares its own.")
+        if training:
+            raise UsageError("training= needs an nn.Module: an ONNX model holds no loss and no gradients.")
+        return _from_onnx(model, batch, specs, opset, limits)
+    if any(base.__module__.startswith("torch.nn") and base.__name__ == "Module" for base in kind.__mro__):
+        from analyzer.loading.python.user_model import live_model
+
+        check_opset(opset or DEFAULT_OPSET)
+        user = live_model(model, inputs)
+        return _of_user(user, batch, specs, opset or DEFAULT_OPSET, progress, train=training)
+    if isinstance(model, type):
+        raise ModelError(
+            f"{model.__name__} is a class, not a model.", hint=f"Give an instance: {model.__name__}(...)."
+        )
+    raise ModelError(
+        f"A {kind.__name__} is no model that can be analysed.",
+        hint="Give a path, an nn.Module with inputs=, an onnx.ModelProto or an onnx_ir.Model.",
+    )
+
+
+def _from_onnx(
+    model: Any, batch: int | None, specs: Sequence[InputSpec], opset: int | None, limits: Limits
+) -> Loaded:
+    import onnx
+
+    from analyzer.loading.from_onnx import from_proto
+    from analyzer.loading.onnx_graph.onnx_file import KEEP_BYTES, check_versions, without_weights
+
+    if not isinstance(model, onnx.ModelProto):
+        import onnx_ir
+
+        model = onnx_ir.to_proto(model)
+    if not model.HasField("graph"):
+        raise ModelError("The onnx.ModelProto holds no graph.", hint="Give one that was loaded or built.")
+    check_versions(model, "the model")
+    name = model.graph.name or "model"
+    # What comes back is named and bound; the caller's model stays as it is.
+    content = without_weights(model.SerializeToString(), keep_bytes=KEEP_BYTES)
+    proto, converted = reader.parsed_bytes(content, subject="the model", opset=opset, limits=limits)
+    loaded = from_proto(
+        proto,
+        name=name,
+        source="onnx.ModelProto",
+        batch=batch,
+        specs=specs,
+        converted=converted,
+        limits=limits,
+    )
+    return replace(loaded, live=model)
+
+
+def _exported(user: UserModel, specs: Sequence[InputSpec], inputs: ExampleInputs, opset: int) -> Exported:
+    """The export as it is traced, else as Dynamo reads it; the first error is the one to tell."""
+    try:
+        return export_any_batch(user, specs, inputs, opset)
+    except ExportError:
+        with suppress(Exception):  # a failure of Dynamo may be ours alone
+            return export_any_batch(user, specs, inputs, opset, strict=True)
+        raise
+
+
+def live_at(loaded: Loaded, batch: int, opset: int) -> Loaded:
+    """A module that was given as an object, exported again at another batch.
+
+    Raises:
+        AnalyzerError: Its code forbids that batch.
+    """
+    return _of_user(loaded.live, batch, loaded.specs, opset, lambda _: None, train=False)
+
+
+def _of_user(
+    user: UserModel,
+    batch: int | None,
+    specs: Sequence[InputSpec],
+    opset: int,
+    progress: StageProgress,
+    train: bool,
+) -> Loaded:
+    from analyzer.loading.python.user_model import in_mode
+
+    with in_mode(user.model, training=False):  # the caller's model stays as it was
+        example = resolve_inputs(user, specs, batch)
+        progress("exporting to ONNX")
+        if train:
+            from analyzer.loading.training.load_step import step_of_user
+
+            exported = step_of_user(user, example, opset)
+        else:
+            exported = _exported(user, specs, example, opset)
+    return loaded_of(user, example, exported, specs, None)

@@ -192,7 +192,7 @@ class Loaded(ModelFacts):
             self.number,
             self.proto,
             sizes,
-            assumed=self.assumed,
+            assumed=dict(self.assumed),
             executable=self.executable,
             pruned=self._is_pruned,
             subject=f"'{self.source}'",

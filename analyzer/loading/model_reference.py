@@ -274,22 +274,31 @@ def _arguments(text: str, inside: str | None) -> tuple[Argument, ...]:
 
 def _holds_dots(text: str) -> bool:
     """Whether ``...``, which our own hints write for a value, stands somewhere in it."""
-    if len(text) > _LONGEST_LITERAL:
-        return False
     try:
-        tree = ast.parse(text, mode="eval")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return any(isinstance(node, ast.Constant) and node.value is ... for node in ast.walk(_parsed(text)))
+    except ValueError:
         return False
-    return any(isinstance(node, ast.Constant) and node.value is ... for node in ast.walk(tree))
 
 
 def _is_call(text: str) -> bool:
-    if len(text) > _LONGEST_LITERAL:
-        return False
     try:
-        return isinstance(ast.parse(text, mode="eval").body, ast.Call)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return isinstance(_parsed(text), ast.Call)
+    except ValueError:
         return False
+
+
+def _parsed(text: str) -> ast.expr:
+    """An expression of Python.
+
+    Raises:
+        ValueError: The text is none, or too long.
+    """
+    if len(text) > _LONGEST_LITERAL:
+        raise ValueError("too long")
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise ValueError("no literal and no call") from error
 
 
 def _argument(name: str | None, text: str) -> Argument:
@@ -314,13 +323,11 @@ def expression(text: str, *, dotted: bool = False) -> str:
     Raises:
         ValueError: There is anything else in the text.
     """
-    if len(text) > _LONGEST_LITERAL:
-        raise ValueError("too long")
+    tree = _parsed(text)
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
         _require_values(tree, dotted)
         return ast.unparse(tree)
-    except (SyntaxError, TypeError, RecursionError, MemoryError) as error:
+    except (TypeError, RecursionError, MemoryError) as error:
         raise ValueError("no literal and no call") from error
 
 
@@ -355,13 +362,11 @@ def _literal(text: str) -> str:
     Raises:
         ValueError: The text is none.
     """
-    if len(text) > _LONGEST_LITERAL:
-        raise ValueError("too long")
+    tree = _parsed(text)
     try:
-        tree = ast.parse(text.strip(), mode="eval")
         ast.literal_eval(tree)
         return ast.unparse(tree)
-    except (SyntaxError, TypeError, RecursionError, MemoryError) as error:  # TypeError: {[]: 1}
+    except (TypeError, RecursionError, MemoryError) as error:  # TypeError: {[]: 1}
         raise ValueError("no literal") from error
 
 

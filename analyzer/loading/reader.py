@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import GraphError
 from analyzer.graph import Graph
@@ -83,30 +83,20 @@ def graph_message(
     proto: onnx.ModelProto,
     sizes: Mapping[str, int],
     *,
-    assumed: Mapping[str, int],
-    executable: bool,
-    pruned: bool,
     subject: str,
     limits: Limits,
     ahead: bool = False,
+    **options: Any,
 ) -> bytes:
     """A model at these sizes of its symbolic dimensions, for ``graph_of``; ``number`` says which model it is.
 
-    ``assumed`` are the sizes of those that nothing binds; ``executable`` is that of ``to_graph``.
+    ``options`` are ``pruned`` and those of ``onnx_graph.build.to_graph``.
 
     Raises:
         NotRunningError: It is asked ``ahead``, by a thread that does not last, and the process has ended.
-        AnalyzerError: As ``onnx_graph.build.to_graph``; ModelError where it takes more than the limits.
+        AnalyzerError: As ``to_graph``; ModelError where it takes more than the limits.
     """
-    plain = _plain_sizes(sizes)
-    arguments = {
-        "number": number,
-        "sizes": plain,
-        "assumed": dict(assumed),
-        "executable": executable,
-        "pruned": pruned,
-        "limits": limits.as_message(),
-    }
+    arguments = {"number": number, "sizes": _plain_sizes(sizes), "limits": limits.as_message(), **options}
     message = READING.ask("graph", arguments, limits, subject=subject, begins=not ahead)
     if message is None:  # it does not know this model, or no longer
         content = {"number": number, "content": proto.SerializeToString()}

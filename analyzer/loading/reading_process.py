@@ -34,7 +34,7 @@ def reading_process() -> Iterator[None]:
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped, unused-ignore]  # noqa: F401
     from onnx import defs, helper, inliner, numpy_helper, shape_inference  # noqa: F401
 
-    from analyzer.loading.onnx_graph import budget, build, construction, onnx_file  # noqa: F401
+    from analyzer.loading.onnx_graph import build, construction, node_validity, onnx_file  # noqa: F401
 
     READING.fork(HANDLERS)
     try:
@@ -75,8 +75,7 @@ def _checked(
     model: onnx.ModelProto, subject: str, opset: int | None, limits: Mapping[str, Any]
 ) -> tuple[bytes, bool]:
     from analyzer.loading.from_onnx import convert, default_opset
-    from analyzer.loading.onnx_graph.budget import check_budget
-    from analyzer.loading.onnx_graph.node_validity import check_texts
+    from analyzer.loading.onnx_graph.node_validity import check_budget, check_texts
 
     check_budget(model, Limits(**limits), subject)
     check_texts(model, subject)
@@ -107,12 +106,7 @@ def _open_sizes(
 
 
 def _graph(
-    number: int,
-    sizes: Mapping[str, int],
-    assumed: Mapping[str, int],
-    executable: bool,
-    pruned: bool,
-    limits: Mapping[str, Any],
+    number: int, sizes: Mapping[str, int], pruned: bool, limits: Mapping[str, Any], **options: Any
 ) -> bytes | None:
     from analyzer.loading.onnx_graph.build import prune, to_graph
     from analyzer.loading.onnx_graph.construction import to_message
@@ -121,7 +115,7 @@ def _graph(
     if model is None:
         return None
     _kept.move_to_end(number)
-    graph = to_graph(model, bindings=sizes, assumed=assumed, limits=Limits(**limits), executable=executable)
+    graph = to_graph(model, bindings=sizes, limits=Limits(**limits), **options)
     return to_message(prune(graph) if pruned else graph)
 
 

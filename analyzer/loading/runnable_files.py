@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import MeasurementError
-from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor
+from analyzer.graph import DEFAULT_DOMAIN, Graph, Tensor
 from analyzer.loading.from_onnx import bound_proto, convert, default_opset
+from analyzer.loading.onnx_graph.evaluation import node_proto
 from analyzer.loading.onnx_graph.normalize import name_nodes
 from analyzer.run_folder import is_about_writing
 
@@ -223,9 +224,12 @@ class RandomWeights:
 
         if any(node.graphs for node in graph.nodes):
             raise MeasurementError("A graph with loops or branches is not run with random weights.")
-        proto = helper.make_model(
+        nodes = [proto for node in graph.nodes if (proto := node_proto(node)) is not None]
+        if len(nodes) < len(graph.nodes):
+            raise MeasurementError("An attribute of an operator cannot be written.")
+        model = helper.make_model(
             helper.make_graph(
-                [_node(node) for node in graph.nodes],
+                nodes,
                 graph.name or "model",
                 [_value(tensor) for tensor in graph.inputs],
                 [_value(tensor) for tensor in graph.outputs],
@@ -238,7 +242,7 @@ class RandomWeights:
             ir_version=graph.ir_version,
         )
         path = self.folder / name
-        onnx.save(proto, path)
+        onnx.save(model, path)
         return path
 
     def _stored(self, tensor: Tensor) -> onnx.TensorProto:
@@ -327,28 +331,6 @@ def _value(tensor: Tensor) -> onnx.ValueInfoProto:
     from onnx import helper
 
     return helper.make_tensor_value_info(tensor.name, tensor.dtype.onnx, _sizes(tensor))
-
-
-def _node(node: Node) -> onnx.NodeProto:
-    from onnx import helper
-
-    domain = "" if node.domain == DEFAULT_DOMAIN else node.domain
-    inputs, outputs = (
-        ["" if tensor is None else tensor.name for tensor in side] for side in (node.inputs, node.outputs)
-    )
-    made = helper.make_node(node.op_type, inputs, outputs, name=node.name, domain=domain)
-    for key, value in node.attributes.items():
-        # An empty list has no type of its own; an operator takes it for left out.
-        if not isinstance(value, tuple | list) or value:
-            made.attribute.append(helper.make_attribute(key, _attribute(value)))
-    return made
-
-
-def _attribute(value: Any) -> Any:
-    import numpy as np
-    from onnx import numpy_helper
-
-    return numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
 
 
 # Smaller ones stay in the model's file: shapes, axes, scalars.

@@ -141,11 +141,6 @@ def _is_named_state(words: tuple[str, ...]) -> bool:
     return not _STATE.isdisjoint(words) and not _NO_STATE.search("_".join(words))
 
 
-def _is_of_the_world(words: tuple[str, ...]) -> bool:
-    """Whether it may as well be the state of what a model looks at, as of a controller: ``state, action``."""
-    return words == ("state",)
-
-
 def _by_name(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
     """Names that are the same but for the word that says past or present."""
     presents: dict[tuple[str, ...], list[Tensor]] = {}
@@ -329,7 +324,8 @@ def _by_order(
     named = [
         tensor
         for tensor in inputs
-        if (_is_named_state(words[tensor.name]) and not _is_of_the_world(words[tensor.name]))
+        # A lone `state` may as well be that of what a model looks at, as of a controller: ``state, action``.
+        if (_is_named_state(words[tensor.name]) and words[tensor.name] != ("state",))
         or "past" in words[tensor.name]
         or (has_h and words[tensor.name] == ("c",))
     ]

@@ -15,9 +15,10 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import LibraryError
+from analyzer.graph import NO_ATTRIBUTES
 
 if TYPE_CHECKING:
     import onnx_ir
@@ -585,34 +586,24 @@ def translate_into(model: onnx_ir.Model, graph: fx.Graph, registry: ONNXRegistry
     add_opset_imports(model)
 
 
-@overload
-def emit(  # type: ignore[overload-overlap]  # 1 is a number as well: a count that is not written out gives several
+def emit(
     domain: str,
     op_type: str,
     inputs: Sequence[onnx_ir.Value | None],
-    attributes: Mapping[str, Any],
-    outputs: Literal[1],
-) -> onnx_ir.Value: ...
+    attributes: Mapping[str, Any] = NO_ATTRIBUTES,
+) -> onnx_ir.Value:
+    """Inside a translation: one node of any domain with one output."""
+    return emit_several(domain, op_type, inputs, attributes, 1)[0]
 
 
-@overload
-def emit(
+def emit_several(
     domain: str,
     op_type: str,
     inputs: Sequence[onnx_ir.Value | None],
     attributes: Mapping[str, Any],
     outputs: int,
-) -> Sequence[onnx_ir.Value]: ...
-
-
-def emit(
-    domain: str,
-    op_type: str,
-    inputs: Sequence[onnx_ir.Value | None],
-    attributes: Mapping[str, Any],
-    outputs: int,
-) -> onnx_ir.Value | Sequence[onnx_ir.Value]:
-    """Inside a translation: one node of any domain; its output, or a sequence of its outputs.
+) -> Sequence[onnx_ir.Value]:
+    """The same for a node with a number of outputs.
 
     The graph that is written is that of torch/onnx/_internal/exporter/_core.py.
     """
@@ -635,7 +626,7 @@ def emit(
         tracer = _core.current_tracer
     assert tracer is not None  # a translation runs
     tracer.nodes.append(node)
-    return node.outputs[0] if outputs == 1 else node.outputs
+    return node.outputs
 
 
 def at_opset(model: onnx_ir.Model, opset: int) -> onnx_ir.Model:

@@ -19,8 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from analyzer.graph import Graph
-from analyzer.memory.blocked_buffers import blocked
-from analyzer.memory.session_steps import Executed, ExecutedStep, Value, sizes_in, steps_of
+from analyzer.memory.session_steps import Executed, ExecutedStep, Value, blocked, sizes_in, steps_of
 from analyzer.ort.blocked_layout import BLOCK
 
 

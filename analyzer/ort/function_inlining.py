@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analyzer.graph import DEFAULT_DOMAIN, DTYPES_BY_NUMBER, UNDEFINED, Dim, Graph, Node, Tensor
+from analyzer.graph import DEFAULT_DOMAIN, DTYPES_BY_NUMBER, UNDEFINED, Graph, Node, Tensor
 from analyzer.ort.kernels import Registry
 from analyzer.reading import DEFAULT_LIMITS, READING
 from analyzer.training_operators import OPSET, definition, is_defined
 
 if TYPE_CHECKING:
     import onnx
+    import onnx_ir as ir
 
 # Definitions refer to each other (SoftmaxCrossEntropyLoss to NegativeLogLikelihoodLoss), never in a circle.
 _DEEPEST = 4
-# Attributes of a Constant that hold numbers, with TensorProto's number of the type: 1 float32, 7 int64.
-_LITERALS = {"value_float": 1, "value_floats": 1, "value_int": 7, "value_ints": 7}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,18 +149,19 @@ def _type_of(name: str, tensor: Tensor) -> onnx.ValueInfoProto:
 
 def _nodes_of(node: Node, body: onnx.GraphProto, literals: list[Tensor]) -> list[Node]:
     """Nodes of a definition; its own tensors are named after the node that it stands for."""
-    types = {value.name: value.type.tensor_type for value in body.value_info}
-    tensors: dict[str, Tensor] = {f"in{i}": t for i, t in enumerate(node.inputs) if t is not None}
+    import onnx_ir
+
+    tensors: dict[str | None, Tensor] = {f"in{i}": t for i, t in enumerate(node.inputs) if t is not None}
     tensors.update((f"out{i}", t) for i, t in enumerate(node.outputs) if t is not None)
     nodes: list[Node] = []
-    for part in body.node:
+    for part in onnx_ir.from_proto(body):
         if part.op_type == "Constant":
-            tensors[part.output[0]] = _literal(f"{node.name}/{part.output[0]}", part)
-            literals.append(tensors[part.output[0]])
+            literals.append(_inner(f"{node.name}/{part.outputs[0].name}", part.outputs[0]))
+            tensors[part.outputs[0].name] = literals[-1]
             continue
-        for name in part.output:
-            if name not in tensors:
-                tensors[name] = _inner(f"{node.name}/{name}", types.get(name))
+        for value in part.outputs:
+            if value.name not in tensors:
+                tensors[value.name] = _inner(f"{node.name}/{value.name}", value)
         nodes.append(
             Node(
                 index=len(nodes),
@@ -169,41 +169,26 @@ def _nodes_of(node: Node, body: onnx.GraphProto, literals: list[Tensor]) -> list
                 op_type=part.op_type,
                 domain=part.domain or DEFAULT_DOMAIN,
                 version=node.version,
-                inputs=tuple(tensors[name] if name else None for name in part.input),
-                outputs=tuple(tensors[name] if name else None for name in part.output),
-                attributes=_attributes_of(part),
+                inputs=tuple(None if value is None else tensors[value.name] for value in part.inputs),
+                outputs=tuple(tensors[value.name] if value.name else None for value in part.outputs),
+                attributes={
+                    name: item.value.numpy() if hasattr(item.value, "numpy") else item.value
+                    for name, item in part.attributes.items()
+                },
             )
         )
     return nodes
 
 
-def _inner(name: str, kind: onnx.TypeProto.Tensor | None) -> Tensor:
-    if kind is None:
-        return Tensor(name=name, shape=None, dtype=UNDEFINED)
-    sizes: tuple[Dim, ...] | None = None
-    if kind.HasField("shape"):
-        sizes = tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim)
-    return Tensor(name=name, shape=sizes, dtype=DTYPES_BY_NUMBER.get(kind.elem_type, UNDEFINED))
+def _inner(name: str, value: ir.Value) -> Tensor:
+    """A tensor of a definition; of a Constant with its elements."""
+    import onnx_ir
 
-
-def _literal(name: str, node: onnx.NodeProto) -> Tensor:
-    import numpy as np
-    from onnx import helper, numpy_helper
-
-    attribute = node.attribute[0]
-    if attribute.name == "value":
-        value = numpy_helper.to_array(attribute.t)
-        dtype = DTYPES_BY_NUMBER.get(attribute.t.data_type, UNDEFINED)
-    else:
-        number = _LITERALS.get(attribute.name, 0)
-        value = np.asarray(helper.get_attribute_value(attribute), helper.tensor_dtype_to_np_dtype(number or 8))
-        dtype = DTYPES_BY_NUMBER.get(number, UNDEFINED)
-    return Tensor(name=name, shape=value.shape, dtype=dtype, constant=True, initializer=True, value=value)
-
-
-def _attributes_of(node: onnx.NodeProto) -> Mapping[str, Any]:
-    from onnx import helper
-
-    attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
-    # onnx gives strings as bytes.
-    return {name: value.decode() if isinstance(value, bytes) else value for name, value in attributes.items()}
+    literal = onnx_ir.convenience.get_const_tensor(value)
+    if literal is not None:
+        array = literal.numpy()
+        dtype = DTYPES_BY_NUMBER.get(literal.dtype, UNDEFINED)
+        return Tensor(name=name, shape=array.shape, dtype=dtype, constant=True, initializer=True, value=array)
+    sizes = None if value.shape is None else (size if isinstance(size, int) else None for size in value.shape)
+    dtype = UNDEFINED if value.dtype is None else DTYPES_BY_NUMBER.get(value.dtype, UNDEFINED)
+    return Tensor(name=name, shape=None if sizes is None else tuple(sizes), dtype=dtype)

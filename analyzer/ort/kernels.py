@@ -180,9 +180,14 @@ class Registry:
 
     def refusals(self, kernel: Kernel, node: Node, since: int, *, half_as_float: bool = False) -> Iterator[str]:
         """Element types of this node that the kernel does not take."""
+        return iter(self._refused(kernel, node, since, half_as_float=half_as_float))
+
+    def _refused(
+        self, kernel: Kernel, node: Node, since: int, *, half_as_float: bool = False
+    ) -> dict[str, frozenset[str]]:
+        """Element types of this node that the kernel does not take, with those that it takes in their place."""
         signature = self.signature(*node.identity, since)
-        if signature is None:
-            return
+        refused: dict[str, frozenset[str]] = {}
         for name, allowed in kernel.types.items():
             # ``MatchKernelDefTypes``: one argument of a constraint is looked at; the schema says that all are
             # alike.
@@ -193,21 +198,15 @@ class Registry:
                 if half_as_float and kind == "float16":
                     kind = "float"
                 if kind not in allowed:
-                    yield kind
+                    refused[kind] = allowed
+        return refused
 
     def nearest(self, provider: Provider, node: Node) -> str:
         """Return which element types the provider's nearest kernel takes in place of the node's."""
         since = self.since(*node.identity, node.version)
-        signature = None if since is None else self.signature(*node.identity, since)
-        if since is None or signature is None:
+        if since is None:
             return ""
-
-        def refused(kernel: Kernel) -> dict[str, frozenset[str]]:
-            bound = ((_first_bound(signature, node, name), allowed) for name, allowed in kernel.types.items())
-            typed = ((type_name(tensor.dtype), allowed) for tensor, allowed in bound if tensor is not None)
-            return {kind: allowed for kind, allowed in typed if kind not in allowed}
-
-        kernels = [refused(kernel) for kernel in self.covering(provider, node, since)]
+        kernels = [self._refused(kernel, node, since) for kernel in self.covering(provider, node, since)]
         nearest = min(kernels, key=len, default={})
         return " and ".join(
             f"{first_few(sorted(allowed))} in place of {kind}" for kind, allowed in nearest.items()
@@ -337,8 +336,10 @@ def _parameter(text: str) -> tuple[str, str, str]:
     return name, kind.removesuffix(option), option
 
 
-def _first_bound(signature: Signature, node: Node, constraint: str) -> Tensor | None:
+def _first_bound(signature: Signature | None, node: Node, constraint: str) -> Tensor | None:
     """The first present argument that a constraint speaks of: by type variable or by parameter name."""
+    if signature is None:
+        return None
     sides = ((signature.inputs, node.inputs), (signature.outputs, node.outputs))
     for formals, actuals in sides:
         for position, tensor in enumerate(actuals):

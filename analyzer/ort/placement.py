@@ -131,7 +131,7 @@ def _own_kernel(node: Node, release: Registry) -> NodePlacement:
     """The placement of a node by itself: by its kernel and what the provider refuses."""
     # CUDAExecutionProvider::GetCapability (onnxruntime/core/providers/cuda/cuda_execution_provider.cc) looks
     # the kernel up first, then at attributes; what it leaves goes to the CPU provider, which comes last.
-    if _without_any_kernel(node, release):
+    if release.lacks(node) and not release.has_definition(node):
         return NodePlacement(provider="cuda", supported=False, why="no-kernel", detail=_NOWHERE)
     why, detail = refusal(node, known=release)
     if why:
@@ -141,10 +141,6 @@ def _own_kernel(node: Node, release: Registry) -> NodePlacement:
     if refused:
         return NodePlacement(provider="cpu", supported=False, why="capability", detail=refused)
     return NodePlacement(provider="cuda", supported=True, why="cuda-kernel")
-
-
-def _without_any_kernel(node: Node, release: Registry) -> bool:
-    return release.lacks(node) and not release.has_definition(node)
 
 
 def _casts(node: Node, known: Registry) -> str:

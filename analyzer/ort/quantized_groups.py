@@ -6,28 +6,36 @@ with packed weights become a kernel (``MatMulNBits``); all else computes in floa
 They change copies of a CUDA session too: a MaxPool without a CUDA kernel takes the Q and DQ nodes around it to
 the CPU, so that integers are copied; a bias that ONNX Runtime quantises beside quantised data is dequantised on
 the CPU, where alone there is a kernel for int32, and copied in each run.
+
+Before and after integer kernels are looked for, quantisation is passed on through operators that only move
+data, each reader gets a DequantizeLinear of its own, and float weights and biases beside quantised data are
+quantised. The file that such a pass mirrors stands above it, below ``onnxruntime/core/optimizer/`` or, without
+a folder of its own, ``qdq_transformer/`` there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from analyzer.graph import Graph
 from analyzer.ort.execution import Copy, NodePlacement
 from analyzer.ort.fusion_view import HELPERS, Fused, View
-from analyzer.ort.quantized_passes import (
-    one_dequantize_for_each_reader,
-    propagate_backward,
-    propagate_forward,
-    quantize_weights_and_biases,
-    remove_double_pairs,
-    remove_opposites,
-    signed_to_unsigned,
-    transpose_weights,
-)
 from analyzer.ort.quantized_selectors import select
-from analyzer.ort.rewriting import DEQUANTIZE, QUANTIZE, QUANTIZERS, ExecutedNode, Rewriting, rewriting
+from analyzer.ort.rewriting import (
+    DEQUANTIZE,
+    QUANTIZE,
+    QUANTIZERS,
+    SMALL,
+    ExecutedNode,
+    Rewriting,
+    equal_values,
+    has_scalars,
+    input_of,
+    quantize_alike,
+    rewriting,
+    scalar,
+)
 from analyzer.ort.simplify import Simplified
 
 
@@ -171,3 +179,238 @@ def quantized_copies(
                 )
             )
     return QuantizedCopies(taken=frozenset(taken), biases=tuple(biases))
+
+
+# double_qdq_pairs_remover.cc
+def remove_double_pairs(graph: Rewriting) -> None:
+    """Of Q, DQ, Q, DQ in a row the two in the middle are taken out."""
+    for dequantize in graph.alive(DEQUANTIZE):
+        parent = graph.producer(dequantize.reads[0], QUANTIZE)
+        edge = graph.only_edge(dequantize)
+        if parent is None or graph.only_edge(parent) is None or edge is None or edge[0].op_type != QUANTIZE:
+            continue
+        child = edge[0]
+        last = graph.only_edge(child)
+        if last is None or last[0].op_type != DEQUANTIZE:
+            continue
+        if not quantize_alike(graph, parent, dequantize) or not quantize_alike(graph, child, last[0]):
+            continue
+        types = {graph.types.get(name or "") for name in (input_of(dequantize, 2), input_of(child, 2))}
+        if len(types) == 1 and types <= SMALL:
+            graph.read_instead(last[0], 0, dequantize.reads[0])
+            last[0].members += dequantize.members + child.members
+            graph.remove(child)
+            graph.remove(dequantize)
+
+
+# transpose_optimization/onnx_transpose_optimization.cc
+def transpose_weights(graph: Rewriting) -> None:
+    """A Transpose of dequantised weights is done to the weights when the session is made."""
+    for dequantize in graph.alive(DEQUANTIZE):
+        edge, node = graph.only_edge(dequantize), dequantize.operator
+        if edge is None or edge[0].op_type != "Transpose" or not graph.is_constant(dequantize.reads[0]):
+            continue
+        order = edge[0].operator.attributes.get("perm", ()) if edge[0].operator is not None else ()
+        if node is None or node.attributes.get("block_size", 0) or not order:
+            continue
+        dequantize.axis = tuple(order).index(dequantize.axis % len(order))
+        dequantize.members += edge[0].members
+        result = edge[0].writes[0] or ""
+        graph.remove(edge[0])
+        graph.write_instead(dequantize, 0, result)
+
+
+# ``CanNodePropagate`` of qdq_propagation.cc
+_PROPAGATING = frozenset({"MaxPool", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice"})
+
+
+def _moves(executed: ExecutedNode) -> bool:
+    return executed.op_type in _PROPAGATING
+
+
+# ``PropagateDQForward``
+def propagate_forward(graph: Rewriting) -> bool:
+    """A DQ before an operator that moves data is repeated behind it, with a Q before it."""
+    changed = False
+    for dequantize in graph.alive(DEQUANTIZE):
+        edge = graph.only_edge(dequantize)
+        if edge is None or not has_scalars(graph, dequantize):
+            continue
+        waiting = [edge[0]]
+        while waiting:
+            mover = waiting.pop()
+            if not _moves(mover) or mover.writes[0] is None:
+                continue
+            edges = [edge for edge in graph.edges(mover) if edge[0].op_type != QUANTIZE]
+            to_output = mover.writes[0] in graph.outputs
+            if (to_output and graph.edges(mover)) or (not edges and not to_output):
+                continue
+            _insert_pairs(graph, dequantize, mover, edges)
+            changed = True
+            waiting += [reader for reader, position in edges]
+    return changed
+
+
+# ``PropagateQBackward``
+def propagate_backward(graph: Rewriting) -> bool:
+    """A Q behind an operator that moves data is repeated before it, with a DQ behind it."""
+    changed = False
+    for quantize in graph.alive(QUANTIZE):
+        if not has_scalars(graph, quantize):
+            continue
+        mover = graph.producer(quantize.reads[0])
+        while mover is not None and _moves(mover) and graph.only_edge(mover) is not None:
+            source = graph.producer(mover.reads[0])
+            if source is None:
+                if mover.reads[0] is None or list(graph.readers.get(mover.reads[0], ())) != [(mover, 0)]:
+                    break
+            elif source.op_type == DEQUANTIZE or graph.only_edge(source) is None:
+                break
+            _insert_before(graph, quantize, mover)
+            changed = True
+            mover = source
+    return changed
+
+
+def _insert_pairs(
+    graph: Rewriting, like: ExecutedNode, source: ExecutedNode, edges: Iterable[tuple[ExecutedNode, int]]
+) -> None:
+    """``InsertQDQPairs``: a Q behind a node, and a DQ before each of these readers."""
+    name = source.writes[0] or ""
+    edges = list(edges)
+    before = name
+    if name in graph.outputs:
+        before = graph.fresh(name)
+        graph.write_instead(source, 0, before)
+    quantized = graph.fresh(name, like.reads[0])
+    parameters = like.reads[1:]
+    graph.add(_inserted(QUANTIZE, like, [before, *parameters], quantized))
+    if not edges:
+        graph.add(_inserted(DEQUANTIZE, like, [quantized, *parameters], name))
+    for reader, position in edges:
+        dequantized = graph.fresh(name)
+        graph.add(_inserted(DEQUANTIZE, like, [quantized, *parameters], dequantized))
+        graph.read_instead(reader, position, dequantized)
+
+
+def _insert_before(graph: Rewriting, like: ExecutedNode, reader: ExecutedNode) -> None:
+    """``InsertQDQPairs`` of one edge: a Q and a DQ before a node's first input."""
+    name = reader.reads[0] or ""
+    quantized = graph.fresh(name, like.writes[0])
+    dequantized = graph.fresh(name)
+    parameters = like.reads[1:]
+    graph.add(_inserted(QUANTIZE, like, [name, *parameters], quantized))
+    graph.read_instead(reader, 0, dequantized)
+    graph.add(_inserted(DEQUANTIZE, like, [quantized, *parameters], dequantized))
+
+
+def _inserted(op_type: str, like: ExecutedNode, reads: list[str | None], writes: str) -> ExecutedNode:
+    return ExecutedNode(
+        op_type=op_type, operator=None, members=[], provider=like.provider, reads=reads, writes=[writes]
+    )  # fmt: skip
+
+
+# weight_bias_quantization.cc
+def quantize_weights_and_biases(graph: Rewriting) -> None:
+    """Float weights and biases of what reads quantised data and is quantised itself become integers."""
+    for executed in graph.alive("Conv", "ConvTranspose", "Gemm"):
+        data = graph.producer(executed.reads[0], DEQUANTIZE)
+        if data is None or scalar(graph, input_of(data, 1)) is None or not _leads_to_quantize(graph, executed):
+            continue
+        weight, bias = input_of(executed, 1), input_of(executed, 2)
+        dequantize = graph.producer(weight, DEQUANTIZE)
+        if dequantize is None and not (
+            graph.is_constant(weight) and graph.types.get(weight or "") == "float32"
+        ):
+            continue
+        if bias is not None and (not graph.is_constant(bias) or graph.tensors[bias].rank != 1):
+            continue
+        if dequantize is not None and (bias is None or not _scales_fit(graph, executed, dequantize, bias)):
+            continue
+        if dequantize is None and weight is not None:
+            _constant_dequantize(graph, executed, 1, weight, "int8")
+        if bias is not None:
+            _constant_dequantize(graph, executed, 2, bias, "int32")
+
+
+def _leads_to_quantize(graph: Rewriting, executed: ExecutedNode) -> bool:
+    """Whether a Q alone reads the result, a Relu or Clip between allowed."""
+    edges = graph.edges(executed)
+    while len(edges) == 1 and edges[0][0].op_type in ("Relu", "Clip"):
+        edges = graph.edges(edges[0][0])
+    return len(edges) == 1 and edges[0][0].op_type == QUANTIZE
+
+
+def _scales_fit(graph: Rewriting, executed: ExecutedNode, dequantize: ExecutedNode, bias: str) -> bool:
+    """Whether the weight has one scale, or one for each element of the bias."""
+    name = input_of(dequantize, 1)
+    if scalar(graph, name) is not None:
+        return True
+    scale = graph.tensors.get(name or "")
+    node = dequantize.operator
+    if scale is None or node is None or scale.rank != 1 or scale.shape != graph.tensors[bias].shape:
+        return False
+    if node.attributes.get("block_size", 0):
+        return False
+    axis = dequantize.axis
+    gemm = executed.operator if executed.op_type == "Gemm" else None
+    return bool(axis == (0 if gemm is None or gemm.attributes.get("transB", 0) else 1))
+
+
+def _constant_dequantize(graph: Rewriting, executed: ExecutedNode, position: int, name: str, kind: str) -> None:
+    stored, result = graph.fresh(name), graph.fresh(name)
+    graph.types[stored] = kind
+    dequantize = graph.add(_inserted(DEQUANTIZE, executed, [stored], result))
+    graph.read_instead(executed, position, result)
+    if kind == "int32":
+        dequantize.stands_for = name
+
+
+# ensure_unique_dq_for_node_unit.cc
+def one_dequantize_for_each_reader(graph: Rewriting) -> None:
+    """A DQ with several readers is repeated, so that each has its own."""
+    for dequantize in graph.alive(DEQUANTIZE):
+        edges, kept = graph.edges(dequantize), graph.gives_output(dequantize)
+        kept = kept or dequantize.writes[0] in graph.inner
+        for reader, position in list(edges)[0 if kept else 1 :]:
+            result = graph.fresh(dequantize.writes[0] or "")
+            twin = _inserted(DEQUANTIZE, dequantize, list(dequantize.reads), result)
+            twin.operator = dequantize.operator
+            graph.add(twin)
+            graph.read_instead(reader, position, result)
+
+
+# qdq_s8_to_u8.cc
+def signed_to_unsigned(graph: Rewriting) -> None:
+    """What goes from an int8 Q to one DQ alone goes as uint8."""
+    for quantize in graph.alive(QUANTIZE):
+        edge = graph.only_edge(quantize)
+        if quantize.provider != "cpu" or edge is None or edge[0].op_type != DEQUANTIZE:
+            continue
+        zero_points = [scalar(graph, input_of(executed, 2)) for executed in (quantize, edge[0])]
+        first, second = zero_points
+        if first is None or second is None or first.dtype.name != "int8" or second.dtype.name != "int8":
+            continue
+        if first is not second and not equal_values(first, second):
+            continue
+        graph.types[quantize.writes[0] or ""] = "uint8"
+
+
+# qdq_final_cleanup.cc
+def remove_opposites(graph: Rewriting) -> None:
+    """A DQ and a Q behind it that take each other back are taken out."""
+    for dequantize in graph.alive(DEQUANTIZE):
+        edge = graph.only_edge(dequantize)
+        if edge is None or edge[0].op_type != QUANTIZE or not quantize_alike(graph, edge[0], dequantize):
+            continue
+        quantize = edge[0]
+        readers = list(graph.edges(quantize))
+        if graph.gives_output(quantize) or not readers:
+            continue
+        source = dequantize.reads[0]
+        owner = graph.producer(source) or readers[0][0]
+        owner.members += dequantize.members + quantize.members
+        for reader, position in readers:
+            graph.read_instead(reader, position, source)
+        graph.remove(dequantize)
+        graph.remove(quantize)

@@ -218,14 +218,15 @@ def _without_dequantize(graph: Rewriting, executed: ExecutedNode) -> bool:
     return around.becomes(executed.op_type)
 
 
-def _q_linear(op_type: str, inputs: int | None = None) -> _Selector:
-    """UnaryNodeGroupSelector and its kind: all of one integer type of 8 bits."""
+def _q_linear(op_type: str, inputs: Callable[[Rewriting, _Around], int | None] = lambda *_: None) -> _Selector:
+    """UnaryNodeGroupSelector, WhereNodeGroupSelector and their kind: all of one integer type of 8 bits."""
 
     def rule(graph: Rewriting, executed: ExecutedNode) -> bool:
         around = _Around(graph, executed)
         kinds = {*around.read, *around.written}
         alike = len(kinds) == 1 and kinds <= SMALL
-        return around.forms_group(inputs) and bool(around.behind) and alike and around.becomes(op_type)
+        wanted = inputs(graph, around)
+        return around.forms_group(wanted) and bool(around.behind) and alike and around.becomes(op_type)
 
     return rule
 
@@ -320,15 +321,10 @@ def _is_packed(graph: Rewriting, dequantize: ExecutedNode) -> bool:
 _SMALLEST_BLOCK = 16
 
 
-def _where(graph: Rewriting, executed: ExecutedNode) -> bool:
-    """WhereNodeGroupSelector, after where_dummy_dq.cc gave a constant scalar a DQ of its own."""
-    around = _Around(graph, executed)
-    inputs = 2
-    if len(around.before) == 1 and any(scalar(graph, name) is not None for name in executed.reads[1:3]):
-        inputs = 1
-    kinds = {*around.read, *around.written}
-    alike = len(kinds) == 1 and kinds <= SMALL
-    return around.forms_group(inputs) and bool(around.behind) and alike and around.becomes("QLinearWhere")
+def _inputs_of_where(graph: Rewriting, around: _Around) -> int:
+    """After where_dummy_dq.cc gave a constant scalar a DQ of its own."""
+    reads = around.executed.reads[1:3]
+    return 1 if len(around.before) == 1 and any(scalar(graph, name) is not None for name in reads) else 2
 
 
 _MOVED = _without_both(wide=True)
@@ -345,7 +341,7 @@ _SELECTORS: dict[str, tuple[_Selector, ...]] = {
     ),
     "ArgMax": (_without_dequantize,),
     **{
-        op_type: (_q_linear(f"QLinear{op_type}", 1),)
+        op_type: (_q_linear(f"QLinear{op_type}", lambda *_: 1),)
         for op_type in ("AveragePool", "LeakyRelu", "GlobalAveragePool", "Sigmoid", "Softmax")
     },
     "Add": (_q_linear("QLinearAdd"),),
@@ -354,5 +350,5 @@ _SELECTORS: dict[str, tuple[_Selector, ...]] = {
     "Conv": (_convolution,),
     "MatMul": (_matmul, _packed_product),
     "Gemm": (_gemm, _packed_product),
-    "Where": (_where,),
+    "Where": (_q_linear("QLinearWhere", _inputs_of_where),),
 }

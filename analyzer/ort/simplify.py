@@ -65,7 +65,8 @@ def simplify(graph: Graph, release: Registry | None = None) -> Simplified:
             folded.add(node.index)
             constants.update(tensor.name for tensor in node.present_outputs)
         elif (source := _passed_on(graph, node, alias)) is not None and (
-            not _writes_output(node, outputs) or _hands_on_its_name(graph, node, outputs)
+            outputs.isdisjoint(tensor.name for tensor in node.present_outputs)
+            or _hands_on_its_name(graph, node, outputs)
         ):
             removed.add(node.index)
             alias[node.outputs[0].name] = source  # type: ignore[union-attr]  # _passed_on has looked
@@ -144,10 +145,6 @@ def _static_shape(node: Node) -> bool:
         return False
     part = tensor.shape[slice(node.attributes.get("start", 0), node.attributes.get("end"))]
     return None not in part
-
-
-def _writes_output(node: Node, outputs: set[str]) -> bool:
-    return any(tensor.name in outputs for tensor in node.present_outputs)
 
 
 def _hands_on_its_name(graph: Graph, node: Node, outputs: set[str]) -> bool:

@@ -18,7 +18,7 @@ from analyzer.graph import Graph, Node, SizeOrigin, Tensor
 from analyzer.loading.from_onnx import sizes_as_written
 from analyzer.loading.input_values import by_graph_name, deciding_inputs
 from analyzer.loading.loaded import Loaded
-from analyzer.loading.onnx_graph.data_dependent_sizes import open_tensors
+from analyzer.loading.onnx_graph.build import open_tensors
 from analyzer.loading.python.input_spec import parse_input
 from analyzer.ort.execution import PlacedBody, Placement
 from analyzer.ort.placement import best_opset

@@ -258,7 +258,7 @@ def exported_batches(loaded: Loaded, options: Options, progress: Progress) -> Ex
                     loaded.reference, batch=batch, specs=options.inputs, opset=opset, use_cache=options.cache
                 )
             else:
-                from analyzer.loading.from_object import live_at
+                from analyzer.loading.load import live_at
 
                 other = live_at(loaded, batch, opset)
         except AnalyzerError as error:

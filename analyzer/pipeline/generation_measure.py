@@ -16,8 +16,8 @@ from analyzer.generation.steps.mixers import SEQLENS
 from analyzer.generation.steps.step_writer import OWN_DOMAIN
 from analyzer.generation.times import GeneratingModel, RequestPhases
 from analyzer.graph import Graph
-from analyzer.loading.drawn_inputs import random_feeds
 from analyzer.loading.runnable_files import RandomWeights
+from analyzer.loading.weights import random_feeds
 from analyzer.measurement.child_process import measure
 from analyzer.measurement.gpu_memory import free_bytes
 from analyzer.measurement.noise.machine_load import default_threads

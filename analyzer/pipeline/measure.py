@@ -19,11 +19,10 @@ from analyzer.errors import (
 )
 from analyzer.figures import Figure, total
 from analyzer.graph import Graph
-from analyzer.loading.drawn_inputs import deciding_values, filled_with_text
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.python.input_spec import InputSpec, parse_input
 from analyzer.loading.python.plain_call import beyond_table
-from analyzer.loading.weights import Runnable, materialise
+from analyzer.loading.weights import Runnable, deciding_values, filled_with_text, materialise
 from analyzer.measurement.child_process import measure
 from analyzer.measurement.gpu_memory import free_bytes
 from analyzer.measurement.noise.machine_load import default_threads

@@ -16,7 +16,7 @@ from analyzer.costs import CostTable, count
 from analyzer.devices.device import Device
 from analyzer.figures import Figure, total
 from analyzer.graph import DEFAULT_DOMAIN, DTYPES, Graph, Node, Tensor
-from analyzer.loading.onnx_graph.data_dependent_sizes import with_known_sizes
+from analyzer.loading.onnx_graph.build import with_known_sizes
 from analyzer.memory.session_plan import SessionPlan
 from analyzer.ort.execution import Group, Placement, Provider, Session
 from analyzer.ort.fusion import predicted_groups

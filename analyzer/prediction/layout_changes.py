@@ -6,9 +6,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from analyzer.graph import Graph, Tensor
-from analyzer.memory.blocked_buffers import REORDER
 from analyzer.memory.session_plan import with_layouts
-from analyzer.memory.session_steps import Value, sizes_in, steps_of
+from analyzer.memory.session_steps import REORDER, Value, sizes_in, steps_of
 from analyzer.ort.blocked_layout import CARRIERS, CONVOLUTIONS, POOLS
 from analyzer.ort.execution import Group
 from analyzer.prediction.work_item import FLOAT_BYTES, Kind, Piece

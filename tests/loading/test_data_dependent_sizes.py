@@ -9,8 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from analyzer.costs.table import count
-from analyzer.loading.onnx_graph.build import to_graph
-from analyzer.loading.onnx_graph.data_dependent_sizes import with_known_sizes
+from analyzer.loading.onnx_graph.build import to_graph, with_known_sizes
 
 TOKENS, WIDTH, CHOICES = 12, 8, 2
 

@@ -12,7 +12,7 @@ import torch
 from onnx import numpy_helper
 from torch import nn
 
-from analyzer.loading.from_object import load_live
+from analyzer.loading.load import load_live
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.runnable_files import RandomWeights
 from analyzer.loading.weights import materialise, told_apart

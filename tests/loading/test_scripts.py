@@ -21,8 +21,7 @@ from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.python import first_forward
 from analyzer.loading.python.example_inputs import resolve_inputs
 from analyzer.loading.python.input_spec import parse_input
-from analyzer.loading.python.model_weights import ValuedWeights
-from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
+from analyzer.loading.python.model_weights import ValuedWeights, cuda_is_elsewhere
 from analyzer.loading.python.user_model import UserModel, load_user_model
 
 HEAD = """

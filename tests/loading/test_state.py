@@ -10,7 +10,7 @@ from torch import nn
 
 from analyzer.errors import UsageError
 from analyzer.graph import Graph
-from analyzer.loading.from_object import load_live
+from analyzer.loading.load import load_live
 from analyzer.loading.state_pairs import corrected, state_pairs
 
 CACHE = ["batch", 4, 16, 8]

@@ -19,9 +19,9 @@ from analyzer.errors import GraphError, MeasurementError, ModelError
 from analyzer.loading import load as loading
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference
-from analyzer.loading.onnx_graph.budget import check_budget
 from analyzer.loading.onnx_graph.build import to_graph
 from analyzer.loading.onnx_graph.construction import from_message, to_message
+from analyzer.loading.onnx_graph.node_validity import check_budget
 from analyzer.loading.weights import materialise
 from analyzer.pipeline.options import make_options
 from analyzer.reading import DEFAULT_LIMITS, Limits

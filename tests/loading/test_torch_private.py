@@ -233,7 +233,7 @@ def test_an_operator_that_is_gone_is_told_by_its_name() -> None:
         (
             "torch.onnx._internal.exporter._core",
             "current_tracer",
-            lambda: torch_private.emit("", "Relu", [], {}, 1),
+            lambda: torch_private.emit("", "Relu", []),
         ),
         ("torch._C", "DispatchKey", lambda: torch_private.gradient_kernels({}).__enter__()),
         ("torch._C", "DispatchKey", lambda: torch_private.whole_operators((), ()).__enter__()),

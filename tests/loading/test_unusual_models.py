@@ -13,9 +13,8 @@ import torch
 from onnx import TensorProto, helper
 
 from analyzer.errors import ExportError, InputError, MeasurementError, ModelError
-from analyzer.loading.from_object import load_live
 from analyzer.loading.from_onnx import batch_dimension, from_proto
-from analyzer.loading.load import load
+from analyzer.loading.load import load, load_live
 from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.python.input_spec import parse_input
 from analyzer.loading.python.source_lines import source_line

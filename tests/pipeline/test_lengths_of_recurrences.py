@@ -9,8 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from analyzer import analyze
 from analyzer.api import analyze_record
-from analyzer.loading.drawn_inputs import random_feeds
 from analyzer.loading.onnx_graph.build import to_graph
+from analyzer.loading.weights import random_feeds
 from analyzer.record import from_json
 from analyzer.record.analysis import Analysis, OperatorResult
 from analyzer.report import render

@@ -11,8 +11,7 @@ from onnx import TensorProto, helper
 from analyzer import analyze
 from analyzer.api import analyze_record
 from analyzer.graph import SizeOrigin
-from analyzer.loading.onnx_graph.build import to_graph
-from analyzer.loading.onnx_graph.data_dependent_sizes import with_known_sizes
+from analyzer.loading.onnx_graph.build import to_graph, with_known_sizes
 from analyzer.record.analysis import Analysis, OperatorResult
 
 POOL = """

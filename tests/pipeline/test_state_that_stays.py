@@ -12,7 +12,7 @@ from analyzer.api import analyze_record
 from analyzer.devices import catalogue
 from analyzer.errors import UsageError
 from analyzer.graph import Graph
-from analyzer.loading.from_object import load_live
+from analyzer.loading.load import load_live
 from analyzer.measurement.request import Latency, Measurement
 from analyzer.memory.liveness import peak_memory_bytes
 from analyzer.memory.session_plan import SessionPlan

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from prediction_graphs import alone, graph, node, tensor
 
 from analyzer.graph import Graph
-from analyzer.memory.blocked_buffers import REORDER
 from analyzer.memory.session_plan import SessionPlan, with_layouts
-from analyzer.memory.session_steps import steps_of
+from analyzer.memory.session_steps import REORDER, steps_of
 from analyzer.prediction.layout_changes import LayoutCopies, layout_copies
 
 IMAGE = (16, 8, 8)

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from analyzer.costs import count
-from analyzer.loading.from_object import load_live
+from analyzer.loading.load import load_live
 
 LIMIT = 1e-5
 

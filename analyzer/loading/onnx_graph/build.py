@@ -1,25 +1,35 @@
-"""Loading, last step: a normalised ModelProto -> Graph, every shape that can be known, small values folded."""
+"""Loading, last step: a normalised ModelProto -> Graph, every shape that can be known, small values folded.
+
+Sizes that only the data decide (how many elements a mask keeps) are in it where values of inputs are given, or
+a run showed shapes. Else they stay open, and an upper bound of them is for counting alone: operators that make
+such sizes give as much as they can.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import gc
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import GraphError
-from analyzer.graph import DEFAULT_DOMAIN, NO_ATTRIBUTES, Graph, Node, Tensor, names_read
+from analyzer.graph import DEFAULT_DOMAIN, NO_ATTRIBUTES, Graph, Node, Shape, SizeOrigin, Tensor, names_read
 from analyzer.loading.onnx_graph.construction import renumbered
-from analyzer.loading.onnx_graph.data_dependent_sizes import expected_shapes
+from analyzer.loading.onnx_graph.evaluation import Evaluation, node_proto
 from analyzer.loading.onnx_graph.fitting_sizes import SizeSearch, require_fitting
 from analyzer.loading.onnx_graph.node_validity import schema_problems
 from analyzer.loading.onnx_graph.normalize import Normalized, normalized
 from analyzer.loading.onnx_graph.scope import Scope
 from analyzer.loading.shape_inference import onnx_inference
+from analyzer.loading.shape_inference.onnx_inference import Memo, infer_node
 from analyzer.reading import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
+    import numpy as np
     import onnx
+
+    Array = np.ndarray[Any, Any]
 
 
 def to_graph(
@@ -174,3 +184,232 @@ def prune(graph: Graph) -> Graph:
         ),
         initializers=(*(tensor for tensor in graph.initializers if tensor.name in needed), *reversed(used)),
     )
+
+
+# Of any tensor that is computed: a graph of a million nodes is still looked through in some milliseconds.
+_MOST_ELEMENTS = 2**20
+_MOST_OPERATORS = 20_000
+# They give elements of what they read, none that is new.
+_SAME_VALUES = frozenset(
+    {"Cast", "Expand", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
+)
+_DATA_DEPENDENT = frozenset({"NonZero", "Compress", "Unique", "NonMaxSuppression", "Split"})
+# Operators whose first operand is a shape; of all others the values of a later one decide.
+_SHAPE_FIRST = frozenset({"ConstantOfShape"})
+
+
+def with_known_sizes(
+    graph: Graph,
+    values: Mapping[str, Array] = NO_ATTRIBUTES,
+    *,
+    shapes: Mapping[str, Sequence[int]] = NO_ATTRIBUTES,
+) -> Graph:
+    """Return the graph with every size that follows from these; itself where none does.
+
+    Args:
+        graph: A model at one batch.
+        values: Elements of inputs, as they are given.
+        shapes: Whole shapes of tensors, as a run had them; those that contradict the graph are left out.
+    """
+    if not open_tensors(graph):
+        return graph
+
+    def shown(node: Node, _: object) -> Sequence[Sequence[int] | None]:
+        return [None if tensor is None else shapes.get(tensor.name) for tensor in node.outputs]
+
+    closing = _Closing(graph, values, shown, SizeOrigin(kind="measured") if shapes else None)
+    nodes = tuple(map(closing.closed, graph.nodes))
+    if not closing.changed:
+        return graph
+    outputs = tuple(map(closing.now, graph.outputs))
+    origins = {**graph.size_origins, **closing.origins}
+    return dataclasses.replace(graph, nodes=nodes, outputs=outputs, size_origins=origins)
+
+
+def expected_shapes(graph: Graph) -> Mapping[str, tuple[int, ...]]:
+    """Return the whole shapes to count with, by name of a tensor that has an open size."""
+    sources = [node for node in graph.nodes if node.op_type in _DATA_DEPENDENT and _is_open(node.output(0))]
+    if not sources:
+        return {}
+    compared = {
+        node.name: _compared_with(graph, node.input(0)) for node in sources if node.op_type == "NonZero"
+    }
+    # A loop over experts compares the same choice with one expert each: as many masks as experts share its
+    # elements.
+    rivals = Counter(other for other, count in compared.values() if count == 1)
+
+    def bound(node: Node, inputs: Sequence[Tensor | None]) -> Sequence[Sequence[int] | None]:
+        if node.op_type not in _DATA_DEPENDENT or any(map(_is_open, inputs)):
+            return [None] * len(node.outputs)
+        other, count = compared.get(node.name, ("", 0))
+        return _most(node, inputs, max(count, rivals[other]) if other else 1)
+
+    closing = _Closing(graph, {}, bound, SizeOrigin(kind="measured"))
+    for node in graph.nodes:
+        closing.closed(node)
+    return {name: tuple(size or 0 for size in tensor.shape or ()) for name, tensor in closing.changed.items()}
+
+
+def open_tensors(graph: Graph) -> tuple[str, ...]:
+    """Return the tensors with a size that is not known, in order of execution."""
+    return tuple(t.name for node in graph.nodes for t in node.present_outputs if _is_open(t))
+
+
+def _is_open(tensor: Tensor | None) -> bool:
+    # A sequence has no shape by its nature.
+    return tensor is not None and tensor.elements is None and "(" not in tensor.dtype.name
+
+
+class _Closing:
+    """One walk through a graph, in which sizes become known.
+
+    Args:
+        graph: The model.
+        values: Elements of inputs.
+        further: Whole shapes of a node's outputs, by what it reads, where nothing else tells them.
+        shown: The origin of these, and of what follows from them.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        values: Mapping[str, Array],
+        further: Callable[[Node, Sequence[Tensor | None]], Sequence[Sequence[int] | None]],
+        shown: SizeOrigin | None,
+    ) -> None:
+        self.changed: dict[str, Tensor] = {}
+        self.origins: dict[str, SizeOrigin] = {}
+        self._ir_version = graph.ir_version
+        self._further = further
+        self._shown = shown
+        self._memo: Memo = {}
+        self._behind: dict[str, frozenset[str]] = {name: frozenset({name}) for name in values}
+        self._evaluation = Evaluation.of(
+            graph,
+            values,
+            shape_of=lambda tensor: self.now(tensor).shape,
+            most=_MOST_ELEMENTS,
+            left=_MOST_OPERATORS,
+            by_reference=True,
+        )
+
+    def now(self, tensor: Tensor) -> Tensor:
+        """Return a tensor with its size, once that is known."""
+        return self.changed.get(tensor.name, tensor)
+
+    def closed(self, node: Node) -> Node:
+        """Return the node with the sizes of what it reads and gives."""
+        inputs = tuple(None if tensor is None else self.now(tensor) for tensor in node.inputs)
+        sources = frozenset[str]().union(
+            *(self._behind.get(tensor.name, frozenset()) for tensor in node.present_inputs)
+        )
+        if sources:
+            self._behind |= dict.fromkeys((tensor.name for tensor in node.present_outputs), sources)
+        if any(map(_is_open, node.outputs)):
+            self._close(node, inputs, sources)
+        outputs = tuple(None if tensor is None else self.now(tensor) for tensor in node.outputs)
+        if inputs == node.inputs and outputs == node.outputs:  # tensors compare by identity
+            return node
+        return dataclasses.replace(node, inputs=inputs, outputs=outputs)
+
+    def _close(self, node: Node, inputs: Sequence[Tensor | None], sources: frozenset[str]) -> None:
+        read = [self.origins[tensor.name] for tensor in node.present_inputs if tensor.name in self.origins]
+        given = SizeOrigin(kind="given", inputs=tuple(sorted(sources))) if sources else None
+        inferred, further = self._inferred(node, inputs), self._further(node, inputs)
+        for position, tensor in enumerate(node.outputs):
+            if tensor is None or not _is_open(tensor):
+                continue
+            shape, origin = inferred[position], read[0] if read else given
+            if shape is None and (value := self._evaluation.value(tensor)) is not None:
+                shape, origin = value.shape, given
+            if shape is None or origin is None:
+                shape, origin = further[position] if shape is None else shape, self._shown
+            if shape is not None and origin is not None and _agrees(tensor.shape, shape):
+                self.changed[tensor.name] = dataclasses.replace(tensor, shape=tuple(shape))
+                self.origins[tensor.name] = origin
+
+    def _inferred(self, node: Node, inputs: Sequence[Tensor | None]) -> Sequence[Sequence[int] | None]:
+        """Return whole shapes of the outputs, from those of the inputs and from the values that decide them."""
+        proto = node_proto(node)
+        if node.domain != DEFAULT_DOMAIN or node.graphs or proto is None or any(map(_is_open, inputs)):
+            return [None] * len(node.outputs)
+        known = [
+            dataclasses.replace(tensor, value=self._evaluation.value(tensor))
+            if tensor is not None
+            and tensor.value is None
+            and not tensor.dtype.is_float
+            and (position or node.op_type in _SHAPE_FIRST)
+            else tensor
+            for position, tensor in enumerate(inputs)
+        ]
+        types, _ = infer_node(proto, known, {node.domain: node.version}, self._ir_version, memo=self._memo)
+        return [_whole(types[name][1]) if name in types else None for name in proto.output]
+
+
+def _whole(shape: Shape) -> Sequence[int] | None:
+    sizes = [size for size in shape or () if size is not None]
+    return None if shape is None or len(sizes) < len(shape) else sizes
+
+
+def _agrees(known: Shape, found: Sequence[int]) -> bool:
+    """Return whether a shape can be this one: a run may keep a tensor in another layout under the same name."""
+    return known is None or (
+        len(known) == len(found)
+        and all(size in (None, other) for size, other in zip(known, found, strict=True))
+    )
+
+
+def _most(node: Node, inputs: Sequence[Tensor | None], share: int) -> Sequence[Sequence[int]]:
+    """Return the largest shapes of what a node gives; ``share`` others give the rest of it."""
+    data = inputs[0]
+    assert data is not None
+    assert data.shape is not None
+    sizes, elements = [size or 0 for size in data.shape], data.elements or 0
+    if node.op_type == "NonZero":
+        return [(len(sizes), -(-elements // share))]  # an index on each axis for each
+    if node.op_type == "Split":
+        axis, parts = node.attributes.get("axis", 0) % len(sizes), len(node.outputs)
+        return [[-(-size // parts) if place == axis else size for place, size in enumerate(sizes)]] * parts
+    if node.op_type == "NonMaxSuppression":
+        return [(_selected_boxes(inputs), 3)]  # batch, class and box of each
+    axis = node.attributes.get("axis")
+    first = [elements] if axis is None else sizes
+    # Of Unique values, first positions, inverse and counts; as if all were different.
+    return [first, *[[first[axis or 0]]] * (len(node.outputs) - 1)]
+
+
+def _selected_boxes(inputs: Sequence[Tensor | None]) -> int:
+    scores, limit = inputs[1], inputs[2] if len(inputs) > 2 else None
+    assert scores is not None
+    batch, classes, boxes = (size or 0 for size in scores.shape or ())
+    most = int(limit.value.ravel()[0]) if limit is not None and limit.value is not None else boxes
+    return batch * classes * min(most, boxes)
+
+
+def _compared_with(graph: Graph, tensor: Tensor | None) -> tuple[str, int]:
+    """Return what a mask compares with constants, and with how many: each element equals at most one of them.
+
+    One-hot rows come from such a comparison; loops over experts compare one choice with each in turn.
+    """
+    source, node = (None, None) if tensor is None else _source(graph, tensor)
+    if source is not None and node is not None and node.op_type == "OneHot":
+        depth = node.input(1)
+        known = None if depth is None else depth.value
+        return source.name, 0 if known is None else int(known.ravel()[0])
+    if node is not None and node.op_type == "Equal":
+        sides = [side for side in node.present_inputs if not side.constant]
+        fixed = [side for side in node.present_inputs if side.constant]
+        if len(sides) == len(fixed) == 1:
+            return _source(graph, sides[0])[0].name, fixed[0].elements or 0
+    return "", 0
+
+
+def _source(graph: Graph, tensor: Tensor) -> tuple[Tensor, Node | None]:
+    """Return a tensor before it was cast or laid out anew, and what makes it."""
+    while True:
+        producer = graph.producer.get(tensor.name)
+        node = None if producer is None else graph.nodes[producer]
+        before = None if node is None or node.op_type not in _SAME_VALUES else node.input(0)
+        if before is None:
+            return tensor, node
+        tensor = before

@@ -524,11 +524,14 @@ def node_proto(node: Node) -> onnx.NodeProto | None:
     from onnx import helper, numpy_helper
 
     read, written = ([tensor.name if tensor else "" for tensor in side] for side in (node.inputs, node.outputs))
-    attributes: dict[str, Any] = {
-        name: numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
-        for name, value in node.attributes.items()
-    }
+    domain = "" if node.domain == DEFAULT_DOMAIN else node.domain
+    proto = helper.make_node(node.op_type, read, written, name=node.name, domain=domain)
     try:
-        return helper.make_node(node.op_type, read, written, **attributes)
+        for name, value in node.attributes.items():
+            plain = numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
+            # An empty list has no type of its own; an operator takes it for left out.
+            if not isinstance(plain, (tuple, list)) or plain:
+                proto.attribute.append(helper.make_attribute(name, plain))
     except (TypeError, ValueError):
         return None
+    return proto

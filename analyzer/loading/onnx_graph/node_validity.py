@@ -4,14 +4,19 @@ What holds here need not be asked again: inputs that must be there are there, at
 those that have no default are given, bodies take and give what their node feeds and reads. ONNX Runtime refuses
 a model in which any of this is not so. Its own operators' schemas are kept as data, read from the release's
 wheel (tests/judge/rebuild_contrib_schemas.py). Operators of other domains have no schema and are not looked at.
+
+What a model would grow to is worked out before any library unfolds it: a few hundred bytes can ask for
+gigabytes, by functions that call functions twice, by graphs within graphs. Sizes are added up without anything
+being copied; onnx's own inliner then finds what was counted.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,9 +26,15 @@ from analyzer.loading.shape_inference.onnx_inference import WITH_GRAPHS
 from analyzer.loading.shape_inference.protobuf_values import GRAPH_KINDS
 from analyzer.operators import CLASSICAL_DOMAIN, CONTRIB_DOMAIN
 from analyzer.text import plural
+from analyzer.units import byte_count
 
 if TYPE_CHECKING:
     import onnx
+
+    from analyzer.reading import Limits
+
+    FunctionKey = tuple[str, str, str]
+    """Domain, name and overload."""
 
 # AttributeProto.AttributeType, written out as onnx is imported where it is used.
 _FLOAT, _INT, _STRING, _TENSOR, _GRAPH, _FLOATS, _INTS = range(1, 8)
@@ -420,3 +431,105 @@ def _invalid(node: onnx.NodeProto, what: str) -> GraphError:
         f"node '{node.name}' ({node.op_type}) {what}",
         hint="the model is not a valid one: save it again from where it comes from",
     )
+
+
+class _Body(NamedTuple):
+    """What one graph or function holds, bodies of control flow included.
+
+    Attributes:
+        calls: Functions that it calls and that are not counted in it, each with how often.
+    """
+
+    nodes: int
+    bytes: int
+    depth: int
+    calls: Mapping[FunctionKey, int] = {}  # never changed
+
+
+def check_budget(model: onnx.ModelProto, limits: Limits, subject: str) -> None:
+    """Refuses a model that would grow beyond the limits.
+
+    Args:
+        model: As it was parsed.
+        limits: Those of nodes, bytes, functions, depth and attributes.
+        subject: What messages call the model.
+
+    Raises:
+        ModelError: It would; names the limit.
+    """
+    if len(model.functions) > limits.functions:
+        raise _over(
+            subject, f"defines {plural(len(model.functions), 'function')}", "functions", limits.functions
+        )
+    functions = {(item.domain, item.name, item.overload): item for item in model.functions}
+    rest = (functions, limits.attributes, subject)
+    whole = _body(model.graph.node, model.graph.ByteSize() if functions else 0, *rest)
+    bodies = {key: _body(item.node, item.ByteSize(), *rest) for key, item in functions.items()}
+    total = _expanded(whole, bodies, subject)
+    if total.nodes > limits.nodes:
+        raise _over(subject, f"has {plural(total.nodes, 'operator')}{_with(functions)}", "nodes", limits.nodes)
+    if total.bytes > limits.bytes:
+        size = byte_count(total.bytes)
+        raise _over(subject, f"takes {size} without its weights{_with(functions)}", "bytes", limits.bytes)
+    if total.depth > limits.depth:
+        raise _over(subject, f"nests graphs and functions {total.depth} deep", "depth", limits.depth)
+
+
+def _with(functions: Mapping[FunctionKey, object]) -> str:
+    return " once its functions are put in their callers' places" if functions else ""
+
+
+def _over(subject: str, what: str, name: str, limit: int) -> ModelError:
+    return ModelError(
+        f"{subject} {what}; {limit:,} is the limit.",
+        hint=f"If it is a model that you trust, raise the limit: --limit {name}=N.",
+    )
+
+
+def _body(
+    nodes: Iterable[onnx.NodeProto], size: int, functions: Container[FunctionKey], most: int, subject: str
+) -> _Body:
+    count = depth = 0
+    calls: Counter[FunctionKey] = Counter()
+    waiting = [(nodes, 0)]
+    while waiting:
+        graph, level = waiting.pop()
+        depth = max(depth, level)
+        for node in graph:
+            count += 1
+            attributes = node.attribute
+            if len(attributes) > most:
+                name = f"node '{node.name}' ({node.op_type}) with {len(attributes):,} attributes"
+                raise _over(subject, f"has a {name}", "attributes", most)
+            for attribute in attributes:
+                if attribute.type in GRAPH_KINDS:
+                    waiting += [(inner.node, level + 1) for inner in (attribute.g, *attribute.graphs)]
+            if functions:
+                key = (node.domain, node.op_type, node.overload)
+                if key in functions:
+                    calls[key] += 1
+    return _Body(count, size, depth, calls)
+
+
+def _expanded(whole: _Body, bodies: Mapping[FunctionKey, _Body], subject: str) -> _Body:
+    """The model with its functions put in; each function is added up once, after those that it calls."""
+    done: dict[FunctionKey, _Body] = {}
+    try:
+        for key in TopologicalSorter({key: body.calls for key, body in bodies.items()}).static_order():
+            done[key] = _sum(bodies[key], done)
+    except CycleError as error:
+        raise ModelError(
+            f"{subject} has a function that calls itself: '{error.args[1][0][1]}'.",
+            hint="The model's own functions must not be recursive.",
+        ) from error
+    return _sum(whole, done)
+
+
+def _sum(body: _Body, done: Mapping[FunctionKey, _Body]) -> _Body:
+    nodes, size, depth = body.nodes, body.bytes, body.depth
+    for key, times in body.calls.items():
+        called = done[key]
+        nodes += times * (called.nodes - 1)  # the call itself goes away
+        size += times * called.bytes
+        depth = max(depth, body.depth + called.depth + 1)
+    return _Body(nodes, size, depth)

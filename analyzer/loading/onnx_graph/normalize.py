@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, SupportsIndex
 
 from analyzer.errors import GraphError, ModelError, UsageError
 from analyzer.graph import DEFAULT_DOMAIN, DTYPES_BY_NUMBER, NO_ATTRIBUTES, Shape, Tensor, packed_bytes
-from analyzer.loading.onnx_graph.budget import check_budget
 from analyzer.loading.onnx_graph.construction import NOWHERE, NodeOrigin, origin
 from analyzer.loading.onnx_graph.fitting_sizes import evaluate, is_symbol, symbols
-from analyzer.loading.onnx_graph.node_validity import check_nodes
+from analyzer.loading.onnx_graph.node_validity import check_budget, check_nodes
 from analyzer.loading.onnx_graph.onnx_file import KEEP_BYTES, check_versions
 from analyzer.loading.shape_inference.onnx_inference import graph_types, merged, without_sizes
 from analyzer.loading.shape_inference.protobuf_values import (

@@ -16,7 +16,6 @@ from analyzer.graph import (
     Node,
     Tensor,
 )
-from analyzer.loading.onnx_graph import sequences
 from analyzer.loading.onnx_graph.construction import NOWHERE, NodeOrigin, make_node, make_tensor, origin
 from analyzer.loading.onnx_graph.evaluation import (
     SHAPE_OPERATORS,
@@ -31,7 +30,7 @@ from analyzer.loading.onnx_graph.evaluation import (
     taken_branch,
 )
 from analyzer.loading.onnx_graph.fitting_sizes import known_sizes
-from analyzer.loading.onnx_graph.loop_trips import with_trips
+from analyzer.loading.onnx_graph.loop_trips import TensorSequence, followed, with_trips
 from analyzer.loading.onnx_graph.node_validity import check_strings
 from analyzer.loading.onnx_graph.normalize import dangling, rows_of
 from analyzer.loading.shape_inference import onnx_inference
@@ -121,40 +120,46 @@ class Scope:
         self._makers: dict[str, Node] = {}
         self._nodes_noted = 0
         self.forbidden: list[tuple[int, str, str, str]] = []
-        self.sequences: dict[str, sequences.Sequence] = {}
+        self.sequences: dict[str, TensorSequence] = {}
         self.budget: _ValueBudget = _ValueBudget(limits.folded) if outer is None else outer.budget
 
     def model_graph(self, ready: Normalized, inferred: onnx.GraphProto) -> Graph:
         """Makes the Graph of a model; ``inferred`` is its graph with the types that C++ found."""
-        proto = ready.model.graph
-        inputs = self._graph_inputs(proto, ready.initializers)
-        self.types = onnx_inference.graph_types(inferred)
-        nodes = tuple(self._nodes(ready.rows, ready.origins, inferred))
-        self.compare_stated(inputs, nodes)
-        return Graph(
-            name=proto.name,
-            nodes=nodes,
-            inputs=inputs,
-            outputs=self._graph_outputs(proto),
-            initializers=tuple(self.initializers),
+        graph = self._graph(
+            ready.model.graph,
+            ready.initializers,
+            (ready.rows, ready.origins, inferred),
             opsets=self.opsets,
             ir_version=self.ir_version,
             open_dimensions=ready.open_dimensions,
             notes=tuple(ready.notes),
         )
+        self.compare_stated(graph.inputs, graph.nodes)
+        return graph
 
     def subgraph(self, proto: onnx.GraphProto, inferred: onnx.GraphProto, fed_types: Sequence[Type]) -> Graph:
-        """Makes the Graph of a body from the types of what is fed to it; ``inferred`` as for ``whole``."""
-        inputs = self._graph_inputs(proto, proto.initializer, fed_types)
-        self.types = onnx_inference.graph_types(inferred, lenient=True)
+        """Makes the Graph of a body from the types of what is fed to it; ``inferred`` as for the model's."""
         rows = rows_of(proto)
         origins = [origin(row[1], row[0].metadata_props) for row in rows]
+        return self._graph(proto, proto.initializer, (rows, origins, inferred), fed_types)
+
+    def _graph(
+        self,
+        proto: onnx.GraphProto,
+        initializers: Sequence[onnx.TensorProto],
+        nodes: tuple[Sequence[Row], Sequence[NodeOrigin], onnx.GraphProto],
+        fed_types: Sequence[Type] | None = None,
+        **facts: Any,
+    ) -> Graph:
+        inputs = self._graph_inputs(proto, initializers, fed_types)
+        self.types = onnx_inference.graph_types(nodes[-1], lenient=fed_types is not None)
         return Graph(
             name=proto.name,
-            nodes=tuple(self._nodes(rows, origins, inferred)),
+            nodes=tuple(self._nodes(*nodes)),
             inputs=inputs,
             outputs=self._graph_outputs(proto),
             initializers=tuple(self.initializers),
+            **facts,
         )
 
     def compare_stated(self, inputs: Sequence[Tensor], nodes: Sequence[Node]) -> None:
@@ -358,7 +363,7 @@ class Scope:
                     self._infer_types(proto, call)
                     break
         if call.domain == DEFAULT_DOMAIN:
-            for name, kind in sequences.followed(call, names, self.sequences).items():
+            for name, kind in followed(call, names, self.sequences).items():
                 types[name] = onnx_inference.merged(types.get(name), kind)
         outputs: list[Tensor | None] = []
         for position, name in enumerate(names):

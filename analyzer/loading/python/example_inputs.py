@@ -14,6 +14,7 @@ from itertools import islice, product
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 from analyzer.errors import AnalyzerError, InputError, ModelError, UsageError
+from analyzer.loading.dependencies import is_library
 from analyzer.loading.python.inferred_inputs import (
     InferredInput,
     infer_inputs,
@@ -31,11 +32,13 @@ from analyzer.loading.python.input_spec import (
     parameter_of,
 )
 from analyzer.loading.python.layer_inputs import MASKS, OpenLength, OpenSide, OpenWidth
-from analyzer.loading.python.model_weights import ValuedWeights, built_with
+from analyzer.loading.python.model_weights import ValuedWeights, built_with, cuda_is_elsewhere, on_meta
 from analyzer.loading.python.plain_call import call, first_rows, given_width, misfit
-from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
+from analyzer.loading.python.source_lines import first_line
 from analyzer.loading.python.user_model import DEFAULT_BATCH, UserModel, call_example_inputs
 from analyzer.loading.torch_private import leaves_with_steps, tree_leaves, tree_map
+from analyzer.record.analysis import LEFT_OUT
+from analyzer.text import listed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -76,6 +79,16 @@ class ExampleInputs:
     axis_names: Mapping[int, Mapping[int, str]] = field(default_factory=dict)
     guessed: tuple[InputSpec, ...] = ()
 
+    @property
+    def tree(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments and keywords as one tree."""
+        return self.arguments, dict(self.keywords)
+
+    @property
+    def leaves(self) -> list[Any]:
+        """All leaves in the order in which the exported graph takes them."""
+        return tree_leaves(self.tree)
+
 
 def resolve_inputs(user: UserModel, specs: Sequence[InputSpec], batch: int | None) -> ExampleInputs:
     """The example inputs of a Python model, in the contract's order: ``--input``, the file, inferred.
@@ -114,7 +127,7 @@ def _first_source(user: UserModel, specs: Sequence[InputSpec], batch: int | None
         # A script gives the layers their data; without weights these have no values either.
         arguments, keywords = user.forward.arguments, user.forward.keywords
         if user.meta:
-            arguments, keywords = tree_map(_on_meta, (arguments, keywords))
+            arguments, keywords = on_meta((arguments, keywords))
         inputs = _with_values(arguments, keywords, batch)
         if _is_sequence_first(user, inputs):
             inputs = _with_values(arguments, keywords, batch, axis=1)
@@ -131,10 +144,6 @@ def _first_source(user: UserModel, specs: Sequence[InputSpec], batch: int | None
         raise
     finally:
         logging.disable(before)
-
-
-def _on_meta(leaf: Any) -> Any:
-    return leaf.to("meta") if _is_tensor(leaf) else leaf
 
 
 def _assumed(user: UserModel, inputs: ExampleInputs) -> tuple[InputSpec, ...]:
@@ -187,18 +196,13 @@ def _complete_lazy_layers(user: UserModel, inputs: ExampleInputs) -> None:
             user.model(*arguments, **keywords)
 
 
-def flatten(arguments: Tree, keywords: Tree) -> list[Any]:
-    """All leaves of the inputs in the order in which the exported graph takes them."""
-    return list(tree_leaves((arguments, dict(keywords))))
-
-
 def tensor_names(user: UserModel, inputs: ExampleInputs) -> list[str]:
     """A name for each tensor of the inputs, in the order of ``flatten``: its parameter and the way into it."""
     parameters = [item.name for item in forward_parameters(user) if item.kind not in _VARIADIC]
     positional = [*parameters, *(f"input_{i}" for i in range(len(parameters), len(inputs.arguments)))]
     # A leaf's way begins with 0 for arguments or 1 for keywords, then the argument's position or name.
     names: list[str] = []
-    for steps, leaf in leaves_with_steps((inputs.arguments, dict(inputs.keywords))):
+    for steps, leaf in leaves_with_steps(inputs.tree):
         if not _is_tensor(leaf):
             continue
         first = steps[1] if steps[0] else positional[steps[1]]
@@ -230,7 +234,7 @@ def arguments_and_keywords(user: UserModel, offered: Tree) -> tuple[tuple[Any, .
 def _from_file(user: UserModel, offered: Tree, batch: int | None) -> ExampleInputs:
     arguments, keywords = arguments_and_keywords(user, offered)
     register_containers(arguments, keywords)
-    leaves = flatten(arguments, keywords)
+    leaves = tree_leaves((arguments, dict(keywords)))
     leading = _rows(leaves)
     # The batch of a graph is told to be 1, and asked for as that where the model is run.
     asked = batch if _takes_batch(user.module.example_inputs) else None if batch == 1 else batch
@@ -243,17 +247,15 @@ def _from_file(user: UserModel, offered: Tree, batch: int | None) -> ExampleInpu
             return one
     if callable(user.module.example_inputs):
         called = batch or _default_batch(user.module.example_inputs) or leading
-        axes = _batch_axes(user, leaves, called)
-        if (
-            batch not in (None, leading)
-            and not axes
-            and not _follows_the_batch(user, leaves, called, if_unknown=True)
-        ):
+        grown = _leaves_of_one_more(user, called)
+        axes = _batch_axes(leaves, grown, called) if _takes_batch(user.module.example_inputs) else {}
+        other = grown is not None and _shapes(grown) != _shapes(leaves)
+        if batch not in (None, leading) and not axes and not (other or grown is None):
             raise InputError(
                 f"--batch {batch}: example_inputs gives the same inputs at every batch, {leading} rows.",
                 hint="Write example_inputs(batch) and give as many rows, or leave --batch out.",
             )
-        batch = batch or (called if axes or _follows_the_batch(user, leaves, called) else leading)
+        batch = batch or (called if axes or other else leading)
         return ExampleInputs(
             arguments=arguments, keywords=keywords, batch=batch, batch_axes=axes, origin="file"
         )
@@ -266,7 +268,7 @@ def _is_sequence_first(user: UserModel, inputs: ExampleInputs) -> bool:
 
     layers = (layer for layer in user.model.modules() if getattr(layer, "batch_first", True) is False)
     layer = next(layers, None)
-    leaves = flatten(inputs.arguments, inputs.keywords)
+    leaves = inputs.leaves
     tensor = next((leaf for leaf in leaves if _is_tensor(leaf) and leaf.dim() > 1), None)
     if layer is None or tensor is None or tensor.shape[0] == tensor.shape[1]:
         return False
@@ -289,7 +291,7 @@ def _with_values(
         InputError: No tensor has rows.
     """
     register_containers(arguments, keywords)
-    leaves = flatten(arguments, keywords)
+    leaves = tree_leaves((arguments, dict(keywords)))
     leading = _rows(leaves, axis)
     axes = {
         position: (axis,)
@@ -323,16 +325,19 @@ def _takes_batch(offered: object) -> bool:
     return callable(offered) and bool(inspect.signature(offered).parameters)
 
 
-def _follows_the_batch(user: UserModel, leaves: list[Any], batch: int, *, if_unknown: bool = False) -> bool:
-    """Whether the file gives other inputs for one row more: five rows for each, say.
+def _leaves_of_one_more(user: UserModel, batch: int) -> list[Any] | None:
+    """What the file gives for one row more, without allocating anything.
 
-    Not known where the function is not safe on the meta device.
+    None where the function is not safe on the meta device.
     """
     try:
-        other = flatten(*arguments_and_keywords(user, call_example_inputs(user, batch + 1, "meta")))
+        return tree_leaves(arguments_and_keywords(user, call_example_inputs(user, batch + 1, "meta")))
     except InputError:
-        return if_unknown
-    return [getattr(leaf, "shape", leaf) for leaf in leaves] != [getattr(leaf, "shape", leaf) for leaf in other]
+        return None
+
+
+def _shapes(leaves: Sequence[Any]) -> list[Any]:
+    return [getattr(leaf, "shape", leaf) for leaf in leaves]
 
 
 def _default_batch(function: Callable[..., object]) -> int | None:
@@ -340,26 +345,21 @@ def _default_batch(function: Callable[..., object]) -> int | None:
     first = next(iter(inspect.signature(function).parameters.values()), None)
     if first is None or first.kind in _VARIADIC:
         return None
-    return DEFAULT_BATCH if first.default is first.empty else _positive_int(first.default)
+    if first.default is first.empty:
+        return DEFAULT_BATCH
+    is_size = isinstance(first.default, int) and not isinstance(first.default, bool) and first.default > 0
+    return first.default if is_size else None
 
 
-def _positive_int(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
-
-
-def _batch_axes(user: UserModel, leaves: list[Any], batch: int) -> dict[int, tuple[int, ...]]:
-    """Axes whose size is the batch: found by asking the file for one more row, without allocating anything.
+def _batch_axes(
+    leaves: list[Any], leaves_of_one_more: list[Any] | None, batch: int
+) -> dict[int, tuple[int, ...]]:
+    """Axes whose size is the batch: those that are one more with one more row.
 
     Empty where something follows the batch in another way (five rows for each, a tensor for each, a number):
     such inputs are right for this batch alone.
     """
-    if not inspect.signature(user.module.example_inputs).parameters:
-        return {}
-    try:
-        leaves_of_one_more = flatten(
-            *arguments_and_keywords(user, call_example_inputs(user, batch + 1, "meta"))
-        )
-    except InputError:  # the function is not safe on the meta device: the leading axis has to do
+    if leaves_of_one_more is None:  # the leading axis has to do
         return {
             i: (0,)
             for i, leaf in enumerate(leaves)
@@ -564,7 +564,7 @@ def _inferred(user: UserModel, batch: int) -> ExampleInputs:
         inputs = _called_with(user, solved, batch, "inferred")
         if _call_failure(user, inputs) is None:
             return inputs
-    cause = found.text if found is not None else _first_line(problems[0])
+    cause = found.text if found is not None else first_line(problems[0])
     raise InputError(
         f"Inputs inferred from the first layers of {user.name} do not fit: {cause.removesuffix('.')}.",
         # Not the very sizes that failed.
@@ -633,5 +633,24 @@ def _call_failure(user: UserModel, inputs: ExampleInputs) -> Exception | None:
     return None
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+def left_out(user: UserModel, inputs: ExampleInputs) -> tuple[str, ...]:
+    """Return a note on the arguments of the user's own ``forward`` that stay None and could be tensors.
+
+    A library's models have a dozen of them, most of which are of no use together.
+    """
+    code = getattr(user.model.forward, "__code__", None)
+    if code is None or is_library(code.co_filename):
+        return ()
+    names = [
+        item.name
+        for item in forward_parameters(user)[len(inputs.arguments) :]
+        if item.default is None
+        and item.name not in inputs.keywords
+        and (item.annotation is item.empty or "Tensor" in str(item.annotation))
+    ]
+    if not names:
+        return ()
+    # Of a tuple each tensor; a shape that no call bears out would mislead.
+    given = " ".join(f"--input {item.name}=..." for item in infer_inputs(user.model, names))
+    verb, it = ("was", "gives it") if len(names) == 1 else ("were", "gives them")
+    return (f"{listed(names)} {verb} {LEFT_OUT}; {given} {it}.",)

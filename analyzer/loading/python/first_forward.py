@@ -205,24 +205,24 @@ class ScriptRun:
         """Whether the thread at work is the script's, or began after it."""
         return threading.current_thread() not in self._others
 
-    def _trains(self, *_: object, **__: object) -> None:
-        """End the run; while a model by its name is waited for, leave out a few steps of others before."""
+    def _goes_on(self) -> bool:
+        """End the run where it would train; leave out a few steps of others before a model that is named."""
         if not self._is_watched():
-            return
+            return True
         if os.getpid() != self._process:
             os._exit(0)  # a process that the script forked trains nothing either
         self._steps += 1
         if self.wanted is None or self._steps > _MOST_STEPS:
             self.trains = True
             self._end()
+        return False
 
     @contextmanager
     def _patched(self) -> Iterator[None]:  # noqa: C901  # one function for each thing that is patched
         """Have modules, optimizers and gradients report here inside the block."""
         import torch
-        from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-        backward, save, start = torch.autograd.backward, torch.save, BaseProcess.start
+        save, start = torch.save, BaseProcess.start
         call, initialise, exit_process = torch.nn.Module.__call__, torch.optim.Optimizer.__init__, os._exit
 
         def called(module: Module, *arguments: Any, **keywords: Any) -> Any:
@@ -250,11 +250,6 @@ class ScriptRun:
                 exit_process(status)
             raise SystemExit(status)
 
-        def differentiated(*arguments: Any, **keywords: Any) -> None:
-            if not self._is_watched():
-                return backward(*arguments, **keywords)
-            return self._trains()
-
         def saved(*arguments: Any, **keywords: Any) -> None:
             _refuse_writing("open", ("", "w", os.O_WRONLY))  # PyTorch writes its files below Python
             save(*arguments, **keywords)
@@ -279,30 +274,26 @@ class ScriptRun:
             self._look_at(module, arguments, dict(keywords.get("kwargs") or {}))
             return module
 
-        hook = register_optimizer_step_pre_hook(self._trains)
-        try:
-            with ExitStack() as patches:
-                for owner, name, value in (
-                    (torch.nn.Module, "__call__", called),
-                    (torch.optim.Optimizer, "__init__", initialised),
-                    (torch.autograd, "backward", differentiated),
-                    (torch, "save", saved),
-                    (torch.multiprocessing, "spawn", spawned),
-                    (BaseProcess, "start", started),
-                    (torch, "compile", lambda model=None, **_: (lambda it: it) if model is None else model),
-                    # An export calls the model by its own way, and writes a file.
-                    (torch.onnx, "export", exported),
-                    (torch.export, "export", exported),
-                    (threading, "excepthook", lambda _: None),
-                    (os, "_exit", exits),
-                    # Python handles signals in the main thread alone.
-                    (signal, "signal", lambda *_: signal.SIG_DFL),
-                    (sys, "stdin", io.StringIO()),
-                ):
-                    patches.enter_context(patch.object(owner, name, value))
-                yield
-        finally:
-            hook.remove()
+        with ExitStack() as patches:
+            for owner, name, value in (
+                (torch.nn.Module, "__call__", called),
+                (torch.optim.Optimizer, "__init__", initialised),
+                (torch, "save", saved),
+                (torch.multiprocessing, "spawn", spawned),
+                (BaseProcess, "start", started),
+                (torch, "compile", lambda model=None, **_: (lambda it: it) if model is None else model),
+                # An export calls the model by its own way, and writes a file.
+                (torch.onnx, "export", exported),
+                (torch.export, "export", exported),
+                (threading, "excepthook", lambda _: None),
+                (os, "_exit", exits),
+                # Python handles signals in the main thread alone.
+                (signal, "signal", lambda *_: signal.SIG_DFL),
+                (sys, "stdin", io.StringIO()),
+            ):
+                patches.enter_context(patch.object(owner, name, value))
+            patches.enter_context(_training_seen(self._goes_on))
+            yield
 
     def _look_at(self, module: Module, arguments: tuple[Any, ...] | None, keywords: dict[str, Any]) -> None:
         """End the run where this call is the one that is waited for."""
@@ -418,6 +409,29 @@ def _refuse_writing(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 @contextmanager
+def _training_seen(goes_on: Callable[[], bool]) -> Iterator[None]:
+    """Inside the block gradients, where this says so, are computed, and an optimizer's step is noted by it."""
+    import torch
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+    backward = torch.autograd.backward
+
+    def differentiated(*arguments: Any, **keywords: Any) -> None:
+        if goes_on():
+            backward(*arguments, **keywords)
+
+    def note(*_: object) -> None:
+        goes_on()
+
+    hook = register_optimizer_step_pre_hook(note)
+    try:
+        with patch.object(torch.autograd, "backward", differentiated):
+            yield
+    finally:
+        hook.remove()
+
+
+@contextmanager
 def no_training(what: str) -> Iterator[None]:
     """Raise at whatever would train a model inside the block.
 
@@ -427,27 +441,17 @@ def no_training(what: str) -> Iterator[None]:
     Raises:
         ModelError: It computes gradients or takes a step of an optimizer.
     """
-    import torch
-    from torch.optim.optimizer import register_optimizer_step_pre_hook
+    thread = threading.get_ident()
 
-    thread, backward = threading.get_ident(), torch.autograd.backward
-
-    def refuse(*_: object, **__: object) -> None:
+    def goes_on() -> bool:
         if threading.get_ident() == thread:
             raise ModelError(
                 f"{what} trains the model.", hint="Return the model untrained: only its sizes count."
             )
+        return True
 
-    def differentiated(*arguments: Any, **keywords: Any) -> None:
-        refuse()
-        backward(*arguments, **keywords)
-
-    hook = register_optimizer_step_pre_hook(refuse)
-    try:
-        with patch.object(torch.autograd, "backward", differentiated):
-            yield
-    finally:
-        hook.remove()
+    with _training_seen(goes_on):
+        yield
 
 
 def _raise_in(thread: int) -> None:

@@ -134,14 +134,9 @@ def _opened(value: object, holders: tuple[int, ...]) -> Tree:
         return type(value)(*(_opened(item, holders) for item in value))
     if isinstance(value, (tuple, list)):
         return (list if isinstance(value, list) else tuple)(_opened(item, holders) for item in value)
-    members = _members(value)
+    members: Mapping[Any, object] | None = value if isinstance(value, Mapping) else None
+    if members is None and is_dataclass(value):
+        members = {item.name: getattr(value, item.name) for item in fields(value)}
+    elif members is None and hasattr(value, "__dict__"):
+        members = vars(value)
     return None if members is None else {key: _opened(item, holders) for key, item in members.items()}
-
-
-def _members(value: object) -> Mapping[Any, object] | None:
-    """What an object holds by name; None for one that holds nothing."""
-    if isinstance(value, Mapping):
-        return value
-    if is_dataclass(value):
-        return {item.name: getattr(value, item.name) for item in fields(value)}
-    return vars(value) if hasattr(value, "__dict__") else None

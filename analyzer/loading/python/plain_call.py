@@ -15,7 +15,6 @@ from analyzer.loading.torch_private import (
     fake_tensor_mode,
     gradients_by,
     recurrences_by_one_step,
-    tree_leaves,
     tree_map,
 )
 
@@ -69,8 +68,7 @@ def call(user: UserModel, inputs: ExampleInputs, *, on_values: bool = True) -> N
     model = user.model
     with (
         torch.no_grad(),
-        _packed_sequences_checked(model),
-        _channels_checked(model),
+        _widths_checked(model),
         recurrences_by_one_step(),
         gradients_by(_refuse_gradient),
     ):
@@ -104,23 +102,21 @@ def _refuse_gradient(*_: object, **__: object) -> None:
 
 def _call_without_values(model: Module, inputs: ExampleInputs) -> None:
     mode = fake_tensor_mode()
-    arguments, keywords = tree_map(
-        lambda leaf: fake_like(leaf, mode), (inputs.arguments, dict(inputs.keywords))
-    )
+    arguments, keywords = tree_map(lambda leaf: fake_like(leaf, mode), inputs.tree)
     with without_data(model, mode), mode:
         model(*arguments, **keywords)
 
 
 def first_rows(inputs: ExampleInputs) -> tuple[Sequence[Any], Mapping[str, Any]]:
     """Return the inputs at a batch of at most two, where their axes that follow the batch are known."""
-    places = iter(range(len(tree_leaves((inputs.arguments, dict(inputs.keywords))))))
+    places = iter(range(len(inputs.leaves)))
 
     def cut(leaf: Any) -> Any:
         for axis in inputs.batch_axes.get(next(places), ()):
             leaf = leaf.narrow(axis, 0, min(2, leaf.shape[axis]))
         return leaf
 
-    arguments, keywords = tree_map(cut, (inputs.arguments, dict(inputs.keywords)))
+    arguments, keywords = tree_map(cut, inputs.tree)
     return arguments, keywords
 
 
@@ -188,35 +184,21 @@ class _ReachedError(Exception):
 
 
 @contextmanager
-def _packed_sequences_checked(model: Module) -> Iterator[None]:
-    """Inside the block LSTMs check the width of packed sequences, as GRUs do.
+def _widths_checked(model: Module) -> Iterator[None]:
+    """Inside the block layers check the widths that they do not check themselves.
 
-    torch/nn/modules/rnn.py checks it for padded ones alone, and oneDNN's kernel then reads beyond the weights:
-    a call with inputs that the layer cannot take gives numbers.
+    LSTMs check that of packed sequences, as GRUs do: torch/nn/modules/rnn.py checks it for padded ones alone,
+    and oneDNN's kernel then reads beyond the weights, so that inputs that the layer cannot take give numbers.
+    Transposed convolutions check channels, as they do not without values.
     """
     from torch import nn
     from torch.nn.utils.rnn import PackedSequence
 
     def check(layer: Module, given: Sequence[Any]) -> None:
-        if given and isinstance(given[0], PackedSequence):
-            checked: nn.LSTM = layer  # type: ignore[assignment]  # hooks are given any module
-            checked.check_input(given[0].data, given[0].batch_sizes)
-
-    layers = [item for item in model.modules() if isinstance(item, nn.LSTM)]
-    handles = [item.register_forward_pre_hook(check) for item in layers]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-@contextmanager
-def _channels_checked(model: Module) -> Iterator[None]:
-    """Inside the block transposed convolutions check channels, as they do not without values."""
-    from torch import nn
-
-    def check(layer: Module, given: Sequence[Any]) -> None:
+        if isinstance(layer, nn.LSTM):
+            if given and isinstance(given[0], PackedSequence):
+                layer.check_input(given[0].data, given[0].batch_sizes)
+            return
         width, first = _width_of(layer), _first_tensor(given)
         if width is None or first is None:
             return
@@ -224,7 +206,7 @@ def _channels_checked(model: Module) -> Iterator[None]:
         if taken and _size(first, axis) != taken:  # a lazy layer has no width yet
             raise RuntimeError(f"expected {taken} {axis_name}, got {list(first.shape)}")
 
-    kinds = (nn.ConvTranspose1d, nn.ConvTranspose2d)
+    kinds = (nn.LSTM, nn.ConvTranspose1d, nn.ConvTranspose2d)
     handles = [item.register_forward_pre_hook(check) for item in model.modules() if isinstance(item, kinds)]
     try:
         yield

@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 from analyzer.loading.dependencies import is_library
 
@@ -40,7 +41,6 @@ def construction_lines() -> Iterator[None]:
     """Remembers, for each ``nn.Module`` built inside the block, the user's line that built it."""
     import torch
 
-    # A patch and no subclass: PyTorch has no hook for construction, and models build PyTorch's own classes.
     original = torch.nn.Module.__init__
     torch_folder = os.path.dirname(torch.__file__)
 
@@ -64,11 +64,9 @@ def construction_lines() -> Iterator[None]:
         if code is not None and not is_library(code.co_filename):
             object.__setattr__(module, _ATTRIBUTE, (code.co_filename, code.co_firstlineno))
 
-    torch.nn.Module.__init__ = init_and_note_line  # type: ignore[method-assign,assignment]  # undone below
-    try:
+    # A patch and no subclass: PyTorch has no hook for construction, and models build PyTorch's own classes.
+    with patch.object(torch.nn.Module, "__init__", init_and_note_line):
         yield
-    finally:
-        torch.nn.Module.__init__ = original  # type: ignore[method-assign]
 
 
 def built_at(model: Module) -> dict[str, tuple[str, int]]:
@@ -107,6 +105,16 @@ def source_line(trace: str, module: str, built: Mapping[str, tuple[str, int]]) -
 def line_text(file: str, line: int) -> str:
     """The text of a source line without its indentation, empty where the file cannot be read."""
     return linecache.getline(file, line).strip()
+
+
+def at_line(place: tuple[str, int] | None) -> str:
+    """A line of the user's as the end of a clause, `` (model.py:12: return x @ y)``; empty without one."""
+    return f" ({shown_path(place[0])}:{place[1]}: {line_text(*place)})" if place else ""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, its class where it has none."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def statement(file: str, line: int) -> str:

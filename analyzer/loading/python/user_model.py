@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 from analyzer.errors import AnalyzerError, InputError, ModelError
 from analyzer.loading.dependencies import Dependencies, recording
@@ -29,9 +30,8 @@ from analyzer.loading.python.first_forward import FirstForward, ScriptRun, no_tr
 from analyzer.loading.python.hugging_face import configured, inputs_of_library
 from analyzer.loading.python.input_spec import InputSpec, parameter_of
 from analyzer.loading.python.model_choice import ChosenModel, choose, unwrapped
-from analyzer.loading.python.model_weights import ValuedWeights, built_with
+from analyzer.loading.python.model_weights import ValuedWeights, built_with, cuda_is_elsewhere, on_meta
 from analyzer.loading.python.source_lines import construction_lines
-from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, unscripted
 from analyzer.loading.python.user_module import (
     CachedExecution,
     Modes,
@@ -48,7 +48,7 @@ from analyzer.loading.python.user_module import (
 from analyzer.loading.python.user_module import (
     user_failure as user_failure,  # also for callers of a UserModel
 )
-from analyzer.loading.torch_private import tree_map
+from analyzer.loading.torch_private import scripting_disabled
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -164,8 +164,9 @@ def _loaded(
         importable(home_folder(reference), reused.modules if reused is not None else {}),
         construction_lines(),
         redirect_stdout(sys.stderr),
-        _command_line(reference),
-        unscripted(),
+        # A script that parses its command line sees its own arguments, not those of this program.
+        patch.object(sys, "argv", [str(reference.path or reference.module), *reference.script_arguments]),
+        scripting_disabled(),
         modes(),
     ):
         if weights != "meta":
@@ -244,7 +245,11 @@ def _executed(
         if (
             choice is None
             or fault is not None
-            or (reference.name is None and _needs_arguments(choice.candidate))
+            or (
+                reference.name is None
+                and inspect.isfunction(choice.candidate)
+                and required_by(choice.candidate)
+            )
         ):
             return _called(script.forward), script
         expected = choice.candidate if inspect.isclass(choice.candidate) else type(choice.candidate)
@@ -263,23 +268,8 @@ def _executed(
     return choice, run
 
 
-def _needs_arguments(candidate: object) -> bool:
-    return inspect.isfunction(candidate) and bool(required_by(candidate))
-
-
 def _called(forward: FirstForward) -> ChosenModel:
     return ChosenModel(name=forward.name, candidate=forward.module, notes=(forward.message,))
-
-
-@contextmanager
-def _command_line(reference: Reference) -> Iterator[None]:
-    """Let a script that parses its command line see its own arguments, not those of this program."""
-    before = sys.argv
-    sys.argv = [str(reference.path or reference.module), *reference.script_arguments]
-    try:
-        yield
-    finally:
-        sys.argv = before
 
 
 def _build(reference: Reference, choice: ChosenModel, module: ModuleType) -> tuple[Module, bool]:
@@ -369,40 +359,49 @@ def function_module(function: Callable[..., object]) -> Module:
 
 
 def call_example_inputs(user: UserModel, batch: int | None, weights: ValuedWeights | None = None) -> Tree:
-    """What the file offers as inputs: ``example_inputs(batch)`` called, or the variable; None where neither is.
+    """What the file offers as inputs; as ``call_offered``."""
+    return call_offered(user, "example_inputs", batch, weights=weights)
 
-    ``weights`` says which of them have values, in place of what the model says.
+
+def call_offered(
+    user: UserModel, name: str, batch: int | None, *, weights: ValuedWeights | None = None, seed: int = 1
+) -> Tree:
+    """What the file offers under a name: ``example_inputs(batch)`` called, or a variable; None without.
+
+    Args:
+        user: The model and its file.
+        name: Of the function or the variable.
+        batch: What a function with parameters is called with; None for its own.
+        weights: Which tensors have values, in place of what the model says.
+        seed: Of random ones: the same in every run, and others than the weights.
 
     Raises:
         InputError: The function raises.
     """
     import torch
 
-    offered = getattr(user.module, "example_inputs", None)
+    offered = getattr(user.module, name, None)
     if offered is None or not callable(offered):
         return offered
     weights = weights or user.weights
     with built_with(weights, user.memory_bytes):
         if weights != "meta":
-            torch.manual_seed(1)  # random inputs are the same in every run, and others than the weights
+            torch.manual_seed(seed)
         try:
-            required = required_by(offered)
             if batch is None:
-                return offered(DEFAULT_BATCH) if required else offered()
+                return offered(DEFAULT_BATCH) if required_by(offered) else offered()
             return offered(batch) if inspect.signature(offered).parameters else offered()
         except AnalyzerError:  # of those that are made here
             raise
         except Exception as error:
-            raise user_failure(error, "example_inputs raises", InputError) from error
+            raise user_failure(error, f"{name} raises", InputError) from error
 
 
 def live_model(model: Module, inputs: Tree) -> UserModel:
     """Return a module in memory, with its inputs or a function that gives them, or None."""
-    import torch
-
     module, is_meta = ModuleType("live"), any(parameter.is_meta for parameter in model.parameters())
     if is_meta and not callable(inputs):  # a model without weights reads no data
-        inputs = tree_map(lambda leaf: leaf.to("meta") if isinstance(leaf, torch.Tensor) else leaf, inputs)
+        inputs = on_meta(inputs)
     if inputs is not None:
         module.example_inputs = inputs  # type: ignore[attr-defined]  # what a user's file would define
     return UserModel(

@@ -30,7 +30,7 @@ from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.first_forward import ScriptRun
 from analyzer.loading.python.hugging_face import LIBRARIES
 from analyzer.loading.python.model_weights import ValuedWeights, parameter_sizes
-from analyzer.loading.python.source_lines import line_text, shown_path
+from analyzer.loading.python.source_lines import at_line, first_line, shown_path
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -236,14 +236,9 @@ def user_failure(error: BaseException, what: str, kind: type[AnalyzerError] = Mo
     if isinstance(error, AnalyzerError):
         return error
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_library(frame.filename)]
-    where = ""
-    if frames:
-        frame = frames[-1]
-        text = line_text(frame.filename, frame.lineno or 0)
-        where = f" ({shown_path(frame.filename)}:{frame.lineno}: {text})"
-    lines = str(error).strip().splitlines()
-    message = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-    return kind(f"{what}{where}: {message}", hint=_what_to_do(error))
+    where = at_line((frames[-1].filename, frames[-1].lineno or 0) if frames else None)
+    said = f": {first_line(error)}" if str(error).strip() else ""
+    return kind(f"{what}{where}: {type(error).__name__}{said}", hint=_what_to_do(error))
 
 
 def _beside_the_script(error: FileNotFoundError) -> str | None:
@@ -441,9 +436,9 @@ def execution_of(run: ScriptRun, choice: ChosenModel, random_state: Tensor) -> C
 
     candidate: Any = choice.candidate
     if isinstance(candidate, torch.nn.Module):
-        if "." in choice.name or (
-            _on_memory(candidate) and parameter_sizes(candidate.parameters())[1] > _LARGEST_CACHED_BYTES
-        ):
+        in_memory = any(not parameter.is_meta for parameter in candidate.parameters())
+        large = in_memory and parameter_sizes(candidate.parameters())[1] > _LARGEST_CACHED_BYTES
+        if "." in choice.name or large:
             return None
         copied = None
         # Some tensors and some users' objects cannot be copied; PyTorch warns of its own trees.
@@ -463,7 +458,3 @@ def execution_of(run: ScriptRun, choice: ChosenModel, random_state: Tensor) -> C
         modules=own,
         random_state=random_state,
     )
-
-
-def _on_memory(model: Any) -> bool:
-    return any(not parameter.is_meta for parameter in model.parameters())

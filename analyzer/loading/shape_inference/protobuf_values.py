@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import GraphError
@@ -46,28 +46,23 @@ def size_name(tensor: str, axis: int, dim: onnx.TensorShapeProto.Dimension) -> s
     return dim.dim_param or f"{tensor}[{axis}]"
 
 
+_READERS: Mapping[int, Callable[[Any], Any]] = {
+    _INT: lambda proto: proto.i,
+    _INTS: lambda proto: tuple(proto.ints[:]),
+    _FLOAT: lambda proto: proto.f,
+    _FLOATS: lambda proto: tuple(proto.floats[:]),
+    _STRING: lambda proto: proto.s.decode("utf-8", "replace"),
+    _STRINGS: lambda proto: tuple(text.decode("utf-8", "replace") for text in proto.strings),
+    _TENSOR: lambda proto: tensor_value(proto.t),
+    _TENSORS: lambda proto: tuple(map(tensor_value, proto.tensors)),
+    _TYPE_PROTO: lambda proto: type_string(proto.tp),
+}
+
+
 def attribute_value(proto: onnx.AttributeProto) -> Any:
     """An attribute as a plain Python value; None for what has none here (subgraphs, references)."""
-    kind = proto.type
-    if kind == _INT:
-        return proto.i
-    if kind == _INTS:
-        return tuple(proto.ints[:])
-    if kind == _FLOAT:
-        return proto.f
-    if kind == _FLOATS:
-        return tuple(proto.floats[:])
-    if kind == _STRING:
-        return proto.s.decode("utf-8", "replace")
-    if kind == _STRINGS:
-        return tuple(text.decode("utf-8", "replace") for text in proto.strings)
-    if kind == _TENSOR:
-        return tensor_value(proto.t)
-    if kind == _TENSORS:
-        return tuple(tensor_value(tensor) for tensor in proto.tensors)
-    if kind == _TYPE_PROTO:
-        return type_string(proto.tp)
-    return None
+    reader = _READERS.get(proto.type)
+    return None if reader is None else reader(proto)
 
 
 class Attributes(Mapping[str, Any]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -17,24 +17,25 @@ from typing import TYPE_CHECKING, Any
 from analyzer.errors import ExportError, LibraryError
 from analyzer.loading.loaded import ExportFacts
 from analyzer.loading.onnx_graph.construction import CLASSES, SCOPES
-from analyzer.loading.python.example_inputs import ExampleInputs, flatten
-from analyzer.loading.python.model_weights import fake_like, parameter_sizes, without_data
+from analyzer.loading.onnx_graph.normalize import name_nodes
+from analyzer.loading.python.example_inputs import ExampleInputs
+from analyzer.loading.python.model_weights import cuda_is_elsewhere, fake_like, parameter_sizes, without_data
 from analyzer.loading.python.source_lines import built_at, shown_path, source_line, statement
-from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import UserModel
-from analyzer.loading.torch_export.decomposed import (
-    decomposed,
-    has_autocast,
-    translations,
-    without_whole_slices,
-)
 from analyzer.loading.torch_export.failures import (
     OPAQUE_DOMAIN,
     check_types,
     explain_failure,
     without_untranslatable,
 )
-from analyzer.loading.torch_export.tracing import quiet_exporter, trace
+from analyzer.loading.torch_export.tracing import (
+    decomposed,
+    has_autocast,
+    quiet_exporter,
+    trace,
+    translations,
+    without_whole_slices,
+)
 from analyzer.loading.torch_private import (
     fake_tensor_mode,
     recurrences_by_one_step,
@@ -112,9 +113,7 @@ def _traced(user: UserModel, inputs: ExampleInputs, *, strict: bool) -> Exported
             return on_meta
     # Beside fake tensors on the CPU, unlike those on the meta device, a literal (`x[:, [-1]]`) has values.
     mode = fake_tensor_mode()
-    arguments, keywords = tree_map(
-        lambda leaf: fake_like(leaf, mode), (inputs.arguments, dict(inputs.keywords))
-    )
+    arguments, keywords = tree_map(lambda leaf: fake_like(leaf, mode), inputs.tree)
     fakes = replace(inputs, arguments=arguments, keywords=keywords)
     # Fake tensors would go to a GPU that is not there.
     with without_data(user.model, mode, only_meta=True), cuda_is_elsewhere("cpu"):
@@ -167,15 +166,9 @@ def finish(model: ir.Model, held_back: Constants, stored: set[str], keep: Callab
 
     needs_values = strip_weights(model, held_back, keep=keep, stored=stored)
     _drop_symbolic_shapes(model)
-    # A name for each node: placement, costs and measured times are told by it.
-    seen: set[str] = set()
-    for number, node in enumerate(model.graph):
-        name = node.name or f"{node.op_type}_{number}"
-        while name in seen:
-            name = f"{name}_{number}"
-        node.name = name
-        seen.add(name)
-    return Exported(proto=onnx_ir.to_proto(model), needs_values=needs_values)
+    proto = onnx_ir.to_proto(model)
+    name_nodes(proto.graph)  # placement, costs and measured times are told by names
+    return Exported(proto=proto, needs_values=needs_values)
 
 
 def to_onnx_ir(program: ExportedProgram, opset: int, notes: list[str]) -> ir.Model:
@@ -210,12 +203,9 @@ def to_onnx_ir(program: ExportedProgram, opset: int, notes: list[str]) -> ir.Mod
 
 def _name_batch(model: ir.Model, inputs: ExampleInputs) -> bool:
     """Names the batch's symbol on the graph's inputs; True where some batch axis came out fixed or derived."""
-    leaves = flatten(inputs.arguments, inputs.keywords)
-    tensors = [i for i, leaf in enumerate(leaves) if hasattr(leaf, "shape")]
     axes = [
-        (value.shape, axis, leaves[position].shape[axis])
-        for position, value in zip(tensors, model.graph.inputs, strict=False)
-        if value.shape is not None
+        (shape, axis, leaf.shape[axis])
+        for position, leaf, shape in _tensors(model, inputs)
         for axis in inputs.batch_axes.get(position, ())
     ]
     symbols = [getattr(shape[axis], "value", None) for shape, axis, _ in axes]
@@ -226,26 +216,31 @@ def _name_batch(model: ir.Model, inputs: ExampleInputs) -> bool:
     return fixed
 
 
+def _tensors(model: ir.Model, inputs: ExampleInputs) -> Iterator[tuple[int, Any, ir.Shape]]:
+    """The tensors among the inputs: their position, the tensor, and its shape in the graph where it has one."""
+    leaves = enumerate(inputs.leaves)
+    tensors = ((position, leaf) for position, leaf in leaves if hasattr(leaf, "shape"))
+    for (position, leaf), value in zip(tensors, model.graph.inputs, strict=False):
+        if value.shape is not None:
+            yield position, leaf, value.shape
+
+
 def _name_axes(model: ir.Model, inputs: ExampleInputs) -> bool:
     """Names axes that follow several sizes; never fixed to one.
 
     Raises:
         ExportError: The model's code fixes one of them.
     """
-    leaves = flatten(inputs.arguments, inputs.keywords)
-    tensors = [i for i, leaf in enumerate(leaves) if hasattr(leaf, "shape")]
-    for position, value in zip(tensors, model.graph.inputs, strict=False):
+    for position, leaf, shape in _tensors(model, inputs):
         for axis, name in inputs.axis_names.get(position, {}).items():
-            if value.shape is None:
-                continue
             # A fixed size can come as a symbol too: one that is called "4".
-            if not re.search("[A-Za-z]", str(getattr(value.shape[axis], "value", value.shape[axis]))):
+            if not re.search("[A-Za-z]", str(getattr(shape[axis], "value", shape[axis]))):
                 raise ExportError(
-                    f"The model's code fixes {name} to {leaves[position].shape[axis]}: steps of other sizes "
+                    f"The model's code fixes {name} to {leaf.shape[axis]}: steps of other sizes "
                     "cannot be told from it.",
                     hint="Compute with x.shape where the size is meant, and branch on no size.",
                 )
-            value.shape[axis] = name
+            shape[axis] = name
     return False
 
 
@@ -415,7 +410,7 @@ def attach_origins(model: ir.Model, built: Mapping[str, tuple[str, int]]) -> Non
 
 
 def origin_properties(module: str, kind: str, line: tuple[str, int] | None) -> dict[str, str]:
-    """The metadata that ``loading/onnx_graph/node_metadata.py`` reads."""
+    """The metadata that ``loading/onnx_graph/construction.py`` reads."""
     properties = {"analyzer.module": module, "analyzer.class": kind}
     if line is not None:
         file, number = line

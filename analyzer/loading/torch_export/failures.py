@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from analyzer.errors import AnalyzerError, ExportError, InputError, LibraryError
 from analyzer.loading.dependencies import is_library
-from analyzer.loading.python.example_inputs import ExampleInputs, flatten, tensor_names
+from analyzer.loading.python.example_inputs import ExampleInputs, tensor_names
 from analyzer.loading.python.input_spec import GRAPH_EDGES
+from analyzer.loading.python.model_weights import cuda_is_elsewhere
 from analyzer.loading.python.plain_call import call, misfit
-from analyzer.loading.python.source_lines import line_text, shown_path, source_line
-from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
+from analyzer.loading.python.source_lines import at_line, source_line
 from analyzer.loading.python.user_model import UserModel
 from analyzer.loading.python.user_module import user_failure
-from analyzer.loading.torch_export.decomposed import has_autocast
+from analyzer.loading.torch_export.tracing import has_autocast
 from analyzer.loading.torch_private import (
-    emit,
+    emit_several,
     is_operator,
     number_of_results,
     operator_name,
@@ -70,7 +70,7 @@ def call_shapes(inputs: ExampleInputs) -> str:
     """The shapes of the inputs, for messages: ``[4, 3, 224, 224] float32``."""
     parts = [
         f"{list(leaf.shape)} {str(leaf.dtype).removeprefix('torch.')}"
-        for leaf in flatten(inputs.arguments, inputs.keywords)
+        for leaf in inputs.leaves
         if hasattr(leaf, "shape")
     ]
     return ", ".join(parts) or "nothing"
@@ -149,8 +149,7 @@ def check_types(user: UserModel, program: ExportedProgram, inputs: ExampleInputs
             if of_one_type
             else whole and not any(isinstance(leaf, torch.dtype) for leaf in leaves)
         ):
-            place = source_line(node.meta.get("stack_trace") or "", "", {})
-            where = f" ({shown_path(place[0])}:{place[1]}: {line_text(*place)})" if place else ""
+            where = at_line(source_line(node.meta.get("stack_trace") or "", "", {}))
             names = " and ".join(str(item).removeprefix("torch.") for item in types)
             raise InputError(
                 f"{user.name} cannot be called with inputs of {call_shapes(inputs)}{where}: {name} does "
@@ -172,7 +171,7 @@ def without_asides(message: str) -> str:
 def _other_shapes(user: UserModel, inputs: ExampleInputs) -> str:
     """How to give other inputs, which were tried in which shapes, and what those of a graph must be."""
     hint = "Give inputs that fit with example_inputs(batch) in the file, or --input NAME=SHAPE[:DTYPE]"
-    tensors = [leaf for leaf in flatten(inputs.arguments, inputs.keywords) if hasattr(leaf, "shape")]
+    tensors = [leaf for leaf in inputs.leaves if hasattr(leaf, "shape")]
     tried = {
         name: ",".join(map(str, tensor.shape))
         for name, tensor in zip(tensor_names(user, inputs), tensors, strict=False)
@@ -280,8 +279,8 @@ def _gist(message: str) -> str:
     reason = _REASON.sub(r"\1: ", reasons[0]) if reasons else message.strip().splitlines()[0]
     reason = without_asides(reason)[:300]
     lines = [(file, int(number)) for file, number in _LINE.findall(message) if not is_library(file)]
-    where = f" ({shown_path(lines[-1][0])}:{lines[-1][1]}: {line_text(*lines[-1])})" if lines else ""
-    return reason + (f" (at {node['node']})" if node and node["node"] not in reason else "") + where
+    at = f" (at {node['node']})" if node and node["node"] not in reason else ""
+    return f"{reason}{at}{at_line(lines[-1] if lines else None)}"
 
 
 def _ancestor(program: ExportedProgram, target: OpOverload, name: str) -> OpOverload | None:
@@ -316,7 +315,8 @@ def opaque_node(name: str, outputs: int, *arguments: object) -> Result:
     for argument in arguments:
         parts = argument if isinstance(argument, (tuple, list)) else (argument,)
         values += [value for value in parts if isinstance(value, onnx_ir.Value)]
-    return emit(OPAQUE_DOMAIN, name, values, {}, outputs)
+    results = emit_several(OPAQUE_DOMAIN, name, values, {}, outputs)
+    return results[0] if outputs == 1 else results
 
 
 def opaque(target: OpOverload, *values: object) -> PythonKernel:

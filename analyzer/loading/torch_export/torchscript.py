@@ -15,15 +15,14 @@ from unittest.mock import patch
 
 from analyzer.errors import AnalyzerError, ExportError, LibraryError
 from analyzer.loading.from_onnx import fed_inputs
-from analyzer.loading.python.example_inputs import ExampleInputs, flatten, tensor_names
+from analyzer.loading.python.example_inputs import ExampleInputs, tensor_names
 from analyzer.loading.python.input_containers import tensors_in_containers
-from analyzer.loading.python.model_weights import parameter_sizes
+from analyzer.loading.python.model_weights import cuda_is_elsewhere, parameter_sizes, plain_transformers
 from analyzer.loading.python.source_lines import built_at
-from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, plain_transformers
 from analyzer.loading.python.user_model import UserModel
 from analyzer.loading.torch_export.export import Exported, origin_properties
 from analyzer.loading.torch_export.tracing import nothing_on_standard_output, quiet_exporter
-from analyzer.loading.torch_private import tree_flatten, tree_unflatten
+from analyzer.loading.torch_private import tree_flatten, tree_leaves, tree_unflatten
 from analyzer.run_folder import run_folder
 
 if TYPE_CHECKING:
@@ -111,14 +110,14 @@ def _called_with_tensors(model: Module, inputs: ExampleInputs) -> Iterator[tuple
         named = sorted(inputs.keywords.items(), key=lambda pair: order.index(pair[0]))
         yield (*inputs.arguments, *(value for _, value in named))
         return
-    leaves, spec = tree_flatten((inputs.arguments, dict(inputs.keywords)))
+    leaves, spec = tree_flatten(inputs.tree)
     forward = model.forward
 
     def called(*tensors: Tensor) -> tuple[Tensor, ...]:
         remaining = iter(tensors)
         filled = [next(remaining) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         arguments, keywords = tree_unflatten(filled, spec)
-        outputs = flatten(tensors_in_containers(forward(*arguments, **keywords)), {})
+        outputs = tree_leaves(tensors_in_containers(forward(*arguments, **keywords)))
         return tuple(leaf for leaf in outputs if isinstance(leaf, torch.Tensor))
 
     with patch.object(model, "forward", called):

@@ -7,7 +7,7 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import AnalyzerError, ExportError, ModelError
-from analyzer.loading.python.source_lines import line_text, shown_path, source_line
+from analyzer.loading.python.source_lines import at_line, first_line, source_line
 from analyzer.loading.python.user_model import UserModel
 from analyzer.loading.torch_private import operator_name, tree_leaves
 
@@ -40,8 +40,7 @@ def needs_values(what: str, error: BaseException) -> AnalyzerError | None:
     """The error for what has shapes or branches that depend on values; None for any other."""
     if type(error).__name__ not in _NEEDS_VALUES:
         return None
-    place = source_line("".join(traceback.format_tb(error.__traceback__)), "", {})
-    line = f" ({shown_path(place[0])}:{place[1]}: {line_text(*place)})" if place else ""
+    line = at_line(source_line("".join(traceback.format_tb(error.__traceback__)), "", {}))
     words = str(error).strip().removeprefix("aten.").partition(".")[0].splitlines()
     op = words[0] if words else "an operator"
     return ExportError(
@@ -65,9 +64,8 @@ def tracing_failure(user: UserModel, program: ExportedProgram | None, error: Exc
             f"{match['op']} has no gradient in PyTorch{place}: {user.name} cannot be trained through it.",
             hint="Use an operation that has one, or detach what needs none.",
         )
-    lines = str(error).strip().splitlines()
     return ExportError(
-        f"PyTorch cannot trace the training step of {user.name}: {lines[0] if lines else type(error).__name__}",
+        f"PyTorch cannot trace the training step of {user.name}: {first_line(error)}",
         hint="Control flow that depends on tensor values cannot be traced; --training needs a graph.",
     )
 
@@ -97,10 +95,8 @@ def untranslated(user: UserModel, graph: fx.Graph, error: Exception) -> Analyzer
             f"translate to ONNX: {_short(first).strip('_')}{_line(first)}.",
             hint="Analyse it without --training, or compute with real tensors.",
         )
-    lines: list[str] = str(error).strip().splitlines()
     return ExportError(
-        f"The training step of {user.name} cannot be translated to ONNX: "
-        f"{lines[0][:300] if lines else type(error).__name__}",
+        f"The training step of {user.name} cannot be translated to ONNX: {first_line(error)[:300]}",
         hint="Try another --opset, or leave --training out.",
     )
 
@@ -144,5 +140,4 @@ def _short(node: fx.Node) -> str:
 
 
 def _line(node: fx.Node) -> str:
-    place = source_line(node.meta.get("stack_trace") or "", "", {})
-    return f" ({shown_path(place[0])}:{place[1]}: {line_text(*place)})" if place else ""
+    return at_line(source_line(node.meta.get("stack_trace") or "", "", {}))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from analyzer.errors import AnalyzerError, ModelError
-from analyzer.loading.python.example_inputs import ExampleInputs, flatten
+from analyzer.loading.python.example_inputs import ExampleInputs
 from analyzer.loading.python.model_weights import fake_like, without_data
 from analyzer.loading.python.user_model import UserModel, in_mode
 from analyzer.loading.torch_export.failures import explain_failure
@@ -111,9 +111,7 @@ def trace_step(user: UserModel, inputs: ExampleInputs, *, modules: bool = True) 
         without_data(user.model, mode),
         in_mode(user.model, training=True),
     ):
-        arguments, keywords = tree_map(
-            lambda leaf: fake_like(leaf, mode), (inputs.arguments, dict(inputs.keywords))
-        )
+        arguments, keywords = tree_map(lambda leaf: fake_like(leaf, mode), inputs.tree)
         return _traced(user, inputs, mode, arguments, keywords, modules)
 
 
@@ -195,15 +193,11 @@ def _input_names(user: UserModel, arguments: Tree, keywords: Tree, targets: Tree
     import inspect
 
     parameters = list(inspect.signature(user.model.forward).parameters)
-    flat = len(flatten(arguments, {})) == len(arguments)
-    argument_count = len(flatten(arguments, {}))
-    argument_names = (
-        parameters[:argument_count]
-        if flat and len(parameters) >= argument_count
-        else [f"input_{i}" for i in range(argument_count)]
-    )
-    keyword_names = list(keywords) if len(flatten((), keywords)) == len(keywords) else []
-    keyword_names = keyword_names or [f"keyword_{i}" for i in range(len(flatten((), keywords)))]
+    count = len(tree_leaves(arguments))
+    is_flat = count == len(arguments) <= len(parameters)
+    argument_names = parameters[:count] if is_flat else [f"input_{i}" for i in range(count)]
+    count = len(tree_leaves(keywords))
+    keyword_names = list(keywords) if count == len(keywords) else [f"keyword_{i}" for i in range(count)]
     target_count = len(tree_leaves(targets))
     target_names = ["targets"] if target_count == 1 else [f"targets_{i}" for i in range(target_count)]
     return (*argument_names, *keyword_names, *target_names)

@@ -12,7 +12,8 @@ from analyzer.errors import AnalyzerError, MeasurementError
 from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, names_read
 from analyzer.loading.loaded import Step
 from analyzer.loading.onnx_graph.construction import PREFIX
-from analyzer.loading.python.example_inputs import ExampleInputs, flatten
+from analyzer.loading.onnx_graph.evaluation import node_proto
+from analyzer.loading.python.example_inputs import ExampleInputs
 from analyzer.loading.python.model_weights import parameter_sizes
 from analyzer.loading.python.user_model import UserModel, set_training
 from analyzer.loading.torch_export.export import Exported
@@ -108,12 +109,12 @@ def runnable_proto(proto: onnx.ModelProto, graph: Graph, step: Step) -> onnx.Mod
     opset = graph.opsets.get(DEFAULT_DOMAIN, OPSET)
     nodes: list[onnx.NodeProto] = []
     left_out: set[str] = set()
-    for node_proto in proto.graph.node:
-        node = by_name.get(node_proto.name)
-        if node_proto.domain != DOMAIN:
-            nodes.append(node_proto)
+    for written in proto.graph.node:
+        node = by_name.get(written.name)
+        if written.domain != DOMAIN:
+            nodes.append(written)
         elif node is not None and node.phase == "optimizer" and not is_defined(node):
-            left_out.update(node_proto.output)
+            left_out.update(written.output)
         elif node is not None:  # one that is gone from the graph is used by nothing
             nodes += _expanded(node, opset, copied.graph)
     del copied.graph.node[:]
@@ -131,7 +132,7 @@ def runnable_proto(proto: onnx.ModelProto, graph: Graph, step: Step) -> onnx.Mod
 
 
 def _expanded(node: Node, opset: int, graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    from onnx import helper, numpy_helper
+    from onnx import numpy_helper
 
     parts = definition(node, opset)
     if parts is None:
@@ -141,16 +142,7 @@ def _expanded(node: Node, opset: int, graph: onnx.GraphProto) -> list[onnx.NodeP
     for literal in parts.literals:
         assert literal.value is not None
         graph.initializer.append(numpy_helper.from_array(literal.value, literal.name))
-    return [
-        helper.make_node(
-            part.op_type,
-            [tensor.name if tensor is not None else "" for tensor in part.inputs],
-            [tensor.name if tensor is not None else "" for tensor in part.outputs],
-            name=part.name,
-            **part.attributes,
-        )
-        for part in parts.nodes
-    ]
+    return [proto for part in parts.nodes if (proto := node_proto(part)) is not None]
 
 
 def feeds_of(user: UserModel, inputs: ExampleInputs, step: Step, graph: Graph) -> dict[str, Tensor]:
@@ -163,7 +155,7 @@ def feeds_of(user: UserModel, inputs: ExampleInputs, step: Step, graph: Graph) -
 
     state: dict[str, Tensor] = dict(user.model.named_parameters(remove_duplicate=False))
     state |= dict(user.model.named_buffers(remove_duplicate=False))
-    tensors = [leaf for leaf in flatten(inputs.arguments, inputs.keywords) if hasattr(leaf, "shape")]
+    tensors = [leaf for leaf in inputs.leaves if hasattr(leaf, "shape")]
     tensors += [leaf for leaf in tree_leaves(_recipe(user, inputs).targets) if hasattr(leaf, "shape")]
     by_input = dict(zip(step.fed, tensors, strict=False))
     states = set(step.states)

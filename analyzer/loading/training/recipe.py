@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import InputError, ModelError
 from analyzer.loading.python.example_inputs import ExampleInputs
-from analyzer.loading.python.model_weights import built_with
-from analyzer.loading.python.user_model import UserModel, user_failure
+from analyzer.loading.python.user_model import UserModel, call_offered, user_failure
 from analyzer.loading.torch_private import tree_leaves
 from analyzer.loading.training.gradient_failures import needs_values
 from analyzer.training_operators import IMPLEMENTATION, Implementation
@@ -70,7 +69,8 @@ def find_recipe(user: UserModel, inputs: ExampleInputs, outputs: Tree) -> Recipe
     Raises:
         InputError: A loss without targets that anything tells.
     """
-    targets = _file_targets(user, inputs)
+    # The same targets each time: two records of one input must agree.
+    targets = call_offered(user, "example_targets", inputs.batch, seed=2)
     declared = _file_loss(user)
     if declared is None:
         return _assumed(user, inputs, outputs, targets)
@@ -81,21 +81,6 @@ def find_recipe(user: UserModel, inputs: ExampleInputs, outputs: Tree) -> Recipe
     if takes < 2:
         return Recipe(loss=lambda result, _targets: loss(result), targets=None)
     return Recipe(loss=loss, targets=targets)
-
-
-def _file_targets(user: UserModel, inputs: ExampleInputs) -> Tree:
-    import torch
-
-    offered = getattr(user.module, "example_targets", None)
-    if offered is None or not callable(offered):
-        return offered
-    with built_with(user.weights, user.memory_bytes):
-        if not user.meta:
-            torch.manual_seed(2)  # the same targets each time: two records of one input must agree
-        try:
-            return offered(inputs.batch) if inspect.signature(offered).parameters else offered()
-        except Exception as error:
-            raise user_failure(error, "example_targets raises", InputError) from error
 
 
 def _file_loss(user: UserModel) -> tuple[Callable[..., Tensor], str, int] | None:
@@ -146,7 +131,7 @@ def _tokens(user: UserModel, inputs: ExampleInputs, output: Tensor) -> Tensor | 
     """The token numbers that a language model read; None where no table is as long as outputs are wide."""
     import torch
 
-    leaves = tree_leaves((inputs.arguments, dict(inputs.keywords)))
+    leaves = inputs.leaves
     modules = user.model.modules()
     tables = {module.num_embeddings for module in modules if isinstance(module, torch.nn.Embedding)}
     # Scores as wide as a table of embeddings is long are scores of its tokens.

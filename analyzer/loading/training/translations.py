@@ -13,7 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from analyzer.loading.torch_export.failures import opaque, opaque_node
-from analyzer.loading.torch_private import PythonKernel, emit, operator_name
+from analyzer.loading.torch_private import PythonKernel, emit, emit_several, operator_name
 from analyzer.training_operators import DOMAIN
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _convolution_backward(
         "group": int(groups),
         "transposed": int(transposed),
     }
-    return emit(DOMAIN, "ConvGrad", [gradient, x, weight], attributes, 3)
+    return emit_several(DOMAIN, "ConvGrad", [gradient, x, weight], attributes, 3)
 
 
 def _batch_norm(
@@ -84,10 +84,10 @@ def _batch_norm(
     # running statistics that never change.
     if not training:
         y = _frozen_batch_norm(x, weight, bias, mean, variance, eps)
-        same = [emit("", "Identity", [statistic], {}, 1) for statistic in (mean, variance)]
+        same = [emit("", "Identity", [statistic]) for statistic in (mean, variance)]
         return (y, *_no_statistics(), *same)
     attributes = {"momentum": float(momentum), "eps": float(eps)}
-    return emit(DOMAIN, "BatchNorm", [x, weight, bias, mean, variance], attributes, 5)
+    return emit_several(DOMAIN, "BatchNorm", [x, weight, bias, mean, variance], attributes, 5)
 
 
 def _no_statistics() -> list[ir.Value]:
@@ -102,14 +102,14 @@ def _frozen_batch_norm(
     channels = int(x.shape[1])
     scale = weight if weight is not None else constant([1.0] * channels, x.dtype.numpy())
     shift = bias if bias is not None else constant([0.0] * channels, x.dtype.numpy())
-    return emit("", "BatchNormalization", [x, scale, shift, mean, variance], {"epsilon": float(eps)}, 1)
+    return emit("", "BatchNormalization", [x, scale, shift, mean, variance], {"epsilon": float(eps)})
 
 
 def _batch_norm_without_statistics(
     x: Symbol, weight: Symbol | None, bias: Symbol | None, _training: bool, momentum: float, eps: float
 ) -> Result:
     attributes = {"momentum": float(momentum), "eps": float(eps)}
-    return emit(DOMAIN, "BatchNorm", [x, weight, bias], attributes, 3)
+    return emit_several(DOMAIN, "BatchNorm", [x, weight, bias], attributes, 3)
 
 
 def _batch_norm_backward(
@@ -118,8 +118,8 @@ def _batch_norm_backward(
 ) -> Result:  # fmt: skip
     if not train:
         inputs = [gradient, x, weight, mean, variance]
-        return emit(DOMAIN, "FrozenBatchNormGrad", inputs, {"eps": float(eps)}, 3)
-    return emit(DOMAIN, "BatchNormGrad", [gradient, x, weight, save_mean, save_inverse], {}, 3)
+        return emit_several(DOMAIN, "FrozenBatchNormGrad", inputs, {"eps": float(eps)}, 3)
+    return emit_several(DOMAIN, "BatchNormGrad", [gradient, x, weight, save_mean, save_inverse], {}, 3)
 
 
 def _layer_norm_backward(
@@ -133,7 +133,7 @@ def _layer_norm_backward(
     _mask: object,
 ) -> Result:
     axis = len(x.shape) - len(shape)
-    return emit(DOMAIN, "LayerNormGrad", [gradient, x, mean, inverse, weight], {"axis": axis}, 3)
+    return emit_several(DOMAIN, "LayerNormGrad", [gradient, x, mean, inverse, weight], {"axis": axis}, 3)
 
 
 # Gradients made of the gradient and one more tensor: the compact operator, its attributes and their defaults.
@@ -154,7 +154,7 @@ def _of_two_tensors(
 ) -> Result:
     given = {**defaults, **dict(zip(defaults, options, strict=False)), **named}
     attributes = {name: type(default)(given[name]) for name, default in defaults.items()}
-    return emit(DOMAIN, op_type, [gradient, x], attributes, 1)
+    return emit(DOMAIN, op_type, [gradient, x], attributes)
 
 
 def _embedding_backward(
@@ -162,7 +162,7 @@ def _embedding_backward(
 ) -> Result:
     if scale:
         return opaque_node("embedding_dense_backward", 1, gradient, indices)
-    return emit(DOMAIN, "EmbeddingGrad", [gradient, indices], {"padding_idx": int(padding_idx)}, 1)
+    return emit(DOMAIN, "EmbeddingGrad", [gradient, indices], {"padding_idx": int(padding_idx)})
 
 
 def _slice_backward(
@@ -173,13 +173,13 @@ def _slice_backward(
     first = min(max(start + size if start < 0 else start, 0), size)
     if step != 1:
         attributes = {"axis": int(dim) % len(shape), "start": first, "step": int(step)}
-        return emit(DOMAIN, "SliceGrad", [gradient], attributes, 1)
+        return emit(DOMAIN, "SliceGrad", [gradient], attributes)
     return _padded(gradient, len(shape), int(dim) % len(shape), first, size - first - int(gradient.shape[dim]))
 
 
 def _select_backward(gradient: Symbol, shape: Sequence[int], dim: int, index: int) -> Result:
     size, axis = int(shape[dim]), int(dim) % len(shape)
-    wide = emit("", "Unsqueeze", [gradient, numbers([axis])], {}, 1)
+    wide = emit("", "Unsqueeze", [gradient, numbers([axis])])
     place = index + size if index < 0 else index
     return _padded(wide, len(shape), axis, place, size - place - 1)
 
@@ -188,7 +188,7 @@ def _padded(gradient: ir.Value, rank: int, axis: int, before: int, after: int) -
     """The gradient with zeros around it along one axis."""
     pads = [0] * (2 * rank)
     pads[axis], pads[rank + axis] = before, after
-    return emit("", "Pad", [gradient, numbers(pads)], {}, 1)
+    return emit("", "Pad", [gradient, numbers(pads)])
 
 
 # ``aten_nll_loss_forward`` of onnxscript/function_libs/torch_lib/ops/nn.py makes up the total weight (a FIXME
@@ -199,7 +199,7 @@ def _nll_loss(
     if len(scores.shape) < 2:  # one example without an axis for it
         return opaque_node("nll_loss_forward", 2, scores, labels, weights)
     attributes = {"reduction": int(reduction), "ignore_index": int(ignore_index)}
-    return emit(DOMAIN, "NllLoss", [scores, labels, weights], attributes, 2)
+    return emit_several(DOMAIN, "NllLoss", [scores, labels, weights], attributes, 2)
 
 
 def _nll_loss_backward(
@@ -214,27 +214,27 @@ def _nll_loss_backward(
     if len(scores.shape) < 2:
         return opaque_node("nll_loss_backward", 1, gradient, scores, labels, weights, total)
     attributes = {"reduction": int(reduction), "ignore_index": int(ignore_index)}
-    return emit(DOMAIN, "NllLossGrad", [gradient, scores, labels, weights, total], attributes, 1)
+    return emit(DOMAIN, "NllLossGrad", [gradient, scores, labels, weights, total], attributes)
 
 
 def _inverse(x: Symbol, **_options: object) -> Result:
     # ONNX has no inverse; ONNX Runtime does
     # (onnxruntime/contrib_ops/cpu/inverse.cc). 0: no matrix is told singular.
-    return emit("com.microsoft", "Inverse", [x], {}, 1), constant(0, "int32")
+    return emit("com.microsoft", "Inverse", [x]), constant(0, "int32")
 
 
 def _matrix_by_vector(matrix: Symbol, vector: Symbol) -> Result:
     """As a product of matrices: ONNX Runtime 1.31 multiplies a transposed matrix by a vector wrongly."""
-    column = emit("", "Unsqueeze", [vector, numbers([1])], {}, 1)
-    return emit("", "Squeeze", [emit("", "MatMul", [matrix, column], {}, 1), numbers([1])], {}, 1)
+    column = emit("", "Unsqueeze", [vector, numbers([1])])
+    return emit("", "Squeeze", [emit("", "MatMul", [matrix, column]), numbers([1])])
 
 
 def _copy(target: Symbol, source: Symbol, _non_blocking: bool = False) -> Result:
     """A write into a tensor, broadcast, as onnxscript/function_libs/torch_lib/ops/core.py forgets to."""
     written: ir.Value = source
     if source.dtype != target.dtype:
-        written = emit("", "Cast", [source], {"to": int(target.dtype)}, 1)
-    return emit("", "Expand", [written, numbers([int(size) for size in target.shape])], {}, 1)
+        written = emit("", "Cast", [source], {"to": int(target.dtype)})
+    return emit("", "Expand", [written, numbers([int(size) for size in target.shape])])
 
 
 def _view(x: Symbol, sizes: Sequence[int]) -> Result:
@@ -245,7 +245,7 @@ def _view(x: Symbol, sizes: Sequence[int]) -> Result:
     """
     rest = prod(size for size in sizes if size != -1)
     known = [prod(x.shape) // rest if size == -1 and rest else size for size in sizes]
-    return emit("", "Reshape", [x, numbers(known)], {"allowzero": 1}, 1)
+    return emit("", "Reshape", [x, numbers(known)], {"allowzero": 1})
 
 
 def spread(sizes: Iterable[int], rank: int) -> list[int]:
@@ -259,7 +259,7 @@ def constant(values: object, dtype: DTypeLike) -> ir.Value:
     import numpy as np
     import onnx_ir
 
-    return emit("", "Constant", [], {"value": onnx_ir.tensor(np.asarray(values, dtype))}, 1)
+    return emit("", "Constant", [], {"value": onnx_ir.tensor(np.asarray(values, dtype))})
 
 
 def numbers(values: Sequence[int]) -> ir.Value:
@@ -310,16 +310,16 @@ def _max_pooled(x: Symbol, attributes: dict[str, Any], space: int) -> Result:
 
     The gradient wants ONNX's, one scatter over all: it looks through the Mod for them.
     """
-    y, places = emit("", "MaxPool", [x], attributes, 2)
+    y, places = emit_several("", "MaxPool", [x], attributes, 2)
     plane = numbers([prod(int(size) for size in x.shape[-space:])])
-    return y, emit("", "Mod", [places, plane], {}, 1)
+    return y, emit("", "Mod", [places, plane])
 
 
 def _max_pool_backward(space: int, name: str, gradient: Symbol, x: Symbol, *rest: Any) -> Result:
     producer = rest[-1].producer()
     if len(x.shape) != space + 2 or producer is None or producer.op_type != "Mod":
         return opaque_node(name, 1, gradient, x, rest[-1])
-    return emit(DOMAIN, "MaxPoolGrad", [gradient, producer.inputs[0]], {}, 1)
+    return emit(DOMAIN, "MaxPoolGrad", [gradient, producer.inputs[0]])
 
 
 def _average_pool(
@@ -341,10 +341,10 @@ def _average_pool(
         # With a divisor every window is to be divided by its full size, which the product below takes back.
         "count_include_pad": int(include_pad or bool(divisor)),
     }
-    y = emit("", "AveragePool", [x], attributes, 1)
+    y = emit("", "AveragePool", [x], attributes)
     if not divisor:
         return y
-    return emit("", "Mul", [y, constant(prod(taps) / divisor, x.dtype.numpy())], {}, 1)
+    return emit("", "Mul", [y, constant(prod(taps) / divisor, x.dtype.numpy())])
 
 
 def _average_pool_backward(
@@ -360,11 +360,11 @@ def _average_pool_backward(
         "divisor": int(divisor or 0),
         "include_pad": int(include_pad),
     }
-    return emit(DOMAIN, "AveragePoolGrad", [gradient], attributes, 1)
+    return emit(DOMAIN, "AveragePoolGrad", [gradient], attributes)
 
 
 def _resized(mode: str, gradient: Symbol, _outputs: object, _inputs: object, *rest: Any) -> ir.Value:
-    return emit(DOMAIN, "ResizeGrad", [gradient], _placing(mode, gradient, rest), 1)
+    return emit(DOMAIN, "ResizeGrad", [gradient], _placing(mode, gradient, rest))
 
 
 def _placing(mode: str, x: Symbol, rest: Sequence[float | None]) -> dict[str, Any]:
@@ -392,9 +392,9 @@ def _resize(mode: str, x: Symbol, outputs: Sequence[int], *rest: Any) -> ir.Valu
         attributes["nearest_mode"] = "round_prefer_ceil"
     if len(factors) == len(x.shape) - 2 and not corners:
         scales = [_scale_giving(*axis) for axis in zip(factors, list(x.shape)[2:], outputs, strict=True)]
-        return emit("", "Resize", [x, None, constant([1.0, 1.0, *scales], "float32")], attributes, 1)
+        return emit("", "Resize", [x, None, constant([1.0, 1.0, *scales], "float32")], attributes)
     sizes = numbers([int(size) for size in (*list(x.shape)[:2], *outputs)])
-    return emit("", "Resize", [x, None, None, sizes], attributes, 1)
+    return emit("", "Resize", [x, None, None, sizes], attributes)
 
 
 def _scale_giving(factor: float, size: int, output_size: int) -> float:
