@@ -60,21 +60,22 @@ def _tiles(fleet: Fleet) -> tuple[AnswerFigure, ...]:
     others = len(fleet.devices) - len(asked)
     listed = f", and {plural(others, 'CPU')} of the price list" if others else ""
 
-    def tile(name: str, title: str, figure: str, note: str, *, bad: bool = False) -> AnswerFigure:
-        return AnswerFigure(name=name, title=title, figure=figure, note=note, bad=bad)
-
     answered = f"{len(fleet.models) - failures:,} answered, {failures:,} failed"
     there = f"{plural(gpus, 'GPU')}, {plural(len(asked) - gpus, 'CPU')}{listed}"
     tiles = [
-        tile("models", "Models", f"{len(fleet.models):,}", answered, bad=bool(failures)),
-        tile("devices", "Devices", f"{len(asked):,}", there),
+        AnswerFigure("models", "Models", f"{len(fleet.models):,}", answered, bad=bool(failures)),
+        AnswerFigure("devices", "Devices", f"{len(asked):,}", there),
     ]
     if fleet.moves or any(model.today for model in fleet.models):
         certain = sum(move.certain for move in fleet.moves)
-        tiles.append(tile("moves", "Should move", f"{len(fleet.moves):,}", f"{certain:,} of them certain"))
+        tiles.append(
+            AnswerFigure("moves", "Should move", f"{len(fleet.moves):,}", f"{certain:,} of them certain")
+        )
     if (packed := fleet.consolidation) is not None:
         apart = f"{dollars(packed.apart_usd_per_month)} with instances of its own for each"
-        tiles.append(tile("sharing", "Sharing machines", f"{dollars(packed.usd_per_month)} a month", apart))
+        tiles.append(
+            AnswerFigure("sharing", "Sharing machines", f"{dollars(packed.usd_per_month)} a month", apart)
+        )
     return tuple(tiles)
 
 
