@@ -27,17 +27,12 @@ def render(fleet: Fleet) -> str:
 
 def build(fleet: Fleet) -> dict[str, Any]:
     """What the template is given; strings are plain text, to be escaped there."""
-    first, *more = words.answer(fleet)
     asked = {model.question for model in fleet.models}
     failures = words.failed(fleet)
     return {
         "title": words.title(fleet),
         "tool": fleet.tool,
-        "sentence": first,
-        "beside": more,
         "left": words.left(fleet),
-        "changes": fleet.changes,
-        "prices": words.pricing(fleet),
         "tiles": _tiles(fleet),
         "sections": {section.name: section for section in document.document(fleet).sections},
         "failures": failures[:MOST_FAILURES],
