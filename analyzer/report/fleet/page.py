@@ -102,9 +102,9 @@ _FIGURES = (
     *("batch", "runs", "fits", "meets", "latency_s", "low_s", "high_s", "ttft_s", "tpot_s"),
     *("memory_bytes", "usd_per_million", "usd_low_per_million", "usd_high_per_million", "usd_per_month"),
     *("usd_low_per_month", "usd_high_per_month"),
-    *("usd_per_hour", "energy_j", "count"),
+    *("usd_per_hour", "energy_j", "count", "throughput_per_s"),
 )
-_WORDS = ("precision", "origin")
+_WORDS = ("precision", "origin", "remark")
 
 
 def payload(fleet: Fleet) -> dict[str, Any]:
@@ -176,11 +176,6 @@ def _cells(models: Sequence[FleetModel], slugs: Sequence[str]) -> dict[str, Any]
         "device": _column(places[cell.device] for cell in cells),
         **{name: _column(compact(getattr(cell, name)) for cell in cells) for name in _FIGURES},
         **{name: _texts(getattr(cell, name) for cell in cells) for name in _WORDS},
-        # Of a service the rate is the question's.
-        "tokens_per_s": _column(
-            compact(cell.throughput_per_s if cell.ttft_s is not None else None) for cell in cells
-        ),
-        "reason": _texts(cell.remark for cell in cells),
         "plan": _texts(words.plan(cell) for cell in cells),
         "machine": _texts(words.machine(cell) for cell in cells),
     }
