@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from analyzer.checks.phrases import forced_operators
 from analyzer.devices.device import Device
-from analyzer.record.analysis import Analysis, CostRow, OperatorResult, PlanResult, VerdictResult
+from analyzer.record.analysis import Analysis, CostRow, PlanResult, VerdictResult
 
 Keeps = Literal["yes", "likely", "unlikely", "no"]
 
@@ -110,14 +110,13 @@ def _is_for_cpu(answer: DeviceAnswer, analysis: Analysis) -> bool:
     )
     if here is None or there is None:
         return False
-    wanting = [op for op in forced_operators(analysis) if not _belongs_to_the_cpu(op)]
+    # A text is an object of the host's memory: the CUDA provider has a kernel for no operator on them.
+    wanting = [
+        op
+        for op in forced_operators(analysis)
+        if op.domain != _OF_THE_CPU and all(tensor.dtype != "string" for tensor in (*op.inputs, *op.outputs))
+    ]
     saved = sum(op.cpu.time_s or 0.0 for op in wanting)
     if wanting:
         saved += sum(item.time_s or 0.0 for item in gpu.transfers.items if item.where == "inside")
     return there * max(1 - saved / gpu.latency_s, 0.0) >= here
-
-
-def _belongs_to_the_cpu(operator: OperatorResult) -> bool:
-    # A text is an object of the host's memory: the CUDA provider has a kernel for no operator on them.
-    texts = any(tensor.dtype == "string" for tensor in (*operator.inputs, *operator.outputs))
-    return texts or operator.domain == _OF_THE_CPU

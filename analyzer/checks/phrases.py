@@ -76,13 +76,10 @@ def forced_operators(analysis: Analysis) -> tuple[OperatorResult, ...]:
     return tuple(
         op
         for op in analysis.operators
-        if forced_to_cpu(op) and not _is_taken_out(op) and (not executed or op.index in executed)
+        if forced_to_cpu(op) and (not executed or op.index in executed)
+        # An Identity that ends in its neighbour has a CUDA kernel, and runs nowhere.
+        if not (op.op_type == "Identity" and op.gpu is not None and op.gpu.why == "cuda-kernel")
     )
-
-
-def _is_taken_out(operator: OperatorResult) -> bool:
-    """Return whether it is an Identity that ends in its neighbour: it has a CUDA kernel, and runs nowhere."""
-    return operator.op_type == "Identity" and operator.gpu is not None and operator.gpu.why == "cuda-kernel"
 
 
 def target_plan(analysis: Analysis) -> str:

@@ -30,13 +30,10 @@ _NOT_LOOKED_INTO = frozenset((".git", ".venv", "venv", "__pycache__", "node_modu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
-    """A folder that nodes have a copy of.
+    """A folder that nodes have a copy of: where it is on the machine that asks, and ``below`` its repository.
 
-    Attributes:
-        folder: It, on the machine that asks.
-        below: Its place in its repository, ``.`` for the repository itself; empty where it lies in none.
-        repositories: Folders inside of it that are repositories themselves, relative to it.
-        left_out: Folders inside of it that a fleet wrote, relative to it.
+    ``below`` is ``.`` for the repository itself, empty where it lies in none. ``repositories`` are folders
+    inside of it that are repositories themselves, ``left_out`` those that a fleet wrote, both relative to it.
     """
 
     folder: str

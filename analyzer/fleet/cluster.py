@@ -14,6 +14,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -312,7 +313,10 @@ class RayCluster:
         Raises:
             UsageError: One has another version of the program, or none.
         """
-        found: dict[str, NodeFacts] = dict(self._asked(_node_facts()))
+        found: dict[str, NodeFacts] = dict(
+            # By its name: the package may be missing there, which is told.
+            self._asked(lambda: import_module("analyzer.fleet.node").node_facts())
+        )
         for node in self._nodes():
             if node.id in found and not node.gpus:  # not ours to use
                 found[node.id] = replace(found[node.id], gpu="")
@@ -394,15 +398,6 @@ def _task(work: Work) -> Callable[..., Any]:
         return work(replace(errand, at_once=at_once, memory=memory), order)
 
     return task
-
-
-def _node_facts() -> Callable[[], NodeFacts]:
-    def facts() -> NodeFacts:
-        from analyzer.fleet.node import node_facts  # may be missing there, which is told
-
-        return node_facts()
-
-    return facts
 
 
 def _folder_of_the_job() -> str:

@@ -46,13 +46,9 @@ LEAVE_OUT_HINT = (
 
 
 class Connection:
-    """What ties this process to a cluster.
+    """What ties this process to a cluster: the package ``ray``, where the cluster is, and its dashboard.
 
-    Attributes:
-        ray: The package.
-        started: Whether the cluster is of this machine alone, started here.
-        told: Where it is.
-        dashboard: Where it can be looked at; empty for nowhere.
+    ``started``: the cluster is of this machine alone, started here.
     """
 
     def __init__(self, on: str, jobs: int | None) -> None:

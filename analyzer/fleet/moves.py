@@ -125,7 +125,9 @@ def _one_for_one(model: FleetModel, today: Instance, offers: Sequence[Instance])
     """The cheapest instance that does for one of today's."""
     assert model.today is not None
     limit_s = limit_of(model, "slo") if model.question == "run" else None
-    now = _cell_today(model, today)
+    # The cell of today's machine: its GPU, or its CPU; the quickest of several batches.
+    there = [cell for cell in model.cells if cell.device == (today.gpu or today.cpu) and usable(cell)]
+    now = min(there, key=lambda cell: cell.latency_s or 0.0, default=None)
     best: _Place | None = None
     for index, cell in enumerate(model.cells):
         if not usable(cell) or (now is None and cell.meets is None):
@@ -150,13 +152,6 @@ def _one_for_one(model: FleetModel, today: Instance, offers: Sequence[Instance])
                 cell=index, instance=name, count=model.today.count, usd_per_month=usd, certain=certain
             )
     return best
-
-
-def _cell_today(model: FleetModel, today: Instance) -> RankedWay | None:
-    """The cell of today's machine: its GPU, or its CPU; the quickest of several batches."""
-    device = today.gpu or today.cpu
-    able = [cell for cell in model.cells if cell.device == device and usable(cell)]
-    return min(able, key=lambda cell: cell.latency_s or 0.0, default=None)
 
 
 def _cheapest_instance(

@@ -115,14 +115,10 @@ def _started_in() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Errand:
-    """A model that is sent to a machine.
+    """A model that is sent to a machine: its job as bytes, and its file, empty of a model in a module.
 
-    Attributes:
-        job: As bytes.
-        path: The model's file; empty of a model in a module.
-        sight: Of that file where who asks looked at it; empty where that need not be compared.
-        at_once: How many models share the machine at most.
-        memory: Bytes that they may have together; 0 for what the machine has left.
+    ``sight`` is that of the file where who asks looked at it, empty where that need not be compared.
+    ``at_once`` models share the machine at most, and ``memory`` bytes; 0 for what it has left.
     """
 
     job: bytes

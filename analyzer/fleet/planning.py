@@ -58,7 +58,10 @@ def _asked(entry: Entry, options: Mapping[str, Any], machine: Machine) -> AskedM
                 f"{entry.where}: `{name}` says nothing about {entry.name}.",
                 hint=f"`{_spelled(question)}` has no --{name}.",
             )
-    settings = read_settings(_start(entry)).options
+    path = Path(entry.reference)
+    # As the command of one model looks for them.
+    start = path if path.exists() else parse_reference(entry.reference).path or Path.cwd()
+    settings = read_settings(start).options
     values: dict[str, Any] = {**settings, **entry.defaults, **entry.options, **options}
     taken = {name: value for name, value in values.items() if name in _names(question)}
     taken.pop("run", None)
@@ -102,14 +105,6 @@ def _plain(keywords: Mapping[str, Any]) -> dict[str, Any]:
         name: str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
         for name, value in keywords.items()
     }
-
-
-def _start(entry: Entry) -> Path:
-    """Where settings are looked for, as the command of one model does."""
-    path = Path(entry.reference)
-    if path.exists():
-        return path
-    return parse_reference(entry.reference).path or Path.cwd()
 
 
 def _spelled(question: FleetQuestion) -> str:

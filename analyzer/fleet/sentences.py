@@ -25,7 +25,6 @@ def sentences_of(
     moves: Sequence[Move] = (),
     consolidation: Consolidation | None = None,
     biases: Sequence[DeviceBias] = (),
-    left: int = 0,
 ) -> tuple[str, ...]:
     """What should move, what shares machines, where models cost least, what failed."""
     by_name = {model.name: model for model in models}
@@ -34,7 +33,7 @@ def sentences_of(
         *_sharing(consolidation),
         *_cheapest(models, devices),
         *_biased(devices, biases),
-        *_without_answer(models, left),
+        *_without_answer(models),
     )
 
 
@@ -126,7 +125,7 @@ def _biased(devices: Sequence[FleetDevice], biases: Sequence[DeviceBias]) -> Ite
         )
 
 
-def _without_answer(models: Sequence[FleetModel], left: int) -> Iterator[str]:
+def _without_answer(models: Sequence[FleetModel]) -> Iterator[str]:
     nowhere = sum(bool(model.cells) and not any(cell.is_usable for cell in model.cells) for model in models)
     if nowhere:
         verb = "runs, fits or keeps its limit" if nowhere == 1 else "run, fit or keep their limits"
@@ -134,5 +133,3 @@ def _without_answer(models: Sequence[FleetModel], left: int) -> Iterator[str]:
     failed = sum(model.failure is not None for model in models)
     if failed:
         yield f"{failed:,} failed."
-    if left:
-        yield f"{plural(left, 'model')} {'is' if left == 1 else 'are'} not done yet."

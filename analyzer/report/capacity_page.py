@@ -9,6 +9,16 @@ from analyzer.record.capacity import CapacityOption, CapacityResult, InstanceLoa
 from analyzer.report import capacity_words
 from analyzer.units import HOURS_PER_MONTH, SECONDS_PER_HOUR, seconds
 
+_OWN = {
+    "count": "count",
+    "rate": "highest_rate_per_s",
+    "batch": "max_batch",
+    "delay": "max_delay_s",
+    "utilisation": "utilisation",
+    "month": "usd_per_month",
+    "million": "usd_per_million",
+}
+
 
 def view(analysis: Analysis) -> dict[str, Any] | None:
     """The answer as the template prints it; None for a record that was not asked for instances."""
@@ -88,23 +98,11 @@ def _instance(option: CapacityOption, one: InstanceLoads) -> dict[str, Any]:
         "device": capacity_words.runs_on(option),
         "kind": option.kind,
         "reason": option.reason,
-        "own": _own(option) if option.feasible else None,
+        # The record's own answer, for the question's own values.
+        "own": {key: getattr(option, name) for key, name in _OWN.items()} if option.feasible else None,
         "limits": [
             [point.limit_s, point.rate_per_s, point.max_batch, point.max_delay_s] for point in one.limits
         ],
         "loads": [[point.rate_per_s, point.utilisation] for point in one.loads],
         "usd": dict(one.usd_per_hour),
-    }
-
-
-def _own(option: CapacityOption) -> dict[str, Any]:
-    """The record's own answer, for the question's own values."""
-    return {
-        "count": option.count,
-        "rate": option.highest_rate_per_s,
-        "batch": option.max_batch,
-        "delay": option.max_delay_s,
-        "utilisation": option.utilisation,
-        "month": option.usd_per_month,
-        "million": option.usd_per_million,
     }

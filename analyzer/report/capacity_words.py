@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from analyzer.figures import QueueLoad
 from analyzer.record.capacity import CapacityOption, CapacityResult, InstanceLoads
 from analyzer.report import price_words
@@ -310,9 +312,7 @@ def figures(told: CapacityResult) -> tuple[AnswerFigure, ...]:
 
 def _figures(told: CapacityResult, option: CapacityOption) -> tuple[AnswerFigure, ...]:
     def of(name: str, title: str, figure: str, note: str, interval: str = "") -> AnswerFigure:
-        return AnswerFigure(
-            name=name, title=title, figure=figure, note=note, interval=interval, origin=option.origin
-        )
+        return AnswerFigure(name, title, figure, note, interval, option.origin)
 
     dated = f"{way(told.pricing)}, price of {option.price_date or price_words.UNDATED}"
     spares = f"{plural(told.spare, 'spare')} among them" if told.spare else "none of them a spare"
@@ -347,43 +347,28 @@ def _first(told: CapacityResult, option: CapacityOption) -> AnswerFigure:
     what, short = ("time to the first token", " TTFT") if generates(told) else ("latency", "")
     title = f"{limited(told)} {what}" if told.percentile is not None else f"Mean {what}"
     return AnswerFigure(
-        name=f"{limited(told)}{short}",
-        title=title,
-        figure=seconds(taken),
-        note=f"of {seconds(told.limit_s)} allowed, all instances up",
+        *(f"{limited(told)}{short}", title, seconds(taken)),
+        f"of {seconds(told.limit_s)} allowed, all instances up",
         origin=option.origin if taken else "",
         bad=taken is not None and taken > told.limit_s,
     )
 
 
-def _tokens_figures(told: CapacityResult, option: CapacityOption) -> tuple[AnswerFigure, ...]:
-    """What only a model that generates has: each further token, and all of them together."""
+def _tokens_figures(told: CapacityResult, option: CapacityOption) -> Iterator[AnswerFigure]:
+    """Yield what only a model that generates has: each further token, and all of them together."""
     taken, limit = further_s(told, option), further_limit_s(told)
-    found = []
     if taken is not None:
-        found.append(
-            AnswerFigure(
-                name=f"{further(told)} TPOT",
-                title=f"{further(told)} time of each further token",
-                figure=seconds(taken),
-                note=f"of {seconds(limit)} allowed, all instances up"
-                if limit is not None
-                else "all instances up",
-                origin=option.origin,
-                bad=limit is not None and taken > limit,
-            )
+        allowed = f"of {seconds(limit)} allowed, " if limit is not None else ""
+        yield AnswerFigure(
+            *(f"{further(told)} TPOT", f"{further(told)} time of each further token", seconds(taken)),
+            f"{allowed}all instances up",
+            origin=option.origin,
+            bad=limit is not None and taken > limit,
         )
     if option.tokens_per_s is not None:
-        found.append(
-            AnswerFigure(
-                name="output tokens/s",
-                title="Output tokens a second",
-                figure=rate(option.tokens_per_s),
-                note=f"of all instances at {asked(planned(told))} requests/s",
-                origin=option.origin,
-            )
-        )
-    return tuple(found)
+        tokens = rate(option.tokens_per_s)
+        note = f"of all instances at {asked(planned(told))} requests/s"
+        yield AnswerFigure("output tokens/s", "Output tokens a second", tokens, note, origin=option.origin)
 
 
 def _formed(told: CapacityResult, option: CapacityOption) -> str:
@@ -411,16 +396,14 @@ def _side(told: CapacityResult, kind: str) -> AnswerFigure:
     name, title = f"cheapest {kind.upper()}", f"Cheapest {_SIDES[kind]}"
     option = next((one for one in told.options if one.feasible and one.kind == kind), None)
     if option is not None:
-        return AnswerFigure(name=name, title=title, figure=several(option), note=_price(told, option))
+        return AnswerFigure(name, title, several(option), _price(told, option))
     at = nearest(told, kind)
     if at is None:
-        return AnswerFigure(
-            name=name, title=title, figure="none", note=f"no instance {_SIDES[kind]} was looked at"
-        )
+        return AnswerFigure(name, title, "none", f"no instance {_SIDES[kind]} was looked at")
     near = told.options[at]
     reason = f": {near.reason.removesuffix('.')}" if near.reason else ""
     note = f"no instance {_SIDES[kind]} keeps the {limits(told)}; nearest is {where(near)}{reason}"
-    return AnswerFigure(name=name, title=title, figure="none", note=note, bad=True)
+    return AnswerFigure(name, title, "none", note, bad=True)
 
 
 def _price(told: CapacityResult, option: CapacityOption) -> str:

@@ -41,7 +41,10 @@ def _rows(analysis: Analysis) -> Iterator[tuple[str, ...]]:
     for answer in answers:
         if answer.gpu is None:
             continue
-        plan, verdict = _on_gpu(answer), VERDICT_WORDS[answer.verdict.device]
+        # The plan that says how long the GPU takes; None where no session can be made for it.
+        plan, verdict = answer.decided, VERDICT_WORDS[answer.verdict.device]
+        if plan is None or plan.name == "cpu" or not plan.operators_on_gpu:
+            plan = answer.plan("gpu")
         if not any(other.fits for other in answer.plans):
             verdict = "neither fits"
         if plan is None:
@@ -95,11 +98,3 @@ def _ranked(analysis: Analysis, kind: Literal["cpu", "gpu"], slug: str = "") -> 
         ),
         None,
     )
-
-
-def _on_gpu(answer: DeviceAnswer) -> PlanResult | None:
-    """The plan that says how long a GPU takes; None where no session can be made for it."""
-    decided = answer.decided
-    if decided is not None and decided.name != "cpu" and decided.operators_on_gpu:
-        return decided
-    return answer.plan("gpu")

@@ -16,15 +16,15 @@ from typing import Any, Literal
 ANSWER, SCREEN, WHOLE = 0, 1, 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class AnswerFigure:
     """A figure of the answer; ``note`` says what it is for, ``bad`` that it misses a limit."""
 
     name: str
     title: str
     figure: str
-    interval: str = ""
     note: str = ""
+    interval: str = ""
     origin: str = ""
     bad: bool = False
 

@@ -28,10 +28,8 @@ from analyzer.units import byte_count, seconds
 class PlacedFinding:
     """A finding with its place in the user's source, or else in the model's own file.
 
-    Attributes:
-        finding: What was found.
-        operator: The operator that it is about, None for the model.
-        file, line, code: The line of source and its text; None and empty where the file alone is known.
+    The operator is the one that it is about, None for the model; where the file alone is known there is neither
+    a line nor its text.
     """
 
     finding: Finding
@@ -67,14 +65,8 @@ class PlacedFinding:
 class CheckedModel:
     """A model as it was judged; its analysis is not held, of which a fleet may have thousands.
 
-    Attributes:
-        name: In its fleet, else its own.
-        model: Its own name.
-        subject: The model, its batch and its devices in one line.
-        findings, ignored: What was found, and what of it the settings set aside.
-        fail_on: The severity from which the check fails.
-        devices: The table of its devices; None where its plans are no answer.
-        analysed: Whether there is a record, so that a rule without a finding is one that passed.
+    ``name`` is that in its fleet, ``model`` its own. The table of devices is None where its plans are no
+    answer. ``analysed`` says that there is a record, so that a rule without a finding is one that passed.
     """
 
     name: str
@@ -98,15 +90,10 @@ class CheckedModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """What was checked: a model, or the models of a fleet.
+    """What was checked: a model, or the models of a fleet, whose file is the name.
 
-    Attributes:
-        name: The model's, or that of the fleet's file.
-        tool: That judged.
-        models: In the fleet's order.
-        properties: What SARIF says of the run.
-        is_fleet: Whether messages that stand in one list say whose they are.
-        left: Models of the fleet that are not done yet.
+    ``properties`` are what SARIF says of the run. Of a fleet messages that stand in one list say whose they
+    are, and ``left`` models are not done yet.
     """
 
     name: str

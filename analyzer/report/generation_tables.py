@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from analyzer.options import PRICINGS
 from analyzer.record.analysis import Analysis
-from analyzer.record.generation import GenerationOption, GenerationResult, PhaseVerdict
+from analyzer.record.generation import GenerationOption, GenerationResult
 from analyzer.report import price_words
 from analyzer.report.document import SCREEN, Column, Table, amount, table
 from analyzer.report.generation_words import on, rate
@@ -32,7 +32,17 @@ def _phases(told: GenerationResult) -> Table:
         name="phases",
         title="Both phases, CPU and GPU",
         head=("Phase", "Better on", "CPU", "GPU", "Speed-up", "90 % interval"),
-        rows=tuple(_phase(phase, cpu_origin, told.origin) for phase in told.phases),
+        rows=tuple(
+            (
+                phase.phase,
+                VERDICT_WORDS[phase.device],
+                marked(seconds(phase.cpu_s), cpu_origin),
+                marked(seconds(phase.gpu_s), told.origin),
+                factor(phase.speedup),
+                f"{factor(phase.low)} to {factor(phase.high)}",
+            )
+            for phase in told.phases
+        ),
         figures=(2, 3, 4, 5),
         lead=" ".join(filter(None, (_PHASES, _split(told)))),
         detail=SCREEN,
@@ -51,17 +61,6 @@ def _split(told: GenerationResult) -> str:
         "The prompt on the GPU and all further tokens on the CPU would take "
         f"{marked(seconds(split.request_s), 'predicted')} ({split.request.between(seconds)}), "
         f"{seconds(split.handover_s)} of it for {byte_count(split.handover_bytes)} of cache in between."
-    )
-
-
-def _phase(phase: PhaseVerdict, cpu_origin: str, gpu_origin: str) -> tuple[str, ...]:
-    return (
-        phase.phase,
-        VERDICT_WORDS[phase.device],
-        marked(seconds(phase.cpu_s), cpu_origin),
-        marked(seconds(phase.gpu_s), gpu_origin),
-        factor(phase.speedup),
-        f"{factor(phase.low)} to {factor(phase.high)}",
     )
 
 

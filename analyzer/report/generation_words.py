@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from analyzer.figures import Figure
 from analyzer.record.analysis import Analysis
@@ -16,8 +16,7 @@ from analyzer.units import UNKNOWN, byte_count, count, digits, dollars, seconds,
 _WHOLE = 1000.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryPart:
+class MemoryPart(NamedTuple):
     """A part of the memory's bar; ``share`` is of the bar's whole length, 0 to 1."""
 
     name: str
@@ -25,8 +24,7 @@ class MemoryPart:
     share: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryBar:
+class MemoryBar(NamedTuple):
     """One device's memory: its parts, and where on the bar its room ends (1 where all of it fits)."""
 
     parts: tuple[MemoryPart, ...]
@@ -131,13 +129,11 @@ def _times(told: GenerationResult) -> tuple[AnswerFigure, ...]:
         ("tokens/s", "Tokens per second", told.rate, rate, None),
         ("request", "Whole request", told.request, seconds, None),
     )
+    together = f"{told.batch} sequences together" if told.batch > 1 else ""
     return tuple(
         AnswerFigure(
-            name=name,
-            title=title,
-            figure=shown(figure.value),
+            *(name, title, shown(figure.value), together if name == "tokens/s" else ""),
             interval=figure.between(shown),
-            note=f"{told.batch} sequences together" if name == "tokens/s" and told.batch > 1 else "",
             origin=figure.origin,
             bad=limit is not None and figure.value > limit,
         )
@@ -154,41 +150,27 @@ def _money(told: GenerationResult) -> AnswerFigure:
         note = "no batch keeps the limits" if told.memory.fits else "it does not fit"
     else:
         note = "it does not fit" if not told.memory.fits else "no instance that was looked at has them"
-    return AnswerFigure(
-        name="$/M tokens",
-        title="Per million tokens",
-        figure=dollars(told.usd_per_million_tokens),
-        note=note,
-        # A figure that is not known comes from nowhere.
-        origin=told.origin if told.usd_per_million_tokens is not None else "",
-    )
+    usd = told.usd_per_million_tokens
+    # A figure that is not known comes from nowhere.
+    origin = told.origin if usd is not None else ""
+    return AnswerFigure("$/M tokens", "Per million tokens", dollars(usd), note, origin=origin)
 
 
 def _energy(told: GenerationResult) -> AnswerFigure | None:
     if told.joules_per_token is None:
         return None
-    return AnswerFigure(
-        name="energy",
-        title="Energy per token",
-        figure=joules(told.joules_per_token),
-        note="prefill included",
-        # From power on the data sheet, whatever the times come from.
-        origin="predicted" if told.origin == "predicted" else "mixed",
-    )
+    # From power on the data sheet, whatever the times come from.
+    origin = "predicted" if told.origin == "predicted" else "mixed"
+    used = joules(told.joules_per_token)
+    return AnswerFigure("energy", "Energy per token", used, "prefill included", origin=origin)
 
 
 def _memory(told: GenerationResult) -> AnswerFigure:
     memory = told.memory
     parts = ", ".join(f"{text} {name}" for name, text in _parts(memory))
     fits = "" if memory.fits else "; does not fit"
-    return AnswerFigure(
-        name="memory",
-        title="Memory",
-        figure=byte_count(memory.total_bytes),
-        interval=bar_text(told),
-        note=f"{parts}{fits}",
-        bad=not memory.fits,
-    )
+    whole, note = byte_count(memory.total_bytes), f"{parts}{fits}"
+    return AnswerFigure("memory", "Memory", whole, note, interval=bar_text(told), bad=not memory.fits)
 
 
 def _parts(memory: GenerationMemory) -> tuple[tuple[str, str], ...]:
@@ -217,15 +199,10 @@ def bar(told: GenerationResult) -> MemoryBar | None:
         return None
     length = max(room, used)
     values = (memory.weights_bytes, memory.kv_bytes, memory.activation_bytes)
-    return MemoryBar(
-        # The record sums the parts over all devices: on one of them they are in the same proportion.
-        parts=tuple(
-            MemoryPart(name=name, text=text, share=value / memory.total_bytes * used / length)
-            for (name, text), value in zip(_parts(memory), values, strict=True)
-        ),
-        room=room / length,
-        text=bar_text(told),
-    )
+    # The record sums the parts over all devices: on one of them they are in the same proportion.
+    shares = (value / memory.total_bytes * used / length for value in values)
+    parts = (MemoryPart(*part, of_it) for part, of_it in zip(_parts(memory), shares, strict=True))
+    return MemoryBar(tuple(parts), room / length, bar_text(told))
 
 
 def _room(told: GenerationResult) -> tuple[AnswerFigure, ...]:
@@ -238,21 +215,12 @@ def _room(told: GenerationResult) -> tuple[AnswerFigure, ...]:
         context = f"at batch {told.batch}; all that the model was made for"
     else:
         context = f"at batch {told.batch}" + (f"; the model was made for {count(own)}" if own else "")
+    batch = count(told.largest_batch) if told.largest_batch else "none"
+    longest = f"{count(told.longest_context)} tokens" if told.longest_context else "none"
+    fitting = f"that fits {tokens} tokens each{within}"
     return (
-        AnswerFigure(
-            name="largest batch",
-            title="Largest batch",
-            figure=count(told.largest_batch) if told.largest_batch else "none",
-            note=f"that fits {tokens} tokens each{within}",
-            bad=not told.largest_batch,
-        ),
-        AnswerFigure(
-            name="longest context",
-            title="Longest context",
-            figure=f"{count(told.longest_context)} tokens" if told.longest_context else "none",
-            note=context,
-            bad=not told.longest_context,
-        ),
+        AnswerFigure("largest batch", "Largest batch", batch, fitting, bad=not told.largest_batch),
+        AnswerFigure("longest context", "Longest context", longest, context, bad=not told.longest_context),
     )
 
 
@@ -261,13 +229,8 @@ def _limits(told: GenerationResult) -> AnswerFigure | None:
         return None
     pairs = (("TTFT", told.ttft, told.ttft_limit_s), ("TPOT", told.tpot, told.tpot_limit_s))
     said = (_limit(name, time, limit) for name, time, limit in pairs if limit is not None)
-    return AnswerFigure(
-        name="limits",
-        title="Limits",
-        figure="kept" if told.meets_limits else "missed",
-        note="; ".join(said),
-        bad=not told.meets_limits,
-    )
+    kept = "kept" if told.meets_limits else "missed"
+    return AnswerFigure("limits", "Limits", kept, "; ".join(said), bad=not told.meets_limits)
 
 
 def _limit(name: str, time: Figure, limit: float) -> str:
@@ -278,24 +241,15 @@ def _limit(name: str, time: Figure, limit: float) -> str:
 
 
 def _cheapest(told: GenerationResult) -> AnswerFigure | None:
-    within = " that keeps the limits" if told.limited else ""
+    title = "Cheapest device" + (" that keeps the limits" if told.limited else "")
     if told.cheapest is None or told.cheapest >= len(told.devices):
         if len(told.devices) < 2:
             return None
         none = all(row.largest_batch == 0 for row in told.devices)
         note = f"no device that was looked at {'keeps the limits' if told.limited else 'holds it'}"
-        return AnswerFigure(
-            name="cheapest",
-            title=f"Cheapest device{within}",
-            figure="none",
-            note=note if none else "no price is known of what can do it",
-            bad=none,
-        )
+        note = note if none else "no price is known of what can do it"
+        return AnswerFigure("cheapest", title, "none", note, bad=none)
     row = told.devices[told.cheapest]
     batch = f", at batch {count(row.largest_batch)}" if told.limited else ""
-    return AnswerFigure(
-        name="cheapest",
-        title=f"Cheapest device{within}",
-        figure=on(row.name, row.gpus),
-        note=f"{dollars(row.usd_per_million_tokens)} per million tokens on {row.machine}{batch}",
-    )
+    note = f"{dollars(row.usd_per_million_tokens)} per million tokens on {row.machine}{batch}"
+    return AnswerFigure("cheapest", title, on(row.name, row.gpus), note)

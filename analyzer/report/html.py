@@ -103,14 +103,6 @@ def unbroken(text: str) -> str:
     return _FIGURE.sub("\u00a0", text)
 
 
-def _read(path: Path) -> str:
-    """The text of a file, or of its gzip twin: libraries are kept packed."""
-    packed_path = path.with_name(f"{path.name}.gz")
-    if packed_path.exists():
-        return gzip.decompress(packed_path.read_bytes()).decode("utf-8")
-    return path.read_text(encoding="utf-8")
-
-
 @lru_cache(maxsize=32)
 def asset(name: str) -> Any:
     """A file of the templates' folder, to be put into the page as it is (our own or a library's, no user text).
@@ -120,7 +112,11 @@ def asset(name: str) -> Any:
     """
     from markupsafe import Markup
 
-    text = _SOURCE_MAP.sub("\n", _read(templates_dir() / name))
+    path = templates_dir() / name
+    # Libraries are kept packed.
+    gzipped = path.with_name(f"{path.name}.gz")
+    content = gzip.decompress(gzipped.read_bytes()) if gzipped.exists() else path.read_bytes()
+    text = _SOURCE_MAP.sub("\n", content.decode("utf-8"))
     # In a script no quoting helps: HTML ends the element at the first such tag, even inside of a string.
     if re.search(r"</(script|style)", text, re.IGNORECASE):
         raise ValueError(f"{name} holds an end tag and cannot be inlined")

@@ -20,7 +20,7 @@ from analyzer import __version__
 from analyzer.errors import LibraryError, UsageError
 from analyzer.record.analysis import Analysis
 from analyzer.report import page
-from analyzer.report.charts.caption import Caption, caption, origin_sentences
+from analyzer.report.charts.caption import Caption, caption, caption_of
 from analyzer.report.charts.chart import Chart, compact, vega_config
 from analyzer.report.compare import document, html_page
 from analyzer.report.compare.comparison import Comparison
@@ -163,18 +163,9 @@ def _captioned(subject: Analysis | Comparison, names: Sequence[str]) -> list[tup
     if isinstance(subject, Analysis):
         charts = wanted(page.charts_of(subject), names, of=f"record of {subject.model.name}")
         return [(chart, caption(subject, chart)) for chart in charts]
-    return [
-        (
-            chart,
-            Caption(
-                title=chart.title,
-                description=chart.alternative,
-                subject=document.title(subject.labels),
-                footer=f"{origin_sentences(chart)} Made by analyze {__version__}.",
-            ),
-        )
-        for chart in wanted(html_page.charts_of(subject), names, of="comparison")
-    ]
+    charts = wanted(html_page.charts_of(subject), names, of="comparison")
+    title, maker = document.title(subject.labels), f"analyze {__version__}"
+    return [(chart, caption_of(chart, title, maker)) for chart in charts]
 
 
 def wanted(charts: Iterable[Chart], names: Sequence[str], *, of: str) -> tuple[Chart, ...]:

@@ -33,8 +33,10 @@ REMARKS: dict[Pricing, str] = {
 def statement(analysis: Analysis) -> str:
     """The prices, where they are not the usual ones: on demand in the catalogue's own regions."""
     rows = _priced(analysis)
-    pricing = _pricing(analysis, rows)
-    asked = analysis.invocation.options.get("region", ()) if analysis.invocation is not None else ()
+    options = analysis.invocation.options if analysis.invocation is not None else {}
+    asked, way = options.get("region", ()), tuple(options.get("pricing", ()))
+    # One way of paying is asked for.
+    pricing = rows[0].pricing if rows else next((one for one in PRICINGS if (one,) == way), PRICINGS[0])
     if pricing == PRICINGS[0] and not asked:
         return ""
     where = listed(sorted({row.region for row in rows if row.region})) if rows else ", ".join(asked)
@@ -50,13 +52,6 @@ def dates(rows: Iterable[Price]) -> str:
     known = sorted(found - {""})
     words = [known[0] if len(known) == 1 else f"{known[0]} to {known[-1]}"] if known else []
     return " and ".join([*words, *([UNDATED] if "" in found else [])])
-
-
-def _pricing(analysis: Analysis, rows: tuple[Price, ...]) -> Pricing:
-    if rows:
-        return rows[0].pricing  # one way of paying is asked for
-    asked = analysis.invocation.options.get("pricing", ()) if analysis.invocation is not None else ()
-    return next((pricing for pricing in PRICINGS if (pricing,) == tuple(asked)), PRICINGS[0])
 
 
 def _priced(analysis: Analysis) -> tuple[Price, ...]:

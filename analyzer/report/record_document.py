@@ -244,8 +244,8 @@ def _findings(analysis: Analysis) -> Iterator[Block]:
     yield from items("Findings", tuple(found))
 
 
-def open_points(analysis: Analysis) -> tuple[str, ...]:
-    """Return what an answer rests on that was not given, and what the record does not hold, as sentences."""
+def _rests(analysis: Analysis) -> Iterator[Block]:
+    """Yield what an answer rests on that was not given, and what the record does not hold, as sentences."""
     points = (
         *(model_facts.guesses(analysis) if run_name(analysis) else ()),
         *model_facts.statements(analysis),
@@ -255,11 +255,7 @@ def open_points(analysis: Analysis) -> tuple[str, ...]:
         *(f"{text[:1].upper()}{text[1:].removesuffix('.')}." for text in analysis.environment.messages),
         *(analysis.generation.notes if analysis.generation is not None else ()),
     )
-    return tuple(dict.fromkeys(filter(None, points)))
-
-
-def _rests(analysis: Analysis) -> Iterator[Block]:
-    yield from items("What it rests on", open_points(analysis), detail=ANSWER)
+    yield from items("What it rests on", tuple(dict.fromkeys(filter(None, points))), detail=ANSWER)
     legend = ", ".join(f"{mark.sign} {mark.name}" for mark in figure_words.MARKS.values())
     made = f"{legend}. {analysis.tool.name} {analysis.tool.version}"
     yield Text(text=made, style="small", detail=ANSWER)

@@ -11,6 +11,8 @@ from analyzer.report.summary.figure_words import PLAN_TITLES, marked, sign
 from analyzer.report.summary.plan_cards import priced_on
 from analyzer.units import byte_count, count, digits, dollars, factor, flop_count, seconds, share
 
+_MIXED = "Predicted, the kernels alone. Mixed is autocast with the optimizer in fp32."
+
 
 def blocks(analysis: Analysis) -> Iterator[Block]:
     """Yield the tables of a training step, then what was assumed; nothing for a model of inference.
@@ -20,12 +22,13 @@ def blocks(analysis: Analysis) -> Iterator[Block]:
     step = analysis.training
     if step is None:
         return
+    precisions = [(row.precision, seconds(row.step_s), row.step.between(seconds)) for row in step.precisions]
     every = (
         _phases(step),
         _against_inference(analysis, step),
         _memory(analysis, step),
         _costs(analysis, step),
-        _precisions(step),
+        _table("Precision on the GPU", ("Precision", "Step", "90 % interval"), precisions, _MIXED),
         _scaling(step),
     )
     yield from (sheet for sheet in every if sheet.rows)
@@ -132,12 +135,6 @@ def _long(value: float | None) -> str:
     if value is None or value < 120:
         return seconds(value)
     return f"{digits(value / 60)} min" if value < 7200 else f"{digits(value / 3600)} h"
-
-
-def _precisions(step: TrainingResult) -> Table:
-    rows = [(row.precision, seconds(row.step_s), row.step.between(seconds)) for row in step.precisions]
-    lead = "Predicted, the kernels alone. Mixed is autocast with the optimizer in fp32."
-    return _table("Precision on the GPU", ("Precision", "Step", "90 % interval"), rows, lead)
 
 
 def _scaling(step: TrainingResult) -> Table:

@@ -60,6 +60,8 @@ const fleet = (() => {
   }
 
   const signed = (said, cell) => (said === UNKNOWN ? said : `${said} ${data.marks[C.origin(cell)] || C.origin(cell)}`);
+  // Of a service the rate is the question's.
+  const tokens = (cell) => (C.ttft_s(cell) === null ? null : C.throughput_per_s(cell));
   const time = (cell) => C.latency_s(cell) ?? C.tpot_s(cell) ?? null;
   const SHOWS = {
     dollars: {
@@ -75,8 +77,8 @@ const fleet = (() => {
       units: { run: "one run, host to host", generate: "time to first token (TTFT) above time for each further one (TPOT), sorted by the whole request", capacity: "waiting included, at the percentile of its limit" },
     },
     tokens: {
-      value: C.tokens_per_s, rising: -1, batched: true,
-      face: (model, cell) => [C.tokens_per_s(cell) === null ? UNKNOWN : C.tokens_per_s(cell) >= 1000 ? figure(C.tokens_per_s(cell), "whole") : figure(C.tokens_per_s(cell), "number"), C.tokens_per_s(cell) === null ? "" : "tokens/s"],
+      value: tokens, rising: -1, batched: true,
+      face: (model, cell) => [tokens(cell) === null ? UNKNOWN : tokens(cell) >= 1000 ? figure(tokens(cell), "whole") : figure(tokens(cell), "number"), tokens(cell) === null ? "" : "tokens/s"],
       units: { generate: "output tokens per second, all sequences together" },
     },
     fit: {
@@ -302,8 +304,8 @@ const fleet = (() => {
   }
 
   // The cells that are shown, model by model as sorted, in columns named as those of fleet.csv.
-  const OF_CELL = ["batch", "precision", "runs", "fits", "meets", "latency_s", "low_s", "high_s", "ttft_s", "tpot_s", "tokens_per_s", "origin", "memory_bytes", "energy_j",
-    "usd_per_million", "usd_low_per_million", "usd_high_per_million", "usd_per_month", "usd_low_per_month", "usd_high_per_month", "usd_per_hour", "count", "reason"];
+  const OF_CELL = ["batch", "precision", "runs", "fits", "meets", "latency_s", "low_s", "high_s", "ttft_s", "tpot_s", "throughput_per_s", "origin", "memory_bytes", "energy_j",
+    "usd_per_million", "usd_low_per_million", "usd_high_per_million", "usd_per_month", "usd_low_per_month", "usd_high_per_month", "usd_per_hour", "count", "remark"];
   function exported() {
     const head = ["model", "owner", "tags", "question", "device", ...OF_CELL, "best", "cheapest", "verdict", "sentence", "failure", "message", "hint"];
     const lines = grid.getRows("active").map((row) => row.getData().index).flatMap((model) => {
@@ -405,7 +407,7 @@ const fleet = (() => {
       ["Plan", [C.plan(cell), C.precision(cell)].filter(Boolean).join(", ")],
       ["TTFT", C.ttft_s(cell) === null ? "" : figure(C.ttft_s(cell), "seconds")],
       ["TPOT", C.tpot_s(cell) === null ? "" : figure(C.tpot_s(cell), "seconds")],
-      ["Tokens", C.tokens_per_s(cell) === null ? "" : `${figure(C.tokens_per_s(cell), "number")} tokens/s`],
+      ["Tokens", tokens(cell) === null ? "" : `${figure(tokens(cell), "number")} tokens/s`],
       [generated ? "Whole request" : M.question(model) === "capacity" ? `Latency ${M.percentile(model)}`.trim() : "Latency", C.latency_s(cell) === null ? "" : `${signed(figure(C.latency_s(cell), "seconds"), cell)} ${C.origin(cell)}`],
       ["90 % interval", interval],
       ["Dollars", dollars(cell) === null ? "no price known" : `${figure(dollars(cell), "dollars")} ${data.per[unit(model, cell)]}`],
@@ -413,7 +415,7 @@ const fleet = (() => {
       ["Machine", [C.machine(cell), C.usd_per_hour(cell) === null ? "" : `${figure(C.usd_per_hour(cell), "dollars")}/hour`].filter(Boolean).join(", ")],
       ["Memory", C.memory_bytes(cell) === null ? "" : figure(C.memory_bytes(cell), "bytes")],
       ["Energy", C.energy_j(cell) === null ? "" : `${figure(C.energy_j(cell), "joules")} for one`],
-      ["To know", C.reason(cell)],
+      ["To know", C.remark(cell)],
     ].filter(([, value]) => value);
   }
   const list = (entries) => element("dl", {}, ...entries.map(([name, value]) => element("div", {}, element("dt", { textContent: name }), element("dd", { textContent: value }))));

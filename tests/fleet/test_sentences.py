@@ -86,16 +86,15 @@ def test_where_models_cost_least_is_told_by_how_many() -> None:
     )
 
 
-def test_what_failed_and_what_is_left_come_last() -> None:
+def test_what_failed_comes_last() -> None:
     failed = FleetModel(name="bad", reference="b.py", failure=FleetFailure(kind="error", message="no"))
     nowhere = FleetModel(
         name="big", reference="b.py", cells=(RankedWay(device="l4", kind="gpu", plan="gpu", fits=False),)
     )
-    assert sentences_of([*models(0), failed, nowhere], DEVICES, left=2) == (
+    assert sentences_of([*models(0), failed, nowhere], DEVICES) == (
         "At full load, 1 of 3 costs least on an L4.",
         "1 runs, fits or keeps its limit on no device.",
         "1 failed.",
-        "2 models are not done yet.",
     )
 
 

@@ -33,12 +33,13 @@ class Caption:
 
 def caption(analysis: Analysis, chart: Chart) -> Caption:
     """Return the words of one chart's picture."""
-    return Caption(
-        title=chart.title,
-        description=chart.alternative,
-        subject=subject(analysis),
-        footer=f"{origin_sentences(chart)} Made by {analysis.tool.name} {analysis.tool.version}.",
-    )
+    return caption_of(chart, subject(analysis), f"{analysis.tool.name} {analysis.tool.version}")
+
+
+def caption_of(chart: Chart, subject: str, maker: str) -> Caption:
+    """Return the words of a chart's picture about this subject."""
+    footer = f"{origin_sentences(chart)} Made by {maker}."
+    return Caption(title=chart.title, description=chart.alternative, subject=subject, footer=footer)
 
 
 def subject(analysis: Analysis) -> str:

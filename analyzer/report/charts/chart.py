@@ -47,7 +47,8 @@ def tick(kind: ColumnKind, value: str = "datum.value") -> str:
         return _digits(value)
     if kind not in _UNITS:
         return f"format({value}, ',')"
-    prefixed = _with_prefix(value, _UNITS[kind])
+    # D3 writes 1.5m of 1.5 ms: the last letter, if there is one, is set apart.
+    prefixed = f"replace(format({value}, '.3~s'), regexp('[^0-9.]*$'), ' $&{_UNITS[kind]}')"
     if kind == "seconds":
         return f"{value} >= 1e3 ? {whole} + ' s' : {prefixed}"
     if kind == "per_second":
@@ -69,11 +70,6 @@ def share(value: str) -> str:
 def _digits(value: str) -> str:
     """Return three significant digits without an exponent; all of those before the point."""
     return f"(abs({value}) >= 100 ? format({value}, '.0f') : format({value}, '.3~r'))"
-
-
-def _with_prefix(value: str, unit: str) -> str:
-    """Return ``1.5 ms``: D3 writes 1.5m, whose last letter, if there is one, is set apart."""
-    return f"replace(format({value}, '.3~s'), regexp('[^0-9.]*$'), ' $&{unit}')"
 
 
 Row = tuple[Any, ...]

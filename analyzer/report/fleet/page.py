@@ -27,17 +27,12 @@ def render(fleet: Fleet) -> str:
 
 def build(fleet: Fleet) -> dict[str, Any]:
     """What the template is given; strings are plain text, to be escaped there."""
-    first, *more = words.answer(fleet)
     asked = {model.question for model in fleet.models}
     failures = words.failed(fleet)
     return {
         "title": words.title(fleet),
         "tool": fleet.tool,
-        "sentence": first,
-        "beside": more,
         "left": words.left(fleet),
-        "changes": fleet.changes,
-        "prices": words.pricing(fleet),
         "tiles": _tiles(fleet),
         "sections": {section.name: section for section in document.document(fleet).sections},
         "failures": failures[:MOST_FAILURES],
@@ -60,21 +55,22 @@ def _tiles(fleet: Fleet) -> tuple[AnswerFigure, ...]:
     others = len(fleet.devices) - len(asked)
     listed = f", and {plural(others, 'CPU')} of the price list" if others else ""
 
-    def tile(name: str, title: str, figure: str, note: str, *, bad: bool = False) -> AnswerFigure:
-        return AnswerFigure(name=name, title=title, figure=figure, note=note, bad=bad)
-
     answered = f"{len(fleet.models) - failures:,} answered, {failures:,} failed"
     there = f"{plural(gpus, 'GPU')}, {plural(len(asked) - gpus, 'CPU')}{listed}"
     tiles = [
-        tile("models", "Models", f"{len(fleet.models):,}", answered, bad=bool(failures)),
-        tile("devices", "Devices", f"{len(asked):,}", there),
+        AnswerFigure("models", "Models", f"{len(fleet.models):,}", answered, bad=bool(failures)),
+        AnswerFigure("devices", "Devices", f"{len(asked):,}", there),
     ]
     if fleet.moves or any(model.today for model in fleet.models):
         certain = sum(move.certain for move in fleet.moves)
-        tiles.append(tile("moves", "Should move", f"{len(fleet.moves):,}", f"{certain:,} of them certain"))
+        tiles.append(
+            AnswerFigure("moves", "Should move", f"{len(fleet.moves):,}", f"{certain:,} of them certain")
+        )
     if (packed := fleet.consolidation) is not None:
         apart = f"{dollars(packed.apart_usd_per_month)} with instances of its own for each"
-        tiles.append(tile("sharing", "Sharing machines", f"{dollars(packed.usd_per_month)} a month", apart))
+        tiles.append(
+            AnswerFigure("sharing", "Sharing machines", f"{dollars(packed.usd_per_month)} a month", apart)
+        )
     return tuple(tiles)
 
 
@@ -106,9 +102,9 @@ _FIGURES = (
     *("batch", "runs", "fits", "meets", "latency_s", "low_s", "high_s", "ttft_s", "tpot_s"),
     *("memory_bytes", "usd_per_million", "usd_low_per_million", "usd_high_per_million", "usd_per_month"),
     *("usd_low_per_month", "usd_high_per_month"),
-    *("usd_per_hour", "energy_j", "count"),
+    *("usd_per_hour", "energy_j", "count", "throughput_per_s"),
 )
-_WORDS = ("precision", "origin")
+_WORDS = ("precision", "origin", "remark")
 
 
 def payload(fleet: Fleet) -> dict[str, Any]:
@@ -180,11 +176,6 @@ def _cells(models: Sequence[FleetModel], slugs: Sequence[str]) -> dict[str, Any]
         "device": _column(places[cell.device] for cell in cells),
         **{name: _column(compact(getattr(cell, name)) for cell in cells) for name in _FIGURES},
         **{name: _texts(getattr(cell, name) for cell in cells) for name in _WORDS},
-        # Of a service the rate is the question's.
-        "tokens_per_s": _column(
-            compact(cell.throughput_per_s if cell.ttft_s is not None else None) for cell in cells
-        ),
-        "reason": _texts(cell.remark for cell in cells),
         "plan": _texts(words.plan(cell) for cell in cells),
         "machine": _texts(words.machine(cell) for cell in cells),
     }

@@ -78,7 +78,9 @@ def statements(analysis: Analysis) -> tuple[str, ...]:
 
 def guesses(analysis: Analysis) -> tuple[str, ...]:
     """Return the sizes and inputs that were guessed, which may decide the answer; empty where there is none."""
-    return open_sizes(analysis), decided_sizes(analysis), guessed_inputs(analysis)
+    # Which inputs decide sizes, and how these are known.
+    decided = " ".join(note for note in analysis.model.notes if DECIDE_SIZES in note)
+    return open_sizes(analysis), decided, guessed_inputs(analysis)
 
 
 def open_sizes(analysis: Analysis) -> str:
@@ -101,11 +103,6 @@ def open_sizes(analysis: Analysis) -> str:
         run = "runs its body" if len(endless) == 1 else "run their bodies"
         said.append(f"The data decide how often {names} {run}: predictions allow for 1 to 10,000 times.")
     return " ".join(said)
-
-
-def decided_sizes(analysis: Analysis) -> str:
-    """Which inputs decide sizes and how these are known, in a few sentences; empty where none does."""
-    return " ".join(note for note in analysis.model.notes if DECIDE_SIZES in note)
 
 
 def inputs(analysis: Analysis) -> str:
