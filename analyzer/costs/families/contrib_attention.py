@@ -57,14 +57,7 @@ def _projected(node: Node, *, mask: tuple[int, ...], past: int, bias: int, share
     earlier = dims(cache)[-2] if cache is not None else 0
     # A cache that past and present share is as long as it may grow: the new tokens are in it.
     keys = earlier if shared and earlier else sequence + earlier
-    sizes = Heads(
-        batch=batch,
-        heads=heads,
-        queries=sequence,
-        keys=keys,
-        size=hidden[0] // heads,
-        value_size=hidden[2] // heads,
-    )
+    sizes = Heads.dividing(hidden[0], hidden[2], batch=batch, heads=heads, queries=sequence, keys=keys)
     rows = batch * sequence
     extra = rows * weights[1] if node.input(bias) is not None else 0
     if node.attributes.get("do_rotary", 0):
@@ -87,14 +80,8 @@ def quantized_ordered_attention(node: Node) -> Cost:
     hidden = [dims(node.input(position))[1] for position in (5, 6, 7)]
     heads, rows = node.attributes["num_heads"], batch * sequence
     past = node.input(18)
-    sizes = Heads(
-        batch=batch,
-        heads=heads,
-        queries=sequence,
-        keys=sequence + (dims(past)[-2] if past is not None else 0),
-        size=hidden[0] // heads,
-        value_size=hidden[2] // heads,
-    )
+    keys = sequence + (dims(past)[-2] if past is not None else 0)
+    sizes = Heads.dividing(hidden[0], hidden[2], batch=batch, heads=heads, queries=sequence, keys=keys)
     return attend(
         node,
         sizes,
@@ -244,14 +231,7 @@ def packed_attention(node: Node) -> Cost:
     heads = node.attributes["num_heads"]
     hidden = node.attributes.get("qkv_hidden_sizes") or (weights[1] // 3,) * 3
     batch, sequence = dims(node.input(3))
-    sizes = Heads(
-        batch=batch,
-        heads=heads,
-        queries=sequence,
-        keys=sequence,
-        size=hidden[0] // heads,
-        value_size=hidden[2] // heads,
-    )
+    sizes = Heads.dividing(hidden[0], hidden[2], batch=batch, heads=heads, queries=sequence, keys=sequence)
     return attend(
         node,
         sizes,
@@ -289,14 +269,7 @@ def decoder_attention(node: Node) -> Cost:
     sequence, batch, hidden = dims(node.inputs[0])
     keys = dims(node.inputs[1])[0]
     heads = node.attributes["num_heads"]
-    sizes = Heads(
-        batch=batch,
-        heads=heads,
-        queries=sequence,
-        keys=keys,
-        size=hidden // heads,
-        value_size=hidden // heads,
-    )
+    sizes = Heads.dividing(hidden, hidden, batch=batch, heads=heads, queries=sequence, keys=keys)
     projected = batch * hidden * (sequence + 2 * keys)
     return attend(node, sizes, masked=node.input(5) is not None, macs=projected * hidden, extra=projected)
 
@@ -317,9 +290,7 @@ def _longformer(node: Node, weight: int) -> Cost:
     batch, sequence, hidden = dims(node.inputs[0])
     heads = node.attributes["num_heads"]
     near = min(2 * node.attributes["window"] + 1, sequence)
-    sizes = Heads(
-        batch=batch, heads=heads, queries=sequence, keys=near, size=hidden // heads, value_size=hidden // heads
-    )
+    sizes = Heads.dividing(hidden, hidden, batch=batch, heads=heads, queries=sequence, keys=near)
     rows, width = batch * sequence, dims(node.input(weight))[1]
     return attend(node, sizes, masked=True, macs=rows * hidden * width, extra=rows * width)
 
