@@ -36,7 +36,7 @@ def load_cuda_libraries(ort: Any) -> None:
             ort.preload_dlls()
     # It looks beside its own package; NVIDIA's may be in another folder, as torch's are outside a virtual
     # environment that sees the system's packages.
-    for name in (*missing_libraries(), *_absent(_opened())):
+    for name in _absent((*_libraries()[0], *_libraries()[1])):
         for path in _elsewhere(name):
             if _loads(str(path)):
                 break
@@ -106,29 +106,18 @@ def _cuda_version_needed() -> int | None:
 _CUDNN = ("libcudnn.so.9",)
 
 
-def _linked() -> tuple[str, ...]:
-    """What the provider of a Linux release names among its needed libraries, in an order that loads.
+def _libraries() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What the provider of a Linux release is linked with, in an order that loads, and what it opens at need.
 
     Releases for CUDA 12 are linked with cuFFT and cuDNN as well; those for CUDA 13 open them when used.
     """
     major = _cuda_version_needed()
     if major is None or not sys.platform.startswith("linux"):
-        return ()
-    names = (
-        f"libcudart.so.{major}",
-        f"libcublasLt.so.{major}",
-        f"libcublas.so.{major}",
-        "libcurand.so.10",
-    )
-    return names if major >= 13 else (*names, "libcufft.so.11", *_CUDNN)
-
-
-def _opened() -> tuple[str, ...]:
-    """What the provider and cuDNN open when they need it."""
-    major = _cuda_version_needed()
-    if major is None or not sys.platform.startswith("linux"):
-        return ()
-    return (*_CUDNN, f"libnvrtc.so.{major}", "libcufft.so.12" if major >= 13 else "libcufft.so.11")
+        return (), ()
+    linked = (f"libcudart.so.{major}", f"libcublasLt.so.{major}", f"libcublas.so.{major}", "libcurand.so.10")
+    cufft = "libcufft.so.12" if major >= 13 else "libcufft.so.11"
+    opened = (*_CUDNN, f"libnvrtc.so.{major}", cufft)
+    return linked if major >= 13 else (*linked, cufft, *_CUDNN), opened
 
 
 def missing_libraries() -> tuple[str, ...]:
@@ -136,7 +125,7 @@ def missing_libraries() -> tuple[str, ...]:
 
     The provider itself is not loaded to see: it must be ONNX Runtime that loads it first, if it can.
     """
-    return _absent(_linked())
+    return _absent(_libraries()[0])
 
 
 def _absent(names: tuple[str, ...]) -> tuple[str, ...]:
