@@ -48,11 +48,6 @@ def of_measured_run(resource: Resource, times: Iterable[Figure], run: Figure) ->
     What the run's own time erred by, all of its parts share, so that it cancels between such plans. How the
     run divides is in doubt by what is known of the parts, yet only as far as there is something else that
     could have taken the rest: what is the whole run is as certain as the run.
-
-    Args:
-        resource: Who is busy.
-        times: The parts.
-        run: The whole, by the same resource.
     """
     part = total(times)
     if not part.value or not run.value:

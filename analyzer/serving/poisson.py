@@ -113,15 +113,10 @@ def _draws(seed: int, lane: int, power: int) -> _Draws:
 def streams(
     queue: Queue, rate: float, lanes: int, requests: int, left_out: int, seed: int
 ) -> tuple[Stream, ...]:
-    """Lanes in each of which so many requests count.
+    """Lanes in each of which so many requests count, behind those that are left out.
 
-    Args:
-        queue: Its times are the unit of all that is told.
-        rate: Requests a unit of time, below the queue's capacity.
-        lanes: How many.
-        requests: How many count, of each.
-        left_out: How many come before them.
-        seed: Lanes of equal seed and number see the same traffic at every rate, faster or slower.
+    ``rate`` is in requests a unit of time, that of the queue's times, below its capacity. Lanes of equal seed
+    and number see the same traffic at every rate, faster or slower.
     """
     batch = usual_batch(queue, rate)
     service = float(queue.times[math.ceil(batch)])
