@@ -138,13 +138,10 @@ def calibrate(
     folder: Path | None = None,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Calibration:
-    """Measure this machine's ceilings and keep them.
+    """Measure this machine's ceilings and keep them, in the user's data folder where no other is given.
 
-    Args:
-        measure: What measures, called with ``progress``; ``measurement.ceilings.on_cpu.measure_ceilings``.
-        progress: Told the family being measured and how much is done, 0 to 1.
-        folder: Where calibrations are kept; None is the user's data folder.
-        now: The clock.
+    ``measure``, such as ``measurement.ceilings.on_cpu.measure_ceilings``, is called with ``progress``: the
+    family being measured and how much is done, 0 to 1.
 
     Raises:
         OutputError: The file cannot be written.

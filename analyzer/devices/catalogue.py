@@ -55,9 +55,8 @@ class DeviceFigure:
 def device(name: str) -> Device:
     """Return a device by slug or alias, in any case, or from the user's own file.
 
-    Args:
-        name: ``l4``, ``A100``, ``NVIDIA A100-SXM4-80GB``, ``my-devices.toml`` (with one device) or
-            ``my-devices.toml:NAME``.
+    ``l4``, ``A100``, ``NVIDIA A100-SXM4-80GB``, ``my-devices.toml`` (with one device),
+    ``my-devices.toml:NAME``.
 
     Raises:
         DeviceError: It is unknown; the hint names the nearest ones.
@@ -179,9 +178,8 @@ def _price_lists() -> Mapping[str, Any]:
 def own_offers(prices: str | Path | None = None, *, own: Iterable[Instance] = ()) -> tuple[Instance, ...]:
     """Return where a user's price list differs from the catalogue, each offer with its machine.
 
-    Args:
-        prices: The file; see ``instances``. It may give one machine a price in each way of paying.
-        own: Offers of a list that was read before, which the file's replace.
+    The file (see ``instances``) may give one machine a price in each way of paying. Its offers replace ``own``,
+    those of a list that was read before.
 
     Raises:
         DeviceError: As for ``instances``.

@@ -63,10 +63,8 @@ def this_cpu(calibration: Mapping[str, float] | None = None) -> Device:
     """The CPU of this machine.
 
     Peaks and bandwidth are the calibrated ones where there is a calibration, else the catalogue's share of the
-    same model, else what its instruction set and clock suggest, with an assumed bandwidth.
-
-    Args:
-        calibration: Ceilings by key of ``devices.calibration``; None loads those kept for this machine.
+    same model, else what its instruction set and clock suggest, with an assumed bandwidth. With None the
+    calibration that is kept for this machine is loaded.
     """
     machine = _STOOD_FOR.get()
     if machine is not None and calibration is None:

@@ -204,17 +204,9 @@ def sequences_held(
 ) -> tuple[int, int] | None:
     """Return how many sequences run at once under continuous batching, and the tokens that all of them hold.
 
-    One prompt is read at a time, and the longest request has room beside the activations of all.
-
-    Args:
-        footprint: Of one device.
-        longest: The longest request, alone.
-        mean_context: Tokens of a sequence of usual length.
-        device: Each of the devices.
-        most: Sequences at once that nobody goes beyond.
-
-    Returns:
-        None where the longest request does not fit alone.
+    One prompt is read at a time, and the longest request has room beside the activations of all; None where it
+    does not fit alone. ``footprint`` is that of each ``device``, ``mean_context`` the tokens of a sequence of
+    usual length, ``most`` the sequences at once that nobody goes beyond.
     """
     if not footprint.fits(longest, device):
         return None

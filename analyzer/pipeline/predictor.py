@@ -42,13 +42,9 @@ SessionTimes = tuple[GroupEstimates, GroupEstimates]
 class Predictor:
     """Predicts one model on chosen devices and asks the decision's question about it.
 
-    Args:
-        options: The user's options.
-        cpu: The CPU of the decision.
-        correction: Measured over predicted latency of the CPU, by which other batches are scaled; 1 where
-            nothing was measured.
-        elsewhere: The same for CPUs of other machines: less where others disturbed the run; None for alike.
-        offers: What can be rented; None reads the catalogue and the options' price list.
+    ``correction`` is the measured over the predicted latency of the CPU, by which other batches are scaled, 1
+    where nothing was measured; ``elsewhere`` the same for CPUs of other machines, less where others disturbed
+    the run, None for alike. Of what can be rented None reads the catalogue and the options' price list.
     """
 
     def __init__(

@@ -79,13 +79,9 @@ def predict_arrays(
 ) -> GroupTimes:
     """Times of all groups as arrays, each by itself: no host that falls behind.
 
-    Args:
-        work: The groups' numbers.
-        device: A CPU or a GPU.
-        precision: ``fp32``, ``tf32``, ``fp16``, ``bf16`` or ``int8``.
-        threads: Intra-op threads of a CPU; None is one per core.
-        host: The CPU that launches on a GPU; None for one of the usual speed.
-        replayed: Whether one CUDA graph is replayed, not node by node launched.
+    ``precision`` is ``fp32``, ``tf32``, ``fp16``, ``bf16`` or ``int8``. A CPU has so many intra-op ``threads``,
+    one per core with None; a GPU has a ``host`` that launches, of the usual speed with None, and may have one
+    CUDA graph ``replayed`` instead.
     """
     if device.kind == "cpu":
         at = cpu_ceilings(device, precision, threads)

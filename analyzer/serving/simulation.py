@@ -355,12 +355,9 @@ def _utilisation(scenario: Scenario, busy_each: float, span: float, busy: float,
     as for one of a full batch: the ratio does not depend on the rate where requests are alone, nor where each
     takes as long in any batch, and no odds are those of a server that is always busy.
 
-    Args:
-        scenario: What was asked.
-        busy_each: Time that a server is busy for a request.
-        span: From the first batch of the sample to its last, of one lane or of a weighted sum of several.
-        busy: How long all servers together are busy with the batches that begin in it.
-        served: Requests in those batches.
+    A server is busy ``busy_each`` for a request. From the first batch of the sample to its last, of one lane or
+    of a weighted sum of several, is the ``span``; all servers together are ``busy`` so long with the batches
+    that begin in it, which hold the requests ``served``.
     """
     queue = scenario.queue
     rate = scenario.rate_per_s * queue.unit_s
