@@ -12,7 +12,6 @@ from analyzer.prediction.predict import operator_shares as operator_shares
 from analyzer.prediction.predict import predict as predict
 from analyzer.prediction.predict import predict_arrays as predict_arrays
 from analyzer.prediction.predict import predict_session as predict_session
-from analyzer.prediction.predict import session_overhead as session_overhead
 from analyzer.prediction.workload import OperatorPieces as OperatorPieces
 from analyzer.prediction.workload import Workload as Workload
 from analyzer.prediction.workload import workload as workload
