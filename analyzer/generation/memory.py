@@ -180,8 +180,7 @@ class Footprint:
         """The largest batch of such requests that fits; 0 where none does."""
 
         def held(batch: int) -> bool:
-            one = Request(batch=batch, prompt=request.prompt, output=request.output, source=request.source)
-            return self.fits(one, device)
+            return self.fits(replace(request, batch=batch), device)
 
         return largest_between(held, 0, _MOST_SEQUENCES) if held(1) else 0
 
@@ -191,8 +190,7 @@ class Footprint:
         def held(context: int) -> bool:
             # A prompt is what fills a context; the output's share stays as it is.
             prompt = max(1, context - request.output)
-            one = Request(batch=request.batch, prompt=prompt, output=context - prompt, source=request.source)
-            return self.fits(one, device)
+            return self.fits(replace(request, prompt=prompt, output=context - prompt), device)
 
         if not held(1):
             return 0

@@ -47,7 +47,8 @@ def cuda_trouble() -> tuple[str, str]:
     driver = _driver_trouble()
     if driver:
         return driver, driver_hint()
-    missing = missing_libraries()
+    # The provider itself is not loaded to see: it must be ONNX Runtime that loads it first, if it can.
+    missing = _absent(_libraries()[0])
     if missing:
         return f"the CUDA provider cannot load: {', '.join(missing)} not found", CUDA_PIP_LINE
     needed = _cuda_version_needed()
@@ -120,15 +121,8 @@ def _libraries() -> tuple[tuple[str, ...], tuple[str, ...]]:
     return linked if major >= 13 else (*linked, cufft, *_CUDNN), opened
 
 
-def missing_libraries() -> tuple[str, ...]:
-    """Shared libraries that the CUDA provider wants and the dynamic linker does not find.
-
-    The provider itself is not loaded to see: it must be ONNX Runtime that loads it first, if it can.
-    """
-    return _absent(_libraries()[0])
-
-
 def _absent(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Those that the dynamic linker does not find."""
     return tuple(name for name in names if not _loads(name))
 
 
