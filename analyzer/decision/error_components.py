@@ -14,6 +14,10 @@ Resource = Literal["cpu", "gpu", "launch", "link"]
 RESOURCES: tuple[Resource, ...] = ("cpu", "gpu", "launch", "link")
 # An interval that reaches 0 has no logarithm: it counts as this factor, beyond any that a prediction states.
 _WIDEST = 1000.0
+# What a plan with a GPU may spend its time on besides kernels.
+BURDENS: Mapping[str, Resource] = {"copies": "link", "launches": "launch", "fallback": "cpu"}
+# Share of a plan's time from where a part is named as the cause. A judgement, no measurement.
+_LARGE = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,19 @@ def component(resource: Resource, times: Iterable[Figure]) -> ErrorComponent:
     # Launches and kernels of a GPU are predicted by one model: they err together.
     source = "gpu" if resource == "launch" else resource
     return ErrorComponent(resource=resource, source=source, time=total(times))
+
+
+def busy_s(components: ErrorComponents, resource: Resource) -> float:
+    """Return for how long a resource is busy."""
+    return sum(component.time.value for component in components if component.resource == resource)
+
+
+def largest_burden(components: ErrorComponents) -> str:
+    """Return what a plan with a GPU spends most on besides kernels, if it is a large part; else empty."""
+    spent = {name: busy_s(components, resource) for name, resource in BURDENS.items()}
+    largest = max(spent, key=spent.__getitem__)
+    whole = sum(component.time.value for component in components)
+    return largest if whole and spent[largest] >= _LARGE * whole else ""
 
 
 def of_measured_run(resource: Resource, times: Iterable[Figure], run: Figure) -> ErrorComponents:
