@@ -135,7 +135,7 @@ def measure_request(
                 progress(f"running on {_WHERE[session]}: {what}", number / len(steps))
                 graph = model.whole_step(sizes, types)
                 path = weights.write(graph, f"step{number}.onnx")
-                asked = _asked(graph, sizes, path, options, session, launch)
+                asked = _step_request(graph, sizes, path, options, session, launch)
                 found.append(measure(replace(asked, time_budget_s=options.time_budget_s / len(steps))))
                 # Its cache may be gigabytes; weights stay for the next one.
                 if asked.feeds is not None:
@@ -203,7 +203,7 @@ def _unfit(
     return "it would take too long." if is_long or moved > _MOST_MOVED_BYTES else ""
 
 
-def _asked(
+def _step_request(
     graph: Graph, sizes: StepSizes, path: Path, options: Options, session: Session, launch: LaunchMode
 ) -> MeasureRequest:
     """A run of one step; its inputs are written beside its model."""
