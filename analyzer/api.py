@@ -83,14 +83,14 @@ def _analyze(
     targets = find_targets(options)
     with _timed(timings, "load"):
         loaded = replace(_load(model, inputs, options, progress), state=options.state)
-        exported = exported_batches(loaded, options, progress)
+        exported, why_not = exported_batches(loaded, options, progress)
     _stop_collecting_garbage(loaded, options)
     with _timed(timings, "count and place"):
         prepared, converted = _prepare(loaded, options)
     if converted:
         options = options.replace(run=False)  # what could be run is the model as it is
     with _timed(timings, "measure"):
-        steps = {**traced_steps(loaded, options, targets), **exported.at}
+        steps = {**traced_steps(loaded, options, targets), **exported}
         measured = measure_batches(loaded, options, targets, progress, steps)
     with _timed(timings, "predict and decide"):
         at_own_batch = measured.get(loaded.batch or 0)  # 0: a model without a batch
@@ -99,7 +99,7 @@ def _analyze(
         predictor = Predictor(options, targets.cpu, here, elsewhere=elsewhere)
         batches = batch_models(loaded, prepared, options, progress, steps, measured)
         decisions = decide_on(predictor, prepared, batches, targets.gpus, loaded.batch, measured)
-    missing = missing_note(loaded, options, batches.prepared_graphs, exported.why_not)
+    missing = missing_note(loaded, options, batches.prepared_graphs, why_not)
     model_info = build_record.model_info(
         replace(loaded, notes=(*loaded.notes, *missing)),
         prepared.graph,

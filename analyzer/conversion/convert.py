@@ -41,12 +41,10 @@ def integer_form(graph: Graph) -> str | None:
 
 
 def convert(graph: Graph, precision: str) -> Graph | NoForm:
-    """The graph in ``int8`` or ``int4``; one that has this form already stays as it is.
+    """The graph, at one batch, in ``int8`` or ``int4``; one that has this form already stays as it is.
 
-    Args:
-        graph: The model at one batch.
-        precision: ``int8`` (QuantizeLinear and DequantizeLinear, as ``quant_pre_process`` and
-            ``quantize_static`` put them) or ``int4`` (weights of products packed in blocks of 32).
+    The first is by QuantizeLinear and DequantizeLinear, as ``quant_pre_process`` and ``quantize_static`` put
+    them, the second has weights of products packed in blocks of 32.
     """
     own = integer_form(graph)
     if own is not None:

@@ -12,11 +12,7 @@ from analyzer.graph import DTYPES, Graph, Node, Shape, Tensor, names_read
 
 
 class GraphWriter:
-    """Collects the nodes of a converted graph.
-
-    Args:
-        graph: What is converted.
-    """
+    """Collects the nodes of a converted graph."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -56,19 +52,12 @@ class GraphWriter:
         beside: Node | None,
         inputs: Sequence[Tensor],
         output: Tensor,
-        attributes: Mapping[str, Any] | None = None,
         *,
         first: bool = False,
     ) -> Tensor:
         """A node of the default domain that the conversion adds; what it writes.
 
-        Args:
-            op_type: Its type.
-            beside: The node that it belongs to: the user's line is that one's.
-            inputs: What it reads.
-            output: What it writes.
-            attributes: Its own.
-            first: Whether it stands before all nodes that were there.
+        It belongs to the node ``beside``, whose line of the user's it has; ``first`` puts it before all nodes.
         """
         (self._first if first else self.nodes).append(
             Node(
@@ -78,7 +67,6 @@ class GraphWriter:
                 version=self.graph.opsets.get("ai.onnx", 0),
                 inputs=tuple(inputs),
                 outputs=(output,),
-                attributes=attributes or {},
                 module=beside.module if beside else "",
                 module_class=beside.module_class if beside else "",
                 source=beside.source if beside else None,

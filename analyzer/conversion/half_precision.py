@@ -38,13 +38,9 @@ def in_floats(graph: Graph, dtype: str) -> Graph:
 def without_half_kernel(
     graph: Graph, dtype: str, provider: Provider = "cuda", *, release: str = ""
 ) -> Iterator[int]:
-    """Operators with a kernel for float32 and none for a narrow type, by index.
+    """Operators of a model in float32 with a kernel for that and none for ``dtype``, a narrow type, by index.
 
-    Args:
-        graph: The model in float32.
-        dtype: ``float16`` or ``bfloat16``.
-        provider: Whose kernels.
-        release: Of ONNX Runtime, as in ``Placement``.
+    ``release`` is ONNX Runtime's, as in ``Placement``.
     """
     retyping, kernels = _Retyping(dtype), registry(release)
     # Kernels are chosen by operator, opset and types: thousands of operators are a few dozen cases.

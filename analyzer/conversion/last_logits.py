@@ -56,11 +56,7 @@ class NoLogits:
 
 
 def last_logits(graph: Graph) -> LastLogits | NoLogits:
-    """Where a model's logits can be cut to their last row.
-
-    Args:
-        graph: The model at one batch.
-    """
+    """Where the logits of a model at one batch can be cut to their last row."""
     vocabularies = set(_vocabularies(graph))
     wide = [
         tensor
@@ -146,12 +142,7 @@ def _operand(node: Node, result: Tensor) -> Tensor | None:
 
 
 def cut(proto: onnx.ModelProto, found: LastLogits) -> None:
-    """Puts a Gather of the last row before the last product, in place.
-
-    Args:
-        proto: The model that the graph was made of; weights are not needed.
-        found: Where.
-    """
+    """Puts a Gather of the last row before the last product, in place; weights are not needed."""
     import onnx
 
     graph = proto.graph

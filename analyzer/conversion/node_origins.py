@@ -13,11 +13,7 @@ def keep_origins(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
     """Gives nodes without metadata those of the node that they came from, in place, and all of them a name.
 
     Which one that is follows from names: the node of the same name, else the one that wrote the same tensor;
-    of a node between others, such as a Cast, a neighbour.
-
-    Args:
-        before: The model that was rewritten; weights are not needed.
-        after: What was made of it.
+    of a node between others, such as a Cast, a neighbour. Weights are not needed.
     """
     by_name = {node.name: node for node in before.graph.node if node.name and node.metadata_props}
     by_output = {

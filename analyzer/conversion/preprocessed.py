@@ -145,8 +145,16 @@ class _Preprocessor:
         bias = self._left(self._view.other_input(add, matmul.output(0)))
         if data is None or weights is None or bias is None or result is None:
             raise ValueError("a MatMul and an Add without operands")  # no rule fuses them
+
+        def gemm(rows: Tensor, result: Tensor) -> None:
+            version = self._view.graph.opsets.get(DEFAULT_DOMAIN, matmul.version)
+            inputs = (rows, weights, bias)
+            self._writer.add(
+                matmul, op_type="Gemm", version=version, inputs=inputs, outputs=(result,), attributes={}
+            )
+
         if data.rank == 2:
-            self._gemm_node(matmul, (data, weights, bias), result)
+            gemm(data, result)
             return
         depth, columns = (weights.shape or (None, None))[:2]
         rows = tuple(size or 0 for size in (data.shape or ())[:-1])
@@ -157,14 +165,8 @@ class _Preprocessor:
             name=self._writer.fresh(f"{matmul.name}_product"), shape=(prod(rows), columns), dtype=result.dtype
         )
         self._reshape(matmul, data, (-1, depth), flat)
-        self._gemm_node(matmul, (flat, weights, bias), product)
+        gemm(flat, product)
         self._reshape(matmul, product, (*rows, columns), result)
-
-    def _gemm_node(self, matmul: Node, inputs: tuple[Tensor, ...], result: Tensor) -> None:
-        version = self._view.graph.opsets.get(DEFAULT_DOMAIN, matmul.version)
-        self._writer.add(
-            matmul, op_type="Gemm", version=version, inputs=inputs, outputs=(result,), attributes={}
-        )
 
     def _reshape(self, matmul: Node, data: Tensor, sizes: tuple[Any, ...], result: Tensor) -> None:
         shape = self._writer.store(

@@ -27,11 +27,6 @@ def fused(graph: Graph, table: CostTable, groups: Sequence[Members]) -> tuple[Co
 
     A tensor from outside is read once by the group, however many members read it; one made inside is written
     only if something outside reads it or it is an output of the model.
-
-    Args:
-        graph: The graph whose operators the groups hold.
-        table: Its costs.
-        groups: Anything with ``members``.
     """
     needed = {tensor.name for tensor in graph.outputs}
     return tuple(_group(graph, table, tuple(group.members), needed) for group in groups)
@@ -41,18 +36,18 @@ def _group(graph: Graph, table: CostTable, members: tuple[int, ...], needed: set
     whole = table.of(members)
     if len(members) < 2:
         return whole
-    nodes = [graph.nodes[index] for index in members if not _is_idle(graph.nodes[index])]
+    # Without those that do not run: all that they give is known before.
+    nodes = [
+        node
+        for node in map(graph.nodes.__getitem__, members)
+        if not all(tensor.constant for tensor in node.present_outputs)
+    ]
     try:
         read = sum(_read(nodes).values())
         written = sum(nbytes(tensor) for tensor in _written(graph, nodes, set(members), needed))
     except OpenSizeError:
         return dataclasses.replace(whole, bytes_read=None, bytes_written=None)
     return dataclasses.replace(whole, bytes_read=read, bytes_written=written)
-
-
-def _is_idle(node: Node) -> bool:
-    """Whether a node does not run: all that it gives is known before."""
-    return all(tensor.constant for tensor in node.present_outputs)
 
 
 def _read(nodes: Sequence[Node]) -> Mapping[str, int]:

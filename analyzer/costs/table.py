@@ -69,8 +69,7 @@ class CostTable:
     def coverage(self, weights: Sequence[float | None] | None = None) -> Coverage:
         """Shares of the operators that are exact, modelled and unknown.
 
-        Args:
-            weights: What each operator counts for (its predicted time); each counts the same without it.
+        Each counts for its weight (its predicted time), all the same without ``weights``.
         """
         sums = {"exact": 0.0, "modelled": 0.0, "unknown": 0.0}
         for index, cost in enumerate(self.costs):
@@ -93,7 +92,14 @@ class CostTable:
 
     def by_module(self) -> ModuleCost:
         """The tree of modules, the whole model at its root."""
-        return _tree(self.graph.nodes, self.costs)
+        root = _Branch("", [], {})
+        for node in self.graph.nodes:
+            branch = root
+            for part in node.module.split(".") if node.module else ():
+                branch = branch.children.setdefault(part, _Branch("", [], {}))
+            branch.operators.append(node.index)
+            branch.module_class = branch.module_class or node.module_class
+        return _frozen("", root, self.costs)
 
     def of(self, members: Sequence[int]) -> Cost:
         """The sum over some operators, each with the traffic it has alone."""
@@ -177,17 +183,6 @@ class _Branch:
     module_class: str
     operators: list[int]
     children: dict[str, _Branch]
-
-
-def _tree(nodes: Sequence[Node], costs: Sequence[Cost]) -> ModuleCost:
-    root = _Branch("", [], {})
-    for node in nodes:
-        branch = root
-        for part in node.module.split(".") if node.module else ():
-            branch = branch.children.setdefault(part, _Branch("", [], {}))
-        branch.operators.append(node.index)
-        branch.module_class = branch.module_class or node.module_class
-    return _frozen("", root, costs)
 
 
 def _frozen(path: str, branch: _Branch, costs: Sequence[Cost]) -> ModuleCost:

@@ -20,10 +20,7 @@ from analyzer.record.analysis import CostRow, PlanResult, Transfers
 def decide(question: DecisionInput, swept: Sweep | None = None, plans: Plans | None = None) -> Decision:
     """Plans, verdicts and prices.
 
-    Args:
-        question: Everything that is known.
-        swept: The same model over batches, for the crossover; None to look at this batch alone.
-        plans: The question's, where they are known already.
+    ``swept`` is the same model over batches, for the crossover; ``plans`` are the question's, where known.
 
     Raises:
         UsageError: A pin or the utilisation cannot be.

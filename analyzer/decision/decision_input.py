@@ -35,20 +35,20 @@ HostBasis = Literal["", "known", "nearest", "assumed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostedRun:
-    """A run that uses the GPU, in a machine that can be rented.
+    """A run in a machine that can be rented.
 
     Attributes:
-        plan: How it runs there: ``gpu`` or ``hybrid``.
+        plan: How it runs there.
         latency: Host to host.
-        host: The machine's processor, which launches kernels and computes what stays on it, with the cores that
-            one copy of the model has.
+        host: Beside a GPU the machine's processor, which launches kernels and computes what stays on it, with
+            the cores that one copy of the model has; empty where it is taken to be the question's.
         basis: Whether that is the machine's own, the nearest one of the catalogue, or assumed.
     """
 
-    plan: Literal["gpu", "hybrid"]
+    plan: Literal["cpu", "gpu", "hybrid"]
     latency: Figure
-    host: str
-    basis: HostBasis
+    host: str = ""
+    basis: HostBasis = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,12 +66,7 @@ def _per_thread(family: str) -> tuple[float, float]:
 
 
 def counted(cpu: Device, gpu: Device | None) -> str:
-    """Whose power a machine's is, idle to full: ``8 threads of AMD EPYC (4 to 16 W)``.
-
-    Args:
-        cpu: The host's processor, of which a rented machine has some threads.
-        gpu: None for a machine without one.
-    """
+    """Whose power a machine's is, idle to full: ``8 threads of AMD EPYC (4 to 16 W)``."""
     threads = "" if cpu.tdp_w is not None else f"{plural(cpu.threads, 'thread')} of "
     named = [f"{threads}{cpu.name}{_range(power(cpu))}"]
     if gpu is not None:
@@ -84,12 +79,7 @@ def _range(drawn: Power | None) -> str:
 
 
 def watts(cpu: Device, gpu: Device | None) -> Mapping[Resource, float] | None:
-    """Power of the whole machine while each resource is the busy one; None where it is not known.
-
-    Args:
-        cpu: The host's processor. One of its threads is busy while it waits for the GPU.
-        gpu: None for a machine without one.
-    """
+    """Power of the whole machine while each resource is the busy one; None where it is not known."""
     host = power(cpu)
     card = power(gpu) if gpu is not None else Power(idle=0.0, full=0.0)
     if host is None or card is None:

@@ -14,6 +14,10 @@ Resource = Literal["cpu", "gpu", "launch", "link"]
 RESOURCES: tuple[Resource, ...] = ("cpu", "gpu", "launch", "link")
 # An interval that reaches 0 has no logarithm: it counts as this factor, beyond any that a prediction states.
 _WIDEST = 1000.0
+# What a plan with a GPU may spend its time on besides kernels.
+BURDENS: Mapping[str, Resource] = {"copies": "link", "launches": "launch", "fallback": "cpu"}
+# Share of a plan's time from where a part is named as the cause. A judgement, no measurement.
+_LARGE = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,17 +46,25 @@ def component(resource: Resource, times: Iterable[Figure]) -> ErrorComponent:
     return ErrorComponent(resource=resource, source=source, time=total(times))
 
 
+def busy_s(components: ErrorComponents, resource: Resource) -> float:
+    """Return for how long a resource is busy."""
+    return sum(component.time.value for component in components if component.resource == resource)
+
+
+def largest_burden(components: ErrorComponents) -> str:
+    """Return what a plan with a GPU spends most on besides kernels, if it is a large part; else empty."""
+    spent = {name: busy_s(components, resource) for name, resource in BURDENS.items()}
+    largest = max(spent, key=spent.__getitem__)
+    whole = sum(component.time.value for component in components)
+    return largest if whole and spent[largest] >= _LARGE * whole else ""
+
+
 def of_measured_run(resource: Resource, times: Iterable[Figure], run: Figure) -> ErrorComponents:
     """The sum of times that are parts of a run that was timed as a whole, of which other plans hold the whole.
 
     What the run's own time erred by, all of its parts share, so that it cancels between such plans. How the
     run divides is in doubt by what is known of the parts, yet only as far as there is something else that
     could have taken the rest: what is the whole run is as certain as the run.
-
-    Args:
-        resource: Who is busy.
-        times: The parts.
-        run: The whole, by the same resource.
     """
     part = total(times)
     if not part.value or not run.value:

@@ -77,14 +77,9 @@ def weight_bytes_on_gpu(problem: PlacementProblem, on_gpu: Sequence[bool]) -> in
 def partition(costs: PlacementCosts, *, memory_bytes: float | None = None) -> Cut:
     """The placement of least cost.
 
-    Args:
-        costs: Costs and bindings.
-        memory_bytes: Room on the GPU for the weights of what runs there; None for no limit.
-
-    Returns:
-        The cheapest placement. Where memory limits, the problem is a knapsack, and this is the cheapest
-        placement found that fits, with a bound on how much cheaper another could be; if bound units alone
-        do not fit, the placement that needs least room.
+    Where ``memory_bytes``, the room on the GPU for the weights of what runs there, limits it, the problem is a
+    knapsack, and this is the cheapest placement found that fits, with a bound on how much cheaper another could
+    be; if bound units alone do not fit, the placement that needs least room.
     """
     unlimited = _least_cost(costs)
     if memory_bytes is None or weight_bytes_on_gpu(costs.problem, unlimited.on_gpu) <= memory_bytes:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
-from analyzer.decision.decision_input import DecisionInput, HostBasis
-from analyzer.decision.plans import Name, Plan
+from analyzer.decision.decision_input import DecisionInput, HostedRun
+from analyzer.decision.plans import Plan
 from analyzer.devices.catalogue import model_of
 from analyzer.devices.instances import Instance
 from analyzer.errors import UsageError
-from analyzer.figures import Figure
 from analyzer.memory.fit import fits
 from analyzer.record.analysis import CostRow
 from analyzer.units import SECONDS_PER_HOUR
@@ -53,15 +51,8 @@ def best_first(row: CostRow) -> tuple[bool, float, float, str, str]:
     return row.meets_slo is False, row.usd_per_million, row.usd_per_hour, row.provider, row.instance
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
-    """How an instance runs the model: so many replicas side by side, each in this time, beside this CPU."""
-
-    plan: Name
-    latency: Figure
-    replicas: int
-    host: str = ""
-    host_basis: HostBasis = ""
+# How an instance runs the model, and so many replicas of that side by side.
+_Replicas = tuple[HostedRun, int]
 
 
 def offers(question: DecisionInput, plan: Plan, *, better: bool = False) -> Iterator[CostRow]:
@@ -75,16 +66,16 @@ def offers(question: DecisionInput, plan: Plan, *, better: bool = False) -> Iter
     """
     for instance in question.instances:
         if plan.name == "cpu" or "gpu" not in plan.sides:
-            run = _on_cpu(question, plan, instance)
+            found = _on_cpu(question, plan, instance)
         else:
-            run = _on_gpu(question, plan, instance, better=better or plan.name == "hybrid")
-        if run is not None and run.latency.value > 0:
-            yield _row(question, plan, instance, run)
+            found = _on_gpu(question, plan, instance, better=better or plan.name == "hybrid")
+        if found is not None and found[0].latency.value > 0:
+            yield _row(question, plan, instance, *found)
 
 
-def _row(question: DecisionInput, plan: Plan, instance: Instance, run: _Run) -> CostRow:
+def _row(question: DecisionInput, plan: Plan, instance: Instance, run: HostedRun, replicas: int) -> CostRow:
     latency = run.latency
-    throughput = run.replicas * question.inferences / latency.value
+    throughput = replicas * question.inferences / latency.value
     usd = usd_per_million(instance.usd_per_hour, throughput, question.utilisation)
     return CostRow(
         provider=instance.provider,
@@ -107,33 +98,25 @@ def _row(question: DecisionInput, plan: Plan, instance: Instance, run: _Run) -> 
         region=instance.region,
         plan=run.plan,
         host=run.host,
-        host_basis=run.host_basis,
+        host_basis=run.basis,
     )
 
 
-def _on_gpu(question: DecisionInput, plan: Plan, instance: Instance, *, better: bool) -> _Run | None:
+def _on_gpu(question: DecisionInput, plan: Plan, instance: Instance, *, better: bool) -> _Replicas | None:
     """With the instance's own processor beside the GPU; slices of a GPU do not have the device."""
     if question.gpu is None or not plan.fits or instance.gpu != question.gpu.slug or instance.gpu_count < 1:
         return None
     if question.gpu_on is not None:
         there = question.gpu_on(instance, "hybrid" if better else "gpu")
-        if there is None:
-            return None
-        return _Run(
-            plan=there.plan,
-            latency=there.latency,
-            replicas=instance.replicas,
-            host=there.host,
-            host_basis=there.basis,
-        )
+        return None if there is None else (there, instance.replicas)
     # What a split keeps on the host has to have room there.
     on_gpu, on_host = question.gpu.memory_bytes, instance.memory_bytes
     if plan.on_cpu and on_gpu and on_host and not fits(plan.memory_bytes, on_gpu + on_host):
         return None
-    return _Run(plan=plan.name, latency=plan.latency, replicas=instance.replicas)
+    return HostedRun(plan=plan.name, latency=plan.latency), instance.replicas
 
 
-def _on_cpu(question: DecisionInput, plan: Plan, instance: Instance) -> _Run | None:
+def _on_cpu(question: DecisionInput, plan: Plan, instance: Instance) -> _Replicas | None:
     """An instance of the question's own CPU, else what can be predicted for its CPU."""
     # An accelerator that is not used would be paid for.
     if instance.gpu is not None or instance.accelerator or not instance.vcpus:
@@ -143,9 +126,9 @@ def _on_cpu(question: DecisionInput, plan: Plan, instance: Instance) -> _Run | N
         return None
     replicas = _replicas_on(question, plan, instance)
     if replicas:
-        return _Run(plan="cpu", latency=plan.latency, replicas=replicas)
+        return HostedRun(plan="cpu", latency=plan.latency), replicas
     latency = question.cpu_on(instance) if question.cpu_on is not None else None
-    return None if latency is None else _Run(plan="cpu", latency=latency, replicas=1)
+    return None if latency is None else (HostedRun(plan="cpu", latency=latency), 1)
 
 
 def _replicas_on(question: DecisionInput, plan: Plan, instance: Instance) -> int:

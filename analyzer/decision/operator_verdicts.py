@@ -7,7 +7,7 @@ from functools import cache
 
 from analyzer.costs.cost import Cost
 from analyzer.decision.decision_input import DecisionInput, Side
-from analyzer.decision.error_components import ErrorComponent, ErrorComponents, Resource, ratio
+from analyzer.decision.error_components import component, ratio
 from analyzer.decision.phrases import capital, cpu_name, gpu_name, timed
 from analyzer.decision.pins import pins_by_operator
 from analyzer.decision.plans import CopyEnd, Plans, copy_time
@@ -195,11 +195,7 @@ class _Judge:
 
 
 def _speedup(cpu: Estimate, gpu: Estimate) -> tuple[float, float, float] | None:
-    return ratio(_alone("cpu", cpu), _alone("gpu", gpu))
-
-
-def _alone(resource: Resource, time: Estimate) -> ErrorComponents:
-    return (ErrorComponent(resource=resource, source=resource, time=time),)
+    return ratio((component("cpu", (cpu,)),), (component("gpu", (gpu,)),))
 
 
 _WHY_ON_CPU = {

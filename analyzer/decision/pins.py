@@ -46,11 +46,7 @@ def bound_units(
 ) -> list[bool | None]:
     """For each unit the side it is bound to: True is the GPU, None is free.
 
-    Args:
-        graph: The graph.
-        pins: The user's wishes.
-        problem: Its units.
-        gpu_only: Operators that cannot be held on the CPU, where a GPU can run their unit.
+    ``gpu_only`` are operators that cannot be held on the CPU, where a GPU can run their unit.
 
     Raises:
         UsageError: A pin fits no operator, or asks for what cannot be.

@@ -70,12 +70,7 @@ def placement_problem(question: DecisionInput) -> PlacementProblem:
 
 
 def resized(problem: PlacementProblem, question: DecisionInput) -> PlacementProblem:
-    """The problem of the same operators, groups and placement where tensors have other sizes.
-
-    Args:
-        problem: At one batch and precision.
-        question: At others; ``same_units`` says whether its units and edges are the same.
-    """
+    """The problem of a question of the same units and edges (``same_units``) whose tensors have other sizes."""
     weights = _weights(question, problem.unit, problem.units, problem.gpu_capable)
     return replace(problem, nbytes=_sizes(question, problem.edges), weights=weights)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from analyzer.decision.choice import Ratio
 from analyzer.decision.contenders import Contender
-from analyzer.decision.error_components import Resource
+from analyzer.decision.error_components import BURDENS, busy_s, largest_burden
 from analyzer.decision.phrases import capital, interval, short_name
 from analyzer.options import Objective
 from analyzer.record.outcome import RankedWay, WhyNot
@@ -24,14 +24,11 @@ _MEASURES: Mapping[Objective, str] = {
 }
 _MISSING: Mapping[Objective, str] = {"cost": "price", "energy": "power"}
 _SLUGS: Mapping[Objective, str] = {"cost": "expensive", "energy": "energy"}
-# What a plan with a GPU may spend its time on besides kernels, and what that is called.
-_BURDENS: Mapping[str, tuple[Resource, str]] = {
-    "copies": ("link", "copies take"),
-    "launches": ("launch", "kernel launches take"),
-    "fallback": ("cpu", "operators on the CPU take"),
+_BURDENS_IN_WORDS = {
+    "copies": "copies take",
+    "launches": "kernel launches take",
+    "fallback": "operators on the CPU take",
 }
-# Share of a plan's time from where a part is named as the cause. A judgement, no measurement.
-_LARGE = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,13 +172,9 @@ def _dollars(times: Ratio | None) -> str:
 
 def _cause(one: Contender, found: WhyNot) -> WhyNot:
     """Return the largest burden of a plan with a GPU that is slower, where it is large."""
-    spent = {
-        reason: sum(part.time.value for part in one.components if part.resource == resource)
-        for reason, (resource, _) in _BURDENS.items()
-    }
-    whole = sum(part.time.value for part in one.components)
-    reason = max(spent, key=spent.__getitem__)
-    if not whole or spent[reason] < _LARGE * whole:
+    reason = largest_burden(one.components)
+    if not reason:
         return found
-    part = f"{seconds(spent[reason])}, {share(spent[reason] / whole)} of it"
-    return WhyNot(reason=reason, sentence=f"{found.sentence}: {_BURDENS[reason][1]} {part}")
+    spent, whole = busy_s(one.components, BURDENS[reason]), sum(part.time.value for part in one.components)
+    part = f"{seconds(spent)}, {share(spent / whole)} of it"
+    return WhyNot(reason=reason, sentence=f"{found.sentence}: {_BURDENS_IN_WORDS[reason]} {part}")

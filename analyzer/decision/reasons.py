@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from analyzer.decision.choice import Choice, device_used
 from analyzer.decision.decision_input import DecisionInput
-from analyzer.decision.error_components import Resource
+from analyzer.decision.error_components import BURDENS, busy_s, largest_burden
 from analyzer.decision.phrases import capital, cpu_name, gpu_name, interval, timed
 from analyzer.decision.plans import Plan, Plans
 from analyzer.loading.torch_export.failures import OPAQUE_DOMAIN
@@ -19,13 +19,6 @@ from analyzer.text import first_few, listed, plural
 from analyzer.units import byte_count, factor, seconds, share
 
 _FEWER = {"cost": "fewer dollars", "energy": "fewer joules"}
-_BURDENS: Mapping[str, tuple[Resource, ...]] = {
-    "copies": ("link",),
-    "launch": ("launch",),
-    "fallback": ("cpu",),
-}
-# Share of a plan's time from where a part is named as the cause. A judgement, no measurement.
-_LARGE = 0.25
 # What is said of a limit on the CPU's time. ``instructions`` are those of operators that multiply no matrices.
 _LIMITS = {
     "compute": "limited by arithmetic, of which {gpu} has more",
@@ -209,13 +202,9 @@ def _mixed_cause(question: DecisionInput, gpu: Plan, mixed: Plan) -> str:
     text = (
         f"{plural(mixed.on_gpu, 'operator')} on {gpu_name(question)} and {mixed.on_cpu:,} on "
         f"{cpu_name(question)} take "
-        f"{seconds(mixed.latency.value)}, {seconds(_busy_time(mixed, 'link'))} of it copies"
+        f"{seconds(mixed.latency.value)}, {seconds(busy_s(mixed.components, 'link'))} of it copies"
     )
     return f"{text}; all on the GPU would take {seconds(gpu.latency.value)}." if gpu.fits else f"{text}."
-
-
-def _busy_time(plan: Plan, *resources: Resource) -> float:
-    return sum(component.time.value for component in plan.components if component.resource in resources)
 
 
 def _against_gpu(question: DecisionInput, plans: Plans, gpu: Plan) -> str:
@@ -223,11 +212,11 @@ def _against_gpu(question: DecisionInput, plans: Plans, gpu: Plan) -> str:
     whole = gpu.latency.value
     if not whole:
         return "There is nothing to run."
-    largest = _largest_burden(gpu)
-    spent = _busy_time(gpu, *_BURDENS[largest]) if largest else 0.0
+    largest = largest_burden(gpu.components)
+    spent = busy_s(gpu.components, BURDENS[largest]) if largest else 0.0
     took = f"{seconds(spent)} of the GPU plan's {seconds(whole)}"
     if not largest:
-        kernels, alone = _busy_time(gpu, "gpu"), plans.cpu.latency.value
+        kernels, alone = busy_s(gpu.components, "gpu"), plans.cpu.latency.value
         if kernels > alone:
             whose = f"{capital(gpu_name(question))}'s kernels take {seconds(kernels)}"
             return f"{whose}, more than {cpu_name(question)} for everything ({seconds(alone)})."
@@ -235,16 +224,9 @@ def _against_gpu(question: DecisionInput, plans: Plans, gpu: Plan) -> str:
     if largest == "copies":
         moved = sum(transfer.item.bytes for transfer in gpu.transfers)
         return f"Copying {byte_count(moved)} to and from {gpu_name(question)} takes {took}."
-    if largest == "launch":
+    if largest == "launches":
         return f"The operators are small: starting them on {gpu_name(question)} takes {took}."
     return f"Operators that ONNX Runtime keeps on the CPU take {took}."
-
-
-def _largest_burden(gpu: Plan) -> str:
-    """What the GPU plan spends most on besides kernels, if it is a large part; else empty."""
-    spent = {name: _busy_time(gpu, *resources) for name, resources in _BURDENS.items()}
-    largest = max(spent, key=lambda name: spent[name])
-    return largest if spent[largest] >= _LARGE * gpu.latency.value else ""
 
 
 def _for_gpu(question: DecisionInput) -> str:
@@ -324,7 +306,9 @@ def because(question: DecisionInput, plans: Plans, choice: Choice) -> Iterator[s
     # `cause` spoke of the memory then, and left out what the split does.
     if choice.device == "hybrid" and not plans.gpu.fits:
         yield _mixed_cause(question, plans.gpu, choice.plan)
-    copies_were_the_cause = choice.device in ("cpu", "either") and _largest_burden(plans.gpu) == "copies"
+    copies_were_the_cause = (
+        choice.device in ("cpu", "either") and largest_burden(plans.gpu.components) == "copies"
+    )
     if not copies_were_the_cause:
         yield _copies(plans.gpu)
     if choice.ineligible.get("gpu") != "kernels":
@@ -334,7 +318,7 @@ def because(question: DecisionInput, plans: Plans, choice: Choice) -> Iterator[s
 
 
 def _copies(gpu: Plan) -> str:
-    spent, whole = _busy_time(gpu, "link"), gpu.latency.value
+    spent, whole = busy_s(gpu.components, "link"), gpu.latency.value
     if not whole or not gpu.transfers:
         return ""
     copies = plural(len(gpu.transfers), "copy takes", "copies take")
@@ -356,7 +340,7 @@ def _fallback(question: DecisionInput, gpu: Plan) -> str:
     if not by_type:
         return ""
     named = first_few(sorted(by_type, key=lambda name: -by_type[name]))
-    spent = _busy_time(gpu, "cpu")
+    spent = busy_s(gpu.components, "cpu")
     return f"ONNX Runtime runs {named} on the CPU for want of a CUDA kernel, {seconds(spent)} of the GPU plan."
 
 

@@ -70,12 +70,9 @@ def sweep(
 ) -> Sweep:
     """Every plan at every batch, and what follows.
 
-    Args:
-        questions: The question at each batch.
-        at: Asks at a batch between two of them: with it crossovers are exact to one inference, without it
-            they are batches of ``questions``.
-        has_room: Whether the GPU holds the model at such a batch, where that is known without asking all.
-        planned: Plans of some of the questions, which are not worked out again.
+    ``at`` asks at a batch between two of them: with it crossovers are exact to one inference, without it they
+    are batches of ``questions``. ``has_room`` says whether the GPU holds the model at such a batch, where that
+    is known without asking all. Plans that are ``planned`` are not worked out again.
     """
     by_batch = dict(sorted(questions.items()))
     seen = tuple(_seen(by_batch, planned))

@@ -51,12 +51,7 @@ class Arcs:
 
 
 class EdgeArrays:
-    """The edges of a problem as arrays.
-
-    Args:
-        units: How many units there are.
-        edges: The tensors between them.
-    """
+    """The edges of a problem, tensors between so many units, as arrays."""
 
     SOURCE, SINK, UNITS = 0, 1, 2
 
@@ -70,11 +65,7 @@ class EdgeArrays:
         self.arcs = self._arcs(units, edges)
 
     def crossed(self, on_gpu: Bools) -> tuple[Bools, Bools]:
-        """Which edges a placement copies to the GPU, and which to the CPU.
-
-        Args:
-            on_gpu: For each unit, whether it runs on the GPU.
-        """
+        """Which edges a placement copies to the GPU, and which to the CPU."""
         written_on_gpu = np.append(on_gpu, False)[self._producer]  # HOST is the last
         reader_on_gpu = on_gpu[self._reader]
         read_on_gpu = self._with_reader(reader_on_gpu)

@@ -94,7 +94,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from analyzer.devices.nvml import driver, text
+from analyzer.devices.nvml import driver_facts
 from analyzer.errors import OutputError
 from analyzer.progress import Progress
 from analyzer.quantities import LARGEST
@@ -138,13 +138,10 @@ def calibrate(
     folder: Path | None = None,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Calibration:
-    """Measure this machine's ceilings and keep them.
+    """Measure this machine's ceilings and keep them, in the user's data folder where no other is given.
 
-    Args:
-        measure: What measures, called with ``progress``; ``measurement.ceilings.on_cpu.measure_ceilings``.
-        progress: Told the family being measured and how much is done, 0 to 1.
-        folder: Where calibrations are kept; None is the user's data folder.
-        now: The clock.
+    ``measure``, such as ``measurement.ceilings.on_cpu.measure_ceilings``, is called with ``progress``: the
+    family being measured and how much is done, 0 to 1.
 
     Raises:
         OutputError: The file cannot be written.
@@ -211,26 +208,26 @@ def fingerprint() -> dict[str, str]:
     }
 
 
-def _cpu_model() -> str:
+def first_processor() -> Mapping[str, str]:
+    """Return what Linux says of its first processor; empty on other systems."""
     try:
-        cpuinfo_text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        first = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n", maxsplit=1)[0]
     except OSError:
-        return _cpu_model_elsewhere()
+        return {}
+    rows = (line.partition(":") for line in first.splitlines())
+    return {key.strip(): value.strip() for key, _, value in rows}
+
+
+def _cpu_model() -> str:
+    rows = first_processor()
+    if not rows:
+        import cpuinfo
+
+        return str(cpuinfo.get_cpu_info().get("brand_raw", platform.processor()))
     # x86 names vendor, family and model; Arm implementer and part (Linux, arch/*/kernel/cpuinfo.c and
     # arch/x86/kernel/cpu/proc.c). Fields that change between looks (MHz, bogomips) are left out.
     fields = ("vendor_id", "cpu family", "model", "model name", "stepping", "CPU implementer", "CPU part")
-    values_by_field: dict[str, str] = {}
-    for line in cpuinfo_text.split("\n\n", maxsplit=1)[0].splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() in fields:
-            values_by_field[key.strip()] = value.strip()
-    return " ".join(values_by_field[key] for key in fields if key in values_by_field) or platform.machine()
-
-
-def _cpu_model_elsewhere() -> str:
-    import cpuinfo
-
-    return str(cpuinfo.get_cpu_info().get("brand_raw", platform.processor()))
+    return " ".join(rows[key] for key in fields if key in rows) or platform.machine()
 
 
 def affinity_cores() -> int:
@@ -253,15 +250,10 @@ def _onnxruntime_version() -> str:
 
 def _gpus() -> str:
     """Return names of the GPUs and the driver's version; empty without a driver."""
-    import pynvml
-
-    try:
-        with driver() as nvml:
-            handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-            names = [text(nvml.nvmlDeviceGetName(handle)) for handle in handles]
-            return ", ".join([*names, f"driver {text(nvml.nvmlSystemGetDriverVersion())}"]) if names else ""
-    except pynvml.NVMLError:
+    facts = driver_facts()
+    if isinstance(facts, str) or not facts.gpus:
         return ""
+    return ", ".join([*facts.gpus, f"driver {facts.version}"])
 
 
 def taken_meanwhile(values: Mapping[str, float]) -> float:
@@ -274,12 +266,7 @@ _SPOILT = 0.1
 
 
 def wavered(values: Mapping[str, float], threads: int) -> float:
-    """Return how many times as long the same took seconds later; 1 on a steady machine.
-
-    Args:
-        values: The calibration.
-        threads: Of its keys.
-    """
+    """Return how many times as long the same took seconds later on so many threads; 1 on a steady machine."""
     return max(1.0, values.get(f"wander.t{threads}", 1.0) / STEADY)
 
 

@@ -55,9 +55,8 @@ class DeviceFigure:
 def device(name: str) -> Device:
     """Return a device by slug or alias, in any case, or from the user's own file.
 
-    Args:
-        name: ``l4``, ``A100``, ``NVIDIA A100-SXM4-80GB``, ``my-devices.toml`` (with one device) or
-            ``my-devices.toml:NAME``.
+    ``l4``, ``A100``, ``NVIDIA A100-SXM4-80GB``, ``my-devices.toml`` (with one device),
+    ``my-devices.toml:NAME``.
 
     Raises:
         DeviceError: It is unknown; the hint names the nearest ones.
@@ -179,9 +178,8 @@ def _price_lists() -> Mapping[str, Any]:
 def own_offers(prices: str | Path | None = None, *, own: Iterable[Instance] = ()) -> tuple[Instance, ...]:
     """Return where a user's price list differs from the catalogue, each offer with its machine.
 
-    Args:
-        prices: The file; see ``instances``. It may give one machine a price in each way of paying.
-        own: Offers of a list that was read before, which the file's replace.
+    The file (see ``instances``) may give one machine a price in each way of paying. Its offers replace ``own``,
+    those of a list that was read before.
 
     Raises:
         DeviceError: As for ``instances``.
@@ -212,7 +210,7 @@ def _regions_named(regions: Sequence[str], offers: Iterable[Instance]) -> Collec
     """Return the regions that are meant, in small letters; none where none was requested."""
     if not regions:
         return ()
-    known = {region.lower(): region for region in _known_regions()}
+    known = {one.region.lower(): one.region for item in _catalogue_instances() for one in prices_of(item)}
     known |= {offer.region.lower(): offer.region for offer in offers if offer.region}
     wanted: set[str] = set()
     for name in regions:
@@ -235,12 +233,6 @@ def _without_price(pricing: Pricing, regions: Sequence[str], wanted: Collection[
     if ways:
         hint += f" There is {', '.join(ways)} in {', '.join(regions)}."
     return DeviceError(f"No {pricing} price is known in {', '.join(regions)}.", hint=hint)
-
-
-@cache
-def _known_regions() -> tuple[str, ...]:
-    listed = {one.region for item in _catalogue_instances() for one in prices_of(item)}
-    return tuple(sorted(listed))
 
 
 @cache
@@ -306,16 +298,12 @@ def aliases(slug: str) -> tuple[str, ...]:
 
 
 def figures(name: str) -> tuple[DeviceFigure, ...]:
-    """Return every figure of a device with its basis, for ``analyze devices NAME``.
-
-    Args:
-        name: A slug, or a user's own file as ``device`` takes it.
-    """
+    """Return each figure of a device, named as ``device`` takes it, with its basis, for ``analyze devices``."""
+    given: Collection[str] = ()
     if is_toml(name):
-        own = _own_entry(name)
-        entry, given = own.entry, own.given
+        _, entry, _, _, given = _own_entry(name)
     else:
-        (_, entry), given = _entry_of(name), frozenset()
+        _, entry = _entry_of(name)
     derived, assumed = entry.get("derived", ()), entry.get("assumed", ())
 
     def basis(key: str) -> str:
@@ -323,15 +311,8 @@ def figures(name: str) -> tuple[DeviceFigure, ...]:
             return "assumed"
         return "given" if key in given else "derived" if key in derived else "read"
 
-    peaks = (
-        DeviceFigure(key=key, value=value, basis=basis(key)) for key, value in entry["peak_flops_per_s"].items()
-    )
-    rest = (
-        DeviceFigure(key=key, value=value, basis=basis(key))
-        for key, value in entry.items()
-        if key not in _WORDS
-    )
-    return (*peaks, *rest)
+    rows = [*entry["peak_flops_per_s"].items(), *(row for row in entry.items() if row[0] not in _WORDS)]
+    return tuple(DeviceFigure(key=key, value=value, basis=basis(key)) for key, value in rows)
 
 
 @cache
@@ -386,28 +367,16 @@ def _nearest_names(name: str) -> str:
     return f"{meant}`analyze devices` lists all."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _OwnEntry:
-    """An entry of a user's file, completed by the catalogue's device that it is like.
-
-    Attributes:
-        slug, entry, kind, tables: As ``to_device`` takes them.
-        given: The keys of the file itself, those of its peaks among them.
-    """
-
-    slug: str
-    entry: Mapping[str, Any]
-    kind: DeviceKind
-    tables: Shared
-    given: frozenset[str]
-
-
 def _from_file(name: str) -> Device:
-    own = _own_entry(name)
-    return to_device(own.slug, own.entry, own.kind, own.tables, split_entry(name)[0])
+    slug, entry, kind, tables, _ = _own_entry(name)
+    return to_device(slug, entry, kind, tables, split_entry(name)[0])
 
 
-def _own_entry(name: str) -> _OwnEntry:
+def _own_entry(name: str) -> tuple[str, Mapping[str, Any], DeviceKind, Shared, frozenset[str]]:
+    """Return an entry of a user's file as ``to_device`` takes it, and the keys, of peaks too, that it gives.
+
+    It is completed by the catalogue's device that it is like.
+    """
     file, slug = split_entry(name)
     path = Path(file)
     content = read_toml(path)
@@ -437,7 +406,7 @@ def _own_entry(name: str) -> _OwnEntry:
         sources = {**_shared(kind).sources, **sources}
     # A user's file may use the catalogue's links without repeating them.
     tables = Shared(sources=sources, links={**_shared("gpu").links, **own.links})
-    return _OwnEntry(slug=slug, entry=entry, kind=kind, tables=tables, given=given)
+    return slug, entry, kind, tables, given
 
 
 # What was measured elsewhere says nothing of a device whose figure is another.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from analyzer.devices.calibration import affinity_cores, disturbance, load_calibration
+from analyzer.devices.calibration import affinity_cores, disturbance, first_processor, load_calibration
 from analyzer.devices.catalogue import DEFAULT_CPU, device, gpus, match_cpu
 from analyzer.devices.device import Device
 from analyzer.devices.nvml import driver, handle, text
@@ -63,10 +63,8 @@ def this_cpu(calibration: Mapping[str, float] | None = None) -> Device:
     """The CPU of this machine.
 
     Peaks and bandwidth are the calibrated ones where there is a calibration, else the catalogue's share of the
-    same model, else what its instruction set and clock suggest, with an assumed bandwidth.
-
-    Args:
-        calibration: Ceilings by key of ``devices.calibration``; None loads those kept for this machine.
+    same model, else what its instruction set and clock suggest, with an assumed bandwidth. With None the
+    calibration that is kept for this machine is loaded.
     """
     machine = _STOOD_FOR.get()
     if machine is not None and calibration is None:
@@ -102,13 +100,9 @@ def local_gpu() -> Device | None:
 def gpu_by_name(
     name: str, memory_bytes: int, capability: str, calibration: Mapping[str, float]
 ) -> Device | None:
-    """The catalogue's GPU that a driver calls by this name, with what was measured here.
+    """The catalogue's GPU that a driver calls ``NVIDIA A100-SXM4-80GB`` (8.0), with what was measured here.
 
-    Args:
-        name: ``NVIDIA A100-SXM4-80GB``.
-        memory_bytes: Its memory, which tells variants apart.
-        capability: ``8.0``.
-        calibration: Ceilings of this machine.
+    Its memory tells variants apart.
     """
     words = _words(name)
     cards = gpus()
@@ -117,7 +111,8 @@ def gpu_by_name(
     # An unknown card is nearest to one of its generation: the same major number, the same kind of tensor cores.
     candidates = candidates or [card for card in cards if card.compute_capability.startswith(major)]
     ranked = sorted(
-        candidates, key=lambda card: (-_likeness(words, card), _memory_distance(card, memory_bytes))
+        candidates,
+        key=lambda card: (-_likeness(words, card), abs((card.memory_bytes or 0) - memory_bytes)),
     )
     if not ranked:
         return None
@@ -137,13 +132,7 @@ def gpu_by_name(
 
 def _cpu_description() -> Mapping[str, Any]:
     """What the CPU says of itself, in py-cpuinfo's words; Linux tells at once, py-cpuinfo takes a second."""
-    try:
-        first = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n", maxsplit=1)[0]
-    except OSError:
-        first = ""
-    rows = {
-        key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())
-    }
+    rows = first_processor()
     if "model name" not in rows:
         import cpuinfo
 
@@ -285,7 +274,3 @@ def _likeness(words: frozenset[str], card: Device) -> int:
         if any(sign.isdigit() for sign in word) and not word.endswith("gb") and "dr" not in word
     }
     return len(words & card_words) if model_numbers & words else 0
-
-
-def _memory_distance(card: Device, memory_bytes: int) -> float:
-    return abs((card.memory_bytes or 0) - memory_bytes)

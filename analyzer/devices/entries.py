@@ -150,14 +150,7 @@ def entries(tables: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]
 
 
 def to_device(slug: str, table: Mapping[str, Any], kind: DeviceKind, tables: Shared, origin: str) -> Device:
-    """Return one entry as a Device.
-
-    Args:
-        slug: Its key in the file.
-        table: Its table.
-        kind: ``cpu`` or ``gpu``.
-        tables: What the entries of the file refer to.
-        origin: Name of the file for messages.
+    """Return one entry, by its key in a file that messages call ``origin``, as a Device.
 
     Raises:
         DeviceError: A figure is missing or is none; the message names it.

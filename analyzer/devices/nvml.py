@@ -31,10 +31,6 @@ def handle(nvml: ModuleType, device_id: int = 0) -> object:
 
     CUDA_VISIBLE_DEVICES is read as CUDA does it: numbers, or the beginning of an identifier (``GPU-...``).
 
-    Args:
-        nvml: What ``driver`` gave.
-        device_id: CUDA's number of the GPU.
-
     Raises:
         LookupError: CUDA sees no such device, or it is a part of a GPU.
     """

@@ -180,8 +180,7 @@ class Footprint:
         """The largest batch of such requests that fits; 0 where none does."""
 
         def held(batch: int) -> bool:
-            one = Request(batch=batch, prompt=request.prompt, output=request.output, source=request.source)
-            return self.fits(one, device)
+            return self.fits(replace(request, batch=batch), device)
 
         return largest_between(held, 0, _MOST_SEQUENCES) if held(1) else 0
 
@@ -191,8 +190,7 @@ class Footprint:
         def held(context: int) -> bool:
             # A prompt is what fills a context; the output's share stays as it is.
             prompt = max(1, context - request.output)
-            one = Request(batch=request.batch, prompt=prompt, output=context - prompt, source=request.source)
-            return self.fits(one, device)
+            return self.fits(replace(request, prompt=prompt, output=context - prompt), device)
 
         if not held(1):
             return 0
@@ -204,17 +202,9 @@ def sequences_held(
 ) -> tuple[int, int] | None:
     """Return how many sequences run at once under continuous batching, and the tokens that all of them hold.
 
-    One prompt is read at a time, and the longest request has room beside the activations of all.
-
-    Args:
-        footprint: Of one device.
-        longest: The longest request, alone.
-        mean_context: Tokens of a sequence of usual length.
-        device: Each of the devices.
-        most: Sequences at once that nobody goes beyond.
-
-    Returns:
-        None where the longest request does not fit alone.
+    One prompt is read at a time, and the longest request has room beside the activations of all; None where it
+    does not fit alone. ``footprint`` is that of each ``device``, ``mean_context`` the tokens of a sequence of
+    usual length, ``most`` the sequences at once that nobody goes beyond.
     """
     if not footprint.fits(longest, device):
         return None

@@ -13,27 +13,11 @@ from analyzer.errors import AnalyzerError, MeasurementError, MemoryForeseenError
 from analyzer.measurement.child_messages import OPTIMIZED, RESULTS
 from analyzer.measurement.gpu_trace.launch_blocking import ENVIRONMENT
 from analyzer.measurement.noise import machine_load
-from analyzer.measurement.request import (
-    Latency,
-    Measurement,
-    MeasureRequest,
-    NodeTime,
-    from_message,
-    to_message,
-)
+from analyzer.measurement.request import Measurement, MeasureRequest, NodeTime, from_message, to_message
 from analyzer.process import Child, ChildEndedError
 from analyzer.progress import Progress
 from analyzer.run_folder import run_folder
 from analyzer.units import byte_count
-
-__all__ = [
-    "Latency",
-    "MeasureRequest",
-    "Measurement",
-    "NodeTime",
-    "measure",
-    "measure_with_blocking_launches",
-]
 
 WORKER = "analyzer.measurement.worker"
 # Of a child's standard error, which may hold all that native code prints.

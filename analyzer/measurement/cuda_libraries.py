@@ -36,7 +36,7 @@ def load_cuda_libraries(ort: Any) -> None:
             ort.preload_dlls()
     # It looks beside its own package; NVIDIA's may be in another folder, as torch's are outside a virtual
     # environment that sees the system's packages.
-    for name in (*missing_libraries(), *_absent(_opened())):
+    for name in _absent((*_libraries()[0], *_libraries()[1])):
         for path in _elsewhere(name):
             if _loads(str(path)):
                 break
@@ -47,7 +47,8 @@ def cuda_trouble() -> tuple[str, str]:
     driver = _driver_trouble()
     if driver:
         return driver, driver_hint()
-    missing = missing_libraries()
+    # The provider itself is not loaded to see: it must be ONNX Runtime that loads it first, if it can.
+    missing = _absent(_libraries()[0])
     if missing:
         return f"the CUDA provider cannot load: {', '.join(missing)} not found", CUDA_PIP_LINE
     needed = _cuda_version_needed()
@@ -106,40 +107,22 @@ def _cuda_version_needed() -> int | None:
 _CUDNN = ("libcudnn.so.9",)
 
 
-def _linked() -> tuple[str, ...]:
-    """What the provider of a Linux release names among its needed libraries, in an order that loads.
+def _libraries() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What the provider of a Linux release is linked with, in an order that loads, and what it opens at need.
 
     Releases for CUDA 12 are linked with cuFFT and cuDNN as well; those for CUDA 13 open them when used.
     """
     major = _cuda_version_needed()
     if major is None or not sys.platform.startswith("linux"):
-        return ()
-    names = (
-        f"libcudart.so.{major}",
-        f"libcublasLt.so.{major}",
-        f"libcublas.so.{major}",
-        "libcurand.so.10",
-    )
-    return names if major >= 13 else (*names, "libcufft.so.11", *_CUDNN)
-
-
-def _opened() -> tuple[str, ...]:
-    """What the provider and cuDNN open when they need it."""
-    major = _cuda_version_needed()
-    if major is None or not sys.platform.startswith("linux"):
-        return ()
-    return (*_CUDNN, f"libnvrtc.so.{major}", "libcufft.so.12" if major >= 13 else "libcufft.so.11")
-
-
-def missing_libraries() -> tuple[str, ...]:
-    """Shared libraries that the CUDA provider wants and the dynamic linker does not find.
-
-    The provider itself is not loaded to see: it must be ONNX Runtime that loads it first, if it can.
-    """
-    return _absent(_linked())
+        return (), ()
+    linked = (f"libcudart.so.{major}", f"libcublasLt.so.{major}", f"libcublas.so.{major}", "libcurand.so.10")
+    cufft = "libcufft.so.12" if major >= 13 else "libcufft.so.11"
+    opened = (*_CUDNN, f"libnvrtc.so.{major}", cufft)
+    return linked if major >= 13 else (*linked, cufft, *_CUDNN), opened
 
 
 def _absent(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Those that the dynamic linker does not find."""
     return tuple(name for name in names if not _loads(name))
 
 

@@ -81,9 +81,7 @@ class Job:
 
     def report_arena(self, events: Sequence[profile.ProfileEvent]) -> None:
         """Report the largest use of the provider's arena, where the profile has it."""
-        arena = profile.arena(events, self.settings.provider)
-        if arena is not None:
-            self.reporter.update(arena_peak_bytes=arena.peak_bytes, arena_held_bytes=arena.held_bytes)
+        self.reporter.update(arena_peak_bytes=profile.arena_peak_bytes(events, self.settings.provider))
 
     def keep_outputs(self, session: Any) -> None:
         """Save what the model returns, for a comparison."""
@@ -332,15 +330,8 @@ def scaled(
 
     The profiler's bias is taken off each node, which costs at least a dispatch; then all are scaled by one
     factor to the unprofiled median. A node that was timed alone has that time instead. The interval of a node
-    is its own spread, and the latency's.
-
-    Args:
-        raw: By node, as profiled.
-        bias: Of the profiler.
-        latency: To which they add up.
-        alone: Seconds of the nodes timed alone.
-        unprofiled_s: What a run without the profiler took in the very turns of the profiled runs, which is the
-            latency where the machine's speed did not change; None takes the latency.
+    is its own spread, and the latency's. A run without the profiler took ``unprofiled_s`` in the very turns of
+    the profiled runs, which is the latency where the machine's speed did not change; None takes the latency.
 
     Returns:
         The nodes; what a run took beside the profiled ones over, and minus, what nodes and the call itself

@@ -68,14 +68,6 @@ class RawTime(ExecutedNode):
     outputs: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arena:
-    """Largest use and size of a provider's arena, weights included, in bytes."""
-
-    peak_bytes: int
-    held_bytes: int
-
-
 def ended(session: Any) -> list[ProfileEvent]:
     """Return the events of a session that profiled, whose file is removed."""
     path = Path(session.end_profiling())
@@ -217,15 +209,10 @@ def output_shapes(calls: Sequence[Run]) -> dict[str, tuple[tuple[int, ...], ...]
     return {name: next(iter(shapes)) for name, shapes in seen.items() if len(shapes) == 1}
 
 
-def arena(events: Sequence[ProfileEvent], provider: str) -> Arena | None:
-    """The provider's arena at its largest, None where the profile does not tell."""
+def arena_peak_bytes(events: Sequence[ProfileEvent], provider: str) -> int | None:
+    """Largest use of the provider's arena, weights included; None where the profile does not tell."""
     name = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}[provider]
-    nodes = [
-        event["args"]
-        for event in events
-        if event.get("cat") == "Node" and event.get("args", {}).get("provider") == name
-    ]
+    nodes = (event.get("args", {}) for event in events if event.get("cat") == "Node")
     # The arena's counters stand at each node's event, as text.
-    peaks = [int(args["mem_in_use_peak"]) for args in nodes if "mem_in_use_peak" in args]
-    held = [int(args["mem_arena_held"]) for args in nodes if "mem_arena_held" in args]
-    return Arena(peak_bytes=max(peaks), held_bytes=max(held)) if peaks and held else None
+    peaks = (int(args.get("mem_in_use_peak", 0)) for args in nodes if args.get("provider") == name)
+    return max(peaks, default=0) or None

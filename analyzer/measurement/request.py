@@ -115,7 +115,6 @@ class NodeTime(ExecutedNode):
         time: Seconds; all nodes together give the unprofiled latency.
         raw_s: What the profiler showed, before bias and scale.
         kernels: Launches on the GPU, None on the CPU or where not seen.
-        device_s: Time on the GPU alone, copies included; None where not seen.
         gap_s: The part of ``time`` in which the GPU waited for the host; None where not seen.
         method: How it was obtained, in a few words.
     """
@@ -124,7 +123,6 @@ class NodeTime(ExecutedNode):
     raw_s: float
     method: str
     kernels: float | None = None
-    device_s: float | None = None
     gap_s: float | None = None
 
 
@@ -148,7 +146,6 @@ class Measurement:
         load_s: Creating the session.
         first_run_s: The first run, which allocates and (on CUDA) chooses algorithms.
         arena_peak_bytes: Largest use of the arena by the session's provider, weights included.
-        arena_held_bytes: Largest size of that arena.
         rss_peak_bytes: Peak resident memory of the whole child process.
         device_peak_bytes: GPU memory in use at most, less what was in use before; None on the CPU.
         busy: Whether other processes disturbed the measurement.
@@ -169,7 +166,6 @@ class Measurement:
     load_s: float | None = None
     first_run_s: float | None = None
     arena_peak_bytes: int | None = None
-    arena_held_bytes: int | None = None
     rss_peak_bytes: int | None = None
     device_peak_bytes: int | None = None
     busy: bool = False

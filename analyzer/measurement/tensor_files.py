@@ -148,11 +148,8 @@ def to_ortvalue(array: Array, device: str = "cpu", device_id: int = 0) -> Any:
 def as_arrays(name: str, kind: str, value: Any) -> dict[str, Value]:
     """An output of a session by the arrays that it holds: of maps their keys, their values and their lengths.
 
-    Args:
-        name: Of the output.
-        kind: ONNX Runtime's name of its type.
-        value: What ``session.run`` gives for it, or an ``OrtValue``; an empty optional holds no array, and of
-            an ``OrtValue`` only a tensor can be read.
+    ``kind`` is ONNX Runtime's name of its type, ``value`` what ``session.run`` gives for it, or an
+    ``OrtValue``; an empty optional holds no array, and of an ``OrtValue`` only a tensor can be read.
     """
     # Python crashes where it asks the OrtValue of an empty optional for more than this.
     if hasattr(value, "has_value"):

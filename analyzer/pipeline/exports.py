@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -228,26 +228,20 @@ def _prepared(loaded: Loaded, prepared: PreparedGraph, graph: Graph) -> Prepared
     return at_other if memory is None else replace(at_other, step_peak=memory.peak_bytes)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExportedBatches:
-    """The model at batches that its own export is not right for.
+def exported_batches(
+    loaded: Loaded, options: Options, progress: Progress
+) -> tuple[dict[int, Loaded], dict[int, str]]:
+    """The model at each batch that was asked for and is not in its export; a step is traced instead.
 
-    ``why_not`` says what forbids the others, in a sentence.
+    Returns:
+        The model by batch, and what forbids the others, in a sentence.
     """
-
-    at: Mapping[int, Loaded] = field(default_factory=lambda: MappingProxyType({}))
-    why_not: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
-
-
-def exported_batches(loaded: Loaded, options: Options, progress: Progress) -> ExportedBatches:
-    """The model at each batch that was asked for and is not in its export; a step is traced instead."""
-    others = [batch for batch in options.batches if batch != loaded.batch and not loaded.supports(batch)]
-    if loaded.step is not None or not others:
-        return ExportedBatches()
     at: dict[int, Loaded] = {}
     why_not: dict[int, str] = {}
     opset = options.opset or DEFAULT_OPSET
-    for batch in others:
+    for batch in options.batches if loaded.step is None else ():
+        if batch == loaded.batch or loaded.supports(batch):
+            continue
         progress(f"exporting at batch {batch}", None)
         try:
             other: Loaded | None = None
@@ -268,7 +262,7 @@ def exported_batches(loaded: Loaded, options: Options, progress: Progress) -> Ex
                 why_not[batch] = "the file holds the model at one batch alone"
             else:
                 at[batch] = replace(other, batch=batch, state=options.state)
-    return ExportedBatches(at=at, why_not=why_not)
+    return at, why_not
 
 
 def missing_note(

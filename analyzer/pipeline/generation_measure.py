@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -128,10 +128,18 @@ def measure_request(
                         cuda_graph=False,
                     )
                 )
-            runs = _StepRuns(
-                model=model, types=types, folder=folder, options=options, session=session, launch=launch
-            )
-            found = runs.measured(steps, progress)
+            weights, found = RandomWeights(folder=folder), []
+            for number, sizes in enumerate(steps):
+                is_prompt = sizes.tokens == sizes.context
+                what = f"a prompt of {sizes.tokens}" if is_prompt else f"a token behind {sizes.context - 1}"
+                progress(f"running on {_WHERE[session]}: {what}", number / len(steps))
+                graph = model.whole_step(sizes, types)
+                path = weights.write(graph, f"step{number}.onnx")
+                asked = _step_request(graph, sizes, path, options, session, launch)
+                found.append(measure(replace(asked, time_budget_s=options.time_budget_s / len(steps))))
+                # Its cache may be gigabytes; weights stay for the next one.
+                if asked.feeds is not None:
+                    asked.feeds.unlink()
     except AnalyzerError as error:
         return not_run(session, in_one_text(error))
     except (OSError, MemoryError) as error:  # the files of weights and caches are large
@@ -195,59 +203,34 @@ def _unfit(
     return "it would take too long." if is_long or moved > _MOST_MOVED_BYTES else ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _StepRuns:
-    """Steps of one model in one folder, on one side."""
-
-    model: GeneratingModel
-    types: StepTypes
-    folder: Path
-    options: Options
-    session: Session
-    launch: LaunchMode
-
-    def measured(self, steps: Sequence[StepSizes], progress: Progress) -> list[Measurement]:
-        weights = RandomWeights(folder=self.folder)
-        found = []
-        for number, sizes in enumerate(steps):
-            is_prompt = sizes.tokens == sizes.context
-            what = f"a prompt of {sizes.tokens}" if is_prompt else f"a token behind {sizes.context - 1}"
-            progress(f"running on {_WHERE[self.session]}: {what}", number / len(steps))
-            graph = self.model.whole_step(sizes, self.types)
-            path = weights.write(graph, f"step{number}.onnx")
-            asked = self._request(graph, sizes, path, self.options.time_budget_s / len(steps))
-            found.append(measure(asked))
-            # Its cache may be gigabytes; weights stay for the next one.
-            if asked.feeds is not None:
-                asked.feeds.unlink()
-        return found
-
-    def _request(self, graph: Graph, sizes: StepSizes, path: Path, seconds: float) -> MeasureRequest:
-        feeds = path.with_suffix(".npz")
-        kinds = {tensor.name: "bfloat16" for tensor in graph.inputs if tensor.dtype.name == "bfloat16"}
-        save_tensors(feeds, step_inputs(graph, sizes), types=kinds)
-        options = self.options
-        on_gpu = self.session == "cuda"
-        return MeasureRequest(
-            model_path=path,
-            provider=self.session,
-            feeds=feeds,
-            time_budget_s=seconds,
-            runs=options.runs,
-            threads=options.threads,
-            timeout_s=max(300.0, 20 * options.time_budget_s),
-            profile=False,
-            cuda_graph=on_gpu and self.launch == "graph",
-            sharing_s=None if on_gpu else sharing(options.threads or default_threads()),
-            in_place=in_place(graph),
-            # What the host gives anew in each step: ids and places of tokens, lengths; no state, no floats.
-            ids=tuple(
-                tensor.name
-                for tensor in graph.inputs
-                if on_gpu and tensor.name not in graph.carried and not tensor.dtype.is_float
-            ),
-            ids_back=sizes.batch if on_gpu else 0,
-        )
+def _step_request(
+    graph: Graph, sizes: StepSizes, path: Path, options: Options, session: Session, launch: LaunchMode
+) -> MeasureRequest:
+    """A run of one step; its inputs are written beside its model."""
+    feeds = path.with_suffix(".npz")
+    kinds = {tensor.name: "bfloat16" for tensor in graph.inputs if tensor.dtype.name == "bfloat16"}
+    save_tensors(feeds, step_inputs(graph, sizes), types=kinds)
+    on_gpu = session == "cuda"
+    return MeasureRequest(
+        model_path=path,
+        provider=session,
+        feeds=feeds,
+        time_budget_s=options.time_budget_s,
+        runs=options.runs,
+        threads=options.threads,
+        timeout_s=max(300.0, 20 * options.time_budget_s),
+        profile=False,
+        cuda_graph=on_gpu and launch == "graph",
+        sharing_s=None if on_gpu else sharing(options.threads or default_threads()),
+        in_place=in_place(graph),
+        # What the host gives anew in each step: ids and places of tokens, lengths; no state, no floats.
+        ids=tuple(
+            tensor.name
+            for tensor in graph.inputs
+            if on_gpu and tensor.name not in graph.carried and not tensor.dtype.is_float
+        ),
+        ids_back=sizes.batch if on_gpu else 0,
+    )
 
 
 def _facts(

@@ -88,6 +88,22 @@ class Measured:
         """What holds beside any GPU: the CPU's part."""
         return replace(self, cuda_latency=None, cuda_groups=(), cuda_times=())
 
+    def told(self, message: str, **changes: Any) -> Measured:
+        """The same with one more message."""
+        return replace(self, messages=(*self.messages, message), **changes)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Run:
+    """A model at one batch that is run, with its files in a folder."""
+
+    loaded: Loaded
+    graph: Graph
+    batch: int | None
+    options: Options
+    folder: Path
+    progress: Progress
+
 
 def measure_batches(
     loaded: Loaded,
@@ -182,11 +198,12 @@ def measure_batch(
             return Measured(messages=(f"The model was not run: {in_one_text(error)}",))
         save_tensors(folder / "feeds.npz", runnable.feeds, types=runnable.feed_types)
         measured = Measured(messages=(*deciding_values(loaded, graph), *filled_with_text(loaded, graph)))
+        run = _Run(loaded=loaded, graph=graph, batch=batch, options=options, folder=folder, progress=progress)
         if cpu:
-            measured = _run_session(measured, graph, options, folder, "cpu", progress)
+            measured = _run_session(measured, run, "cpu")
         if cuda:
-            measured = _on_cuda(measured, loaded, graph, batch, options, folder, progress)
-        return _compared(measured, runnable, loaded, graph, options, folder, progress)
+            measured = _on_cuda(measured, run)
+        return _compared(measured, run, runnable)
 
 
 def in_one_text(error: AnalyzerError) -> str:
@@ -219,43 +236,28 @@ def foresee_memory(graph: Graph) -> None:
         )
 
 
-def _on_cuda(
-    measured: Measured,
-    loaded: Loaded,
-    graph: Graph,
-    batch: int | None,
-    options: Options,
-    folder: Path,
-    progress: Progress,
-) -> Measured:
+def _on_cuda(measured: Measured, run: _Run) -> Measured:
     """The CUDA session, where the GPU has room for it; where it has not, the batch that would fit is named."""
-    batch = batch or loaded.batch
-    problem = does_not_fit(loaded, graph, batch, free_bytes())
+    batch = run.batch or run.loaded.batch
+    problem = does_not_fit(run.loaded, run.graph, batch, free_bytes())
     if problem:
-        message = f"Not measured on CUDA, predicted instead: {problem}"
-        return replace(measured, messages=(*measured.messages, message))
+        return measured.told(f"Not measured on CUDA, predicted instead: {problem}")
 
     def advice() -> str:  # asked for after the failure: what is free then counts
-        return smaller_batch(loaded, graph, batch, free_bytes())
+        return smaller_batch(run.loaded, run.graph, batch, free_bytes())
 
-    return _run_session(measured, graph, options, folder, "cuda", progress, advice=advice)
+    return _run_session(measured, run, "cuda", advice)
 
 
 def _run_session(
-    measured: Measured,
-    graph: Graph,
-    options: Options,
-    folder: Path,
-    session: Session,
-    progress: Progress,
-    *,
-    advice: Callable[[], str] | None = None,
+    measured: Measured, run: _Run, session: Session, advice: Callable[[], str] | None = None
 ) -> Measured:
     """One session in a process of its own; ``advice`` says what to do where memory ended.
 
     Raises:
         InputError: The shapes do not fit each other: times predicted for them would be of a run that cannot be.
     """
+    options, folder, progress = run.options, run.folder, run.progress
     request = MeasureRequest(
         model_path=folder / "model.onnx",
         provider=session,
@@ -287,10 +289,10 @@ def _run_session(
     except AnalyzerError as error:
         if advice is not None and isinstance(error, MemoryEndedError):
             error = MemoryEndedError(error.message, hint=advice())
-        message = f"Not measured on {where}, predicted instead: {in_one_text(error)}"
         fails = "" if measured.cpu_latency is not None else in_one_text(error)
-        return replace(measured, messages=(*measured.messages, message), fails=fails)
-    return _joined(measured, graph, measurement, session)
+        message = f"Not measured on {where}, predicted instead: {in_one_text(error)}"
+        return measured.told(message, fails=fails)
+    return _joined(measured, run.graph, measurement, session)
 
 
 def sharing(threads: int) -> tuple[float, float] | None:
@@ -362,19 +364,12 @@ def facts_of(measurement: Measurement) -> dict[str, Any]:
     }
 
 
-def _compared(
-    measured: Measured,
-    runnable: Runnable,
-    loaded: Loaded,
-    graph: Graph,
-    options: Options,
-    folder: Path,
-    progress: Progress,
-) -> Measured:
+def _compared(measured: Measured, run: _Run, runnable: Runnable) -> Measured:
     """Adds how well the outputs agree: ONNX Runtime with PyTorch, CUDA with the CPU.
 
     Where the CPU's session had more threads and differs from PyTorch, one thread is asked too.
     """
+    graph, options, folder = run.graph, run.options, run.folder
     # CUDA rounds factors of float32 products to TF32 unless it is kept from that.
     tf32, threads = None if options.precision == "fp32" else "tf32", options.threads or default_threads()
     rows: list[dict[str, Any]] = []
@@ -385,20 +380,19 @@ def _compared(
     }
     latency = measured.cpu_latency or measured.cuda_latency
     if runnable.gradients is not None and outputs and latency and latency.value < _COMPARE_BELOW_S:
-        progress("comparing gradients with PyTorch", None)
+        run.progress("comparing gradients with PyTorch", None)
         return _gradients_compared(
             measured, runnable.gradients, dict(outputs["cpu" if "cpu" in outputs else "cuda"])
         )
     if runnable.eager is not None and outputs and latency and latency.value < _COMPARE_BELOW_S:
-        progress("comparing with PyTorch", None)
+        run.progress("comparing with PyTorch", None)
         # The CPU's outputs where there are any: CUDA's may differ by TF32's rounding alone.
         session, rounding = ("cpu", None) if "cpu" in outputs else ("cuda", tf32)
         try:
             expected = runnable.eager()
         except Exception as error:  # the user's code; the comparison is an extra
-            specs = (*loaded.specs, *map(parse_input, loaded.guessed))
-            problem = not_compared(error, graph, specs)
-            measured = replace(measured, messages=(*measured.messages, problem))
+            specs = (*run.loaded.specs, *map(parse_input, run.loaded.guessed))
+            measured = measured.told(not_compared(error, graph, specs))
         else:
             between = "PyTorch and ONNX Runtime"
             rows += agreement_rows(between, expected, outputs[session], session=session, precision=rounding)
@@ -436,8 +430,7 @@ def _gradients_compared(
     try:
         expected = reference()
     except Exception as error:  # the user's code; the comparison is an extra
-        problem = f"PyTorch could not run the step in float64 for comparison: {error}"
-        return replace(measured, messages=(*measured.messages, problem))
+        return measured.told(f"PyTorch could not run the step in float64 for comparison: {error}")
     errors = relative_errors(expected, outputs)
     # A model has hundreds of gradients: the record holds the worst one by name.
     worst = max((row for row in errors if row[0] != "loss"), key=lambda row: row[2], default=None)

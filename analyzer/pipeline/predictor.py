@@ -12,7 +12,8 @@ import numpy as np
 
 from analyzer import prediction
 from analyzer.conversion import HALF
-from analyzer.decision import DecisionInput, WhatIf, parse_pin
+from analyzer.decision import DecisionInput, WhatIf
+from analyzer.decision.pins import parse as parse_pin
 from analyzer.decision.plan_memory import all_fits_gpu
 from analyzer.decision.plans import session_plans
 from analyzer.devices import catalogue
@@ -41,13 +42,9 @@ SessionTimes = tuple[GroupEstimates, GroupEstimates]
 class Predictor:
     """Predicts one model on chosen devices and asks the decision's question about it.
 
-    Args:
-        options: The user's options.
-        cpu: The CPU of the decision.
-        correction: Measured over predicted latency of the CPU, by which other batches are scaled; 1 where
-            nothing was measured.
-        elsewhere: The same for CPUs of other machines: less where others disturbed the run; None for alike.
-        offers: What can be rented; None reads the catalogue and the options' price list.
+    ``correction`` is the measured over the predicted latency of the CPU, by which other batches are scaled, 1
+    where nothing was measured; ``elsewhere`` the same for CPUs of other machines, less where others disturbed
+    the run, None for alike. Of what can be rented None reads the catalogue and the options' price list.
     """
 
     def __init__(
@@ -242,19 +239,19 @@ class Predictor:
 
     def _on_gpu(self, prepared: PreparedGraph, gpu: Device, precision: str) -> GroupEstimates:
         """Times of the CUDA session's groups, as if all ran there; in 16 bits, of those that can."""
-        times = prediction.predict_session(
-            prepared.cuda_work, gpu, precision=precision, host=self.host
-        ).estimates()
+
+        def session(precision: str) -> GroupEstimates:
+            work, host = prepared.cuda_work, self.host
+            return prediction.predict_session(work, gpu, precision=precision, host=host).estimates()
+
+        times = session(precision)
         if precision not in HALF or not is_full(model_precision(prepared.graph)):
             return times
         wide = prepared.wide(precision)
         left = wide.among(prepared.cuda_groups)
         if not left.any():
             return times
-        full = full_on_cuda(gpu.peak_flops_per_s)
-        in_full = prediction.predict_session(
-            prepared.cuda_work, gpu, precision=full, host=self.host
-        ).estimates()
+        in_full = session(full_on_cuda(gpu.peak_flops_per_s))
         narrow_to_wide = [group for group, is_wide in zip(prepared.cuda_groups, left, strict=True) if is_wide]
         casts = iter(wide.casts(narrow_to_wide, gpu, precision))
 

@@ -181,9 +181,7 @@ def _precisions(prepared: PreparedGraph, gpu: Device, batch: int | None) -> tupl
             in_full if phase == "optimizer" else in_half
             for in_half, in_full, phase in zip(in_half_times, in_full_times, phases, strict=True)
         ]
-        rows.append(
-            _step(total(time for time in mixed if time is not None), batch, precision=f"mixed ({half})")
-        )
+        rows.append(_step(total(mixed), batch, precision=f"mixed ({half})"))
     return tuple(rows)
 
 

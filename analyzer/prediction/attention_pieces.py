@@ -7,6 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
 
+from analyzer.costs.dimensions import dims
+from analyzer.costs.families.attention import Heads
+from analyzer.costs.families.contrib_attention import HEADS
 from analyzer.graph import Node, Tensor
 from analyzer.prediction.work_item import FLOAT_BYTES, Kind, Piece
 
@@ -70,22 +73,44 @@ def attention_piece(node: Node, base: Piece, macs: float) -> Piece | None:
 
 def attention_shape(node: Node) -> AttentionShape | None:
     """The sizes, as far as flash attention covers the operator."""
-    rule = _RULES.get((node.domain, node.op_type))
+    identity = (node.domain, node.op_type)
     # Sizes that are none of its operator's have none.
     with suppress(KeyError, IndexError, TypeError, ZeroDivisionError, ValueError):
-        return rule(node) if rule else None
+        return _paged(node) if identity == _PAGED else _as_counted(node, HEADS[identity](node))
     return None
 
 
-def _shape(tensor: Tensor | None) -> tuple[int, ...]:
-    if tensor is None or tensor.shape is None or any(size is None for size in tensor.shape):
-        raise ValueError("open")
-    return tuple(int(size or 0) for size in tensor.shape)
+def _as_counted(node: Node, sizes: Heads) -> AttentionShape:
+    """The sizes that the count rests on, and what a kernel's time depends on besides."""
+    attributes, grouped = node.attributes, node.op_type == "GroupQueryAttention"
+    key_heads = int(attributes.get("kv_num_heads", sizes.heads))
+    if node.op_type == "Attention" and len(dims(node.input(0))) == 4:
+        key_heads = dims(node.input(1))[1]
+    name, usual = _CAUSAL.get(node.op_type, ("", 0))
+    return AttentionShape(
+        batch=sizes.batch,
+        queries=sizes.queries,
+        before=max(0, sizes.keys - sizes.queries),
+        heads=sizes.heads,
+        key_heads=key_heads,
+        size=(sizes.size + sizes.value_size) / 2,
+        window=max(0, int(attributes.get("local_window_size", -1))) if grouped else 0,
+        causal=bool(attributes.get(name, usual)),
+        # Past_key is 3; two elements of 4 bits stand in one of the buffer's.
+        cache_bytes=_bytes(node.input(3)) * int(attributes.get("kv_cache_bit_width", 0) or 8) / 8
+        if grouped
+        else 0.0,
+    )
 
 
-def _length(tensor: Tensor | None) -> int:
-    """Keys of a cache (batch, heads, keys, size); 0 without one."""
-    return 0 if tensor is None else _shape(tensor)[-2]
+# The attribute that says whether a query sees no later key, and what holds without it.
+_CAUSAL = {
+    "Attention": ("is_causal", 0),
+    "GroupQueryAttention": ("causal", 1),
+    "MultiHeadAttention": ("unidirectional", 0),
+    # One query, on a cache that past and present share.
+    "DecoderMaskedMultiHeadAttention": ("", 1),
+}
 
 
 def _bytes(tensor: Tensor | None) -> float:
@@ -94,94 +119,12 @@ def _bytes(tensor: Tensor | None) -> float:
     return bits / 8 if bits is not None and bits <= 8 else 0.0
 
 
-def _onnx(node: Node) -> AttentionShape:
-    # Q, K, V, attn_mask, past_key, past_value (Attention-23 of onnx/defs/nn/defs.cc).
-    query, key = _shape(node.input(0)), _shape(node.input(1))
-    past = _length(node.input(4))
-    if len(query) == 4:
-        batch, heads, queries, size = query
-        key_heads, keys = key[1], key[2]
-    else:
-        heads, key_heads = int(node.attributes["q_num_heads"]), int(node.attributes["kv_num_heads"])
-        batch, queries, size = query[0], query[1], query[2] // heads
-        keys = key[1]
-    causal = bool(node.attributes.get("is_causal", 0))
-    before = max(0, past + keys - queries)
-    return AttentionShape(
-        batch=batch, queries=queries, before=before, heads=heads, key_heads=key_heads, size=size, causal=causal
-    )
-
-
-def _grouped(node: Node) -> AttentionShape:
-    # Query, key, value, past_key 3, total_sequence_length 6 (onnxruntime/core/graph/contrib_ops/bert_defs.cc).
-    batch, queries, width = _shape(node.input(0))
-    heads, key_heads = int(node.attributes["num_heads"]), int(node.attributes["kv_num_heads"])
-    size = width // heads if node.input(1) is not None else width // (heads + 2 * key_heads)
-    total, present, past = node.input(6), node.output(1), node.input(3)
-    if total is not None and total.value is not None:
-        keys = int(total.value.reshape(-1)[0])
-    elif present is not None and present.shape is not None and present.shape[2] is not None:
-        # A past of this length is the same buffer, full: the queries' rows are its last.
-        keys = present.shape[2]
-    else:
-        keys = queries + _length(past)
-    return AttentionShape(
-        batch=batch,
-        queries=queries,
-        before=max(0, keys - queries),
-        heads=heads,
-        key_heads=key_heads,
-        size=size,
-        window=max(0, int(node.attributes.get("local_window_size", -1))),
-        causal=bool(node.attributes.get("causal", 1)),
-        # Two elements of 4 bits stand in one of the buffer's.
-        cache_bytes=_bytes(past) * int(node.attributes.get("kv_cache_bit_width", 0) or 8) / 8,
-    )
-
-
-def _multi_head(node: Node) -> AttentionShape:
-    # Query, key, value, bias, key_padding_mask, attention_bias, past_key 6.
-    heads = int(node.attributes["num_heads"])
-    query, key = _shape(node.input(0)), node.input(1)
-    batch, queries = query[0], query[1]
-    size = float(query[-1] if len(query) == 5 else query[-1] // heads)
-    keys, value = queries, node.input(2)
-    if key is not None:
-        keys = _shape(key)[2] if len(_shape(key)) == 4 else _shape(key)[1]
-    if value is not None:
-        size = (size + (_shape(value)[-1] if len(_shape(value)) == 4 else _shape(value)[-1] // heads)) / 2
-    causal = bool(node.attributes.get("unidirectional", 0))
-    before = max(0, keys + _length(node.input(6)) - queries)
-    return AttentionShape(
-        batch=batch, queries=queries, before=before, heads=heads, key_heads=heads, size=size, causal=causal
-    )
-
-
-def _masked_multi_head(node: Node) -> AttentionShape:
-    # One query on a cache that past and present share: mask_index 3, attention_bias 4, past_key 5.
-    heads = int(node.attributes["num_heads"])
-    batch, queries, width = _shape(node.input(0))
-    keys = max(_length(node.input(5)), queries)
-    return AttentionShape(
-        batch=batch, queries=queries, before=keys - queries, heads=heads, key_heads=heads, size=width // heads,
-        causal=True,
-    )  # fmt: skip
-
-
-def _packed_multi_head(node: Node) -> AttentionShape:
-    # Token_offset, 4, is (batch, sequence).
-    heads, query = int(node.attributes["num_heads"]), _shape(node.input(0))
-    batch, queries = _shape(node.input(4))
-    size = query[-1] if len(query) == 4 else query[-1] // heads
-    return AttentionShape(batch=batch, queries=queries, before=0, heads=heads, key_heads=heads, size=size)
-
-
 def _paged(node: Node) -> AttentionShape:
     # Query, key, value, key_cache 3 (blocks, tokens of a block, heads, size), block_table 7 (batch, blocks).
-    *lead, width = _shape(node.input(0))
+    *lead, width = dims(node.input(0))
     heads, key_heads = int(node.attributes["num_heads"]), int(node.attributes["kv_num_heads"])
-    batch, blocks = _shape(node.input(7))
-    length, queries = _shape(node.input(3))[1] * blocks, max(1, prod(lead) // max(1, batch))
+    batch, blocks = dims(node.input(7))
+    length, queries = dims(node.input(3))[1] * blocks, max(1, prod(lead) // max(1, batch))
     size = width // heads if node.input(1) is not None else width // (heads + 2 * key_heads)
     return AttentionShape(
         batch=batch,
@@ -204,14 +147,7 @@ _BIAS = {
     (_MICROSOFT, "DecoderMaskedMultiHeadAttention"): 4,
     (_MICROSOFT, "PackedMultiHeadAttention"): 6,
 }
-_RULES = {
-    ("ai.onnx", "Attention"): _onnx,
-    (_MICROSOFT, "GroupQueryAttention"): _grouped,
-    (_MICROSOFT, "MultiHeadAttention"): _multi_head,
-    (_MICROSOFT, "DecoderMaskedMultiHeadAttention"): _masked_multi_head,
-    (_MICROSOFT, "PackedMultiHeadAttention"): _packed_multi_head,
-    (_MICROSOFT, "PagedAttention"): _paged,
-}
+_PAGED = (_MICROSOFT, "PagedAttention")
 
 
 # Attention as ONNX Runtime's CPU provider computes it: a product a head, and a cache that grows by a copy.

@@ -89,10 +89,7 @@ class IntegerShapes:
 
     A result is turned back into a byte, however few products it has; taps are gathered into a row at each
     position, however few filters read it; and filters fill whole panels. Fitted to nothing: each cost is the
-    difference of two probes.
-
-    Args:
-        rate_of: Operations per second of a probe by its class, None where it was not measured.
+    difference of two probes, whose operations per second ``rate_of`` gives by class; None where not measured.
     """
 
     def __init__(self, rate_of: Callable[[str], float | None]) -> None:

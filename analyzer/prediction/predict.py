@@ -21,7 +21,7 @@ from analyzer.prediction.features import BRANCH, CALLS, CONVS, LOOP, LOOP_WIDTH,
 from analyzer.prediction.gpu.ceilings import sheet as sheet_of
 from analyzer.prediction.gpu.constants import LAUNCH_WIDTH
 from analyzer.prediction.gpu.kernels import chosen_by_library, kernel_times, least_times, widths
-from analyzer.prediction.gpu.launch import CALL_S, HOST_WIDTH, REPLAY_S, Overheads, launch_of
+from analyzer.prediction.gpu.launch import CALL_S, HOST_WIDTH, Overheads, launch_of
 from analyzer.prediction.layout_changes import LayoutCopies
 from analyzer.prediction.parameter_updates import UPDATE
 from analyzer.prediction.work_item import Kind, among
@@ -79,13 +79,9 @@ def predict_arrays(
 ) -> GroupTimes:
     """Times of all groups as arrays, each by itself: no host that falls behind.
 
-    Args:
-        work: The groups' numbers.
-        device: A CPU or a GPU.
-        precision: ``fp32``, ``tf32``, ``fp16``, ``bf16`` or ``int8``.
-        threads: Intra-op threads of a CPU; None is one per core.
-        host: The CPU that launches on a GPU; None for one of the usual speed.
-        replayed: Whether one CUDA graph is replayed, not node by node launched.
+    ``precision`` is ``fp32``, ``tf32``, ``fp16``, ``bf16`` or ``int8``. A CPU has so many intra-op ``threads``,
+    one per core with None; a GPU has a ``host`` that launches, of the usual speed with None, and may have one
+    CUDA graph ``replayed`` instead.
     """
     if device.kind == "cpu":
         at = cpu_ceilings(device, precision, threads)
@@ -172,18 +168,28 @@ def predict_session(
     precision: str = "fp32",
     threads: int | None = None,
     host: Device | None = None,
-    replayed: bool = False,
 ) -> GroupTimes:
-    """What each group adds to its session, as arrays.
+    """What each group adds to its session, as arrays; the sum is the session's time.
 
-    On a GPU its kernels, the gaps between them and, where the host cannot launch as fast as the GPU computes,
-    its share of the host's surplus (see ``_dispatched``); on a CPU its operators and their dispatch. Arguments
-    are those of ``predict_arrays``.
+    On a CPU its operators, their dispatch and a share of the call. On a GPU its kernels, the gaps between them,
+    a share of the call and, where the host cannot launch as fast as the GPU computes, of the host's surplus:
+    the session then takes the longer of both, and an additive plan keeps its meaning. Arguments are those of
+    ``predict_arrays``.
     """
-    alone = predict_arrays(work, device, precision=precision, threads=threads, host=host, replayed=replayed)
-    if replayed:
-        return _with_surplus(alone, _shared(REPLAY_S, work), work, HOST_WIDTH)
-    return _dispatched(alone, work, device, host)
+    times = predict_arrays(work, device, precision=precision, threads=threads, host=host)
+    if device.kind == "cpu":
+        known, count = device.calibration, int(device.calibration.get("threads", 1))
+        call = known.get(f"run.t{count}", known.get(f"call.t{count}", CPU_CALL_S))
+        return _with_surplus(times, np.full(work.groups, call / max(1, work.groups)), work, HOST_WIDTH)
+    needed, width = host_times(work, device, host), launch_of(device, host).width
+    # What a run costs once, over the groups that launch something; nothing where none does.
+    launching = (work.kernels > 0).astype(np.float64)
+    run: Floats = launching * (CALL_S / max(1.0, float(launching.sum())))
+    surplus = float(needed.sum()) - float(times.value.sum())
+    if surplus <= 0:
+        return _with_surplus(times, run, work, width)
+    each = surplus * needed / needed.sum() + run
+    return replace(_with_surplus(times, each, work, width), bound=np.where(each > times.value, 2, times.bound))
 
 
 def looping(work: Workload) -> Bools:
@@ -197,25 +203,6 @@ def _holding(work: Workload, wanted: frozenset[str]) -> Bools:
     if not found.any():
         return np.zeros(work.groups, dtype=np.bool_)
     return np.asarray(np.bincount(work.group, weights=found[work.op], minlength=work.groups) > 0)
-
-
-def session_overhead(work: Workload, device: Device, host: Device | None = None) -> Estimate:
-    """What a session costs besides its operators: on a GPU the host's time for all nodes, on a CPU one call.
-
-    On a GPU the host's work and the kernels run side by side: the session takes the longer of both.
-    """
-    if device.kind == "cpu":
-        known, threads = device.calibration, int(device.calibration.get("threads", 1))
-        time = known.get(f"run.t{threads}", known.get(f"call.t{threads}", CPU_CALL_S))
-    else:
-        time = float(host_times(work, device, host).sum())
-    width = _host_width(device, host)
-    return Estimate(value=time, low=time / width, high=time * width, origin="predicted", bound="overhead")
-
-
-def _host_width(device: Device, host: Device | None) -> float:
-    """Half-width of the interval of what the host adds, as a factor; on a CPU of its own dispatch."""
-    return HOST_WIDTH if device.kind == "cpu" else launch_of(device, host).width
 
 
 _UPDATES, _ASKING = frozenset({UPDATE}), frozenset({LOOP, BRANCH})
@@ -244,30 +231,6 @@ def host_times(work: Workload, gpu_device: Device, host: Device | None) -> Float
     steps = np.bincount(work.group, weights=recurrent, minlength=work.groups) * (work.kernels > 0)
     times: Floats = launched + steps * each.step_s + np.where(views, each.view_s, 0.0)
     return times
-
-
-def _dispatched(times: GroupTimes, work: Workload, device: Device, host: Device | None) -> GroupTimes:
-    """What each group adds to a session's latency: a share of the call, on a GPU of the host's surplus.
-
-    The sum is then the longer of the host's time and the kernels', so that an additive plan keeps its meaning.
-    """
-    if device.kind == "cpu":
-        call = session_overhead(work, device).value
-        return _with_surplus(times, np.full(work.groups, call / max(1, work.groups)), work, HOST_WIDTH)
-    needed, width = host_times(work, device, host), _host_width(device, host)
-    run = _shared(CALL_S, work)
-    surplus = float(needed.sum()) - float(times.value.sum())
-    if surplus <= 0:
-        return _with_surplus(times, run, work, width)
-    each = surplus * needed / needed.sum() + run
-    return replace(_with_surplus(times, each, work, width), bound=np.where(each > times.value, 2, times.bound))
-
-
-def _shared(seconds: float, work: Workload) -> Floats:
-    """What a run costs once, over the groups that launch something; nothing where none does."""
-    launching = (work.kernels > 0).astype(np.float64)
-    shared: Floats = launching * (seconds / max(1.0, float(launching.sum())))
-    return shared
 
 
 def _with_surplus(times: GroupTimes, surplus_s: Floats, work: Workload, wide: float) -> GroupTimes:

@@ -120,10 +120,6 @@ class OperatorPieces:
     """The pieces of operators by themselves, each worked out once, however many sessions run it.
 
     Most layers of a model are like others of it: operators of one form and cost share their pieces.
-
-    Args:
-        graph: The model.
-        table: One cost per operator.
     """
 
     def __init__(self, graph: Graph, table: Costs) -> None:
@@ -169,14 +165,10 @@ def workload(
     copies: LayoutCopies | None = None,
     operators: OperatorPieces | None = None,
 ) -> Workload:
-    """The numbers of all groups.
+    """The numbers of all groups that a session executes; their inner tensors do not cross memory.
 
-    Args:
-        graph: The model.
-        table: One cost per operator.
-        groups: What a session executes; their inner tensors do not cross memory.
-        copies: Copies between layouts that such a session inserts; None works them out.
-        operators: What the operators are by themselves, where that is known already.
+    ``copies`` between layouts, which such a session inserts, and what ``operators`` are by themselves are
+    worked out where they are not known already.
     """
     operators = operators or OperatorPieces(graph, table)
     all_pieces: list[Piece] = []
@@ -207,7 +199,8 @@ def workload(
             pieces = [replace(piece, op=name) if piece.op == BYTE_POOL else piece for piece in pieces]
         all_pieces.extend(pieces)
         owner.extend([index] * len(pieces))
-    uncounted = [any(_unknown(table.costs[member]) for member in group.members) for group in groups]
+    none_known = [cost.basis == "unknown" and cost.flops is None and cost != ZERO for cost in table.costs]
+    uncounted = [any(none_known[member] for member in group.members) for group in groups]
     unknown = [
         nothing or any(_is_open(graph.nodes[member]) for member in group.members)
         for nothing, group in zip(uncounted, groups, strict=True)
@@ -262,6 +255,8 @@ def from_pieces(
 ) -> Workload:
     """Pieces as columns; ``owner`` says which group each belongs to."""
     none = [False] * len(kernels)
+    # One row an attribute: a piece is read once for all of them, which costs a third of one at a time.
+    rows = np.array([_NUMBERS(piece) for piece in pieces], dtype=np.float64).reshape(len(pieces), len(COLUMNS))
     ops = tuple(dict.fromkeys(piece.op for piece in pieces))
     position = {op: index for index, op in enumerate(ops)}
     return Workload(
@@ -270,7 +265,7 @@ def from_pieces(
         kind=np.array([piece.kind for piece in pieces], dtype=np.int64),
         op=np.array([position[piece.op] for piece in pieces], dtype=np.int64),
         ops=ops,
-        columns=_columns(pieces),
+        columns=dict(zip(COLUMNS, np.ascontiguousarray(rows.T), strict=True)),
         kernels=np.array(kernels, dtype=np.float64),
         unknown=np.array(none if unknown is None else list(unknown), dtype=np.bool_),
         uncounted=np.array(none if uncounted is None else list(uncounted), dtype=np.bool_),
@@ -297,12 +292,6 @@ def joined(works: Sequence[Workload]) -> Workload:
         columns={name: np.concatenate([work[name] for work in works]) for name in COLUMNS},
         **{name: np.concatenate([getattr(work, name) for work in works]) for name in _BY_GROUP},
     )
-
-
-def _columns(pieces: Sequence[Piece]) -> dict[str, Floats]:
-    """One row an attribute: a piece is read once for all of them, which costs a third of one at a time."""
-    rows = np.array([_NUMBERS(piece) for piece in pieces], dtype=np.float64).reshape(len(pieces), len(COLUMNS))
-    return dict(zip(COLUMNS, np.ascontiguousarray(rows.T), strict=True))
 
 
 def _fused_pieces(
@@ -483,7 +472,3 @@ def _is_open(node: Node) -> bool:
     if node.op_type in ON_TEXTS and (source := node.input(0)) is not None and source.elements is not None:
         return False  # how many tokens a text has decides what is written; its bytes decide the time
     return any(tensor.elements is None and "(" not in tensor.dtype.name for tensor in node.present_outputs)
-
-
-def _unknown(cost: Cost) -> bool:
-    return cost.basis == "unknown" and cost.flops is None and cost != ZERO

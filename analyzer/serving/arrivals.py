@@ -52,17 +52,12 @@ class Trace:
     arrivals_s: Floats
     whole_rate_per_s: float
 
-    @property
-    def own_rate_per_s(self) -> float:
-        """The mean rate at which it was recorded."""
-        return mean_rate_per_s(self.arrivals_s)
-
     def streams(
         self, queue: Queue, rate_per_s: float, lanes: int, requests: int, left_out: int, seed: int
     ) -> tuple[Stream, ...]:
         """Every lane is another instance's share of the trace, or of a part where the whole is too much."""
         share = min(1.0, rate_per_s / self.whole_rate_per_s)
-        scale = self.own_rate_per_s / max(self.whole_rate_per_s, rate_per_s) / queue.unit_s
+        scale = mean_rate_per_s(self.arrivals_s) / max(self.whole_rate_per_s, rate_per_s) / queue.unit_s
         wanted = _OF_A_TRACE * requests
         if lanes * wanted < share * len(self.arrivals_s):
             parts = self._parts(share, lanes, left_out, wanted, seed)
@@ -108,18 +103,8 @@ class Trace:
 
 
 def mean_rate_per_s(arrivals_s: Floats) -> float:
-    """Requests a second of a trace.
-
-    Raises:
-        UsageError: All come at once.
-    """
-    span_s = float(arrivals_s[-1] - arrivals_s[0])
-    if not span_s > 0:
-        raise UsageError(
-            "All requests of the trace come at the same time: it has no rate.",
-            hint="The first column holds seconds since the start.",
-        )
-    return (len(arrivals_s) - 1) / span_s
+    """Requests a second of a trace, whose first and last come at different times as ``read_trace`` has it."""
+    return (len(arrivals_s) - 1) / float(arrivals_s[-1] - arrivals_s[0])
 
 
 # Of a stranger's file: 100 MB of times are more than a day of a large service.

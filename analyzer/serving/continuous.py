@@ -147,7 +147,7 @@ def _loads(scenarios: Sequence[GenerationScenario], seed: int) -> list[QueueLoad
         [one.server for one in scenarios],
         np.repeat(np.arange(len(scenarios)), [one.lanes for one in scenarios]),
     )
-    served = _serve(asked)
+    first_tokens, last_tokens, mean_batch = _serve(asked)
     result, row = [], 0
     for one in scenarios:
         rows = range(row, row + one.lanes)
@@ -155,10 +155,10 @@ def _loads(scenarios: Sequence[GenerationScenario], seed: int) -> list[QueueLoad
         counted = np.concatenate(
             [np.arange(asked.first[at] + lanes[at].left_out, asked.last[at]) for at in rows]
         )
-        ttft = served.first[counted] - asked.arrivals[counted]
+        ttft = first_tokens[counted] - asked.arrivals[counted]
         steps = asked.outputs[counted] - 1
         several = steps > 0
-        tpot = (served.last[counted] - served.first[counted])[several] / steps[several]
+        tpot = (last_tokens[counted] - first_tokens[counted])[several] / steps[several]
         result.append(
             QueueLoad(
                 rate_per_s=one.rate_per_s,
@@ -166,7 +166,7 @@ def _loads(scenarios: Sequence[GenerationScenario], seed: int) -> list[QueueLoad
                 **by_percentile(map(float, np.percentile(ttft, PERCENTILES))),
                 tpot_p50_s=float(np.percentile(tpot, 50)) if len(tpot) else 0.0,
                 tpot_p99_s=float(np.percentile(tpot, 99)) if len(tpot) else 0.0,
-                mean_batch=float(served.mean_batch[rows.start : rows.stop].mean()),
+                mean_batch=float(mean_batch[rows.start : rows.stop].mean()),
                 requests=len(counted),
             )
         )
@@ -251,16 +251,8 @@ class _Asked:
             self.decode[row, :, : one.max_batch + 1] = one.decode_table()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _ServedRequests:
+def _serve(asked: _Asked) -> tuple[Floats, Floats, Floats]:
     """When each request had its first and its last token, and how many ran in each lane on average."""
-
-    first: Floats
-    last: Floats
-    mean_batch: Floats
-
-
-def _serve(asked: _Asked) -> _ServedRequests:
     number, lanes = len(asked.arrivals), len(asked.first)
     first, last = np.zeros(number), np.zeros(number)
     ran, over = np.zeros(lanes), np.zeros(lanes)
@@ -311,7 +303,7 @@ def _serve(asked: _Asked) -> _ServedRequests:
             over[lane[~left]] = now[~left]
             lane, head, now = lane[left], head[left], now[left]
             state = state.only(left)
-    return _ServedRequests(first=first, last=last, mean_batch=ran / over)
+    return first, last, ran / over
 
 
 class _Slots:

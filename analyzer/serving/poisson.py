@@ -4,7 +4,7 @@ A lane that began empty would spend its first part filling up: at 95 % of what t
 of requests. The fluid server, which takes single requests as fast as full batches would leave, is solved
 exactly (M/D/1), and a lane begins with a backlog drawn from that solution. What requests wait for the fluid
 server in a lane is then known beside what they wait on average: a lane which by chance had more traffic counts
-for less (``calibrated_weights``).
+for less (``weights``).
 """
 
 from __future__ import annotations
@@ -113,15 +113,10 @@ def _draws(seed: int, lane: int, power: int) -> _Draws:
 def streams(
     queue: Queue, rate: float, lanes: int, requests: int, left_out: int, seed: int
 ) -> tuple[Stream, ...]:
-    """Lanes in each of which so many requests count.
+    """Lanes in each of which so many requests count, behind those that are left out.
 
-    Args:
-        queue: Its times are the unit of all that is told.
-        rate: Requests a unit of time, below the queue's capacity.
-        lanes: How many.
-        requests: How many count, of each.
-        left_out: How many come before them.
-        seed: Lanes of equal seed and number see the same traffic at every rate, faster or slower.
+    ``rate`` is in requests a unit of time, that of the queue's times, below its capacity. Lanes of equal seed
+    and number see the same traffic at every rate, faster or slower.
     """
     batch = usual_batch(queue, rate)
     service = float(queue.times[math.ceil(batch)])
@@ -163,30 +158,19 @@ def streams(
     return tuple(result)
 
 
-def fluid_wait(queue: Queue, rate: float) -> Floats:
-    """What a request waits for the fluid server on average, and the mean of its square, ``[2]``."""
+def weights(queue: Queue, rate: float, waits: Sequence[Floats]) -> Floats:
+    """What each lane counts for, near one: what was seen of the fluid server is then what is expected.
+
+    ``waits`` are those of each lane's requests for that server. It is the regression estimator of surveys
+    written as weights, so that percentiles profit as means do.
+    """
     load, service = rate / queue.capacity, 1 / queue.capacity
     mean = load * service / (2 * (1 - load))
-    # Waits of M/G/1 with a constant service (Kleinrock, Queueing Systems 1, 5.7).
-    return np.array([mean, 2 * mean**2 + load * service**2 / (3 * (1 - load))])
-
-
-def weights(queue: Queue, rate: float, waits: Sequence[Floats]) -> Floats:
-    """What each lane counts for, from the waits for the fluid server of its requests."""
-    seen = np.array([[wait.mean(), np.square(wait).mean()] for wait in waits])
-    return calibrated_weights(seen, fluid_wait(queue, rate))
-
-
-def calibrated_weights(seen: Floats, expected: Floats) -> Floats:
-    """Weights of lanes, near one each, with which what was seen of the fluid server is what is expected.
-
-    ``seen`` is ``[lanes, 2]``, ``expected`` ``[2]``.
-
-    It is the regression estimator of surveys written as weights, so that percentiles profit as means do.
-    """
-    scaled = seen / expected
+    # Waits of M/G/1 with a constant service on average, and their squares (Kleinrock, Queueing Systems 1, 5.7).
+    expected = np.array([mean, 2 * mean**2 + load * service**2 / (3 * (1 - load))])
+    scaled = np.array([[wait.mean(), np.square(wait).mean()] for wait in waits]) / expected
     centred = scaled - scaled.mean(axis=0)
     # Seldom do waits and their squares differ in what they tell: the pseudo-inverse leaves out what is noise.
-    slope = np.linalg.pinv(centred.T @ centred / len(seen), rcond=1e-3) @ (1 - scaled.mean(axis=0))
+    slope = np.linalg.pinv(centred.T @ centred / len(scaled), rcond=1e-3) @ (1 - scaled.mean(axis=0))
     # Below zero a lane would count backwards.
     return np.asarray(np.maximum(1 + centred @ slope, 0.0), dtype=np.float64)

@@ -190,11 +190,6 @@ class Scenario:
     left_out: int
     arrivals: Arrivals = POISSON
 
-    @property
-    def is_saturated(self) -> bool:
-        """Whether requests come as fast as full batches leave, or faster."""
-        return self.rate_per_s >= self.queue.capacity_per_s
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Served:
@@ -262,9 +257,9 @@ def _portions(scenarios: Sequence[Scenario]) -> Iterator[Sequence[Scenario]]:
 def _simulated(scenarios: Sequence[Scenario], seed: int) -> list[Served]:
     parts = {}
     for number, scenario in enumerate(scenarios):
-        if scenario.is_saturated:
-            continue
         queue = scenario.queue
+        if scenario.rate_per_s >= queue.capacity_per_s:
+            continue  # saturated: requests come as fast as full batches leave, or faster
         # So few that none meets another are made no fewer: further apart, a clock that counts from the first of
         # them would lose the times of single batches.
         rate_per_s = max(scenario.rate_per_s, _ALONE / (1 + queue.max_delay) / queue.unit_s)
@@ -355,12 +350,9 @@ def _utilisation(scenario: Scenario, busy_each: float, span: float, busy: float,
     as for one of a full batch: the ratio does not depend on the rate where requests are alone, nor where each
     takes as long in any batch, and no odds are those of a server that is always busy.
 
-    Args:
-        scenario: What was asked.
-        busy_each: Time that a server is busy for a request.
-        span: From the first batch of the sample to its last, of one lane or of a weighted sum of several.
-        busy: How long all servers together are busy with the batches that begin in it.
-        served: Requests in those batches.
+    A server is busy ``busy_each`` for a request. From the first batch of the sample to its last, of one lane or
+    of a weighted sum of several, is the ``span``; all servers together are ``busy`` so long with the batches
+    that begin in it, which hold the requests ``served``.
     """
     queue = scenario.queue
     rate = scenario.rate_per_s * queue.unit_s

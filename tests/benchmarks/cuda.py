@@ -31,7 +31,7 @@ from cuda_parts import apart
 from cuda_record import Record, adds_up, shares, summary
 
 if TYPE_CHECKING:
-    from analyzer.measurement.child_process import Measurement, MeasureRequest
+    from analyzer.measurement.request import Measurement, MeasureRequest
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "samples"
@@ -111,7 +111,7 @@ def request_for(sample: str, home: Path, budget: float) -> MeasureRequest:
     from analyzer.loading.load import load
     from analyzer.loading.model_reference import parse_reference
     from analyzer.loading.weights import materialise
-    from analyzer.measurement.child_process import MeasureRequest
+    from analyzer.measurement.request import MeasureRequest
     from analyzer.measurement.tensor_files import save_tensors
 
     home.mkdir(parents=True)

@@ -181,7 +181,8 @@ def memory_ends(record: Record, _budget: float) -> None:
     from onnx import helper, numpy_helper
 
     from analyzer.errors import MeasurementError, MemoryEndedError
-    from analyzer.measurement.child_process import MeasureRequest, measure
+    from analyzer.measurement.child_process import measure
+    from analyzer.measurement.request import MeasureRequest
 
     shape = numpy_helper.from_array(np.array([1 << 20, 1 << 20], np.int64), "shape")  # 4 TiB of float32
     graph = helper.make_graph(
@@ -210,8 +211,9 @@ def memory_ends(record: Record, _budget: float) -> None:
 def no_fallback(record: Record, _budget: float) -> None:
     """CUDA asked for where it cannot be: an error, never the CPU."""
     from analyzer.errors import MeasurementError
-    from analyzer.measurement.child_process import MeasureRequest, measure
+    from analyzer.measurement.child_process import measure
     from analyzer.measurement.noise.profiler_overhead import chain
+    from analyzer.measurement.request import MeasureRequest
 
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "chain.onnx"

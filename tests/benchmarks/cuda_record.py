@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from analyzer.measurement.child_process import Measurement
+    from analyzer.measurement.request import Measurement
 
 
 class Record:

@@ -165,7 +165,8 @@ def _sizes(tensor: Tensor) -> tuple[int, ...]:
 
 def measured(graph: Graph, weights: RandomWeights, provider: Any) -> dict[str, Any]:
     """A case's figures; its weights serve the next batch."""
-    from analyzer.measurement.child_process import MeasureRequest, measure
+    from analyzer.measurement.child_process import measure
+    from analyzer.measurement.request import MeasureRequest
     from analyzer.measurement.tensor_files import save_tensors
 
     draw = np.random.default_rng(0)

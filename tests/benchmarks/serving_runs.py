@@ -104,8 +104,8 @@ def replayed(
         prefill=server.prefill_s(conversations.prompts.astype(np.float64)),
         left_out=0,
     )
-    served = _serve(_Asked([lane], [server], np.array([0])))
-    return served.first, served.last
+    first, last, _ = _serve(_Asked([lane], [server], np.array([0])))
+    return first, last
 
 
 def main() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from analyzer.decision import Pin, decide, parse_pin
+from analyzer.decision import Pin, decide
+from analyzer.decision.pins import parse as parse_pin
 from analyzer.decision.plans import plan_all
 from analyzer.devices.device import Device
 from analyzer.errors import UsageError

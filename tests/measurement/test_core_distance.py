@@ -12,7 +12,7 @@ from measuring_models import perceptron, save
 
 from analyzer.figures import Figure
 from analyzer.measurement.child_messages import Reporter
-from analyzer.measurement.child_process import MeasureRequest, measure
+from analyzer.measurement.child_process import measure
 from analyzer.measurement.noise import core_migration as core_distances
 from analyzer.measurement.noise.core_migration import (
     CoreDistance,
@@ -25,7 +25,7 @@ from analyzer.measurement.noise.interleaving import TurnResult, alternate, turns
 from analyzer.measurement.noise.profiler_overhead import Bias
 from analyzer.measurement.on_cpu import quiet_turns, scaled
 from analyzer.measurement.profile import RawTime
-from analyzer.measurement.request import Latency, Measurement
+from analyzer.measurement.request import Latency, Measurement, MeasureRequest
 from analyzer.measurement.session import SessionSettings
 from analyzer.pipeline import measure as measuring
 

@@ -19,7 +19,8 @@ from onnx import TensorProto, helper
 
 from analyzer.errors import AnalyzerError, InputError, MeasurementError, MemoryForeseenError
 from analyzer.measurement import child_process as measuring
-from analyzer.measurement.child_process import MeasureRequest, measure
+from analyzer.measurement.child_process import measure
+from analyzer.measurement.request import MeasureRequest
 from analyzer.measurement.tensor_files import save_tensors
 from analyzer.process import ChildEndedError
 
@@ -215,7 +216,8 @@ def test_interrupting_ends_the_child_too(
     path = save(endless(), tmp_path)
     script = textwrap.dedent(f"""
         from pathlib import Path
-        from analyzer.measurement.child_process import MeasureRequest, measure
+        from analyzer.measurement.child_process import measure
+        from analyzer.measurement.request import MeasureRequest
         print("ready", flush=True)
         measure(MeasureRequest(model_path=Path({str(path)!r}), timeout_s=900))
     """)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from measuring_models import perceptron, save
 
-from analyzer.measurement.child_process import MeasureRequest, measure
+from analyzer.measurement.child_process import measure
 from analyzer.measurement.noise.machine_load import (
     Load,
     Snapshot,
@@ -15,6 +15,7 @@ from analyzer.measurement.noise.machine_load import (
     default_threads,
     load_between,
 )
+from analyzer.measurement.request import MeasureRequest
 
 
 def load(others: float, cores: int = 4, stolen: float = 0.0) -> Load:

@@ -13,9 +13,9 @@ from measuring_models import one_node, perceptron, save
 
 from analyzer.errors import MeasurementError
 from analyzer.measurement.ceilings.on_cuda import has_cuda
-from analyzer.measurement.child_process import MeasureRequest, measure
+from analyzer.measurement.child_process import measure
 from analyzer.measurement.output_agreement import agreement
-from analyzer.measurement.request import Measurement
+from analyzer.measurement.request import Measurement, MeasureRequest
 from analyzer.measurement.tensor_files import load_tensors
 
 needs_gpu = pytest.mark.skipif(not has_cuda(), reason="needs an NVIDIA GPU and ONNX Runtime's CUDA libraries")

@@ -10,9 +10,9 @@ import pytest
 from measuring_models import FLOAT, branching, model, perceptron, save
 from onnx import TensorProto, helper
 
-from analyzer.measurement.child_process import MeasureRequest, measure
+from analyzer.measurement.child_process import measure
 from analyzer.measurement.noise.profiler_overhead import chain
-from analyzer.measurement.request import Measurement
+from analyzer.measurement.request import Measurement, MeasureRequest
 from analyzer.measurement.tensor_files import load_tensors, save_tensors
 
 
@@ -83,7 +83,7 @@ def test_circumstances_are_told(measured: Measurement) -> None:
 
 def test_memory_holds_at_least_the_weights(measured: Measurement) -> None:
     weights = 3 * (256 * 256 + 256) * 4
-    assert measured.arena_held_bytes >= measured.arena_peak_bytes >= weights
+    assert measured.arena_peak_bytes >= weights
     assert measured.rss_peak_bytes > weights
     assert measured.device_peak_bytes is None
 

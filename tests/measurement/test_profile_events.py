@@ -109,9 +109,9 @@ def test_the_arena_is_its_largest_over_the_providers_nodes() -> None:
         node("b", 9, 5, mem_in_use_peak="120", mem_arena_held="256"),
         node("c", 19, 5, provider=CUDA, mem_in_use_peak="7000", mem_arena_held="8192"),
     ]
-    assert profile.arena(events, "cpu") == profile.Arena(peak_bytes=120, held_bytes=256)
-    assert profile.arena(events, "cuda").peak_bytes == 7000
-    assert profile.arena([], "cpu") is None
+    assert profile.arena_peak_bytes(events, "cpu") == 120
+    assert profile.arena_peak_bytes(events, "cuda") == 7000
+    assert profile.arena_peak_bytes([], "cpu") is None
 
 
 def test_a_file_that_was_cut_off_gives_what_it_holds(tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ def test_node_times_add_up_to_the_latency_and_leave_the_gpus_own_times_alone(
     assert sum(node.time.value for node in times) == pytest.approx(300 * MICRO)
     found = {node.name: node for node in times}
     # busy 105 + 10 + 3 + 2.5 + 5 = 125.5; gaps 163.5; so 174.5 are shared out by the gaps
-    assert found["gemm"].device_s == pytest.approx(105 * MICRO)
+    assert found["gemm"].raw_s == pytest.approx(105 * MICRO)
     assert found["gemm"].time.value == pytest.approx((105 + 174.5 * 61 / 163.5) * MICRO)
     assert found["tan"].time.value == pytest.approx(174.5 * 50 / 163.5 * MICRO)
     assert found["tan"].provider == "cpu"

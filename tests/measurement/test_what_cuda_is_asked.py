@@ -21,7 +21,8 @@ from onnx import TensorProto, helper
 
 from analyzer.errors import MeasurementError, MemoryEndedError
 from analyzer.measurement.ceilings.on_cuda import has_cuda
-from analyzer.measurement.child_process import MeasureRequest, measure
+from analyzer.measurement.child_process import measure
+from analyzer.measurement.request import MeasureRequest
 
 pytestmark = pytest.mark.skipif(has_cuda(), reason="this machine has a GPU")
 

@@ -100,6 +100,14 @@ def test_where_the_estimate_was_no_help_half_the_batch_is_named(
     assert "smaller --batch" in smaller_batch(loaded, graph, 256, None)
 
 
+def on_cuda(loaded: Loaded, graph: Graph, folder: Path) -> measure.Measured:
+    options = make_options()
+    run = measure._Run(
+        loaded=loaded, graph=graph, batch=256, options=options, folder=folder, progress=lambda *_: None
+    )
+    return measure._on_cuda(measure.Measured(), run)
+
+
 def test_the_message_of_a_failed_run_names_the_batch(
     at: Callable[..., tuple[Loaded, Graph]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,9 +119,7 @@ def test_the_message_of_a_failed_run_names_the_batch(
 
     monkeypatch.setattr(measure, "measure", ended)
     monkeypatch.setattr(measure, "free_bytes", lambda: free)
-    measured = measure._on_cuda(
-        measure.Measured(), loaded, graph, 256, make_options(), tmp_path, lambda *_: None
-    )
+    measured = on_cuda(loaded, graph, tmp_path)
     (message,) = measured.messages
     assert message.startswith("Not measured on CUDA, predicted instead: the GPU ran out of memory.")
     assert "use --batch 100" in message
@@ -129,9 +135,7 @@ def test_a_run_foreseen_not_to_fit_is_not_started(
 
     monkeypatch.setattr(measure, "measure", started)
     monkeypatch.setattr(measure, "free_bytes", lambda: FIXED + 7 * EACH)
-    measured = measure._on_cuda(
-        measure.Measured(), loaded, graph, 256, make_options(), tmp_path, lambda *_: None
-    )
+    measured = on_cuda(loaded, graph, tmp_path)
     assert "use --batch 7" in measured.messages[0]
 
 

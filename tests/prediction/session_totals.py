@@ -6,10 +6,11 @@ import numpy as np
 
 from analyzer.devices.device import Device
 from analyzer.figures import total
-from analyzer.prediction import Workload, session_overhead
+from analyzer.prediction import Workload
+from analyzer.prediction.cpu.ceilings import CPU_CALL_S
 from analyzer.prediction.estimate import Estimate, limited
-from analyzer.prediction.gpu.launch import CALL_S, HOST_WIDTH
-from analyzer.prediction.predict import BOUNDS, predict_arrays
+from analyzer.prediction.gpu.launch import CALL_S, HOST_WIDTH, launch_of
+from analyzer.prediction.predict import BOUNDS, host_times, predict_arrays
 
 
 def predict_total(
@@ -28,6 +29,19 @@ def predict_total(
     bound = np.bincount(times.bound, weights=times.value, minlength=3).argmax()
     whole = limited(times.total(), BOUNDS[int(bound)])
     return session_time(whole, session_overhead(work, device, host), device)
+
+
+def session_overhead(work: Workload, device: Device, host: Device | None = None) -> Estimate:
+    """What a session costs besides its operators: on a GPU the host's time for all nodes, on a CPU one call.
+
+    On a GPU the host's work and the kernels run side by side: the session takes the longer of both.
+    """
+    if device.kind == "cpu":
+        known, threads = device.calibration, int(device.calibration.get("threads", 1))
+        time, width = known.get(f"run.t{threads}", known.get(f"call.t{threads}", CPU_CALL_S)), HOST_WIDTH
+    else:
+        time, width = float(host_times(work, device, host).sum()), launch_of(device, host).width
+    return Estimate(value=time, low=time / width, high=time * width, origin="predicted", bound="overhead")
 
 
 def session_time(parts: Estimate, overhead: Estimate, device: Device) -> Estimate:

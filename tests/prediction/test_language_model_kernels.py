@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import prediction_graphs as made
 import pytest
+from session_totals import session_overhead
 
 from analyzer import prediction
 from analyzer.costs import count
@@ -504,7 +505,7 @@ def looped(*body: Node, trips: int) -> Graph:
 
 def host_seconds(one: Graph) -> float:
     card = catalogue.device("a100-80gb-sxm")
-    return prediction.session_overhead(made.work(one), card).value
+    return session_overhead(made.work(one), card).value
 
 
 def test_a_product_in_a_loop_costs_the_host_no_more_than_one_a_trip() -> None:

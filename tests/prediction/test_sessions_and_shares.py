@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import prediction_graphs as made
 import pytest
-from session_totals import predict_total
+from session_totals import predict_total, session_overhead
 
 from analyzer import prediction
 from analyzer.costs import count
@@ -12,6 +12,7 @@ from analyzer.devices import catalogue
 from analyzer.graph import Graph, Node
 from analyzer.ort.execution import Group
 from analyzer.prediction.gpu.launch import CALL_S, FLOOR_S, GAP_S, STREAM_S
+from analyzer.prediction.many_models import model_times, stacked
 
 LAUNCHED_S = FLOOR_S + GAP_S + STREAM_S
 
@@ -68,9 +69,10 @@ def test_a_cuda_graph_is_replayed_at_once() -> None:
     """Chains of one operator on an H200: 300 nodes in a graph take 1.4 to 2 us each, two 5 to 5.6."""
     card = catalogue.device("h200")
     for length, low, high in ((300, 1.3e-6, 2.1e-6), (2, 4.5e-6, 6.5e-6)):
-        found = prediction.predict_session(made.work(chain(length, 1000)), card, replayed=True).total()
-        assert low < found.value / length < high
-    assert found.value < prediction.predict_session(made.work(chain(2, 1000)), card).total().value
+        work = stacked([(made.work(chain(length, 1000)), [1] * length)])
+        (found,) = model_times(work, card, precision="fp32", replayed=True).value
+        assert low < found / length < high
+    assert found < prediction.predict_session(made.work(chain(2, 1000)), card).total().value
 
 
 def test_overheads_tell_floor_gap_and_host_apart() -> None:
@@ -139,8 +141,8 @@ def test_what_a_cuda_session_runs_on_the_cpu_launches_nothing() -> None:
         for index, group in enumerate(made.alone(work, "cuda"))
     )
     card = catalogue.device("l4")
-    one = prediction.session_overhead(made.work(chain(1, 1000)), card)
-    assert prediction.session_overhead(made.work(work, groups=groups), card).value == pytest.approx(one.value)
+    one = session_overhead(made.work(chain(1, 1000)), card)
+    assert session_overhead(made.work(work, groups=groups), card).value == pytest.approx(one.value)
     assert prediction.workload(work, count(work), groups).kernels.tolist() == [1.0] + [0.0] * 9
 
 
@@ -157,7 +159,7 @@ def test_a_cpu_session_costs_the_sum_of_its_nodes_and_one_call() -> None:
     """The call is the same for ten nodes and for twenty, which cost twice as much without it."""
     cpu = catalogue.device("epyc-9654")
     ten, twenty = (made.work(chain(length, 1_000_000), "cpu") for length in (10, 20))
-    overhead = prediction.session_overhead(ten, cpu).value
+    overhead = session_overhead(ten, cpu).value
     short, long = (predict_total(work, cpu).value for work in (ten, twenty))
     assert overhead > 0
     assert long - overhead == pytest.approx(2 * (short - overhead))

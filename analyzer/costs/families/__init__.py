@@ -1,6 +1,6 @@
 """The rules, one module a family; importing this package fills the registry."""
 
-from analyzer.costs.families import (
+from analyzer.costs.families import (  # noqa: F401 - each fills the registry
     attention,
     classical_ml,
     contrib_attention,
@@ -23,27 +23,3 @@ from analyzer.costs.families import (
     training_operators,
     vision,
 )
-
-__all__ = [
-    "attention",
-    "classical_ml",
-    "contrib_attention",
-    "control_flow",
-    "convolution",
-    "elementwise",
-    "generation",
-    "linear_attention",
-    "losses",
-    "mixture_of_experts",
-    "movement",
-    "normalization",
-    "pooling",
-    "products",
-    "quantized",
-    "recurrent",
-    "reduction",
-    "sequences",
-    "signals",
-    "training_operators",
-    "vision",
-]

@@ -15,6 +15,7 @@ from analyzer.costs.families.normalization import SOFTMAX
 from analyzer.costs.registry import count_graph, rule
 from analyzer.costs.traffic import cost, reads
 from analyzer.graph import Node, Tensor
+from analyzer.operators import CONTRIB_DOMAIN
 
 ROTARY = 3
 """FLOPs an element that is rotated: two products and a sum."""
@@ -30,6 +31,12 @@ class Heads:
     keys: int
     size: int
     value_size: int
+
+    @classmethod
+    def dividing(cls, hidden: int, values: int, *, batch: int, heads: int, queries: int, keys: int) -> Heads:
+        """Heads that share the width of the queries and that of the values."""
+        size, value_size = hidden // heads, values // heads
+        return cls(batch=batch, heads=heads, queries=queries, keys=keys, size=size, value_size=value_size)
 
     @property
     def scores(self) -> int:
@@ -136,19 +143,9 @@ def flex_attention(node: Node) -> Cost:
 
 
 @rule("RotaryEmbedding")
+@rule("RotaryEmbedding", "MRotaryEmbedding", domain=CONTRIB_DOMAIN)
 def rotary_embedding(node: Node) -> Cost:
     """3 * rotated elements: two products and a sum; what rotary_embedding_dim leaves out is copied."""
-    return rotate(node)
-
-
-@rule("RotaryEmbedding", "MRotaryEmbedding", domain="com.microsoft")
-def contrib_rotary_embedding(node: Node) -> Cost:
-    """3 * rotated elements: two products and a sum; what rotary_embedding_dim leaves out is copied."""
-    return rotate(node)
-
-
-def rotate(node: Node) -> Cost:
-    """The Cost of a rotary embedding."""
     # A rotary_embedding_dim of 0, its default, rotates the whole head (onnx/defs/nn/defs.cc, RotaryEmbedding).
     shape, attributes = dims(node.inputs[0]), node.attributes
     part, heads = attributes.get("rotary_embedding_dim", 0), attributes.get("num_heads", 0)
@@ -165,24 +162,20 @@ def rows_read(table: Tensor, rows: int) -> int:
 
 
 @reads("RotaryEmbedding")
+@reads("RotaryEmbedding", domain=CONTRIB_DOMAIN)
 def _rotary_rows(node: Node) -> Mapping[int, int]:
-    """Of the tables of cosines and sines, 1 and 2, a row a token; without positions they are given by token."""
-    return _looked_up(node, (1, 2)) if node.input(3) is not None else {}
-
-
-@reads("RotaryEmbedding", domain="com.microsoft")
-def _contrib_rotary_rows(node: Node) -> Mapping[int, int]:
-    return _looked_up(node, (2, 3))
-
-
-def _looked_up(node: Node, tables: tuple[int, int]) -> Mapping[int, int]:
+    """Of the tables of cosines and sines a row a token; without positions they are given by token."""
+    # X, cosines, sines and perhaps positions; ONNX Runtime's own has the positions second, always.
+    if node.domain != CONTRIB_DOMAIN and node.input(3) is None:
+        return {}
+    tables = (2, 3) if node.domain == CONTRIB_DOMAIN else (1, 2)
     shape = dims(node.inputs[0])
     # (batch, sequence, hidden) or (batch, heads, sequence, size)
     tokens = shape[0] * shape[-2]
     return {position: rows_read(table, tokens) for position in tables if (table := node.input(position))}
 
 
-@rule("GemmaRotaryEmbedding", domain="com.microsoft")
+@rule("GemmaRotaryEmbedding", domain=CONTRIB_DOMAIN)
 def gemma_rotary_embedding(node: Node) -> Cost:
     """3 * outputs, and 2 * angles for their sine and cosine."""
     outputs = sum(elements(tensor) for tensor in node.present_outputs)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from math import prod
 
 from analyzer.costs.cost import Cost
 from analyzer.costs.dimensions import dims, elements, nbytes, out, value
-from analyzer.costs.families.attention import ROTARY, Heads, attend, rows_read
+from analyzer.costs.families.attention import ROTARY, Heads, attend, heads_of, rows_read
 from analyzer.costs.families.per_element import CONTRIB, moves
 from analyzer.costs.families.products import product
 from analyzer.costs.registry import rule
 from analyzer.costs.traffic import cost, reads, writes
-from analyzer.graph import Node, Tensor
+from analyzer.graph import DEFAULT_DOMAIN, Node, Tensor
 
 # Inputs by position, here and below: the schemas of ONNX Runtime 1.31.1
 # (onnxruntime/core/graph/contrib_ops/bert_defs.cc).
@@ -57,14 +58,7 @@ def _projected(node: Node, *, mask: tuple[int, ...], past: int, bias: int, share
     earlier = dims(cache)[-2] if cache is not None else 0
     # A cache that past and present share is as long as it may grow: the new tokens are in it.
     keys = earlier if shared and earlier else sequence + earlier
-    sizes = Heads(
-        batch=batch,
-        heads=heads,
-        queries=sequence,
-        keys=keys,
-        size=hidden[0] // heads,
-        value_size=hidden[2] // heads,
-    )
+    sizes = Heads.dividing(hidden[0], hidden[2], batch=batch, heads=heads, queries=sequence, keys=keys)
     rows = batch * sequence
     extra = rows * weights[1] if node.input(bias) is not None else 0
     if node.attributes.get("do_rotary", 0):
@@ -87,14 +81,8 @@ def quantized_ordered_attention(node: Node) -> Cost:
     hidden = [dims(node.input(position))[1] for position in (5, 6, 7)]
     heads, rows = node.attributes["num_heads"], batch * sequence
     past = node.input(18)
-    sizes = Heads(
-        batch=batch,
-        heads=heads,
-        queries=sequence,
-        keys=sequence + (dims(past)[-2] if past is not None else 0),
-        size=hidden[0] // heads,
-        value_size=hidden[2] // heads,
-    )
+    keys = sequence + (dims(past)[-2] if past is not None else 0)
+    sizes = Heads.dividing(hidden[0], hidden[2], batch=batch, heads=heads, queries=sequence, keys=keys)
     return attend(
         node,
         sizes,
@@ -154,28 +142,30 @@ def group_query_attention(node: Node) -> Cost:
     Hq are query heads; L is total_sequence_length, or the cache where that is not known before the run. Causal
     unless it says otherwise.
     """
+    sizes, attributes = _grouped(node), node.attributes
+    rotated = sizes.batch * sizes.queries * (sizes.heads + attributes["kv_num_heads"]) * sizes.size
+    note = "" if value(node.input(6)) is not None else _CACHE
+    return attend(
+        node,
+        sizes,
+        masked=node.input(10) is not None,
+        softcap=bool(attributes.get("softcap", 0)),
+        causal=bool(attributes.get("causal", 1)),
+        extra=ROTARY * rotated if attributes.get("do_rotary", 0) else 0,
+        basis="modelled" if note else "exact",
+        note=note,
+    )
+
+
+def _grouped(node: Node) -> Heads:
     # Past_key is 3, total_sequence_length 6, attention_bias 10.
     batch, sequence, width = dims(node.inputs[0])
     heads, kv_heads = node.attributes["num_heads"], node.attributes["kv_num_heads"]
     # Without a key of its own the first input holds Q, K and V side by side.
     size = width // heads if node.input(1) is not None else width // (heads + 2 * kv_heads)
-    total, note = value(node.input(6)), ""
-    if total is not None:
-        keys = int(total[0])
-    else:
-        keys, note = _cached(node, sequence), _CACHE
-    sizes = Heads(batch=batch, heads=heads, queries=sequence, keys=keys, size=size, value_size=size)
-    extra = ROTARY * batch * sequence * (heads + kv_heads) * size if node.attributes.get("do_rotary", 0) else 0
-    return attend(
-        node,
-        sizes,
-        masked=node.input(10) is not None,
-        softcap=bool(node.attributes.get("softcap", 0)),
-        causal=bool(node.attributes.get("causal", 1)),
-        extra=extra,
-        basis="modelled" if note else "exact",
-        note=note,
-    )
+    total = value(node.input(6))
+    keys = _cached(node, sequence) if total is None else int(total[0])
+    return Heads(batch=batch, heads=heads, queries=sequence, keys=keys, size=size, value_size=size)
 
 
 @reads("GroupQueryAttention", domain=CONTRIB)
@@ -244,14 +234,7 @@ def packed_attention(node: Node) -> Cost:
     heads = node.attributes["num_heads"]
     hidden = node.attributes.get("qkv_hidden_sizes") or (weights[1] // 3,) * 3
     batch, sequence = dims(node.input(3))
-    sizes = Heads(
-        batch=batch,
-        heads=heads,
-        queries=sequence,
-        keys=sequence,
-        size=hidden[0] // heads,
-        value_size=hidden[2] // heads,
-    )
+    sizes = Heads.dividing(hidden[0], hidden[2], batch=batch, heads=heads, queries=sequence, keys=sequence)
     return attend(
         node,
         sizes,
@@ -265,14 +248,30 @@ def packed_attention(node: Node) -> Cost:
 def packed_multi_head_attention(node: Node) -> Cost:
     """2 * B * H * S * S * (Dk + Dv), 6 FLOPs a score; B and S from token_offset."""
     # Bias is 3, token_offset 4, attention_bias 6.
+    sizes = _packed(node)
+    biased = dims(node.inputs[0])[0] * sizes.heads * (2 * sizes.size + sizes.value_size)
+    return attend(
+        node, sizes, masked=node.input(6) is not None, extra=biased if node.input(3) is not None else 0
+    )
+
+
+def _packed(node: Node) -> Heads:
     heads, query = node.attributes["num_heads"], dims(node.inputs[0])
     batch, sequence = dims(node.input(4))
     size = query[-1] if len(query) == 4 else query[-1] // heads
     values = node.input(2)
     value_size = dims(values)[-1] // heads if values is not None else size
-    sizes = Heads(batch=batch, heads=heads, queries=sequence, keys=sequence, size=size, value_size=value_size)
-    extra = query[0] * heads * (2 * size + value_size) if node.input(3) is not None else 0
-    return attend(node, sizes, masked=node.input(6) is not None, extra=extra)
+    return Heads(batch=batch, heads=heads, queries=sequence, keys=sequence, size=size, value_size=value_size)
+
+
+# Sizes by operator, of those that project nothing.
+HEADS: Mapping[tuple[str, str], Callable[[Node], Heads]] = {
+    (DEFAULT_DOMAIN, "Attention"): heads_of,
+    (CONTRIB, "GroupQueryAttention"): _grouped,
+    (CONTRIB, "MultiHeadAttention"): partial(_multi_head, past=6),
+    (CONTRIB, "DecoderMaskedMultiHeadAttention"): partial(_multi_head, past=5, shared=True),
+    (CONTRIB, "PackedMultiHeadAttention"): _packed,
+}
 
 
 @rule(
@@ -289,14 +288,7 @@ def decoder_attention(node: Node) -> Cost:
     sequence, batch, hidden = dims(node.inputs[0])
     keys = dims(node.inputs[1])[0]
     heads = node.attributes["num_heads"]
-    sizes = Heads(
-        batch=batch,
-        heads=heads,
-        queries=sequence,
-        keys=keys,
-        size=hidden // heads,
-        value_size=hidden // heads,
-    )
+    sizes = Heads.dividing(hidden, hidden, batch=batch, heads=heads, queries=sequence, keys=keys)
     projected = batch * hidden * (sequence + 2 * keys)
     return attend(node, sizes, masked=node.input(5) is not None, macs=projected * hidden, extra=projected)
 
@@ -317,9 +309,7 @@ def _longformer(node: Node, weight: int) -> Cost:
     batch, sequence, hidden = dims(node.inputs[0])
     heads = node.attributes["num_heads"]
     near = min(2 * node.attributes["window"] + 1, sequence)
-    sizes = Heads(
-        batch=batch, heads=heads, queries=sequence, keys=near, size=hidden // heads, value_size=hidden // heads
-    )
+    sizes = Heads.dividing(hidden, hidden, batch=batch, heads=heads, queries=sequence, keys=near)
     rows, width = batch * sequence, dims(node.input(weight))[1]
     return attend(node, sizes, masked=True, macs=rows * hidden * width, extra=rows * width)
 

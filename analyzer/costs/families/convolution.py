@@ -38,13 +38,8 @@ def conv_integer(node: Node) -> Cost:
 
 
 @rule("Conv", domain=NHWC)
-def nhwc_conv(node: Node) -> Cost:
-    """2 * outputs * Cin/group * (kernel taps), and 1 * outputs for a bias; channels last."""
-    return conv(node)
-
-
 @rule("NhwcConv", domain=CONTRIB)
-def contrib_nhwc_conv(node: Node) -> Cost:
+def nhwc_conv(node: Node) -> Cost:
     """2 * outputs * Cin/group * (kernel taps), and 1 * outputs for a bias; channels last."""
     return conv(node)
 
@@ -114,42 +109,19 @@ def deform_conv(node: Node) -> Cost:
 
 
 @rule("CausalConvWithState")
+@rule("CausalConvWithState", "VarlenCausalConvWithState", domain=CONTRIB)
 def causal_conv(node: Node) -> Cost:
     """2 * outputs * k, 1 * outputs for a bias, 2 * outputs for SiLU.
 
     Each channel has its own kernel of k taps.
     """
-    return _causal(node, bias=2)
-
-
-@rule("CausalConvWithState", domain=CONTRIB)
-def contrib_causal_conv(node: Node) -> Cost:
-    """2 * outputs * k, 1 * outputs for a bias, 2 * outputs for SiLU.
-
-    Each channel has its own kernel of k taps.
-    """
-    return _causal(node, bias=2)
-
-
-@rule("VarlenCausalConvWithState", domain=CONTRIB)
-def varlen_causal_conv(node: Node) -> Cost:
-    """2 * outputs * k, 1 * outputs for a bias, 2 * outputs for SiLU.
-
-    Each channel has its own kernel of k taps.
-    """
-    return _causal(node, bias=3)
-
-
-def _causal(node: Node, bias: int) -> Cost:
     # Whether W is [channels, 1, k] or [channels, k], its elements over its channels are the taps.
     outputs, weight = out(node), node.input(1)
     channels = dims(weight)[0]
-    each = (node.input(bias) is not None) + activation(_named(node.attributes.get("activation", "")))
+    bias = node.input(3 if node.op_type.startswith("Varlen") else 2)
+    name = node.attributes.get("activation", "")
+    each = (bias is not None) + activation("" if name.lower() == "none" else name)
     return product(node, outputs * (elements(weight) // channels), each * outputs)
-
-
-def _named(text: str) -> str:
-    return "" if text.lower() in ("", "none") else text
 
 
 @rule("WordConvEmbedding", domain=CONTRIB)
@@ -160,17 +132,13 @@ def word_conv_embedding(node: Node) -> Cost:
 
     Sequence is [words, characters], W is [filters, 1, window, embedding], C the characters' table.
     """
-    words, characters = dims(node.inputs[0])[:2] if len(dims(node.inputs[0])) == 2 else _words(node)
+    *lead, characters = dims(node.inputs[0])
+    words = prod(lead)
     filters, *kernel = dims(node.input(1))
     window = node.attributes.get("conv_window_size", kernel[-2])
     positions = max(characters - window + 1, 0)
     sums = words * positions * filters
     return product(node, sums * prod(kernel), 3 * sums)
-
-
-def _words(node: Node) -> tuple[int, int]:
-    *lead, characters = dims(node.inputs[0])
-    return prod(lead), characters
 
 
 @rule("Col2Im")

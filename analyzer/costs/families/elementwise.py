@@ -136,23 +136,14 @@ def linear_attention_gate(node: Node) -> Cost:
     return cost(node, flops=5 * out(node) + (elements(beta) if beta is not None else 0))
 
 
+_ACTIVATIONS = {name.lower(): each for name, (each, _) in COMPOSITES.items()}
+_ACTIVATIONS |= dict.fromkeys(map(str.lower, ONE_PASS), 1)
+_ACTIVATIONS |= {"clip": 2, "silu": 2, "swish": 2, "quickgelu": 3, "identity": 0}
+_ACTIVATIONS |= {"gelu": GELU_ERF, "fastgelu": GELU_TANH}
+
+
 def activation(name: str) -> int:
     """FLOPs an element of an activation that another operator applies; 0 for none."""
-    if not name:
-        return 0
-    known = {**COMPOSITES, **dict.fromkeys(ONE_PASS, (1, ""))}
-    extra = {
-        "Clip": 2,
-        "SiLU": 2,
-        "Swish": 2,
-        "Gelu": GELU_ERF,
-        "FastGelu": GELU_TANH,
-        "QuickGelu": 3,
-        "Identity": 0,
-    }
-    by_name = {key.lower(): each for key, (each, _) in known.items()} | {
-        key.lower(): v for key, v in extra.items()
-    }
-    if name.lower() not in by_name:
+    if name and name.lower() not in _ACTIVATIONS:
         raise ValueError(f"activation '{name}' is not known")
-    return by_name[name.lower()]
+    return _ACTIVATIONS[name.lower()] if name else 0

@@ -16,24 +16,12 @@ _RECURRENT = "counted as the recurrence, token by token; a chunked kernel comput
 
 
 @rule("LinearAttention", assumes=_RECURRENT)
+@rule("LinearAttention", domain=CONTRIB, assumes=_RECURRENT)
 def linear_attention(node: Node) -> Cost:
     """2 * B * T * Dk * Dv * (Hkv + Hq), Hkv once more for a delta rule.
 
     Dk * Dv a token and head for a decay.
     """
-    return _packed(node)
-
-
-@rule("LinearAttention", domain=CONTRIB, assumes=_RECURRENT)
-def contrib_linear_attention(node: Node) -> Cost:
-    """2 * B * T * Dk * Dv * (Hkv + Hq), Hkv once more for a delta rule.
-
-    Dk * Dv a token and head for a decay.
-    """
-    return _packed(node)
-
-
-def _packed(node: Node) -> Cost:
     batch, tokens, width = dims(node.inputs[0])
     heads, kv_heads = node.attributes["q_num_heads"], node.attributes["kv_num_heads"]
     state = (width // heads) * (dims(node.inputs[2])[2] // kv_heads)

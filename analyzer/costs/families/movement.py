@@ -121,21 +121,8 @@ def _gather(node: Node) -> Mapping[int, int]:
     return {0: (rows * row * _width(data) + 7) // 8}
 
 
-@reads("GatherND")
-def _gather_nd(node: Node) -> Mapping[int, int]:
-    return _at_most_output(node)
-
-
-@reads("GatherND", domain=CONTRIB)
-def _contrib_gather_nd(node: Node) -> Mapping[int, int]:
-    return _at_most_output(node)
-
-
-@reads("GatherElements", "Slice", "DynamicSlice", "CenterCropPad", "Crop", "Trilu")
-def _part(node: Node) -> Mapping[int, int]:
-    return _at_most_output(node)
-
-
+@reads("GatherND", "GatherElements", "Slice", "DynamicSlice", "CenterCropPad", "Crop", "Trilu")
+@reads("GatherND", "RemovePadding", domain=CONTRIB)
 def _at_most_output(node: Node) -> Mapping[int, int]:
     data = node.inputs[0]
     return {0: (min(elements(data), out(node)) * _width(data) + 7) // 8}
@@ -151,13 +138,3 @@ def _nothing(_: Node) -> Mapping[int, int]:
 @reads("CastLike")
 def _first_alone(_: Node) -> Mapping[int, int]:
     return {1: 0}
-
-
-@reads("ScatterElements", "ScatterND", "Scatter")
-def _all(_: Node) -> Mapping[int, int]:
-    return {}
-
-
-@reads("RemovePadding", domain=CONTRIB)
-def _kept(node: Node) -> Mapping[int, int]:
-    return _at_most_output(node)

@@ -98,15 +98,10 @@ def skip_group_norm(node: Node) -> Cost:
 
 
 @rule("LRN")
+@rule("LRN", domain=NHWC)
 def lrn(node: Node) -> Cost:
     """(size + 5) * outputs: square, sum over the window, scale, add, power, divide."""
     return cost(node, flops=(node.attributes["size"] + 5) * out(node))
-
-
-@rule("LRN", domain=NHWC)
-def nhwc_lrn(node: Node) -> Cost:
-    """(size + 5) * outputs: square, sum over the window, scale, add, power, divide."""
-    return lrn(node)
 
 
 @rule("EmbedLayerNormalization", domain=CONTRIB)

@@ -56,13 +56,8 @@ def matmul(node: Node) -> Cost:
 
 
 @rule("MatMulInteger")
-def matmul_integer(node: Node) -> Cost:
-    """2 * outputs * K: integer multiply-accumulates are 2 operations too."""
-    return product(node, out(node) * depth(node))
-
-
 @rule("MatMulInteger16", domain=CONTRIB)
-def matmul_integer16(node: Node) -> Cost:
+def matmul_integer(node: Node) -> Cost:
     """2 * outputs * K: integer multiply-accumulates are 2 operations too."""
     return product(node, out(node) * depth(node))
 

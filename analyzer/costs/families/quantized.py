@@ -48,15 +48,10 @@ per_output(
 
 
 @rule("DequantizeLinear")
+@rule("DequantizeLinear", domain=CONTRIB)
 def dequantize(node: Node) -> Cost:
     """2 * outputs (subtract the zero point, multiply), 1 * outputs without a zero point."""
     return cost(node, flops=(DEQUANTIZE - (node.input(2) is None)) * out(node))
-
-
-@rule("DequantizeLinear", domain=CONTRIB)
-def contrib_dequantize(node: Node) -> Cost:
-    """2 * outputs (subtract the zero point, multiply), 1 * outputs without a zero point."""
-    return dequantize(node)
 
 
 @rule("DynamicQuantizeLinear")
@@ -72,18 +67,9 @@ def qlinear_matmul(node: Node) -> Cost:
 
 
 @rule("QLinearConv")
+@rule("QLinearConv", domain=CONTRIB)
 def qlinear_conv(node: Node) -> Cost:
     """2 * outputs * Cin/group * taps on integers, 1 * outputs for a bias, 3 * outputs to quantise."""
-    return _conv(node)
-
-
-@rule("QLinearConv", domain=CONTRIB)
-def contrib_qlinear_conv(node: Node) -> Cost:
-    """2 * outputs * Cin/group * taps on integers, 1 * outputs for a bias, 3 * outputs to quantise."""
-    return _conv(node)
-
-
-def _conv(node: Node) -> Cost:
     # x and w come with a scale and a zero point each: w is 3, B is 8 (onnx/defs/nn/defs.cc).
     each = QUANTIZE + (node.input(8) is not None)
     return product(node, out(node) * taps(node, 3), each * out(node))

@@ -16,6 +16,7 @@ from analyzer.graph import Node
 _TAPS = {"nearest": 1, "linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4}
 _IOU = 13
 """FLOPs of an overlap: 4 minima and maxima, 2 differences, 2 clamps, product, 2 sums, quotient, comparison."""
+_SORTED = "n log2(n) comparisons sort, and every element is taken to be different"
 
 
 @rule("Resize", "Upsample")
@@ -35,33 +36,13 @@ def nchwc_upsample(node: Node) -> Cost:
 
 
 @rule("GridSample")
+@rule("GridSample", domain=CONTRIB)
+@rule("GridSample", domain=NHWC)
 def grid_sample(node: Node) -> Cost:
     """2 * outputs * taps^d, d spatial axes, taps 2 for linear and 4 for cubic, 0 for nearest.
 
     2 * grid to scale it.
     """
-    return _grid_sample(node)
-
-
-@rule("GridSample", domain=CONTRIB)
-def contrib_grid_sample(node: Node) -> Cost:
-    """2 * outputs * taps^d, d spatial axes, taps 2 for linear and 4 for cubic, 0 for nearest.
-
-    2 * grid to scale it.
-    """
-    return _grid_sample(node)
-
-
-@rule("GridSample", domain=NHWC)
-def nhwc_grid_sample(node: Node) -> Cost:
-    """2 * outputs * taps^d, d spatial axes, taps 2 for linear and 4 for cubic, 0 for nearest.
-
-    2 * grid to scale it.
-    """
-    return _grid_sample(node)
-
-
-def _grid_sample(node: Node) -> Cost:
     taps = _TAPS[str(node.attributes.get("mode", "bilinear"))]
     axes = len(dims(node.inputs[0])) - 2
     each = 2 * taps**axes if taps > 1 else 0
@@ -100,15 +81,7 @@ def crop_and_resize(node: Node) -> Cost:
 
 
 @reads("RoiAlign", "MaxRoiPool")
-def _regions(node: Node) -> Mapping[int, int]:
-    return _at_most_samples(node)
-
-
 @reads("CropAndResize", domain=CONTRIB)
-def _crops(node: Node) -> Mapping[int, int]:
-    return _at_most_samples(node)
-
-
 def _at_most_samples(node: Node) -> Mapping[int, int]:
     """The map is read where it is sampled, at most whole."""
     data = node.inputs[0]
@@ -143,21 +116,10 @@ def non_zero(node: Node) -> Cost:
     return Cost(flops=count, bytes_read=data.nbytes if data is not None else None, bytes_written=written)
 
 
-@rule("Unique", assumes="n log2(n) comparisons sort, and every element is taken to be different")
+@rule("Unique", assumes=_SORTED)
+@rule("Unique", domain=CONTRIB, assumes=_SORTED)
 def unique(node: Node) -> Cost:
     """About n * log2(n) comparisons."""
-    return _unique(node)
-
-
-@rule(
-    "Unique", domain=CONTRIB, assumes="n log2(n) comparisons sort, and every element is taken to be different"
-)
-def contrib_unique(node: Node) -> Cost:
-    """About n * log2(n) comparisons."""
-    return _unique(node)
-
-
-def _unique(node: Node) -> Cost:
     data = node.inputs[0]
     count = elements(data)
     size = data.nbytes if data is not None else None

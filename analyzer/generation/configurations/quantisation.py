@@ -88,11 +88,8 @@ def names_of(
 ) -> tuple[str, ...]:
     """Return the names under which a module of a layer may stand in a file.
 
-    Args:
-        role: Its name within the layer, as this package's steps have it.
-        layer: The layer's number.
-        names: What the family calls modules, by role; None or empty where they have the usual names.
-        places: What its layers may be called.
+    ``role`` is its name within the layer, as this package's steps have it; ``names`` are what the family calls
+    modules, by role, where that is not the usual; ``places`` are what its layers may be called.
     """
     own = (names or {}).get(role)
     within: tuple[str, ...]

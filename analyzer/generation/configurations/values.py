@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from analyzer.errors import UsageError
 from analyzer.text import listed, printable
@@ -12,6 +12,7 @@ from analyzer.text import listed, printable
 # Far above every model; a count of layers is a number of objects here.
 _LARGEST = 2**32
 _MOST_LAYERS = 1_000
+_Kind = TypeVar("_Kind", bool, str)
 _PUBLISHED = "compare it with the config.json that the model was published with"
 
 
@@ -49,21 +50,17 @@ class Values:
 
     def flag(self, key: str, default: bool) -> bool:
         """Yes or no; the default where there is neither, or null."""
-        value = self.given.get(key)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            raise _wrong(key, value, "neither true nor false")
-        return value
+        return self._of_type(bool, key, default, "neither true nor false")
 
     def word(self, key: str, default: str) -> str:
         """A text; the default where there is none, or null."""
+        return self._of_type(str, key, default, "no text")
+
+    def _of_type(self, kind: type[_Kind], key: str, default: _Kind, what: str) -> _Kind:
         value = self.given.get(key)
-        if value is None:
-            return default
-        if not isinstance(value, str):
-            raise _wrong(key, value, "no text")
-        return value
+        if value is not None and not isinstance(value, kind):
+            raise _wrong(key, value, what)
+        return default if value is None else value
 
     def share(self, key: str, default: float) -> float:
         """A share above 0 and up to 1, of the configuration or of its table for rotary positions."""

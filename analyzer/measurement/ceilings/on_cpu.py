@@ -68,13 +68,10 @@ _GPU_S = 8.0
 def measure_ceilings(
     *, seconds: float = 25.0, threads: int | None = None, progress: Progress | None = None
 ) -> dict[str, float]:
-    """The CPU's ceilings by key of ``devices.calibration``.
+    """The CPU's ceilings by key of ``devices.calibration``, in about so many seconds, preparation included.
 
-    Args:
-        seconds: About how long it may take, preparation included; twice as long on an unsteady machine. Long
-            calls get few runs, none is left out.
-        threads: The default number of threads; None is ONNX Runtime's own choice.
-        progress: Told the family being measured and how much is done.
+    On an unsteady machine it takes twice as long; long calls get few runs, none is left out. ``threads`` is the
+    default number of them, None for ONNX Runtime's own choice.
     """
     begin = machine_load.snapshot()
     most = threads or machine_load.default_threads()

@@ -11,16 +11,10 @@ from typing import Any
 def record(
     call: Callable[[], object], count: int, folder: Path, device_id: int = 0
 ) -> tuple[Mapping[str, Any] | None, str]:
-    """Run ``count`` times under CUPTI.
-
-    Args:
-        call: One run, which ends with the GPU idle.
-        count: How many.
-        folder: For the trace, which is removed.
-        device_id: The GPU that works.
+    """Run ``count`` times, each ending with the GPU idle, under CUPTI.
 
     Returns:
-        The Kineto trace as parsed JSON, or None and why there is none.
+        The Kineto trace as parsed JSON, its file in ``folder`` removed, or None and why there is none.
     """
     why = _trouble()
     if why:

@@ -89,13 +89,9 @@ class Traced:
 def join(
     trace: Mapping[str, Any], profile: Sequence[ProfileEvent], *, start_ns: int, skip: int = 0
 ) -> Traced | None:
-    """Join a Kineto trace to a profile of the same runs.
+    """Join a Kineto trace, as ``torch.profiler`` exports it, to a profile of the same runs.
 
-    Args:
-        trace: What ``torch.profiler`` exports, as parsed JSON.
-        profile: ONNX Runtime's events.
-        start_ns: ``session.get_profiling_start_time_ns()``.
-        skip: Leading runs to leave out.
+    ``start_ns`` is ``session.get_profiling_start_time_ns()``; the first ``skip`` runs are left out.
 
     Returns:
         None where no run has a record of the GPU: CUPTI was not there, or the trace is of something else.
@@ -295,6 +291,5 @@ def _node_time(node: TracedNode, shrink: float, gap: float, spread: tuple[float,
         if node.provider == "cuda"
         else "idle time of the GPU that this node on the CPU caused",
         kernels=node.kernels,
-        device_s=node.busy.value,
         gap_s=gap,
     )

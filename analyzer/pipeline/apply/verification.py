@@ -86,7 +86,8 @@ def verified(
         )
         if wrong:
             reasons["numbers"] = wrong
-    if numbers is False and any(map(draws_random_numbers, asked.graph.nodes)):
+    draws = any(map(draws_random_numbers, asked.graph.nodes))
+    if numbers is False and draws:
         # Each device draws its own: a difference says nothing of the plan.
         numbers, reasons["numbers"] = None, f"The model draws random numbers: {reasons['numbers']}."
     placement = None
@@ -99,7 +100,6 @@ def verified(
     measured, in_time = _time(result, side, found.get("time"), reasons, here_is_gpu=here is not None)
     # What each output may be off by between the plan's session and one of the same model on the CPU.
     outputs = asked.graph.outputs
-    draws = any(map(draws_random_numbers, asked.graph.nodes))
     tolerances = {
         output.name: allowed(output.dtype.name, _arithmetic(side, asked.graph))
         for output in outputs

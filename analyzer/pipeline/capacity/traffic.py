@@ -112,13 +112,9 @@ def make_generation_question(given: Mapping[str, Any], *, shown: str) -> Capacit
     if not is_poisson(options.arrivals):
         own_rate_per_s, conversations = read_conversations(Path(str(options.arrivals)))
     rate_per_s = _rate(options, own_rate_per_s, hint="Requests a second, like --rate 5.")
-    limit_option, times = (
-        f"--ttft {seconds(limits.ttft_s)}",
-        {"limit_s": limits.ttft_s, "tpot_s": limits.tpot_s},
-    )
-    return _question(
-        GenerationDemand, options, rate_per_s, limit_option, shown, conversations=conversations, **times
-    )
+    limit_option = f"--ttft {seconds(limits.ttft_s)}"
+    of_kind = {"limit_s": limits.ttft_s, "tpot_s": limits.tpot_s, "conversations": conversations}
+    return _question(GenerationDemand, options, rate_per_s, limit_option, shown, **of_kind)
 
 
 def of_lengths(prompt_tokens: int, output_tokens: int) -> Conversations:
