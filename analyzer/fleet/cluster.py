@@ -14,7 +14,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -313,10 +312,14 @@ class RayCluster:
         Raises:
             UsageError: One has another version of the program, or none.
         """
-        found: dict[str, NodeFacts] = dict(
-            # By its name: the package may be missing there, which is told.
-            self._asked(lambda: import_module("analyzer.fleet.node").node_facts())
-        )
+
+        def facts_there() -> NodeFacts:
+            # Imported there, where the package may be missing.
+            from analyzer.fleet.node import node_facts
+
+            return node_facts()
+
+        found: dict[str, NodeFacts] = dict(self._asked(facts_there))
         for node in self._nodes():
             if node.id in found and not node.gpus:  # not ours to use
                 found[node.id] = replace(found[node.id], gpu="")
