@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -235,12 +235,7 @@ def _devices(
     rows: list[tuple[GenerationOption, Candidate]] = []
     for device in devices.compared:
         asked = question if device.slug == devices.first.slug else question.replace(gpus=None)
-        settings = [setting_of(model, asked, device)]
-        if device.kind == "gpu" and asked.gpus is None and market.limits.any:
-            # More devices too may be what keeps the limits.
-            least = settings[0].width
-            settings = [replace(settings[0], width=width) for width in model.widths if width >= least]
-        found = (on(device, setting) for setting in settings)
+        found = (on(device, setting) for setting in _settings(model, asked, device, market))
         of_device = [(_as_own(option(one, market), own), one) for one in found if one is not None]
         if of_device:
             rows.append(min(of_device, key=lambda row: _rank(row[0])))
@@ -249,6 +244,33 @@ def _devices(
         # The cheapest is an answer too: its batch is looked for to one sequence.
         rows[0] = (_as_own(option(rows[0][1], market, exact=True), own), rows[0][1])
     return tuple(row for row, _ in rows)
+
+
+def _settings(
+    model: GeneratingModel, question: GenerationOptions, device: Device, market: Market
+) -> list[Setting]:
+    """Return the setting of a device; with limits, which more devices may keep, those of more of them too."""
+    least = setting_of(model, question, device)
+    if device.kind == "cpu" or question.gpus is not None or not market.limits.any:
+        return [least]
+    return [replace(least, width=width) for width in model.widths if width >= least.width]
+
+
+def best_gpu(
+    model: GeneratingModel, question: GenerationOptions, gpus: Sequence[Device], market: Market
+) -> tuple[Device, int | None]:
+    """Return the GPU that the record is about of several, and how many of it: the first of the table."""
+    request = request_of(model, question)
+    rows = [
+        (_rank(option(one, market)), one)
+        for gpu in gpus
+        for setting in _settings(model, question, gpu, market)
+        if (one := candidate(model, gpu, setting, request, market.runner)) is not None
+    ]
+    if not rows:
+        return gpus[0], question.gpus
+    _, best = min(rows, key=lambda row: row[0])
+    return best.device, best.setting.width
 
 
 def _as_own(row: GenerationOption, own: GenerationOption) -> GenerationOption:

@@ -13,7 +13,15 @@ from analyzer.checks import run as find_findings
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.errors import UsageError
-from analyzer.generation.answer import BATCHES, ComparedDevices, answer, corrected, request_of, setting_of
+from analyzer.generation.answer import (
+    BATCHES,
+    ComparedDevices,
+    answer,
+    best_gpu,
+    corrected,
+    request_of,
+    setting_of,
+)
 from analyzer.generation.options import Market
 from analyzer.generation.ranking import rank_requests
 from analyzer.generation.request import Request, StepSizes, StepTypes, TimeLimits
@@ -199,9 +207,6 @@ def generation_analysis(
     gpus = targets.gpus
     if not gpus and question.gpus is not None:
         raise UsageError(f"--gpus {question.gpus}: there is no GPU to share the model.", hint="Name a --gpu.")
-    first = gpus[0] if gpus else targets.cpu
-    setting = setting_of(model, question, first)
-    types = model.types_on(first, setting) or StepTypes()
     request = request_of(model, question)
     predictor = Predictor(options, targets.cpu)
     market = Market(
@@ -209,6 +214,14 @@ def generation_analysis(
         instances=predictor.instances,
         limits=TimeLimits(ttft_s=question.ttft_s, tpot_s=question.tpot_s),
     )
+    if len(gpus) > 1 and measured.gpu is None:
+        # The record is about the answer's.
+        best_of_them, width = best_gpu(model, question, gpus, market)
+        gpus = tuple(sorted(gpus, key=lambda gpu: gpu.slug != best_of_them.slug))
+        question = question.replace(gpus=width)
+    first = gpus[0] if gpus else targets.cpu
+    setting = setting_of(model, question, first)
+    types = model.types_on(first, setting) or StepTypes()
     sides = ((first, measured.gpu), (targets.cpu, measured.cpu))
     by_slug: dict[str, Device] = {}
     # Those that were named; of one all of the catalogue, this machine's own first: it is calibrated.

@@ -144,7 +144,8 @@ def _run(analysis: Analysis) -> Iterator[Block]:
 def _ranking(analysis: Analysis) -> Iterator[Block]:
     if sheet := ranking_table.sheet(analysis):
         yield sheet
-    if analysis.alternatives:
+    # Of a request or a service, the tables of devices and instances say which.
+    if analysis.alternatives and not run_name(analysis):
         yield Table(
             title="Each further GPU against the CPU alone",
             head=("GPU", "Verdict", "Speed-up over the CPU", "90 % interval", "Crossover batch"),

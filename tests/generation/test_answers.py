@@ -626,3 +626,21 @@ def test_a_device_is_rented_as_it_is_asked_for(tmp_path: Path) -> None:
     assert after.price_date == "2026-08-03"
     assert before.usd_per_million_tokens is not None
     assert after.usd_per_million_tokens == pytest.approx(before.usd_per_million_tokens * 0.52327 / 0.70683)
+
+
+def test_of_several_gpus_the_record_is_about_the_one_that_keeps_the_limits(tmp_path: Path) -> None:
+    """An L4 reads 300 GB/s: 13.5 GB of weights take 45 ms a token; an A100 reads 2 TB/s, 7 ms."""
+    given: dict[str, Any] = {"prompt": 512, "output_tokens": 64, "tpot": "30ms"}
+    analysis = asked(tmp_path, LLAMA_2_7B, gpu="l4,a100", **given)
+    result = analysis.generation
+    assert result is not None
+    assert analysis.answer is not None
+    assert analysis.devices.gpu is not None
+    assert {analysis.answer.device, result.device, analysis.devices.gpu.slug} == {"a100-80gb-sxm"}
+    assert (analysis.answer.meets, result.meets_limits) == (True, True)
+    assert analysis.answer.usd_per_million == result.usd_per_million_tokens
+    assert [one.device.slug for one in analysis.alternatives] == ["l4"]
+    (l4,) = [way for way in analysis.ranking if way.device == "l4"]
+    assert l4.why_not is not None
+    # One misses the limit; several keep it and cost more.
+    assert (l4.gpus > 1, l4.why_not.reason) == (True, "expensive")
