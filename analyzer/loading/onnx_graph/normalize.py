@@ -214,8 +214,10 @@ def normalized(
     result = Normalized(
         model=copy, initializers=copy.graph.initializer or model.graph.initializer, limits=limits
     )
-    name_nodes(result.model.graph)
     result.rows = rows_of(result.model.graph)
+    if len({row[1] for row in result.rows if row[1]}) < len(result.rows):
+        name_nodes(result.model.graph)
+        result.rows = rows_of(result.model.graph)
     check_nodes(
         result.model.graph, {entry.domain or DEFAULT_DOMAIN: entry.version for entry in copy.opset_import}
     )
