@@ -85,7 +85,8 @@ def apply_command(analysis: Analysis) -> str:
     gpu, batch = analysis.devices.gpu, batch_of(analysis)
     slug = gpu.slug if gpu is not None else None
     best = of_run(analysis)
-    if best is not None and is_elsewhere(analysis):
+    # Of two that tie, `apply` itself takes the one of less latency.
+    if best is not None and (is_elsewhere(analysis) or analysis.verdict.device == "either"):
         slug = best.device if best.kind == "gpu" else None
         batch = best.batch if has_batch(analysis) else None
     folder = f"deployed/{re.sub(r'[^A-Za-z0-9._-]+', '-', model.name).strip('-.') or 'model'}"
