@@ -58,12 +58,14 @@ _DEVICES = (
 
 
 def chart(analysis: Analysis) -> Chart | None:
-    """Return dollars against latency of each instance; None where no price is known."""
+    """Return dollars against latency of each instance; None where no price is known, and of a request."""
+    if analysis.generation is not None:
+        return None  # its devices have a chart, and one step's dollars answer nothing
     if analysis.instances:
         batched = has_batch(analysis)
         offers = [row if batched else replace(row, batch=None) for row in analysis.instances if row.latency_s]
     else:
-        # Where nothing is ranked (generation, training) the instances are those of the verdict's device.
+        # Of a training step nothing is ranked: the instances are those of the verdict's device.
         batch = batch_of(analysis)
         offers = [
             replace(row, device_name=row.gpu or "", batch=batch) for row in analysis.costs if row.latency_s
