@@ -270,7 +270,7 @@ def _why_not(question: DecisionInput, plan: Plan, choice: Choice) -> tuple[str, 
         "kernels": "no CUDA kernels: ONNX Runtime would run every operator on the CPU"
         if "gpu" in plan.sides or plan.name == "gpu"
         else question.cpu_refuses,
-        "pins": "of the plans that keep the pins the best uses another device",
+        "pins": "the pins need another device",
     }[why]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from analyzer.decision.choice import Ratio
 from analyzer.decision.contenders import Contender
 from analyzer.decision.money import best_first
 from analyzer.decision.ranking_words import Ranked, sentence, why_not
@@ -48,6 +49,8 @@ def rank_ways(
         others, key=lambda one: (not one.runs, one.latency_s or 0.0, one.precision, one.device)
     )
     able = [one for one in kept if one.way.is_usable]
+    if not able:  # what comes nearest to the limit is wanted, whatever the objective
+        decides = "latency"
     named = [one for one in able if one.way.named]
     at_batch = _compared(able if decides == "cost" else named or able, decides, batch)
     leader = _winner(at_batch, decides)
@@ -147,16 +150,22 @@ def _worth_its_dollars(
     """Return the leader, or the cheapest of what is as good where it is sure to be cheaper and in time."""
     if objective == "cost":
         return leader
+
+    def is_sure(more: Ratio | None) -> bool:
+        return more is not None and more[1] > 1
+
     cheaper = [
         one
         for one in able
-        if (more := leader.gain(one, objective)) is not None
-        and more[1] <= 1
-        and (saved := one.gain(leader, "cost")) is not None
-        and saved[1] > 1
+        if not is_sure(leader.gain(one, objective))
+        and is_sure(one.gain(leader, "cost"))
         and (_keeps(one, limit_s) or not _keeps(leader, limit_s))
     ]
-    return min(cheaper, key=lambda one: _key(one, "cost"), default=leader)
+    cheaper.sort(key=lambda one: _key(one, "cost"))
+    # Ties are not transitive: what ties with the leader may surely lose to another.
+    return next(
+        (one for one in cheaper if not any(is_sure(other.gain(one, objective)) for other in able)), leader
+    )
 
 
 def _keeps(one: Contender, limit_s: float | None) -> bool:

@@ -69,7 +69,7 @@ class Ranked:
 def sentence(ranked: Ranked) -> str:
     """Return the answer: what to run it on, or what comes nearest to a limit that nothing keeps."""
     text = _winner(ranked, ranked.best) if ranked.best is not None else _nearest(ranked)
-    if ranked.objective == ranked.wished:
+    if ranked.objective == ranked.wished or ranked.best is None:
         return text
     return f"{text} Latency decides: no {_MISSING.get(ranked.wished, ranked.wished)} is known."
 
@@ -105,7 +105,8 @@ def _nearest(ranked: Ranked) -> str:
         text = f"{capital(ranked.at(one))} misses {seconds(ranked.limit_s)}: {_took(one)}."
     else:
         none = f"None of {_scope(ranked)} keeps {seconds(ranked.limit_s)}"
-        text = f"{none}; {ranked.at(one)} comes nearest with {_took(one)}."
+        of = "" if all(one.way.named for one in ranked.contenders) else "of what was requested, "
+        text = f"{none}; {of}{ranked.at(one)} comes nearest with {_took(one)}."
     other = next((one for one in ranked.other_models if one.is_usable), None)
     if other is None:
         return text
@@ -141,33 +142,27 @@ def why_not(ranked: Ranked, one: Contender) -> WhyNot | None:
         return WhyNot(reason="batch", sentence=f"latencies are compared at batch {first.way.batch}")
     more = first.gain(one, ranked.objective)
     if more is None:
-        return WhyNot(reason="unknown", sentence=f"no {_MISSING.get(ranked.objective, 'time')} is known")
+        missing = _MISSING.get(ranked.objective, "time")
+        of_cpu = missing == "price" and way.kind == "cpu"
+        sentence = "no instance with this CPU is on the price list" if of_cpu else f"no {missing} is known"
+        return WhyNot(reason="unknown", sentence=sentence)
     measure = _MEASURES[ranked.objective]
     if way.note:
         return WhyNot(reason="memory", sentence=f"as a split {interval(*more)} {measure}")
     cost = first.gain(one, "cost") if ranked.objective != "cost" else None
-    found = by_ratio(more, measure, _SLUGS.get(ranked.objective, "slower"), aside=_dollars(cost))
+    aside = "" if cost is None else f", at {interval(*cost)} the dollars"
+    found = by_ratio(more, measure, _SLUGS.get(ranked.objective, "slower"), named=way.named, aside=aside)
     return _cause(one, found) if found.reason == "slower" and way.kind == "gpu" else found
 
 
-def by_ratio(more: Ratio, measure: str, reason: str, *, aside: str = "") -> WhyNot:
+def by_ratio(more: Ratio, measure: str, reason: str, *, named: bool, aside: str = "") -> WhyNot:
     """Return why a way that takes so many times as much is not the answer; ``aside`` is said where it ties."""
     times = f"{interval(*more)} {measure}"
-    if more[1] <= 1 <= more[2]:
+    if more[1] <= 1 and (named or more[2] >= 1):
         return WhyNot(reason="as_good", sentence=f"as good within the error: {times}{aside}")
     if more[2] < 1:
         return WhyNot(reason="not_requested", sentence=f"{times}, on a device that was not requested")
     return WhyNot(reason=reason, sentence=times)
-
-
-def _dollars(times: Ratio | None) -> str:
-    """Return how many times the dollars; a ratio below 1 is turned over; empty where they are not known."""
-    if times is None:
-        return ""
-    middle, low, high = times
-    if middle < 1:
-        return f", {interval(1 / middle, 1 / high, 1 / low)} cheaper"
-    return f", {interval(middle, low, high)} more expensive"
 
 
 def _cause(one: Contender, found: WhyNot) -> WhyNot:

@@ -10,6 +10,7 @@ from analyzer.record.analysis import Analysis
 from analyzer.record.fleet import FleetModel
 from analyzer.record.outcome import RankedWay
 from analyzer.report import capacity_words, generation_words
+from analyzer.report.ranking import words as ranking_words
 from analyzer.text import latency_limit
 
 
@@ -24,7 +25,7 @@ def row_of(job: Job, analysis: Analysis) -> FleetModel:
         options=dict(invocation.options) if invocation else {},
         digest=analysis.model.digest,
         parameters=analysis.model.parameters,
-        device=analysis.verdict.device or "",
+        device=_side(analysis),
         sentence=_sentence(analysis),
         errors=sum(finding.severity == "error" for finding in analysis.findings),
         warnings=sum(finding.severity == "warning" for finding in analysis.findings),
@@ -67,6 +68,14 @@ def judged_anew(model: FleetModel, cell: RankedWay) -> RankedWay:
     return replace(cell, meets=all(known)) if known else cell
 
 
+def _side(analysis: Analysis) -> str:
+    """Return what the answer runs on: ``cpu``, ``gpu``, ``hybrid`` or ``either``; empty where there is none."""
+    answer = analysis.answer
+    if answer is not None and (ranking_words.of_run(analysis) is None or ranking_words.is_elsewhere(analysis)):
+        return answer.plan
+    return analysis.verdict.device or ""
+
+
 def _sentence(analysis: Analysis) -> str:
     """Return the answer, or why there is none."""
     if analysis.answer is not None:
@@ -97,6 +106,6 @@ def _cells(analysis: Analysis) -> tuple[tuple[RankedWay, ...], int | None]:
 
 
 def _dearer(one: RankedWay, other: RankedWay) -> bool:
-    if (one.runs and one.fits) != (other.runs and other.fits):
-        return other.runs and other.fits
+    if one.is_usable != other.is_usable:
+        return other.is_usable
     return (one.usd_per_million or math.inf) > (other.usd_per_million or math.inf)

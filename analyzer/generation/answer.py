@@ -41,12 +41,13 @@ class ComparedDevices:
     """Where it may run.
 
     The answer is about ``first``, a GPU or else the CPU; ``measured`` is the request as a device of this
-    machine ran it, by its slug.
+    machine ran it, by its slug; ``gpus`` how many of each other one are wanted, None for as many as it takes.
     """
 
     first: Device
     cpu: Device
     compared: tuple[Device, ...]
+    gpus: int | None = None
     measured: Mapping[str, RequestPhases] = field(default_factory=dict)
 
 
@@ -234,7 +235,7 @@ def _devices(
     """Best first: those that keep the limits by dollars, then those without a price by time."""
     rows: list[tuple[GenerationOption, Candidate]] = []
     for device in devices.compared:
-        asked = question if device.slug == devices.first.slug else question.replace(gpus=None)
+        asked = question if device.slug == devices.first.slug else question.replace(gpus=devices.gpus)
         found = (on(device, setting) for setting in _settings(model, asked, device, market))
         of_device = [(_as_own(option(one, market), own), one) for one in found if one is not None]
         if of_device:

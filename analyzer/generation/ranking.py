@@ -8,7 +8,7 @@ from dataclasses import replace
 from analyzer.decision.error_components import RESOURCES, ErrorComponent, ratio
 from analyzer.decision.phrases import short_name
 from analyzer.decision.ranking_words import by_ratio
-from analyzer.figures import seen_as
+from analyzer.figures import Price, seen_as
 from analyzer.record.generation import GenerationOption, GenerationResult
 from analyzer.record.outcome import Answer, RankedWay, WhyNot
 from analyzer.text import listed
@@ -59,7 +59,10 @@ def rank_requests(
     first, option = ways[0]
     if not first.fits:
         return None, tuple(_explained(way, None, result) for way, _ in ways)
-    answer = seen_as(Answer, first, objective="cost", sentence=_sentence(first, option))
+    objective = "latency" if first.usd_per_million is None else "cost"
+    answer = seen_as(
+        Answer, first, objective=objective, sentence=_sentence(first, option, alone=len(named) < 2)
+    )
     return answer, (first, *(_explained(way, first, result) for way, _ in ways[1:]))
 
 
@@ -68,13 +71,16 @@ def _setting(one: GenerationOption) -> tuple[str, int, str, str]:
 
 
 def _way(one: GenerationOption, result: GenerationResult, *, named: bool) -> RankedWay:
-    dollars, request = one.usd_per_million_tokens, one.request
+    # A CPU that is rented is another machine, with times of its own.
+    dollars = one.usd_per_million_tokens if one.kind == "gpu" else None
+    request = one.request
     limited = result.limited and dollars is not None
     return seen_as(
         RankedWay,
         one,
         device_name=one.name,
         plan=one.kind,
+        **({} if one.kind == "gpu" else vars(Price())),
         precision=one.weights,
         batch=result.batch,
         named=named or one.kind == "cpu",
@@ -85,7 +91,7 @@ def _way(one: GenerationOption, result: GenerationResult, *, named: bool) -> Ran
         # Tokens a second follow from the request's time, dollars from them.
         usd_low_per_million=None if dollars is None else dollars * (request.low / request.value),
         usd_high_per_million=None if dollars is None else dollars * (request.high / request.value),
-        usd_origin="" if dollars is None else one.origin,
+        usd_origin="" if dollars is None else "predicted",
         note=f"dollars at batch {one.largest_batch}, the largest that keeps the limits" if limited else "",
     )
 
@@ -96,7 +102,7 @@ def _excess(result: GenerationResult, way: RankedWay) -> dict[str, float]:
     return {name: time / limit for name, (time, limit) in pairs.items() if time is not None and limit}
 
 
-def _sentence(way: RankedWay, option: GenerationOption) -> str:
+def _sentence(way: RankedWay, option: GenerationOption, *, alone: bool) -> str:
     device = f"{way.gpus} x {short_name(way.device_name)}" if way.gpus else way.device_name
     who = f"{device}, {option.weights} weights, {option.kv} cache"
     times = f"the first token comes after {seconds(way.ttft_s)}, each further one after {seconds(way.tpot_s)}"
@@ -104,7 +110,8 @@ def _sentence(way: RankedWay, option: GenerationOption) -> str:
         return f"{who}: {times}."
     if way.meets:
         return f"{who}, keeps the limits: {times}."
-    return f"Nothing keeps the limits; nearest comes {who}: {times}."
+    of = "" if alone else "of what was requested, "
+    return f"Nothing keeps the limits; {of}{who} comes nearest: {times}."
 
 
 def _explained(way: RankedWay, answer: RankedWay | None, result: GenerationResult) -> RankedWay:
@@ -126,7 +133,8 @@ def _why_not(way: RankedWay, answer: RankedWay | None, result: GenerationResult)
     more = _ratio(way, answer, priced=priced)
     if more is None:
         return WhyNot(reason="unknown", sentence="its time is not known")
-    return by_ratio(more, "the dollars", "expensive") if priced else by_ratio(more, "the time", "slower")
+    measure, reason = ("the dollars", "expensive") if priced else ("the time", "slower")
+    return by_ratio(more, measure, reason, named=way.named)
 
 
 def _ratio(way: RankedWay, answer: RankedWay, *, priced: bool) -> tuple[float, float, float] | None:

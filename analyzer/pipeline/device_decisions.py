@@ -67,7 +67,10 @@ def decide_on(
         # Of what was measured, the CPU's part holds next to other GPUs as well.
         seen = on_cpu if number else measured
         question = predictor.decision_input(prepared, gpu, batch, seen.get(at))
-        looked_at.append(_LookedAt(question, *_swept(predictor, prepared, model, question, seen)))
+        swept, asked = _swept(predictor, prepared, model, question, seen)
+        if fails := question.run_fails:  # then nothing is known at other batches either
+            asked = tuple((replace(other, run_fails=fails), plans) for other, plans in asked)
+        looked_at.append(_LookedAt(question, swept, asked))
     # The CPU and those that can be rented, at each batch. Floats of other widths are a matter of the GPU: on a
     # CPU the model computes in its own.
     wanted = predictor.options.precision
@@ -114,7 +117,8 @@ def decide_on(
     ]
     decision = decide(question, first.sweep, first.asked[0][1])
     answer, ways = rank(others)
-    if answer is not None and answer.named and len(gpus) < 2 and len(first.asked) == 1:
+    judged = answer is not None and (answer.meets is None or (answer.meets and gpus))
+    if answer is not None and judged and answer.named and len(gpus) < 2 and len(first.asked) == 1:
         # Of one GPU and the CPU the verdict says by how much, and whether either is as good.
         answer = replace(answer, sentence=decision.verdict.sentence)
     return DeviceDecisions(
@@ -209,4 +213,4 @@ def _guesses(model: ModelInfo) -> Iterator[Guess]:
         name, _, value = text.partition("=")
         yield Guess(what=f"input {name}", value=value, fix=f"--input {text}")
     for name, size in model.assumed_sizes.items():
-        yield Guess(what=f"size {name}", value=str(size), fix="--input")
+        yield Guess(what=f"size {name}", value=str(size), fix="--input NAME=SHAPE")

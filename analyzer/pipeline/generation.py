@@ -214,6 +214,7 @@ def generation_analysis(
         instances=predictor.instances,
         limits=TimeLimits(ttft_s=question.ttft_s, tpot_s=question.tpot_s),
     )
+    width_of_others = question.gpus if len(gpus) > 1 else None
     if len(gpus) > 1 and measured.gpu is None:
         # The record is about the answer's.
         best_of_them, width = best_gpu(model, question, gpus, market)
@@ -231,6 +232,7 @@ def generation_analysis(
         first=first,
         cpu=targets.cpu,
         compared=(*by_slug.values(), targets.cpu),
+        gpus=width_of_others,
         measured={device.slug: side.phases for device, side in sides if side is not None and side.phases},
     )
     market = corrected(model, question, devices, request, market)

@@ -103,7 +103,7 @@ def command_line(invocation: Invocation) -> str:
     return " ".join(map(_quoted, words))
 
 
-def applied(invocation: Invocation, *, gpu: str | None, batch: int | None, folder: str) -> str:
+def applied(invocation: Invocation, *, gpu: str | None, batch: int | None, folder: str, plan: str = "") -> str:
     """The command that applies the plan of what was asked, on one line; empty where no command line does.
 
     Args:
@@ -111,11 +111,14 @@ def applied(invocation: Invocation, *, gpu: str | None, batch: int | None, folde
         gpu: The device of the plan, by its slug; None for the CPU alone.
         batch: Of the report; None where its inputs have none.
         folder: Where to write.
+        plan: Which plan; empty for the verdict's.
     """
     taken = {option.name for option in taken_by("apply") if option.question}
     options = {name: texts for name, texts in invocation.options.items() if name in taken}
     # One session is for one device and one batch.
     options["gpu"] = (gpu or "none",)
+    if plan:
+        options["plan"] = (plan,)
     if batch is not None:
         options["batch"] = (str(batch),)
     else:

@@ -86,11 +86,13 @@ def apply_command(analysis: Analysis) -> str:
     slug = gpu.slug if gpu is not None else None
     best = of_run(analysis)
     # Of two that tie, `apply` itself takes the one of less latency.
-    if best is not None and (is_elsewhere(analysis) or analysis.verdict.device == "either"):
+    tied = analysis.verdict.device == "either"
+    plan = best.plan if best is not None and best.kind == "gpu" and tied else ""
+    if best is not None and (is_elsewhere(analysis) or tied):
         slug = best.device if best.kind == "gpu" else None
         batch = best.batch if has_batch(analysis) else None
     folder = f"deployed/{re.sub(r'[^A-Za-z0-9._-]+', '-', model.name).strip('-.') or 'model'}"
-    return applied(invocation, gpu=slug, batch=batch, folder=folder)
+    return applied(invocation, gpu=slug, batch=batch, folder=folder, plan=plan)
 
 
 def apply_words(analysis: Analysis) -> str:

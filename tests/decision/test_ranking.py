@@ -300,10 +300,10 @@ def test_a_rented_cpu_that_nobody_named_is_the_answer_where_dollars_decide_alone
         assert reason == "not_requested"
         assert sentence.endswith(") the time, on a device that was not requested")
     else:
-        # 2.00 over 0.90 dollars.
+        # 0.90 over 2.00 dollars.
         assert reason == "as_good"
-        assert "2.2x (" in sentence
-        assert sentence.endswith(") cheaper")
+        assert ", at 0.45x (" in sentence
+        assert sentence.endswith(") the dollars")
     assert best(ranked(replace(question, objective="cost"))).instance == "plain"
 
 
@@ -346,8 +346,8 @@ def test_a_gain_within_the_error_is_not_worth_dollars(ask: Ask) -> None:
     reason, sentence = result.why("a100")
     assert reason == "as_good"
     assert sentence.startswith("as good within the error: 0.91x (")
-    assert ", 4.5x (" in sentence
-    assert sentence.endswith(") more expensive")
+    assert ", at 4.5x (" in sentence
+    assert sentence.endswith(") the dollars")
 
 
 def test_what_is_as_good_and_not_surely_cheaper_is_not_the_answer(ask: Ask) -> None:
@@ -358,8 +358,8 @@ def test_what_is_as_good_and_not_surely_cheaper_is_not_the_answer(ask: Ask) -> N
     assert best(result).device == "a100"
     reason, sentence = result.why("l4")
     assert reason == "as_good"
-    assert "the time, 1.7x (" in sentence
-    assert sentence.endswith(") cheaper")
+    assert "the time, at 0.60x (" in sentence
+    assert sentence.endswith(") the dollars")
 
 
 def test_latencies_are_compared_at_one_batch(ask: Ask) -> None:
@@ -419,6 +419,27 @@ def test_another_precisions_dollars_have_their_instance_as_those_requested_have(
     # What has no room is rented from nobody.
     (none,) = other_precisions((replace(row, fits=False),), question, question.gpu)
     assert (none.usd_per_million, none.provider, none.instance, none.region) == (None, "", "", "")
+
+
+def test_where_nothing_keeps_the_limit_the_time_decides_whatever_the_objective(ask: Ask) -> None:
+    """The A100 takes 10 ms for $10 a million, the L4 20 ms for $4."""
+    given: dict[str, Any] = {"instances": (A100, L4), "objective": "cost", "limit_s": 1e-3}
+    result = ranked(ask("A100", 10e-3, **given), ask("L4", 20e-3, **given))
+    assert result.answer is not None
+    assert (result.answer.device, result.answer.objective, result.answer.meets) == ("a100", "latency", False)
+    reason, sentence = result.why("l4")
+    assert reason == "slower"
+    assert sentence.startswith("2.0x (")
+    assert ") the time" in sentence
+    assert "price" not in result.answer.sentence
+
+
+def test_what_comes_nearest_is_said_of_what_was_requested_where_a_rented_cpu_is_nearer(ask: Ask) -> None:
+    there = Figure(value=5e-3, low=5e-3, high=5e-3, origin="predicted")
+    result = ranked(ask("L4", 10e-3, instances=(PLAIN,), cpu_on=lambda _: there, limit_s=1e-3))
+    assert result.answer is not None
+    assert result.answer.device == "l4"
+    assert "; of what was requested, the L4 comes nearest with 10.0 ms" in result.answer.sentence
 
 
 @given(

@@ -86,7 +86,18 @@ def test_where_nothing_keeps_the_limits_the_nearest_of_what_was_named_is_the_ans
     answer, _ = ranked(result, SMALL, OWN)
     assert answer is not None
     assert (answer.device, answer.meets) == (OWN, False)
-    assert answer.sentence.startswith("Nothing keeps the limits; nearest comes 1 x Imaginary GPU 3000, ")
+    assert answer.sentence.startswith(
+        "Nothing keeps the limits; of what was requested, 1 x Imaginary GPU 3000, fp16 weights, fp16 cache "
+    )
+
+
+def test_the_dollars_of_a_rented_cpu_are_not_those_of_the_requests_own() -> None:
+    """The table has the cheapest rented CPU, whose times are others."""
+    *gpus, cpu = records.devices()
+    priced = replace(cpu, fits=True, largest_batch=8, usd_per_million_tokens=1.0, instance="c.large")
+    _, ways = ranked(records.generation(devices=(*gpus, priced)))
+    assert (ways[CPU].usd_per_million, ways[CPU].instance, ways[CPU].usd_per_hour) == (None, "", None)
+    assert ways[CPU].remark == "no price is known"
 
 
 def test_a_model_that_fits_nowhere_has_no_answer() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import onnx
@@ -168,3 +169,11 @@ def test_an_answer_that_cannot_run_is_refused(analysis: Analysis) -> None:
     damaged["answer"]["runs"] = damaged["ranking"][0]["runs"] = False
     with pytest.raises(RecordError, match="cannot run"):
         from_dict(damaged, name="damaged")
+
+
+def test_a_run_that_failed_has_no_answer_at_any_batch(analysis: Analysis) -> None:
+    failed = replace(from_json(analysis.render("json")), run_fails="the kernel raised")
+    found = analyze_record(failed, gpu="l4")
+    assert (found.answer, found.verdict.device) == (None, None)
+    assert len({one.batch for one in found.ranking}) == 2
+    assert not any(one.runs for one in found.ranking if one.requested)

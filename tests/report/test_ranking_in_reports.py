@@ -306,6 +306,31 @@ def test_the_tag_of_the_page_is_the_answers_and_not_the_first_gpus() -> None:
     assert page.build(missed)["side"] == "either"
 
 
+def test_a_limit_that_one_gpu_misses_is_the_tag_too() -> None:
+    base = alone()
+    assert base.answer is not None
+    late = replace(base.answer, meets=False)
+    told = replace(base, answer=late, ranking=(seen_as(RankedWay, late), *base.ranking[1:]))
+    assert (page.build(told)["word"], page.build(told)["side"]) == ("Limit missed", "either")
+
+
+def test_the_cpu_stands_below_the_answer_where_nothing_was_rented() -> None:
+    """No CPU instance is on the price list: the one machine is all there is to compare with."""
+    base = alone()
+    told = replace(base, ranking=tuple(one for one in base.ranking if one.named))
+    assert dict(words.beside(told)) == {
+        "On the CPU": "Imaginary CPU 12: 80.0 ms (80.0 to 80.0 ms); 4.0x (3.0x to 5.0x) the time."
+    }
+
+
+def test_where_nothing_runs_the_table_says_why_of_each_device() -> None:
+    barred = tuple(replace(one, runs=False, why_not=NO_ROOM) for one in ways() if one.requested)
+    sheet = ranking_table.sheet(factory.analysis(answer=None, ranking=barred))
+    assert sheet is not None
+    assert sheet.chosen is None
+    assert {row[1] for row in sheet.rows} == {NO_ROOM.sentence}
+
+
 def test_a_ranking_of_several_batches_says_whose_latencies_are_compared() -> None:
     """The answer at batch 8 stands above the same GPU at batch 1, which takes less."""
     smaller = candidate("Imaginary GPU 9000", 0.004, batch=1)

@@ -32,8 +32,10 @@ def _way(option: CapacityOption, result: CapacityResult, *, named: bool) -> Rank
         named=named and option.kind == "gpu",
         meets=option.feasible,
         latency_s=option.latency_s(result.percentile),
-        throughput_per_s=result.rate_per_s * result.growth if option.feasible else None,
+        throughput_per_s=option.tokens_per_s
+        or (result.rate_per_s * result.growth if option.feasible else None),
         usd_per_million=option.usd_per_million_tokens or option.usd_per_million,
+        usd_origin=option.origin if option.usd_per_million is not None else "",
         usd_low_per_month=option.low_usd_per_month,
         usd_high_per_month=option.high_usd_per_month,
         why_not=None if option is result.best_option else _why_not(option, result.best_option),
@@ -44,11 +46,10 @@ def _why_not(option: CapacityOption, best: CapacityOption | None) -> WhyNot:
     if not option.feasible or best is None:
         return WhyNot(reason="limit", sentence=option.reason)
     ours, theirs = _dollars(best), _dollars(option)
-    if ours is None or theirs is None:
+    more = None if ours is None or theirs is None else ratio((theirs,), (ours,))
+    if more is None:
         return WhyNot(reason="unknown", sentence="no price is known")
-    more = ratio((theirs,), (ours,))
-    assert more is not None
-    return by_ratio(more, "the dollars", "expensive")
+    return by_ratio(more, "the dollars", "expensive", named=True)
 
 
 def _dollars(option: CapacityOption) -> ErrorComponent | None:

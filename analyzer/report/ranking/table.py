@@ -32,14 +32,15 @@ _BEST_BY: Mapping[Objective, tuple[str, int, Callable[[float], str]]] = {
 }
 
 
-def title(analysis: Analysis, answer: Answer) -> str:
+def title(analysis: Analysis, answer: Answer | None) -> str:
     """Return the table's heading."""
+    objective = analysis.verdict.objective if answer is None else answer.objective
     limit_s = analysis.verdict.slo_s
     limit = "" if limit_s is None else f" under a limit of {seconds(limit_s)}"
     several = len({one.batch for one in analysis.ranking if one.named and one.requested}) > 1
     # A larger batch takes longer everywhere: only latencies of one batch can be compared.
-    first = f", batch {answer.batch} first" if several and answer.objective == "latency" else ""
-    return f"Ranked by {_BY[answer.objective]}{limit}{first}"
+    first = f", batch {answer.batch} first" if several and answer and objective == "latency" else ""
+    return f"Ranked by {_BY[objective]}{limit}{first}"
 
 
 def best_by(analysis: Analysis) -> tuple[AnswerFigure, ...]:
@@ -76,7 +77,7 @@ def sheet(analysis: Analysis) -> Table | None:
     A terminal shows what was named in the requested precision, and the best of the rented CPUs.
     """
     answer, ranking = of_run(analysis), analysis.ranking
-    if answer is None:
+    if not ranking or analysis.generation is not None or analysis.capacity is not None:
         return None
     requested = [at for at, one in enumerate(ranking) if one.requested]
     named = [at for at in requested if ranking[at].named][:_MOST_NAMED]
@@ -86,8 +87,8 @@ def sheet(analysis: Analysis) -> Table | None:
         _columns(ranking),
         name="ranking",
         title=title(analysis, answer),
-        chosen=0,
-        mark="nearest" if answer.meets is False else "best",
+        chosen=None if answer is None else 0,
+        mark="nearest" if answer is not None and answer.meets is False else "best",
         pale=tuple(at for at, one in enumerate(ranking) if not one.runs),
         lead=_lead(ranking),
         shown=tuple(sorted({*named, *rented})),

@@ -43,17 +43,19 @@ def sentence(analysis: Analysis) -> str:
 def side(analysis: Analysis) -> str:
     """Return what the answer runs on, as the verdict's ``device``; ``either`` where there is none."""
     answer = of_run(analysis)
+    if answer is not None and answer.meets is False:
+        return "either"
     if answer is None or not is_elsewhere(analysis):
         return analysis.verdict.device or "either"
-    return "either" if answer.meets is False else answer.plan
+    return answer.plan
 
 
 def word(analysis: Analysis) -> str:
     """Return the answer in a word or two: ``GPU``, ``CPU``, ``Limit missed``."""
     answer = of_run(analysis)
-    if answer is not None and leads(analysis):
-        return "Limit missed" if answer.meets is False else VERDICT_WORDS[answer.plan]
-    return VERDICT_WORDS[analysis.verdict.device]
+    if answer is not None and answer.meets is False:
+        return "Limit missed"
+    return VERDICT_WORDS[answer.plan if answer is not None and leads(analysis) else analysis.verdict.device]
 
 
 def beside(analysis: Analysis) -> Iterator[tuple[str, str]]:
@@ -64,18 +66,19 @@ def beside(analysis: Analysis) -> Iterator[tuple[str, str]]:
     usable = [one for one in analysis.ranking[1:] if one.requested and one.is_usable]
     at_its_batch = [one for one in usable if one.batch == answer.batch]
     as_good = [one for one in usable if one.named and one.why_not and one.why_not.reason == "as_good"]
-    if len(as_good) > 1:
+    if as_good:
         yield "As good within the error", f"{first_few(dict.fromkeys(map(name, as_good)))}."
     first = min(at_its_batch, key=lambda one: one.latency_s or 0.0, default=None)
-    if first is not None and (first.latency_s or 0.0) < (answer.latency_s or 0.0):
-        yield "Fastest", _line(first)
+    if first is not None and (first.latency_s or 0.0) >= (answer.latency_s or 0.0):
+        first = None
     priced = [one for one in usable if one.usd_per_million is not None]
     least = min(priced, key=lambda one: one.usd_per_million or 0.0, default=None)
-    if least is not None and (answer.usd_per_million or math.inf) > (least.usd_per_million or 0.0):
-        yield "Cheapest", _line(least)
-    cpu = next((one for one in analysis.ranking[1:] if one.named and one.requested and one.kind == "cpu"), None)
-    if cpu is not None and cpu not in (first, least) and cpu.batch == answer.batch:
-        yield "On the CPU", _line(cpu)
+    if least is not None and (least.usd_per_million or 0.0) >= (answer.usd_per_million or math.inf):
+        least = None
+    cpus = (one for one in analysis.ranking[1:] if one.named and one.requested and one.kind == "cpu")
+    cpu = next((one for one in cpus if one.batch == answer.batch and one not in (first, least)), None)
+    lines = (("Fastest", first), ("Cheapest", least), ("On the CPU", cpu))
+    yield from ((label, _line(way)) for label, way in lines if way is not None)
 
 
 def _line(way: RankedWay) -> str:
@@ -106,9 +109,10 @@ def details(analysis: Analysis) -> str:
     options = _requested_first(analysis)
     how = f"; {options} shows those of the answer" if options else ""
     with_it = "it and the CPU" if gpu is not None else "it"
+    text = f"Plans, reasons and operators here are of {whose}{at}, which was asked about first{how}."
+    # In dollars a CPU without a price of its own has another machine's, which is a way of its own here.
     return (
-        f"Plans, reasons and operators here are of {whose}{at}, which was asked about first{how}. "
-        f"With {with_it} alone: {verdict}"
+        text if answer is not None and answer.objective == "cost" else f"{text} With {with_it} alone: {verdict}"
     )
 
 
