@@ -140,7 +140,7 @@ class Price:
     @property
     def machine(self) -> str:
         """The provider and its machine: ``AWS g6.xlarge``."""
-        return f"{self.provider} {self.instance}".strip()
+        return " ".join(filter(None, (self.provider, self.instance)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -110,7 +110,7 @@ def _compared(able: Sequence[Contender], objective: Objective, batch: int | None
 def _order(one: Contender) -> tuple[bool, bool, str, str, int]:
     """Return what breaks ties: the answer must not hang on the order of a list."""
     way = one.way
-    return not way.named, way.kind == "cpu", way.device, way.instance, way.batch or 0
+    return not way.named, way.kind == "cpu", way.device, way.instance or "", way.batch or 0
 
 
 def _key(one: Contender, objective: Objective) -> tuple[bool, float, bool, bool, str, str, int]:
@@ -122,13 +122,13 @@ def _each_instance_once(
     contenders: Sequence[Contender], objective: Objective, batch: int | None
 ) -> list[Contender]:
     """Return all that was named, and of each other instance its best batch, or that compared."""
-    best: dict[tuple[str, str], Contender] = {}
+    best: dict[str, Contender] = {}
     able = [one for one in contenders if one.way.is_usable]
     # With nothing that is able all of them are late or do not run, and the nearest is looked for.
     for one in _compared(able, objective, batch) or contenders:
         if one.way.named:
             continue
-        place = (one.way.provider, one.way.instance)
+        place = one.way.machine
         other = best.get(place)
         if other is None or (not one.way.is_usable, _key(one, objective)) < (
             not other.way.is_usable,

@@ -87,7 +87,7 @@ def _sized(model: FleetModel, today_usd: float) -> _Place | None:
     dear = cell.usd_high_per_month
     return _Place(
         cell=index,
-        instance=cell.instance,
+        instance=cell.instance or "",
         count=cell.count,
         usd_per_month=cell.usd_per_month,
         # Without a dear end slow times keep no limit at any count.
@@ -160,8 +160,8 @@ def _cheapest_instance(
     """The cheapest machine on which a cell runs, and its dollars an hour."""
     if model.question == "generate":
         # Its GPUs may be several, and then not every machine with one of them will do.
-        known = cell.instance and cell.usd_per_hour is not None
-        return (cell.instance, cell.usd_per_hour or 0.0) if known else None
+        priced = cell.instance is not None and cell.usd_per_hour is not None
+        return (cell.instance or "", cell.usd_per_hour or 0.0) if priced else None
     found = rentable([cell], offers)
     able = [(instance.usd_per_hour, instance.name) for instance in found.instances]
     usd, name = min(able, default=(0.0, ""))

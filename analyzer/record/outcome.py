@@ -192,6 +192,7 @@ class RankedWay(OnDevice, Way):
         plan: ``cpu``, ``gpu`` or ``hybrid``, the better of those that use the device.
         batch: Inferences per run; None for a model without a batch.
         gpus: GPUs that one copy of the model uses; 0 on a CPU.
+        provider, instance: None where no price is known.
         requested: Whether the precision is the one that was requested; another one is another model, whose
             accuracy must be checked, and never the answer.
         named: Whether the user chose the device; False of a CPU that stands on the price list alone.
@@ -208,6 +209,8 @@ class RankedWay(OnDevice, Way):
         why_not: None of the answer.
     """
 
+    provider: str | None = None  # type: ignore[assignment]  # of a plan or an offer they are texts, maybe empty
+    instance: str | None = None  # type: ignore[assignment]
     plan: Literal["cpu", "gpu", "hybrid"]
     batch: Count | None = None
     gpus: Count = 0
@@ -224,6 +227,11 @@ class RankedWay(OnDevice, Way):
     count: Count | None = None
     note: str = ""
     why_not: WhyNot | None = None
+
+    def __post_init__(self) -> None:
+        """Take the empty names of what has no price as none."""
+        for name in ("provider", "instance"):
+            object.__setattr__(self, name, getattr(self, name) or None)
 
     @property
     def remark(self) -> str:

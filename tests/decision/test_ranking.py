@@ -186,7 +186,7 @@ def test_what_the_runtime_cannot_run_there_is_never_the_best(
     barred = result.of("p100")
     assert not barred.runs
     assert reason in result.why("p100")[1]
-    assert barred.instance == ""
+    assert barred.instance is None
 
 
 def test_an_instance_stands_once_at_its_best_batch(ask: Ask) -> None:
@@ -418,7 +418,7 @@ def test_another_precisions_dollars_have_their_instance_as_those_requested_have(
     assert {name: getattr(half, name) for name in price} == price
     # What has no room is rented from nobody.
     (none,) = other_precisions((replace(row, fits=False),), question, question.gpu)
-    assert (none.usd_per_million, none.provider, none.instance, none.region) == (None, "", "", "")
+    assert (none.usd_per_million, none.provider, none.instance, none.region) == (None, None, None, "")
 
 
 def test_where_nothing_keeps_the_limit_the_time_decides_whatever_the_objective(ask: Ask) -> None:

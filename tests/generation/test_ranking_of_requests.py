@@ -96,7 +96,7 @@ def test_the_dollars_of_a_rented_cpu_are_not_those_of_the_requests_own() -> None
     *gpus, cpu = records.devices()
     priced = replace(cpu, fits=True, largest_batch=8, usd_per_million_tokens=1.0, instance="c.large")
     _, ways = ranked(records.generation(devices=(*gpus, priced)))
-    assert (ways[CPU].usd_per_million, ways[CPU].instance, ways[CPU].usd_per_hour) == (None, "", None)
+    assert (ways[CPU].usd_per_million, ways[CPU].instance, ways[CPU].usd_per_hour) == (None, None, None)
     assert ways[CPU].remark == "no price is known"
 
 

@@ -100,10 +100,10 @@ def test_other_precisions_of_every_gpu_are_listed_as_other_models(analysis: Anal
 
 def test_their_dollars_say_where_as_those_of_the_precision_that_was_asked_for(analysis: Analysis) -> None:
     priced = [one for one in analysis.ranking if not one.requested and one.usd_per_million is not None]
-    places = {(cost.provider, cost.instance): cost for cost in analysis.instances}
+    places = {cost.machine: cost for cost in analysis.instances}
     assert priced
     for one in priced:
-        listed = places[one.provider, one.instance]
+        listed = places[one.machine]
         told = (one.usd_per_hour, one.price_date, one.pricing, one.region)
         assert told == (listed.usd_per_hour, listed.price_date, listed.pricing, listed.region)
 

@@ -86,8 +86,8 @@ def _parts(
         before, now = (names.get(slug, slug) or "none" for slug in slugs)
         yield f"costs least on {now}, before on {before}"
 
-    def key(cell: RankedWay) -> tuple[str, int | None, str, str]:
-        return (cell.device, cell.batch, cell.precision, cell.instance if cell.kind == "cpu" else "")
+    def key(cell: RankedWay) -> tuple[str, int | None, str, str | None]:
+        return (cell.device, cell.batch, cell.precision, cell.instance if cell.kind == "cpu" else None)
 
     earlier = {key(cell): cell for cell in old.cells}
     times = [
