@@ -8,7 +8,7 @@ from dataclasses import replace
 from analyzer.decision.error_components import RESOURCES, ErrorComponent, ratio
 from analyzer.decision.phrases import short_name
 from analyzer.decision.ranking_words import by_ratio
-from analyzer.figures import Price, seen_as
+from analyzer.figures import Way, seen_as
 from analyzer.record.generation import GenerationOption, GenerationResult
 from analyzer.record.outcome import Answer, RankedWay, WhyNot
 from analyzer.text import listed
@@ -58,12 +58,12 @@ def rank_requests(
     ways.sort(key=order)
     first, option = ways[0]
     if not first.fits:
-        return None, tuple(_explained(way, None, result) for way, _ in ways)
+        return None, tuple(replace(way, why_not=_why_not(way, None, result)) for way, _ in ways)
     objective = "latency" if first.usd_per_million is None else "cost"
     answer = seen_as(
         Answer, first, objective=objective, sentence=_sentence(first, option, alone=len(named) < 2)
     )
-    return answer, (first, *(_explained(way, first, result) for way, _ in ways[1:]))
+    return answer, (first, *(replace(way, why_not=_why_not(way, first, result)) for way, _ in ways[1:]))
 
 
 def _setting(one: GenerationOption) -> tuple[str, int, str, str]:
@@ -71,16 +71,13 @@ def _setting(one: GenerationOption) -> tuple[str, int, str, str]:
 
 
 def _way(one: GenerationOption, result: GenerationResult, *, named: bool) -> RankedWay:
-    # A CPU that is rented is another machine, with times of its own.
-    dollars = one.usd_per_million_tokens if one.kind == "gpu" else None
-    request = one.request
-    limited = result.limited and dollars is not None
-    return seen_as(
+    dollars, request = one.usd_per_million_tokens, one.request
+    limited = result.limited and dollars is not None and one.kind == "gpu"
+    way = seen_as(
         RankedWay,
         one,
         device_name=one.name,
         plan=one.kind,
-        **({} if one.kind == "gpu" else vars(Price())),
         precision=one.weights,
         batch=result.batch,
         named=named or one.kind == "cpu",
@@ -94,6 +91,8 @@ def _way(one: GenerationOption, result: GenerationResult, *, named: bool) -> Ran
         usd_origin="" if dollars is None else "predicted",
         note=f"dollars at batch {one.largest_batch}, the largest that keeps the limits" if limited else "",
     )
+    # A CPU that is rented is another machine, with times of its own.
+    return way if one.kind == "gpu" else way.priced_as(Way())
 
 
 def _excess(result: GenerationResult, way: RankedWay) -> dict[str, float]:
@@ -112,11 +111,6 @@ def _sentence(way: RankedWay, option: GenerationOption, *, alone: bool) -> str:
         return f"{who}, keeps the limits: {times}."
     of = "" if alone else "of what was requested, "
     return f"Nothing keeps the limits; {of}{who} comes nearest: {times}."
-
-
-def _explained(way: RankedWay, answer: RankedWay | None, result: GenerationResult) -> RankedWay:
-    """Return a way with why it is not the answer."""
-    return replace(way, why_not=_why_not(way, answer, result))
 
 
 def _why_not(way: RankedWay, answer: RankedWay | None, result: GenerationResult) -> WhyNot:
