@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzer.arrays import Floats
+from analyzer.arrays import Floats, Ints
 from analyzer.errors import UsageError
 from analyzer.figures import QueueLoad
 from analyzer.serving.queue import PERCENTILES, by_percentile
@@ -42,8 +42,6 @@ class SingleRequests:
         Franx, "A simple solution for the M/D/c waiting time distribution", Operations Research Letters 29
         (2001): sums of positive terms, which stay exact where the older alternating ones cancel out.
         """
-        from scipy.stats import poisson
-
         wait = latency_s - self.service_s
         if wait < 0:
             return 0.0
@@ -51,7 +49,7 @@ class SingleRequests:
         mean = self.rate_per_s * (services * self.service_s - wait)
         arrivals = np.arange(services * self.servers)
         left = np.minimum(services * self.servers - 1 - arrivals, len(self.at_most) - 1)
-        return float(poisson.pmf(arrivals, mean) @ self.at_most[left])
+        return float(_poisson(arrivals, mean) @ self.at_most[left])
 
     def percentile_s(self, percentile: float) -> float:
         """The latency within which this share of requests is answered, in percent."""
@@ -83,9 +81,6 @@ def single_requests(rate_per_s: float, service_s: float, servers: int = 1) -> Si
     Raises:
         UsageError: Requests come as fast as the servers can take them, or faster.
     """
-    from scipy.linalg import solve
-    from scipy.stats import poisson
-
     load = rate_per_s * service_s / servers
     if not 0 < load < 1:
         raise UsageError(
@@ -95,7 +90,7 @@ def single_requests(rate_per_s: float, service_s: float, servers: int = 1) -> Si
     # max(j - c, 0) stay, and as many come as Poisson has it.
     decay = -math.log(_TAIL) / (2 * (1 - load) / load)  # of the queue: heavy traffic's, which is the longest
     states = servers + math.ceil(decay + 6 * math.sqrt(rate_per_s * service_s) + 20)
-    came = poisson.pmf(np.arange(states), rate_per_s * service_s)
+    came = _poisson(np.arange(states), rate_per_s * service_s)
     stays = np.maximum(np.arange(states) - servers, 0)
     to, of = np.indices((states, states))
     more = to - stays[of]
@@ -106,10 +101,17 @@ def single_requests(rate_per_s: float, service_s: float, servers: int = 1) -> Si
     equations[0] = 1.0
     right = np.zeros(states)
     right[0] = 1.0
-    numbers = np.maximum(solve(equations, right), 0.0)
+    numbers = np.maximum(np.linalg.solve(equations, right), 0.0)
     return SingleRequests(
         rate_per_s=rate_per_s,
         service_s=service_s,
         servers=servers,
         at_most=np.minimum(np.cumsum(numbers)[servers:], 1.0),
     )
+
+
+def _poisson(numbers: Ints, mean: float) -> Floats:
+    """Return the probability of each number of arrivals; ``scipy.stats`` takes most of a second to import."""
+    from scipy.special import gammaln, xlogy
+
+    return np.asarray(np.exp(xlogy(numbers, mean) - gammaln(numbers + 1) - mean), dtype=np.float64)

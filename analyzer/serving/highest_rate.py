@@ -28,6 +28,8 @@ _MANY_SERVERS = 32
 # Beside so many, each of which a step looks at, no more requests are looked at: near its highest rate latency
 # rises so steeply that the rate hangs little on them.
 _VERY_MANY_SERVERS, _AMONG_VERY_MANY = 256, 8000
+# Closer looks at a queue, at most.
+_CLOSE_LOOKS, _ROUNDING = 3, 1e-9
 # Times a share from which another one is far.
 _NEAR = 1.5
 
@@ -73,51 +75,48 @@ def highest_rate(
         raise UsageError(f"A limit of {limit_s:g} s is none.", hint="Give seconds above zero.")
     if percentile is not None and not 0 < percentile < 100:
         raise UsageError(f"There is no {percentile:g}th percentile.", hint="Give one above 0 and below 100.")
-    return highest_rates([queue], limit_s, percentile)[0].rate_per_s
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class HighestRate:
-    """The highest rate of one queue, 0 where none keeps the limit, and what was looked at on the way."""
-
-    rate_per_s: float
-    looked_at: tuple[Served, ...] = ()
+    looked = loads_at([queue], [FIRST_SHARES], POISSON, _FIRST)
+    return highest_rates([queue], limit_s, percentile, POISSON, _THEN, looked)[0][0]
 
 
 def highest_rates(
     queues: Sequence[Queue],
     limit_s: float,
     percentile: float | None,
-    arrivals: Arrivals = POISSON,
-    efforts: tuple[Effort, Effort] = (_FIRST, _THEN),
-    shares: Sequence[float] = FIRST_SHARES,
-) -> list[HighestRate]:
-    """The same for many queues at once.
+    arrivals: Arrivals,
+    effort: Effort,
+    looked: Sequence[Sequence[Served]],
+) -> list[tuple[float, list[Served]]]:
+    """Return the highest rate of each queue, 0 where none keeps the limit, and all that was simulated of it.
 
-    ``efforts`` are those of the first look, at ``shares`` of the capacity, and of the closer one about the rate
-    that it finds.
+    ``looked`` was simulated of it, by rising rate. About the rate at which that reaches the limit follows a
+    closer look with ``effort``, and a further one where it shows that the first was mistaken.
     """
-    able = [queue for queue in queues if queue.fastest_s <= limit_s]
-    looked = loads_at(able, [shares] * len(able), arrivals, efforts[0])
-    about = [share_within(served, limit_s, percentile) for served in looked]
-    # Shares about those, by what is taken over what is free: latency is nearly a line in that.
-    odds = [share / (1 - share) if share > 0 else FIRST_SHARES[0] / 10 for share in about]
-    near = [
-        [min(odd * factor / (1 + odd * factor), _LAST_SHARE) for factor in factors]
-        for odd, share in zip(odds, about, strict=True)
-        for factors in [_ODDS if share > _LOW_SHARE else _LOW_ODDS]
-    ]
-    closer = loads_at(able, near, arrivals, efforts[1])
-    rates = []
-    for queue, first, close in zip(able, looked, closer, strict=True):
-        # Closer looks stand for the first ones where they were taken.
-        low, high = close[0].scenario.rate_per_s, close[-1].scenario.rate_per_s
-        below = [one for one in first if one.scenario.rate_per_s < low]
-        above = [one for one in first if one.scenario.rate_per_s > high]
-        share = share_within([*below, *close, *above], limit_s, percentile)
-        rates.append(HighestRate(rate_per_s=share * queue.capacity_per_s, looked_at=tuple(first)))
-    found = iter(rates)
-    return [next(found) if queue.fastest_s <= limit_s else HighestRate(rate_per_s=0.0) for queue in queues]
+    seen = [list(served) for served in looked]
+    able = [number for number, queue in enumerate(queues) if queue.fastest_s <= limit_s]
+    rates, left = [0.0] * len(queues), able
+    for _ in range(_CLOSE_LOOKS):
+        near: list[Sequence[float]] = []
+        for number in left:
+            share = share_within(seen[number], limit_s, percentile)
+            # By what is taken over what is free: latency is nearly a line in that.
+            odds = share / (1 - share) if share > 0 else FIRST_SHARES[0] / 10
+            factors = _ODDS if share > _LOW_SHARE else _LOW_ODDS
+            near.append([min(odds * factor / (1 + odds * factor), _LAST_SHARE) for factor in factors])
+        mistaken = []
+        looks = loads_at([queues[number] for number in left], near, arrivals, effort)
+        for number, close in zip(left, looks, strict=True):
+            least, *_, most = [one.scenario.rate_per_s for one in close]
+            below = [one for one in seen[number] if one.scenario.rate_per_s < least]
+            # A brief look above a closer one that does not keep the limit was lucky.
+            above = [one for one in seen[number] if one.scenario.rate_per_s > most]
+            keeps = [one.latency_s(percentile) <= limit_s for one in close]
+            seen[number] = [*below, *close, *(above if keeps[-1] else ())]
+            rates[number] = share_within(seen[number], limit_s, percentile) * queues[number].capacity_per_s
+            if rates[number] and not least * (1 - _ROUNDING) <= rates[number] <= most * (1 + _ROUNDING):
+                mistaken.append(number)
+        left = mistaken
+    return list(zip(rates, seen, strict=True))
 
 
 def loads_at(

@@ -187,11 +187,9 @@ def _sizing(
     )
 
 
-# Shares of the capacity at which every batching is simulated before one is chosen.
-_SHARES = (0.03, 0.1, 0.2, 0.35, 0.5, 0.65, 0.78, 0.87, 0.93, 0.97)
-_CHOOSING = Effort(requests=600, lanes=4)
-_COMPARING = (Effort(requests=500, lanes=4), Effort(requests=2000, lanes=8))
-_FINAL = (Effort(requests=2000, lanes=16), Effort(requests=8000, lanes=16))
+# Shares of the capacity at which every batching is simulated, before the limit's own is looked at closely.
+_SHARES = (0.005, 0.03, 0.12, 0.35, 0.6, 0.8, 0.9, 0.96, 0.985)
+_BRIEF, _CLOSE = Effort(requests=600, lanes=4), Effort(requests=8000, lanes=16)
 _AT_COUNT = Effort(requests=12_000, lanes=16)
 # What is solved instead: shares of the capacity and servers.
 _SOLVED_TO, _SOLVED_SERVERS = 0.9, 32
@@ -203,6 +201,10 @@ _DELAYS = (0.1, 0.25)
 _GAIN = 1.02
 
 
+# Times the limit: the loosest for which a highest rate is reported.
+LOOSEST_LIMIT = 10.0
+
+
 class _Batches:
     """Requests that wait for a batch to be served.
 
@@ -211,7 +213,10 @@ class _Batches:
     other, as long as the load is so ``near`` to it that it can be to blame.
     """
 
-    times_the_limit = (*(0.1, 0.14, 0.2, 0.28, 0.4, 0.56, 0.75), *(1.33, 1.8, 2.5, 3.5, 5.0, 7.0, 10.0))
+    times_the_limit = (
+        *(0.1, 0.14, 0.2, 0.28, 0.4, 0.56, 0.75),
+        *(1.33, 1.8, 2.5, 3.5, 5.0, 7.0, LOOSEST_LIMIT),
+    )
     less = (0.01, 0.02, 0.04, 0.08, 0.16)
     near = 0.95
 
@@ -219,7 +224,7 @@ class _Batches:
         self.demand = demand
 
     def briefly(self, queues: Sequence[Queue]) -> list[list[Served]]:
-        return loads_at(queues, [_SHARES] * len(queues), self.demand.arrivals, _CHOOSING)
+        return loads_at(queues, [_SHARES] * len(queues), self.demand.arrivals, _BRIEF)
 
     def ways(self, server: BatchServer) -> list[Queue]:
         """Return batchings of a server, of those with larger batches the ones that bring something."""
@@ -232,8 +237,7 @@ class _Batches:
         if demand.max_batch is not None:
             batches = {min(demand.max_batch, curve.largest_batch)}
         else:
-            longest_s = self.times_the_limit[-1] * demand.limit_s
-            powers = {2**power for power in range(within(longest_s).bit_length())}
+            powers = {2**power for power in range(within(LOOSEST_LIMIT * demand.limit_s).bit_length())}
             batches = {1} | powers | {within(part * demand.limit_s) for part in _PARTS_OF_LIMIT} - {0}
         queues: list[Queue] = []
         for batch in sorted(batches):
@@ -258,43 +262,50 @@ class _Batches:
         self, servers: Sequence[BatchServer], best: _Tried
     ) -> list[tuple[Queue, float, Sequence[QueueLoad]]]:
         """Return each way, delayed where that helps, its highest rate, and loads up to near its capacity."""
-        demand, queues = self.demand, [way for way, _ in best]
+        demand, ways = self.demand, list(best)
         if demand.max_delay_s is None:
-            queues = self._delayed(queues, [server.times for server in servers])
-        found = highest_rates(queues, demand.limit_s, demand.percentile, demand.arrivals, _FINAL)
+            self._delay(ways, [server.times for server in servers])
+        queues, looked = zip(*ways, strict=True)
+        found = highest_rates(queues, demand.limit_s, demand.percentile, demand.arrivals, _CLOSE, looked)
         return [
-            (queue, one.rate_per_s, [served.load() for served in one.looked_at or seen])
-            for queue, one, (_, seen) in zip(queues, found, best, strict=True)
+            (queue, rate_per_s, [served.load() for served in seen])
+            for queue, (rate_per_s, seen) in zip(queues, found, strict=True)
         ]
 
-    def _delayed(self, ways: Sequence[Queue], curves: Sequence[ServiceCurve]) -> list[Queue]:
-        """Return them with a delay where that lets more requests through."""
-        demand, result, rates = self.demand, list(ways), [0.0] * len(ways)
-        for part in (0.0, *_DELAYS):
+    def _delay(self, ways: list[tuple[Queue, _Looks]], curves: Sequence[ServiceCurve]) -> None:
+        """Replace those that carry the traffic on fewer instances where requests wait for a batch to fill."""
+        demand = self.demand
+        rates = [self._rate(way, seen, demand.limit_s) for way, seen in ways]
+        for part in _DELAYS:
             delay_s = part * demand.limit_s
-            # Alone, the first request waits the whole delay.
+            # Alone, the first request waits the whole delay. Of one instance there are no fewer.
             able = [
                 number
-                for number, queue in enumerate(ways)
-                if queue.max_batch > 1 and curves[number].time_s(1) + delay_s <= demand.limit_s
+                for number, (queue, _) in enumerate(ways)
+                if queue.max_batch > 1
+                and curves[number].time_s(1) + delay_s <= demand.limit_s
+                and demand.count(rates[number]) != 1 + demand.spare
             ]
-            delayed = [_batched(curves[number], ways[number], delay_s) for number in able]
+            delayed = [_batched(curves[number], ways[number][0], delay_s) for number in able]
             for number, queue, seen in zip(able, delayed, self.briefly(delayed), strict=True):
                 rate_per_s = self._rate(queue, seen, demand.limit_s)
                 # At night fewer requests come to fill a batch: the limit must hold at lower rates too.
                 below = (one for one in seen if one.scenario.rate_per_s < rate_per_s)
-                if rate_per_s > rates[number] * _GAIN and all(
-                    one.latency_s(demand.percentile) <= demand.limit_s for one in below
+                if (
+                    demand.count(rate_per_s) != demand.count(rates[number])
+                    and rate_per_s > rates[number] * _GAIN
+                    and all(one.latency_s(demand.percentile) <= demand.limit_s for one in below)
                 ):
-                    rates[number], result[number] = rate_per_s, queue
-        return result
+                    rates[number], ways[number] = rate_per_s, (queue, seen)
 
     def at_end(self, ways: Sequence[Queue], times: Sequence[ServiceCurve]) -> list[float]:
-        """Return the highest rates of the ways with other times."""
-        demand = self.demand
+        """Return about the highest rates of the ways with other times."""
         queues = [_batched(curve, way, way.max_delay_s) for way, curve in zip(ways, times, strict=True)]
-        found = highest_rates(queues, demand.limit_s, demand.percentile, demand.arrivals, _COMPARING, _SHARES)
-        return [one.rate_per_s for one in found]
+        seen = self.briefly(queues)
+        return [
+            self._rate(queue, one, self.demand.limit_s) if queue.fastest_s <= self.demand.limit_s else 0.0
+            for queue, one in zip(queues, seen, strict=True)
+        ]
 
     def at_rates(self, ways: Sequence[Queue], rates: Sequence[float | None]) -> list[QueueLoad | None]:
         shares = [

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from analyzer.serving import ServiceCurve, highest_rate, simulate
-from analyzer.serving.arrivals import Trace
+from analyzer.serving.arrivals import POISSON, Trace
 from analyzer.serving.closed_forms import single_requests
-from analyzer.serving.highest_rate import highest_rates
+from analyzer.serving.highest_rate import FIRST_SHARES, Effort, highest_rates, loads_at
 from analyzer.serving.queue import Percentile, Server, Sizing, make_queue, needed
 from analyzer.serving.search import BatchServer, Demand, sizings
 
@@ -61,7 +61,9 @@ def test_no_batching_that_was_not_chosen_lets_clearly_more_through(
         for most in (2, 4, 8, 16, 32, 64, 128, 256)
         for delay_s in (0.0, limit_s / 10, limit_s / 4)
     ]
-    rates = [rate.rate_per_s for rate in highest_rates(queues, limit_s, percentile)]
+    looked = loads_at(queues, [FIRST_SHARES] * len(queues), POISSON, Effort(requests=4000, lanes=32))
+    close = Effort(requests=20_000, lanes=32)
+    rates = [rate for rate, _ in highest_rates(queues, limit_s, percentile, POISSON, close, looked)]
     assert found.highest_rate_per_s >= 0.94 * max(rates)
 
 

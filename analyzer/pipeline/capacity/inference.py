@@ -22,14 +22,13 @@ from analyzer.pipeline.capacity.sizing import (
     rented_cpus,
 )
 from analyzer.pipeline.capacity.traffic import CapacityQuestion
-from analyzer.pipeline.predictor import decision_inputs_by_batch
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.pipeline.target_devices import decision_precision, model_precision
 from analyzer.precision import INTEGER_FORMS
 from analyzer.record.capacity import CapacityOption, ServicePoint
 from analyzer.record.outcome import WORTHWHILE
 from analyzer.serving.queue import Server, ServiceCurve, Sizing
-from analyzer.serving.search import Demand
+from analyzer.serving.search import LOOSEST_LIMIT, Demand
 from analyzer.units import seconds, share
 
 Times = Mapping[int, Figure]
@@ -61,9 +60,11 @@ class InferenceService:
         """Yield instances with these GPUs, then those without an accelerator."""
         basis = self._basis
         predictor = basis.predictor
+        # No limit that is reported is kept by a batch that takes longer.
+        longest_s = LOOSEST_LIMIT * self._demand.limit_s
         for gpu in gpus_asked(predictor.instances, basis.gpu, gpus):
             precision = _told(basis, decision_precision(predictor.options, basis.prepared.graph, gpu))
-            runs = _GpuRuns(basis, gpu)
+            runs = _GpuRuns(basis, gpu, longest_s)
             for instance in rented(predictor.instances, gpu, named=gpus is not None):
                 times, problem = runs.times(instance)
                 number = instance.replicas if instance else 1
@@ -76,7 +77,7 @@ class InferenceService:
                     copies=(_copies(number, times),) if times else (),
                     problem=problem,
                 )
-        yield from _cpu_offers(basis, cpus)
+        yield from _cpu_offers(basis, cpus, longest_s)
 
     def least_s(self, copies: Copies) -> float:
         """Return the time of the quickest batch."""
@@ -140,7 +141,7 @@ def _told(basis: AnalysisBasis, precision: str) -> str:
 class _GpuRuns:
     """What a model takes on a GPU at each batch, and why where it takes nothing."""
 
-    def __init__(self, basis: AnalysisBasis, gpu: Device) -> None:
+    def __init__(self, basis: AnalysisBasis, gpu: Device, longest_s: float) -> None:
         self._gpu = gpu
         self._best: dict[int, tuple[DecisionInput, Literal["gpu", "hybrid"], Figure]] = {}
         self._problem = ""
@@ -151,10 +152,12 @@ class _GpuRuns:
         measured = {
             batch: at_batch if same else at_batch.cpu_alone for batch, at_batch in basis.measured.items()
         }
-        inputs = decision_inputs_by_batch(basis.predictor, _graphs(basis), gpu, measured)
         similar: tuple[DecisionInput, Plans] | None = None
-        runs = False
-        for batch, question in sorted(inputs.items()):
+        runs, graphs = False, sorted(_graphs(basis).items())
+        for batch, prepared in graphs:
+            question = basis.predictor.decision_input(
+                prepared, gpu, batch, measured.get(batch), per_operator=False
+            )
             if question.fails:
                 self._problem = _no_answer(question)
                 return
@@ -168,9 +171,11 @@ class _GpuRuns:
                 # The CUDA session comes first.
                 plan = next(plan for plan in able if plan.latency.value <= WORTHWHILE * best)
                 self._best[batch] = question, "gpu" if plan.name == "gpu" else "hybrid", plan.latency
+                if plan.latency.value > longest_s:
+                    break
         if not self._best:
             self._problem = (
-                f"{gpu.name} has no room for the model at batch {min(inputs)}."
+                f"{gpu.name} has no room for the model at batch {graphs[0][0]}."
                 if runs
                 else f"ONNX Runtime's CUDA session runs nothing of the model on {gpu.name}."
             )
@@ -197,9 +202,9 @@ def _graphs(basis: AnalysisBasis) -> Mapping[int, PreparedGraph]:
     return basis.models.prepared_graphs or {1: basis.prepared}
 
 
-def _cpu_offers(basis: AnalysisBasis, cpus: Sequence[str]) -> Iterator[InstanceOffer]:
+def _cpu_offers(basis: AnalysisBasis, cpus: Sequence[str], longest_s: float) -> Iterator[InstanceOffer]:
     """Every instance without an accelerator whose CPU the catalogue has; ``cpus`` are slugs, empty for all."""
-    predicted = _CpuTimes(basis)
+    predicted = _CpuTimes(basis, longest_s)
     measured = next((run for run in basis.measured.values() if run.fails), None)
     question = basis.predictor.decision_input(basis.prepared, None, None, measured, per_operator=False)
     fails = _no_answer(question)
@@ -226,13 +231,13 @@ def _no_answer(question: DecisionInput) -> str:
 class _CpuTimes:
     """What parts of CPUs take: instances of a family differ in how many of them they have."""
 
-    def __init__(self, basis: AnalysisBasis) -> None:
-        self._basis = basis
+    def __init__(self, basis: AnalysisBasis, longest_s: float) -> None:
+        self._basis, self._longest_s = basis, longest_s
         graphs = _graphs(basis)
         chosen = {batch: graph for batch, graph in graphs.items() if batch in _CPU_BATCHES}
         self._graphs = chosen or dict([min(graphs.items(), key=lambda item: item[0])])
         self._precision = model_precision(basis.prepared.graph)
-        self._known: dict[tuple[str, int, int, bool], Times] = {}
+        self._known: dict[tuple[str, int, int, bool], dict[int, Figure]] = {}
         self._runs = {batch or 1: at_batch.cpu_alone for batch, at_batch in basis.measured.items()}
         # Of this machine's CPU; it holds for an instance that is just like it.
         self._measured = {
@@ -257,12 +262,12 @@ class _CpuTimes:
             if key not in self._known:
                 cpu = catalogue.instance_cpu(replace(instance, vcpus=vcpus))
                 assert cpu is not None
-                self._known[key] = {
-                    batch: self._basis.predictor.on_another_cpu(
-                        graph, cpu, self._precision, self._runs.get(batch)
-                    )
-                    for batch, graph in self._graphs.items()
-                }
+                times = self._known[key] = {}
+                for batch, graph in sorted(self._graphs.items()):
+                    run = self._runs.get(batch)
+                    times[batch] = self._basis.predictor.on_another_cpu(graph, cpu, self._precision, run)
+                    if times[batch].value > self._longest_s:
+                        break
             yield from self._with_room(instance, cores // part, self._known[key])
 
     def _with_room(self, instance: Instance, copies: int, times: Times) -> Iterator[Copies]:
