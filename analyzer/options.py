@@ -335,7 +335,7 @@ class ApplyOptions(OptionGroup, commands=("apply",)):
 class GenerationOptions(OptionGroup, commands=("generate", "capacity", "fleet")):
     """A request of a model that generates, and its limits; of several batches the first is the answer's."""
 
-    batches: tuple[int, ...] = (1,)  # of `Options`
+    batches: tuple[int, ...] = ()  # of `Options`; with limits and none, the largest that keeps them is searched
     prompt: int | None = option(
         "prompt N",
         WHOLE,

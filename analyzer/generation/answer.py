@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from analyzer.devices.device import Device
@@ -13,7 +13,7 @@ from analyzer.figures import Figure, seen_as
 from analyzer.generation.options import Candidate, Market, candidate, joules_per_token, option
 from analyzer.generation.request import BLOCK, DEFAULT_OUTPUT, Request, Setting, StepTypes, TimeLimits
 from analyzer.generation.steps.step_times import step_times
-from analyzer.generation.times import Correction, GeneratingModel, RequestPhases, timed
+from analyzer.generation.times import Correction, GeneratingModel, timed
 from analyzer.memory.fit import room
 from analyzer.options import CACHES, WEIGHTS, Cache, GenerationOptions
 from analyzer.prediction import total, transfer
@@ -40,15 +40,14 @@ _FEW_BATCHES, _FEW_CONTEXTS = (1, 16, 256), (1024, 16384)
 class ComparedDevices:
     """Where it may run.
 
-    The answer is about ``first``, a GPU or else the CPU; ``measured`` is the request as a device of this
-    machine ran it, by its slug; ``gpus`` how many of each other one are wanted, None for as many as it takes.
+    The answer is about ``first``, a GPU or else the CPU; ``gpus`` is how many of each other one are wanted,
+    None for as many as it takes.
     """
 
     first: Device
     cpu: Device
     compared: tuple[Device, ...]
     gpus: int | None = None
-    measured: Mapping[str, RequestPhases] = field(default_factory=dict)
 
 
 def setting_of(model: GeneratingModel, question: GenerationOptions, device: Device) -> Setting:
@@ -85,13 +84,15 @@ def _request(model: GeneratingModel, batch: int, prompt: int, output: int) -> Re
 
 
 def request_of(model: GeneratingModel, question: GenerationOptions) -> Request:
-    """The request; of a text that an encoder reads, the decoder begins with one token.
+    """Return the request at the first batch, 1 where none is given.
+
+    Of a text that an encoder reads, the decoder begins with one token.
 
     Raises:
         UsageError: A sequence would be longer than the model was made for.
     """
     prompt, output = _lengths(model, question)
-    request = _request(model, question.batches[0], prompt, output)
+    request = _request(model, (*question.batches, 1)[0], prompt, output)
     if request.context > model.longest:
         raise UsageError(
             f"--prompt {prompt} and --output-tokens {output} make {request.context:,} "
@@ -102,19 +103,19 @@ def request_of(model: GeneratingModel, question: GenerationOptions) -> Request:
 
 
 def answer(
-    model: GeneratingModel, question: GenerationOptions, devices: ComparedDevices, market: Market
+    model: GeneratingModel,
+    question: GenerationOptions,
+    devices: ComparedDevices,
+    market: Market,
+    request: Request,
 ) -> GenerationResult:
-    """The record's ``generation``; of a request that was run here, ``market`` is ``corrected``."""
-    request, device = request_of(model, question), devices.first
-
-    def on(device: Device, setting: Setting) -> Candidate | None:
-        found = candidate(model, device, setting, request, market.runner)
-        seen = devices.measured.get(device.slug)
-        # What was run is one device in the setting that was asked for; in others the same device is predicted.
-        return replace(found, phases=seen) if found and seen and setting.width == 1 else found
-
-    on_cpu = on(devices.cpu, setting_of(model, question, devices.cpu))
-    one = on(device, setting_of(model, question, device)) or on_cpu
+    """Return the record's ``generation``, about the first device at the request's batch."""
+    device = devices.first
+    on_cpu, on_device = (
+        candidate(model, one, setting_of(model, question, one), request, market)
+        for one in (devices.cpu, device)
+    )
+    one = on_device or on_cpu
     if one is None:
         raise UsageError(
             f"{device.name} has no way with weights of {setting_of(model, question, device).weights}: "
@@ -122,7 +123,7 @@ def answer(
             hint="Take --weights int8, int4 or fp16, or name a --gpu.",
         )
     own = option(one, market, exact=True)
-    table = _devices(model, question, devices, market, on, own)
+    table = _devices(model, question, devices, market, own)
     rate = one.phases.tokens_per_s
     single = model.footprint(one.request, one.types, 1, one.device.kind)
     widths = model.widths if one.device.kind == "gpu" else ()
@@ -131,7 +132,6 @@ def answer(
         own,
         prompt_tokens=_lengths(model, question)[0],
         output_tokens=request.output,
-        batch=request.batch,
         launch=one.setting.launch,
         # Before any window is full; what several devices hold alike counts once.
         kv_bytes_per_token=single.cache(1) - single.cache(0),
@@ -140,13 +140,13 @@ def answer(
         longest_context=one.footprint.longest_context(request, one.device, model.longest),
         model_context=model.positions,
         joules_per_token=joules_per_token(one.device, devices.cpu, one.setting.width, rate),
-        cpu=None if on_cpu is None else option(on_cpu, replace(market, limits=TimeLimits())),
+        cpu=None if on_cpu is None else option(on_cpu, replace(market, limits=TimeLimits(), searches=False)),
         sweep=_sweep(one, question, market),
         ttft_limit_s=question.ttft_s,
         tpot_limit_s=question.tpot_s,
         # The first of the table that can do what is asked and has a price.
         cheapest=0
-        if table and table[0].largest_batch and table[0].usd_per_million_tokens is not None
+        if table and table[0].meets_limits is not False and table[0].usd_per_million_tokens is not None
         else None,
         devices=table,
         types=_types(one, market, own),
@@ -160,19 +160,15 @@ def answer(
 
 
 def corrected(
-    model: GeneratingModel,
-    question: GenerationOptions,
-    devices: ComparedDevices,
-    request: Request,
-    market: Market,
+    model: GeneratingModel, question: GenerationOptions, devices: Iterable[Device], market: Market
 ) -> Market:
-    """The market whose predictions for the devices of this machine start from what those were measured at."""
+    """Return the market whose predictions for the devices of this machine start from their measurements."""
     found = {}
-    for device in (devices.first, devices.cpu):
-        seen = devices.measured.get(device.slug)
+    for device in devices:
+        seen = market.measured.get(device.slug)
         if seen is not None:
             setting = setting_of(model, question, device)
-            (predicted,) = timed(model, device, setting, [request], market.runner)
+            (predicted,) = timed(model, device, setting, [seen.request], market.runner)
             # 1 where it was not run after all, as a prompt of which ONNX Runtime has no operator.
             first, other = (
                 ran.value / told.value if ran.origin == "measured" else 1.0
@@ -203,7 +199,7 @@ def _sweep(one: Candidate, question: GenerationOptions, market: Market) -> tuple
     prompt, output = _lengths(model, question)
     step = model.step(one.request.decode(one.request.middle, one.setting.width), one.types, device.kind)
     few = len(step.graph.graph.nodes) > _ALL_SIZES_UP_TO
-    batches = sorted({*(_FEW_BATCHES if few else BATCHES), *question.batches})
+    batches = sorted({*(_FEW_BATCHES if few else BATCHES), one.request.batch, *question.batches})
     usual = _FEW_CONTEXTS if few else _CONTEXTS
     contexts = sorted({context for context in (*usual, prompt + output) if context <= model.longest})
     asked = [(batch, context) for batch in batches for context in contexts]
@@ -229,15 +225,13 @@ def _devices(
     question: GenerationOptions,
     devices: ComparedDevices,
     market: Market,
-    on: Callable[[Device, Setting], Candidate | None],
     own: GenerationOption,
 ) -> tuple[GenerationOption, ...]:
-    """Best first: those that keep the limits by dollars, then those without a price by time."""
+    """Return the best way on each device: those that keep the limits by dollars, then those without a price."""
     rows: list[tuple[GenerationOption, Candidate]] = []
     for device in devices.compared:
         asked = question if device.slug == devices.first.slug else question.replace(gpus=devices.gpus)
-        found = (on(device, setting) for setting in _settings(model, asked, device, market))
-        of_device = [(_as_own(option(one, market), own), one) for one in found if one is not None]
+        of_device = [(_as_own(row, own), one) for row, one in _rows(model, asked, device, market)]
         if of_device:
             rows.append(min(of_device, key=lambda row: _rank(row[0])))
     rows.sort(key=lambda row: _rank(row[0]))
@@ -245,6 +239,21 @@ def _devices(
         # The cheapest is an answer too: its batch is looked for to one sequence.
         rows[0] = (_as_own(option(rows[0][1], market, exact=True), own), rows[0][1])
     return tuple(row for row, _ in rows)
+
+
+def _rows(
+    model: GeneratingModel, question: GenerationOptions, device: Device, market: Market
+) -> Iterator[tuple[GenerationOption, Candidate]]:
+    """Yield the ways to run the request on a device that can run it."""
+    request = request_of(model, question)
+    for setting in _settings(model, question, device, market):
+        key = device.slug, setting, request
+        if key not in market.known:
+            one = candidate(model, device, setting, request, market)
+            market.known[key] = None if one is None else (option(one, market), one)
+        row = market.known[key]
+        if row is not None:
+            yield row
 
 
 def _settings(
@@ -259,19 +268,13 @@ def _settings(
 
 def best_gpu(
     model: GeneratingModel, question: GenerationOptions, gpus: Sequence[Device], market: Market
-) -> tuple[Device, int | None]:
-    """Return the GPU that the record is about of several, and how many of it: the first of the table."""
-    request = request_of(model, question)
-    rows = [
-        (_rank(option(one, market)), one)
-        for gpu in gpus
-        for setting in _settings(model, question, gpu, market)
-        if (one := candidate(model, gpu, setting, request, market.runner)) is not None
-    ]
+) -> tuple[Device, int | None, int]:
+    """Return the GPU of several that the record is about, how many of it, and the batch that they run."""
+    rows = [row for gpu in gpus for row in _rows(model, question, gpu, market)]
     if not rows:
-        return gpus[0], question.gpus
-    _, best = min(rows, key=lambda row: row[0])
-    return best.device, best.setting.width
+        return gpus[0], question.gpus, request_of(model, question).batch
+    _, best = min(rows, key=lambda row: _rank(row[0]))
+    return best.device, best.setting.width, option(best, market, exact=True).batch
 
 
 def _as_own(row: GenerationOption, own: GenerationOption) -> GenerationOption:
@@ -287,7 +290,8 @@ def _as_own(row: GenerationOption, own: GenerationOption) -> GenerationOption:
 
 def _rank(row: GenerationOption) -> tuple[bool, bool, float, float, str]:
     dollars = row.usd_per_million_tokens
-    return (row.largest_batch == 0, dollars is None, dollars or 0.0, row.request_s, row.device)
+    late = row.meets_limits is False
+    return (row.largest_batch == 0 or late, dollars is None, dollars or 0.0, row.request_s, row.device)
 
 
 def _types(one: Candidate, market: Market, own: GenerationOption) -> tuple[GenerationOption, ...]:
@@ -311,7 +315,7 @@ def _beside(
     one: Candidate, market: Market, settings: Iterable[Setting], own: GenerationOption
 ) -> tuple[GenerationOption, ...]:
     """The same request on the same kind of device in other settings, compared with what was asked."""
-    others = (candidate(one.model, one.device, setting, one.request, market.runner) for setting in settings)
+    others = (candidate(one.model, one.device, setting, one.request, market) for setting in settings)
     return tuple(_as_own(option(other, market, one.phases), own) for other in others if other is not None)
 
 

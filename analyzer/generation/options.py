@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 
 from analyzer.decision.energy import power, watts
 from analyzer.decision.money import usd_per_million
@@ -27,15 +27,6 @@ def joules_per_token(device: Device, cpu: Device, width: int, tokens_per_s: floa
     if gpu is None:
         return drawn["cpu"] / tokens_per_s
     return (drawn["gpu"] + (width - 1) * each.full) / tokens_per_s
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Market:
-    """Who runs the model, and what can be rented."""
-
-    runner: Runner
-    instances: tuple[Instance, ...]
-    limits: TimeLimits
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -73,20 +64,40 @@ class Candidate:
         return self.footprint.device_bytes(self.request) * self.setting.width
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Market:
+    """What runs the model, what can be rented, and the limits.
+
+    With ``searches`` each way takes the largest batch that keeps the limits. ``measured`` is a request as a
+    device of this machine ran it, by its slug.
+    """
+
+    runner: Runner
+    instances: tuple[Instance, ...]
+    limits: TimeLimits
+    searches: bool = False
+    measured: Mapping[str, RequestPhases] = field(default_factory=dict)
+    # The answer's device is chosen before the table of all is made: what was worked out is reused.
+    known: dict[object, tuple[GenerationOption, Candidate] | None] = field(default_factory=dict)
+
+
 def candidate(
-    model: GeneratingModel, device: Device, setting: Setting, request: Request, runner: Runner
+    model: GeneratingModel, device: Device, setting: Setting, request: Request, market: Market
 ) -> Candidate | None:
-    """A model on a device; None where it cannot be run in these types."""
+    """Return a model on a device; None where it cannot be run in these types."""
     types = model.types_on(device, setting)
     if types is None:
         return None
+    seen = market.measured.get(device.slug)
+    # What was run is one device in the setting that was requested; in others the same device is predicted.
+    ran = seen is not None and setting.width == 1 and seen.request == request
     return Candidate(
         model=model,
         device=device,
         setting=setting,
         types=types,
         request=request,
-        phases=timed(model, device, setting, [request], runner)[0],
+        phases=seen if seen and ran else timed(model, device, setting, [request], market.runner)[0],
         footprint=model.footprint(request, types, setting.width, device.kind),
     )
 
@@ -145,12 +156,12 @@ def option(
     ``beside`` is what it is compared with, ``exact`` as for ``largest_batch``.
     """
     most, best = largest_batch(one, market, exact=exact)
+    speed_ups = one.phases
+    if market.searches and best is not None:
+        one = replace(one, request=replace(one.request, batch=most), phases=best)
     phases = one.phases
-    # With limits the price is that of the largest batch that keeps them; else that of what was asked.
     # A CPU to rent has memory of its own, whatever this machine's is.
-    held = one.fits or one.device.kind == "cpu"
-    shown = best if market.limits.any else (phases if held else None)
-    priced = _price(one, market, shown) if shown is not None else None
+    priced = _price(one, market) if one.fits or one.device.kind == "cpu" else None
     price, rate = priced or (Price(), 0.0)
     per_hour = price.usd_per_hour
     weights, cache = one.kept_in
@@ -167,20 +178,20 @@ def option(
         fits=one.fits,
         meets_limits=market.limits.keep(phases.first.value, phases.other.value) if market.limits.any else None,
         memory_bytes=one.whole_bytes,
+        batch=one.request.batch,
         largest_batch=most,
-        best_tokens_per_s=shown.tokens_per_s if shown else None,
         usd_per_million_tokens=None if per_hour is None or rate <= 0 else usd_per_million(per_hour, rate),
-        prefill_speedup=beside.first.value / phases.first.value if beside else None,
-        decode_speedup=beside.other.value / phases.other.value if beside else None,
+        prefill_speedup=beside.first.value / speed_ups.first.value if beside else None,
+        decode_speedup=beside.other.value / speed_ups.other.value if beside else None,
     )
 
 
-def _price(one: Candidate, market: Market, shown: RequestPhases) -> tuple[Price, float] | None:
+def _price(one: Candidate, market: Market) -> tuple[Price, float] | None:
     """Return the price of the cheapest machine, and the tokens in a second there; None where none is known."""
     width, offers = one.setting.width, []
     known: dict[object, float | None] = {}
     for instance in market.instances:
-        usd, rate = instance.usd_per_hour, shown.tokens_per_s
+        usd, rate = instance.usd_per_hour, one.phases.tokens_per_s
         if one.device.kind == "gpu":
             number = int(instance.gpu_count)
             if instance.gpu != one.device.slug or number < width:
@@ -194,7 +205,7 @@ def _price(one: Candidate, market: Market, shown: RequestPhases) -> tuple[Price,
             key = (instance.cpu, instance.vcpus, instance.threads_per_core)
             if key not in known:
                 cpu = catalogue.instance_cpu(instance)
-                there = () if cpu is None else timed(one.model, cpu, one.setting, [shown.request], Runner())
+                there = () if cpu is None else timed(one.model, cpu, one.setting, [one.request], Runner())
                 known[key] = there[0].tokens_per_s if there else None
             rate = known[key] or 0.0
             if not rate:

@@ -37,7 +37,7 @@ def rank_requests(
         memory_bytes=result.memory.total_bytes,
     )
     others = [one for one in result.devices if _setting(one) != _setting(own)]
-    ways = [(_way(one, result, named=one.device in named), one) for one in (own, *others)]
+    ways = [(_way(one, named=one.device in named), one) for one in (own, *others)]
 
     def order(pair: tuple[RankedWay, GenerationOption]) -> tuple[bool, bool, bool, bool, float, float, str]:
         way, _ = pair
@@ -70,16 +70,14 @@ def _setting(one: GenerationOption) -> tuple[str, int, str, str]:
     return one.device, one.gpus, one.weights, one.kv
 
 
-def _way(one: GenerationOption, result: GenerationResult, *, named: bool) -> RankedWay:
+def _way(one: GenerationOption, *, named: bool) -> RankedWay:
     dollars, request = one.usd_per_million_tokens, one.request
-    limited = result.limited and dollars is not None and one.kind == "gpu"
     way = seen_as(
         RankedWay,
         one,
         device_name=one.name,
         plan=one.kind,
         precision=one.weights,
-        batch=result.batch,
         named=named or one.kind == "cpu",
         meets=one.meets_limits,
         **request.keys("latency_s"),
@@ -89,7 +87,6 @@ def _way(one: GenerationOption, result: GenerationResult, *, named: bool) -> Ran
         usd_low_per_million=None if dollars is None else dollars * (request.low / request.value),
         usd_high_per_million=None if dollars is None else dollars * (request.high / request.value),
         usd_origin="" if dollars is None else "predicted",
-        note=f"dollars at batch {one.largest_batch}, the largest that keeps the limits" if limited else "",
     )
     # A CPU that is rented is another machine, with times of its own.
     return way if one.kind == "gpu" else way.priced_as(Way())
@@ -108,7 +105,8 @@ def _sentence(way: RankedWay, option: GenerationOption, *, alone: bool) -> str:
     if way.meets is None:
         return f"{who}: {times}."
     if way.meets:
-        return f"{who}, keeps the limits: {times}."
+        at = f" at batch {way.batch}" if (way.batch or 1) > 1 else ""
+        return f"{who}, keeps the limits{at}: {times}."
     of = "" if alone else "of what was requested, "
     return f"Nothing keeps the limits; {of}{who} comes nearest: {times}."
 

@@ -81,7 +81,7 @@ def generation_with_basis(
     largest = max(options.batches, default=1)
     if largest > _MOST_SEQUENCES:
         raise UsageError(f"--batch {largest}: must be a whole number from 1 to {_MOST_SEQUENCES:,}.")
-    question = GenerationOptions.of(given).replace(batches=options.batches or (1,))
+    question = GenerationOptions.of(given).replace(batches=options.batches)
     targets = find_targets(options)
     progress("reading the model", None)
     source = _source(model, inputs, options, progress)
@@ -207,23 +207,29 @@ def generation_analysis(
     gpus = targets.gpus
     if not gpus and question.gpus is not None:
         raise UsageError(f"--gpus {question.gpus}: there is no GPU to share the model.", hint="Name a --gpu.")
-    request = request_of(model, question)
+    request = ran = request_of(model, question)
     predictor = Predictor(options, targets.cpu)
+    first = gpus[0] if gpus else targets.cpu
+    sides = ((first, measured.gpu), (targets.cpu, measured.cpu))
     market = Market(
         runner=Runner(host=predictor.host, threads=options.threads if targets.local_cpu else None),
         instances=predictor.instances,
         limits=TimeLimits(ttft_s=question.ttft_s, tpot_s=question.tpot_s),
+        measured={device.slug: side.phases for device, side in sides if side is not None and side.phases},
     )
+    market = corrected(model, question, (first, targets.cpu), market)
     width_of_others = question.gpus if len(gpus) > 1 else None
-    if len(gpus) > 1 and measured.gpu is None:
-        # The record is about the answer's.
-        best_of_them, width = best_gpu(model, question, gpus, market)
-        gpus = tuple(sorted(gpus, key=lambda gpu: gpu.slug != best_of_them.slug))
-        question = question.replace(gpus=width)
-    first = gpus[0] if gpus else targets.cpu
+    # What ran is shown as it ran. Else the record is about the answer's device, at the batch that it takes.
+    searches = market.limits.any and not question.batches and first.slug not in market.measured
+    market = replace(market, searches=searches)
+    if searches or (len(gpus) > 1 and measured.gpu is None):
+        first, width, batch = best_gpu(model, question, gpus or (targets.cpu,), market)
+        gpus = tuple(sorted(gpus, key=lambda gpu: gpu.slug != first.slug))
+        request = replace(request, batch=batch)
+        if gpus:
+            question = question.replace(gpus=width)
     setting = setting_of(model, question, first)
     types = model.types_on(first, setting) or StepTypes()
-    sides = ((first, measured.gpu), (targets.cpu, measured.cpu))
     by_slug: dict[str, Device] = {}
     # Those that were named; of one all of the catalogue, this machine's own first: it is calibrated.
     for gpu in (*gpus, *(catalogue.gpus() if len(gpus) == 1 else ())):
@@ -233,9 +239,7 @@ def generation_analysis(
         cpu=targets.cpu,
         compared=(*by_slug.values(), targets.cpu),
         gpus=width_of_others,
-        measured={device.slug: side.phases for device, side in sides if side is not None and side.phases},
     )
-    market = corrected(model, question, devices, request, market)
     on_cpu = market.runner.correction(targets.cpu)
     steps = _Steps(
         model=model,
@@ -245,13 +249,13 @@ def generation_analysis(
     )
     decode = steps.decode(request.batch)
     few = len(decode.graph.nodes) > _ALL_BATCHES_UP_TO
-    batches = sorted({*(_FEW_BATCHES if few else BATCHES), *question.batches})
+    batches = sorted({*(_FEW_BATCHES if few else BATCHES), request.batch, *question.batches})
     decodes = {batch: decode if batch == request.batch else steps.decode(batch) for batch in batches}
     decided = decide_on(
         Predictor(options, targets.cpu, on_cpu.other, predictor.offers), decode,
         BatchModels(prepared_graphs=decodes),
         gpus[: 1 + _MOST_ALTERNATIVES], request.batch,
-        measured.seen(request.batch, "middle"),
+        measured.seen(ran.batch, "middle"),
     )  # fmt: skip
     precision = model.floats_of(setting.weights) if gpus else model.precision_on(first, setting)
     graph = decode.graph
@@ -273,14 +277,14 @@ def generation_analysis(
         state=build_record.state_info(graph),
     )
     # In place of the answer and the ranking of a decode step alone.
-    result = answer(model, question, devices, market)
+    result = answer(model, question, devices, market, request)
     about = first if result.gpus else targets.cpu
     best, ranking = rank_requests(result, about.name, {gpu.slug for gpu in gpus} or {targets.cpu.slug})
     analysis = replace(
         analysis_of(info, decode, decided, targets.cpu), answer=best, ranking=ranking, generation=result
     )
     first_tokens = Predictor(options, targets.cpu, on_cpu.first, predictor.offers)
-    prompt, seen = steps.prefill(), measured.seen(request.batch, "prompt")
+    prompt, seen = steps.prefill(), measured.seen(ran.batch, "prompt")
     read = decide_on(first_tokens, prompt, BatchModels(), gpus[:1], request.batch, seen)
     prefill = PhaseResult(
         totals=build_record.totals(prompt, read.decision_input),

@@ -86,15 +86,16 @@ class RequestTimes(TokenTimes):
 class GeneratingWay(RequestTimes, Price):
     """A request on a device: in these types, on so many GPUs, on the cheapest instance that has them.
 
-    ``largest_batch`` is the largest that fits and, where limits were given, meets them.
-    ``usd_per_million_tokens`` is at it with limits, at the batch that was requested without; None where that
-    does not fit, no batch meets them, or no price is known.
+    All figures are of one ``batch``: the requested one or, where limits were given and no batch, the largest
+    that fits and meets them, ``largest_batch``. ``usd_per_million_tokens`` is None where the request does not
+    fit or no price is known.
     """
 
     device: str
     gpus: Count
     weights: str
     kv: str
+    batch: Count
     largest_batch: Count
     meets_limits: bool | None = None
     usd_per_million_tokens: Amount | None = None
@@ -115,15 +116,14 @@ class GenerationOption(GeneratingWay):
     """The request on another device, in other types or on another number of devices.
 
     Where limits were given, ``largest_batch`` is exact of the requested setting and of the cheapest device,
-    of others to a quarter of the way between two powers of two; ``best_tokens_per_s`` is at the batch of the
-    dollars. The speed-ups are over the requested setting.
+    of others to a quarter of the way between two powers of two. The speed-ups are over the requested setting,
+    at its batch.
     """
 
     name: str
     kind: Literal["cpu", "gpu"]
     fits: bool
     memory_bytes: Count
-    best_tokens_per_s: Amount | None = None
     prefill_speedup: Positive | None = None
     decode_speedup: Positive | None = None
 
@@ -158,7 +158,7 @@ class GenerationResult(GeneratingWay):
     """A model that generates, on one GPU or on several: times, memory, what else could be done.
 
     Attributes:
-        prompt_tokens, output_tokens, batch: Of the request.
+        prompt_tokens, output_tokens: Of the request.
         device: The GPU's slug; the CPU's with ``--gpu none``.
         launch: How kernels are launched in these times.
         kv_bytes_per_token: Of the cache, for one more token of one sequence.
@@ -183,7 +183,6 @@ class GenerationResult(GeneratingWay):
 
     prompt_tokens: Count
     output_tokens: Count
-    batch: Count
     launch: Literal["session", "graph"]
     kv_bytes_per_token: Count
     state_bytes: Count

@@ -9,7 +9,7 @@ from analyzer.record.analysis import Analysis
 from analyzer.record.generation import GenerationOption, GenerationResult
 from analyzer.report import price_words
 from analyzer.report.document import SCREEN, Column, Table, amount, table
-from analyzer.report.generation_words import on, rate
+from analyzer.report.generation_words import batches, on, rate
 from analyzer.report.summary.figure_words import PLAN_TITLES, VERDICT_WORDS, marked, sign
 from analyzer.units import UNKNOWN, byte_count, count, dollars, factor, seconds, span
 
@@ -83,7 +83,7 @@ def _options(told: GenerationResult, first: tuple[Column, ...], *, beside: bool)
             lambda row: row.largest_batch,
         ),
         amount("$/M tokens", "usd_per_million_tokens", dollars),
-        *([_text(f"Batch {told.batch}", lambda row: _KEPT[row.meets_limits])] if told.limited else []),
+        *([_text("Limits", lambda row: _KEPT[row.meets_limits])] if told.limited else []),
         *(_SPEED_UPS if beside else ()),
     )
 
@@ -124,10 +124,10 @@ def _devices(told: GenerationResult) -> Table:
     columns = _options(told, (_text("Device", lambda row: on(row.name, row.gpus)),), beside=False)
     if any(row.instance for row in told.devices):
         columns += (Column("Instance", _instance, lambda row: row.machine or None, drop=4, figure=False),)
-    priced = f"The largest batch is the one that fits; the price is at batch {told.batch}, as asked."
-    if told.limited:
-        priced = "The largest batch is the one that fits and keeps the limits; the price is at that batch."
-    lead = f"As many of each as hold the model, the cheapest first, then those without a price. {priced}"
+    lead = (
+        "As many of each as hold the model, the cheapest first, then those without a price. Times and dollars "
+        f"are at {batches(told)}."
+    )
     return _sheet(told, told.devices, columns, "devices", "Devices", lead)
 
 

@@ -101,6 +101,12 @@ def details(analysis: Analysis, told: GenerationResult) -> str:
     return f"Figures here are of {device(analysis, told)}{how}. {sentence(analysis, told, alone=True)}"
 
 
+def batches(told: GenerationResult) -> str:
+    """Return the batch that the devices are compared at."""
+    own = all(row.batch == told.batch for row in told.devices)
+    return f"batch {told.batch}" if own else "the largest batch that keeps the limits, of each its own"
+
+
 def rate(value: float | None) -> str:
     """Tokens a second without a unit: ``99.9``, ``12,300``."""
     if value is None:
@@ -143,9 +149,7 @@ def _times(told: GenerationResult) -> tuple[AnswerFigure, ...]:
 
 def _money(told: GenerationResult) -> AnswerFigure:
     if told.usd_per_million_tokens is not None:
-        # With limits the price is that of the largest batch that keeps them, else that of what was asked.
-        where = f", at batch {count(told.largest_batch)}" if told.limited else ""
-        note = f"{told.machine}{where}"
+        note = told.machine
     elif not told.largest_batch:
         note = "no batch keeps the limits" if told.memory.fits else "it does not fit"
     else:
@@ -250,6 +254,6 @@ def _cheapest(told: GenerationResult) -> AnswerFigure | None:
         note = note if none else "no price is known of what can do it"
         return AnswerFigure("cheapest", title, "none", note, bad=none)
     row = told.devices[told.cheapest]
-    batch = f", at batch {count(row.largest_batch)}" if told.limited else ""
+    batch = f", at batch {count(row.batch)}" if row.batch != told.batch else ""
     note = f"{dollars(row.usd_per_million_tokens)} per million tokens on {row.machine}{batch}"
     return AnswerFigure("cheapest", title, on(row.name, row.gpus), note)

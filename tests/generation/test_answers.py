@@ -247,6 +247,26 @@ def test_one_way_to_run_has_one_price_and_one_largest_batch_in_every_table(tmp_p
     assert {row.usd_per_million_tokens for row in rows} == {found.usd_per_million_tokens}
 
 
+@pytest.mark.parametrize("batch", [None, 2])
+def test_with_limits_all_figures_are_of_one_batch_searched_where_none_is_given(
+    batch: int | None, tmp_path: Path
+) -> None:
+    given = {"ttft": "100ms", "tpot": "4ms"} | ({} if batch is None else {"batch": batch})
+    analysis = asked(tmp_path, EIGHT_LAYERS, gpu="a100,l4", **given)
+    found, answer = analysis.generation, analysis.answer
+    assert found is not None
+    assert answer is not None
+    assert found.largest_batch > 2
+    assert (found.batch, answer.batch) == ((batch or found.largest_batch,) * 2)
+    for row in (found, *found.devices):
+        if row.usd_per_hour is not None and row.gpus:
+            # Dollars an hour over the tokens of an hour.
+            dollars = row.usd_per_hour / (row.tokens_per_s * 3600) * 1e6
+            assert row.usd_per_million_tokens == pytest.approx(dollars)
+            assert row.tokens_per_s == pytest.approx(row.batch * found.output_tokens / row.request_s)
+    assert (answer.latency_s, answer.usd_per_million) == (found.request_s, found.usd_per_million_tokens)
+
+
 def test_limits_that_nothing_keeps_name_nothing(tmp_path: Path) -> None:
     found = generation(tmp_path, TWO_LAYERS, gpu="t4", tpot="1us")
     assert found.meets_limits is False

@@ -63,7 +63,7 @@ def test_where_the_requested_device_misses_the_limits_another_one_that_keeps_the
     """The large one takes 0.1 s to the first token of 0.15 that are allowed, the others 0.2 and 0.5."""
     small, own, large, cpu = records.devices()
     devices = (
-        replace(large, meets_limits=True, usd_per_million_tokens=9.0, largest_batch=12),
+        replace(large, meets_limits=True, usd_per_million_tokens=9.0, batch=12, largest_batch=12),
         replace(small, meets_limits=False),
         replace(own, meets_limits=False),
         cpu,
@@ -72,8 +72,9 @@ def test_where_the_requested_device_misses_the_limits_another_one_that_keeps_the
     answer, ways = ranked(result)
     assert answer is not None
     assert (answer.device, answer.gpus, answer.meets) == (LARGE, 2, True)
-    assert answer.sentence.startswith("2 x Imaginary GPU 9000, fp16 weights, fp16 cache, keeps the limits: ")
-    assert answer.note == "dollars at batch 12, the largest that keeps the limits"
+    assert answer.sentence.startswith(
+        "2 x Imaginary GPU 9000, fp16 weights, fp16 cache, keeps the limits at batch 12: "
+    )
     why = ways[OWN].why_not
     assert why is not None
     assert (why.reason, why.sentence) == ("limit", "TTFT is 1.3x its limit")

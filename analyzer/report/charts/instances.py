@@ -14,6 +14,7 @@ from analyzer.report import price_words
 from analyzer.report.charts import vega
 from analyzer.report.charts.chart import Chart, Column, Row, origin_words, rows_of
 from analyzer.report.charts.vega import CPU, GPU
+from analyzer.report.generation_words import batches
 from analyzer.report.generation_words import on as on_device
 from analyzer.report.summary import model_facts
 from analyzer.units import dollars, seconds
@@ -117,13 +118,12 @@ def devices(result: GenerationResult) -> Chart | None:
         return None
     asked = ("yes" if (row.device, row.gpus) == (result.device, result.gpus) else "no" for row in priced)
     rows = tuple((*row, one) for row, one in zip(rows_of(_DEVICES, priced), asked, strict=True))
-    at = "each one's largest batch that keeps the limits" if result.limited else f"batch {result.batch}"
     lead = (
-        f"Left is faster, below is cheaper. TPOT is at batch {result.batch}, dollars are at {at}, at full use. "
+        f"Left is faster, below is cheaper. Both are at {batches(result)}, dollars at full use. "
         "Named are what was asked for and, where there is room, those that no other beats in both."
     )
     if any(row.meets_limits is False for row in priced):
-        lead += f" Pale points miss a limit at batch {result.batch}."
+        lead += " Pale points miss a limit."
     if len(priced) < len(result.devices):
         lead += f" {len(result.devices) - len(priced)} of {len(result.devices)} devices have no price here."
     by_time, by_usd = ({row[0]: row[at] for row in rows} for at in (2, 4))
