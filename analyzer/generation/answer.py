@@ -417,7 +417,8 @@ def _notes(one: Candidate) -> tuple[str, ...]:
     setting = one.setting
     found = [
         "No request waits: a server's queue and its scheduler are not modelled. "
-        "The batch is begun together, and all its prompts are read in one step.",
+        "The batch is begun together, and all its prompts are read in one step. `analyze capacity` sizes and "
+        "prices a service under traffic, and says the ratio of the dollars.",
         "Activations are those of that step; servers that read prompts in parts hold less.",
     ]
     written, on_cpu = one.model.exporter == "config", one.device.kind == "cpu"

@@ -54,6 +54,7 @@ from analyzer.pipeline.target_devices import Targets, find_targets
 from analyzer.progress import Progress
 from analyzer.record.analysis import Analysis, ModelInfo, PhaseResult, Phases
 from analyzer.record.invocation import Invocation, written
+from analyzer.record.outcome import Guess
 
 _MOST_SEQUENCES = 2**16
 
@@ -280,8 +281,19 @@ def generation_analysis(
     result = answer(model, question, devices, market, request)
     about = first if result.gpus else targets.cpu
     best, ranking = rank_requests(result, about.name, {gpu.slug for gpu in gpus} or {targets.cpu.slug})
+    guessed = tuple(
+        Guess(what=f"{what} tokens", value=str(number), fix=f"--{option} {number}")
+        for what, given, number, option in (
+            ("prompt", question.prompt, result.prompt_tokens, "prompt"),
+            ("output", question.output, result.output_tokens, "output-tokens"),
+        )
+        if given is None
+    )
     analysis = replace(
-        analysis_of(info, decode, decided, targets.cpu), answer=best, ranking=ranking, generation=result
+        analysis_of(info, decode, decided, targets.cpu),
+        answer=best and replace(best, guessed=guessed),
+        ranking=ranking,
+        generation=result,
     )
     first_tokens = Predictor(options, targets.cpu, on_cpu.first, predictor.offers)
     prompt, seen = steps.prefill(), measured.seen(ran.batch, "prompt")

@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
 from analyzer.figures import Figure, QueueLoad
 from analyzer.generation.answer import request_of, setting_of
 from analyzer.generation.memory import sequences_held
-from analyzer.generation.request import Request, Setting
+from analyzer.generation.options import Market, candidate, option
+from analyzer.generation.request import Request, Setting, TimeLimits
 from analyzer.generation.times import Runner, timed
 from analyzer.pipeline.capacity.sizing import (
     Copies,
@@ -29,7 +31,7 @@ from analyzer.record.capacity import CapacityOption, ServicePoint
 from analyzer.serving.continuous import GenerationServer
 from analyzer.serving.queue import Server, Sizing
 from analyzer.serving.search import GeneratingServer, GenerationDemand
-from analyzer.units import seconds
+from analyzer.units import dollars, factor, seconds
 
 # Sequences at once: engines' usual limit, far beyond which a step has nothing to gain.
 _MOST_SEQUENCES = 256
@@ -212,8 +214,9 @@ class GenerationService:
         return "No rate keeps the limits: what one sequence takes leaves no time to wait for others."
 
     def notes(self, options: Sequence[CapacityOption]) -> Iterator[str]:
-        """Yield what of a trace is followed, and what an engine is taken to do."""
-        del options
+        """Yield how far `analyze generate` prices it otherwise, and what an engine is taken to do."""
+        if options[0].feasible and options[0].kind == "gpu":
+            yield from self._begun_together(options[0])
         if self.question.arrivals != POISSON_NAME:
             yield (
                 f"Requests have the lengths of {self.question.arrivals}, drawn at random, and arrive "
@@ -221,6 +224,32 @@ class GenerationService:
             )
         yield "A cache keeps room for all of a request's output from its first token on; nothing is taken back."
         yield f"At most {_MOST_SEQUENCES} sequences run at once in a copy of the model."
+
+    def _begun_together(self, best: CapacityOption) -> Iterator[str]:
+        """Yield the dollars of a batch that is begun together on the same machine, which is another question."""
+        model, question, demand = self._basis.model, self._basis.question, self._demand
+        gpu = catalogue.device(best.device)
+        machine = tuple(
+            one for one in self._instances if (one.provider, one.name) == (best.provider, best.instance)
+        )
+        market = Market(
+            runner=Runner(host=self._host),
+            instances=machine,
+            limits=TimeLimits(ttft_s=demand.limit_s, tpot_s=demand.tpot_s),
+            searches=True,
+        )
+        setting = replace(setting_of(model, question, gpu), width=best.width)
+        lengths = {"prompt": round(self.keys["prompt_tokens"]), "output": round(self.keys["output_tokens"])}
+        request = request_of(model, question.replace(**lengths, batches=()))
+        one = candidate(model, gpu, setting, request, market)
+        row = None if one is None else option(one, market, exact=True)
+        if row and row.meets_limits and row.usd_per_million_tokens and best.usd_per_million_tokens:
+            times = factor(best.usd_per_million_tokens / row.usd_per_million_tokens)
+            yield (
+                f"`analyze generate` prices {row.batch} sequences that begin together on a machine that is always "
+                f"full: {dollars(row.usd_per_million_tokens)} per million output tokens on {row.instance}. This "
+                f"traffic, with requests that join and wait, costs {times} that."
+            )
 
 
 def _first_token_s(copies: Copies, prompt: int) -> float:

@@ -80,7 +80,10 @@ def guesses(analysis: Analysis) -> tuple[str, ...]:
     """Return the sizes and inputs that were guessed, which may decide the answer; empty where there is none."""
     # Which inputs decide sizes, and how these are known.
     decided = " ".join(note for note in analysis.model.notes if DECIDE_SIZES in note)
-    return open_sizes(analysis), decided, guessed_inputs(analysis)
+    lengths = analysis.answer.guessed if analysis.answer and analysis.generation else ()
+    assumed_lengths = ", ".join(f"{one.value} {one.what} ({one.fix.partition(' ')[0]})" for one in lengths)
+    usual = f"Not given, and taken as usual: {assumed_lengths}." if lengths else ""
+    return open_sizes(analysis), decided, guessed_inputs(analysis), usual
 
 
 def open_sizes(analysis: Analysis) -> str:
