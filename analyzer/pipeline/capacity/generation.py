@@ -226,7 +226,7 @@ class GenerationService:
         yield f"At most {_MOST_SEQUENCES} sequences run at once in a copy of the model."
 
     def _begun_together(self, best: CapacityOption) -> Iterator[str]:
-        """Yield the dollars of a batch that is begun together on the same machine, which is another question."""
+        """Yield the dollars of a batch that begins together on the same machine, which is another question."""
         model, question, demand = self._basis.model, self._basis.question, self._demand
         gpu = catalogue.device(best.device)
         machine = tuple(
@@ -246,9 +246,9 @@ class GenerationService:
         if row and row.meets_limits and row.usd_per_million_tokens and best.usd_per_million_tokens:
             times = factor(best.usd_per_million_tokens / row.usd_per_million_tokens)
             yield (
-                f"`analyze generate` prices {row.batch} sequences that begin together on a machine that is always "
-                f"full: {dollars(row.usd_per_million_tokens)} per million output tokens on {row.instance}. This "
-                f"traffic, with requests that join and wait, costs {times} that."
+                f"`analyze generate` prices {row.batch} sequences that begin together on a machine that is "
+                f"always full: {dollars(row.usd_per_million_tokens)} per million output tokens on "
+                f"{row.instance}. This traffic, with requests that join and wait, costs {times} that."
             )
 
 
