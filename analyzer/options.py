@@ -478,12 +478,14 @@ class GateOptions(OptionGroup, commands=("check",), settings="tool.analyzer.chec
     min_rate: float | None = option(
         "min-rate N", ABOVE_ZERO, "Requests a second that a record of `capacity` must take within its limit."
     )
-    baseline: Path | None = option("baseline", PATH, "Record that figures may not rise above.")
+    baseline: Path | None = option(
+        "baseline", PATH, "File, or folder with one a model, of figures that may not rise."
+    )
     # An act, not a question: in a settings file every check would write its own baseline and pass.
     update_baseline: bool = option(
         "update-baseline",
         FLAG,
-        "Write the baseline (default analyzer-baseline.json).",
+        "Write the baseline. [analyzer-baseline.json; of several analyzer-baseline/]",
         question=False,
         settings="",
     )

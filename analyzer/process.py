@@ -337,6 +337,15 @@ class Child:
         return self._status
 
 
+def printed_by(*command: str, folder: Path, timeout_s: float = 20.0) -> str:
+    """Return what another program prints; nothing where it is not installed, fails or takes too long."""
+    try:
+        ended = subprocess.run(command, cwd=folder, capture_output=True, timeout=timeout_s, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return ended.stdout.decode("utf-8", "replace")
+
+
 def may_fork() -> bool:
     """Return whether a fork of this process is safe: it has one thread, of PyTorch's too."""
     if threading.active_count() > 1 or not hasattr(os, "fork"):

@@ -1,165 +1,285 @@
-"""A61x: rises above the baseline."""
+"""A61x: rises above the baseline, one finding for each cause."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from analyzer.checks.operator_matching import match
-from analyzer.checks.phrases import PLANS, bytes_moved, operator_label, target_plan, time_in_plan
-from analyzer.checks.placement import COPIES, copies_inside
+from analyzer.checks.phrases import (
+    PLANS,
+    bytes_moved,
+    forced_operators,
+    operator_label,
+    target_plan,
+    time_in_plan,
+)
+from analyzer.checks.placement import copies_inside
 from analyzer.checks.registry import Diagnostic, Subject, rule
-from analyzer.record.analysis import OperatorResult
-from analyzer.text import first_few
-from analyzer.units import byte_count, flop_count, seconds
+from analyzer.errors import UsageError
+from analyzer.figures import KnownLatency
+from analyzer.record.analysis import Analysis, OperatorResult
+from analyzer.record.baseline import Baseline, BaselineModule, baseline_to_json
+from analyzer.text import first_few, listed
+from analyzer.units import byte_count, count, flop_count, seconds
+
+# The figures of a baseline, and how they are written.
+_FIGURES: Mapping[str, tuple[str, Callable[..., str]]] = {
+    **{f"{plan}_latency_s": (f"latency of the {words}", seconds) for plan, words in PLANS.items()},
+    "bytes": ("bytes moved", byte_count),
+    "flops": ("FLOPs", flop_count),
+    "copies": ("copies inside the graph", count),
+    "copied_bytes": ("bytes of these copies", byte_count),
+    "cpu_operators": ("operators on the CPU", count),
+    "peak_memory_bytes": ("peak memory", byte_count),
+}
+# Options by which figures are another question's, batch and devices apart. An opset is none: what a newer one
+# does is what a baseline notices.
+_DECIDING = (
+    *("input", "arg", "script-arg", "state", "no-state", "precision"),
+    *("prompt", "output-tokens", "gpus", "weights", "kv"),
+)
+# Every file stays below 20 kB: modules of larger models are joined with those around them.
+_MOST_BYTES = 18_000
+# Of a sum of floats another order of summing changes the last digit.
+_ROUNDED = 1e-6
 
 
-@rule("A611", "slower-than-baseline", "error")
-def slower(subject: Subject) -> Iterator[Diagnostic]:
-    """The latency rose above the baseline's.
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A figure that moved since the baseline, by its key there."""
+
+    key: str
+    before: float
+    after: float
+
+    @property
+    def cells(self) -> tuple[str, str, str]:
+        """What it is, before and after."""
+        what, text = _FIGURES[self.key]
+        return what, text(self.before), text(self.after)
+
+    @property
+    def said(self) -> str:
+        """The change as part of a sentence."""
+        what, before, after = self.cells
+        return f"the {what} {'rose' if self.after > self.before else 'fell'} from {before} to {after}"
+
+
+def baseline_of(analysis: Analysis, depth: int | None = None) -> Baseline:
+    """Return the baseline of an analysis, its modules told apart by ``depth`` names, or by as many as fit.
+
+    With a depth of -1 it has none.
+    """
+    model, gpu, totals = analysis.model, analysis.devices.gpu, analysis.totals
+    given = analysis.invocation.options if analysis.invocation is not None else {}
+    options = [" ".join((f"--{name}", *given[name])) for name in _DECIDING if name in given]
+    target, copies = analysis.plan(target_plan(analysis)), copies_inside(analysis)
+    figures = {
+        **{f"{plan.name}_latency_s": plan.latency_s for plan in analysis.plans},
+        "bytes": totals.bytes_read + totals.bytes_written,
+        "flops": totals.flops,
+        "copies": len(copies),
+        "copied_bytes": sum(copy.bytes for copy in copies),
+        "cpu_operators": len(forced_operators(analysis)),
+        "peak_memory_bytes": totals.peak_memory_bytes,
+    }
+    baseline = Baseline(
+        tool=analysis.tool,
+        onnxruntime=analysis.onnxruntime,
+        compares={
+            "model": model.name,
+            "batch": str(model.batch),
+            "mode": "training" if model.training else "inference",
+            "CPU": analysis.devices.cpu.slug,
+            "GPU": "none" if gpu is None else gpu.slug,
+            "set of options": " ".join(options) or "none",
+        },
+        latency=KnownLatency(latency_s=0.0, low_s=0.0, high_s=0.0)
+        if target is None
+        else KnownLatency(
+            latency_s=target.latency_s, low_s=target.low_s, high_s=target.high_s, origin=target.origin
+        ),
+        figures={key: value for key, value in figures.items() if value is not None},
+        depth=0,
+        modules=(),
+    )
+    deepest = max((op.module.count(".") + 1 for op in analysis.operators if op.module), default=0)
+    for names in [depth] if depth is not None else range(deepest, -1, -1):
+        baseline = replace(baseline, depth=names, modules=tuple(_modules(analysis, names)))
+        if depth is None and len(baseline_to_json(baseline).encode()) <= _MOST_BYTES:
+            break
+    return baseline
+
+
+def _modules(analysis: Analysis, depth: int) -> Iterator[BaselineModule]:
+    plan, forced = target_plan(analysis), {op.index for op in forced_operators(analysis)}
+    modules: dict[str, list[OperatorResult]] = {}
+    for op in analysis.operators if depth >= 0 else ():
+        modules.setdefault(_module(op, depth), []).append(op)
+    for name, operators in modules.items():
+        yield BaselineModule(
+            module=name,
+            flops=sum(op.flops or 0 for op in operators),
+            bytes=bytes_moved(operators) or 0,
+            # It says which rose, and decides nothing.
+            time_s=float(f"{sum(time_in_plan(op, plan) or 0.0 for op in operators):.4g}"),
+            on_cpu=tuple(sorted({op.op_type for op in operators if op.index in forced})),
+        )
+
+
+def _module(operator: OperatorResult, depth: int) -> str:
+    return ".".join(operator.module.split(".")[:depth]) if operator.module else f"({operator.op_type})"
+
+
+def changes(baseline: Baseline, analysis: Analysis) -> tuple[Change, ...]:
+    """Return the figures that moved since the baseline."""
+    before, after = baseline.figures, baseline_of(analysis, -1).figures
+    both = [Change(key, before[key], after[key]) for key in _FIGURES if key in before and key in after]
+    return tuple(one for one in both if not math.isclose(one.before, one.after, rel_tol=_ROUNDED))
+
+
+def require_comparable(baseline: Baseline, analysis: Analysis) -> None:
+    """Refuse a baseline of another model, batch, mode, device or set of options.
+
+    The opset may differ, since a change of it is what a baseline is there to notice.
+
+    Raises:
+        UsageError: They are not the same.
+    """
+    for what, now in baseline_of(analysis, -1).compares.items():
+        before = baseline.compares.get(what, "none")
+        if before != now:
+            raise UsageError(
+                f"the baseline is of another {what}: {before}, and this check is of {now}",
+                hint="choose the right baseline, or write it anew with --update-baseline",
+            )
+
+
+@rule("A611", "above-baseline", "error")
+def above_baseline(subject: Subject) -> Iterator[Diagnostic]:
+    """A figure rose above the baseline's.
 
     What:
-        The target device's plan takes longer than in the baseline, by more than `tolerance`. Two
-        predictions for the same devices share their error, so any such rise is certain; a measured one is
+        The latency of the target device's plan, the bytes moved, the FLOPs, or the copies inside the graph rose
+        above the baseline by more than `tolerance`. What rose for one cause is one finding, at the operator
+        that rose most, on the changed line where Git knows it. Where an operator moved to the CPU, A101 says
+        it. Two predictions for the same devices share their error, so any rise is certain; a measured one is
         certain where the two intervals are apart.
 
     Why:
-        A change of the model made every inference slower.
+        A change of the model made every inference do more, or take longer.
 
     Fix:
-        The message names the operators that rose most. If the rise is meant: `analyze check ...
-        --update-baseline`.
+        The message names what rose most. If the rise is meant: `analyze check ... --update-baseline`.
 
     Example:
         [tool.analyzer.check]
-        baseline = "analyzer-baseline.json"
+        baseline = "baselines/"
         tolerance = "2%"
     """
-    name = target_plan(subject.analysis)
-    before = subject.baseline.plan(name) if subject.baseline is not None else None
-    after = subject.analysis.plan(name)
-    if before is not None and after is not None:
+    baseline, analysis = subject.baseline, subject.analysis
+    if baseline is None or baseline.writer != baseline_of(analysis, -1).writer:
+        return
+    most = 1 + max(subject.settings.tolerance, _ROUNDED)
+    rises = {one.key: one for one in changes(baseline, analysis) if one.after > one.before * most}
+    time = [rises[key] for key in (f"{target_plan(analysis)}_latency_s",) if key in rises]
+    work = [rises[key] for key in ("bytes", "flops") if key in rises]
+    # More copies move more bytes: the bytes alone are of interest where the copies are as many.
+    copies = [rises[key] for key in ("copies", "copied_bytes") if key in rises][:1]
+    moved_to_cpu = _moved_to_cpu(baseline, analysis)
+    if work:
+        # More work takes longer; copies that came with it have a cause of their own.
+        key = max(work, key=lambda one: one.after / max(one.before, 1)).key
+        yield _finding(subject, baseline, [*time, *work], _risen(baseline, analysis, key))
+        time = []
+    if time or copies:
+        operators = moved_to_cpu or _risen(baseline, analysis, "time_s")
+        yield _finding(subject, baseline, [*time, *copies], operators)
+
+
+def _finding(
+    subject: Subject, baseline: Baseline, rises: Sequence[Change], operators: Sequence[OperatorResult]
+) -> Diagnostic:
+    """Return the finding of figures that rose together, by the operators that rose, most first."""
+    sizes = {one.key.rpartition("_")[2]: one.after - one.before for one in reversed(rises)}
+    before, now = baseline.latency, baseline_of(subject.analysis, -1).latency
+    by = [operator_label(op) for op in {op.module or op.name: op for op in reversed(operators)}.values()]
+    # The operator on a changed line, else the first; with the changed line where there is but one change.
+    changed = {(where.file, where.line) for hunk in subject.changed for where in hunk}
+    on_it = [op for op in operators if op.source and (op.source.file, op.source.line) in changed]
+    only = subject.changed[0][0] if len(subject.changed) == 1 and not on_it else None
+    return Diagnostic(
+        operator=next(iter((*on_it, *operators)), None),
+        source=only,
+        message=listed(one.said for one in rises) + (f"; most by {first_few(reversed(by))}" if by else ""),
+        fix=f"undo it, or write the baseline anew if it is meant: {subject.renew}",
+        seconds=sizes.get("s"),
+        bytes=int(sizes["bytes"]) if "bytes" in sizes else None,
         # Equal devices and equal model of them: the error of a prediction is a factor that both share.
-        certain = {before.origin, after.origin} == {"predicted"} or after.low_s > before.high_s
-        figures, what = (before.latency_s, after.latency_s), f"the latency of the {PLANS[name]}"
-        yield from _risen(subject, what, figures, seconds, lambda op: time_in_plan(op, name), certain=certain)
-
-
-@rule("A612", "more-bytes-than-baseline", "error")
-def more_bytes(subject: Subject) -> Iterator[Diagnostic]:
-    """The model moves more bytes than the baseline.
-
-    What:
-        The bytes that all operators read and write rose by more than `tolerance`. They follow from shapes
-        and types alone, so the rise is exact.
-
-    Why:
-        Most operators are memory-bound: more bytes are more time on every device.
-
-    Fix:
-        The message names the operators that rose most. If the rise is meant: `analyze check ...
-        --update-baseline`.
-
-    Example:
-        A `.contiguous()`, a lost fusion, or a float32 constant that widens a float16 chain.
-    """
-    if subject.baseline is not None:
-        before, after = subject.baseline.totals, subject.analysis.totals
-        figures = (before.bytes_read + before.bytes_written, after.bytes_read + after.bytes_written)
-        yield from _risen(subject, "the bytes moved", figures, byte_count, lambda op: bytes_moved([op]))
-
-
-@rule("A613", "more-flops-than-baseline", "error")
-def more_flops(subject: Subject) -> Iterator[Diagnostic]:
-    """The model computes more than the baseline.
-
-    What:
-        The FLOPs of all operators rose by more than `tolerance`. They follow from shapes alone, so the rise
-        is exact.
-
-    Why:
-        More work for the same answer, unless the model grew on purpose.
-
-    Fix:
-        The message names the operators that rose most. If the rise is meant: `analyze check ...
-        --update-baseline`.
-
-    Example:
-        A hidden size of 3072 that became 4096.
-    """
-    if subject.baseline is not None:
-        figures = (subject.baseline.totals.flops, subject.analysis.totals.flops)
-        yield from _risen(subject, "the FLOPs", figures, flop_count, lambda op: op.flops)
-
-
-@rule("A614", "more-copies-than-baseline", "error")
-def more_copies(subject: Subject) -> Iterator[Diagnostic]:
-    """There are more copies inside the graph than in the baseline.
-
-    What:
-        ONNX Runtime inserts more copies between CPU and GPU inside the graph than for the baseline, or
-        copies more bytes. `tolerance` applies to the bytes.
-
-    Why:
-        A changed operator or opset lost its CUDA kernel.
-
-    Fix:
-        See A101 and A102. If the rise is meant: `analyze check ... --update-baseline`.
-
-    Example:
-        The exporter's new default opset takes MaxPool's CUDA kernel away: no copy became two.
-    """
-    if subject.baseline is None:
-        return
-    before, after = copies_inside(subject.baseline), copies_inside(subject.analysis)
-    old, new = sum(transfer.bytes for transfer in before), sum(transfer.bytes for transfer in after)
-    if len(after) > len(before) or _is_above(old, new, subject):
-        # By name, which an exporter may change: it serves the message alone, the count decides.
-        known = {transfer.tensor for transfer in before}
-        names = first_few(
-            f"{transfer.tensor} {COPIES[transfer.direction]}"
-            for transfer in after
-            if transfer.tensor not in known
-        )
-        yield Diagnostic(
-            message=f"copies inside the graph rose from {len(before)} ({byte_count(old)}) to {len(after)} "
-            f"({byte_count(new)})" + (f": {names}" if names else ""),
-            fix="see A101 and A102; if it is meant, write the baseline anew with --update-baseline",
-            seconds=sum(transfer.time_s for transfer in after) - sum(transfer.time_s for transfer in before),
-            bytes=new - old,
-        )
-
-
-def _is_above(before: float, after: float, subject: Subject) -> bool:
-    # A part in a million guards against the last digit of a sum of floats, which another order of summing
-    # changes.
-    return after > before * (1 + max(subject.settings.tolerance, 1e-6))
-
-
-def _risen(
-    subject: Subject,
-    what: str,
-    figures: tuple[float, float],
-    words: Callable[[float], str],
-    of_operator: Callable[[OperatorResult], float | None],
-    *,
-    certain: bool = True,
-) -> Iterator[Diagnostic]:
-    """Yield the rise of a figure above the baseline's, with the operators that rose most."""
-    before, after = figures
-    if subject.baseline is None or not _is_above(before, after, subject):
-        return
-    matched = match(subject.baseline, subject.analysis)
-    rises = [((of_operator(now) or 0) - (of_operator(old) or 0), now) for old, now in matched.pairs]
-    # A new operator rose from nothing.
-    rises += [(of_operator(now) or 0, now) for now in matched.new]
-    rising = sorted((-rise, operator.index) for rise, operator in rises if rise > 0)
-    most = [subject.analysis.operators[index] for _, index in rising]
-    names = f"; most by {first_few(map(operator_label, most))}" if most else ""
-    yield Diagnostic(
-        operator=next(iter(most), None),
-        message=f"{what} rose from {words(before)} to {words(after)}{names}",
-        fix="undo it, or write the baseline anew with --update-baseline if it is meant",
-        seconds=after - before if words is seconds else None,
-        bytes=int(after - before) if words is byte_count else None,
-        certain=certain,
+        certain="s" not in sizes
+        or len(sizes) > 1
+        or {before.origin, now.origin} == {"predicted"}
+        or now.low_s > before.high_s,
     )
+
+
+def _moved_to_cpu(baseline: Baseline, analysis: Analysis) -> list[OperatorResult]:
+    before = {module.module: module.on_cpu for module in baseline.modules}
+    forced = forced_operators(analysis)
+    return [op for op in forced if op.op_type not in before.get(_module(op, baseline.depth), ())]
+
+
+def _risen(baseline: Baseline, analysis: Analysis, key: str) -> list[OperatorResult]:
+    """Return the operators of modules whose figure rose: modules by their rise, in each the largest first."""
+    plan = target_plan(analysis)
+    figures: Mapping[str, Callable[[OperatorResult], float | None]] = {
+        "flops": lambda op: op.flops,
+        "bytes": lambda op: bytes_moved([op]),
+        "time_s": lambda op: time_in_plan(op, plan),
+    }
+    before = {module.module: getattr(module, key) for module in baseline.modules}
+    rises = {}
+    for module in _modules(analysis, baseline.depth):
+        old = before.get(module.module, 0)
+        if getattr(module, key) - old > 1e-3 * old:  # times are rounded
+            rises[module.module] = getattr(module, key) - old
+    risen = [op for op in analysis.operators if _module(op, baseline.depth) in rises]
+    return sorted(
+        risen, key=lambda op: (-rises[_module(op, baseline.depth)], op.module, -(figures[key](op) or 0))
+    )
+
+
+@rule("A612", "not-compared", "note")
+def not_compared(subject: Subject) -> Iterator[Diagnostic]:
+    """There is no baseline yet, or another version wrote it.
+
+    What:
+        `baseline` names a file that is not there, or a folder without a file for this model. Or figures moved,
+        and the baseline is of another version of this program or of ONNX Runtime.
+
+    Why:
+        Without a baseline nothing can rise. A new version counts, places or predicts better: a figure may move
+        though the model stayed as it is, so nothing fails.
+
+    Fix:
+        Write the baseline with the command that the finding gives, and commit it.
+
+    Example:
+        ONNX Runtime 1.32 has a CUDA kernel that 1.31 lacks: copies become fewer, the latency falls.
+    """
+    path, baseline = subject.settings.baseline, subject.baseline
+    if baseline is None and path is not None:
+        yield Diagnostic(
+            message=f"there is no baseline {path} yet, so nothing is compared",
+            fix=f"write it, and commit it: {subject.renew}",
+        )
+    if baseline is None:
+        return
+    now, figures = baseline_of(subject.analysis, -1).writer, changes(baseline, subject.analysis)
+    names = [f"{name} {old} (now {now[name]})" for name, old in baseline.writer.items() if old != now[name]]
+    if names and figures:
+        yield Diagnostic(
+            message=f"{listed(one.said for one in figures)} since the baseline, which is of {listed(names)}",
+            fix=f"write the baseline anew: {subject.renew}",
+        )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import Any
 
+from analyzer.checks.baseline import require_comparable
+from analyzer.checks.code_comments import Comment, comments_on, faults_of
 from analyzer.checks.registry import CheckRule, Diagnostic, Subject, find, require_known, rules
 from analyzer.checks.settings import SEVERITIES, CheckSettings, Ignore, Severity
-from analyzer.errors import UsageError
-from analyzer.record.analysis import SCHEMA_VERSION, Analysis, Finding, OperatorResult
+from analyzer.record.analysis import Analysis, Finding, OperatorResult, Where
+from analyzer.record.baseline import Baseline
 from analyzer.text import listed
 
 
@@ -22,50 +26,89 @@ class Judgement:
 
 
 def run(
-    analysis: Analysis, settings: CheckSettings | None = None, *, baseline: Analysis | None = None
+    analysis: Analysis, settings: CheckSettings | None = None, *, baseline: Baseline | None = None
 ) -> tuple[Finding, ...]:
-    """Return the findings of an analysis that the settings do not set aside, by code and operator."""
+    """Return the findings of an analysis that nothing sets aside, by code and operator."""
     return judge(analysis, settings, baseline=baseline).findings
 
 
 def judge(
-    analysis: Analysis, settings: CheckSettings | None = None, *, baseline: Analysis | None = None
+    analysis: Analysis,
+    settings: CheckSettings | None = None,
+    *,
+    commented: Iterable[Where] = (),
+    **compared: Any,
 ) -> Judgement:
     """Run every rule; findings come by code, then by operator.
 
-    Figures may not rise above those of ``baseline``.
+    Args:
+        analysis: The record.
+        settings: What the user allows.
+        commented: Lines of the model's code with comments, besides those of its operators.
+        compared: ``baseline``, ``renew`` and ``changed`` of the rules' subject.
 
     Raises:
         UsageError: The settings name a rule that does not exist, or the baseline is of another model.
     """
     settings = settings or CheckSettings()
     require_codes(settings)
-    if baseline is not None:
-        require_comparable(baseline, analysis)
-    subject = Subject(analysis=analysis, settings=settings, baseline=baseline)
-    return _sorted_out(
-        ((rule, diagnostic) for rule in rules() for diagnostic in _gathered(tuple(rule.check(subject)))),
-        settings,
+    subject = Subject(analysis=analysis, settings=settings, **compared)
+    if subject.baseline is not None:
+        require_comparable(subject.baseline, analysis)
+    comments = comments_on((*(operator.source for operator in analysis.operators), *commented))
+    yielded = [(rule, one) for rule in rules() for one in _gathered(tuple(rule.check(subject)))]
+    judgement, used = _sorted_out(yielded, settings, comments)
+    wrong = [one for place, comment in comments.items() for one in faults_of(comment, used[place])]
+    of_comments, _ = _sorted_out([(find("A706"), one) for one in wrong], settings, {})
+    return Judgement(
+        findings=(*_one_a_cause(judgement.findings), *of_comments.findings),
+        ignored=judgement.ignored + of_comments.ignored,
     )
 
 
 def judge_failure(message: str, fix: str, settings: CheckSettings) -> Judgement:
-    """Return the finding of a fleet's model that has no record."""
-    return _sorted_out([(find("A703"), Diagnostic(message=message, fix=fix))], settings)
+    """Return the finding of a model that could not be analysed."""
+    return _sorted_out([(find("A703"), Diagnostic(message=message, fix=fix))], settings, {})[0]
 
 
-def _sorted_out(yielded: Iterable[tuple[CheckRule, Diagnostic]], settings: CheckSettings) -> Judgement:
+def _sorted_out(
+    yielded: Iterable[tuple[CheckRule, Diagnostic]],
+    settings: CheckSettings,
+    comments: Mapping[tuple[str, int], Comment],
+) -> tuple[Judgement, Mapping[tuple[str, int], set[str]]]:
+    """Return findings and ignored ones, and by which of their codes comments set something aside."""
     findings: list[Finding] = []
     ignored: list[Finding] = []
+    used: dict[tuple[str, int], set[str]] = defaultdict(set)
     for rule, diagnostic in yielded:
         # Severity first: a finding that is set aside is shown as what it would have been.
         finding = _finding(rule, diagnostic, settings)
+        where = diagnostic.source or (diagnostic.operator.source if diagnostic.operator is not None else None)
+        place = (where.file, where.line) if where is not None else ("", 0)
+        comment = comments.get(place)
+        code = comment.covers(rule.code) if comment is not None else ""
+        used[place].add(code)
         entry = _ignored_by(rule.code, diagnostic.operator, settings.ignore)
-        if entry is None:
-            findings.append(finding)
-        else:
+        if comment is not None and code:
+            ignored.append(replace(finding, reason=comment.reason))
+        elif entry is not None:
             ignored.append(replace(finding, reason=entry.reason))
-    return Judgement(findings=tuple(findings), ignored=tuple(ignored))
+        else:
+            findings.append(finding)
+    return Judgement(findings=tuple(findings), ignored=tuple(ignored)), used
+
+
+def _one_a_cause(findings: tuple[Finding, ...]) -> Iterator[Finding]:
+    """Yield the findings; what rose as an operator moved to the CPU is said where that is an error."""
+    causes = {one.operator for one in findings if one.code == "A101" and one.severity == "error"}
+    rises = {one.operator: one for one in findings if one.code == "A611" and one.operator in causes}
+    for one in findings:
+        rise = rises.get(one.operator)
+        if rise is not None and one.code == "A101":
+            rose = rise.message.partition("; most by ")[0]
+            yield replace(one, message=f"{one.message}; since the baseline {rose}")
+        elif one is not rise:
+            yield one
 
 
 def fails(findings: Iterable[Finding], settings: CheckSettings) -> tuple[Finding, ...]:
@@ -109,36 +152,6 @@ def _gathered(yielded: tuple[Diagnostic, ...]) -> Iterator[Diagnostic]:
             yield replace(alike[0], message=f"{alike[0].message}{others}", device=",".join(slugs))
 
 
-def require_comparable(baseline: Analysis, analysis: Analysis) -> None:
-    """Refuse a baseline whose figures are no measure for this analysis.
-
-    The same model name, batch, mode and devices are required; opset and precision may differ, since a change of
-    them is what a baseline is there to notice.
-
-    Raises:
-        UsageError: They are not the same.
-    """
-    # Another schema may count otherwise: a rise would then be the program's, not the model's.
-    if baseline.schema_version != SCHEMA_VERSION:
-        raise UsageError(
-            f"the baseline has schema version {baseline.schema_version}, this program writes {SCHEMA_VERSION}",
-            hint="write it anew with --update-baseline",
-        )
-    both = (baseline, analysis)
-    for what, before, after in (
-        ("model", baseline.model.name, analysis.model.name),
-        ("batch", baseline.model.batch, analysis.model.batch),
-        ("mode", *("training" if one.model.training else "inference" for one in both)),
-        ("CPU", baseline.devices.cpu.slug, analysis.devices.cpu.slug),
-        ("GPU", *("none" if one.devices.gpu is None else one.devices.gpu.slug for one in both)),
-    ):
-        if before != after:
-            raise UsageError(
-                f"the baseline is of another {what}: {before}, and this check is of {after}",
-                hint="choose the right baseline, or write it anew with --update-baseline",
-            )
-
-
 def _finding(rule: CheckRule, diagnostic: Diagnostic, settings: CheckSettings) -> Finding:
     return Finding(
         code=rule.code,
@@ -151,6 +164,7 @@ def _finding(rule: CheckRule, diagnostic: Diagnostic, settings: CheckSettings) -
         bytes=diagnostic.bytes,
         certain=diagnostic.certain,
         device=diagnostic.device,
+        source=diagnostic.source,
     )
 
 

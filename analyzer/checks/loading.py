@@ -75,23 +75,47 @@ def answers_differ(subject: Subject) -> Iterator[Diagnostic]:
 
 @rule("A703", "model-not-analysed", "error")
 def model_not_analysed(_subject: Subject) -> Iterator[Diagnostic]:
-    """A model of a fleet could not be analysed.
+    """One of several models could not be analysed.
 
     What:
-        `analyze fleet` has no record of the model: it could not be read, built or exported, took too long, or
-        its process ended. Only a check of a fleet (`analyze check DIR/fleet.json`) can find it; of a single
-        model it is an error of the command itself, with status 2.
+        The model could not be read, built or exported, took too long, or its process ended; or its baseline is
+        another's. Only a check of several models, or of a fleet, can find it: of a single model it is an error
+        of the command itself, with status 2.
 
     Why:
         What cannot be analysed cannot be judged: that it was passed over would look like that it passed.
 
     Fix:
-        Do what the message's hint says, then `analyze fleet` with the same arguments and `--retry-failed`.
+        Do what the message's hint says. Of a fleet, then run `analyze fleet` with the same arguments and
+        `--retry-failed`.
 
     Example:
         A package that the model's file imports is not installed on the runner.
     """
-    # Whoever has an analysis was analysed: the fleet's own rows say what was not.
+    # An analysis is of a model that was analysed: the command itself says which was not.
+    yield from ()
+
+
+@rule("A706", "ignore-comment", "warning")
+def ignore_comment(_subject: Subject) -> Iterator[Diagnostic]:
+    """A comment that sets findings aside has no reason, an unknown code, or nothing to set aside.
+
+    What:
+        `# analyze: ignore[A101] reason` behind the line of an operator sets the findings of that code on that
+        line aside; `[A101, A2]` names several, or the beginning of codes. The comment is wrong itself where no
+        finding on its line has the code.
+
+    Why:
+        A comment that outlives its cause hides the next fault on its line, and without a reason nobody dares to
+        remove it.
+
+    Fix:
+        Give the reason behind the bracket, or remove the comment.
+
+    Example:
+        self.pool = nn.MaxPool2d(3, stride=2)  # analyze: ignore[A101] the opset is the server's
+    """
+    # What a comment sets aside is known when all rules have been asked.
     yield from ()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from analyzer.checks.device_answers import device_answers, is_for_cpu
 from analyzer.checks.operator_matching import Dataflow
@@ -18,7 +18,7 @@ from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.ort.kernels import registry
 from analyzer.record.analysis import Analysis, BodyOperator, BodyResult, OperatorResult, TransferItem
 from analyzer.record.batch_axis import at_batch
-from analyzer.text import first_few, plural
+from analyzer.text import first_few, listed, plural
 from analyzer.units import byte_count, seconds
 
 # By the reasons of ort.execution.NodePlacement. A kernel is registered for a range of schema versions and for
@@ -61,7 +61,7 @@ def no_cuda_kernel(subject: Subject) -> Iterator[Diagnostic]:
     Why:
         A kernel that is registered up to an older schema does not cover a newer one, so a newer opset can
         lose a kernel that an older one had. The GPU waits while the CPU computes, and the data crosses the
-        link both ways (A102).
+        link both ways: these copies are part of the finding.
 
     Fix:
         Export at the opset that the finding names (`--opset`), cast to a type that has a kernel, or replace
@@ -89,14 +89,25 @@ def no_cuda_kernel(subject: Subject) -> Iterator[Diagnostic]:
         return
     if runs_nowhere(subject.analysis):
         return  # A104 says so, or A701 and A704
+    copies = _by_cause(subject.analysis, shapes=False)
     for operator in forced:
+        items = copies.get(operator.index, ())
+        around = f"; {_copies_text(items)}" if items else ""
         yield Diagnostic(
             operator=operator,
-            message=_fallback_message(operator, subject.analysis),
+            message=f"{_fallback_message(operator, subject.analysis)}{around}",
             fix=_fallback_fix(operator),
-            seconds=operator.cpu.time_s,
+            seconds=total((operator.cpu.time_s, *(transfer.time_s for transfer in items))),
             bytes=bytes_moved([operator]),
         )
+
+
+def _copies_text(items: Sequence[TransferItem], around: str = "") -> str:
+    """Return what copies take together, and what each of them moves."""
+    each_copy = listed(f"{one.tensor} {COPIES[one.direction]} ({byte_count(one.bytes)})" for one in items)
+    size, time = sum(one.bytes for one in items), total(one.time_s for one in items)
+    copies = f"{plural(len(items), 'copy')} between CPU and GPU{around}"
+    return f"{copies}, {byte_count(size)} in {seconds(time)}: {each_copy}"
 
 
 def _fallback_message(operator: OperatorResult, analysis: Analysis) -> str:
@@ -124,64 +135,43 @@ def copies_inside_graph(subject: Subject) -> Iterator[Diagnostic]:
 
     What:
         ONNX Runtime inserts a MemcpyToHost or MemcpyFromHost wherever a tensor made on one device is read
-        on the other. The copies of the model's own inputs and outputs are not among these, nor is a model
-        that is for the CPU as a whole (A101). The shortest copies that together take under 2 % of the CUDA
-        session's latency are notes and no errors.
+        on the other. Those around an operator without a CUDA kernel are part of its finding (A101). Copies of
+        the model's own inputs and outputs are not among these, nor is a model that is for the CPU as a whole.
+        Copies that together take under 2 % of the CUDA session's latency are notes and no errors.
 
     Why:
         A copy waits for all work before it, crosses the link, and delays all work behind it. It often costs
         more than the operator that it is for.
 
     Fix:
-        Mend the operator that runs on the CPU (A101): without it the copies are gone. Where it must stay,
-        gather the CPU's operators at the model's start or end, so that one copy serves all.
+        Keep what makes and what reads the tensor on one device. Gather what must run on the CPU at the model's
+        start or end, so that one copy serves all.
 
     Example:
-        A ResNet-50 at opset 23: the input of MaxPool is copied to the CPU and its output back, on every
-        inference.
+        An operator with a CUDA kernel reads what shape arithmetic and another operator made on the CPU.
     """
     analysis = subject.analysis
     if is_for_cpu(analysis):
         return
-    by_cause = _by_cause(analysis, shapes=False)
-    slight = _slight(by_cause, analysis)
+    forced = {operator.index for operator in forced_operators(analysis)}
+    by_cause = {
+        cause: items for cause, items in _by_cause(analysis, shapes=False).items() if cause not in forced
+    }
+    plan = analysis.plan("gpu")
+    # Together: a hundred copies of a hundredth each are the whole time.
+    taken = sum(transfer.time_s for items in by_cause.values() for transfer in items)
+    is_slight = plan is not None and taken < SLIGHT_COPIES * plan.latency_s
     for cause, items in by_cause.items():
         operator = None if cause is None else analysis.operators[cause]
         around = f" around {operator_label(operator)}" if operator is not None else ""
-        time = total(transfer.time_s for transfer in items)
-        nbytes = sum(transfer.bytes for transfer in items)
-        each_copy = "; ".join(
-            f"{transfer.tensor} {COPIES[transfer.direction]} ({byte_count(transfer.bytes)})"
-            for transfer in items
-        )
         yield Diagnostic(
             operator=operator,
-            message=f"{plural(len(items), 'copy')} between CPU and GPU{around}, "
-            f"{byte_count(nbytes)} in {seconds(time)}: {each_copy}",
-            fix=f"bring {operator.op_type} to the GPU (A101), or move it to the model's start or end"
-            if operator is not None and forced_to_cpu(operator)
-            else "keep what makes and what reads this tensor on one device",
-            seconds=time,
-            bytes=nbytes,
-            severity="note" if cause in slight else None,
+            message=_copies_text(items, around),
+            fix="keep what makes and what reads this tensor on one device",
+            seconds=total(transfer.time_s for transfer in items),
+            bytes=sum(transfer.bytes for transfer in items),
+            severity="note" if is_slight else None,
         )
-
-
-def _slight(by_cause: Mapping[int | None, list[TransferItem]], analysis: Analysis) -> set[int | None]:
-    """Return the causes whose copies together take next to nothing, those that take least first.
-
-    Together: a hundred copies of a hundredth each are the whole time.
-    """
-    plan = analysis.plan("gpu")
-    left = SLIGHT_COPIES * plan.latency_s if plan is not None else 0.0
-    times = {cause: total(transfer.time_s for transfer in items) or 0.0 for cause, items in by_cause.items()}
-    found = set()
-    for cause in sorted(times, key=lambda cause: times[cause]):
-        left -= times[cause]
-        if left <= 0:
-            break
-        found.add(cause)
-    return found
 
 
 @rule("A103", "copies-of-shapes", "note")

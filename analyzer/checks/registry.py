@@ -13,7 +13,8 @@ from textwrap import dedent
 
 from analyzer.checks.settings import CheckSettings, Severity
 from analyzer.errors import UsageError
-from analyzer.record.analysis import Analysis, OperatorResult
+from analyzer.record.analysis import Analysis, OperatorResult, Where
+from analyzer.record.baseline import Baseline
 from analyzer.text import nearest
 
 SECTIONS = ("What", "Why", "Fix", "Example")
@@ -23,11 +24,16 @@ _SECTION = re.compile(rf"^({'|'.join(SECTIONS)}):[ \t]*$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What a rule looks at: an analysis, what the user allows, and the baseline if there is one."""
+    """What a rule looks at: an analysis, what the user allows, and the baseline if there is one.
+
+    ``renew`` is the command that writes the baseline, ``changed`` the lines of code since it was written.
+    """
 
     analysis: Analysis
     settings: CheckSettings
-    baseline: Analysis | None = None
+    baseline: Baseline | None = None
+    renew: str = "analyze check MODEL --update-baseline"
+    changed: tuple[tuple[Where, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +44,7 @@ class Diagnostic:
         message: What is wrong, in one sentence with its figures.
         fix: What to do about it.
         operator: The operator it is about, None for the model.
+        source: Its line, where that is not the operator's.
         seconds, bytes: What it costs per inference; None where not known.
         severity: Where it differs from the rule's.
         certain: False where the threshold lies inside the figure's interval.
@@ -47,6 +54,7 @@ class Diagnostic:
     message: str
     fix: str
     operator: OperatorResult | None = None
+    source: Where | None = None
     seconds: float | None = None
     bytes: int | None = None
     severity: Severity | None = None

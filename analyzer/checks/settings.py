@@ -11,6 +11,7 @@ folder of their file, and no key starts a program, loses a file or raises a limi
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import reprlib
@@ -73,6 +74,35 @@ class CheckSettings(GateOptions):
 
     raise_to_error: tuple[str, ...] = ()
     options: Mapping[str, Any] = NO_OPTIONS
+    models: tuple[ModelSettings, ...] = ()
+
+    def for_model(self, reference: str) -> CheckSettings:
+        """Return what holds for a model: the tables that name it go before these settings, the last first."""
+        settings = self
+        for table in self.models:
+            if table.names(reference):
+                settings = settings.with_fields(table.fields)
+                settings = settings.replace(options={**settings.options, **table.options})
+        return settings
+
+    def with_fields(self, fields: Mapping[str, Any]) -> CheckSettings:
+        """Return the settings with other values on top; what is ignored adds up."""
+        return self.replace(**{**fields, "ignore": self.ignore + fields.get("ignore", ())})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSettings:
+    """A table ``[[tool.analyzer.check.model]]``: a model or a pattern of some, and what differs for them."""
+
+    path: str
+    fields: Mapping[str, Any]
+    options: Mapping[str, Any]
+
+    def names(self, reference: str) -> bool:
+        """Return whether a model is the table's, or one of its pattern."""
+        (file, name), (own, own_name) = _split(reference), _split(self.path)
+        files = {os.path.realpath(one) for one in (own, *glob.glob(own, recursive=True))}
+        return own_name in ("", name) and bool(own) == bool(file) and os.path.realpath(file) in files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,16 +311,51 @@ def _unknown_key(location: str, key: str, known: Iterable[str]) -> UsageError:
 
 def _check(table: Mapping[str, Any], path: Path) -> CheckSettings:
     location = f"{path}: [tool.analyzer.check]"
+    fields, options = _gate(table, path, location, "model")
+    tables = table.get("model", [])
+    if not isinstance(tables, list) or not all(isinstance(one, Mapping) for one in tables):
+        raise UsageError(f"{location} model must be a list of tables", hint=_MODEL_TABLE)
+    models: list[ModelSettings] = []
+    for number, one in enumerate(tables, start=1):
+        location = f"{path}: [[tool.analyzer.check.model]] {number}"
+        named = one.get("path")
+        if not isinstance(named, str) or not named.strip():
+            raise UsageError(f"{location} needs a path, as a text", hint=_MODEL_TABLE)
+        shared = next((key for key in one if key in FOR_ALL_MODELS), None)
+        if shared is not None:
+            raise UsageError(
+                f"{location} {shared} is for all models", hint=f"write {shared} in [tool.analyzer.check]"
+            )
+        file, name = _split(named)
+        shown = f"{_shown(_inside(file, path, f'{location} path'))}{name}" if file else named
+        own, differing = _gate(one, path, location, "path")
+        models.append(ModelSettings(path=shown, fields=own, options=differing))
+    return CheckSettings(**fields, options=options, models=tuple(models))
+
+
+def _split(reference: str) -> tuple[str, str]:
+    """Return the file of MODEL, and what names the model in it; no file of one that is named otherwise."""
+    match = re.fullmatch(r"(.+?\.py)(:.*)", reference, re.DOTALL)
+    return (match[1], match[2]) if match else ("", reference) if ":" in reference[2:] else (reference, "")
+
+
+# What a call decides once, however many models it checks.
+FOR_ALL_MODELS = ("format", "output", "quiet", "verbose")
+_MODEL_TABLE = 'write [[tool.analyzer.check.model]] and under it path = "model.py"'
+
+
+def _gate(
+    table: Mapping[str, Any], path: Path, location: str, extra: str
+) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    """Return the gate's own fields of a table, and its options by long option; it has one key more."""
     given = {key: value for key, value in table.items() if key in GATE_OPTIONS and value != []}
-    options = {key: value for key, value in table.items() if key not in GATE_OPTIONS}
+    options = {key: value for key, value in table.items() if key not in GATE_OPTIONS and key != extra}
     for name, value in given.items():
         if name == "ignore":
             given[name] = convert({name: value}, _Ignored, location).ignore
         else:
             given[name] = _given(GATE_OPTIONS[name], value, path, location)
-    return CheckSettings(
-        **gate_fields(given, f"{location} "), options=read_options(options, path, location, tuple(GATE_OPTIONS))
-    )
+    return gate_fields(given, f"{location} "), read_options(options, path, location, (*GATE_OPTIONS, extra))
 
 
 def gate_fields(given: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -3,99 +3,272 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import replace
+import re
+import shlex
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from analyzer.cli import EXIT_FAILED, EXIT_UNUSABLE, say
-from analyzer.cli.options import model_command
-from analyzer.errors import OutputError, RecordError, UsageError
-from analyzer.loading.model_reference import is_record
+from analyzer.cli import EXIT_FAILED, EXIT_FINE, EXIT_UNUSABLE, say
+from analyzer.cli.options import files, options_of
+from analyzer.errors import AnalyzerError, MeasurementError, OutputError, RecordError, UsageError
+from analyzer.loading.model_reference import is_record, split_path
 from analyzer.options import taken_by
 
 if TYPE_CHECKING:
-    from analyzer.checks.settings import CheckSettings
+    from analyzer.checks.settings import CheckSettings, Settings
     from analyzer.record.analysis import Analysis
-    from analyzer.record.fleet import Fleet, FleetModel
+    from analyzer.record.fleet import Fleet, FleetFailure, FleetModel
     from analyzer.record.invocation import Invocation
     from analyzer.record.output_files import Target
     from analyzer.report.findings_text import Check, CheckedModel
 
-DEFAULT_BASELINE = "analyzer-baseline.json"
+DEFAULT_BASELINE = Path("analyzer-baseline")
 
 
-@model_command("check")
+@dataclass(kw_only=True)
+class Task:
+    """A model to check: MODEL or a record, of what was typed, and the options and settings that hold for it.
+
+    ``name`` is its own in this call, ``file`` that of its baseline in a folder, in any call. ``targets`` are
+    reports about it alone, ``failure`` says why a fleet has no record of it.
+    """
+
+    typed: str
+    model: str
+    name: str
+    file: str
+    params: dict[str, Any]
+    gate: CheckSettings
+    failure: FleetFailure | None = None
+    baseline: Path | None = None
+    targets: tuple[Target, ...] = ()
+
+
+@click.command()
+@click.argument("models", nargs=-1, metavar="MODEL...", shell_complete=files)
+@options_of("check")
+@click.pass_context
 def check(ctx: click.Context, /, **_: Any) -> None:
     """Check what would run on the CPU of a GPU server, without a GPU, and fail on what must not be.
 
-    MODEL is model.py, model.py:Name, package.module:Name, model.onnx, model.pt2, a saved REPORT.json, or the
-    fleet.json of `analyze fleet`, all of whose models are judged. Exit status: 0 fine, 1 findings that fail, 2
-    could not run, 3 a fault of the program. Budgets stand in [tool.analyzer.check] of pyproject.toml.
+    MODEL is model.py, model.py:Name, package.module:Name, model.onnx, model.pt2, a pattern ('models/*.py'), a
+    saved REPORT.json, or the fleet.json of `analyze fleet`. Budgets stand in [tool.analyzer.check] of
+    pyproject.toml; [[tool.analyzer.check.model]] tables name models and what differs for each, and are what is
+    checked where no MODEL is given. Exit status: 0 fine, 1 findings that fail, 2 could not run, 3 a fault of
+    the program.
     """
-    from analyzer.checks import fails, judge
+    from analyzer.checks.baseline import baseline_of
     from analyzer.checks.evaluation import require_codes
-    from analyzer.cli.reports import chosen_formats, model_settings, report_targets
-    from analyzer.record.encoding import holds_fleet, load_fleet
-    from analyzer.report import findings_text
+    from analyzer.cli.reports import report_targets
+    from analyzer.record.baseline import BASELINE_FORMAT, baseline_to_json
+    from analyzer.record.output_files import Target, check_writable, write_all
+    from analyzer.report.findings_text import Check, not_analysed
 
-    params, model = ctx.params, ctx.params["model"]
-    stem, settings = model_settings(ctx, check=True)
-    gate, force = gate_settings(params, settings.check), params["force"]
-    for form in chosen_formats(params):
-        if form.is_picture:
-            raise UsageError(
-                f"check has no format {form.name!r}: it reports findings.",
-                hint=f"Pictures of a model's charts: analyze MODEL --format {form.name}",
-            )
-    targets = report_targets(params, stem, printed=True)
+    tasks, fleet = tasks_of(ctx)
+    many, shared = fleet is not None or len(tasks) > 1, tasks[0].params
+    force, update = shared["force"], shared["update_baseline"]
+    stem = "fleet" if fleet is not None else "check" if many else tasks[0].name
+    writers, targets = _writers(shared), report_targets(shared, stem, printed=True)
     # All that can be wrong with the options is said before a model is loaded, which may take minutes.
-    require_codes(gate)
-    if is_record(model):
-        refuse_analysis_options(ctx)
-        if holds_fleet(model):
-            if judge_fleet(params, load_fleet(model), gate, targets):
-                ctx.exit(EXIT_FAILED)
-            return
-    new_baseline = baseline_target(gate.baseline, force=force) if params["update_baseline"] else None
-    baseline = load_baseline(gate.baseline) if new_baseline is None else None
-    analysis = read_or_analyse(params)
-    judgement = judge(analysis, gate, baseline=baseline)
-    analysis = replace(analysis, findings=judgement.findings, ignored=judgement.ignored)
-    # The report comes out whether the gate fails or not: CI shows it beside the status.
-    checked = findings_text.check_of(analysis, gate.fail_on)
-    # Formats that are about the whole analysis come from the registry.
-    writers = _writers()
-    publish(
-        {
-            target: writers[target.format.name](checked)
-            if target.format.name in writers
-            else target.format.write(analysis)
-            for target in targets
-        },
-        checked,
-        force=force,
+    whole = [target for target in targets if target.format.name not in writers]
+    for task in tasks:
+        require_codes(task.gate)
+        task.targets = tuple(_own(target, task, stem) if many else target for target in whole)
+    set_baselines(tasks, update=update, many=many)
+    places = [Target(format=BASELINE_FORMAT, path=task.baseline) for task in tasks if update]
+    check_writable([*places, *(target for task in tasks for target in task.targets)], force=force)
+    models: list[CheckedModel] = []
+    texts: dict[Target, str] = {}
+    baselines: dict[Target, str] = {}
+    failures: list[AnalyzerError] = []
+    run_failed = False
+    for task in tasks:
+        try:
+            analysis, model = judged(task, many=many)
+        except AnalyzerError as error:
+            if not many:
+                raise
+            failures.append(error)
+            models.append(not_analysed(task.name, task.model, error, task.gate))
+            continue
+        run_failed |= bool(analysis.run_fails) and shared["run"]
+        models.append(model)
+        texts.update({target: target.format.write(analysis) for target in task.targets})
+        if update:
+            place = Target(format=BASELINE_FORMAT, path=task.baseline)
+            baselines[place] = baseline_to_json(baseline_of(analysis))
+    # What is wrong with an option is wrong for all models.
+    if fleet is None and len(failures) == len(tasks) and len({error.message for error in failures}) == 1:
+        raise failures[0]
+    checked = Check(
+        name=Path(tasks[0].typed).name if fleet is not None else stem,
+        models=said_once(models),
+        several=many,
+        left=fleet.left if fleet is not None else 0,
     )
-    if new_baseline is not None:
-        save_baseline(analysis, new_baseline, force=force)
-        if not params["quiet"]:
-            say(f"baseline written to {new_baseline.path}", err=True)
-    if analysis.run_fails and params["run"]:
+    # Reports come out whether the gate fails or not: CI shows them beside the status.
+    texts.update({target: writers[target.format.name](checked) for target in targets if target not in whole})
+    publish(texts, checked, force=force)
+    if failures and update:
+        say("no baseline was written, as a model could not be analysed", err=True)
+    else:
+        write_all(baselines, force=force)
+        for target in baselines if not shared["quiet"] else ():
+            say(f"baseline written to {target.path}", err=True)
+    if run_failed and not many:
         ctx.exit(EXIT_UNUSABLE)
-    if fails(analysis.findings, gate):
-        ctx.exit(EXIT_FAILED)
+    ctx.exit(EXIT_FAILED if checked.failing else EXIT_FINE)
 
 
-def gate_settings(params: Mapping[str, Any], settings: CheckSettings) -> CheckSettings:
-    """Return the settings of pyproject.toml with the command line's on top."""
+def tasks_of(ctx: click.Context) -> tuple[list[Task], Fleet | None]:
+    """Return the models that are named, each once, and the fleet where they are one's.
+
+    Raises:
+        UsageError: None is named, or an option changes nothing about a saved report.
+        ModelError: A file that is not there, or a pattern that fits none.
+    """
+    from analyzer.checks.settings import read_settings
+    from analyzer.cli.reports import settings_of
+    from analyzer.fleet.entry import Entry
+    from analyzer.fleet.model_list import expanded
+    from analyzer.record.encoding import holds_fleet, load_fleet
+
+    named = ctx.params["models"] or [table.path for table in read_settings(Path.cwd()).check.models]
+    if not named:
+        raise UsageError(
+            "No model is named.", hint="Name one, or write [[tool.analyzer.check.model]] in pyproject.toml."
+        )
+    if any(map(is_record, named)):
+        refuse_analysis_options(ctx)
+    if any(is_record(one) and holds_fleet(one) for one in named):
+        if len(named) > 1:
+            raise UsageError("A fleet is checked alone.", hint="Name the records of its models beside others.")
+        fleet = load_fleet(named[0])
+        if not fleet.models:
+            raise UsageError(f"{named[0]} holds no model.", hint="Run `analyze fleet` again: it goes on.")
+        settings = settings_of(named[0])[1]
+        return [_fleet_task(ctx, named[0], settings, row) for row in fleet.models], fleet
+    models: dict[tuple[str, str], str] = {}
+    for argument in named:
+        for entry in expanded(Entry(reference=argument, where=argument)):
+            path, name = split_path(entry.reference)
+            file = os.path.realpath(path) if path else ""
+            models.setdefault((file, name), entry.reference)
+    read = {model: settings_of(model) for model in models.values()}
+    stems = Counter(stem for stem, _ in read.values())
+    tasks = []
+    for model, (stem, settings) in read.items():
+        file = _file_name(model, stem)
+        tasks.append(_task(ctx, model, settings, name=stem if stems[stem] == 1 else file, file=file))
+    return tasks, None
+
+
+def _task(ctx: click.Context, model: str, settings: Settings, *, name: str, file: str) -> Task:
     from analyzer.checks.settings import gate_fields
+    from analyzer.cli.reports import not_typed
 
-    given = {one.name: params.get(one.name.replace("-", "_")) for one in settings.declared.values()}
-    changes = gate_fields(given, "--")
-    return settings.replace(**changes | {"ignore": settings.ignore + changes.get("ignore", ())})
+    own = settings.check.for_model(model)
+    params = ctx.params | not_typed(ctx, replace(settings, check=own).default_map(check=True))
+    # `--gpu ""`, from a variable of CI that is not set, is an option left out.
+    params = {name: None if value == "" else value for name, value in params.items()} | {"model": model}
+    given = {one.name: params.get(one.name.replace("-", "_")) for one in own.declared.values()}
+    gate = own.with_fields(gate_fields(given, "--"))
+    return Task(typed=model, model=model, params=params, gate=gate, name=name, file=file)
+
+
+def _fleet_task(ctx: click.Context, fleet: str, settings: Settings, row: FleetModel) -> Task:
+    task = _task(ctx, row.reference, settings, name=row.name, file=row.name)
+    model = str(_record_of(row, Path(fleet).parent)) if row.failure is None else row.reference
+    return replace(task, typed=fleet, model=model, params={**task.params, "model": model}, failure=row.failure)
+
+
+def _file_name(model: str, stem: str) -> str:
+    """Return the name of a model's baseline: its path in the repository, so that no two share one."""
+    from analyzer.loading.python.source_lines import shown_path
+
+    path, _ = split_path(model)
+    shown = Path(shown_path(path) if path else "")
+    folders = () if shown.is_absolute() else shown.parent.parts
+    return re.sub(r"[^\w.=+-]+", "-", "-".join((*folders, f"{stem}{shown.suffix.replace('.py', '')}")))
+
+
+def set_baselines(tasks: Sequence[Task], *, update: bool, many: bool) -> None:
+    """Give each model the file of its baseline: what is named, or the model's own in the folder.
+
+    Raises:
+        UsageError: Two models have one file.
+    """
+    default = (DEFAULT_BASELINE if many else DEFAULT_BASELINE.with_suffix(".json")) if update else None
+    for task in tasks:
+        given = task.gate.baseline or default
+        if given is not None:
+            is_file = given.is_file() or (given.suffix == ".json" and not given.is_dir())
+            task.baseline = given if is_file else given / f"{task.file}.json"
+        task.gate = task.gate.replace(baseline=None if update else task.baseline)
+    places = Counter(task.baseline for task in tasks if task.baseline is not None)
+    for place, number in places.items():
+        if number > 1:
+            raise UsageError(
+                f"{place} would be the baseline of {number} models",
+                hint="give --baseline a folder, in which each model has a file",
+            )
+
+
+def judged(task: Task, *, many: bool) -> tuple[Analysis, CheckedModel]:
+    """Analyse a model, or read its record, and judge it."""
+    from analyzer.checks import judge
+    from analyzer.checks.code_comments import changed_lines, commented_lines
+    from analyzer.record.encoding import load_baseline
+    from analyzer.report.findings_text import checked
+
+    if task.failure is not None:
+        hint = task.failure.hint or "see its log, and try again with `analyze fleet --retry-failed`"
+        raise RecordError(task.failure.message or task.failure.kind, hint=hint)
+    path = task.gate.baseline
+    baseline = load_baseline(path) if path is not None and path.exists() else None
+    analysis = read_or_analyse(task.params)
+    if many and analysis.run_fails and task.params["run"]:
+        raise MeasurementError(analysis.run_fails)
+    root, sources = _sources(task.model, analysis)
+    judgement = judge(
+        analysis,
+        task.gate,
+        baseline=baseline,
+        renew=_renewal(task, analysis),
+        commented=commented_lines(root, sources),
+        changed=changed_lines(root, sources, path) if path is not None and baseline is not None else (),
+    )
+    analysis = replace(analysis, findings=judgement.findings, ignored=judgement.ignored)
+    return analysis, checked(analysis, fail_on=task.gate.fail_on, name=task.name, baseline=baseline)
+
+
+def _sources(model: str, analysis: Analysis) -> tuple[Path, list[str]]:
+    """Return the folder of the repository, and in it the files of a model's code; of Python alone."""
+    from analyzer.loading.model_reference import names_python
+    from analyzer.loading.python.source_lines import repository_root, shown_path
+
+    path, _ = split_path(model)
+    folder = os.path.dirname(os.path.realpath(path or "any"))
+    root = Path(repository_root(folder) or os.path.realpath(os.curdir))
+    if is_record(model) or not names_python(model):
+        return root, []
+    sources = {operator.source.file for operator in analysis.operators if operator.source is not None}
+    return root, sorted(sources | ({shown_path(path)} if path else set()))
+
+
+def _renewal(task: Task, analysis: Analysis) -> str:
+    """Return the command that writes a model's baseline anew."""
+    from analyzer.record.invocation import command_line
+
+    line = "" if is_record(task.model) or analysis.invocation is None else command_line(analysis.invocation)
+    given = task.params["baseline"]
+    words = [task.typed, *(["--baseline", str(given)] if given else [])]
+    return f"{line or f'analyze check {shlex.join(words)}'} --update-baseline"
 
 
 def read_or_analyse(params: dict[str, Any]) -> Analysis:
@@ -106,8 +279,6 @@ def read_or_analyse(params: dict[str, Any]) -> Analysis:
     model = params["model"]
     if is_record(model):
         return load_report(model)
-    # `--gpu ""`, from a variable of CI that is not set, is an option left out.
-    params = {name: None if value == "" else value for name, value in params.items()}
     # Without --run the CPU is a fixed one of the catalogue, so that every runner comes to the same result.
     analysis: Analysis = call("check", params, run=params["run"], check=not params["run"])
     return replace(analysis, invocation=_with_gate_options(analysis.invocation, model, params))
@@ -126,7 +297,7 @@ def refuse_analysis_options(ctx: click.Context) -> None:
             )
 
 
-def _with_gate_options(analysed: Invocation | None, model: str, params: dict[str, Any]) -> Invocation | None:
+def _with_gate_options(analysed: Invocation | None, model: str, params: Mapping[str, Any]) -> Invocation | None:
     """Add the gate's own options to the question; those of pyproject.toml are read there again."""
     from analyzer.pipeline.options import path_shower
     from analyzer.record.invocation import amended, written
@@ -137,100 +308,6 @@ def _with_gate_options(analysed: Invocation | None, model: str, params: dict[str
     given = {name: value for name, value in params.items() if name in gate | {"run"}}
     # With --run `analyze()` analysed as `run` does: the command is still this one.
     return amended(replace(analysed, command="check"), written("check", given, path_shower(model)))
-
-
-def load_baseline(path: Path | None) -> Analysis | None:
-    """Return the record that figures may not rise above; None where none is set."""
-    if path is None:
-        return None
-    from analyzer.record import load_report
-
-    if not path.exists():
-        raise RecordError(f"there is no baseline {path}", hint="write it with --update-baseline")
-    try:
-        return load_report(path)
-    except RecordError as error:
-        raise RecordError(f"the baseline cannot be read: {error.message}", hint=error.hint) from error
-
-
-def baseline_target(path: Path | None, *, force: bool) -> Target:
-    """Return the file of --update-baseline; refuse one that is no record of ours before a model is loaded."""
-    from analyzer.record.formats import find
-    from analyzer.record.output_files import Target, check_writable
-
-    target = Target(format=find("json"), path=path or Path(DEFAULT_BASELINE))
-    check_writable([target], force=force or _is_record(target.path))
-    return target
-
-
-def _is_record(path: Path | None) -> bool:
-    """Return whether a file is a record of ours in whatever order a repository's formatter put its keys."""
-    from analyzer.record import load_report
-
-    with suppress(RecordError):
-        return path is not None and path.is_file() and bool(load_report(path))
-    return False
-
-
-def save_baseline(analysis: Analysis, target: Target, *, force: bool) -> None:
-    """Write the record that later checks compare with: nothing in it depends on the machine or the time."""
-    from analyzer.record import to_json
-    from analyzer.record.analysis import Environment
-    from analyzer.record.output_files import write_all
-
-    # Kept in the repository: no date, and nothing that an unrelated change of a price or a rule alters.
-    lean = replace(
-        analysis,
-        environment=Environment(),
-        findings=(),
-        ignored=(),
-        alternatives=(),
-        costs=(),
-        sweep=(),
-        answer=None,
-        ranking=(),
-        instances=(),
-        capacity=None,
-    )
-    write_all({target: to_json(lean)}, force=force or _is_record(target.path))
-
-
-def judge_fleet(
-    params: Mapping[str, Any], fleet: Fleet, settings: CheckSettings, targets: tuple[Target, ...]
-) -> bool:
-    """Judge the models of a fleet by their records in its folder; return whether the check fails.
-
-    Raises:
-        UsageError: A format or a baseline is of one model.
-        RecordError: A model's record is missing or cannot be read.
-    """
-    from analyzer.report.findings_text import Check
-
-    path, writers = Path(params["model"]), _writers()
-    for target in targets:
-        if target.format.name not in writers:
-            raise UsageError(
-                f"--format {target.format.name} is about one model, and {path} is a fleet",
-                hint=f"use {', '.join(writers)}, or check the record of one of its models",
-            )
-    if params["update_baseline"] or settings.baseline is not None:
-        raise UsageError(
-            "a baseline is the record of one model, and this is a fleet",
-            hint="`analyze fleet --compare OLD` says what changed",
-        )
-    records = {model.name: _record_of(model, path.parent) for model in fleet.models if model.failure is None}
-    checked = Check(
-        name=path.name,
-        tool=fleet.tool,
-        models=tuple(_checked(model, records.get(model.name), settings) for model in fleet.models),
-        properties={"models": [model.name for model in fleet.models]},
-        is_fleet=True,
-        left=fleet.left,
-    )
-    publish(
-        {target: writers[target.format.name](checked) for target in targets}, checked, force=params["force"]
-    )
-    return bool(checked.failing)
 
 
 def _record_of(model: FleetModel, folder: Path) -> Path:
@@ -247,30 +324,55 @@ def _record_of(model: FleetModel, folder: Path) -> Path:
     return file
 
 
-def _checked(model: FleetModel, record: Path | None, settings: CheckSettings) -> CheckedModel:
-    from analyzer.checks import judge, judge_failure
-    from analyzer.record import load_report
-    from analyzer.report.findings_text import checked, not_analysed
+def said_once(models: Sequence[CheckedModel]) -> tuple[CheckedModel, ...]:
+    """Return the models with one finding for each comment in code that several of them share.
 
-    if record is None:
-        assert model.failure is not None
-        judgement = judge_failure(
-            model.failure.message.rstrip(".") or model.failure.kind,
-            model.failure.hint.rstrip(".") or "see its log, and try again with `analyze fleet --retry-failed`",
-            settings,
+    What one of them sets aside is of use there.
+    """
+    said = {(one.place, "") for model in models for one in model.ignored}
+    result = []
+    for model in models:
+        findings = []
+        for one in model.findings:
+            seen = {(one.place, ""), (one.place, one.finding.message)} & said
+            if one.finding.code != "A706" or not seen:
+                findings.append(one)
+                said.add((one.place, one.finding.message))
+        result.append(replace(model, findings=tuple(findings)))
+    return tuple(result)
+
+
+def _own(target: Target, task: Task, stem: str) -> Target:
+    """Return where a model's own report goes: into the folder of the reports on all models.
+
+    Raises:
+        UsageError: There is no folder.
+    """
+    name = target.format.name
+    if target.path is None or target.path.name != f"{stem}{target.format.extension}":
+        raise UsageError(
+            f"--format {name} is about one model, and there are several",
+            hint="give --output a folder (with a slash at its end): each model has a file in it",
         )
-        return not_analysed(model, judgement, fail_on=settings.fail_on)
-    analysis = load_report(record)
-    judgement = judge(analysis, settings)
-    analysis = replace(analysis, findings=judgement.findings, ignored=judgement.ignored)
-    return checked(analysis, fail_on=settings.fail_on, name=model.name)
+    return replace(target, path=target.path.with_name(f"{task.name}{target.format.extension}"))
 
 
-def _writers() -> dict[str, Callable[[Check], str]]:
-    """Return what writes findings, of one model or of a fleet, by format."""
+def _writers(params: Mapping[str, Any]) -> dict[str, Callable[[Check], str]]:
+    """Return what writes findings, of one model or of several, by format.
+
+    Raises:
+        UsageError: A format is that of a picture.
+    """
+    from analyzer.cli.reports import chosen_formats
     from analyzer.report import findings_text
     from analyzer.report.ci import github, junit, sarif
 
+    for form in chosen_formats(params):
+        if form.is_picture:
+            raise UsageError(
+                f"check has no format {form.name!r}: it reports findings.",
+                hint=f"Pictures of a model's charts: analyze MODEL --format {form.name}",
+            )
     return {
         "text": findings_text.render_text,
         "markdown": findings_text.render_markdown,

@@ -26,33 +26,39 @@ if TYPE_CHECKING:
 DEFAULT_FOLDER = Path("reports")
 
 
-def model_settings(ctx: click.Context, *, check: bool = False) -> tuple[str, Settings]:
+def model_settings(ctx: click.Context) -> str:
     """Take options from the settings that hold for MODEL where the command line is silent.
 
     Returns:
-        The stem of the names of reports on MODEL, and its settings.
+        The stem of the names of reports on MODEL.
     """
+    model: str = ctx.params["model"]
+    stem, settings = settings_of(model)
+    # They are for models of the folder: a record was made with them, and what is typed now is meant.
+    if not is_record(model):
+        ctx.params.update(not_typed(ctx, settings.default_map()))
+    return stem
+
+
+def settings_of(model: str) -> tuple[str, Settings]:
+    """Return the stem of the names of reports on a model, and the settings that hold for it."""
     from analyzer.checks.settings import read_settings
     from analyzer.loading.model_reference import parse_reference
 
-    model: str = ctx.params["model"]
     path = Path(model)
     if is_record(model):
-        start, stem = path, path.stem
-    elif path.is_dir() or path.name in (CONFIG_NAME, GENAI_NAME):
+        return path.stem, read_settings(path)
+    if path.is_dir() or path.name in (CONFIG_NAME, GENAI_NAME):
         folder = path if path.is_dir() else path.parent
-        start, stem = path, folder.resolve().name or "model"
-    else:
-        reference = parse_reference(model)
-        start, stem = reference.path or Path.cwd(), reference.stem
-    settings = read_settings(start)
-    # They are for models of the folder: a record was made with them, and what is typed now is meant.
-    taken = {} if is_record(model) and not check else settings.default_map(check=check)
+        return folder.resolve().name or "model", read_settings(path)
+    reference = parse_reference(model)
+    return reference.stem, read_settings(reference.path or Path.cwd())
+
+
+def not_typed(ctx: click.Context, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of options that the command has and that were not typed."""
     # Not by Click's own default map: which file is read hangs on MODEL, known once the line is parsed.
-    for name, value in taken.items():
-        if name in ctx.params and not is_typed(ctx, name):
-            ctx.params[name] = value
-    return stem, settings
+    return {name: value for name, value in values.items() if name in ctx.params and not is_typed(ctx, name)}
 
 
 def is_typed(ctx: click.Context, name: str) -> bool:
@@ -82,7 +88,7 @@ def call(command: Command, params: dict[str, Any], **own: Any) -> Any:
 def analyse_and_report(ctx: click.Context, command: Command, suffix: str = "") -> Analysis:
     """Analyse a model, write its reports, whose names end in a suffix, and print the summary."""
     params = ctx.params
-    stem, _settings = model_settings(ctx)
+    stem = model_settings(ctx)
     targets = report_targets(params, f"{stem}{suffix}")
     analysis: Analysis = call(command, params)
     if analysis.training is not None:

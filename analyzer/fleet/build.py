@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from analyzer import __version__
 from analyzer.devices import catalogue
 from analyzer.devices.detection import Machine
 from analyzer.devices.instances import Instance
@@ -17,7 +16,7 @@ from analyzer.fleet.moves import moves_of
 from analyzer.fleet.row import cheapest_of, judged_anew
 from analyzer.fleet.sentences import sentences_of
 from analyzer.options import Pricing
-from analyzer.record.analysis import Tool
+from analyzer.record.analysis import TOOL
 from analyzer.record.fleet import DeviceBias, Fleet, FleetDevice, FleetEnvironment, FleetModel
 from analyzer.record.outcome import RankedWay
 
@@ -61,7 +60,7 @@ def fleet_of(
         left=left,
         pricing=pricing,
         environment=environment,
-        tool=Tool(name="analyze", version=__version__),
+        tool=TOOL,
     )
 
 

@@ -44,13 +44,17 @@ def models_of(arguments: Sequence[str]) -> tuple[Entry, ...]:
 def _of(argument: str) -> Iterator[Entry]:
     if argument.lower().endswith(".toml"):
         for entry in read_manifest(Path(argument)):
-            yield from _expanded(entry)
+            yield from expanded(entry)
         return
-    yield from _expanded(Entry(reference=argument, where=argument))
+    yield from expanded(Entry(reference=argument, where=argument))
 
 
-def _expanded(entry: Entry) -> Iterator[Entry]:
-    """The models of a folder or a pattern; anything else as it is."""
+def expanded(entry: Entry) -> Iterator[Entry]:
+    """The models of a folder or a pattern; anything else as it is.
+
+    Raises:
+        ModelError: A folder or a pattern without models.
+    """
     text = entry.reference
     if os.path.isdir(text) and not _generates(text):
         found = sorted(_in_folder(Path(text)))
@@ -81,6 +85,8 @@ def _generates(path: str) -> bool:
 
 
 def _may_be_model(path: str) -> bool:
+    if path.endswith(".py") and _NO_MODEL_FILES.fullmatch(Path(path).stem):
+        return False
     return _generates(path) if os.path.isdir(path) else path.lower().endswith(_SUFFIXES)
 
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from analyzer import __version__
 from analyzer.costs import CostTable, folded_flops, fused
 from analyzer.costs.families.control_flow import trips
 from analyzer.costs.parameters import parameter_bytes, parameters
@@ -36,7 +35,6 @@ from analyzer.record.analysis import (
     OperatorResult,
     StateInfo,
     TensorInfo,
-    Tool,
     Totals,
     Where,
 )
@@ -55,7 +53,6 @@ _SHOWN_AXES = 4
 _SHOWN_ENTRIES = 64
 _SHOWN_CHARACTERS = 200
 
-TOOL = Tool(name="analyze", version=__version__)
 
 CONVENTIONS: Mapping[str, int | str] = {
     "flops_per_mac": 2,

@@ -23,7 +23,7 @@ from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.pipeline.target_devices import model_precision
 from analyzer.precision import INTEGER_FORMS
-from analyzer.record.analysis import Alternative, Analysis, Devices, ModelInfo
+from analyzer.record.analysis import TOOL, Alternative, Analysis, Devices, ModelInfo
 from analyzer.record.outcome import Answer, CostRow, Guess, PrecisionResult, RankedWay
 
 
@@ -184,7 +184,7 @@ def analysis_of(model: ModelInfo, prepared: PreparedGraph, decisions: DeviceDeci
     """The record of a model and what was decided about it, without the circumstances."""
     decision_input, decision, gpus = decisions.decision_input, decisions.decision, decisions.gpus
     return Analysis(
-        tool=build_record.TOOL,
+        tool=TOOL,
         model=model,
         conventions=build_record.CONVENTIONS,
         devices=Devices(cpu=cpu, gpu=gpus[0] if gpus else None),

@@ -16,6 +16,7 @@ from os import PathLike
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Literal
 
+from analyzer import __version__
 from analyzer.devices.device import Device
 from analyzer.figures import Timed
 from analyzer.quantities import Amount, Count, Positive, Value
@@ -59,6 +60,9 @@ class Tool:
 
     name: str
     version: str
+
+
+TOOL = Tool(name="analyze", version=__version__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,7 +321,8 @@ class Finding:
 
     ``seconds`` and ``bytes`` are what it costs per inference, None where not known. ``certain`` is False
     where the threshold lies inside the figure's interval; such a finding is never an error. ``reason`` is why
-    the settings set it aside, which may be empty; of ``Analysis.ignored`` alone.
+    the settings or a comment set it aside, which may be empty; of ``Analysis.ignored`` alone. ``source`` is its
+    line, where that is not the operator's.
     """
 
     code: str
@@ -330,6 +335,7 @@ class Finding:
     certain: bool = True
     device: str = ""
     reason: str = ""
+    source: Where | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from analyzer import __version__
 from analyzer.decoding import described
 from analyzer.errors import RecordError
 from analyzer.record.analysis import SCHEMA_VERSION, Analysis
+from analyzer.record.baseline import BASELINE_SCHEMA_VERSION, Baseline
 from analyzer.record.consistency import faults_of_analysis, faults_of_fleet
 from analyzer.record.fleet import FLEET_SCHEMA_VERSION, Fleet
 from analyzer.text import json_escaped
@@ -30,9 +31,11 @@ _TOO_LARGE = "The largest that is read is of some 140,000 operators."
 # 10,000 models on 70 devices take some 400 MB.
 _MOST_FLEET_BYTES = 1_000_000_000
 _DAMAGED = "It was cut short or edited by hand: write it anew."
-_FOREIGN: Mapping[type, tuple[str, str]] = {
-    Analysis: ("report of analyze", "A report is the .json file that analyze writes."),
-    Fleet: ("fleet's record", "A fleet's record is the fleet.json that `analyze fleet` writes."),
+# What each is called, where it comes from, a key that it alone has, and its newest schema.
+_FOREIGN: Mapping[type, tuple[str, str, str, int]] = {
+    Analysis: ("report of analyze", "A report is the .json file of analyze.", "operators", SCHEMA_VERSION),
+    Fleet: ("fleet's record", "A fleet's record is its fleet.json.", "models", FLEET_SCHEMA_VERSION),
+    Baseline: ("baseline", "Write it anew with --update-baseline.", "compares", BASELINE_SCHEMA_VERSION),
 }
 # Counts of the largest models times the largest batches stay below 1e20. A number of 400 digits would end in an
 # OverflowError wherever it meets a float. Digits become 0, what stands before a number a colon.
@@ -42,7 +45,7 @@ _LONG_NUMBER = b":" + b"0" * 32
 # What is no JSON, no UTF-8, or nested beyond any record.
 _SYNTAX = (msgspec.DecodeError, UnicodeError, RecursionError)
 
-Record = TypeVar("Record", Analysis, Fleet)
+Record = TypeVar("Record", Analysis, Fleet, Baseline)
 
 
 def to_json(analysis: Analysis) -> str:
@@ -106,6 +109,15 @@ def load_fleet(path: str | os.PathLike[str]) -> Fleet:
     return _decoded(_content(file, _MOST_FLEET_BYTES, _FOREIGN[Fleet][1]), Fleet, file)
 
 
+def load_baseline(path: str | os.PathLike[str]) -> Baseline:
+    """Read a baseline.
+
+    Raises:
+        RecordError: It cannot be read; the message says where.
+    """
+    return _decoded(_content(path, 2**20, _FOREIGN[Baseline][1]), Baseline, f"the baseline {path}")
+
+
 def holds_fleet(path: str | os.PathLike[str]) -> bool:
     """Tell whether a file holds a fleet; False as well where it cannot be read, which its reader says."""
     try:
@@ -157,13 +169,17 @@ def _decoded(content: str | bytes, kind: type[Record], name: str) -> Record:
     at = content.translate(_NUMBERS).find(_LONG_NUMBER)
     if at >= 0:
         raise _damaged(name, f"byte {at + 1}", "the number has too many digits")
-    faults = faults_of_analysis(record) if isinstance(record, Analysis) else faults_of_fleet(record)
+    faults: Iterable[tuple[str, str]] = ()
+    if isinstance(record, Analysis):
+        faults = faults_of_analysis(record)
+    elif isinstance(record, Fleet):
+        faults = faults_of_fleet(record)
     for place, reason in faults:
         raise _damaged(name, place, reason)
     return record
 
 
-def _refusal(content: bytes, kind: type[Analysis | Fleet], name: str, error: Exception) -> RecordError:
+def _refusal(content: bytes, kind: type[Any], name: str, error: Exception) -> RecordError:
     """Return the error of a text that is no such record: no JSON, another file, a newer schema, damage."""
     try:
         # All of it: a value of a wrong type may stand before what is no JSON.
@@ -171,12 +187,11 @@ def _refusal(content: bytes, kind: type[Analysis | Fleet], name: str, error: Exc
     except _SYNTAX as fault:
         reason = str(fault).removeprefix("JSON is malformed: ")
         return RecordError(f"{name} is no valid JSON: {reason}.", hint="The file may be cut short.")
-    head, newest = _head(content), SCHEMA_VERSION if kind is Analysis else FLEET_SCHEMA_VERSION
+    head, (what, hint, own, newest) = _head(content), _FOREIGN[kind]
     version, tool = (msgspec.json.decode(head.get(key, b"null")) for key in ("schema_version", "tool"))
     made_by = tool.get("version") if isinstance(tool, dict) else None
     # ``type`` and not ``isinstance``: true is an ``int`` to Python.
-    if type(version) is not int or version < 1 or ("operators" if kind is Analysis else "models") not in head:
-        what, hint = _FOREIGN[kind]
+    if type(version) is not int or version < 1 or own not in head:
         return RecordError(f"{name} is no {what}.", hint=hint)
     if version > newest:
         newer = f"analyze {made_by} or newer" if isinstance(made_by, str) else "a newer version of analyze"

@@ -82,7 +82,7 @@ def marked_by(text: str) -> re.Pattern[str]:
 
 
 # The last line of a report of findings: what was checked.
-_CHECKED = r"^(?:passed: |failed: )?(?:\d+ (?:error|warning|note)s?|no findings).* \(.+ at opset \d+, .+\)\s*\Z"
+_CHECKED = r"^(?:passed: |failed.*: )?(?:[\d,]+ (?:error|warning|note)s?|no findings).* \(.+\)\s*\Z"
 HTML_MARK = marked_by(r'<meta name="generator" content="analyze[ "]')
 _DECIDED = r"decided for (?:latency|throughput|cost|energy)"
 # What a report of a model that generates begins with: what was asked.
@@ -117,7 +117,7 @@ _ALL = (
         name="markdown",
         extension=".md",
         writer="analyzer.report.record_document:render_markdown",
-        mark=marked_by(rf"\A## .+: .+\n\n(?:.*{_DECIDED}\.|{_GENERATED})|\A## Analyzer check of "),
+        mark=marked_by(rf"\A## .+: .+\n\n(?:.*{_DECIDED}\.|{_GENERATED})|\A##? Analyzer check of "),
     ),
     Format(
         name="csv",

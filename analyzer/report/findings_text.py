@@ -1,27 +1,29 @@
 """Findings for human eyes: plain text for a terminal or a log, Markdown for a pull request.
 
 A ``Check`` is the one list that these formats and those of CI servers (``ci``) render: the findings of a model,
-or of all models of a fleet, each with its place.
+or of several, each with its place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from analyzer.checks import Judgement, fails, rules
+from analyzer.checks import fails, judge_failure, rules
+from analyzer.checks.baseline import Change, changes
 from analyzer.checks.settings import SEVERITIES, CheckSettings, Severity
-from analyzer.record.analysis import Analysis, Finding, OperatorResult, Tool
+from analyzer.errors import AnalyzerError
+from analyzer.record.analysis import TOOL, Analysis, Finding, OperatorResult, Tool
+from analyzer.record.baseline import Baseline
 from analyzer.record.batch_axis import batch_of, has_batch
-from analyzer.record.fleet import FleetModel
 from analyzer.report import device_rows, terminal
-from analyzer.report.document import Block, Document, Headline, Section, Table, items
+from analyzer.report.document import Block, Document, Headline, Section, Table, Text, items
 from analyzer.report.escaping import printable
 from analyzer.report.markdown import markdown
 from analyzer.report.summary.model_facts import in_precision
 from analyzer.text import loggable, plural
-from analyzer.units import byte_count, seconds
+from analyzer.units import byte_count, factor, seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +67,10 @@ class PlacedFinding:
 class CheckedModel:
     """A model as it was judged; its analysis is not held, of which a fleet may have thousands.
 
-    ``name`` is that in its fleet, ``model`` its own. The table of devices is None where its plans are no
-    answer. ``analysed`` says that there is a record, so that a rule without a finding is one that passed.
+    ``name`` is that among several, ``model`` its own. The table of devices is None where its plans are no
+    answer; ``changes`` are rows of figures that moved since the baseline, None where there is none.
+    ``analysed`` says that there is a record, so that a rule without a finding is one that passed.
+    ``properties`` are what SARIF says of it.
     """
 
     name: str
@@ -76,7 +80,9 @@ class CheckedModel:
     ignored: tuple[PlacedFinding, ...]
     fail_on: str
     devices: Table | None = None
+    changes: tuple[tuple[str, ...], ...] | None = None
     analysed: bool = True
+    properties: Mapping[str, Any] = field(default_factory=dict)
 
     def fails_by(self, *found: PlacedFinding) -> bool:
         """Return whether the check fails by any of these findings."""
@@ -90,18 +96,16 @@ class CheckedModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """What was checked: a model, or the models of a fleet, whose file is the name.
+    """What was checked: a model, or ``several``, of a fleet, whose file is the name, or of a call.
 
-    ``properties`` are what SARIF says of the run. Of a fleet messages that stand in one list say whose they
-    are, and ``left`` models are not done yet.
+    Of several, messages that stand in one list say whose they are; ``left`` models of a fleet are not done yet.
     """
 
     name: str
-    tool: Tool
     models: tuple[CheckedModel, ...]
-    properties: Mapping[str, Any] = field(default_factory=dict)
-    is_fleet: bool = False
+    several: bool = False
     left: int = 0
+    tool: Tool = TOOL
 
     @property
     def failing(self) -> tuple[CheckedModel, ...]:
@@ -111,15 +115,21 @@ class Check:
     @property
     def subject(self) -> str:
         """What was checked, in one line."""
-        if not self.is_fleet:
+        if not self.several:
             return self.models[0].subject
         left = f"; {plural(self.left, 'model')} not done yet" if self.left else ""
-        return f"{self.name}, {plural(len(self.models), 'model')}{left}"
+        of_fleet = f"{self.name}, " if self.name.endswith(".json") else ""
+        return f"{of_fleet}{plural(len(self.models), 'model')}{left}"
+
+    @property
+    def properties(self) -> Mapping[str, Any]:
+        """What SARIF says of the run."""
+        return {"models": [one.name for one in self.models]} if self.several else self.models[0].properties
 
     @property
     def outcome(self) -> str:
-        """``passed``; of a fleet in how many models it failed."""
-        where = f" in {plural(len(self.failing), 'model')}" if self.is_fleet else ""
+        """``passed``; of several in how many models it failed."""
+        where = f" in {plural(len(self.failing), 'model')}" if self.several else ""
         return f"failed{where}" if self.failing else "passed"
 
     @property
@@ -129,33 +139,48 @@ class Check:
 
     def message(self, model: CheckedModel, finding: Finding) -> str:
         """Return a finding's message, behind the model's name where many models stand in one list."""
-        return f"{model.name}: {finding.message}" if self.is_fleet else finding.message
+        return f"{model.name}: {finding.message}" if self.several else finding.message
 
 
-def checked(analysis: Analysis, *, fail_on: str = "error", name: str = "") -> CheckedModel:
-    """Return a model with the findings that its analysis holds; ``name`` is that in its fleet."""
+def checked(
+    analysis: Analysis, *, fail_on: str = "error", name: str = "", baseline: Baseline | None = None
+) -> CheckedModel:
+    """Return a model with the findings that its analysis holds; ``name`` is that among several."""
+    model = analysis.model
     return CheckedModel(
-        name=name or analysis.model.name,
-        model=analysis.model.name,
+        name=name or model.name,
+        model=model.name,
         subject=subject_line(analysis),
         findings=tuple(_placed(one, analysis) for one in analysis.findings),
         ignored=tuple(_placed(one, analysis) for one in analysis.ignored),
         fail_on=fail_on,
         # Of generation the plans are a step's, and no answer.
         devices=device_rows.table(analysis) if analysis.generation is None else None,
+        changes=None if baseline is None else tuple(map(_row, changes(baseline, analysis))),
+        properties={"model": model.name, "digest": model.digest, "opset": model.opset},
     )
 
 
-def not_analysed(model: FleetModel, judgement: Judgement, *, fail_on: str) -> CheckedModel:
-    """Return a model of a fleet that has no record, with the finding that says so."""
-    file = _file_of(model.reference)
+def _row(change: Change) -> tuple[str, ...]:
+    what, before, after = change.cells
+    ratio = change.after / change.before if change.before else None
+    moved = f"{ratio - 1:+.1%}" if ratio is not None and ratio < 2 else factor(ratio)
+    return f"{what[:1].upper()}{what[1:]}", before, after, moved
+
+
+def not_analysed(name: str, reference: str, error: AnalyzerError, settings: CheckSettings) -> CheckedModel:
+    """Return a model that could not be analysed, with the finding that says so."""
+    # They end a sentence that the formats write.
+    hint = (error.hint or "see what `analyze` says of it alone").rstrip(".")
+    judgement = judge_failure(error.message.rstrip("."), hint, settings)
+    file = _file_of(reference)
     return CheckedModel(
-        name=model.name,
-        model=model.name,
-        subject=f"{model.name}, which could not be analysed",
+        name=name,
+        model=name,
+        subject=f"{name}, which could not be analysed",
         findings=tuple(PlacedFinding(finding=one, file=file) for one in judgement.findings),
         ignored=tuple(PlacedFinding(finding=one, file=file) for one in judgement.ignored),
-        fail_on=fail_on,
+        fail_on=settings.fail_on,
         analysed=False,
     )
 
@@ -164,13 +189,7 @@ def check_of(subject: Analysis | Check, fail_on: str = "error") -> Check:
     """Return the check of one analysis; a check as it is."""
     if isinstance(subject, Check):
         return subject
-    model = subject.model
-    return Check(
-        name=model.name,
-        tool=subject.tool,
-        models=(checked(subject, fail_on=fail_on),),
-        properties={"model": model.name, "digest": model.digest, "opset": model.opset},
-    )
+    return Check(name=subject.model.name, models=(checked(subject, fail_on=fail_on),), tool=subject.tool)
 
 
 def operator_of(finding: Finding, analysis: Analysis) -> OperatorResult | None:
@@ -183,9 +202,9 @@ def operator_of(finding: Finding, analysis: Analysis) -> OperatorResult | None:
 
 def _placed(finding: Finding, analysis: Analysis) -> PlacedFinding:
     operator = operator_of(finding, analysis)
-    if operator is None or operator.source is None:
+    source = finding.source or (operator.source if operator is not None else None)
+    if source is None:
         return PlacedFinding(finding=finding, operator=operator, file=_file_of(analysis.model.source))
-    source = operator.source
     return PlacedFinding(
         finding=finding, operator=operator, file=source.file, line=source.line, code=source.code.strip()
     )
@@ -250,7 +269,7 @@ def render_text(subject: Analysis | Check, *, fail_on: str = "error") -> str:
     """Return the findings as a compiler writes them, the gravest first, and a last line that says it all."""
     check = check_of(subject, fail_on)
     parts = ["\n".join(map(printable, _lines(model))) for model in check.models]
-    if check.is_fleet:
+    if check.several:
         parts.append(printable(f"{check.outcome}: {tally(check.findings)} ({check.subject})"))
     return "\n".join(f"{loggable(part)}\n" for part in parts)
 
@@ -266,25 +285,47 @@ def _lines(model: CheckedModel) -> Iterator[str]:
     if model.devices is not None:
         devices = Section(name="devices", blocks=(model.devices,))
         yield from terminal.text(Document(title="", sections=(devices,))).splitlines()
+    if model.changes:
+        moved = Section(name="changes", blocks=(_changes((model,)),))
+        yield ""
+        yield from terminal.text(Document(title="", sections=(moved,))).splitlines()
     yield f"{model.outcome}: {tally(model.findings)} ({model.subject})"
 
 
 def render_markdown(subject: Analysis | Check, *, fail_on: str = "error") -> str:
     """Return the findings as a table for a job summary or a pull request's comment.
 
-    Of a fleet it is a table of all models, and under it what each of those says by which the check fails.
+    Of several it is a table of all models, what moved since their baselines, and under it what each of those
+    says by which the check fails.
     """
     check = check_of(subject, fail_on)
-    if not check.is_fleet:
+    if not check.several:
         return _markdown(*_model_blocks(check.models[0]))
     models = Table(
         title="Models",
         head=("Model", "Check", "Findings"),
         rows=tuple((model.name, model.outcome, tally(model.findings)) for model in check.models),
     )
-    name = "Analyzer check of a fleet"
+    name = f"Analyzer check of {plural(len(check.models), 'model')}"
     headline = Headline(name=name, subject=check.subject, sentence=check.outcome, level=1)
-    return "\n".join((_markdown(headline, models), *(_markdown(*_model_blocks(one)) for one in check.failing)))
+    moved = [_changes(check.models)] if any(model.changes is not None for model in check.models) else []
+    failing = (_markdown(*_model_blocks(replace(one, changes=None))) for one in check.failing)
+    return "\n".join((_markdown(headline, models, *moved), *failing))
+
+
+def _changes(models: tuple[CheckedModel, ...]) -> Table | Text:
+    """Return the figures of all models that moved since their baselines."""
+    several = len(models) > 1
+    rows = tuple((*([one.name] if several else []), *row) for one in models for row in one.changes or ())
+    if not rows:
+        return Text(text="No figure moved since the baseline.")
+    head = ("Figure", "Before", "After", "Change")
+    return Table(
+        title="Since the baseline",
+        head=("Model", *head) if several else head,
+        rows=rows,
+        figures=(2, 3, 4) if several else (1, 2, 3),
+    )
 
 
 def _markdown(*blocks: Block) -> str:
@@ -297,6 +338,8 @@ def _model_blocks(model: CheckedModel) -> Iterator[Block]:
         subject=f"{tally(model.findings)} in {model.subject}",
         sentence=model.outcome,
     )
+    if model.changes is not None:
+        yield _changes((model,))
     if model.devices is not None:
         yield model.devices
     if model.findings:

@@ -20,18 +20,14 @@ def test_a_pooling_without_cuda_kernel_is_an_error_with_the_opset_that_brings_it
     assert "MaxPool of maxpool" in finding.message
     assert "opset 23" in finding.message
     assert "--opset 21" in finding.fix
-    assert finding.seconds == 8e-4
+    assert abs(finding.seconds - 1.2e-3) < 1e-12  # 800 us there, 300 and 100 us of copies
     assert finding.bytes == BYTES_BEFORE + BYTES_AFTER
 
 
-def test_both_copies_around_it_are_one_error_that_names_both_with_their_bytes() -> None:
-    finding = next(finding for finding in run(stem(23)) if finding.code == "A102")
-    assert finding.severity == "error"
-    assert finding.operator == 2
-    assert finding.bytes == 3_211_264 + 802_816
-    assert finding.seconds == 3e-4 + 1e-4
-    assert "relu to the CPU (3.21 MB)" in finding.message
-    assert "pool to the GPU (803 kB)" in finding.message
+def test_both_copies_around_it_are_part_of_that_error_with_their_bytes() -> None:
+    (finding,) = run(stem(23))
+    sizes = "relu to the CPU (3.21 MB) and pool to the GPU (803 kB)"
+    assert finding.message.endswith(f"; 2 copies between CPU and GPU, 4.01 MB in 400 µs: {sizes}")
 
 
 def test_copies_of_inputs_and_outputs_are_no_finding() -> None:
@@ -76,8 +72,8 @@ def test_a_copy_for_a_graph_input_belongs_to_the_operator_on_the_cpu_that_reads_
         operator("Unique", ["x"], ["u"], placed_on="cpu", why="no-cuda-kernel"),
         copies=[copy("x", "to_gpu", 512)],
     )
-    finding = next(finding for finding in run(toy) if finding.code == "A102")
-    assert finding.operator == 1
+    finding = next(finding for finding in run(toy) if "1 copy between CPU and GPU" in finding.message)
+    assert (finding.code, finding.operator) == ("A101", 1)
 
 
 def test_a_copy_of_a_tensor_that_nobody_is_known_to_make_is_still_found() -> None:
@@ -85,27 +81,17 @@ def test_a_copy_of_a_tensor_that_nobody_is_known_to_make_is_still_found() -> Non
     assert (finding.code, finding.operator, finding.bytes) == ("A102", None, 8)
 
 
-def copied(*times_s: float) -> list[tuple[str, float | None]]:
-    """Severity and seconds of the findings on copies in a plan of 2 ms, one for an operator on the CPU."""
-    uniques = [
-        operator("Unique", [f"h{at}"], [f"u{at}"], placed_on="cpu", why="no-cuda-kernel")
-        for at in range(len(times_s))
-    ]
-    moved = [copy(f"h{at}", "to_cpu", 8, time) for at, time in enumerate(times_s)]
-    found = run(analysis(*uniques, copies=moved, gpu_s=2e-3))
-    return [(finding.severity, finding.seconds) for finding in found if finding.code == "A102"]
-
-
-def test_copies_that_take_next_to_nothing_of_the_plan_are_notes() -> None:
+def test_copies_of_unknown_cause_that_together_take_next_to_nothing_of_the_plan_are_notes() -> None:
     """A fiftieth of 2 ms is 40 us."""
-    assert copied(1e-5, 1e-5) == [("note", 1e-5), ("note", 1e-5)]
-    assert copied(5e-5) == [("error", 5e-5)]
-    # A small one beside a large one stays small.
-    assert copied(3e-4, 1e-5) == [("error", 3e-4), ("note", 1e-5)]
 
+    def severities(*times_s: float) -> list[str]:
+        moved = [copy(f"hidden{at}", "to_cpu", 8, time) for at, time in enumerate(times_s)]
+        found = run(analysis(operator("Relu", ["x"], ["y"]), copies=moved, gpu_s=2e-3))
+        return [finding.severity for finding in found if finding.code == "A102"]
 
-def test_many_copies_that_are_each_next_to_nothing_are_errors_from_where_they_add_up() -> None:
-    assert [severity for severity, _ in copied(*[1.1e-5] * 10)] == ["note"] * 3 + ["error"] * 7
+    assert severities(1e-5, 2e-5) == ["note"]
+    assert severities(5e-5) == ["error"]
+    assert severities(*[1e-5] * 10) == ["error"]
 
 
 def test_a_type_without_kernel_names_the_types() -> None:
@@ -218,11 +204,11 @@ def test_a_model_that_is_the_cpus_only_for_want_of_a_kernel_still_fails() -> Non
         return {finding.code for finding in run(found) if finding.severity == "error"}
 
     nowhere: dict[str, Any] = {"why": "no-cuda-kernel", "kernel_opset": None}
-    assert errors(told(2.1e-3, **nowhere)) == {"A101", "A102"}
+    assert errors(told(2.1e-3, **nowhere)) == {"A101"}
     # With a pooling of 0.1 ms the GPU would take 2.5 ms: nothing to gain.
     assert errors(told(1e-4, **nowhere)) == set()
     # What another opset has the kernel of is mended at once.
-    assert errors(told(1e-4)) == {"A101", "A102"}
+    assert errors(told(1e-4)) == {"A101"}
 
 
 def test_a_model_for_another_gpu_still_fails() -> None:

@@ -139,7 +139,7 @@ def test_github_gets_commands_of_all_models_and_one_summary(
     assert any("falls: " in line for line in errors)
     assert any(line.startswith("::error file=zoo/gone.onnx,title=A703") for line in errors)
     summary = (folder / "summary.md").read_text()
-    assert summary.startswith("# Analyzer check of a fleet: failed in 2 models")
+    assert summary.startswith("# Analyzer check of 3 models: failed in 2 models")
     assert "| stays | passed |" in summary
     assert "## Analyzer check of falls: failed" in summary
     assert "## Analyzer check of stays" not in summary
@@ -182,8 +182,7 @@ def test_models_that_are_not_done_are_told(folder: Path, capsys: pytest.CaptureF
     [
         (["--format", "json"], "--format json is about one model"),
         (["--format", "html"], "--format html is about one model"),
-        (["--baseline", "falls.json"], "a baseline is the record of one model"),
-        (["--update-baseline"], "a baseline is the record of one model"),
+        (["--baseline", "falls.json"], "falls.json would be the baseline of 2 models"),
         (["--gpu", "t4"], "--gpu changes nothing about a saved report"),
     ],
 )

@@ -102,6 +102,24 @@ def test_the_actions_check_annotates_summarises_and_writes_its_files(
 
 
 @needs_bash
+def test_the_action_checks_a_model_a_line_and_without_any_those_of_the_settings(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    for name in ("one model", "two"):
+        shutil.copy(ROOT / "samples/boosted_trees.onnx", tmp_path / f"{name}.onnx")
+    (tmp_path / "pyproject.toml").write_text("[[tool.analyzer.check.model]]\npath = 'two.onnx'\n")
+    given = {"ARGUMENTS": "", "REPORT": "out", "ANALYZER_CACHE_DIR": str(tmp_path / "exports")}
+    done = run_step("Check", tmp_path, environment, given | {"MODEL": "one model.onnx\n  t*.onnx \n\n"})
+    assert done.returncode == 0, done.stderr
+    names = {"one model.json", "two.json", "check.sarif", "check.xml", "check.github.txt"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == names
+    shutil.rmtree(tmp_path / "out")
+    done = run_step("Check", tmp_path, environment, given | {"MODEL": ""})
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out/two.json").exists()
+
+
+@needs_bash
 def test_an_input_that_looks_like_a_command_is_a_name(tmp_path: Path, environment: dict[str, str]) -> None:
     hostile = "$(touch made) `touch made`; touch made; \"'.onnx"
     given = {

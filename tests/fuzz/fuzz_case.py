@@ -171,7 +171,7 @@ def record(seed: int) -> Case:
                 "c",
             ),
             ("compare", name, "good.json", name, "--fail-on", "any"),
-            ("check", "good.json", "--baseline", name),
+            ("check", name, "--baseline", "base.json", "--update-baseline"),
             ("check", name, "--max-usd-per-month", "500", "--min-rate", "30000"),
             ("capacity", name, "--rate", "900", "--format", "json,text", "--output", "out/"),
             (

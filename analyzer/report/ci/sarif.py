@@ -9,7 +9,8 @@ from typing import Any
 from urllib.parse import quote
 
 from analyzer.checks import FAMILIES, CheckRule, rules
-from analyzer.record.analysis import Analysis, Tool
+from analyzer.checks.code_comments import comments_on
+from analyzer.record.analysis import Analysis, Tool, Where
 from analyzer.report.escaping import ascii_json
 from analyzer.report.findings_text import Check, CheckedModel, PlacedFinding, check_of
 
@@ -28,7 +29,7 @@ def render(subject: Analysis | Check) -> str:
     results: list[dict[str, Any]] = []
     for model in check.models:
         results += (_result(one, model, check) for one in model.findings)
-        results += (_result(one, model, check) | _suppressed(one.finding.reason) for one in model.ignored)
+        results += (_result(one, model, check) | _suppressed(one) for one in model.ignored)
     run = {
         "tool": {"driver": _driver(check.tool)},
         "automationDetails": {"id": f"{check.tool.name}/{check.name}"},
@@ -39,10 +40,12 @@ def render(subject: Analysis | Check) -> str:
     return ascii_json({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
 
 
-def _suppressed(reason: str) -> dict[str, Any]:
-    """Return the keys of a result that is set aside."""
-    # "external": set aside in a file of settings; "inSource" would be a comment beside the line.
-    return {"suppressions": [{"kind": "external", "status": "accepted", "justification": reason or "ignored"}]}
+def _suppressed(one: PlacedFinding) -> dict[str, Any]:
+    """Return the keys of a result that is set aside, by a comment on its line or in a file of settings."""
+    where = Where(file=one.file, line=one.line or 0, code=one.code)
+    in_source = any(comment.covers(one.finding.code) for comment in comments_on([where]).values())
+    kind, reason = "inSource" if in_source else "external", one.finding.reason or "ignored"
+    return {"suppressions": [{"kind": kind, "status": "accepted", "justification": reason}]}
 
 
 def _driver(tool: Tool) -> dict[str, Any]:
@@ -87,7 +90,7 @@ def _result(one: PlacedFinding, model: CheckedModel, check: Check) -> dict[str, 
     properties: dict[str, Any] = {"fix": finding.fix, "certain": finding.certain}
     figures = {"secondsPerInference": finding.seconds, "bytesPerInference": finding.bytes}
     properties |= {key: value for key, value in figures.items() if value is not None}
-    properties |= {"model": model.name} if check.is_fleet else {}
+    properties |= {"model": model.name} if check.several else {}
     return {
         "ruleId": finding.code,
         **index,
@@ -140,8 +143,8 @@ def _fingerprint(one: PlacedFinding, model: CheckedModel, check: Check) -> str:
     if one.operator is not None:
         # Neither index nor line: an edit above would make every finding below it a new one.
         parts += [one.operator.module, one.operator.op_type, one.code]
-    # The same file, twice in a fleet, has results that are not each other's.
-    return _hash(model.name, _hash(*parts)) if check.is_fleet else _hash(*parts)
+    # The same file, twice among several, has results that are not each other's.
+    return _hash(model.name, _hash(*parts)) if check.several else _hash(*parts)
 
 
 def _hash(*parts: str) -> str:

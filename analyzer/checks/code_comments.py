@@ -1,0 +1,114 @@
+"""Comments in a model's code: ``# analyze: ignore[A101] reason`` sets findings on its line aside."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import tokenize
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from analyzer.checks.registry import Diagnostic, require_known
+from analyzer.errors import UsageError
+from analyzer.process import printed_by
+from analyzer.record.analysis import Where
+
+_COMMENT = re.compile(r"#\s*analyze:\s*ignore\b(?:\[([^\]]*)\])?:?\s*([^#]*)")
+_FILE = re.compile(r'\+\+\+ "?b/(.*?)"?\t?')
+_HUNK = re.compile(r"@@ \S+ \+(\d+)(?:,\d+)? @@")
+# A source file is no larger; what is generated may be.
+_MOST_BYTES = 2**22
+
+Hunks = tuple[tuple[Where, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """An ignore comment with its line, the codes that it names, and why."""
+
+    where: Where
+    codes: tuple[str, ...]
+    reason: str
+
+    def covers(self, code: str) -> str:
+        """Return the code, or the beginning of one, by which the comment names a rule; else nothing."""
+        return next((one for one in self.codes if one and code.startswith(one)), "")
+
+
+def comments_on(lines: Iterable[Where | None]) -> dict[tuple[str, int], Comment]:
+    """Return the ignore comments on source lines, by file and line."""
+    comments = {}
+    for where in lines:
+        match = _COMMENT.search(where.code) if where is not None else None
+        if where is not None and match:
+            codes = tuple(code.strip().upper() for code in (match[1] or "").split(","))
+            comments[where.file, where.line] = Comment(where, tuple(filter(None, codes)), match[2].strip())
+    return comments
+
+
+def commented_lines(root: Path, files: Iterable[str]) -> Iterator[Where]:
+    """Yield the lines of source files that hold an ignore comment; no file outside ``root`` is read."""
+    for file in files:
+        path = Path(os.path.realpath(root / file))
+        try:
+            if path.suffix != ".py" or not path.is_relative_to(root) or path.stat().st_size > _MOST_BYTES:
+                continue
+            for token in tokenize.tokenize(io.BytesIO(path.read_bytes()).readline):
+                if token.type == tokenize.COMMENT and _COMMENT.search(token.string):
+                    yield Where(file=file, line=token.start[0], code=token.line.strip())
+        except (OSError, SyntaxError, ValueError, tokenize.TokenError):
+            continue  # of code that cannot be read the loader says why
+
+
+def faults_of(comment: Comment, used: Iterable[str]) -> Iterator[Diagnostic]:
+    """Yield what is wrong with a comment: no code or an unknown one, no reason, or nothing to set aside."""
+    fix = "write `# analyze: ignore[A101] reason`, or remove the comment"
+    if not comment.codes:
+        yield Diagnostic(message="the ignore comment names no code", fix=fix, source=comment.where)
+    for code in comment.codes:
+        try:
+            require_known(code, f"# analyze: ignore[{code}]")
+        except UsageError as error:
+            yield Diagnostic(message=error.message, fix=error.hint or fix, source=comment.where)
+        else:
+            if code not in used:
+                message = f"the comment ignores {code}, which nothing on this line has"
+                yield Diagnostic(message=message, fix=f"remove {code} from the comment", source=comment.where)
+    if comment.codes and not comment.reason:
+        what = ",".join(comment.codes)
+        message = f"the comment that ignores {what} gives no reason"
+        yield Diagnostic(message=message, fix="write the reason behind the bracket", source=comment.where)
+
+
+def changed_lines(root: Path, files: Iterable[str], baseline: Path) -> Hunks:
+    """Return the lines of code that differ from the commit that last wrote the baseline, by hunk, from Git.
+
+    Without Git, a commit of the baseline, or its history, there are none.
+    """
+    commit = _git(root, "log", "-1", "--format=%H", "--", os.path.realpath(baseline)).strip()
+    wanted = [file for file in files if file.endswith(".py")]
+    # Nothing that a repository's configuration names is started, and prefixes are as they are read.
+    options = ("--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/", "-U0")
+    hunks: list[list[Where]] = []
+    file, at = "", 0
+    for line in _git(root, "diff", *options, commit, "--", *wanted).splitlines() if commit and wanted else ():
+        if named := _FILE.fullmatch(line):
+            file = named[1]
+        elif hunk := _HUNK.match(line):
+            at = int(hunk[1])
+            hunks.append([])
+        elif line.startswith("+"):
+            code = line[1:].strip()
+            if hunks and code and not code.startswith("#"):
+                hunks[-1].append(Where(file=file, line=at, code=code))
+            at += 1
+    return tuple(tuple(hunk) for hunk in hunks if hunk)
+
+
+def _git(root: Path, *arguments: str) -> str:
+    # What the repository's configuration would start at each look is left alone.
+    return printed_by(
+        "git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false", *arguments, folder=root
+    )
