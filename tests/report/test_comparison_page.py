@@ -141,7 +141,12 @@ def test_more_layers_of_one_kind_are_surely_slower_and_other_layers_may_not_be()
         plan = factory.plan("gpu", number * each_s, origin="predicted")
         return replace(base, operators=tuple(replace(one, index=at) for at in range(number)), plans=(plan,))
 
-    _, sure = sentences.headline(compare([("a", layers(6, "Conv")), ("b", layers(4, "Conv"))]))
+    alike = compare([("a", layers(6, "Conv")), ("b", layers(4, "Conv"))])
+    # The table's mark says what the headline says.
+    latency = alike.figure("plans.gpu.latency_s")
+    assert latency is not None
+    assert latency.certain is True
+    _, sure = sentences.headline(alike)
     assert sure == (
         "That is certain: both are predictions for the same devices and share errors, and their ratio is "
         "1.5x to 1.5x."

@@ -150,7 +150,11 @@ def to_json(comparison: Comparison) -> str:
     # Emptied first: ``asdict`` would copy every operator of every record. They are files of their own.
     plain = asdict(replace(comparison, analyses=(), differences=()))
     del plain["analyses"]
-    plain["figures"] = [asdict(figure) | {"overlap": figure.overlap} for figure in comparison.figures]
+    plain["figures"] = [
+        asdict(replace(figure, parts=())) | {"overlap": figure.overlap} for figure in comparison.figures
+    ]
+    for figure in plain["figures"]:
+        del figure["parts"]
     plain["differences"] = list(map(_plain, comparison.differences))
     return ascii_json(plain)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -23,6 +24,8 @@ _UNITS: Mapping[str, Callable[[float | None], str]] = {
     "$": dollars,
     "J": joules,
 }
+# Seconds and the half-width of the 90 % interval, as a logarithm, by kind of error.
+ErrorParts = Mapping[tuple[str, ...], tuple[float, float]]
 OperatorKind = Literal["new", "gone", "slower", "faster", "same"]
 
 
@@ -46,6 +49,7 @@ class ComparedFigure:
             the record does not tell.
         low, high: By record, the ends of its 90 % interval; empty where no record has one.
         better: Whether ``less`` or ``more`` of it is better; empty where neither can be said.
+        parts: By record, what a predicted time is made of, where all are for the same devices and share errors.
     """
 
     key: str
@@ -56,6 +60,7 @@ class ComparedFigure:
     low: tuple[float | None, ...] = ()
     high: tuple[float | None, ...] = ()
     better: Better = ""
+    parts: tuple[ErrorParts | None, ...] = ()
 
     def text(self, value: float | None) -> str:
         """Return a value of it with its unit."""
@@ -86,8 +91,32 @@ class ComparedFigure:
             return None
         return order[0]
 
+    def ratio(self, one: int, other: int) -> tuple[float, float] | None:
+        """Return the 90 % interval of one record's value over another's; None where they share no errors.
+
+        A prediction's interval is mostly the error of its device's constants, which cancels between two.
+        An error is that of an operator's type on a device and of what bounds it there: it moves both records'
+        times by the same factor, so that only the difference of its shares counts. Errors of two kinds are
+        independent, as in the decision between plans.
+        """
+        value, base = self.values[one], self.values[other]
+        if not self.parts or not value or not base:
+            return None
+        parts, others = self.parts[one], self.parts[other]
+        if parts is None or others is None:
+            return None
+        whole, other_whole = (sum(time for time, _ in each.values()) for each in (parts, others))
+        variance = 0.0
+        for kind in parts.keys() | others.keys():
+            (time, error), (other_time, other_error) = (each.get(kind, (0.0, 0.0)) for each in (parts, others))
+            variance += ((time / whole - other_time / other_whole) * max(error, other_error)) ** 2
+        width = math.exp(math.sqrt(variance))
+        return value / base / width, value / base * width
+
     def apart(self, one: int, other: int) -> bool | None:
-        """Return whether the intervals of two records do not overlap; None where one of them is not known."""
+        """Return whether two records surely differ; None where an interval is not known."""
+        if (ratio := self.ratio(one, other)) is not None:
+            return ratio[0] > 1 or ratio[1] < 1
         if not self.low:
             return None
         return apart((self.low[one], self.high[one]), (self.low[other], self.high[other]))

@@ -108,8 +108,9 @@ def _shown_values(fact: ComparedFact) -> tuple[str, ...]:
 
 def _figures(comparison: Comparison) -> Iterator[Block]:
     yield Text(
-        text="★ marks the best of each row; ☆ says that its 90 % interval overlaps another record's, so that "
-        "the order is not certain. A figure's change is from the base; small figures are 90 % intervals."
+        text="★ marks the best of each row; ☆ says that the order is within the error. Predictions for the "
+        "same devices share errors, which cancel. A figure's change is from the base; small figures are 90 % "
+        "intervals."
     )
     groups: dict[str, list[ComparedFigure]] = {name: [] for name in (*_GROUPS.values(), _WORK)}
     for figure in filter(worth_a_row, comparison.figures):

@@ -13,7 +13,7 @@ from analyzer.record.analysis import Analysis, PlanResult, TransferItem
 from analyzer.record.batch_axis import has_batch
 from analyzer.record.capacity import CapacityOption, CapacityResult
 from analyzer.report import capacity_words as words
-from analyzer.report.compare.comparison import Better, ComparedFact, ComparedFigure
+from analyzer.report.compare.comparison import Better, ComparedFact, ComparedFigure, ErrorParts
 from analyzer.units import UNKNOWN, count, seconds, share
 
 PLANS = {"cpu": "on the CPU", "gpu": "on the GPU", "hybrid": "of the best plan"}
@@ -191,6 +191,7 @@ class _Row:
         origin: The name of its origin; where no record knows it, there is no interval either.
         time: Of a rate the name of the time that these are the ends of.
         like: The name of a figure in whose ratio it is, and whose ends these are.
+        shared: What plans must have in common so that predictions for the same devices err in it together.
     """
 
     key: str
@@ -203,6 +204,7 @@ class _Row:
     origin: str = ""
     time: str = ""
     like: str = ""
+    shared: Callable[[PlanResult], object] | None = None
 
     def compared(self, analyses: Sequence[Analysis], parts: Sequence[object | None]) -> ComparedFigure:
         """Return the figure of these parts, None where a record has no such part."""
@@ -231,7 +233,40 @@ class _Row:
             low=low,
             high=high,
             better=self.better if self.among(analyses) else "",
+            parts=() if self.shared is None else _error_parts(analyses, parts, self.shared),
         )
+
+
+def _error_parts(
+    analyses: Sequence[Analysis], plans: Sequence[Any], shared: Callable[[PlanResult], object]
+) -> tuple[ErrorParts | None, ...]:
+    """Return what the predicted times of plans are made of; nothing where devices or machines differ."""
+    devices = {(one.devices.cpu.name, one.devices.gpu and one.devices.gpu.name) for one in analyses}
+    if len(devices) > 1 or len({shared(plan) for plan in plans if plan is not None}) > 1:
+        return ()
+    return tuple(
+        _parts_of(one, plan) if plan is not None and plan.origin == "predicted" else None
+        for one, plan in zip(analyses, plans, strict=True)
+    )
+
+
+def _parts_of(analysis: Analysis, plan: PlanResult) -> ErrorParts:
+    parts: dict[tuple[str, ...], tuple[float, float]] = {}
+
+    def add(kind: tuple[str, ...], time_s: float, low_s: float | None, high_s: float | None) -> None:
+        before, error = parts.get(kind, (0.0, 0.0))
+        own = math.log(high_s / low_s) / 2 if low_s and high_s else math.log(10)
+        parts[kind] = (before + time_s, max(error, own))
+
+    for operator in analysis.operators:
+        side = operator.placement if plan.name == "hybrid" else plan.name
+        time = operator.cpu if side == "cpu" else operator.gpu
+        if time is not None and time.time_s:
+            add((side, operator.op_type, time.bound or ""), time.time_s, time.low_s, time.high_s)
+    rest = plan.latency_s - sum(time for time, _ in parts.values())
+    if rest > 0:
+        add(("rest",), rest, plan.low_s, plan.high_s)
+    return parts
 
 
 def _in_ratio(value: float | None, one: float | None, other: float | None) -> float | None:
@@ -297,13 +332,17 @@ def _plan(name: str) -> Iterator[_Row]:
     power.
     """
     key, where = f"plans.{name}.", PLANS[name]
-    time: dict[str, Any] = {"ends": "{}_s", "origin": "origin"}
+    time: dict[str, Any] = {"ends": "{}_s", "origin": "origin", "shared": lambda _: None}
     yield _Row(f"{key}latency_s", f"latency {where}", "s", "less", one_batch, **time)
     yield _Row(f"{key}throughput_per_s", f"throughput {where}", "/s", "more", time="latency_s", **time)
     yield _Row(f"{key}memory_bytes", f"memory {where}", "B", "less")
-    dollars: dict[str, Any] = {"ends": "usd_{}_per_million", "origin": "usd_origin"}
+    dollars: dict[str, Any] = {
+        "ends": "usd_{}_per_million",
+        "origin": "usd_origin",
+        "shared": lambda plan: plan.machine,
+    }
     yield _Row(f"{key}usd_per_million", f"dollars per million {where}", "$", "less", **dollars)
-    joules: dict[str, Any] = {"ends": "energy_{}_j", "origin": "energy_origin"}
+    joules: dict[str, Any] = {"ends": "energy_{}_j", "origin": "energy_origin", "shared": lambda _: None}
     yield _Row(f"{key}energy_j", f"energy for each {where}", "J", "less", **joules)
 
 

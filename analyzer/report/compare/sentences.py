@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from operator import attrgetter
 
-from analyzer.record.analysis import Analysis, PlanResult
+from analyzer.record.analysis import PlanResult
 from analyzer.record.generation import GenerationResult
 from analyzer.report import capacity_words, price_words
 from analyzer.report.compare.comparison import ComparedFigure, Comparison
@@ -71,6 +70,11 @@ def _ranked(
     )
     if (apart := figure.apart(top, second)) is None:
         return text, ""
+    more_of, less_of = (top, second) if figure.better == "more" else (second, top)
+    if (ends := figure.ratio(more_of, less_of)) is not None:
+        interval = " to ".join(map(factor, ends))
+        shared = f"both are predictions for the same devices and share errors, and their ratio is {interval}"
+        return text, f"That is {'' if apart else 'not '}certain: {shared}."
     both = f"its 90 % interval and that of {labels[second]}{', the next,' if more else ''}"
     return text, f"That is {'' if apart else 'not '}certain: {both} {'do not ' if apart else ''}overlap."
 
@@ -123,58 +127,7 @@ def _plans(comparison: Comparison) -> tuple[str, str]:
     )
     if not text:
         return "There is nothing to compare in time: fewer than two of the records hold a plan.", ""
-    places = figure.order[:2]
-    analyses = [comparison.analyses[at] for at in places]
-    devices = {(one.devices.cpu.name, one.devices.gpu and one.devices.gpu.name) for one in analyses}
-    if sure and len(devices) == 1 and {figure.origin(at) for at in places} == {"predicted"}:
-        first, other = (figure.values[at] or 1.0 for at in places)
-        parts = [_parts(comparison.analyses[at], plan) for at in places if (plan := plans[at])]
-        return text, _of_shared_errors(parts[0], parts[1], other / first if batch else first / other)
     return text, sure
-
-
-# Seconds and the half-width of the 90 % interval, as a logarithm, by kind of error.
-_Parts = dict[tuple[str, ...], tuple[float, float]]
-_NONE = (0.0, 0.0)
-
-
-def _of_shared_errors(parts: _Parts, others: _Parts, middle: float) -> str:
-    """Return whether one prediction is below another for the same devices, where errors of one kind are shared.
-
-    A prediction's interval is mostly the error of its device's constants, which cancels between two of them.
-    An error is that of an operator's type on a device and of what bounds it there: it moves both records'
-    times by the same factor, so that only the difference of its shares counts. Errors of two kinds are
-    independent, as in the decision between plans.
-    """
-    whole, other_whole = (sum(time for time, _ in each.values()) for each in (parts, others))
-    variance = 0.0
-    for kind in parts.keys() | others.keys():
-        (time, error), (other_time, other_error) = parts.get(kind, _NONE), others.get(kind, _NONE)
-        variance += ((time / whole - other_time / other_whole) * max(error, other_error)) ** 2
-    width = math.exp(math.sqrt(variance))
-    interval = f"{factor(middle / width)} to {factor(middle * width)}"
-    shared = f"both are predictions for the same devices and share errors, and their ratio is {interval}"
-    return f"That is {'' if middle / width > 1 else 'not '}certain: {shared}."
-
-
-def _parts(analysis: Analysis, plan: PlanResult) -> _Parts:
-    """Return what a plan's time is made of."""
-    parts: _Parts = {}
-
-    def add(kind: tuple[str, ...], time_s: float, low_s: float | None, high_s: float | None) -> None:
-        before, error = parts.get(kind, _NONE)
-        own = math.log(high_s / low_s) / 2 if low_s and high_s else math.log(10)
-        parts[kind] = (before + time_s, max(error, own))
-
-    for operator in analysis.operators:
-        side = operator.placement if plan.name == "hybrid" else plan.name
-        time = operator.cpu if side == "cpu" else operator.gpu
-        if time is not None and time.time_s:
-            add((side, operator.op_type, time.bound or ""), time.time_s, time.low_s, time.high_s)
-    rest = plan.latency_s - sum(time for time, _ in parts.values())
-    if rest > 0:
-        add(("rest",), rest, plan.low_s, plan.high_s)
-    return parts
 
 
 def statements(comparison: Comparison) -> tuple[str, ...]:
