@@ -35,7 +35,7 @@ _DAMAGED = "It was cut short or edited by hand: write it anew."
 _FOREIGN: Mapping[type, tuple[str, str, str, int]] = {
     Analysis: ("report of analyze", "A report is the .json file of analyze.", "operators", SCHEMA_VERSION),
     Fleet: ("fleet's record", "A fleet's record is its fleet.json.", "models", FLEET_SCHEMA_VERSION),
-    Baseline: ("baseline", "Write it anew with --update-baseline.", "compares", BASELINE_SCHEMA_VERSION),
+    Baseline: ("baseline", "Write it anew: --update-baseline --force.", "compares", BASELINE_SCHEMA_VERSION),
 }
 # Counts of the largest models times the largest batches stay below 1e20. A number of 400 digits would end in an
 # OverflowError wherever it meets a float. Digits become 0, what stands before a number a colon.

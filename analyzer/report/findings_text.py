@@ -281,14 +281,11 @@ def _lines(model: CheckedModel) -> Iterator[str]:
     for one in model.ignored:
         name = f" {one.operator.module or one.operator.name}" if one.operator is not None else ""
         reason = f": {one.finding.reason}" if one.finding.reason else ""
-        yield f"ignored: {one.finding.code}{name}{reason}"
-    if model.devices is not None:
-        devices = Section(name="devices", blocks=(model.devices,))
-        yield from terminal.text(Document(title="", sections=(devices,))).splitlines()
-    if model.changes:
-        moved = Section(name="changes", blocks=(_changes((model,)),))
-        yield ""
-        yield from terminal.text(Document(title="", sections=(moved,))).splitlines()
+        yield from (f"ignored: {one.finding.code}{name}{reason}", "")
+    tables = (*([model.devices] if model.devices else []), *([_changes((model,))] if model.changes else []))
+    sections = tuple(Section(name="check", blocks=(table,)) for table in tables)
+    if sections:
+        yield from terminal.text(Document(title="", sections=sections)).splitlines()
     yield f"{model.outcome}: {tally(model.findings)} ({model.subject})"
 
 

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from checks_factory import analysis, operator, plan, stem
 
+from analyzer import analyze
 from analyzer.checks import fails, judge, run
 from analyzer.checks.baseline import baseline_of
 from analyzer.checks.settings import CheckSettings, Ignore
@@ -203,6 +204,16 @@ def test_a_baseline_of_many_modules_joins_them_and_stays_below_20_kb() -> None:
     assert (baseline.depth, len(baseline.modules)) == (4, 80)  # model.layers.N.mlp
     assert sum(f'"module": "model.layers.{layer}.mlp"' in text for layer in range(80)) == 80
     assert msgspec.json.decode(text, type=Baseline) == baseline
+
+
+@pytest.mark.parametrize("sample", ["boosted_trees.onnx", "resnet50.py"])
+def test_the_baseline_of_a_sample_is_below_20_kb_and_the_same_each_time(sample: str) -> None:
+    path = Path(__file__).parents[2] / "samples" / sample
+    first, second = (
+        baseline_to_json(baseline_of(analyze(path, gpu="l4", check=True, run=False))) for _ in "12"
+    )
+    assert first == second
+    assert len(first.encode()) < 20_000
 
 
 @pytest.mark.parametrize(

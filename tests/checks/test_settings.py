@@ -259,3 +259,36 @@ def test_the_baselines_path_is_beside_the_file_that_names_it(tmp_path: Path) -> 
     inner = tmp_path / "deep"
     inner.mkdir()
     assert read_settings(inner).check.baseline == Path(tmp_path / "b.json")
+
+
+def test_a_model_has_the_tables_that_name_it_on_top_of_the_gates_settings(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "models" / f"{name}.py").touch()
+    written(
+        tmp_path,
+        """
+        [tool.analyzer.check]
+        gpu = "l4"
+        max-copies = 3
+        ignore = ["A103"]
+        [[tool.analyzer.check.model]]
+        path = "models/*.py"
+        max-copies = 2
+        ignore = ["A202"]
+        [[tool.analyzer.check.model]]
+        path = "models/a.py:Big"
+        gpu = "h200"
+        max-copies = 1
+        """,
+    )
+    gate = read_settings(tmp_path).check
+
+    def found(reference: str) -> tuple[Any, ...]:
+        own = gate.for_model(reference)
+        return own.options["gpu"], own.max_copies, [entry.code for entry in own.ignore]
+
+    models = tmp_path / "models"
+    assert found(f"{models}/b.py") == found(f"{models}/a.py") == ("l4", 2, ["A103", "A202"])
+    assert found(f"{models}/a.py:Big") == ("h200", 1, ["A103", "A202"])
+    assert found(f"{tmp_path}/c.py") == found("package.models:Big") == ("l4", 3, ["A103"])
