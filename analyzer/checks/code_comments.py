@@ -64,22 +64,21 @@ def commented_lines(root: Path, files: Iterable[str]) -> Iterator[Where]:
 
 def faults_of(comment: Comment, used: Iterable[str]) -> Iterator[Diagnostic]:
     """Yield what is wrong with a comment: no code or an unknown one, no reason, or nothing to set aside."""
-    fix = "write `# analyze: ignore[A101] reason`, or remove the comment"
+    usual, wrong = "write `# analyze: ignore[A101] reason`, or remove the comment", []
     if not comment.codes:
-        yield Diagnostic(message="the ignore comment names no code", fix=fix, source=comment.where)
+        wrong.append(("the ignore comment names no code", usual))
+    elif not comment.reason:
+        codes = ",".join(comment.codes)
+        wrong.append((f"the comment that ignores {codes} gives no reason", "write it behind the bracket"))
     for code in comment.codes:
         try:
             require_known(code, f"# analyze: ignore[{code}]")
-        except UsageError as error:
-            yield Diagnostic(message=error.message, fix=error.hint or fix, source=comment.where)
-        else:
             if code not in used:
-                message = f"the comment ignores {code}, which nothing on this line has"
-                yield Diagnostic(message=message, fix=f"remove {code} from the comment", source=comment.where)
-    if comment.codes and not comment.reason:
-        what = ",".join(comment.codes)
-        message = f"the comment that ignores {what} gives no reason"
-        yield Diagnostic(message=message, fix="write the reason behind the bracket", source=comment.where)
+                fix = f"remove {code} from the comment"
+                wrong.append((f"the comment ignores {code}, which nothing on this line has", fix))
+        except UsageError as error:
+            wrong.append((error.message, error.hint or usual))
+    yield from (Diagnostic(message=message, fix=fix, source=comment.where) for message, fix in wrong)
 
 
 def changed_lines(root: Path, files: Iterable[str], baseline: Path) -> Hunks:

@@ -329,15 +329,15 @@ def said_once(models: Sequence[CheckedModel]) -> tuple[CheckedModel, ...]:
 
     What one of them sets aside is of use there.
     """
-    said = {(one.place, "") for model in models for one in model.ignored}
-    result = []
-    for model in models:
+    places = [{one.place for one in model.ignored} for model in models]
+    of_use, said, result = set().union(*places), set(), []
+    for model, own in zip(models, places, strict=True):
         findings = []
         for one in model.findings:
-            seen = {(one.place, ""), (one.place, one.finding.message)} & said
-            if one.finding.code != "A706" or not seen:
+            key = (one.place, one.finding.message)
+            if one.finding.code != "A706" or (key not in said and one.place not in of_use - own):
                 findings.append(one)
-                said.add((one.place, one.finding.message))
+            said.add(key)
         result.append(replace(model, findings=tuple(findings)))
     return tuple(result)
 

@@ -244,3 +244,7 @@ def test_a_comment_in_code_that_models_share_is_of_use_if_it_is_to_one(
     _, out, _ = check(capsys, "net.py:Odd", "net.py:Plain", *inputs)
     assert "A706" not in out
     assert "ignored: A101" in out
+    Path("net.py").write_text(Path("net.py").read_text().replace(" small", ""))
+    _, out, _ = check(capsys, "net.py:Odd", "net.py:Plain", *inputs)
+    assert out.count("A706") == 1
+    assert "net.py:5: warning A706 the comment that ignores A101 gives no reason" in out
