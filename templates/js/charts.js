@@ -102,9 +102,11 @@ const charts = (() => {
     if (!pending.delete(figure)) return Promise.resolve();
     return draw(figure);
   }
+  // What is folded is drawn when it is opened: until then it has no width.
+  const folded = (figure) => figure.closest("details:not([open])");
   const idle = window.requestIdleCallback || ((work) => setTimeout(work, 50));
   function rest() {
-    const next = pending.values().next().value;
+    const next = [...pending].find((figure) => !folded(figure));
     if (next) start(next).then(() => idle(rest));
     else {
       document.documentElement.dataset.charts = "drawn";
@@ -117,9 +119,10 @@ const charts = (() => {
   function begin(next) {
     if (next) afterwards = next;
     const watcher = new IntersectionObserver((entries) => {
-      entries.filter((entry) => entry.isIntersecting).forEach((entry) => start(entry.target));
+      entries.filter((entry) => entry.isIntersecting && !folded(entry.target)).forEach((entry) => start(entry.target));
     }, { rootMargin: "300px" });
     pending.forEach((figure) => watcher.observe(figure));
+    document.querySelectorAll(".fold").forEach((fold) => fold.addEventListener("toggle", () => [...pending].filter((figure) => fold.contains(figure) && !folded(figure)).forEach(start)));
     idle(rest);
   }
 

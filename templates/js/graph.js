@@ -2,10 +2,11 @@
 "use strict";
 const graph = (() => {
   const { data, modules, operators, rowsOf, unpack, element } = report;
-  // Boxes, and places that dagre has to find for them and their arrows: so many take it a second or two.
-  const LIMIT = 400;
-  const MOST = 4000;
+  // So many boxes are still drawn within seconds.
+  const LIMIT = 5000;
   const MARGIN = 12;
+  // Above what an opened box holds stands its name.
+  const TITLE = 14;
   // Calls of modules and parts of crowded ones: several boxes may have one module.
   const given = data.boxes ? rowsOf(data.boxes.rows).map((row, at) => ({ ...row, parent: at ? row.parent : null })) : modules.map(({ parent, number }) => ({ parent, module: number, part: "", call: "" }));
   const boxes = given.map((row, number) => ({ number, operators: 0, ...row }));
@@ -24,9 +25,44 @@ const graph = (() => {
     for (let at = number; at !== null; at = boxes[at].parent) line.push(at);
     return line;
   }
-  operators.forEach((item) => ancestry(innermost[item.index]).forEach((number) => { boxes[number].operators += 1; }));
+  const spans = boxes.map(() => ({ from: Infinity, to: -1, types: [] }));
+  operators.forEach((item) => ancestry(innermost[item.index]).forEach((at) => {
+    boxes[at].operators += 1;
+    spans[at].from = Math.min(spans[at].from, item.index);
+    spans[at].to = item.index;
+    spans[at].types.push(item.type);
+  }));
+  repeats();
   const within = (number, around) => ancestry(number).includes(around);
   const number = (id) => Number(id.slice(1));
+
+  // Members of a module that run the same operators one after the other are, from four on, one box, "Block ×12", until it is opened.
+  function repeats() {
+    const texts = spans.map((span) => span.types.join());
+    const like = (a, b) => !a.part && !b.part && a.parent === b.parent && modules[a.module].class === modules[b.module].class && texts[a.number] === texts[b.number] && spans[b.number].from === spans[a.number].to + 1;
+    const runs = [];
+    const last = new Map();
+    boxes.slice(1).forEach((item) => {
+      const run = last.get(item.parent);
+      if (run && like(run.at(-1), item)) run.push(item);
+      else {
+        last.set(item.parent, [item]);
+        runs.push(last.get(item.parent));
+      }
+    });
+    runs.filter((run) => run.length > 3).forEach((run) => {
+      const [first] = run;
+      const around = boxes[first.parent];
+      const told = { part: `${modules[first.module].class || modules[around.module].name} ×${run.length}`, call: `${modules[first.module].name} to ${modules[run.at(-1).module].name}`, repeats: true };
+      const operators = run.length * first.operators;
+      // A list that holds nothing else is that box itself.
+      if (around.number && !around.part && operators === around.operators) Object.assign(around, told);
+      else {
+        const number = boxes.push({ number: boxes.length, parent: around.number, module: around.module, operators, ...told }) - 1;
+        run.forEach((item) => { item.parent = number; });
+      }
+    });
+  }
 
   // A box's name: its module's, with that of a list around it that has no box itself.
   function name(item) {
@@ -62,20 +98,6 @@ const graph = (() => {
     return closed === undefined ? `o${index}` : `m${closed}`;
   }
   const isStub = (id) => id[0] === "s" || id[0] === "t";
-  // What dagre has to place: the boxes, and a point of each arrow on every rank that it passes. Ranks follow from
-  // the operators' order; those of a circle of boxes are what one look at it gives.
-  function effort() {
-    const at = operators.map((_, index) => standIn(index));
-    const rank = new Map();
-    const links = new Set();
-    data.edges.forEach(([from, to]) => {
-      if (at[from] === at[to] || (isStub(at[from]) && isStub(at[to]))) return;
-      links.add(`${at[from]} ${at[to]}`);
-      rank.set(at[to], Math.max(rank.get(at[to]) || 0, (rank.get(at[from]) || 0) + 1));
-    });
-    const spans = [...links].map((link) => link.split(" ").map((id) => rank.get(id) || 0)).map(([from, to]) => Math.abs(to - from));
-    return spans.reduce((sum, span) => sum + span, new Set(at.filter((id) => !isStub(id))).size);
-  }
   // The operators that are drawn, each by what stands for it.
   function drawnIds() {
     return new Set(operators.filter((item) => within(innermost[item.index], only)).map((item) => standIn(item.index)));
@@ -112,11 +134,12 @@ const graph = (() => {
     return { nodes: [...nodes.values()], links: [...links.values()] };
   }
 
+  const whole = operators.reduce((sum, item) => sum + (item.best || 0), 0);
   // A stub is "from" or "to" what it stands for.
   function words(node) {
     const boxed = node.id[0] === "m" || node.id[0] === "s";
     const item = boxed ? boxes[number(node.id)] : operators[number(node.id)];
-    const spent = node.best === null ? "" : ` · ${figures.figure(node.best, "seconds")}`;
+    const spent = node.best === null ? "" : ` · ${figures.figure(node.best, "seconds")}${whole ? `, ${figures.figure(node.best / whole, "share")}` : ""}`;
     if (!boxed) return { first: item.type, second: `#${item.index}${isStub(node.id) ? "" : spent}`, path: item.name };
     const many = `${node.operators} op${node.operators === 1 ? "" : "s"}`;
     const kind = modules[item.module].class;
@@ -129,53 +152,94 @@ const graph = (() => {
   const ink = (node) => (isStub(node.id) ? "var(--muted)" : where(node)[0]);
   const place = (node) => where(node)[1];
 
+  // What is directly in each open box is laid out by itself, from the inside out: many boxes take as long as a few at a time.
   function laidOut(nodes, links) {
-    const layout = new dagre.graphlib.Graph({ compound: true });
-    layout.setGraph({ rankdir: "TB", nodesep: 18, ranksep: 30, marginx: MARGIN, marginy: MARGIN });
-    layout.setDefaultEdgeLabel(() => ({}));
+    const inside = new Map([[only, new Map()]]);
+    const around = (id) => (isStub(id) ? [only] : ancestry(id[0] === "m" ? boxes[number(id)].parent : innermost[number(id)]));
+    const ways = new Map(nodes.map((node) => {
+      const way = around(node.id);
+      return [node.id, [node.id, ...way.slice(0, way.indexOf(only) + 1).map((at) => `g${at}`)]];
+    }));
     nodes.forEach((node) => {
       const text = words(node);
-      const width = Math.min(240, Math.max(90, Math.max(text.first.length * 8.4, text.second.length * 6.2) + 24));
-      layout.setNode(node.id, { ...node, ...text, width, height: 44 });
-      surround(layout, node);
+      const width = Math.min(260, Math.max(90, Math.max(text.first.length * 8.4, text.second.length * 6.2) + 24));
+      ways.get(node.id).slice(1).reduce((child, id) => {
+        const at = number(id);
+        if (!inside.has(at)) inside.set(at, new Map());
+        if (!inside.get(at).has(child.id)) inside.get(at).set(child.id, child);
+        return { id, outline: true, first: path(at) };
+      }, { ...node, ...text, width, height: 44 });
     });
-    links.forEach((link) => layout.setEdge(link.from, link.to, { ...link }));
-    dagre.layout(layout);
-    viewport.framed(layout, MARGIN);
-    return layout;
+    // An arrow is laid out piece by piece: in each opened box around one of its ends from or to a point at the border,
+    // and in the innermost box that holds both ends between what they are in there.
+    const levels = new Map([...inside.keys()].map((at) => [at, []]));
+    const routes = links.map((link) => {
+      const [from, to] = [ways.get(link.from), ways.get(link.to)];
+      const depth = from.findIndex((id, at) => at > 0 && to.indexOf(id) > 0);
+      const below = to.indexOf(from[depth]);
+      const pieces = [
+        ...from.slice(0, depth - 1).map((id, at) => [number(from[at + 1]), id, "out"]),
+        [number(from[depth]), from[depth - 1], to[below - 1]],
+        ...to.slice(0, below - 1).map((id, at) => [number(to[at + 1]), "in", id]).reverse(),
+      ];
+      pieces.forEach(([at, a, b]) => levels.get(at).push([a, b]));
+      return { ...link, pieces };
+    });
+    const placed = new Map();
+    function place(at) {
+      const part = new dagre.graphlib.Graph();
+      part.setGraph({ rankdir: "TB", nodesep: 18, ranksep: 24, marginx: MARGIN, marginy: MARGIN });
+      inside.get(at).forEach((node, id) => part.setNode(id, node.outline ? Object.assign(node, place(number(id))) : node));
+      levels.get(at).forEach(([from, to]) => {
+        [from, to].filter((id) => !part.hasNode(id)).forEach((id) => part.setNode(id, { width: 1, height: 1 }));
+        part.setEdge(from, to, {});
+      });
+      dagre.layout(part);
+      viewport.framed(part, MARGIN);
+      placed.set(at, part);
+      const { width, height } = part.graph();
+      return { width: Math.max(width, 120), height: height + TITLE };
+    }
+    const size = place(only);
+    const all = [];
+    function settle(at, left, top) {
+      const part = placed.get(at);
+      Object.assign(part, { left, top });
+      inside.get(at).forEach((node, id) => {
+        node.x += left;
+        node.y += top;
+        all.push(node);
+        if (node.outline) settle(number(id), node.x - node.width / 2, node.y - node.height / 2 + TITLE);
+      });
+    }
+    settle(only, 0, 0);
+    const lines = routes.map(({ pieces, ...link }) => ({ ...link, points: pieces.flatMap(([at, from, to]) => {
+      const part = placed.get(at);
+      return part.edge(from, to).points.map((point) => ({ x: point.x + part.left, y: point.y + part.top }));
+    }) }));
+    return { nodes: all, lines, width: size.width, height: size.height - TITLE };
   }
-
-  // Opened modules stay as outlines around what they hold.
-  function surround(layout, node) {
-    if (isStub(node.id)) return;
-    const inner = node.id[0] === "m" ? boxes[number(node.id)].parent : innermost[number(node.id)];
-    let child = node.id;
-    const way = ancestry(inner);
-    way.slice(0, way.indexOf(only)).forEach((at) => {
-      if (!layout.hasNode(`g${at}`)) layout.setNode(`g${at}`, { id: `g${at}`, outline: true, first: path(at) });
-      layout.setParent(child, `g${at}`);
-      child = `g${at}`;
-    });
+  // Through the middles between its points, so that it bends smoothly.
+  function curve(points) {
+    const middle = (a, b) => `${(a.x + b.x) / 2} ${(a.y + b.y) / 2}`;
+    const [first, last] = [points[0], points.at(-1)];
+    return [`M${first.x} ${first.y}`, ...points.slice(1, -1).map((point, at) => `${at ? "" : `L${middle(first, point)}`}Q${point.x} ${point.y} ${middle(point, points[at + 2])}`), `L${last.x} ${last.y}`].join("");
   }
 
   function specification(layout) {
-    const all = layout.nodes().map((id) => layout.node(id)).filter(Boolean);
+    const all = layout.nodes;
+    const most = Math.max(...all.map((node) => (node.outline || isStub(node.id) ? 0 : node.best || 0)));
     const boxes = all.filter((node) => !node.outline).map((node) => ({
       id: node.id, x: node.x, y: node.y, width: node.width, height: node.height, first: node.first, second: node.second, ink: ink(node), dash: isStub(node.id) ? [4, 3] : [1, 0],
+      heat: isStub(node.id) || !most ? 0 : 0.45 * Math.sqrt((node.best || 0) / most),
       tip: { Module: node.path, Operators: node.operators, "Time, best plan": figures.figure(node.best, "seconds"), "Runs on": place(node) },
     }));
-    const outlines = all.filter((node) => node.outline && node.width).map(({ id, x, y, width, height, first }) => ({ id, x, y, width, height, first }));
-    const points = layout.edges().flatMap((edge, number) => {
-      const { points: line, tensors, copies } = layout.edge(edge);
-      const tip = { Tensors: tensors, Copied: copies };
-      return line.map((point) => ({ number, x: point.x, y: point.y, copies, tip }));
+    const outlines = all.filter((node) => node.outline).map(({ id, x, y, width, height, first }) => ({ id, x, y, width, height, first }));
+    const arrows = layout.lines.map(({ points, tensors, copies }) => {
+      const [before, last] = points.slice(-2);
+      return { path: curve(points), x: last.x, y: last.y, copies, angle: (Math.atan2(last.y - before.y, last.x - before.x) * 180) / Math.PI + 90, tip: { Tensors: tensors, Copied: copies } };
     });
-    const ends = layout.edges().map((edge) => {
-      const { points: line, copies } = layout.edge(edge);
-      const [before, last] = line.slice(-2);
-      return { x: last.x, y: last.y, copies, angle: (Math.atan2(last.y - before.y, last.x - before.x) * 180) / Math.PI + 90 };
-    });
-    const { width, height } = layout.graph();
+    const { width, height } = layout;
     const stroke = [{ test: "datum.copies > 0", value: "var(--copy)" }, { value: "var(--muted)" }];
     const box = { x: { signal: "datum.x - datum.width / 2" }, y: { signal: "datum.y - datum.height / 2" }, width: { field: "width" }, height: { field: "height" } };
     const label = (text, dy, weight, size) => ({
@@ -184,16 +248,15 @@ const graph = (() => {
     });
     return {
       width: Math.max(width, 1), height: Math.max(height, 1), padding: 0, autosize: "none",
-      data: [{ name: "boxes", values: boxes }, { name: "outlines", values: outlines }, { name: "points", values: points }, { name: "ends", values: ends }],
+      data: [{ name: "boxes", values: boxes }, { name: "outlines", values: outlines }, { name: "arrows", values: arrows }],
       marks: [
         { type: "rect", name: "outline", from: { data: "outlines" }, encode: { enter: { ...box, cornerRadius: { value: 10 }, fill: { value: "var(--text)" }, fillOpacity: { value: 0.03 }, stroke: { value: "var(--muted)" }, strokeOpacity: { value: 0.6 }, cursor: { value: "pointer" }, tooltip: { signal: "'Close ' + datum.first" } } } },
         { type: "text", interactive: false, from: { data: "outlines" }, encode: { enter: { x: { signal: "datum.x - datum.width / 2 + 8" }, y: { signal: "datum.y - datum.height / 2 + 8" }, baseline: { value: "middle" }, text: { field: "first" }, limit: { signal: "datum.width - 14" }, fill: { value: "var(--muted)" }, fontSize: { value: 11 } } } },
-        {
-          type: "group", from: { facet: { name: "one", data: "points", groupby: "number" } },
-          marks: [{ type: "line", from: { data: "one" }, encode: { enter: { x: { field: "x" }, y: { field: "y" }, interpolate: { value: "basis" }, stroke, strokeWidth: [{ test: "datum.copies > 0", value: 2.5 }, { value: 1.2 }], strokeDash: { signal: "datum.copies > 0 ? [6, 4] : [1, 0]" }, tooltip: { field: "tip" } } } }],
-        },
-        { type: "symbol", interactive: false, from: { data: "ends" }, encode: { enter: { x: { field: "x" }, y: { field: "y", offset: -3 }, shape: { value: "triangle" }, size: { value: 46 }, angle: { field: "angle" }, fill: stroke } } },
+        { type: "path", from: { data: "arrows" }, encode: { enter: { x: { value: 0 }, y: { value: 0 }, path: { field: "path" }, stroke, strokeWidth: [{ test: "datum.copies > 0", value: 2.5 }, { value: 1.2 }], strokeDash: { signal: "datum.copies > 0 ? [6, 4] : [1, 0]" }, tooltip: { field: "tip" } } } },
+        { type: "symbol", interactive: false, from: { data: "arrows" }, encode: { enter: { x: { field: "x" }, y: { field: "y", offset: -3 }, shape: { value: "triangle" }, size: { value: 46 }, angle: { field: "angle" }, fill: stroke } } },
         { type: "rect", name: "box", from: { data: "boxes" }, encode: { enter: { ...box, cornerRadius: { value: 7 }, fill: { value: "var(--surface)" }, stroke: { field: "ink" }, strokeDash: { field: "dash" }, strokeWidth: { value: 2 }, cursor: { value: "pointer" }, tooltip: { field: "tip" } }, hover: { strokeWidth: { value: 4 } }, update: { strokeWidth: { value: 2 } } } },
+        // The more of the time, the fuller.
+        { type: "rect", interactive: false, from: { data: "boxes" }, encode: { enter: { ...box, cornerRadius: { value: 7 }, fill: { value: "var(--warn)" }, fillOpacity: { field: "heat" } } } },
         label("first", -8, 600, 12.5), label("second", 10, 400, 11),
       ],
       config: { text: { font: charts.FONT } },
@@ -224,7 +287,7 @@ const graph = (() => {
     pictures.menu(document.getElementById("graph-save"), { title: "Graph of modules", name: "graph", drawn: () => view.toSVG(), said: () => ({ words: summary, ...caption }) });
     said(summary);
     crumbs();
-    frame.resize(spec.width, spec.height);
+    frame.resize(spec.width, spec.height, layout.nodes);
     const target = shown && places.find((item) => item.id === shown);
     if (target) bring(target, false);
     else frame.start(rectangle(places.find((item) => !item.node.outline) || places[0]));
@@ -298,7 +361,7 @@ const graph = (() => {
   // A button over each box and outline, for the keyboard and for who listens: the mouse goes through them to the drawing.
   function reachable(layout, wrapper) {
     // An outline is where its name is: above what it holds.
-    places = layout.nodes().map((id) => layout.node(id)).filter((node) => node && node.width).map((node) => ({
+    places = layout.nodes.map((node) => ({
       id: node.id, x: node.x, y: node.outline ? node.y - node.height / 2 + 12 : node.y, node,
     })).sort((a, b) => a.y - b.y || a.x - b.x);
     const layer = report.element("div", { className: "graph-keys" });
@@ -373,14 +436,14 @@ const graph = (() => {
     next?.button.focus({ preventScroll: true });
   }
 
-  const tooMuch = () => drawnIds().size > LIMIT || effort() > MOST;
+  const tooMuch = () => drawnIds().size > LIMIT;
   // Opens these boxes unless too much would be on the screen to read.
   function fits(numbers) {
     const added = numbers.filter((at) => !open.has(at));
     added.forEach((at) => open.add(at));
     if (!tooMuch()) return true;
     added.forEach((at) => open.delete(at));
-    said(`Not opened: more than ${LIMIT} boxes, or too many long arrows, would be drawn. Close something first, or draw only one module.`);
+    said(`Not opened: more than ${figures.figure(LIMIT, "count")} boxes would be drawn. Close something first, or draw only one module.`);
     return false;
   }
 
@@ -389,7 +452,7 @@ const graph = (() => {
   // The first look: as few modules as tell something.
   function openAtFirst() {
     for (let round = 0; round < 4; round += 1) {
-      const closed = closedOnes();
+      const closed = closedOnes().filter((at) => !boxes[at].repeats);
       if (closed.length === 0 || drawnIds().size >= 5 || !fits(closed)) return;
     }
   }

@@ -182,7 +182,7 @@ const table = (() => {
     const exact = Object.values(CHOICES).map(([id, field]) => [field, byId(id).value]).filter(([, value]) => value);
     const inside = module === null ? null : new Set(report.modules.filter((item) => report.ancestry(item.number).includes(module)).map((item) => item.number));
     grid.setFilter((row) =>
-      words.every((word) => row.text.includes(word)) && exact.every(([field, value]) => row[field] === value) && (!inside || inside.has(row.module_number)));
+      words.every((word) => (/:\d+$/.test(word) ? row.file.toLowerCase().endsWith(word) : row.text.includes(word))) && exact.every(([field, value]) => row[field] === value) && (!inside || inside.has(row.module_number)));
     address.set("q", byId("search").value.trim(), HERE);
     Object.entries(CHOICES).forEach(([key, [id]]) => address.set(key, byId(id).value, HERE));
     address.set("module", moduleKey(), HERE);
@@ -255,6 +255,11 @@ const table = (() => {
     if (from !== "table") grid.scrollToRow(index, "center", false).catch(() => { /* filtered out: nothing to scroll to */ });
   }
 
+  function placed(place) {
+    const link = element("a", { href: address.link("source", { line: place }), textContent: place });
+    link.addEventListener("click", (event) => { event.preventDefault(); source.show(place); });
+    return link;
+  }
   function detail(index) {
     const pane = byId("detail");
     pane.hidden = index === null;
@@ -265,7 +270,7 @@ const table = (() => {
     const time = (side) => (row[side] === null ? "" : `${figures.figure(row[side], "seconds")} ${row[`${side}_origin`]}${range(row, side) ? `, 90 % interval ${range(row, side)}` : ""}${row[`${side}_bound`] ? `, ${row[`${side}_bound`]}-bound` : ""}`);
     const facts = [
       ["Name", row.name], ["Type", `${row.domain}::${row.type}`], ["Module", [row.module, row.class && `(${row.class})`].filter(Boolean).join(" ")], ["Phase", row.phase],
-      ["Source", row.file], ["Line", row.code], ["Inputs", row.inputs], ["Outputs", row.outputs], ["Attributes", row.attributes],
+      ["Source", row.file && placed(row.file)], ["Line", row.code], ["Inputs", row.inputs], ["Outputs", row.outputs], ["Attributes", row.attributes],
       ["FLOPs", `${figures.figure(row.flops, "count")} (${figures.figure(row.macs, "count")} multiply-accumulates), ${row.basis}`], ["Note", row.note],
       ["Bytes", `${figures.figure(row.bytes_read, "count")} read, ${figures.figure(row.bytes_written, "count")} written`], ["FLOPs per byte", figures.figure(row.intensity, "number")],
       ["CPU", time("cpu")], ["GPU", time("gpu")], ["CUDA session", row.placed_on && `${row.placed_on}: ${row.why}`],
@@ -276,7 +281,7 @@ const table = (() => {
     close.addEventListener("click", () => report.select(index, "detail"));
     pane.append(
       element("div", { className: "detail-head" }, element("h3", { textContent: `${row.type} #${row.index}` }), close),
-      element("dl", {}, ...facts.map(([name, value]) => element("div", {}, element("dt", { textContent: name }), element("dd", { textContent: value })))),
+      element("dl", {}, ...facts.map(([name, value]) => element("div", {}, element("dt", { textContent: name }), element("dd", {}, value)))),
     );
   }
 

@@ -174,9 +174,38 @@ const viewport = (() => {
     });
     new ResizeObserver(() => { if (fitted) fit(false); }).observe(frame);
     let asked;
-    layer.addEventListener("panzoomchange", () => { clearTimeout(asked); asked = setTimeout(moved, 120); });
+    layer.addEventListener("panzoomchange", () => { clearTimeout(asked); asked = setTimeout(moved, 120); look(); });
 
-    return { start, show, keep, visible, resize: (width, height) => { size = { width, height }; } };
+    // All of it in a corner, and what is seen of it, where that is a part: a press on it goes there.
+    const svg = (tag, parent, attributes) => {
+      const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+      Object.entries(attributes).forEach(([name, value]) => made.setAttribute(name, value));
+      return parent.appendChild(made);
+    };
+    const map = svg("svg", frame, { class: "graph-map", "aria-hidden": "true", preserveAspectRatio: "none" });
+    const [shapes, window] = [svg("path", map, { class: "graph-map-boxes" }), svg("rect", map, { class: "graph-map-seen" })];
+    function look() {
+      const { width, height } = area();
+      map.toggleAttribute("data-part", size.width * scale() > width + 1 || size.height * scale() > height + 1);
+      const from = begins();
+      Object.entries({ x: -from.x / scale(), y: -from.y / scale(), width: width / scale(), height: height / scale() }).forEach(([name, value]) => window.setAttribute(name, value));
+    }
+    ["pointerdown", "pointermove"].forEach((name) => map.addEventListener(name, (event) => {
+      event.stopPropagation();
+      if (!event.buttons) return;
+      const box = map.getBoundingClientRect();
+      const part = { x: (event.clientX - box.left) / box.width, y: (event.clientY - box.top) / box.height };
+      put(scale(), area().width / 2 - part.x * size.width * scale(), area().height / 2 - part.y * size.height * scale(), false);
+      fitted = false;
+    }));
+    function resize(width, height, nodes) {
+      size = { width, height };
+      const most = Math.min(170 / width, 190 / height);
+      Object.entries({ viewBox: `0 0 ${width} ${height}`, width: Math.max(60, width * most), height: Math.max(40, height * most) }).forEach(([name, value]) => map.setAttribute(name, value));
+      shapes.setAttribute("d", nodes.filter((node) => !node.outline).map((node) => `M${node.x - node.width / 2} ${node.y - node.height / 2}h${node.width}v${node.height}h${-node.width}z`).join(""));
+    }
+
+    return { start, show, keep, visible, resize };
   }
 
   // dagre's frame is that of the boxes: an arrow that goes round them bends outside of it, and would be cut off.

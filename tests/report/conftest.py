@@ -158,6 +158,19 @@ def visit_text(browser: Any, tabs: list[Tab], tmp_path: Path) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
+def unfold() -> Any:
+    """Opens what is folded, and waits until the charts in there are drawn."""
+
+    def go(page: Any) -> None:
+        page.evaluate("document.querySelectorAll('.fold').forEach((fold) => { fold.open = true; })")
+        page.wait_for_function(
+            "[...document.querySelectorAll('.fold [data-chart]')].every((figure) => figure.dataset.drawn)"
+        )
+
+    return go
+
+
+@pytest.fixture(scope="session")
 def axe_finds() -> Any:
     """What axe finds in a page, each with its element.
 

@@ -220,8 +220,9 @@ def test_with_limits_each_option_tells_whether_it_keeps_them() -> None:
 def test_the_page_shows_the_answer_then_its_sections_then_the_decode_step() -> None:
     shown = html.render(factory.generation())
     ids = re.findall(r'<section id="([\w-]+)"', shown)
-    assert ids[:7] == ["overview", "request", "context", "devices", "types", "prefill", "step"]
-    assert ids[7:9] == ["where", "roofline"]
+    assert ids[:6] == ["overview", "request", "devices", "context", "step", "where"]
+    folded = re.findall(r'<details class="changes fold" id="([\w-]+)"', shown)
+    assert folded[:4] == ["types", "prefill", "roofline", "batch"]
     assert "<h1>imaginary</h1>" in shown
     assert shown.count("<h1>") == 1
     assert 'data-options="devices"' in shown

@@ -23,18 +23,20 @@ FROM_THE_FRAMES_EDGES = (
 
 
 @pytest.fixture
-def page(visit_text: Any) -> Any:
+def page(visit_text: Any, unfold: Any) -> Any:
     """The page of 24 operators as it opens, all of it drawn, nothing in focus."""
     opened, _ = visit_text(html.render(factory.analysis(24)))
     opened.wait_for_function(READY)
+    unfold(opened)
     return opened
 
 
 @pytest.fixture
-def used_page(visit_text: Any) -> Any:
+def used_page(visit_text: Any, unfold: Any) -> Any:
     """The same, for tests that need no more than nothing in focus and put back what they change."""
     opened, _ = visit_text(html.render(factory.analysis(24)), looks=True)
     opened.wait_for_function(READY)
+    unfold(opened)
     return opened
 
 

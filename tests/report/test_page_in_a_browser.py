@@ -386,8 +386,9 @@ def test_the_tree_fills_its_place_when_the_window_changes(visit: Any) -> None:
     )
 
 
-def test_a_clicked_point_selects_its_row(visit: Any) -> None:
+def test_a_clicked_point_selects_its_row(visit: Any, unfold: Any) -> None:
     page, _ = visit(factory.analysis(24), looks=True)
+    unfold(page)
     chart = page.locator("#chart-roofline")
     chart.scroll_into_view_if_needed()
     chart.locator(
@@ -400,8 +401,9 @@ def test_a_clicked_point_selects_its_row(visit: Any) -> None:
     page.wait_for_function("report.table.getSelectedRows().length === 0")
 
 
-def test_a_legend_entry_filters_checks_its_box_alone_and_selects_nothing(visit: Any) -> None:
+def test_a_legend_entry_filters_checks_its_box_alone_and_selects_nothing(visit: Any, unfold: Any) -> None:
     page, _ = visit(factory.analysis(24), looks=True)
+    unfold(page)
     page.locator("#chart-roofline svg .role-legend-label text", has_text="CPU").click()
     page.wait_for_function("charts.views.get('roofline').data('device_store').length === 1")
     assert page.evaluate("report.selected()") is None
@@ -413,8 +415,9 @@ def test_a_legend_entry_filters_checks_its_box_alone_and_selects_nothing(visit: 
     page.locator("#chart-roofline .filter summary").click()
 
 
-def test_the_arrow_keys_step_through_a_chart_and_say_its_figures(visit: Any) -> None:
+def test_the_arrow_keys_step_through_a_chart_and_say_its_figures(visit: Any, unfold: Any) -> None:
     page, _ = visit(factory.analysis(24))
+    unfold(page)
     page.locator("#chart-roofline .drawing").focus()
     page.keyboard.press("ArrowRight")
     # 2 GFLOP in 1 ms, and what is fused into it: the kernel takes 3 ms.
@@ -422,8 +425,9 @@ def test_the_arrow_keys_step_through_a_chart_and_say_its_figures(visit: Any) -> 
     assert page.evaluate("report.selected()") == 0
 
 
-def test_every_chart_has_words_a_name_and_its_data(visit: Any) -> None:
+def test_every_chart_has_words_a_name_and_its_data(visit: Any, unfold: Any) -> None:
     page, _ = visit(factory.analysis(24))
+    unfold(page)
     for figure in page.locator("figure.chart").all():
         assert len(figure.locator("figcaption").inner_text()) > 20
         assert figure.locator(".drawing [role=img]").get_attribute("aria-label")
@@ -607,8 +611,9 @@ def test_the_readers_choice_of_dark_is_remembered(visit: Any) -> None:
     assert page.evaluate(background) == dark
 
 
-def test_names_of_a_model_are_shown_as_text(visit: Any) -> None:
+def test_names_of_a_model_are_shown_as_text(visit: Any, unfold: Any) -> None:
     page, seen = visit(factory.hostile())
+    unfold(page)
     page.evaluate("report.select(0)")
     page.locator("#graph").scroll_into_view_if_needed()
     page.wait_for_function("document.documentElement.dataset.graph === 'drawn'")
@@ -724,15 +729,18 @@ def test_without_its_scripts_the_page_says_so_and_shows_all_else(
     note = page.locator(".needs-scripts", has_text=said)
     note.wait_for()
     assert note.bounding_box()["y"] < WIDE["height"]
-    for shown in (".sentence", ".plans", ".top-operators tbody tr", "#findings", "#roofline figcaption"):
+    for shown in (".sentence", ".plans", ".top-operators tbody tr", "#findings", "#where figcaption"):
         assert page.locator(shown).first.is_visible()
     assert not [part for part in page.locator(".scripted").all() if part.is_visible()]
     assert page.locator(".needs-scripts:visible").count() == 1
     assert seen.errors == []
 
 
-def test_the_page_prints_light_without_controls_and_with_every_row_that_is_filtered(visit: Any) -> None:
+def test_the_page_prints_light_without_controls_and_with_every_row_that_is_filtered(
+    visit: Any, unfold: Any
+) -> None:
     page, _ = visit(factory.analysis(200), color_scheme="dark")
+    unfold(page)
     page.select_option("#filter-type", "Conv")
     page.select_option("#grouping", "module")
     page.locator('#table .tabulator-col[tabulator-field="cpu"]').click()
@@ -852,6 +860,7 @@ def test_options_of_generation_sort_by_what_they_stand_for_and_are_found_by_word
     # What has no price stays last.
     assert shown.first.inner_text().startswith("1 x Imaginary GPU 3000")
     assert "–" in shown.last.inner_text()
+    page.locator("#devices .all summary").click()
     page.locator('[data-searches="devices"]').fill("gpu 9000")
     assert shown.count() == 3
     assert page.locator('[data-found="devices"]').inner_text() == "3 of 12"

@@ -33,10 +33,11 @@ def saved(page: Any, chart: str, kind: str) -> tuple[str, bytes]:
 
 
 def test_charts_of_a_dark_page_are_saved_light_with_title_and_origin(
-    visit_text: Any, text: str, axe_finds: Any
+    visit_text: Any, text: str, axe_finds: Any, unfold: Any
 ) -> None:
     page, seen = visit_text(text, color_scheme="dark")
     page.wait_for_function("document.documentElement.dataset.charts === 'drawn'")
+    unfold(page)
     assert page.locator("#chart-roofline canvas.marks").count() == 1
     assert page.locator(".chart .vega-actions").count() == 0
     for chart in ("roofline", "batch-latency"):
