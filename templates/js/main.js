@@ -13,11 +13,6 @@
       address.go("operators");
     });
   });
-  document.querySelectorAll("[data-copy]").forEach((button) => {
-    button.addEventListener("click", async () => {
-      button.textContent = (await sheets.copy(button.dataset.copy)) ? "Copied" : "Not copied";
-    });
-  });
   const links = new Map([...document.querySelectorAll(".top nav a")].map((link) => [link.hash.slice(1), link]));
   const watcher = new IntersectionObserver((entries) => {
     entries.forEach((entry) => links.get(entry.target.id)?.toggleAttribute("data-here", entry.isIntersecting));

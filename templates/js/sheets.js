@@ -44,5 +44,18 @@ const sheets = (() => {
     }
   }
 
+  // Commands in running text get the button that those on a line of their own have.
+  document.querySelectorAll("main :is(p, dd, li)").forEach((part) => [...part.childNodes].forEach((node) => {
+    const found = /`(analyze [^`]+)`/.exec(node.nodeType === Node.TEXT_NODE ? node.data : "");
+    if (!found) return;
+    const button = element("button", { type: "button", className: "button", textContent: "Copy" });
+    button.dataset.copy = found[1];
+    node.splitText(found.index + found[0].length).before(" ", button);
+  }));
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("[data-copy]");
+    if (button) button.textContent = (await copy(button.dataset.copy)) ? "Copied" : "Not copied";
+  });
+
   return { cell, csv, tabbed, download, copy };
 })();

@@ -23,7 +23,7 @@ def test_a_notebook_shows_the_answer_the_plans_and_the_operators_without_scripts
         "Best plan",
         "MaxPool #19",
         "80.0\u00a0ms ●",
-        "72.0 to 88.0 ms",
+        "72.0 to 88.0\u00a0ms",
     ):
         assert part in shown
     assert "<script" not in shown

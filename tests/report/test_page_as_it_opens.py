@@ -178,6 +178,29 @@ def test_a_place_in_the_source_leads_to_its_line(visit: Any) -> None:
     assert page.evaluate(now) == "17"
 
 
+def test_commands_on_lines_of_their_own_and_in_running_text_are_copied(visit: Any) -> None:
+    base = factory.analysis(24)
+    cpu = replace(base.devices.cpu, notes="Not listed: see `analyze devices` first, not `make`.")
+    page, _ = visit(replace(base, devices=replace(base.devices, cpu=cpu)), viewport=DESK)
+    buttons = page.locator("[data-copy]")
+    commands = [button.get_attribute("data-copy") for button in buttons.all()]
+    assert commands.count("analyze devices") == 1
+    assert all(command.startswith("analyze ") for command in commands)
+    page.locator(".method-part", has_text="Not listed").locator("summary").click()
+    page.locator("[data-copy='analyze devices']").click()
+    page.wait_for_function(
+        "document.querySelector('[data-copy=\"analyze devices\"]').textContent === 'Copied'"
+    )
+
+
+def test_what_is_folded_has_no_serious_violation_either(visit: Any, unfold: Any, axe_finds: Any) -> None:
+    page, seen = visit(factory.analysis(24), viewport=DESK)
+    unfold(page)
+    page.evaluate("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
+    assert axe_finds(page) == []
+    assert seen.errors == []
+
+
 def layered(count: int) -> Analysis:
     """So many equal layers of four operators, between a first and a last operator."""
     base = factory.analysis(4 * count + 2)
