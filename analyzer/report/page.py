@@ -137,6 +137,7 @@ def _data(
     charts: tuple[Chart, ...],
 ) -> dict[str, Any]:
     """What the page's script reads."""
+    boxes, of_operator = graph_boxes.boxes(analysis.operators, modules, module_of_operator)
     return {
         "name": analysis.model.name,
         "style": vega_config(),
@@ -163,31 +164,19 @@ def _data(
                 for name in ("best", "cpu", "gpu", "flops", "bytes")
             },
         },
-        "boxes": _boxes(analysis, modules, module_of_operator),
+        "boxes": {
+            "of": steps(of_operator),
+            "rows": {
+                # The first has none around it.
+                "parent": steps([box.parent or 0 for box in boxes]),
+                "module": steps([box.module for box in boxes]),
+                "part": coded(box.name for box in boxes),
+                "call": coded(box.call for box in boxes),
+            },
+        },
         "has_gpu": analysis.devices.gpu is not None,
         "marks": {mark.name: mark.sign for mark in figure_words.MARKS.values()},
         **capacity_page.data(analysis),
-    }
-
-
-def _boxes(
-    analysis: Analysis, modules: tuple[Module, ...], module_of_operator: tuple[int, ...]
-) -> dict[str, Any] | None:
-    """Return the graph's boxes by column, ``of`` being those of the operators; None if they are the modules."""
-    boxes, of_operator = graph_boxes.boxes(analysis.operators, modules, module_of_operator)
-    if [(box.parent, box.module, box.name) for box in boxes] == [
-        (module.parent, module.number, "") for module in modules
-    ]:
-        return None
-    return {
-        "of": steps(of_operator),
-        "rows": {
-            # The first has none around it.
-            "parent": steps([box.parent or 0 for box in boxes]),
-            "module": steps([box.module for box in boxes]),
-            "part": coded(box.name for box in boxes),
-            "call": coded(box.call for box in boxes),
-        },
     }
 
 

@@ -8,9 +8,8 @@ const graph = (() => {
   // Above what an opened box holds stands its name.
   const TITLE = 14;
   // Calls of modules and parts of crowded ones: several boxes may have one module.
-  const given = data.boxes ? rowsOf(data.boxes.rows).map((row, at) => ({ ...row, parent: at ? row.parent : null })) : modules.map(({ parent, number }) => ({ parent, module: number, part: "", call: "" }));
-  const boxes = given.map((row, number) => ({ number, operators: 0, ...row }));
-  const innermost = data.boxes ? unpack(data.boxes.of) : operators.map((item) => item.module_number);
+  const boxes = rowsOf(data.boxes.rows).map((row, number) => ({ number, operators: 0, ...row, parent: number ? row.parent : null }));
+  const innermost = unpack(data.boxes.of);
   const open = new Set([0]);
   // The box whose inside alone is drawn.
   let only = 0;

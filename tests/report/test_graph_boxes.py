@@ -186,8 +186,7 @@ def test_no_box_holds_more_than_can_be_drawn_and_every_operator_is_in_one() -> N
     assert ways[-1].endswith("part 160 of 160")
 
 
-def test_the_page_is_given_boxes_only_where_they_are_not_the_modules() -> None:
-    assert build(factory.analysis(24))["data"]["boxes"] is None
+def test_the_page_is_given_a_box_for_each_call_of_a_module() -> None:
     lines = [("Relu", "act", "x", "a"), ("Tanh", "mid", "a", "b"), ("Relu", "act", "b", "c")]
     base = factory.analysis(3)
     items = tuple(

@@ -188,9 +188,7 @@ def test_commands_on_lines_of_their_own_and_in_running_text_are_copied(visit: An
     assert all(command.startswith("analyze ") for command in commands)
     page.locator(".method-part", has_text="Not listed").locator("summary").click()
     page.locator("[data-copy='analyze devices']").click()
-    page.wait_for_function(
-        "document.querySelector('[data-copy=\"analyze devices\"]').textContent === 'Copied'"
-    )
+    page.wait_for_function("document.querySelector('[data-copy=\"analyze devices\"]').textContent === 'Copied'")
 
 
 def test_what_is_folded_has_no_serious_violation_either(visit: Any, unfold: Any, axe_finds: Any) -> None:
