@@ -28,7 +28,7 @@ const paper = (() => {
   }));
   const head = (text) => element("tr", { className: "group" }, element("th", { colSpan: COLUMNS.length, scope: "rowgroup", textContent: text }));
 
-  const MOST = 15;
+  const MOST = 12;
   function chosen() {
     const parts = table.parts();
     const [text, rows] = parts[0] || ["", []];
