@@ -250,8 +250,11 @@ def test_a_baseline_is_written_read_and_compared(
     onto_new = json.loads((reports / "falls.json").read_text())
     onto_new["model"]["name"] = "stays"
     Path("new.json").write_text(json.dumps(onto_new))
+    # The report that the baseline was made of serves as one.
+    status, whole, _ = check(capsys, "new.json", "--baseline", reports / "stays.json")
     status, out, _ = check(capsys, "new.json", "--baseline", "base.json")
     assert status == 1
+    assert whole == out
     assert out.splitlines()[-1].startswith("failed: 1 error")
     assert "the copies inside the graph rose from 0 to 2" in out
     rows = [line.split() for line in out.splitlines()]
@@ -271,13 +274,11 @@ def test_a_baseline_that_is_of_no_use_ends_with_2_and_says_why(
 ) -> None:
     check(capsys, reports / "stays.json", "--update-baseline", "--baseline", "stays.json")
     text = Path("stays.json").read_text()
-    record = (reports / "falls.json").read_text()
     for changed, message in (
         (text, "the baseline is of another model: stays, and this check is of falls"),
         (text.replace('"schema_version": 1', '"schema_version": 99'), "has schema 99"),
         (text[:-100], "the baseline base.json is no valid JSON"),
         (text.replace('"depth": 0', '"depth": "all"'), "the baseline base.json is damaged at depth"),
-        (record, "the baseline base.json is no baseline"),
         ("[1]", "the baseline base.json is no baseline"),
     ):
         Path("base.json").write_text(changed)
