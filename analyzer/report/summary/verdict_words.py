@@ -81,7 +81,10 @@ def errors(analysis: Analysis) -> str:
     found = [
         finding
         for finding in analysis.findings
-        if finding.severity == "error" and (finding.seconds is None or finding.seconds >= _OF_NOTE * quickest_s)
+        if finding.severity == "error"
+        and (finding.seconds is None or finding.seconds >= _OF_NOTE * quickest_s)
+        # The answer's own sentence says whether it keeps the limit, whatever other devices do.
+        and not (finding.code == OVER_SLO and analysis.answer is not None)
     ]
     if not found:
         return ""
@@ -92,6 +95,7 @@ def errors(analysis: Analysis) -> str:
     return f"Error {found[0].code}: {said}.{more}"
 
 
+OVER_SLO = "A607"
 _LONGEST_ERROR = 200
 _OF_NOTE = 0.02
 
