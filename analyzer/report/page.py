@@ -6,6 +6,7 @@ from typing import Any
 
 from analyzer.checks.phrases import source_location
 from analyzer.record.analysis import Analysis, Finding
+from analyzer.record.invocation import amended, command_line
 from analyzer.report import (
     capacity_page,
     capacity_words,
@@ -177,6 +178,32 @@ def _data(
         "has_gpu": analysis.devices.gpu is not None,
         "marks": {mark.name: mark.sign for mark in figure_words.MARKS.values()},
         **capacity_page.data(analysis),
+        **_other_batches(analysis),
+    }
+
+
+def _other_batches(analysis: Analysis) -> dict[str, Any]:
+    """Return what the page answers other batches and limits from; nothing of a record of one batch."""
+    if len(analysis.sweep) < 2 or analysis.generation is not None or analysis.capacity is not None:
+        return {"sweep": None}
+    asked = analysis.invocation and amended(analysis.invocation, {"batch": ("BATCH",)})
+    return {
+        "sweep": {
+            "batch": analysis.model.batch,
+            "limit": analysis.verdict.slo_s,
+            "command": "" if asked is None else command_line(asked),
+            "rows": [
+                [
+                    row.batch,
+                    {
+                        figure_words.PLAN_TITLES[name]: [plan.latency_s, plan.throughput_per_s, plan.origin]
+                        for name, plan in row.plans.items()
+                        if plan.fits
+                    },
+                ]
+                for row in analysis.sweep
+            ],
+        }
     }
 
 

@@ -10,8 +10,10 @@ import capacity_records as records
 import pytest
 import report_factory as factory
 
+from analyzer import analyze
 from analyzer.record.capacity import CapacityResult, InstanceLoads
 from analyzer.report import html
+from analyzer.units import count, seconds
 
 pytestmark = pytest.mark.browser
 READY = "document.documentElement.dataset.charts === 'drawn'"
@@ -278,3 +280,26 @@ def test_a_reason_that_is_a_sentence_ends_once(ask: Any) -> None:
     assert "one request alone takes 12.0 ms." in page.locator("#what-if-answer").inner_text()
     assert ".." not in page.locator("#what-if-answer").inner_text()
     assert not any(".." in text for text in page.locator("#overview .sure").all_inner_texts())
+
+
+def test_another_batch_and_another_limit_of_a_run_are_answered_from_its_sweep(visit_text: Any) -> None:
+    analysis = analyze("samples/mlp.py", run=False, gpu="l4", cpu="epyc-9654")
+    page, seen = visit_text(html.render(analysis), looks=False)
+    page.wait_for_function(READY)
+    page.locator("#batch-what-if > summary").click()
+    row = analysis.sweep[-1]
+    times = {name: plan.latency_s for name, plan in row.plans.items() if plan.fits}
+    page.locator("#batch-form [name=batch]").fill(str(row.batch))
+    page.locator("#batch-form [name=limit]").fill(f"{min(times.values()) * 1e3 * 1.01:.10g}")
+    sentence, sure = page.locator("#batch-answer p").all_text_contents()
+    assert all(seconds(time) in sentence for time in times.values())
+    assert f"{count(row.batch)} (" in sure
+    # Below the least of them nothing is said to be impossible but at what was worked out.
+    page.locator("#batch-form [name=limit]").fill("0.000001")
+    assert "No batch that was worked out keeps" in page.locator("#batch-answer").text_content()
+    unknown = row.batch * 3 - 1
+    page.locator("#batch-form [name=batch]").fill(str(unknown))
+    assert f"Batch {count(unknown)} was not worked out" in page.locator("#batch-answer").text_content()
+    page.locator("#batch-form [name=slider]").fill("0")
+    assert page.locator("#batch-form [name=batch]").input_value() == str(analysis.sweep[0].batch)
+    assert seen.errors == []
