@@ -25,7 +25,8 @@ from analyzer.pipeline.exports import exported_batches, missing_note, traced_ste
 from analyzer.pipeline.forms import asked_precision, in_form
 from analyzer.pipeline.measure import measure_batches
 from analyzer.pipeline.measurement_memory import memory_of
-from analyzer.pipeline.options import invocation_of, make_options, replayed_invocation
+from analyzer.pipeline.opportunities import opportunities
+from analyzer.pipeline.options import invocation_of, make_options
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph, prepare, with_measured_sizes
 from analyzer.pipeline.replay.write import write_replay_data
@@ -128,6 +129,7 @@ def _analyze(
         measured=measured,
         loaded=loaded,
     )
+    analysis = replace(analysis, opportunities=opportunities(analysis, predictor, prepared, batches))
     return replace(analysis, findings=find_findings(analysis)), basis
 
 
@@ -238,8 +240,7 @@ def analyze_record(analysis: Analysis, **options: Any) -> Analysis:
     from analyzer.pipeline.replay.decide import decide_again
 
     decided = decide_again(analysis, options)
-    invocation = replayed_invocation(analysis.invocation, options)
-    return replace(decided, findings=find_findings(decided), invocation=invocation)
+    return replace(decided, findings=find_findings(decided))
 
 
 def _prepare(loaded: Loaded, options: Options) -> tuple[PreparedGraph, bool]:

@@ -46,19 +46,12 @@ def gelu_not_fused(subject: Subject) -> Iterator[Diagnostic]:
         block: write `F.gelu(x, approximate="tanh")`.
     """
     dataflow = Dataflow(analysis=subject.analysis)
-    patterns = [
-        _gelu(op, dataflow)
-        for op in subject.analysis.operators
-        if op.op_type in ("Erf", "Tanh") and _is_executed_here(op)
-    ]
     opset = subject.analysis.model.opset
     # ai.onnx Gelu exists from opset 20 on (onnx/defs/math/defs.cc). Below it ONNX Runtime matches x / sqrt(2)
     # -> Erf -> + 1, and then times x * 0.5 or times x times 0.5 (onnxruntime/core/optimizer/gelu_fusion.cc).
     older = "export at opset 20 or newer (--opset 20), where GELU is one operator"
     newer = "write it as torch.nn.functional.gelu, which is one operator at this opset"
-    yield from _missed(
-        "GELU", [pattern for pattern in patterns if pattern], dataflow, older if opset < 20 else newer
-    )
+    yield from _missed("GELU", list(gelus(dataflow)), dataflow, older if opset < 20 else newer)
 
 
 @rule("A502", "norm-not-fused", "warning")
@@ -81,13 +74,9 @@ def norm_not_fused(subject: Subject) -> Iterator[Diagnostic]:
         `x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * self.weight` in a Llama block.
     """
     dataflow = Dataflow(analysis=subject.analysis)
-    norms = [
-        _norm(op, dataflow)
-        for op in subject.analysis.operators
-        if op.op_type == "ReduceMean" and _is_executed_here(op)
-    ]
-    layer = [pattern for kind, pattern in norms if kind == "LayerNorm"]
-    rms = [pattern for kind, pattern in norms if kind == "RMSNorm"]
+    found = list(norms(dataflow))
+    layer = [pattern for kind, pattern in found if kind == "LayerNorm"]
+    rms = [pattern for kind, pattern in found if kind == "RMSNorm"]
     # ai.onnx RMSNormalization exists from opset 23 on (onnx/defs/nn/defs.cc); SimplifiedLayerNormFusion wants
     # Div by the Sqrt (onnxruntime/core/optimizer/layer_norm_fusion.cc), where PyTorch's exporter writes
     # Reciprocal and Mul.
@@ -137,6 +126,20 @@ def float64_on_gpu(subject: Subject) -> Iterator[Diagnostic]:
         seconds=time,
         bytes=bytes_moved(in_float64),
     )
+
+
+def gelus(dataflow: Dataflow) -> Iterator[Pattern]:
+    """Yield the operators of each GELU that is executed apart."""
+    for op in dataflow.analysis.operators:
+        if op.op_type in ("Erf", "Tanh") and _is_executed_here(op) and (pattern := _gelu(op, dataflow)):
+            yield pattern
+
+
+def norms(dataflow: Dataflow) -> Iterator[tuple[str, Pattern]]:
+    """Yield which norm it is and the operators of each that is executed apart."""
+    for op in dataflow.analysis.operators:
+        if op.op_type == "ReduceMean" and _is_executed_here(op) and (found := _norm(op, dataflow))[0]:
+            yield found
 
 
 def _is_executed_here(operator: OperatorResult) -> bool:

@@ -6,27 +6,19 @@ import math
 from collections.abc import Iterator, Sequence
 
 from analyzer.checks.device_answers import is_for_cpu
-from analyzer.checks.operator_matching import Dataflow
 from analyzer.checks.phrases import by_source_line, bytes_moved, more_work, operator_label, total
 from analyzer.checks.registry import Diagnostic, Subject, rule
-from analyzer.record.analysis import Analysis, OperatorResult, PlanResult, TensorInfo, VerdictResult
+from analyzer.record.analysis import Analysis, OperatorResult, PlanResult, VerdictResult
 from analyzer.record.batch_axis import at_batch
 from analyzer.record.batch_ranges import crossover_interval
 from analyzer.record.outcome import WORTHWHILE, split_gain
 from analyzer.text import first_few, plural
-from analyzer.units import byte_count, factor, seconds, share
+from analyzer.units import factor, seconds, share
 
 # Operators of one place are worth a line from this share of the CUDA session's latency on. Judgements: with
 # less the list is longer than anyone reads.
 LAUNCH_SHARE = 0.05
 MOVE_SHARE = 0.01
-TURN_SHARE = 0.05
-# Logits are as wide as a vocabulary: so many, or so many times the hidden state. No head of a language model
-# has fewer, and no projection inside one is so wide.
-_LEAST_VOCABULARY, _WIDER = 1000, 8
-# What may stand behind the head: its bias, a soft cap (a quotient, a tangent, a product), other types.
-_AFTER_HEAD = frozenset({"Add", "Mul", "Div", "Tanh", "Cast", "Identity", "Reshape"})
-_BEHIND_HEAD = 8
 
 
 @rule("A201", "slower-on-gpu", "warning")
@@ -184,119 +176,10 @@ def faster_on_cpu(subject: Subject) -> Iterator[Diagnostic]:
     )
 
 
-@rule("A204", "logits-of-all-rows", "note")
-def logits_of_all_rows(subject: Subject) -> Iterator[Diagnostic]:
-    """A model with a past returns logits for every row of tokens.
-
-    What:
-        The model hands on state from run to run, and its output holds a row of logits for each of several
-        tokens, all of which cross to the host. To go on, the last row is enough.
-
-    Why:
-        A row is as wide as the vocabulary. In the first run over a prompt the head multiplies, and the link
-        carries, thousands of rows that nobody reads.
-
-    Fix:
-        `logits_to_keep=1` (transformers), or slice the hidden state to its last row before the head. Where
-        all rows are wanted (scoring, speculative decoding), set the finding aside.
-
-    Example:
-        A prompt of 2048 tokens and a vocabulary of 128,256 in float32: 1.05 GB of logits, 513 kB of which
-        are used.
-    """
-    analysis = subject.analysis
-    plan = analysis.plan("gpu")
-    if plan is None or not analysis.model.state:
-        return
-    copies = {item.tensor: item for item in plan.transfers.items if item.direction == "to_cpu"}
-    for output in analysis.model.outputs:
-        head = _head_of(analysis, output)
-        copied = copies.get(output.name)
-        if head is None or copied is None or output.shape is None:
-            continue
-        rows = output.shape[1]
-        yield Diagnostic(
-            operator=head,
-            message=f"the logits of all {rows:,} rows cross to the host: {byte_count(copied.bytes)}, "
-            f"{seconds(copied.time_s)} of the plan; only the last is needed to go on",
-            fix="logits_to_keep=1 (transformers), or slice the hidden state before the head",
-            seconds=copied.time_s,
-            bytes=copied.bytes,
-        )
-
-
-@rule("A205", "images-turned", "note")
-def images_turned(subject: Subject) -> Iterator[Diagnostic]:
-    """Convolutions turn their images to channels last and back.
-
-    What:
-        On tensor cores (fp16, bf16, TF32) cuDNN wants images channels last, and the graph has them channels
-        first: each convolution has kernels that turn its image, from Hopper on its filters and its result
-        too. What they take beyond what the host hides counts, from 5 % of the CUDA session's latency on. It
-        is predicted: operators that were measured on a card have no finding, nor has a model that is for the
-        CPU at every batch that was looked at.
-
-    Why:
-        Turning moves as many bytes as the convolution does, and computes nothing.
-
-    Fix:
-        The CUDA provider's option `prefer_nhwc`: `providers=[("CUDAExecutionProvider", {"prefer_nhwc":
-        "1"})]`. The session then turns images once, where the convolutions begin and end. On an H100 and an
-        H200 ONNX Runtime 1.31 ran ResNet-50, MobileNet V2 and U-Net 1.06 to 1.6 times as fast with it, but
-        MobileNet V2 at batch 1 0.87 to 1.07 times, where the host has more nodes to launch. With
-        `fuse_conv_bias` as well ResNet-50 at batch 32 took 0.55 to 0.65 of its time and MobileNet V2 in TF32
-        1.9 times; U-Net failed, and so did fp16 with `fuse_conv_bias` alone. Measure before you keep one.
-
-    Example:
-        U-Net in fp16 at batch 4 on an H100: 2.8 ms, 1.9 with `prefer_nhwc`.
-    """
-    plan = _plan_of_use(subject.analysis)
-    if plan is None:
-        return
-    found = [(op, op.gpu.overhead) for op in subject.analysis.operators if op.gpu and op.gpu.overhead]
-    turned = {op.index: overhead.layout_s for op, overhead in found if overhead.layout_s > 0}
-    # Where the host is the slower, fewer kernels end no sooner.
-    saved = math.fsum(turned.values()) - math.fsum(overhead.surplus_s for _, overhead in found)
-    if not turned or saved < TURN_SHARE * plan.latency_s:
-        return
-    turning = [op for op, _ in found if op.index in turned]
-    yield Diagnostic(
-        operator=max(turning, key=lambda op: turned[op.index]),
-        message=f"{plural(len(turned), 'convolution')} {'turns its' if len(turned) == 1 else 'turn their'} "
-        f"tensors to channels last and back: about {seconds(saved)}, {share(saved / plan.latency_s)} of the "
-        f"CUDA session's {seconds(plan.latency_s)}",
-        fix="the CUDA provider's option prefer_nhwc=1; measure with and without",
-        seconds=saved,
-        bytes=bytes_moved(turning),
-    )
-
-
 def _plan_of_use(analysis: Analysis) -> PlanResult | None:
     """Return the CUDA session's plan; None without one, and of a model for the CPU at every batch looked at."""
     wins_somewhere = any(part.device == "gpu" for part in analysis.verdict.ranges)
     return analysis.plan("gpu") if wins_somewhere or not is_for_cpu(analysis) else None
-
-
-def _head_of(analysis: Analysis, output: TensorInfo) -> OperatorResult | None:
-    """Return the product that makes the logits of several rows, None where the output is none."""
-    shape = output.shape
-    if shape is None or len(shape) != 3 or shape[1] is None or shape[1] < 2 or shape[2] is None:
-        return None
-    makers = Dataflow(analysis=analysis).makers
-    name = output.name
-    for _ in range(_BEHIND_HEAD):
-        maker = makers.get(name)
-        if maker is None or not maker.inputs:
-            return None
-        hidden = (maker.inputs[0].shape or (None,))[-1]
-        if maker.op_type in ("MatMul", "Gemm"):
-            wide = shape[2] >= _LEAST_VOCABULARY or (hidden is not None and shape[2] >= _WIDER * hidden)
-            return maker if wide else None
-        if maker.op_type not in _AFTER_HEAD:
-            return None
-        # A constant bias or scale may stand first.
-        name = next((tensor.name for tensor in maker.inputs if not tensor.constant), "")
-    return None
 
 
 def _on_gpu(operator: OperatorResult) -> bool:

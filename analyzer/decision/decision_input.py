@@ -52,14 +52,6 @@ class HostedRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WhatIf:
-    """The same question after one change (``in fp16``, ``exported at opset 18``), already predicted."""
-
-    change: str
-    question: DecisionInput
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionInput:
     """Everything that is known before deciding.
 
@@ -98,7 +90,6 @@ class DecisionInput:
             instances take as long as beside the question's CPU.
         cpu_is_this_machine: Whether ``cpu`` is this machine's ("this CPU"); None tells by its being calibrated
             or measured.
-        what_if: Changes to try; those that change the verdict are told.
         about_form: What is to be known of a quantised model first, in sentences.
         gpu_only: Operators that no session runs on the CPU, where a GPU can run them: its provider has no
             kernel for them, or no annotation holds them there.
@@ -136,7 +127,6 @@ class DecisionInput:
     cpu_on: Callable[[Instance], Figure | None] | None = None
     gpu_on: Callable[[Instance, Literal["gpu", "hybrid"]], HostedRun | None] | None = None
     cpu_is_this_machine: bool | None = None
-    what_if: tuple[WhatIf, ...] = ()
     about_form: tuple[str, ...] = ()
     gpu_only: frozenset[int] = frozenset()
     together: tuple[tuple[int, ...], ...] = ()

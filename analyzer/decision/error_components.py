@@ -147,3 +147,13 @@ def ratio(
         down += min(0.0, *logs) ** 2
         up += max(0.0, *logs) ** 2
     return middle, middle * math.exp(-math.sqrt(down)), middle * math.exp(math.sqrt(up))
+
+
+def over(one: Figure, other: Figure) -> tuple[float, float, float] | None:
+    """Return one time over another, with the interval of errors that have nothing in common."""
+    if min(one.low, other.low) <= 0:
+        return None
+    middle = one.value / other.value
+    down = math.hypot(math.log(one.value / one.low), math.log(other.high / other.value))
+    up = math.hypot(math.log(one.high / one.value), math.log(other.value / other.low))
+    return middle, middle * math.exp(-down), middle * math.exp(up)

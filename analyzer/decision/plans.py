@@ -142,6 +142,27 @@ def session_plans(question: DecisionInput, similar: tuple[DecisionInput, Plans] 
     return Plans(cpu=cpu, gpu=_gpu_plan(question, problem), problem=problem)
 
 
+def by_operator_type(question: DecisionInput, plan: Plan) -> ErrorComponents:
+    """The parts of a session's plan, each with the error of its type: kernels of one type err together."""
+    if plan.name == "hybrid":
+        return plan.components
+    on_cpu = plan.name == "cpu"
+    groups, times = (
+        (question.cpu_groups, question.cpu_times) if on_cpu else (question.cuda_groups, question.cuda_times)
+    )
+    parts: dict[tuple[Resource, str], list[Figure]] = {}
+    for group, time in zip(groups, times, strict=True):
+        if time is not None:
+            resource: Resource = "cpu" if on_cpu else _resource(group, time)
+            parts.setdefault((resource, group.op_type), []).append(time)
+    links = (part for part in plan.components if part.resource == "link")
+    timed = (
+        replace(part := component(resource, each), source=f"{part.source} {op_type}")
+        for (resource, op_type), each in parts.items()
+    )
+    return (*timed, *links)
+
+
 CopyEnd = Literal["input", "output", "inside"]
 
 

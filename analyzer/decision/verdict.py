@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from analyzer.decision.choice import Choice, Prices, choose, device_used
+from analyzer.decision.choice import Choice, device_used
 from analyzer.decision.decision_input import DecisionInput, Sweep
 from analyzer.decision.error_components import ratio
-from analyzer.decision.money import cheapest, offers
 from analyzer.decision.operator_verdicts import REASONS
 from analyzer.decision.phrases import capital, cpu_name, gpu_name
-from analyzer.decision.plans import Plans, plan_all
+from analyzer.decision.plans import Plans
 from analyzer.decision.reasons import because, cause, sentence
 from analyzer.record.analysis import BatchRange, VerdictResult
 from analyzer.record.batch_ranges import about, about_batch, without_islands
-from analyzer.record.outcome import WORTHWHILE
 from analyzer.units import factor, seconds
 
 __all__ = ["REASONS", "verdict"]
@@ -66,9 +64,7 @@ def _would_change(question: DecisionInput, plans: Plans, choice: Choice, swept: 
     if choice.device == "either":
         yield f"Measuring on {gpu_name(question)} would narrow the interval."
     yield from _nearest_batches(question, choice, swept)
-    yield from _changes_that_turn_it(question, plans, choice)
     yield from _if_io_stays_on_gpu(question, plans, choice)
-    yield from _opset(question, choice)
 
 
 def _nearest_batches(question: DecisionInput, choice: Choice, swept: Sweep | None) -> Iterator[str]:
@@ -97,34 +93,6 @@ def _nearest_batches(question: DecisionInput, choice: Choice, swept: Sweep | Non
         yield f"{where} {about_batch(below[0].last)} {', '.join([words(below[0]), *more])}."
 
 
-def _changes_that_turn_it(question: DecisionInput, plans: Plans, choice: Choice) -> Iterator[str]:
-    for what_if in question.what_if:
-        others = plan_all(what_if.question, (question, plans))
-        prices: Prices = {}  # offers are dear to ask for and compared under this objective alone
-        if question.objective == "cost":
-            prices = {plan.name: cheapest(offers(what_if.question, plan)) for plan in others}
-        other = choose(what_if.question, others, prices)
-        if other.device is None or other.device == choice.device:
-            continue
-        # Where every plan takes as long as before, it is the error that turns the verdict, not the change.
-        before = {plan.name: plan.latency.value for plan in plans}
-        if all(
-            plan.name in before
-            and before[plan.name] < WORTHWHILE * plan.latency.value
-            and plan.latency.value < WORTHWHILE * before[plan.name]
-            for plan in others
-        ):
-            continue
-        words = {
-            "cpu": f"{cpu_name(question)} would be the choice",
-            "gpu": f"{gpu_name(question)} would be the choice",
-            "hybrid": "a split over both would be the choice",
-            "either": "the two would tie",
-        }
-        gain = f" ({gpu_name(question)} at {factor(other.speedup[0])})" if other.speedup else ""
-        yield f"{capital(what_if.change)} {words[other.device]}{gain}."
-
-
 def _if_io_stays_on_gpu(question: DecisionInput, plans: Plans, choice: Choice) -> Iterator[str]:
     """Inputs and outputs that stay on the GPU, where a stage before or after runs there too."""
     if plans.gpu is None or choice.device not in ("cpu", "either") or choice.ineligible.get("gpu"):
@@ -147,15 +115,3 @@ def _if_io_stays_on_gpu(question: DecisionInput, plans: Plans, choice: Choice) -
             f"Where inputs and outputs stay on the GPU, {gpu_name(question)} is {factor(change[0])} as fast as "
             f"{cpu_name(question)}."
         )
-
-
-def _opset(question: DecisionInput, choice: Choice) -> Iterator[str]:
-    """Operators that have a CUDA kernel at another opset."""
-    if choice.device == "gpu" or question.placement is None:
-        return
-    nodes = zip(question.graph.nodes, question.placement.nodes, strict=True)
-    # One sentence a type: a missing kernel is a matter of type and opset, not of the single node.
-    missing = {node.op_type: place.detail for node, place in nodes if place.why == "no-kernel-for-opset"}
-    for op_type, detail in missing.items():
-        why = f": {detail.rstrip('. ')}" if detail else ""
-        yield f"At another opset {op_type} runs on the GPU{why}."

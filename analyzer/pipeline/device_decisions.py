@@ -97,9 +97,7 @@ def decide_on(
         answer, _ = rank()
         looked_at.sort(key=lambda one: answer is None or one.slug != answer.device)
     first, *further = looked_at
-    question, gpu = first.question, first.question.gpu
-    if gpu is not None:
-        question = replace(question, what_if=predictor.what_if(prepared, gpu, batch, on_cpu.get(at)))
+    question = first.question
     # A check asks for one answer, and soon. Where the run failed or the file itself gives no answer, nothing
     # says that another form of the model has one.
     no_tables = predictor.options.fixed or question.run_fails or question.file_fails

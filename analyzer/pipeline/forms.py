@@ -22,6 +22,8 @@ HOW_MADE = {
     "int4": "with the weights of MatMul in 4 bits (MatMulNBits, blocks of 32), Gemm split into MatMul and Add",
 }
 """What an integer form is."""
+CONVERTED = ("fp16", "int8")
+"""What `analyze apply` converts a model of fp32 to."""
 
 
 def in_form(graph: Graph, options: Options) -> Graph:

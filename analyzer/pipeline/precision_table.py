@@ -12,11 +12,11 @@ from typing import Any
 from analyzer.conversion import HALF, NoForm, convert, integer_form
 from analyzer.decision import DecisionInput
 from analyzer.decision.decision_input import Side
-from analyzer.decision.error_components import ErrorComponent, ErrorComponents, ratio
+from analyzer.decision.error_components import over, ratio
 from analyzer.decision.money import cheapest, offers
-from analyzer.decision.plans import Plan, Plans, session_plans
+from analyzer.decision.plans import Plan, Plans, by_operator_type, session_plans
 from analyzer.devices.device import Device
-from analyzer.figures import Figure, total
+from analyzer.figures import Figure
 from analyzer.pipeline import forms
 from analyzer.pipeline.forms import in_full
 from analyzer.pipeline.measure import Measured
@@ -224,7 +224,9 @@ class _Table:
         What a run erred by is in neither, and operators that both have err together.
         """
         before, after = (
-            _by_operator(self._plans(one.prepared, one.question.precision, ran=False)[0]) for one in (own, form)
+            by_operator_type(question, plans.cpu)
+            for one in (own, form)
+            for question, plans in (self._plans(one.prepared, one.question.precision, ran=False),)
         )
         found = ratio(before, after)
         if found is None:
@@ -258,10 +260,10 @@ class _Table:
         price = cheapest(offers(form.question, form.plan))
         speedup, time = None, form.latency
         if own is not None and own is not form:
-            speedup = self._gain_on_cpu(own, form) if side == "cpu" else _over(own.latency, time)
+            speedup = self._gain_on_cpu(own, form) if side == "cpu" else over(own.latency, time)
             if side == "cpu" and speedup is not None and own.latency.origin == "measured":
                 # A measured time over a predicted gain, whose errors have nothing in common.
-                found = _over(own.latency, Figure(value=speedup[0], low=speedup[1], high=speedup[2]))
+                found = over(own.latency, Figure(value=speedup[0], low=speedup[1], high=speedup[2]))
                 if found is not None:
                     value, low, high = found
                     time = replace(own.latency, value=value, low=low, high=high, origin="predicted")
@@ -282,27 +284,6 @@ class _Table:
             speedup_high=speedup[2] if speedup else None,
         )
         return told.priced_as(price)
-
-
-def _by_operator(question: DecisionInput) -> ErrorComponents:
-    """The CPU's time by the type of what its session executes: kernels of one type err together."""
-    times: dict[str, list[Figure]] = {}
-    for group, time in zip(question.cpu_groups, question.cpu_times, strict=True):
-        if time is not None:
-            times.setdefault(group.op_type, []).append(time)
-    return tuple(
-        ErrorComponent(resource="cpu", source=op_type, time=total(each)) for op_type, each in times.items()
-    )
-
-
-def _over(one: Figure, other: Figure) -> tuple[float, float, float] | None:
-    """Return one time over another, with the interval of errors that have nothing in common."""
-    if min(one.low, other.low) <= 0:
-        return None
-    middle = one.value / other.value
-    down = math.hypot(math.log(one.value / one.low), math.log(other.high / other.value))
-    up = math.hypot(math.log(one.high / one.value), math.log(other.value / other.low))
-    return middle, middle * math.exp(-down), middle * math.exp(up)
 
 
 def _other_direction(speedup: float, before: CostRow | None, after: CostRow) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from analyzer import prediction
 from analyzer.conversion import HALF
-from analyzer.decision import DecisionInput, WhatIf
+from analyzer.decision import DecisionInput
 from analyzer.decision.pins import parse as parse_pin
 from analyzer.decision.plan_memory import all_fits_gpu
 from analyzer.decision.plans import session_plans
@@ -26,7 +26,7 @@ from analyzer.ort.execution import Group
 from analyzer.pipeline import forms
 from analyzer.pipeline.hosts import Host, HostedRuns
 from analyzer.pipeline.measure import Measured
-from analyzer.pipeline.prepared import PreparedGraph, opset_with_kernels, prepare, with_opset
+from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.pipeline.target_devices import Offers, decision_precision, model_precision, offers_of
 from analyzer.precision import full_on_cuda, is_full
 from analyzer.prediction.estimate import Estimate, limited
@@ -70,6 +70,7 @@ class Predictor:
         # an id is another's once its object is gone.
         self._known: dict[tuple[object, ...], tuple[tuple[object, ...], Any]] = {}
         self._beside: dict[tuple[Hashable, bool], Predictor] = {}
+        self._predict_cuda: Callable[..., prediction.GroupTimes] = prediction.predict_session
 
     def _once(self, make: Callable[[], _Made], *held: object, key: tuple[object, ...]) -> _Made:
         """Return what is made of some objects, made once."""
@@ -242,7 +243,7 @@ class Predictor:
 
         def session(precision: str) -> GroupEstimates:
             work, host = prepared.cuda_work, self.host
-            return prediction.predict_session(work, gpu, precision=precision, host=host).estimates()
+            return self._predict_cuda(work, gpu, precision=precision, host=host).estimates()
 
         times = session(precision)
         if precision not in HALF or not is_full(model_precision(prepared.graph)):
@@ -396,30 +397,11 @@ class Predictor:
         corrected = _corrected(question.cuda_times, own, seen, measured.cuda_latency)
         return replace(question, cuda_times=corrected)
 
-    def what_if(
-        self, prepared: PreparedGraph, gpu: Device, batch: int | None, on_cpu: Measured | None
-    ) -> tuple[WhatIf, ...]:
-        """The same question in half precision and at the opset that brings operators back to the GPU.
-
-        In half precision a CPU computes in float32 between casts: what was measured ``on_cpu`` stays as it is
-        there.
-        """
-        changes = []
-        own_precision = decision_precision(self.options, prepared.graph, gpu)
-        if self.options.precision is None and is_full(own_precision) and "fp16" in gpu.peak_flops_per_s:
-            options = self.options.replace(precision="fp16")
-            half = Predictor(options, self.cpu, self.correction, self.offers, elsewhere=self.elsewhere)
-            in_half = half.decision_input(prepared, gpu, batch, on_cpu, per_operator=False)
-            changes.append(WhatIf(change="in fp16", question=in_half))
-        opset = opset_with_kernels(prepared)
-        if opset is not None:
-            at_older = prepare(with_opset(prepared.graph, opset), release=prepared.placement.release)
-            older = replace(at_older, cpu_form=prepared.cpu_form)
-            # The whole run alone: measured groups are of this opset, and another may be fused otherwise.
-            run = None if on_cpu is None else Measured(cpu_latency=on_cpu.cpu_latency)
-            at_opset = self.decision_input(older, gpu, batch, run, per_operator=False)
-            changes.append(WhatIf(change=f"exported at opset {opset}", question=at_opset))
-        return tuple(changes)
+    def replaying(self) -> Predictor:
+        """The same where kernels are launched as one CUDA graph, whose own launch is not in it."""
+        one = Predictor(self.options, self.cpu, self.correction, self.offers, elsewhere=self.elsewhere)
+        one._predict_cuda = partial(prediction.predict_arrays, replayed=True)
+        return one
 
 
 def _at_any_length(

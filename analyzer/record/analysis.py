@@ -185,6 +185,34 @@ class Where:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Opportunity:
+    """A change that is predicted to make the answer faster, and how to make it.
+
+    Attributes:
+        code: A slug of what is changed.
+        title: What to do.
+        operators: Indices of those that it is about; empty for the whole model.
+        source: The first of their lines.
+        gain_s: Seconds of a run that it saves; of a larger batch, of as many inferences.
+        gain_low_s, gain_high_s: Ends of the 90 % interval, which excludes 0.
+        gain_usd_per_million: Dollars that it saves on the answer's instance; None on another device.
+        command: The line that does it; empty where the model's code or the session's options must change.
+        findings: Codes of findings that say the same.
+    """
+
+    code: str
+    title: str
+    operators: tuple[Count, ...] = ()
+    source: Where | None = None
+    gain_s: Amount
+    gain_low_s: Amount
+    gain_high_s: Amount
+    gain_usd_per_million: Amount | None = None
+    command: str = ""
+    findings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CpuTime(Timed):
     """One operator's time on the CPU."""
 
@@ -389,6 +417,7 @@ class Analysis:
     ``instances`` are those with a CPU and those with a GPU by dollars, those that keep the limit first.
     ``answer`` is the first of ``ranking``: all devices, batches and instances that were asked about, each other
     one with why it is not the answer. ``answer`` is None where nothing runs the model, or the run failed.
+    ``opportunities`` are what would make the answer faster, by what it gains.
     ``capacity`` says which instances serve it, and how many. ``invocation`` is what was asked.
     ``kept`` is what ``render --gpu`` predicts from; None in the record of a training step, and of generation.
     """
@@ -411,6 +440,7 @@ class Analysis:
     instances: tuple[CostRow, ...] = ()
     answer: Answer | None = None
     ranking: tuple[RankedWay, ...] = ()
+    opportunities: tuple[Opportunity, ...] = ()
     findings: tuple[Finding, ...] = ()
     ignored: tuple[Finding, ...] = ()
     onnxruntime: str = ""

@@ -39,6 +39,7 @@ def faults_of_analysis(analysis: Analysis) -> Iterator[Fault]:
     named = (
         ("groups[{}].members", [group.members for group in analysis.groups]),
         ("bodies[{}].operator", [[body.operator] for body in analysis.bodies]),
+        ("opportunities[{}].operators", [one.operators for one in analysis.opportunities]),
         ("findings[{}].operator", [[finding.operator] for finding in analysis.findings]),
         ("ignored[{}].operator", [[finding.operator] for finding in analysis.ignored]),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from analyzer.option_kinds import LATENCIES, LATENCY, NEGATION, PATH, Command, Option
@@ -103,7 +104,15 @@ def command_line(invocation: Invocation) -> str:
     return " ".join(map(_quoted, words))
 
 
-def applied(invocation: Invocation, *, gpu: str | None, batch: int | None, folder: str, plan: str = "") -> str:
+def applied(
+    invocation: Invocation,
+    *,
+    gpu: str | None,
+    batch: int | None,
+    folder: str,
+    plan: str = "",
+    change: Texts = MappingProxyType({}),
+) -> str:
     """The command that applies the plan of what was asked, on one line; empty where no command line does.
 
     Args:
@@ -112,6 +121,7 @@ def applied(invocation: Invocation, *, gpu: str | None, batch: int | None, folde
         batch: Of the report; None where its inputs have none.
         folder: Where to write.
         plan: Which plan; empty for the verdict's.
+        change: Further options, in place of those that were given.
     """
     taken = {option.name for option in taken_by("apply") if option.question}
     options = {name: texts for name, texts in invocation.options.items() if name in taken}
@@ -123,6 +133,7 @@ def applied(invocation: Invocation, *, gpu: str | None, batch: int | None, folde
         options["batch"] = (str(batch),)
     else:
         options.pop("batch", None)
+    options |= change
     if invocation.command != "run":
         return ""
     line = command_line(Invocation(command="apply", model=invocation.model, options=options))

@@ -226,6 +226,16 @@ def by_severity(findings: Iterable[_Grave]) -> tuple[_Grave, ...]:
     return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
+CHANGES_SHOWN = 5
+"""Opportunities that one screen shows."""
+
+
+def shown_findings(analysis: Analysis) -> tuple[Finding, ...]:
+    """Return the gravest first, without those that an opportunity on the first screen tells with its gain."""
+    told = {code for one in analysis.opportunities[:CHANGES_SHOWN] for code in one.findings}
+    return by_severity(one for one in analysis.findings if one.code not in told)
+
+
 def cost_of(finding: Finding) -> str:
     """Return ``1.2 ms, 64 MB`` of what is known, empty where nothing is."""
     figures = [seconds(finding.seconds)] if finding.seconds is not None else []

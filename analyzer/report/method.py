@@ -6,12 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import PurePath
+from types import MappingProxyType
 from typing import Any
 
 from analyzer.devices.device import Device
 from analyzer.record.analysis import Analysis
 from analyzer.record.batch_axis import batch_of, has_batch
-from analyzer.record.invocation import applied, command_line
+from analyzer.record.invocation import Texts, applied, command_line
 from analyzer.report import operator_columns, price_words
 from analyzer.report.ranking.words import is_elsewhere, of_run
 from analyzer.report.summary import model_facts, plan_cards
@@ -75,8 +76,11 @@ def command(analysis: Analysis) -> str:
     return command_line(analysis.invocation) if analysis.invocation is not None else ""
 
 
-def apply_command(analysis: Analysis) -> str:
-    """The command that makes a session of the recommended plan, on one line; empty where none is to be made."""
+def apply_command(analysis: Analysis, change: Texts = MappingProxyType({})) -> str:
+    """The command that makes a session of the recommended plan, on one line; empty where none is to be made.
+
+    ``change`` are options in place of those that were given.
+    """
     invocation, model = analysis.invocation, analysis.model
     other = analysis.training is not None or analysis.generation is not None or analysis.capacity is not None
     answered = analysis.verdict.device is not None
@@ -92,7 +96,7 @@ def apply_command(analysis: Analysis) -> str:
         slug = best.device if best.kind == "gpu" else None
         batch = best.batch if has_batch(analysis) else None
     folder = f"deployed/{re.sub(r'[^A-Za-z0-9._-]+', '-', model.name).strip('-.') or 'model'}"
-    return applied(invocation, gpu=slug, batch=batch, folder=folder, plan=plan)
+    return applied(invocation, gpu=slug, batch=batch, folder=folder, plan=plan, change=change)
 
 
 def apply_words(analysis: Analysis) -> str:

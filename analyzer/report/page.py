@@ -29,7 +29,7 @@ from analyzer.report.charts import (
 )
 from analyzer.report.charts.chart import Chart, coded, compact, steps, vega_config
 from analyzer.report.document import Section, Table
-from analyzer.report.findings_text import by_severity, operator_of
+from analyzer.report.findings_text import operator_of, shown_findings
 from analyzer.report.module_tree import Module, tree
 from analyzer.report.ranking import table as ranking_table
 from analyzer.report.ranking import words as ranking_words
@@ -61,7 +61,7 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "top_title": leading_operators.top_title(top, analysis) + ranking_words.about_first(analysis),
         "marks": tuple(figure_words.MARKS.values()),
         "charts": {chart.name: chart for chart in charts},
-        "findings": tuple(_finding(finding, analysis) for finding in by_severity(analysis.findings)),
+        "findings": tuple(_finding(finding, analysis) for finding in shown_findings(analysis)),
         "generation": _generation(analysis, sections.get("generation")),
         "capacity": capacity_page.view(analysis),
         "has_operators": bool(analysis.operators),

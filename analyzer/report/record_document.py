@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analyzer.checks.phrases import source_location
+from analyzer.checks.phrases import operator_label, source_location
 from analyzer.record.analysis import Analysis
 from analyzer.report import (
     capacity_words,
@@ -32,13 +32,13 @@ from analyzer.report.document import (
     items,
     texts,
 )
-from analyzer.report.findings_text import by_severity
+from analyzer.report.findings_text import CHANGES_SHOWN, shown_findings
 from analyzer.report.generation_tables import tables as generation_tables
 from analyzer.report.ranking import table as ranking_table
 from analyzer.report.ranking import words as ranking_words
 from analyzer.report.summary import figure_words, leading_operators, model_facts, plan_cards, verdict_words
 from analyzer.report.summary.figure_words import joules, marked, per_second
-from analyzer.units import byte_count, dollars, factor, seconds
+from analyzer.units import byte_count, dollars, factor, seconds, span
 
 # Cells of a share's bar. Eight eighths each (U+2588 to U+258F) make 48 steps, so that 2 % is still a stroke.
 _BAR = 6
@@ -137,8 +137,26 @@ def _run(analysis: Analysis) -> Iterator[Block]:
     about = ranking_words.about_first(analysis)
     yield from items(f"Why{about}", verdict_words.reasons(analysis), detail=first)
     yield from items("What would change it", analysis.verdict.would_change, detail=first)
+    yield from items("Do this next", tuple(_next(analysis)), detail=first)
     if line := method.apply_command(analysis):
         yield Command(label=method.apply_words(analysis), line=line, detail=first)
+
+
+def _next(analysis: Analysis) -> Iterator[tuple[str, str] | str]:
+    """What would gain most: by how much, where, and the command that does it."""
+    for one in analysis.opportunities[:CHANGES_SHOWN]:
+        saved = f"saves {seconds(one.gain_s)} ({span(seconds(one.gain_low_s), seconds(one.gain_high_s))})"
+        if one.gain_usd_per_million is not None:
+            saved += f" and {dollars(one.gain_usd_per_million)} per million"
+        most = max(
+            (analysis.operators[at] for at in one.operators), key=lambda op: op.cpu.time_s or 0.0, default=None
+        )
+        where = operator_label(most) if most is not None else ""
+        where += f" and {more:,} more" if (more := len(one.operators) - 1) > 0 else ""
+        place = f"{one.source.file}:{one.source.line}" if one.source else ""
+        yield one.title, f"{', '.join(filter(None, (saved, where, place)))}. {one.command}".strip()
+    if more := len(analysis.opportunities[CHANGES_SHOWN:]):
+        yield f"The record has {more} more."
 
 
 def _ranking(analysis: Analysis) -> Iterator[Block]:
@@ -239,8 +257,7 @@ def bar(part: float | None, width: int = _BAR) -> str:
 
 def _findings(analysis: Analysis) -> Iterator[Block]:
     found = (
-        (f"{one.severity} {one.code}", f"{one.message}. Fix: {one.fix}")
-        for one in by_severity(analysis.findings)
+        (f"{one.severity} {one.code}", f"{one.message}. Fix: {one.fix}") for one in shown_findings(analysis)
     )
     yield from items("Findings", tuple(found))
 

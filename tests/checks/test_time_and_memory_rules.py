@@ -4,7 +4,7 @@ from typing import Any
 from checks_factory import analysis, operator, plan, stem, tensor
 
 from analyzer.checks import run
-from analyzer.record.analysis import Analysis, BatchRange, GpuOverhead, OperatorResult, Where
+from analyzer.record.analysis import Analysis, BatchRange, OperatorResult, Where
 
 
 def found(code: str, toy: Analysis) -> list[Any]:
@@ -115,35 +115,6 @@ def test_where_the_two_intervals_overlap_it_is_only_a_note() -> None:
     toy = recommending_a_split(toy, split_s=1.8e-3)
     (finding,) = found("A201", toy)
     assert (finding.severity, finding.certain) == ("note", False)
-
-
-def turning(name: str, *, layout_s: float, surplus_s: float = 0.0) -> OperatorResult:
-    """A convolution with kernels that turn its tensors, and a share of what the host is slower by."""
-    conv = operator("Conv", [f"{name}.x", "w"], [f"{name}.y"], gpu_s=1e-3)
-    overhead = GpuOverhead(
-        floor_s=1e-6, gap_s=1e-6, host_s=1e-6 + surplus_s, surplus_s=surplus_s, layout_s=layout_s
-    )
-    assert conv.gpu is not None
-    return replace(conv, gpu=replace(conv.gpu, overhead=overhead))
-
-
-def test_convolutions_that_turn_their_images_are_one_note_with_the_option_that_spares_it() -> None:
-    toy = analysis(turning("a", layout_s=1e-4), turning("b", layout_s=3e-4), gpu_s=4e-3)
-    (finding,) = found("A205", toy)
-    assert (finding.severity, finding.operator) == ("note", 1)
-    assert "2 convolutions turn their tensors to channels last and back: about 400 µs, 10 %" in finding.message
-    assert "prefer_nhwc=1" in finding.fix
-    assert abs(finding.seconds - 4e-4) < 1e-12
-    # Under a twentieth of the session's latency it is not worth a line.
-    assert found("A205", replace(toy, plans=(toy.plans[0], plan("gpu", 9e-3), toy.plans[2]))) == []
-
-
-def test_turned_images_are_no_finding_where_the_host_is_the_slower() -> None:
-    """Fewer kernels do not end a session sooner that waits for launches: 0.4 ms of them, 0.5 ms of waiting."""
-    waiting = [turning("a", layout_s=2e-4, surplus_s=5e-4), turning("b", layout_s=2e-4)]
-    assert found("A205", analysis(*waiting, gpu_s=2e-3)) == []
-    (finding,) = found("A205", analysis(replace(waiting[0], gpu=waiting[1].gpu), waiting[1], gpu_s=2e-3))
-    assert abs(finding.seconds - 4e-4) < 1e-12
 
 
 def test_a_plan_that_is_all_cpu_is_not_repeated_for_every_operator() -> None:

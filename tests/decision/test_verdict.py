@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from analyzer.decision import WhatIf, decide
+from analyzer.decision import decide
 from analyzer.decision.verdict import REASONS
 from analyzer.devices.device import Device
 from analyzer.ort.execution import NodePlacement
@@ -244,28 +244,6 @@ def test_the_cpu_alone_is_said_to_be_alone(build: Callable[..., Any], op: type[A
     assert verdict.sentence == "Only the CPU was looked at: this CPU takes 10.0 ms (predicted)."
 
 
-def test_a_change_that_turns_the_verdict_is_told(build: Callable[..., Any], op: type[Any]) -> None:
-    slow = build(op(reads=("in",), cpu=1e-3, gpu=2e-3))
-    fast = build(op(reads=("in",), cpu=1e-3, gpu=1e-5))
-    question = replace(
-        slow, what_if=(WhatIf(change="in fp16", question=fast), WhatIf(change="in bf16", question=slow))
-    )
-    told = decide(question).verdict.would_change
-    assert [text for text in told if "fp16" in text] == ["In fp16 the L4 would be the choice (the L4 at 4.3x)."]
-    assert not any("bf16" in text for text in told)
-
-
-def test_a_change_that_leaves_every_time_as_it_is_turns_nothing(
-    build: Callable[..., Any], op: type[Any]
-) -> None:
-    """1.5 times as fast: certain as it is, and either where the same times are known within 2 alone."""
-    ops = [op(reads=("in",), cpu=1.5e-2, gpu=1e-2 - 2 * COPY_S)]
-    same = build(*ops, spread=2.0)
-    question = replace(build(*ops), what_if=(WhatIf(change="in fp16", question=same),))
-    assert decide(same).verdict.device == "either"
-    assert not [text for text in decide(question).verdict.would_change if "fp16" in text]
-
-
 def test_keeping_data_on_the_gpu_is_told_where_it_would_turn_the_verdict(
     build: Callable[..., Any], op: type[Any]
 ) -> None:
@@ -273,7 +251,7 @@ def test_keeping_data_on_the_gpu_is_told_where_it_would_turn_the_verdict(
     assert told == ("Where inputs and outputs stay on the GPU, the L4 is 5.0x as fast as this CPU.",)
 
 
-def test_another_opset_is_told_where_a_kernel_exists_there(build: Callable[..., Any], op: type[Any]) -> None:
+def test_an_operator_without_a_kernel_at_this_opset_says_so(build: Callable[..., Any], op: type[Any]) -> None:
     pool = op(
         reads=(0,),
         able=False,
@@ -284,10 +262,6 @@ def test_another_opset_is_told_where_a_kernel_exists_there(build: Callable[..., 
         gpu=1e-3,
     )
     decision = decide(build(op(reads=("in",), cpu=1e-4, gpu=1e-5), pool))
-    assert (
-        "At another opset MaxPool runs on the GPU: the CUDA kernel ends at opset 21."
-        in decision.verdict.would_change
-    )
     assert decision.operators[1].reason == "no-kernel-for-opset"
     assert decision.operators[1].explanation.startswith("The CUDA kernel ends at opset 21.")
 

@@ -349,10 +349,10 @@ def test_a_measured_cpu_is_measured_beside_every_gpu(runs: None, tiny_model: onn
 
 
 @uncalibrated
-def test_what_would_change_the_verdict_rests_on_the_measured_cpu(
+def test_another_precision_on_the_gpu_is_judged_by_the_measured_cpu(
     runs: None, tiny_model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A CPU that takes a hundredth of what was predicted: half precision brings no tie, so it is not told."""
+    """A CPU that takes a hundredth of what was predicted: half precision gains nothing, so it is not told."""
 
     def fast(*given: Any, **more: Any) -> Measured:
         found = measure_at_once(*given, **more)
@@ -363,9 +363,9 @@ def test_what_would_change_the_verdict_rests_on_the_measured_cpu(
         )
 
     monkeypatch.setattr(measure, "measure_batch", fast)
-    verdict = analyze(tiny_model, batch=8, gpu="t4").verdict
-    assert verdict.device == "cpu"
-    assert not [text for text in verdict.would_change if text.startswith("In fp16")]
+    found = analyze(tiny_model, batch=8, gpu="t4")
+    assert found.verdict.device == "cpu"
+    assert not [one for one in found.opportunities if "on the Tesla T4" in one.title]
 
 
 @uncalibrated

@@ -20,7 +20,7 @@ from analyzer.ort.fusion import predicted_groups
 from analyzer.pipeline import measure
 from analyzer.pipeline.options import make_options
 from analyzer.record import from_dict
-from analyzer.record.analysis import Analysis
+from analyzer.record.analysis import Analysis, Opportunity
 
 HALF = 2  # bytes of a float16
 CONTEXT, VOCABULARY = 2048, 32_000
@@ -245,23 +245,23 @@ def test_in_another_precision_the_cache_still_stays(step: Analysis) -> None:
         assert len(analysis.model.state) == 4
 
 
-def test_logits_of_many_rows_are_noted_with_what_their_copy_takes_and_of_one_row_not(step: Analysis) -> None:
+def test_the_last_row_of_many_logits_is_offered_with_what_the_others_take(step: Analysis) -> None:
+    def cut(found: Analysis) -> list[Opportunity]:
+        return [one for one in found.opportunities if one.code == "last-logits"]
+
     prompt = analysed(decode_step(rows=64, grown=True))
-    (finding,) = [finding for finding in prompt.findings if finding.code == "A204"]
-    assert finding.bytes == 64 * VOCABULARY * HALF
-    assert "all 64 rows" in finding.message
-    assert "logits_to_keep=1" in finding.fix
-    assert [op.name for op in prompt.operators if op.index == finding.operator] == ["head"]
-    assert "A204" not in {finding.code for finding in step.findings}
+    (offered,) = cut(prompt)
+    assert "of the last of 64 tokens alone (logits_to_keep=1)" in offered.title
+    assert "head" in {prompt.operators[index].name for index in offered.operators}
+    plan = prompt.plan("gpu")
+    assert plan is not None
+    (copied,) = [item for item in plan.transfers.items if item.tensor == "logits"]
+    assert copied.bytes == 64 * VOCABULARY * HALF
+    # At least what 63 of 64 rows take to cross: their bytes at the link's rate.
+    assert offered.gain_s > 63 / 64 * copied.bytes / 32e9
+    assert cut(step) == []
     # Without a past nobody goes on from these logits: all of them may be wanted.
-    scoring = analysed(decode_step(rows=64, grown=True), state=False)
-    assert "A204" not in {finding.code for finding in scoring.findings}
-
-
-def test_a_result_as_wide_as_the_hidden_state_is_no_logits() -> None:
-    # 64 is less than eight times the width of 512, and less than a vocabulary.
-    narrow = analysed(decode_step(rows=64, grown=True, vocabulary=64))
-    assert "A204" not in {finding.code for finding in narrow.findings}
+    assert cut(analysed(decode_step(rows=64, grown=True), state=False)) == []
 
 
 def test_a_model_with_state_is_measured_on_the_cpu_with_its_state_as_inputs() -> None:

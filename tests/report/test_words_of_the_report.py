@@ -12,8 +12,9 @@ import rendering
 import report_factory as factory
 
 from analyzer import units
+from analyzer.checks.phrases import operator_label
 from analyzer.errors import UsageError
-from analyzer.record.analysis import Analysis, BatchRange
+from analyzer.record.analysis import Analysis, BatchRange, Opportunity, Where
 from analyzer.record.invocation import Invocation
 from analyzer.record.outcome import RankedWay
 from analyzer.report import (
@@ -693,3 +694,36 @@ def test_operators_that_do_not_run_are_told_apart_from_those_that_do() -> None:
     shown = html.render(replace(base, plans=ran))
     assert f"<dd>{base.totals.operators}, {base.totals.operators - 5} of them run</dd>" in shown
     assert "<dt>Peak activations on the GPU</dt>" in shown
+
+
+def test_what_to_do_next_is_five_changes_with_gain_place_and_command_and_findings_say_none_of_it_again() -> (
+    None
+):
+    base = factory.analysis()
+    assert base.findings
+    changes = tuple(
+        Opportunity(
+            code=f"change-{at}",
+            title=f"Change number {at}",
+            operators=(1,),
+            source=Where(file="net.py", line=at, code="y = x"),
+            gain_s=(9 - at) * 1e-3,
+            gain_low_s=1e-3,
+            gain_high_s=9e-3,
+            gain_usd_per_million=0.25,
+            command=f"analyze apply net.py --batch {at}",
+            findings=(base.findings[0].code,),
+        )
+        for at in range(1, 8)
+    )
+    found = replace(base, opportunities=changes)
+    words = " ".join(render(found, "text").split())
+    label = operator_label(base.operators[1])
+    for at in range(1, 6):
+        gain = f"saves {9 - at}.00 ms (1.00 to 9.00 ms) and $0.250 per million"
+        told = f"Change number {at}: {gain}, {label}, net.py:{at}. analyze apply net.py --batch {at}"
+        assert told in words
+    assert "Change number 6" not in words
+    assert "The record has 2 more." in words
+    assert f"{base.findings[0].code}:" in render(base, "markdown")
+    assert f"{base.findings[0].code}:" not in render(found, "markdown")

@@ -10,9 +10,9 @@ from typing import Any
 from analyzer.errors import OutputError, UsageError
 from analyzer.option_kinds import AUTO, parts
 from analyzer.options import ALL, FIXES, ApplyOptions, PlanName
+from analyzer.pipeline.forms import CONVERTED
 
-# Precisions that a model is converted to; the rest say what float32 is computed in.
-CONVERTED = ("fp16", "int8")
+# Precisions that it is not converted to; the rest say what float32 is computed in.
 _NO_CONVERTER = {
     "bf16": "ONNX Runtime ships no converter to it, and its CPU provider no kernels to compare numbers with",
     "int4": "weights in 4 bits are predicted, not written",

@@ -95,7 +95,8 @@ def _answered(
         model=model if record is None else show(record),
         options=written("capacity", {**given, **poisson}, show),
     )
-    planned = replace(planned, invocation=invocation)
+    # Opportunities are of a run, and the answer is a service's.
+    planned = replace(planned, invocation=invocation, opportunities=())
     return replace(planned, findings=find_findings(planned))
 
 

@@ -22,7 +22,8 @@ from analyzer.pipeline.batches import AnalysisBasis, BatchModels, corrections_of
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
 from analyzer.pipeline.forms import asked_precision, in_form, note
 from analyzer.pipeline.measure import Measured
-from analyzer.pipeline.options import make_options
+from analyzer.pipeline.opportunities import opportunities
+from analyzer.pipeline.options import make_options, replayed_invocation
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph, at_batch, prepare
 from analyzer.pipeline.replay.read import batch_models_of, prepared_of, replay_data_of
@@ -62,7 +63,7 @@ def decide_again(analysis: Analysis, given: Mapping[str, Any]) -> Analysis:
         )
     asked = _asked(analysis, given)
     with _contradictions():
-        decided = _decided(analysis, *asked)
+        decided = _decided(analysis, given, *asked)
         # What is written can be read: figures of a foreign record may be sound alone and yet sum up to none.
         from_json(to_json(decided), name=_DECIDED)
     return decided
@@ -142,7 +143,9 @@ def _basis(
     return AnalysisBasis(predictor=predictor, prepared=prepared, models=models, gpu=gpu, measured=measured)
 
 
-def _decided(analysis: Analysis, options: Options, cpu: Device, gpus: tuple[Device, ...]) -> Analysis:
+def _decided(
+    analysis: Analysis, given: Mapping[str, Any], options: Options, cpu: Device, gpus: tuple[Device, ...]
+) -> Analysis:
     recorded, batch = prepared_of(analysis), analysis.model.batch
     basis = _basis(analysis, recorded, options, cpu, gpus)
     predictor, prepared, models, measured = basis.predictor, basis.prepared, basis.models, basis.measured
@@ -161,16 +164,17 @@ def _decided(analysis: Analysis, options: Options, cpu: Device, gpus: tuple[Devi
             notes=(*model.notes, note(model.precision)),
         )
     # The rest of the record stays, what wrote it included; its findings are of the old answer, and go.
-    return replace(
+    decided = replace(
         analysis_of(model, prepared, decisions, cpu),
         tool=analysis.tool,
         conventions=analysis.conventions,
         ignored=analysis.ignored,
-        invocation=analysis.invocation,
+        invocation=replayed_invocation(analysis.invocation, given),
         environment=analysis.environment,
         kept=replay,
         schema_version=analysis.schema_version,
     )
+    return replace(decided, opportunities=opportunities(decided, predictor, prepared, models))
 
 
 def _options(analysis: Analysis, given: Mapping[str, Any]) -> Options:

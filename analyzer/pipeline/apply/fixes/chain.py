@@ -23,9 +23,10 @@ from analyzer.pipeline.apply.fixes.rewritings import (
     in_integers,
     restore_fusions,
 )
-from analyzer.pipeline.apply.request import CONVERTED, ApplyRequest, check_form
+from analyzer.pipeline.apply.request import ApplyRequest, check_form
 from analyzer.pipeline.apply.result import AppliedFix
 from analyzer.pipeline.batches import AnalysisBasis
+from analyzer.pipeline.forms import CONVERTED
 from analyzer.pipeline.replay.decide import basis_of, decide_again
 from analyzer.pipeline.target_devices import model_precision
 from analyzer.progress import Progress

@@ -1,0 +1,290 @@
+"""What would make the answer faster: each change predicted anew, and offered where it is sure to gain.
+
+A rule compares two runs of the answer's plan, as it is and with one change. Errors that both share cancel, so
+that a gain is known better than either time; one whose interval holds zero is not offered.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from analyzer.decision import DecisionInput
+from analyzer.decision.choice import Ratio
+from analyzer.decision.decision_input import Side
+from analyzer.decision.error_components import EVEN, ErrorComponent, ErrorComponents, over, ratio
+from analyzer.decision.plans import by_operator_type, plan_all, session_plans
+from analyzer.devices.device import Device
+from analyzer.figures import Figure
+from analyzer.pipeline.batches import BatchModels
+from analyzer.pipeline.forms import CONVERTED
+from analyzer.pipeline.predictor import Predictor
+from analyzer.pipeline.prepared import PreparedGraph, opset_with_kernels, prepare, with_opset
+from analyzer.pipeline.rewrites import rewrites
+from analyzer.precision import INTEGER_FORMS
+from analyzer.prediction.features import RECURRENT_GATES
+from analyzer.prediction.gpu.launch import HOST_WIDTH, REPLAY_S
+from analyzer.record.analysis import Analysis, Opportunity
+from analyzer.record.invocation import amended, command_line
+from analyzer.record.outcome import WORTHWHILE, Answer
+from analyzer.report.method import apply_command
+from analyzer.text import first_few, plural
+from analyzer.units import factor, seconds
+
+# Of the highest rate that a larger batch reaches: beyond, it is latency for little.
+_SATURATED = 0.9
+# Ends of what is saved over what is predicted where images are turned no more: five networks on an H100 saved
+# 0.96 to 1.52 times as much (`tests/benchmarks/prediction.md`), and five are few.
+_LAYOUT = (0.5, 2.0)
+_LEAST = 1e-3  # of a time whose interval reaches 0, for which there is no logarithm
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Change:
+    """A change with how many times as long the answer takes without it, and the ends of that."""
+
+    code: str
+    title: str
+    gain: Ratio | None
+    operators: tuple[int, ...] = ()
+    options: Mapping[str, tuple[str, ...]] | None = None
+    findings: tuple[str, ...] = ()
+    same_device: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Subject:
+    """The answer, the graph that it runs, and its plan as predicted."""
+
+    analysis: Analysis
+    predictor: Predictor
+    prepared: PreparedGraph
+    models: BatchModels
+    gpu: Device | None
+    answer: Answer
+
+    def question(
+        self, prepared: PreparedGraph, *, batch: int | None = None, replayed: bool = False
+    ) -> DecisionInput:
+        predictor = self.predictor.replaying() if replayed else self.predictor
+        batch = batch or self.answer.batch
+        return predictor.decision_input(prepared, self.gpu, batch, None, per_operator=False)
+
+    def parts(self, question: DecisionInput, plan: str = "") -> ErrorComponents | None:
+        """What the time of a plan is made of; None where there is no such plan."""
+        name = plan or self.answer.plan
+        plans = plan_all(question) if name == "hybrid" else session_plans(question)
+        found = next((one for one in plans if one.name == name and one.fits), None)
+        return None if found is None else by_operator_type(question, found)
+
+    @cached_property
+    def before(self) -> ErrorComponents | None:
+        """What the answer's time is made of."""
+        return self.parts(self.question(self.prepared))
+
+    def elsewhere(self, kind: Side) -> dict[str, tuple[str, ...]]:
+        """Return the options that choose a device; none where it is the answer's."""
+        slug = self.gpu.slug if kind == "gpu" and self.gpu is not None else "none"
+        return {} if kind == self.answer.kind else {"gpu": (slug,), "plan": (kind,)}
+
+    def gain(self, after: ErrorComponents | None) -> Ratio | None:
+        return None if after is None or self.before is None else ratio(self.before, after)
+
+
+def opportunities(
+    analysis: Analysis, predictor: Predictor, prepared: PreparedGraph, models: BatchModels
+) -> tuple[Opportunity, ...]:
+    """Return what would gain most first; ``analysis`` is the whole record but for this and its findings.
+
+    None for a training step and a check, nor for a rented CPU that nobody named.
+    """
+    answer, first = analysis.answer, analysis.devices.gpu
+    if answer is None or answer.latency is None or analysis.model.training or predictor.options.fixed:
+        return ()
+    others = (other.device for other in analysis.alternatives)
+    gpu = next((one for one in others if one.slug == answer.device), first)
+    if not answer.named or (answer.kind == "gpu" and (gpu is None or gpu.slug != answer.device)):
+        return ()
+    if answer.batch is not None:
+        prepared = models.prepared_graphs.get(answer.batch, prepared)
+    if len(prepared.graph.nodes) != len(analysis.operators):  # a batch at which fewer operators are left
+        return ()
+    subject = _Subject(
+        analysis=analysis, predictor=predictor, prepared=prepared, models=models, gpu=gpu, answer=answer
+    )
+    # Precisions, other batches and operators of a record are of its own GPU and batch.
+    own = answer.batch == analysis.model.batch and gpu is first
+    rules = (*_RULES, *(_OF_OWN if own else ()))
+    found = (_opportunity(subject, change) for rule in rules for change in rule(subject))
+    return tuple(sorted(filter(None, found), key=lambda one: (-one.gain_s, one.code)))
+
+
+def _opportunity(subject: _Subject, change: _Change) -> Opportunity | None:
+    answer, operators = subject.answer, subject.analysis.operators
+    time, gain = answer.latency, change.gain
+    if time is None or gain is None or gain[0] < WORTHWHILE or gain[1] <= 1:
+        return None
+    # Shares of the answer's time, of which the time itself errs apart.
+    share, low, high = (1 - 1 / end for end in gain)
+    saved = time.value * share
+    down = math.hypot(math.log(share / low), math.log(time.value / max(time.low, _LEAST * time.value)))
+    up = math.hypot(math.log(high / share), math.log(time.high / time.value))
+    usd = answer.usd_per_million if change.same_device else None
+    return Opportunity(
+        code=change.code,
+        title=change.title,
+        operators=change.operators,
+        source=next((operators[at].source for at in change.operators if operators[at].source), None),
+        gain_s=saved,
+        gain_low_s=saved * math.exp(-down),
+        gain_high_s=min(saved * math.exp(up), max(saved, time.high)),
+        gain_usd_per_million=None if usd is None else usd * share,
+        command=_command(subject, change),
+        findings=change.findings,
+    )
+
+
+def _command(subject: _Subject, change: _Change) -> str:
+    """Return the line that applies the change, else the one that analyses it; empty where code must change."""
+    if change.options is None:
+        return ""
+    form = change.options.get("precision", ("",))[0]
+    line = apply_command(subject.analysis, change.options) if not form or form in CONVERTED else ""
+    invocation = subject.analysis.invocation
+    if line or invocation is None or "fix" in change.options:
+        return line
+    return command_line(
+        amended(invocation, {name: texts for name, texts in change.options.items() if name != "plan"})
+    )
+
+
+def _other_operators(subject: _Subject) -> Iterator[_Change]:
+    graph, base = subject.prepared.graph, subject.prepared
+    if subject.prepared.cpu_form is not None:
+        return
+    for one, changed, gone in rewrites(graph, subject.analysis):
+        after = subject.parts(subject.question(prepare(changed, release=base.placement.release)))
+        yield _Change(
+            code=one.code,
+            title=one.title,
+            gain=subject.gain(after),
+            operators=gone,
+            options={"fix": (one.fix,)} if one.fix else None,
+            findings=one.findings,
+        )
+
+
+def _precisions(subject: _Subject) -> Iterator[_Change]:
+    answer, rows = subject.answer, subject.analysis.precisions
+    if subject.predictor.options.precision is not None or subject.predictor.pins:
+        return
+    names = {"cpu": subject.analysis.devices.cpu.name, "gpu": subject.gpu.name if subject.gpu else ""}
+    best: dict[bool, tuple[float, _Change]] = {}
+    for row in rows:
+        time, fits = row.latency, row.fits and row.keeps(subject.predictor.options.slo_s) is not False
+        if row.decided or time is None or answer.latency is None or not fits or row.precision == "fp32":
+            continue
+        same, gain = row.device == answer.kind, over(answer.latency, time)
+        if answer.plan == row.device and row.speedup and row.speedup_low and row.speedup_high:
+            gain = row.speedup, row.speedup_low, row.speedup_high
+        there = "" if same else f" on the {names[row.device]}"
+        change = _Change(
+            code="precision",
+            title=f"Run it in {row.precision}{there}: another model, whose accuracy must be checked",
+            gain=gain,
+            options={"precision": (row.precision,), **subject.elsewhere(row.device)},
+            same_device=same,
+        )
+        integers = row.precision in INTEGER_FORMS
+        if gain is not None and (integers not in best or gain[1] > best[integers][0]):
+            best[integers] = gain[1], change
+    for integers, (sure, change) in best.items():
+        # Fewer bits lose more of the accuracy: they must bring something that the halves do not.
+        if not integers or False not in best or sure > WORTHWHILE * best[False][0]:
+            yield change
+
+
+def _batch(subject: _Subject) -> Iterator[_Change]:
+    """Yield the smallest batch that does nearly the most, where one batch was looked at."""
+    answer, batch, limit = subject.answer, subject.answer.batch, subject.predictor.options.slo_s
+    rows = [(row.batch, row.plans[answer.plan]) for row in subject.analysis.sweep if answer.plan in row.plans]
+    known = [(at, plan) for at, plan in rows if plan.fits and plan.latency.keeps(limit) is not False]
+    if batch is None or len(subject.predictor.options.batches) > 1 or not known:
+        return
+    most = max(plan.throughput_per_s for _, plan in known)
+    at, plan = next((at, plan) for at, plan in known if plan.throughput_per_s >= _SATURATED * most)
+    after = (
+        subject.parts(subject.question(subject.models.prepared_graphs[at], batch=at)) if at > batch else None
+    )
+    if after is not None and subject.before is not None:
+        # Of as many inferences as now.
+        gain = ratio(subject.before, after, under_weights=dict.fromkeys(EVEN, batch / at))
+        rate = factor(gain[0]) if gain is not None else ""
+        title = f"Gather requests to batch {at:,}: a run takes {seconds(plan.latency_s)}, at {rate} the rate"
+        yield _Change(code="batch", title=title, gain=gain, options={"batch": (str(at),)})
+
+
+def _cuda_graph(subject: _Subject) -> Iterator[_Change]:
+    """Yield the replay of all kernels as one launch: of fixed sizes, with nothing on the CPU."""
+    prepared = subject.prepared
+    # Nothing shows that cuDNN's recurrences are captured.
+    captured = not any(node.graphs or node.op_type in RECURRENT_GATES for node in prepared.graph.nodes)
+    whole = captured and all(group.provider == "cuda" for group in prepared.cuda_groups)
+    if subject.answer.plan != "gpu" or not whole or prepared.placement.copies:
+        return
+    once = Figure(value=REPLAY_S, low=REPLAY_S / HOST_WIDTH, high=REPLAY_S * HOST_WIDTH)
+    after = subject.parts(subject.question(prepared, replayed=True))
+    if after is not None:
+        replay = ErrorComponent(resource="launch", source="replay", time=once)
+        yield _Change(
+            code="cuda-graph",
+            title="Replay the launches as one CUDA graph (provider option enable_cuda_graph)",
+            gain=subject.gain((*after, replay)),
+            findings=("A202",),
+        )
+
+
+def _layout(subject: _Subject) -> Iterator[_Change]:
+    if subject.answer.plan != "gpu" or subject.before is None:
+        return
+    found = [(op.index, op.gpu.overhead) for op in subject.analysis.operators if op.gpu and op.gpu.overhead]
+    turned = tuple(index for index, overhead in found if overhead.layout_s > 0)
+    # Where the host is the slower, fewer kernels end no sooner.
+    saved = math.fsum(one.layout_s for _, one in found) - math.fsum(one.surplus_s for _, one in found)
+    if turned and saved > 0:
+        whole = sum(part.time.value for part in subject.before)
+        gain = tuple(whole / max(whole - saved * part, whole / 100) for part in (1.0, *_LAYOUT))
+        yield _Change(
+            code="channels-last",
+            title=f"Keep the images of {plural(len(turned), 'convolution')} channels last "
+            "(provider option prefer_nhwc)",
+            gain=(gain[0], gain[1], gain[2]),
+            operators=turned,
+        )
+
+
+def _opset(subject: _Subject) -> Iterator[_Change]:
+    opset, prepared = opset_with_kernels(subject.prepared), subject.prepared
+    if opset is None or subject.gpu is None:
+        return
+    older = prepare(with_opset(prepared.graph, opset), release=prepared.placement.release)
+    after = subject.parts(subject.question(replace(older, cpu_form=prepared.cpu_form)), "gpu")
+    fallen = [at for at, one in enumerate(prepared.placement.nodes) if one.why == "no-kernel-for-opset"]
+    verb = "has" if len(fallen) == 1 else "have"
+    types = dict.fromkeys(prepared.graph.nodes[at].op_type for at in fallen)
+    there = "" if subject.answer.kind == "gpu" else f", on the {subject.gpu.name}"
+    yield _Change(
+        code="opset",
+        title=f"Export at opset {opset}, where {first_few(types)} {verb} CUDA kernels{there}",
+        gain=subject.gain(after),
+        operators=tuple(fallen),
+        options={"opset": (str(opset),), **subject.elsewhere("gpu")},
+        same_device=subject.answer.kind == "gpu",
+    )
+
+
+_Rule = Callable[[_Subject], Iterator[_Change]]
+_RULES: tuple[_Rule, ...] = (_other_operators, _cuda_graph, _opset)
+_OF_OWN: tuple[_Rule, ...] = (_precisions, _batch, _layout)
