@@ -8,6 +8,8 @@ from analyzer.graph import DTYPES, packed_bytes
 from analyzer.record.analysis import Analysis, OperatorResult, TensorInfo
 from analyzer.record.batch_axis import has_batch, sizes_that_grow
 
+# The finding of a limit that a device misses; of an analysis the answer's own sentence says it.
+OVER_SLO = "A607"
 PLANS = {"cpu": "CPU plan", "gpu": "CUDA session", "hybrid": "best plan"}
 
 

@@ -132,11 +132,12 @@ def _opportunity(subject: _Subject, change: _Change) -> Opportunity | None:
     down = math.hypot(math.log(share / low), math.log(time.value / max(time.low, _LEAST * time.value)))
     up = math.hypot(math.log(high / share), math.log(time.high / time.value))
     usd = answer.usd_per_million if change.same_device else None
+    slowest_first = sorted(change.operators, key=lambda at: -(operators[at].cpu.time_s or 0.0))
     return Opportunity(
         code=change.code,
         title=change.title,
-        operators=change.operators,
-        source=next((operators[at].source for at in change.operators if operators[at].source), None),
+        operators=tuple(slowest_first),
+        source=next((operators[at].source for at in slowest_first if operators[at].source), None),
         gain_s=saved,
         gain_low_s=saved * math.exp(-down),
         gain_high_s=min(saved * math.exp(up), max(saved, time.high)),

@@ -186,7 +186,7 @@ def _other_batches(analysis: Analysis) -> dict[str, Any]:
     """Return what the page answers other batches and limits from; nothing of a record of one batch."""
     if len(analysis.sweep) < 2 or analysis.generation is not None or analysis.capacity is not None:
         return {"sweep": None}
-    asked = analysis.invocation and amended(analysis.invocation, {"batch": ("BATCH",)})
+    asked = analysis.invocation and amended(analysis.invocation, {"batch": ("BATCH",)}, without=("slo",))
     return {
         "sweep": {
             "batch": analysis.model.batch,
@@ -196,7 +196,10 @@ def _other_batches(analysis: Analysis) -> dict[str, Any]:
                 [
                     row.batch,
                     {
-                        figure_words.PLAN_TITLES[name]: [plan.latency_s, plan.throughput_per_s, plan.origin]
+                        figure_words.PLAN_TITLES[name]: [
+                            *(plan.latency_s, plan.throughput_per_s, plan.origin),
+                            *(plan.low_s, plan.high_s),
+                        ]
                         for name, plan in row.plans.items()
                         if plan.fits
                     },

@@ -148,10 +148,7 @@ def _next(analysis: Analysis) -> Iterator[tuple[str, str] | str]:
         saved = f"saves {seconds(one.gain_s)} ({span(seconds(one.gain_low_s), seconds(one.gain_high_s))})"
         if one.gain_usd_per_million is not None:
             saved += f" and {dollars(one.gain_usd_per_million)} per million"
-        most = max(
-            (analysis.operators[at] for at in one.operators), key=lambda op: op.cpu.time_s or 0.0, default=None
-        )
-        where = operator_label(most) if most is not None else ""
+        where = operator_label(analysis.operators[one.operators[0]]) if one.operators else ""
         where += f" and {more:,} more" if (more := len(one.operators) - 1) > 0 else ""
         place = f"{one.source.file}:{one.source.line}" if one.source else ""
         yield one.title, f"{', '.join(filter(None, (saved, where, place)))}. {one.command}".strip()

@@ -335,7 +335,7 @@ def test_the_instances_whose_dollars_are_told_are_named() -> None:
     base = factory.analysis()
     on = {"cpu": "c1", "gpu": "g1", "hybrid": "g1"}
     plans = tuple(replace(plan, usd_per_million=1.0, instance=on[plan.name]) for plan in base.plans)
-    said = "Dollars are of rented machines: CPU: c1; GPU and Best plan: g1."
+    said = "Dollars are of rented machines at full use: CPU: c1; GPU and Best plan: g1."
     assert plan_cards.priced_on(replace(base, plans=plans)) == said
     assert said in " ".join(render(replace(base, plans=plans), "text").split())
     unknown = tuple(replace(plan, usd_per_million=None) for plan in plans)
@@ -360,7 +360,10 @@ def test_dollars_of_another_machine_are_told_with_the_time_there() -> None:
         instance="c1",
     )
     told = replace(base, plans=plans, ranking=(there,))
-    said = "Dollars are of rented machines: CPU: c1 (20.0 ms there); GPU and Best plan: imaginary.large."
+    said = (
+        "Dollars are of rented machines at full use: CPU: c1 (20.0 ms there); GPU and Best plan: "
+        "imaginary.large."
+    )
     assert plan_cards.priced_on(told) == said
     assert "rented: c1 (20.0 ms there)" in render(told, "html")
     for shown in (rendering.mail(told), rendering.notebook(told), rendering.screen(told, 80)):

@@ -61,7 +61,7 @@ def priced_on(analysis: Analysis) -> str:
         if plan.usd_per_million is not None and plan.instance:
             by_instance.setdefault(_rented(analysis, plan), []).append(_title(analysis, plan))
     parts = [f"{listed(titles)}: {instance}" for instance, titles in by_instance.items()]
-    told = [f"Dollars are of rented machines: {'; '.join(parts)}."] if parts else []
+    told = [f"Dollars are of rented machines at full use: {'; '.join(parts)}."] if parts else []
     return " ".join((*told, *_doubtful_hosts(analysis)))
 
 
@@ -77,7 +77,7 @@ def _doubtful_hosts(analysis: Analysis) -> Iterator[str]:
 
 
 def _rented(analysis: Analysis, plan: PlanResult) -> str:
-    """The instance whose dollars a plan has, and the time there where it is another: ``c1 (1.2 ms there)``."""
+    """Return the instance whose dollars a plan has: ``c1 ($0.17 an hour, 1.2 ms there)``, another time said."""
     batch = analysis.model.batch
     there = next(
         (
@@ -93,9 +93,13 @@ def _rented(analysis: Analysis, plan: PlanResult) -> str:
     )
     if plan.instance_latency_s is not None:
         there = plan.instance_latency_s
-    if not plan.instance or there is None or seconds(there) == seconds(plan.latency_s):
-        return plan.instance
-    return f"{plan.instance} ({seconds(there)} there)"
+    elsewhere = there is not None and seconds(there) != seconds(plan.latency_s)
+    said = (
+        f"{dollars(plan.usd_per_hour)} an hour" if plan.usd_per_hour is not None else "",
+        f"{seconds(there)} there" if elsewhere else "",
+    )
+    details = ", ".join(filter(None, said))
+    return f"{plan.instance} ({details})" if plan.instance and details else plan.instance
 
 
 def plan_cards(analysis: Analysis) -> tuple[PlanCard, ...]:

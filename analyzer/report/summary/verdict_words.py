@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping
 
+from analyzer.checks.phrases import OVER_SLO
 from analyzer.record.analysis import Analysis, VerdictResult
 from analyzer.record.batch_axis import batch_of, has_batch, sizes_that_grow
 from analyzer.record.batch_ranges import about, interval_words, who_wins
@@ -95,7 +96,6 @@ def errors(analysis: Analysis) -> str:
     return f"Error {found[0].code}: {said}.{more}"
 
 
-OVER_SLO = "A607"
 _LONGEST_ERROR = 200
 _OF_NOTE = 0.02
 
